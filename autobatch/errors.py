@@ -1,0 +1,130 @@
+"""What autobatch raises, and the one renderer of its messages.
+
+Every error takes a ``Diagnostic`` (or a bare headline) and prints as ``render`` lays it out:
+
+    headline
+      File "walk.py", line 12
+        12 |         return x, y
+           |                ^^^^ label
+      Note: ...
+      Hint: ...
+
+A failure of the user's own code keeps its exception type; ``note_for`` makes the note it gets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from autobatch.source import Span, excerpt
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnostic:
+    """One message to the user; ``code`` is its stable name for tests and tools."""
+
+    headline: str
+    span: Span | None = None
+    label: str = ""
+    notes: tuple[str, ...] = ()
+    hints: tuple[str, ...] = ()
+    code: str = ""
+
+
+def render(diagnostic: Diagnostic) -> str:
+    """The text of a diagnostic, without a newline at its end."""
+    parts = [diagnostic.headline]
+    if diagnostic.span is not None:
+        parts.append(excerpt(diagnostic.span, diagnostic.label))
+    parts += [f"  Note: {note}" for note in diagnostic.notes]
+    parts += [f"  Hint: {hint}" for hint in diagnostic.hints]
+    return "\n".join(parts)
+
+
+class AutobatchError(Exception):
+    """What every error of autobatch's own derives from."""
+
+    def __init__(self, diagnostic: Diagnostic | str) -> None:
+        if isinstance(diagnostic, str):
+            diagnostic = Diagnostic(diagnostic)
+        super().__init__(diagnostic)
+        self.diagnostic = diagnostic
+
+    def __str__(self) -> str:
+        return render(self.diagnostic)
+
+    @property
+    def span(self) -> Span | None:
+        """Where in the user's source, if known."""
+        return self.diagnostic.span
+
+
+class UnsupportedError(AutobatchError):
+    """A construct that programs cannot hold; like ``SyntaxError``, it says where it stands."""
+
+    @property
+    def filename(self) -> str | None:
+        return self.span.file if self.span else None
+
+    @property
+    def lineno(self) -> int | None:
+        return self.span.line if self.span else None
+
+    @property
+    def offset(self) -> int | None:
+        """The first column, counted from 1 as in ``SyntaxError``."""
+        return self.span.column + 1 if self.span else None
+
+
+class SharedWriteError(UnsupportedError):
+    """A write to an object that existed before the call, which all threads share."""
+
+
+class StackingError(AutobatchError):
+    """The threads' results do not stack."""
+
+
+class StepLimitError(AutobatchError):
+    """More block executions than ``max_steps`` allows."""
+
+
+class DepthLimitError(AutobatchError, RecursionError):
+    """Calls nested deeper than ``max_depth`` allows."""
+
+
+class FallbackError(AutobatchError):
+    """An operation would run thread by thread under ``fallback="error"``."""
+
+
+class OptionError(AutobatchError, ValueError):
+    """An option or argument has a value that it cannot have; the message names it."""
+
+
+class UnknownOptionError(OptionError, TypeError):
+    """There is no option or argument of that name, or it has the wrong type."""
+
+
+class VerifierError(AutobatchError):
+    """A program breaks a rule of the intermediate representation: a fault of autobatch's."""
+
+
+def note_for(chain: Sequence[Span], operands: Sequence[str], threads: Sequence[int]) -> str:
+    """The note on a failure of the user's own code.
+
+    ``chain`` runs from the outermost call to the operation that failed, ``operands`` describe
+    its operands (``"float32 [3]"``), ``threads`` are the input indices that failed.
+    """
+    lines = ["While running this program in a batch:"]
+    lines += [excerpt(span, "called here") for span in chain[:-1]]
+    lines += [excerpt(span) for span in chain[-1:]]
+    if operands:
+        lines.append(f"  Operands: {', '.join(operands)}")
+    if threads:
+        lines.append(f"  Threads: {_enumerated(threads)}")
+    return "\n".join(lines)
+
+
+def _enumerated(threads: Sequence[int], shown: int = 8) -> str:
+    text = ", ".join(str(thread) for thread in threads[:shown])
+    return text if len(threads) <= shown else f"{text}, … ({len(threads)} in all)"

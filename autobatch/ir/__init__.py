@@ -1,0 +1,1 @@
+"""The intermediate representation: records, operation table, printer, verifier, liveness."""

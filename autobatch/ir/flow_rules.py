@@ -1,0 +1,129 @@
+"""The verifier's rules of flow: each follows names along the paths of a function.
+
+In: a ``Function`` in which no rule of form found a fault. Out: findings as from ``form_rules``.
+A user's variable may be read where it has no value (that raises ``UnboundLocalError``, as in
+Python); temporaries, modes and boxes are lowering's own and may not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from autobatch.ir.dataflow import (
+    Analysis,
+    liveness,
+    op_writes,
+    solve,
+    terminator_reads,
+    terminator_writes,
+)
+from autobatch.ir.form_rules import Finding, ops_of, terminators_of
+from autobatch.ir.printer import HEADER, Place
+from autobatch.ir.program import Block, Function, Op, Var
+
+
+def temporaries_defined(function: Function) -> Iterator[Finding]:
+    for label, unbound in enumerate(_unbound(function)):
+        block = function.blocks[label]
+        for index, op in enumerate(block.ops):
+            yield from _reported((label, index), _temporaries(op.args), unbound)
+            unbound = _after(op, unbound)
+        reads = _temporaries(terminator_reads(block.terminator))
+        yield from _reported((label, len(block.ops)), reads, unbound)
+
+
+def modes_defined(function: Function) -> Iterator[Finding]:
+    for label, unbound in enumerate(_unbound(function)):
+        block = function.blocks[label]
+        yield from _reported((label, -1), block.modes, unbound)
+        for index, op in enumerate(block.ops):
+            if op.name == "enter" and op.args[0] not in block.modes:
+                yield (label, index), f"{op.args[0]} is not among the modes of its block"
+
+
+def _temporaries(names: tuple[Var, ...]) -> tuple[Var, ...]:
+    return tuple(name for name in names if name.startswith("%"))
+
+
+def _reported(place: Place, reads: tuple[Var, ...], unbound: frozenset[Var]) -> Iterator[Finding]:
+    for name in dict.fromkeys(reads):
+        if name in unbound:
+            yield place, f"{name} has no value on some path to here"
+
+
+def _unbound(function: Function) -> tuple[frozenset[Var], ...]:
+    """For each block, the variables without a value at its start on some path from the entry."""
+    names: set[Var] = set()
+    for block in function.blocks:
+        names.update(block.modes, terminator_reads(block.terminator))
+        names.update(name for op in block.ops for name in op.args)
+    start = frozenset(names.difference(param.name for param in function.params))
+    analysis = Analysis(True, start, frozenset[Var](), frozenset.union, _after_block)
+    return solve(function.blocks, analysis).before
+
+
+def _after_block(block: Block, unbound: frozenset[Var]) -> frozenset[Var]:
+    for op in block.ops:
+        unbound = _after(op, unbound)
+    return unbound.difference(terminator_writes(block.terminator))
+
+
+def _after(op: Op, unbound: frozenset[Var]) -> frozenset[Var]:
+    return unbound.union(op_writes(op)) if op.name == "delete" else unbound.difference(op.outs)
+
+
+def boxes_kept_apart(function: Function) -> Iterator[Finding]:
+    """Where a box belongs there is one, and nowhere else: a box is no value of the user's."""
+    boxes = {out for _, op in ops_of(function) if op.name in ("box", "free_box") for out in op.outs}
+    for place, op in ops_of(function):
+        count = _box_operands(op)
+        for name in op.args[:count]:
+            if name not in boxes:
+                yield place, f"{op.name} needs a box, and {name} never holds one"
+        for name in op.args[count:] if op.name != "box" else ():
+            if name in boxes:
+                yield place, f"{name} holds a box, which {op.name} cannot take"
+    for place, terminator in terminators_of(function):
+        for name in terminator_reads(terminator):
+            if name in boxes:
+                yield place, f"{name} holds a box, which cannot leave by a terminator"
+
+
+def _box_operands(op: Op) -> int:
+    """How many of the first operands are boxes."""
+    if op.name == "function" and isinstance(op.attr, Function):
+        return len(op.attr.free)
+    return 1 if op.name in ("load_box", "store_box", "clear_box") else 0
+
+
+def captures_known(function: Function) -> Iterator[Finding]:
+    for place, op in ops_of(function):
+        if op.name in ("load_free", "free_box") and op.attr not in function.free:
+            yield place, f"{op.attr} is not among the function's captured variables"
+
+
+def nested_functions_fit(function: Function) -> Iterator[Finding]:
+    for place, op in ops_of(function):
+        if op.name != "function":
+            continue
+        if not any(op.attr is nested for nested in function.nested):
+            yield place, f"{op.attr.name} is not among the nested functions"
+        boxes, defaults = len(op.attr.free), sum(p.has_default for p in op.attr.params)
+        if len(op.args) != boxes + defaults:
+            wanted = f"{boxes} boxes and {defaults} defaults"
+            yield place, f"{op.attr.name} takes {wanted}, not {len(op.args)} operands"
+
+
+def liveness_covered(function: Function) -> Iterator[Finding]:
+    if not function.live_in:
+        return
+    if len(function.live_in) != len(function.blocks):
+        yield (
+            HEADER,
+            f"live_in has {len(function.live_in)} sets, one a block is {len(function.blocks)}",
+        )
+        return
+    for label, live in enumerate(liveness(function.blocks)):
+        missing = sorted(live - function.live_in[label])
+        if missing:
+            yield (label, -1), f"live_in lacks {', '.join(missing)}"

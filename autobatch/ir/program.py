@@ -1,0 +1,218 @@
+"""The records of a lowered program: functions of basic blocks over named, mutable variables.
+
+A ``Program`` holds one ``Function`` per lowered Python function; a function is a
+tuple of ``Block``; a block is a run of ``Op`` that ends in exactly one terminator
+(``Jump``, ``Branch``, ``Call``, ``Return`` or ``Raise``). A block's index in
+``Function.blocks`` is its program counter: the smallest one runs next, so lowering
+lays blocks out such that a loop's blocks precede what follows the loop.
+
+Variables are names (``str``), not SSA values; temporaries are ``%1``, ``%2``, …
+Everything here is immutable and free of torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from autobatch.ir.printer import format_function, format_op, format_program, format_terminator
+from autobatch.source import Span
+
+Var = str
+Label = int
+
+
+@dataclass(frozen=True, slots=True)
+class CallShape:
+    """How the operands of a call reach its parameters.
+
+    ``positional[i]`` tells whether the i-th operand is starred (``*x``);
+    ``keywords[j]`` is the name that the j-th following operand is passed by, None for ``**x``.
+    """
+
+    positional: tuple[bool, ...]
+    keywords: tuple[str | None, ...] = ()
+
+    @property
+    def is_plain(self) -> bool:
+        """No ``*`` and no ``**``: operands map to parameters statically."""
+        return True not in self.positional and None not in self.keywords
+
+
+@dataclass(frozen=True, slots=True)
+class UnpackShape:
+    """``before`` targets, perhaps a starred one, then ``after`` targets."""
+
+    before: int
+    starred: bool = False
+    after: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """One operation: reads ``args``, assigns ``outs``; ``name`` is a key of ``ir.ops.OPS``."""
+
+    name: str
+    outs: tuple[Var, ...]
+    args: tuple[Var, ...]
+    attr: Any
+    span: Span
+
+    def __str__(self) -> str:
+        return format_op(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Jump:
+    target: Label
+    span: Span
+
+    def __str__(self) -> str:
+        return format_terminator(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """To ``then`` for the threads whose ``condition`` is true as Python has it."""
+
+    condition: Var
+    then: Label
+    otherwise: Label
+    span: Span
+
+    def __str__(self) -> str:
+        return format_terminator(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """``out = callee(*args)`` in a frame of its own, then on at ``target``."""
+
+    out: Var
+    callee: Var
+    args: tuple[Var, ...]
+    shape: CallShape
+    target: Label
+    span: Span
+
+    def __str__(self) -> str:
+        return format_terminator(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Return:
+    value: Var
+    span: Span
+
+    def __str__(self) -> str:
+        return format_terminator(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Raise:
+    """Raise ``exception`` (an instance or a class), ``from cause`` if there is one."""
+
+    exception: Var
+    cause: Var | None
+    span: Span
+
+    def __str__(self) -> str:
+        return format_terminator(self)
+
+
+Terminator = Jump | Branch | Call | Return | Raise
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Straight-line ``ops`` and a terminator.
+
+    ``modes`` names the variables that hold the context managers (``torch.no_grad()``)
+    that are entered, outermost first, around each execution of the block.
+    """
+
+    ops: tuple[Op, ...]
+    terminator: Terminator
+    modes: tuple[Var, ...] = ()
+
+    def retargeted(self, place: Mapping[Label, Label]) -> Block:
+        """The block with every label of its terminator looked up in ``place``."""
+        match self.terminator:
+            case Jump(target=target) | Call(target=target):
+                return replace(self, terminator=replace(self.terminator, target=place[target]))
+            case Branch(then=then, otherwise=otherwise) as branch:
+                branch = replace(branch, then=place[then], otherwise=place[otherwise])
+                return replace(self, terminator=branch)
+            case _:
+                return self
+
+    def successors(self) -> tuple[Label, ...]:
+        match self.terminator:
+            case Jump(target=target) | Call(target=target):
+                return (target,)
+            case Branch(then=then, otherwise=otherwise):
+                return (then, otherwise)
+            case _:
+                return ()
+
+
+@dataclass(frozen=True, slots=True)
+class Param:
+    """``kind`` is one of positional_only, positional, var_positional, keyword_only, var_keyword."""
+
+    name: Var
+    kind: str
+    has_default: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A lowered Python function. Its entry is block 0; its only ``Return`` is in the last block.
+
+    ``boxed`` are the variables that nested functions capture: they live in boxes
+    (ops ``box``, ``load_box``, ``store_box``), made at entry. ``free`` are the variables
+    that it captures itself, read by ``load_free``.
+    """
+
+    name: str
+    params: tuple[Param, ...]
+    blocks: tuple[Block, ...]
+    free: tuple[str, ...]
+    span: Span
+    nested: tuple[Function, ...] = ()
+    live_in: tuple[frozenset[Var], ...] = field(default=(), compare=False)
+
+    def __str__(self) -> str:
+        return format_function(self)
+
+    def walk(self) -> Iterator[Function]:
+        """This function and the ones nested in it, outermost first."""
+        yield self
+        for inner in self.nested:
+            yield from inner.walk()
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """``functions`` by unique name, the entry's first; ``callable`` is the Python function lowered.
+
+    ``out_vars`` names the leaves of the result where the text shows them
+    (``out.0``, ``out.1`` for a pair), else ``("out",)``.
+    """
+
+    functions: dict[str, Function]
+    entry: str
+    callable: Callable[..., Any]
+    out_vars: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return format_program(self)
+
+    @property
+    def main(self) -> Function:
+        return self.functions[self.entry]
+
+    @property
+    def in_vars(self) -> tuple[Var, ...]:
+        return tuple(param.name for param in self.main.params)

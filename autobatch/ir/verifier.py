@@ -1,0 +1,138 @@
+"""The rules that every lowered program keeps, checked after lowering and after every pass.
+
+In: a ``Function`` (with the ones nested in it) or a ``Program``. Out: all faults that can be
+judged; ``check`` raises them as one error that prints each function with its faults.
+
+Rules of form:
+
+ 1. A function has at least one block.
+ 2. A block ends in a known terminator.
+ 3. The targets of terminators are blocks of the function.
+ 4. There is exactly one return, in the last block.
+ 5. Functions, operations and terminators have a span: a file, and a line from 1 on.
+ 6. Variables are named by text without blanks or commas.
+ 7. Parameters have distinct names and known kinds, in an order that Python allows.
+ 8. Operations are in the table.
+ 9. Operations have the number of operands that the table says.
+10. Operations have the number of outs that the table, or the shape of an unpacking, says.
+11. Attributes are what the table says; operations without one have None.
+12. The shape of a call places each operand, and no keyword twice.
+
+Rules of flow, judged only where those of form hold:
+
+13. A temporary has a value on every path to where it is read.
+14. So has a variable that is a mode of a block; ``enter`` reads a mode of its own block.
+15. Boxes stand where operations take them, and nowhere else.
+16. Captured variables that are read are declared in ``free``.
+17. A function that is made is one of the nested ones, and gets its boxes and defaults.
+18. ``live_in``, once there, holds for each block at least the variables live at its start.
+
+Rules of a program:
+
+19. The entry is one of its functions.
+20. The result has at least one leaf.
+
+That the entry block has no predecessor is not a rule: a function may begin with a loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from autobatch.errors import Diagnostic, VerifierError
+from autobatch.ir import flow_rules as flow
+from autobatch.ir import form_rules as form
+from autobatch.ir.printer import HEADER, Place, function_labels, function_lines
+from autobatch.ir.program import Function, Program
+
+FORM: dict[int, form.Rule] = {
+    1: form.has_blocks,
+    2: form.terminators_known,
+    3: form.targets_exist,
+    4: form.one_return,
+    5: form.spans_present,
+    6: form.names_valid,
+    7: form.params_valid,
+    8: form.ops_known,
+    9: form.operands_fit,
+    10: form.outs_fit,
+    11: form.attributes_fit,
+    12: form.calls_fit,
+}
+FLOW: dict[int, form.Rule] = {
+    13: flow.temporaries_defined,
+    14: flow.modes_defined,
+    15: flow.boxes_kept_apart,
+    16: flow.captures_known,
+    17: flow.nested_functions_fit,
+    18: flow.liveness_covered,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A broken rule; ``place`` is block and index as in ``ir.printer``; None for the program's."""
+
+    rule: int
+    message: str
+    function: Function | None
+    place: Place = HEADER
+
+    def __str__(self) -> str:
+        return f"rule {self.rule}: {self.message}"
+
+
+def verify(subject: Function | Program) -> list[Fault]:
+    """All faults, in the order of functions and, within one, of rules."""
+    return list(_faults(subject))
+
+
+def check(subject: Function | Program, stage: str) -> None:
+    """Raise ``VerifierError`` if there are faults after ``stage`` (lowering, or a pass)."""
+    faults = verify(subject)
+    if faults:
+        count = "a rule is broken" if len(faults) == 1 else f"{len(faults)} rules are broken"
+        headline = f"After {stage} the program is not valid: {count}."
+        raise VerifierError(Diagnostic(f"{headline}\n{explain(faults)}", code="verifier"))
+
+
+def explain(faults: Sequence[Fault]) -> str:
+    """The text of the functions at fault, each fault on a line below the one it is about."""
+    functions = {id(fault.function): fault.function for fault in faults}
+    return "\n\n".join(_annotated(function, faults) for function in functions.values())
+
+
+def _annotated(function: Function | None, faults: Sequence[Fault]) -> str:
+    own = [fault for fault in faults if fault.function is function]
+    if function is None:
+        return "\n".join(f"! {fault}" for fault in own)
+    lines = []
+    for place, text in function_lines(function, function_labels(function)):
+        lines.append(text)
+        lines += [f"    ! {fault}" for fault in own if fault.place == place]
+    return "\n".join(lines)
+
+
+def _faults(subject: Function | Program) -> Iterator[Fault]:
+    if isinstance(subject, Program):
+        yield from _program_faults(subject)
+    else:
+        for function in subject.walk():
+            found = list(_broken(FORM, function))
+            yield from found or _broken(FLOW, function)
+
+
+def _program_faults(program: Program) -> Iterator[Fault]:
+    if program.entry not in program.functions:
+        yield Fault(19, f"there is no function {program.entry!r} to enter", None)
+    if not program.out_vars:
+        yield Fault(20, "the result has no leaf", None)
+    for function in program.functions.values():
+        yield from _faults(function)
+
+
+def _broken(rules: dict[int, form.Rule], function: Function) -> Iterator[Fault]:
+    for number, rule in rules.items():
+        for place, message in rule(function):
+            yield Fault(number, message, function, place)

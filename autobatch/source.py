@@ -1,0 +1,183 @@
+"""Where things stand in the user's source: spans, caret excerpts, and a function's syntax tree.
+
+In: code objects, whose file is read through ``linecache`` (so doctests and IPython cells work).
+Out: ``Span`` records and ``FunctionSource``: the node that a code object was compiled from.
+Invariant: columns are 0-based and count characters, not the UTF-8 bytes that ``ast`` counts.
+"""
+
+from __future__ import annotations
+
+import ast
+import linecache
+import unicodedata
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from types import CodeType, FunctionType
+from typing import cast
+
+FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+_Position = tuple[int, int]
+
+
+class SourceUnavailable(LookupError):
+    """A function's source text cannot be found; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A stretch of source text: lines count from 1, columns from 0 in characters."""
+
+    file: str
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionSource:
+    """A function's syntax node; ``owner`` is the class whose body it stands in, if any."""
+
+    node: FunctionNode
+    file: str
+    lines: tuple[str, ...]
+    owner: str | None
+
+    def span(self, node: ast.AST) -> Span:
+        return node_span(node, self.file, self.lines)
+
+
+@dataclass(frozen=True, slots=True)
+class _Definition:
+    node: FunctionNode
+    owner: str | None
+
+
+def node_span(node: ast.AST, file: str, lines: tuple[str, ...]) -> Span:
+    """The span of a node that carries positions."""
+    place = cast("ast.expr", node)
+    end_line = place.end_lineno if place.end_lineno is not None else place.lineno
+    end_column = place.end_col_offset if place.end_col_offset is not None else place.col_offset
+    return Span(
+        file,
+        place.lineno,
+        _characters(lines, place.lineno, place.col_offset),
+        end_line,
+        _characters(lines, end_line, end_column),
+    )
+
+
+def _characters(lines: tuple[str, ...], line: int, byte_offset: int) -> int:
+    text = lines[line - 1] if 0 < line <= len(lines) else ""
+    if text.isascii():
+        return byte_offset
+    return len(text.encode()[:byte_offset].decode(errors="replace"))
+
+
+def function_node(function: FunctionType) -> FunctionSource:
+    """The syntax node that ``function`` was compiled from.
+
+    Raises ``SourceUnavailable`` when there is no text, or when it no longer fits the code.
+    """
+    code = function.__code__
+    lines = linecache.getlines(code.co_filename, function.__globals__)
+    if not lines:
+        raise SourceUnavailable(
+            f"the source of {function.__qualname__}() is not available "
+            f"(it was compiled from {code.co_filename!r})"
+        )
+    try:
+        definitions = _definitions("".join(lines))
+    except SyntaxError as error:
+        raise SourceUnavailable(f"{code.co_filename} is not readable as Python: {error}") from None
+    found = [d for d in definitions.get(code.co_firstlineno, ()) if _name(d.node) == code.co_name]
+    if len(found) > 1:
+        found = _at_code_position(code, found)
+    if len(found) != 1:
+        raise SourceUnavailable(_mismatch(function, len(found)))
+    return FunctionSource(found[0].node, code.co_filename, tuple(lines), found[0].owner)
+
+
+def _mismatch(function: FunctionType, matches: int) -> str:
+    where = f"{function.__code__.co_filename}, line {function.__code__.co_firstlineno}"
+    if matches:
+        return f"{matches} functions named {function.__name__} begin at {where}, all alike"
+    name = function.__qualname__
+    return f"{where} does not hold {name}(): has the file changed since it was loaded?"
+
+
+def _name(node: FunctionNode) -> str:
+    return "<lambda>" if isinstance(node, ast.Lambda) else node.name
+
+
+@lru_cache(maxsize=64)
+def _definitions(text: str) -> dict[int, tuple[_Definition, ...]]:
+    """Every function of a file by the line that its code object names as its first."""
+    flags = ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+    tree = cast("ast.Module", compile(text, "<source>", "exec", flags, dont_inherit=True))
+    found: dict[int, list[_Definition]] = {}
+    for definition in _walk(tree, None):
+        found.setdefault(_first_line(definition.node), []).append(definition)
+    return {line: tuple(definitions) for line, definitions in found.items()}
+
+
+def _walk(tree: ast.AST, owner: str | None) -> Iterator[_Definition]:
+    """All definitions below ``tree``; a class's name stays the owner through nested functions."""
+    pending = [(tree, owner)]
+    while pending:
+        node, owner = pending.pop()
+        if isinstance(node, _DEFINITIONS):
+            yield _Definition(node, owner)
+        inner = node.name if isinstance(node, ast.ClassDef) else owner
+        pending.extend((child, inner) for child in ast.iter_child_nodes(node))
+
+
+def _first_line(node: FunctionNode) -> int:
+    if isinstance(node, ast.Lambda):
+        return node.lineno
+    return min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+
+
+def _at_code_position(code: CodeType, found: list[_Definition]) -> list[_Definition]:
+    """The innermost definitions whose body holds every position that the code names."""
+    starts, ends = [], []
+    for line, end_line, column, end_column in code.co_positions():
+        if None in (line, end_line, column, end_column) or (line, column) == (end_line, end_column):
+            continue
+        starts.append((cast(int, line), cast(int, column)))
+        ends.append((cast(int, end_line), cast(int, end_column)))
+    if not starts:
+        return found
+    start, end = min(starts), max(ends)
+    holding = [d for d in found if _body(d.node)[0] <= start and end <= _body(d.node)[1]]
+    innermost = max((_body(d.node)[0] for d in holding), default=None)
+    return [d for d in holding if _body(d.node)[0] == innermost]
+
+
+def _body(node: FunctionNode) -> tuple[_Position, _Position]:
+    inner = [node.body] if isinstance(node, ast.Lambda) else [*node.body]
+    last = inner[-1]
+    return (inner[0].lineno, inner[0].col_offset), (last.end_lineno or 0, last.end_col_offset or 0)
+
+
+def excerpt(span: Span, label: str = "") -> str:
+    """The place of ``span``: file and line, then the text with a caret under it."""
+    place = f'  File "{span.file}", line {span.line}'
+    text = linecache.getline(span.file, span.line).rstrip()
+    if not text:
+        return f"{place}: {label}" if label else place
+    end = span.end_column if span.end_line == span.line else len(text)
+    carets = "^" * max(1, sum(map(_width, text[span.column : end])))
+    indent = "".join(c if c == "\t" else " " * _width(c) for c in text[: span.column])
+    number = str(span.line)
+    pointer = f"    {' ' * len(number)} | {indent}{carets} {label}".rstrip()
+    return f"{place}\n    {number} | {text}\n{pointer}"
+
+
+def _width(character: str) -> int:
+    """Terminal columns that a character takes."""
+    if unicodedata.combining(character):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
