@@ -1,0 +1,160 @@
+"""Calls: which stay within their block, and which get a frame of their own.
+
+A call of what is known to be opaque (a torch function, a builtin, a tensor's method) is an
+operation; any other ends its block, since its callee may be a program. At run time both forms
+take any callee: this decides the shape of the text only. A few builtins that take a generator
+expression become loops, so that ``any(…)`` stops where Python's does.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+from collections.abc import Sequence
+
+from autobatch.frontend.comprehensions import REDUCTIONS, collect
+from autobatch.frontend.context import Context, ExpressionRule
+from autobatch.frontend.resolve import MISSING
+from autobatch.frontend.scope import CLASS_CELL
+from autobatch.frontend.subset import FRAME_ACCESS, unsupported
+from autobatch.frontend.targets import shared_write
+from autobatch.ir.program import Call, CallShape, Var
+
+_ONE_BY_ONE: tuple[object, ...] = (
+    *(dict, enumerate, filter, frozenset, map, max, min, sorted, zip, list, tuple, set),
+)
+"""Builtins to which a list is as good as an iterator over it."""
+
+_READ_THE_FRAME: tuple[object, ...] = (locals, globals, eval, exec)
+_READ_THE_FRAME_BARE: tuple[object, ...] = (vars, dir)
+_MUTATORS: dict[type, frozenset[str]] = {
+    list: frozenset(["append", "extend", "insert", "remove", "pop", "clear", "sort", "reverse"]),
+    dict: frozenset(["update", "pop", "popitem", "clear", "setdefault"]),
+    set: frozenset(["add", "discard", "remove", "pop", "clear", "update"]),
+}
+
+
+def _call(context: Context, node: ast.Call, out: Var | None) -> Var:
+    found = context.static(node.func)
+    _refuse(context, node, found)
+    reduction = next((name for name in REDUCTIONS if getattr(builtins, name) is found), None)
+    if reduction is not None and _reduces(node, reduction):
+        return REDUCTIONS[reduction](context, node, out)
+    callee = context.value(node.func)
+    if found is super and not node.args and not node.keywords:
+        implicit = _super_arguments(context, node)
+        return invoke(context, node, True, callee, implicit, _plain(len(implicit)), out)
+    args = [_argument(context, node, argument, found) for argument in node.args]
+    args += [context.value(keyword.value) for keyword in node.keywords]
+    shape = CallShape(
+        tuple(isinstance(argument, ast.Starred) for argument in node.args),
+        tuple(keyword.arg for keyword in node.keywords),
+    )
+    return invoke(context, node, is_opaque(context, node.func, found), callee, args, shape, out)
+
+
+def invoke(
+    context: Context,
+    node: ast.AST,
+    opaque: bool,
+    callee: Var,
+    args: Sequence[Var],
+    shape: CallShape,
+    out: Var | None,
+) -> Var:
+    """The call itself: an operation, or the end of the block."""
+    if opaque:
+        return context.emit("call", (callee, *args), node, shape, out)
+    result = context.temporary() if out is None else out
+    after = context.label()
+    span = context.span(node)
+    context.builder.end(Call(result, callee, tuple(args), shape, after, span))
+    context.place(after, node)
+    return result
+
+
+def is_opaque(context: Context, func: ast.expr, found: object) -> bool:
+    """Whether a call of ``func``, known to be ``found`` or ``MISSING``, stays in its block."""
+    if found is not MISSING:
+        return is_opaque_value(context, found)
+    return isinstance(func, ast.Attribute) and func.attr in context.root.resolver.opaque_methods
+
+
+def is_opaque_value(context: Context, found: object) -> bool:
+    """Whether a call of ``found`` stays in its block; notes a program's callee."""
+    if context.root.resolver.classify(found) != "program":
+        return True
+    context.root.callees.append(found)
+    return False
+
+
+def apply_decorators(
+    context: Context, node: ast.FunctionDef, decorators: Sequence[Var], value: Var
+) -> Var:
+    """``value`` handed through the decorators of ``node``, the lowest first."""
+    for expression, decorator in reversed([*zip(node.decorator_list, decorators, strict=True)]):
+        opaque = is_opaque(context, expression, context.static(expression))
+        value = invoke(context, expression, opaque, decorator, (value,), _plain(1), None)
+    return value
+
+
+def _plain(count: int) -> CallShape:
+    return CallShape((False,) * count)
+
+
+def _argument(context: Context, node: ast.Call, argument: ast.expr, found: object) -> Var:
+    if isinstance(argument, ast.Starred):
+        return context.value(argument.value)
+    if isinstance(argument, ast.GeneratorExp) and _takes_a_list(node, found):
+        return collect(context, argument)
+    return context.value(argument)
+
+
+def _takes_a_list(node: ast.Call, found: object) -> bool:
+    joins = isinstance(node.func, ast.Attribute) and node.func.attr == "join"
+    return joins or any(found is each for each in _ONE_BY_ONE)
+
+
+def _reduces(node: ast.Call, name: str) -> bool:
+    """Whether a builtin is called with a generator expression, and otherwise as it should be."""
+    if not node.args or not isinstance(node.args[0], ast.GeneratorExp):
+        return False
+    if any(isinstance(argument, ast.Starred) for argument in node.args):
+        return False
+    if any(name != "sum" or keyword.arg != "start" for keyword in node.keywords):
+        return False
+    return len(node.args) + len(node.keywords) <= (2 if name in ("sum", "next") else 1)
+
+
+def _super_arguments(context: Context, node: ast.Call) -> list[Var]:
+    """What ``super()`` takes from its function: the class and the first argument."""
+    first = next(iter(context.scope.params), None)
+    positional = first is not None and first.kind in ("positional", "positional_only")
+    if first is None or not positional or CLASS_CELL not in context.scope.free:
+        return []
+    return [context.load(CLASS_CELL, node), context.load(first.name, node)]
+
+
+def _refuse(context: Context, node: ast.Call, found: object) -> None:
+    bare = not node.args and not node.keywords
+    if any(found is each for each in _READ_THE_FRAME) or (
+        bare and any(found is each for each in _READ_THE_FRAME_BARE)
+    ):
+        label = f"`{ast.unparse(node.func)}` works on a frame"
+        raise unsupported(FRAME_ACCESS, context.span(node), label)
+    if isinstance(node.func, ast.Attribute):
+        receiver = context.static(node.func.value)
+        if receiver is not MISSING and _changes(receiver, node.func.attr):
+            raise shared_write(context, node, node.func.value)
+
+
+def _changes(receiver: object, method: str) -> bool:
+    """Whether a method of an object from before the call is known to change it."""
+    for kind in type(receiver).__mro__:
+        if kind in _MUTATORS:
+            return method in _MUTATORS[kind]
+    in_place = method.endswith("_") and not method.startswith("_")
+    return in_place and hasattr(type(receiver), "data_ptr")
+
+
+EXPRESSIONS: dict[type[ast.expr], ExpressionRule] = {ast.Call: _call}

@@ -1,0 +1,222 @@
+"""Comprehensions and generator expressions, as loops of the function that holds them.
+
+Targets are variables of their own: ``x`` becomes ``x.1``. The first iterable is evaluated outside,
+as in Python. A generator expression runs to its end where it stands (its items go into a list),
+but ``any``, ``all``, ``sum`` and ``next`` of one are loops that stop where Python's do.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from autobatch.frontend.context import Context, ExpressionRule
+from autobatch.frontend.scope import Comprehension, captured_names, comprehension_targets
+from autobatch.frontend.targets import assign
+from autobatch.ir.program import Label, Op, Raise, Var
+
+Element = Callable[[Label], None]
+"""Lowers what is done with one item; the label is where the next item is taken."""
+
+
+def advance(context: Context, node: ast.AST, iterator: Var, body: Label, done: Label) -> Var:
+    """Ends the block with ``item, more = next iterator``; gives the item's variable."""
+    item, more = context.temporary(), context.temporary()
+    context.builder.emit(Op("next", (item, more), (iterator,), None, context.span(node)))
+    context.branch(more, body, done, node)
+    return item
+
+
+def _run(context: Context, node: Comprehension, first: Var, element: Element) -> None:
+    """The loops of ``node`` over ``first``, an iterator; the open block is then what follows."""
+    done = context.label()
+    with _own_names(context, node):
+        _loops(context, node.generators, first, done, element)
+    context.place(done, node)
+
+
+def _loops(
+    context: Context,
+    generators: Sequence[ast.comprehension],
+    iterator: Var,
+    done: Label,
+    element: Element,
+) -> None:
+    generator, *inner = generators
+    head, body = context.label(), context.label()
+    context.place(head, generator.target)
+    item = advance(context, generator.target, iterator, body, done)
+    context.place(body, generator.target)
+    assign(context, generator.target, item)
+    for test in generator.ifs:
+        passed = context.label()
+        context.condition(test, passed, head)
+        context.place(passed, test)
+    if inner:
+        source = context.value(inner[0].iter)
+        _loops(context, inner, context.emit("iter", (source,), inner[0].iter), head, element)
+    else:
+        element(head)
+        context.jump(head, generator.target)
+
+
+@contextmanager
+def _own_names(context: Context, node: Comprehension) -> Iterator[None]:
+    """Gives the targets of ``node`` names of their own, and boxes to those that are captured."""
+    inside: list[ast.AST] = [
+        part for part in ast.iter_child_nodes(node) if part is not node.generators[0]
+    ]
+    inside += node.generators[0].ifs
+    captured = {name for part in inside for name in captured_names(part)}
+    names = {}
+    for name in comprehension_targets(node):
+        context.counter += 1
+        names[name] = f"{name}.{context.counter}"
+        if name in captured:
+            context.emit("box", (), node, None, names[name])
+            context.boxes.add(names[name])
+    context.renamed.append(names)
+    yield
+    context.renamed.pop()
+
+
+def _first_iterator(context: Context, node: Comprehension) -> Var:
+    first = node.generators[0].iter
+    return context.emit("iter", (context.value(first),), first)
+
+
+def collect(context: Context, node: ast.ListComp | ast.SetComp | ast.GeneratorExp) -> Var:
+    """A fresh list of the items of ``node``."""
+    iterator = _first_iterator(context, node)
+    items = context.emit("list", (), node)
+
+    def element(_: Label) -> None:
+        context.effect("append", (items, context.value(node.elt)), node.elt)
+
+    _run(context, node, iterator, element)
+    return items
+
+
+def _list(context: Context, node: ast.ListComp, out: Var | None) -> Var:
+    return context.deliver(collect(context, node), node, out)
+
+
+def _set(context: Context, node: ast.SetComp, out: Var | None) -> Var:
+    return context.emit("to_set", (collect(context, node),), node, None, out)
+
+
+def _generator(context: Context, node: ast.GeneratorExp, out: Var | None) -> Var:
+    return context.emit("iter", (collect(context, node),), node, None, out)
+
+
+def _dict(context: Context, node: ast.DictComp, out: Var | None) -> Var:
+    iterator = _first_iterator(context, node)
+    items = context.emit("dict", (), node)
+
+    def element(_: Label) -> None:
+        key, value = context.values((node.key, node.value))
+        context.effect("setitem", (items, key, value), node.key)
+
+    _run(context, node, iterator, element)
+    return context.deliver(items, node, out)
+
+
+def _any_all(context: Context, node: ast.Call, out: Var | None, *, stop: bool) -> Var:
+    """``any`` stops at the first true item, ``all`` at the first false one."""
+    generator = _generator_of(node)
+    iterator = _first_iterator(context, generator)
+    result, done = context.constant(not stop, node), context.label()
+
+    def element(head: Label) -> None:
+        found = context.label()
+        context.condition(generator.elt, *((found, head) if stop else (head, found)))
+        context.place(found, generator.elt)
+        context.constant(stop, node, result)
+        context.jump(done, node)
+
+    _run(context, generator, iterator, element)
+    context.place(done, node)
+    return context.deliver(result, node, out)
+
+
+def _any(context: Context, node: ast.Call, out: Var | None) -> Var:
+    return _any_all(context, node, out, stop=True)
+
+
+def _all(context: Context, node: ast.Call, out: Var | None) -> Var:
+    return _any_all(context, node, out, stop=False)
+
+
+def _sum(context: Context, node: ast.Call, out: Var | None) -> Var:
+    generator = _generator_of(node)
+    iterator = _first_iterator(context, generator)
+    starts = [*node.args[1:], *(keyword.value for keyword in node.keywords)]
+    total = context.temporary()
+    if starts:
+        context.deliver(context.value(starts[0]), node, total)
+    else:
+        context.constant(0, node, total)
+
+    def element(_: Label) -> None:
+        context.emit("add", (total, context.value(generator.elt)), generator.elt, None, total)
+
+    _run(context, generator, iterator, element)
+    return context.deliver(total, node, out)
+
+
+def _next(context: Context, node: ast.Call, out: Var | None) -> Var:
+    generator = _generator_of(node)
+    iterator = _first_iterator(context, generator)
+    default = context.value(node.args[1]) if len(node.args) > 1 else None
+    result, done = context.temporary(), context.label()
+
+    def element(_: Label) -> None:
+        context.value(generator.elt, result)
+        context.jump(done, node)
+
+    _run(context, generator, iterator, element)
+    if default is None:
+        stop = context.emit("global", (), node, StopIteration.__name__)
+        context.builder.end(Raise(stop, None, context.span(node)))
+    else:
+        context.deliver(default, node, result)
+    context.place(done, node)
+    return context.deliver(result, node, out)
+
+
+def _as_list(context: Context, node: ast.Call, out: Var | None) -> Var:
+    return context.deliver(collect(context, _generator_of(node)), node, out)
+
+
+def _as_tuple(context: Context, node: ast.Call, out: Var | None) -> Var:
+    return context.emit("to_tuple", (collect(context, _generator_of(node)),), node, None, out)
+
+
+def _as_set(context: Context, node: ast.Call, out: Var | None) -> Var:
+    return context.emit("to_set", (collect(context, _generator_of(node)),), node, None, out)
+
+
+def _generator_of(node: ast.Call) -> ast.GeneratorExp:
+    generator = node.args[0]
+    assert isinstance(generator, ast.GeneratorExp)
+    return generator
+
+
+EXPRESSIONS: dict[type[ast.expr], ExpressionRule] = {
+    ast.ListComp: _list,
+    ast.SetComp: _set,
+    ast.DictComp: _dict,
+    ast.GeneratorExp: _generator,
+}
+
+REDUCTIONS: dict[str, Callable[[Context, ast.Call, Var | None], Var]] = {
+    "any": _any,
+    "all": _all,
+    "sum": _sum,
+    "next": _next,
+    "list": _as_list,
+    "tuple": _as_tuple,
+    "set": _as_set,
+}
+"""What becomes of a call of these builtins whose first argument is a generator expression."""

@@ -1,0 +1,231 @@
+"""The state of one function's lowering, and the ways in which rules use it.
+
+Rules are functions ``rule(context, node, …)`` in tables by node class; they reach each other only
+through ``Context.value``, ``condition`` and ``statement``, so that no module imports in a circle.
+
+Invariant of ``value(node, out)``: the last operation on every path assigns ``out`` (a fresh
+temporary when None is given), and no earlier one does; so ``n = n + 1`` needs no copy. Without
+``out`` the result may be a variable itself, which later operations may reassign: an operand that
+must keep its value while a walrus reassigns its name is copied first.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from autobatch.frontend.builder import Builder
+from autobatch.frontend.resolve import MISSING, Resolver, static_attribute, static_value
+from autobatch.frontend.scope import Scope, walrus_targets
+from autobatch.frontend.subset import GLOBAL_WRITE, NONLOCAL_WRITE, refuse_node, unsupported
+from autobatch.ir.program import Branch, Function, Jump, Label, Op, Var
+from autobatch.source import FunctionSource, Span
+
+RESULT: Var = "%return"
+
+ExpressionRule = Callable[["Context", Any, Var | None], Var]
+ConditionRule = Callable[["Context", Any, Label, Label], None]
+StatementRule = Callable[["Context", Any], None]
+BodyRule = Callable[["Context"], Function]
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """The tables of the lowering; ``function`` lowers the body of a context's own function."""
+
+    expressions: Mapping[type[ast.expr], ExpressionRule]
+    conditions: Mapping[type[ast.expr], ConditionRule]
+    statements: Mapping[type[ast.stmt], StatementRule]
+    function: BodyRule
+
+
+@dataclass(slots=True)
+class Root:
+    """What a function and those nested in it share; ``names`` are its globals and builtins."""
+
+    resolver: Resolver
+    rules: Rules
+    names: Mapping[str, object]
+    callees: list[object] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """Where ``continue`` and ``break`` go."""
+
+    head: Label
+    done: Label
+
+
+@dataclass(slots=True)
+class Context:
+    """One function's lowering.
+
+    ``known`` are the variables whose value exists already; the names in ``careful`` may have none
+    where they are read, so that reading one is an operation, which raises in its turn.
+    """
+
+    root: Root
+    source: FunctionSource
+    name: str
+    scope: Scope
+    known: Mapping[str, object]
+    careful: frozenset[Var] = frozenset()
+    builder: Builder = field(default_factory=Builder)
+    nested: list[Function] = field(default_factory=list)
+    loops: list[Loop] = field(default_factory=list)
+    renamed: list[Mapping[str, Var]] = field(default_factory=list)
+    boxes: set[Var] = field(default_factory=set)
+    displays: list[tuple[str, ...]] = field(default_factory=list)
+    walrus: frozenset[str] = frozenset()
+    exit: Label = -1
+    counter: int = 0
+
+    # Dispatch
+
+    def value(self, node: ast.expr, out: Var | None = None) -> Var:
+        """Lowers an expression; gives the variable that holds its value."""
+        rule = self.root.rules.expressions.get(type(node))
+        if rule is None:
+            raise refuse_node(node, self.span(node))
+        return rule(self, node, out)
+
+    def values(self, nodes: Sequence[ast.expr]) -> tuple[Var, ...]:
+        return tuple([self.value(node) for node in nodes])
+
+    def condition(self, node: ast.expr, then: Label, otherwise: Label) -> None:
+        """Lowers an expression that is only asked whether it is true; ends the block."""
+        rule = self.root.rules.conditions.get(type(node))
+        if rule is not None:
+            rule(self, node, then, otherwise)
+        else:
+            self.branch(self.value(node), then, otherwise, node)
+
+    def statements(self, nodes: Sequence[ast.stmt]) -> None:
+        for node in nodes:
+            rule = self.root.rules.statements.get(type(node))
+            if rule is None:
+                raise refuse_node(node, self.span(node))
+            outer, self.walrus = self.walrus, walrus_targets(ast.iter_child_nodes(node))
+            rule(self, node)
+            self.walrus = outer
+
+    # Emission
+
+    def span(self, node: ast.AST) -> Span:
+        return self.source.span(node)
+
+    def temporary(self) -> Var:
+        self.counter += 1
+        return f"%{self.counter}"
+
+    def emit(
+        self,
+        name: str,
+        args: Sequence[Var],
+        node: ast.AST,
+        attr: Any = None,
+        out: Var | None = None,
+    ) -> Var:
+        """Adds an operation with one result, and gives the variable that holds it."""
+        result = self.temporary() if out is None else out
+        self.builder.emit(Op(name, (result,), tuple(args), attr, self.span(node)))
+        return result
+
+    def effect(self, name: str, args: Sequence[Var], node: ast.AST, attr: Any = None) -> None:
+        """Adds an operation without a result."""
+        self.builder.emit(Op(name, (), tuple(args), attr, self.span(node)))
+
+    def constant(self, value: object, node: ast.AST, out: Var | None = None) -> Var:
+        return self.emit("const", (), node, value, out)
+
+    def deliver(self, value: Var, node: ast.AST, out: Var | None) -> Var:
+        """``value``, copied to ``out`` if that is asked for."""
+        return value if out is None else self.emit("copy", (value,), node, None, out)
+
+    def label(self) -> Label:
+        return self.builder.label()
+
+    def place(self, label: Label, node: ast.AST) -> None:
+        self.builder.place(label, self.span(node))
+
+    def jump(self, target: Label, node: ast.AST) -> None:
+        self.builder.end(Jump(target, self.span(node)))
+
+    def branch(self, condition: Var, then: Label, otherwise: Label, node: ast.AST) -> None:
+        self.builder.end(Branch(condition, then, otherwise, self.span(node)))
+
+    @contextmanager
+    def loop(self, head: Label, done: Label) -> Iterator[None]:
+        self.loops.append(Loop(head, done))
+        yield
+        self.loops.pop()
+
+    # Names
+
+    def local(self, name: str) -> Var | None:
+        """The variable of a local name or comprehension target, None for names from outside."""
+        for names in reversed(self.renamed):
+            if name in names:
+                return names[name]
+        return name if self.scope.is_local(name) else None
+
+    def load(self, name: str, node: ast.AST, out: Var | None = None) -> Var:
+        variable = self.local(name)
+        if variable is None:
+            return self.emit(
+                "load_free" if name in self.scope.free else "global", (), node, name, out
+            )
+        if variable in self.boxes:
+            return self.emit("load_box", (variable,), node, name, out)
+        if out is None and (name in self.walrus or variable in self.careful):
+            out = self.temporary()
+        return self.deliver(variable, node, out)
+
+    def store(self, name: str, value: Var, node: ast.AST) -> None:
+        variable = self.target(name, node)
+        if variable in self.boxes:
+            self.effect("store_box", (variable, value), node)
+        else:
+            self.emit("copy", (value,), node, None, variable)
+
+    def target(self, name: str, node: ast.AST) -> Var:
+        """The variable that assigning ``name`` sets; refuses one that others share."""
+        if name in self.scope.shared:
+            refusal = NONLOCAL_WRITE if name in self.scope.free else GLOBAL_WRITE
+            raise unsupported(refusal, self.span(node))
+        variable = self.local(name)
+        assert variable is not None
+        return variable
+
+    def box(self, name: str, node: ast.AST) -> Var:
+        """The box of a captured variable, to hand on to a nested function."""
+        variable = self.local(name)
+        return variable if variable is not None else self.emit("free_box", (), node, name)
+
+    # What is known before anything runs
+
+    def static(self, node: ast.expr) -> object:
+        """The object that ``node`` will give, ``MISSING`` if that cannot be told."""
+        return static_value(node, self.static_name)
+
+    def static_name(self, name: str) -> object:
+        if any(name in names for names in self.renamed):
+            return MISSING
+        if name in self.known:
+            return self.known[name]
+        if self.scope.is_local(name) or name in self.scope.free:
+            return MISSING
+        return self.root.names.get(name, MISSING)
+
+    def imported(self, name: str, module: str, attribute: str | None = None) -> None:
+        """Notes what an import binds to the local ``name``, if nothing else assigns it."""
+        value: object = sys.modules.get(module, MISSING)
+        if attribute is not None and value is not MISSING:
+            value = static_attribute(value, attribute)
+        if self.scope.stored[name] == 1 and value is not MISSING:
+            self.known = {**self.known, name: value}

@@ -1,0 +1,66 @@
+"""What the patterns of a ``match`` statement ask of their subject (PEP 634), as plain functions.
+
+Lowered ``match`` statements import these and call them; like any helper, they run as part of the
+program, so they are written within the language.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+_THEMSELVES = (bool, bytearray, bytes, dict, float, frozenset, int, list, set, str, tuple)
+"""Builtins whose one positional sub-pattern takes the subject itself."""
+
+
+def sequence_length(subject: object) -> int:
+    """The length of what a sequence pattern may match, -1 of anything else."""
+    if isinstance(subject, (str, bytes, bytearray)) or not isinstance(subject, Sequence):
+        return -1
+    return len(subject)
+
+
+def mapping_values(subject: object, keys: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    """The values under ``keys``, None if ``subject`` is no mapping or lacks one."""
+    if not isinstance(subject, Mapping):
+        return None
+    for key in keys:
+        if key not in subject:
+            return None
+    return tuple([subject[key] for key in keys])
+
+
+def mapping_rest(subject: Mapping[Any, Any], keys: tuple[Any, ...]) -> dict[Any, Any]:
+    """What ``**rest`` takes: the items under other keys."""
+    return {key: subject[key] for key in subject if key not in keys}
+
+
+def class_attributes(
+    subject: object, kind: type, count: int, names: tuple[str, ...]
+) -> tuple[Any, ...] | None:
+    """What ``kind(p1, …, name=p)`` takes: ``count`` by ``__match_args__``, then by ``names``.
+
+    None if ``subject`` is no ``kind``, or lacks an attribute.
+    """
+    if not isinstance(kind, type):
+        raise TypeError("called match pattern must be a class")
+    if not isinstance(subject, kind):
+        return None
+    own = count == 1 and not hasattr(kind, "__match_args__") and issubclass(kind, _THEMSELVES)
+    found: list[Any] = [subject] if own else []
+    wanted = names if own else _positional(kind, count) + names
+    for name in wanted:
+        if not hasattr(subject, name):
+            return None
+        found.append(getattr(subject, name))
+    return tuple(found)
+
+
+def _positional(kind: type, count: int) -> tuple[str, ...]:
+    known: tuple[str, ...] = getattr(kind, "__match_args__", ())
+    if count > len(known):
+        plural = "" if len(known) == 1 else "s"
+        raise TypeError(
+            f"{kind.__name__}() accepts {len(known)} positional sub-pattern{plural} ({count} given)"
+        )
+    return tuple(known[:count])

@@ -1,0 +1,125 @@
+"""What an expression means before anything runs: names and attribute chains to Python objects.
+
+In: values that exist when a function is lowered (its globals, closure and receiver). Out: the
+object that ``a.b.c`` will give, or ``MISSING``. No user code runs: properties, ``__getattr__`` and
+other descriptors written in Python are never called. Lowering only takes the *shape* of a call
+from this; what is called is looked up again when the program runs.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import FunctionType, MethodType, ModuleType
+from typing import Any, Final
+
+
+class _Missing:
+    def __repr__(self) -> str:
+        return "MISSING"
+
+
+MISSING: Final = _Missing()
+_MODULE_TABLES = ("_parameters", "_buffers", "_modules")
+
+
+def python_function(value: object) -> tuple[FunctionType, object] | None:
+    """The Python function that calling ``value`` runs, and its receiver (else ``MISSING``).
+
+    A class runs its ``__init__``, a ``torch.nn`` module its ``forward``.
+    """
+    if isinstance(value, FunctionType):
+        return value, MISSING
+    if isinstance(value, MethodType):
+        inner: object = value.__func__
+        return (inner, value.__self__) if isinstance(inner, FunctionType) else None
+    if isinstance(value, type):
+        made = inspect.getattr_static(value, "__init__", None)
+        return (made, MISSING) if isinstance(made, FunctionType) else None
+    name = "forward" if _is_torch_module(value) else "__call__"
+    found = inspect.getattr_static(type(value), name, None)
+    return (found, value) if isinstance(found, FunctionType) else None
+
+
+def _is_torch_module(value: object) -> bool:
+    return all(isinstance(_own(value).get(table), dict) for table in _MODULE_TABLES)
+
+
+def _own(value: object) -> dict[str, Any]:
+    found = getattr(value, "__dict__", None) if not isinstance(value, type) else None
+    return found if isinstance(found, dict) else {}
+
+
+def _functions_are_programs(value: object) -> str:
+    return "program" if isinstance(value, (FunctionType, MethodType)) else "opaque"
+
+
+@dataclass(frozen=True, slots=True)
+class Resolver:
+    """How lowering tells what a call runs.
+
+    ``classify(value)`` is ``"program"`` for a callable whose Python code is lowered, else
+    ``"opaque"``. An unresolved ``x.name(…)`` is taken to be opaque for ``name`` in
+    ``opaque_methods``. ``function_of`` gives the Python function behind a program callable.
+    """
+
+    classify: Callable[[object], str] = _functions_are_programs
+    opaque_methods: frozenset[str] = frozenset()
+    function_of: Callable[[object], tuple[FunctionType, object] | None] = python_function
+
+
+ANY_FUNCTION: Final = Resolver()
+"""Takes every Python function for a program, and nothing else."""
+
+
+def static_value(node: ast.expr, name_value: Callable[[str], object]) -> object:
+    """What ``node`` (a name or a chain of attributes) will give, or ``MISSING``."""
+    if isinstance(node, ast.Name):
+        return name_value(node.id)
+    if isinstance(node, ast.Attribute):
+        base = static_value(node.value, name_value)
+        return MISSING if base is MISSING else static_attribute(base, node.attr)
+    return MISSING
+
+
+def static_attribute(value: object, name: str) -> object:
+    """``value.name`` where that is known without running user code, else ``MISSING``."""
+    if isinstance(value, ModuleType):
+        return vars(value).get(name, MISSING)
+    if isinstance(value, type):
+        return _class_attribute(value, name)
+    if type(value).__getattribute__ is not object.__getattribute__:
+        return MISSING
+    own = _own(value)
+    if name in own:
+        return own[name]
+    on_class = inspect.getattr_static(type(value), name, MISSING)
+    if on_class is not MISSING:
+        return _bound(on_class, value, name)
+    for table in _MODULE_TABLES:
+        if isinstance(own.get(table), dict) and name in own[table]:
+            return own[table][name]
+    return MISSING
+
+
+def _class_attribute(owner: type, name: str) -> object:
+    found = inspect.getattr_static(owner, name, MISSING)
+    if isinstance(found, staticmethod):
+        return found.__func__
+    if isinstance(found, classmethod):
+        return MethodType(found.__func__, owner)
+    return MISSING if isinstance(found, property) else found
+
+
+def _bound(found: object, value: object, name: str) -> object:
+    if isinstance(found, FunctionType):
+        return MethodType(found, value)
+    if isinstance(found, staticmethod):
+        return found.__func__
+    if isinstance(found, classmethod):
+        return MethodType(found.__func__, type(value))
+    if inspect.ismethoddescriptor(found) and type(found).__module__ == "builtins":
+        return getattr(value, name, MISSING)
+    return MISSING if hasattr(type(found), "__get__") else found

@@ -1,0 +1,222 @@
+"""Statements: each rule leaves the open block at the place where the next statement goes."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from contextlib import ExitStack
+
+from autobatch.frontend.calls import apply_decorators
+from autobatch.frontend.comprehensions import advance
+from autobatch.frontend.context import RESULT, Context, StatementRule
+from autobatch.frontend.expressions import BINARY
+from autobatch.frontend.functions import make_function
+from autobatch.frontend.results import leaves
+from autobatch.frontend.targets import assign, assign_expression, delete, direct, refuse_shared
+from autobatch.ir.program import CallShape, Raise, Var
+
+
+def _expression(context: Context, node: ast.Expr) -> None:
+    if not isinstance(node.value, ast.Constant):
+        context.value(node.value)
+
+
+def _assign(context: Context, node: ast.Assign) -> None:
+    if len(node.targets) == 1:
+        assign_expression(context, node.targets[0], node.value)
+        return
+    value = context.value(node.value)
+    for target in node.targets:
+        assign(context, target, value)
+
+
+def _annotated(context: Context, node: ast.AnnAssign) -> None:
+    if node.value is not None:
+        assign_expression(context, node.target, node.value)
+
+
+def _augmented(context: Context, node: ast.AugAssign) -> None:
+    name = f"i{BINARY[type(node.op)]}"
+    match node.target:
+        case ast.Name(id=variable):
+            out = direct(context, node.target)
+            old = context.load(variable, node.target)
+            value = context.emit(name, (old, context.value(node.value)), node, None, out)
+            if out is None:
+                context.store(variable, value, node)
+        case ast.Attribute(value=base, attr=attribute):
+            refuse_shared(context, node.target)
+            owner = context.value(base)
+            old = context.emit("getattr", (owner,), node.target, attribute)
+            value = context.emit(name, (old, context.value(node.value)), node)
+            context.effect("setattr", (owner, value), node, attribute)
+        case ast.Subscript(value=base, slice=index):
+            refuse_shared(context, node.target)
+            place = context.values((base, index))
+            old = context.emit("getitem", place, node.target)
+            value = context.emit(name, (old, context.value(node.value)), node)
+            context.effect("setitem", (*place, value), node)
+
+
+def _delete(context: Context, node: ast.Delete) -> None:
+    for target in node.targets:
+        delete(context, target)
+
+
+def _if(context: Context, node: ast.If) -> None:
+    then, otherwise, done = context.label(), context.label(), context.label()
+    context.condition(node.test, then, otherwise)
+    context.place(then, node.body[0])
+    context.statements(node.body)
+    context.jump(done, node.body[-1])
+    context.place(otherwise, (node.orelse or node.body)[0])
+    context.statements(node.orelse)
+    context.place(done, (node.orelse or node.body)[-1])
+
+
+def _while(context: Context, node: ast.While) -> None:
+    head, body, done = context.label(), context.label(), context.label()
+    orelse = context.label() if node.orelse else done
+    context.place(head, node.test)
+    context.condition(node.test, body, orelse)
+    context.place(body, node.body[0])
+    with context.loop(head, done):
+        context.statements(node.body)
+    context.jump(head, node.test)
+    _loop_else(context, node.orelse, orelse)
+    context.place(done, node.test)
+
+
+def _for(context: Context, node: ast.For) -> None:
+    head, body, done = context.label(), context.label(), context.label()
+    orelse = context.label() if node.orelse else done
+    iterator = context.emit("iter", (context.value(node.iter),), node.iter)
+    context.place(head, node.target)
+    item = advance(context, node.target, iterator, body, orelse)
+    context.place(body, node.target)
+    assign(context, node.target, item)
+    with context.loop(head, done):
+        context.statements(node.body)
+    context.jump(head, node.target)
+    _loop_else(context, node.orelse, orelse)
+    context.place(done, node.target)
+
+
+def _loop_else(context: Context, body: Sequence[ast.stmt], label: int) -> None:
+    if body:
+        context.place(label, body[0])
+        context.statements(body)
+
+
+def _break(context: Context, node: ast.Break) -> None:
+    context.jump(context.loops[-1].done, node)
+
+
+def _continue(context: Context, node: ast.Continue) -> None:
+    context.jump(context.loops[-1].head, node)
+
+
+def _return(context: Context, node: ast.Return) -> None:
+    if node.value is None:
+        context.constant(None, node, RESULT)
+    else:
+        context.value(node.value, RESULT)
+    context.displays.append(leaves(node.value))
+    context.jump(context.exit, node)
+
+
+def _raise(context: Context, node: ast.Raise) -> None:
+    cause = None
+    if node.exc is None:
+        kind = context.emit("global", (), node, RuntimeError.__name__)
+        text = context.constant("No active exception to reraise", node)
+        exception = context.emit("call", (kind, text), node, CallShape((False,)))
+    else:
+        exception = context.value(node.exc)
+        cause = context.value(node.cause) if node.cause is not None else None
+    context.builder.end(Raise(exception, cause, context.span(node)))
+
+
+def _assert(context: Context, node: ast.Assert) -> None:
+    if not __debug__:
+        return
+    failed, passed = context.label(), context.label()
+    context.condition(node.test, passed, failed)
+    context.place(failed, node)
+    message = context.values((node.msg,)) if node.msg is not None else ()
+    exception = context.emit("assertion", message, node)
+    context.builder.end(Raise(exception, None, context.span(node)))
+    context.place(passed, node)
+
+
+def _with(context: Context, node: ast.With) -> None:
+    with ExitStack() as modes:
+        for item in node.items:
+            manager = context.value(item.context_expr, context.temporary())
+            modes.enter_context(context.builder.modes(manager))
+            context.place(context.label(), item.context_expr)
+            if item.optional_vars is not None:
+                entered = context.emit("enter", (manager,), item.context_expr)
+                assign(context, item.optional_vars, entered)
+        context.statements(node.body)
+    context.place(context.label(), node.body[-1])
+
+
+def _function(context: Context, node: ast.FunctionDef) -> None:
+    if not node.decorator_list:
+        variable = context.target(node.name, node)
+        if variable not in context.boxes:
+            make_function(context, node, variable)
+            return
+    decorators = context.values(node.decorator_list)
+    value: Var = make_function(context, node, None)
+    context.store(node.name, apply_decorators(context, node, decorators, value), node)
+
+
+def _import(context: Context, node: ast.Import) -> None:
+    for alias in node.names:
+        module = context.emit("import", (), node, (alias.name, 0, ()))
+        top, *inner = alias.name.split(".")
+        if alias.asname is not None:
+            for part in inner:
+                module = context.emit("import_from", (module,), node, part)
+        context.store(alias.asname or top, module, node)
+        context.imported(alias.asname or top, alias.name if alias.asname else top)
+
+
+def _import_from(context: Context, node: ast.ImportFrom) -> None:
+    names = tuple(alias.name for alias in node.names)
+    module = context.emit("import", (), node, (node.module or "", node.level, names))
+    for alias in node.names:
+        value = context.emit("import_from", (module,), node, alias.name)
+        context.store(alias.asname or alias.name, value, node)
+        if not node.level:
+            context.imported(alias.asname or alias.name, node.module or "", alias.name)
+
+
+def _nothing(context: Context, node: ast.Pass | ast.Global | ast.Nonlocal) -> None:
+    """Declarations matter to the scope only; what assigns such a name is refused."""
+
+
+STATEMENTS: dict[type[ast.stmt], StatementRule] = {
+    ast.Expr: _expression,
+    ast.Assign: _assign,
+    ast.AnnAssign: _annotated,
+    ast.AugAssign: _augmented,
+    ast.Delete: _delete,
+    ast.If: _if,
+    ast.While: _while,
+    ast.For: _for,
+    ast.Break: _break,
+    ast.Continue: _continue,
+    ast.Return: _return,
+    ast.Raise: _raise,
+    ast.Assert: _assert,
+    ast.With: _with,
+    ast.FunctionDef: _function,
+    ast.Import: _import,
+    ast.ImportFrom: _import_from,
+    ast.Pass: _nothing,
+    ast.Global: _nothing,
+    ast.Nonlocal: _nothing,
+}

@@ -1,0 +1,115 @@
+"""What a program may not hold: one table from construct to the user's name for it and advice.
+
+In: a syntax node (or the name of a construct that no single node stands for) and its span.
+Out: the ``UnsupportedError`` to raise. A node class that is in no table of the lowering and not
+here is refused by ``UNKNOWN``.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+
+from autobatch.errors import Diagnostic, SharedWriteError, UnsupportedError
+from autobatch.source import Span
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """``name`` is what the user calls the construct; ``why`` and ``instead`` are full sentences."""
+
+    code: str
+    name: str
+    why: str
+    instead: str
+
+
+_YIELD = Refusal(
+    "yield",
+    "`yield`",
+    "A program runs to its end for every thread; it cannot be suspended half-way.",
+    "collect the values in a list, and return it.",
+)
+_ASYNC = Refusal(
+    "async",
+    "`async` and `await`",
+    "Threads of a batch are run by autobatch, not by an event loop.",
+    "write an ordinary function, and do the waiting before the batch.",
+)
+_TRY = Refusal(
+    "try",
+    "`try`",
+    "Exceptions cannot be caught inside a program.",
+    "test with `if` before the operation that may fail, or put the `try` into a function "
+    "marked @autobatch.per_thread.",
+)
+_CLASS = Refusal(
+    "class",
+    "`class` inside a program",
+    "Each thread would define a class of its own.",
+    "define the class at module level.",
+)
+_TYPE_ALIAS = Refusal(
+    "type-alias",
+    "a `type` statement",
+    "A type alias has no use inside a program.",
+    "move it to module level.",
+)
+
+REFUSED: dict[type[ast.AST], Refusal] = {
+    ast.Yield: _YIELD,
+    ast.YieldFrom: _YIELD,
+    ast.Await: _ASYNC,
+    ast.AsyncFunctionDef: _ASYNC,
+    ast.AsyncFor: _ASYNC,
+    ast.AsyncWith: _ASYNC,
+    ast.Try: _TRY,
+    ast.TryStar: _TRY,
+    ast.ClassDef: _CLASS,
+    **({ast.TypeAlias: _TYPE_ALIAS} if hasattr(ast, "TypeAlias") else {}),
+}
+
+UNKNOWN = Refusal(
+    "unknown-construct",
+    "this construct",
+    "autobatch does not know it.",
+    "move it into a function marked @autobatch.per_thread.",
+)
+GLOBAL_WRITE = Refusal(
+    "global-write",
+    "assignment to a `global` name",
+    "All threads share the module's globals, so the threads' writes would overwrite each other.",
+    "keep the value in a local variable, and return it.",
+)
+NONLOCAL_WRITE = Refusal(
+    "nonlocal-write",
+    "assignment to a `nonlocal` name",
+    "The variable belongs to another call.",
+    "return the new value, or keep it in a list or dict that the program makes.",
+)
+SHARED_WRITE = Refusal(
+    "shared-write",
+    "a write to an object that existed before the call",
+    "All threads share it, so the threads' writes would overwrite each other.",
+    "make a copy inside the program and change that, or return the new value.",
+)
+FRAME_ACCESS = Refusal(
+    "frame-access",
+    "reading or running code in the current frame",
+    "A program's variables are not those of a Python frame.",
+    "name the variables that you need.",
+)
+
+
+def unsupported(refusal: Refusal, span: Span, label: str = "") -> UnsupportedError:
+    """The error for ``refusal``, its caret at ``span``."""
+    kind = SharedWriteError if refusal is SHARED_WRITE else UnsupportedError
+    headline = f"{refusal.name[:1].upper()}{refusal.name[1:]} is not supported in a program."
+    if refusal is _ASYNC:
+        headline = "`async` and `await` are not supported in a program."
+    return kind(Diagnostic(headline, span, label, (refusal.why,), (refusal.instead,), refusal.code))
+
+
+def refuse_node(node: ast.AST, span: Span) -> UnsupportedError:
+    """The error for a node that no rule of the lowering takes."""
+    return unsupported(REFUSED.get(type(node), UNKNOWN), span)
