@@ -1,0 +1,1 @@
+"""How operations on the values of a thread group become batched kernels."""

@@ -1,0 +1,102 @@
+"""Python numbers of the threads: number columns in, number columns out, Python's own meaning.
+
+``numbers.apply`` computes a whole column and says in which rows Python would raise (seen at the
+next host read) and which rows its dtype cannot hold (recomputed here, exactly, at once).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from autobatch.batching import numbers
+from autobatch.batching.context import Check, Context, RowsFail
+from autobatch.batching.rows import Rower, from_rows
+from autobatch.vm.values import Cell, Column, Container, Uniform, is_number, read
+
+
+def number_operands(cells: Sequence[Cell]) -> list[Any] | None:
+    """Operands for ``numbers.apply``; None unless all are numbers, at least one of them a column."""
+    operands: list[Any] = []
+    columns = False
+    for cell in cells:
+        value = read(cell)
+        if type(value) is Column and value.tag != "tensor":
+            operands.append(numbers.Number(value.tag, value.data, value.bounds))
+            columns = True
+        elif type(value) is Uniform and is_number(value.obj):
+            operands.append(value.obj)
+        else:
+            return None
+    return operands if columns else None
+
+
+def apply(
+    context: Context, rule: Any, meaning: Callable[..., Any], cells: Sequence[Cell]
+) -> Cell | None:
+    """``rule`` (an opcode or a callable) on numbers; None if it has no batched form for them.
+
+    ``meaning`` is the Python callable that it stands for.
+    """
+    operands = number_operands(cells)
+    if operands is None:
+        return None
+    known = rule if isinstance(rule, str) else numbers.lookup(rule)
+    result = None if known is None else numbers.apply(known, *operands)
+    if result is None:
+        return None
+    context.counter.launch()
+    snapshot = [Cell(read(cell)) for cell in cells]
+    if isinstance(result, tuple):
+        parts = [
+            settle(context, part, lambda row, i=i: one(context, meaning, snapshot, row)[i])  # type: ignore[misc]
+            for i, part in enumerate(result)
+        ]
+        return Cell(Container(tuple, parts))
+    return settle(context, result, lambda row: one(context, meaning, snapshot, row))
+
+
+def one(context: Context, meaning: Callable[..., Any], cells: Sequence[Cell], row: int) -> Any:
+    """What Python gives, or raises, for the thread at ``row``."""
+    operands: list[Any] = []
+    for cell in cells:
+        value = read(cell)
+        if type(value) is Column:
+            operands.append(context.host(value.data[row], "blame"))
+        else:
+            operands.append(value.obj)  # type: ignore[union-attr]
+    return meaning(*operands)
+
+
+def settle(context: Context, result: Any, evaluate: Callable[[int], Any]) -> Cell:
+    """The result as a cell: failures noted, rows that the dtype cannot hold recomputed."""
+    if result.failed is not None:
+        context.checks.append(Check(result.failed, evaluate))
+    column = Column(result.data, result.tag, result.bounds)
+    if result.escape is None:
+        return Cell(column)
+    escaped = result.escape if result.failed is None else result.escape & ~result.failed
+    if result.tag != "int":
+        rows = context.host(escaped, "overflow")
+        return patched(context, column, rows, evaluate) if any(rows) else Cell(column)
+    wide = torch.stack([escaped.to(torch.int64), result.data])
+    rows, data = context.host(wide, "overflow")
+    if any(rows):
+        return patched(context, column, rows, evaluate)
+    column.bounds = (min(data, default=0), max(data, default=0))
+    return Cell(column)
+
+
+def patched(
+    context: Context, column: Column, rows: list[Any], evaluate: Callable[[int], Any]
+) -> Cell:
+    items = context.host(column.data, "overflow")
+    for row in context.order():
+        if rows[row]:
+            try:
+                items[row] = evaluate(row)
+            except Exception as error:
+                raise RowsFail(row, error) from error
+    return from_rows(context, items)

@@ -1,0 +1,235 @@
+"""``x.name`` and ``x.name = v`` on cells."""
+
+from __future__ import annotations
+
+import inspect
+import types
+from typing import Any
+
+
+from torch import Tensor
+
+from autobatch.batching import torch_ops, writes
+from autobatch.batching.context import Context, RowsFail
+from autobatch.batching.operators import is_instance, is_tensor
+from autobatch.batching.rows import run_rows
+from autobatch.vm.values import (
+    METHOD,
+    NUMBER_TAGS,
+    Cell,
+    Column,
+    Container,
+    Mark,
+    Objects,
+    Uniform,
+    read,
+    uniform,
+)
+
+SUPER = Mark("super")
+NUMBER_TYPES = {tag: kind for kind, tag in NUMBER_TAGS.items()}
+TENSOR_PARTS = frozenset({"T", "mT", "H", "mH", "real", "imag", "data"})
+"""Tensor attributes that are tensors made from the same memory."""
+
+
+def bound(receiver: Cell, function: Any) -> Cell:
+    """A bound method: ``function`` is to be called with ``receiver`` first."""
+    return Cell(Container(METHOD, [receiver], function))
+
+
+def get(context: Context, cell: Cell, name: str) -> Cell:
+    """``x.name``."""
+    value = read(cell)
+    if is_tensor(value):
+        return tensor_attribute(context, cell, value, name)
+    match value:
+        case Column(tag=tag):
+            return type_attribute(context, cell, NUMBER_TYPES[tag], name)
+        case Container(type=kind) if is_instance(value):
+            return instance_attribute(context, cell, value, name)
+        case Container(type=kind):
+            return container_attribute(context, cell, value, name)
+        case Uniform(obj=obj):
+            return uniform_attribute(context, cell, obj, name)
+        case Objects(items=items):
+            return objects_attribute(context, cell, items, name)
+    raise AssertionError(value)
+
+
+def tensor_attribute(context: Context, cell: Cell, value: Any, name: str) -> Cell:
+    kind = type(value.obj) if type(value) is Uniform else Tensor
+    attribute = getattr(kind, name, None)
+    if callable(attribute) and not isinstance(attribute, type):
+        return bound(cell, attribute)
+    if name in TENSOR_PARTS:
+        getter = TENSOR_GETTERS[name]
+        return torch_ops.apply(context, getter, [cell], {}, False)
+    if type(value) is Uniform:
+        example = value.obj
+    else:
+        data = value.data
+        example = data[0] if data.shape[0] else data.new_empty(data.shape[1:])
+    try:
+        result = getattr(example, name)
+    except Exception as error:
+        raise RowsFail(context.lowest(), error) from error
+    if isinstance(result, Tensor):
+        raise RowsFail(
+            context.lowest(), AttributeError(f"a program cannot read .{name} of a batched tensor")
+        )
+    return uniform(result)
+
+
+def _getter(name: str) -> Any:
+    def getter(tensor: Tensor) -> Any:
+        return getattr(tensor, name)
+
+    getter.__name__ = f"Tensor.{name}"
+    return getter
+
+
+TENSOR_GETTERS = {name: _getter(name) for name in sorted(TENSOR_PARTS)}
+
+
+def type_attribute(context: Context, cell: Cell, kind: type, name: str) -> Cell:
+    attribute = getattr(kind, name, None)
+    if callable(attribute):
+        return bound(cell, attribute)
+    return run_rows(context, lambda x: getattr(x, name), [cell], {}, "an attribute of a number")
+
+
+def instance_attribute(context: Context, cell: Cell, value: Container, name: str) -> Cell:
+    kind = value.type
+    static = inspect.getattr_static(kind, name, None)
+    if isinstance(static, property) and static.fget is not None:
+        return context.invoke(context, static.fget, [cell], {})
+    if name in value.cells:
+        return value.cells[name]  # type: ignore[index, return-value, no-any-return]
+    if name == "__dict__":
+        return Cell(Container(dict, dict(value.cells)))
+    if name == "__class__":
+        return uniform(kind, shared=True)
+    if static is None and not hasattr(kind, name):
+        fallback = getattr(kind, "__getattr__", None)
+        if fallback is not None:
+            return context.invoke(context, fallback, [cell, uniform(name)], {})
+        error = AttributeError(f"{kind.__name__!r} object has no attribute {name!r}")
+        raise RowsFail(context.lowest(), error) from error
+    return class_attribute(context, cell, kind, static, name)
+
+
+def class_attribute(context: Context, cell: Cell, kind: type, static: Any, name: str) -> Cell:
+    """What an instance finds in its class."""
+    if isinstance(static, staticmethod):
+        return uniform(static.__func__, shared=True)
+    if isinstance(static, classmethod):
+        return bound(uniform(kind, shared=True), static.__func__)
+    if isinstance(static, types.FunctionType) or inspect.ismethoddescriptor(static):
+        return bound(cell, static)
+    if hasattr(static, "__wrapped__") and hasattr(type(static), "__get__"):
+        return bound(cell, static)
+    if hasattr(type(static), "__get__"):
+        return run_rows(context, lambda x: getattr(x, name), [cell], {}, "a descriptor")
+    return uniform(static, shared=True)
+
+
+def container_attribute(context: Context, cell: Cell, value: Container, name: str) -> Cell:
+    kind = value.type
+    if kind is SUPER:
+        return super_attribute(context, value, name)
+    fields = getattr(kind, "_fields", None)
+    if fields is not None and name in fields:
+        return value.cells[fields.index(name)]  # type: ignore[index]
+    if isinstance(kind, type):
+        if kind in (slice, range) and name in ("start", "stop", "step"):
+            return value.cells[("start", "stop", "step").index(name)]  # type: ignore[index]
+        static = inspect.getattr_static(kind, name, None)
+        if isinstance(static, property) and static.fget is not None:
+            return context.invoke(context, static.fget, [cell], {})
+        if static is not None:
+            return class_attribute(context, cell, kind, static, name)
+        if hasattr(kind, name):
+            return uniform(getattr(kind, name), shared=True)
+    return run_rows(context, lambda x: getattr(x, name), [cell], {}, "objects", keep=True)
+
+
+def super_attribute(context: Context, value: Container, name: str) -> Cell:
+    cell, after = value.cells[0], value.static  # type: ignore[index]
+    kind = read(cell).type  # type: ignore[union-attr]
+    mro = kind.__mro__
+    for base in mro[mro.index(after) + 1 :]:
+        if name in base.__dict__:
+            static = base.__dict__[name]
+            if isinstance(static, property) and static.fget is not None:
+                return context.invoke(context, static.fget, [cell], {})
+            return class_attribute(context, cell, kind, static, name)
+    error = AttributeError(f"'super' object has no attribute {name!r}")
+    raise RowsFail(context.lowest(), error) from error
+
+
+def uniform_attribute(context: Context, cell: Cell, obj: Any, name: str) -> Cell:
+    try:
+        result = getattr(obj, name)
+    except Exception as error:
+        raise RowsFail(context.lowest(), error) from error
+    return Cell(Uniform(result, shared=True))
+
+
+def objects_attribute(context: Context, cell: Cell, items: list[Any], name: str) -> Cell:
+    kinds = {type(item) for item in items}
+    if len(kinds) == 1:
+        kind = kinds.pop()
+        static = inspect.getattr_static(kind, name, None)
+        own = name in getattr(items[0], "__dict__", ())
+        if isinstance(static, types.FunctionType) and not own:
+            return bound(cell, static)
+        if isinstance(static, property) and static.fget is not None:
+            return context.invoke(context, static.fget, [cell], {})
+        if inspect.ismethoddescriptor(static) and callable(static) and not own:
+            return bound(cell, static)
+    return run_rows(
+        context, lambda x: getattr(x, name), [cell], {}, "an attribute of objects", fresh=False
+    )
+
+
+def put(context: Context, cell: Cell, name: str, item: Cell) -> None:
+    """``x.name = v``."""
+    value = read(cell)
+    if type(value) is Container and is_instance(value):
+        static = inspect.getattr_static(value.type, name, None)
+        if isinstance(static, property) and static.fset is not None:
+            context.invoke(context, static.fset, [cell, item], {})
+            return
+        if value.type.__setattr__ is object.__setattr__ and not isinstance(static, property):
+            value.cells[name] = item  # type: ignore[call-overload]
+            return
+    if type(value) is Uniform or is_tensor(value):
+        what = "a tensor" if is_tensor(value) else f"an attribute of {describe(value.obj)}"  # type: ignore[union-attr]
+        raise writes.shared_write(context, what)
+
+    def assign(target: Any, content: Any) -> None:
+        setattr(target, name, content)
+
+    run_rows(context, assign, [cell, item], {}, "objects", keep=True)
+
+
+def describe(obj: Any) -> str:
+    if isinstance(obj, types.ModuleType):
+        return f"the module {obj.__name__!r}"
+    return f"a {type(obj).__name__}"
+
+
+def remove(context: Context, cell: Cell, name: str) -> None:
+    """``del x.name``."""
+    value = read(cell)
+    if type(value) is Container and is_instance(value):
+        if name in value.cells:
+            del value.cells[name]  # type: ignore[arg-type]
+            return
+        error = AttributeError(f"{value.type.__name__!r} object has no attribute {name!r}")
+        raise RowsFail(context.lowest(), error) from error
+    if type(value) is Uniform:
+        raise writes.shared_write(context, f"an attribute of {describe(value.obj)}")
+    run_rows(context, lambda target: delattr(target, name), [cell], {}, "objects", keep=True)
+
+

@@ -1,0 +1,231 @@
+"""Calls: from the cell of a callee to what is called with what, and the calls that stay in a block.
+
+``resolve`` unwraps bound methods, partials, modules and callable instances. A ``Target`` whose
+effect is ``program`` or ``construct`` needs the engine; ``run`` does all others.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from torch import nn
+
+from autobatch.batching import arithmetic, builtins, containers, torch_ops, writes
+from autobatch.batching.context import Context
+from autobatch.batching.effects import MUTATING_METHODS, READ_ONLY, effect_of, is_library
+from autobatch.batching.operators import is_instance, once
+from autobatch.batching.rows import run_rows
+from autobatch.vm.values import (
+    CLOSURE,
+    METHOD,
+    Cell,
+    Column,
+    Container,
+    Objects,
+    Uniform,
+    read,
+    uniform,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A call laid open: ``callee`` is a Python callable, or the container of a closure."""
+
+    effect: str
+    callee: Any
+    args: list[Cell]
+    kwargs: dict[str, Cell]
+
+
+def resolve(callee: Cell, args: list[Cell], kwargs: dict[str, Cell]) -> Target:
+    """What calling ``callee`` runs."""
+    value = read(callee)
+    match value:
+        case Container(type=kind, cells=cells, static=function) if kind is METHOD:
+            return resolve_object(function, [cells[0], *args], kwargs)  # type: ignore[index]
+        case Container(type=kind) if kind is CLOSURE:
+            return Target("program", value, args, kwargs)
+        case Container(type=kind) if is_instance(value) and callable(getattr(kind, "__call__", None)):
+            return resolve_object(kind.__call__, [callee, *args], kwargs)
+        case Uniform(obj=obj):
+            return resolve_object(obj, args, kwargs)
+        case Objects():
+            return Target("objects", callee, args, kwargs)
+    return Target("host", not_callable, [callee, *args], kwargs)
+
+
+def not_callable(obj: Any, *args: Any, **kwargs: Any) -> Any:
+    return obj(*args, **kwargs)
+
+
+def resolve_object(obj: Any, args: list[Cell], kwargs: dict[str, Cell]) -> Target:
+    wrapped = getattr(obj, "__autobatch_function__", None)
+    if wrapped is not None:
+        return resolve_object(wrapped, args, kwargs)
+    if isinstance(obj, partial):
+        given = [Cell(Uniform(arg, shared=True)) for arg in obj.args]
+        named = {name: Cell(Uniform(arg, shared=True)) for name, arg in obj.keywords.items()}
+        return resolve_object(obj.func, [*given, *args], {**named, **kwargs})
+    effect: str = effect_of(obj)
+    if effect != "program":
+        return Target(effect, obj, args, kwargs)
+    if isinstance(obj, types.MethodType):
+        return resolve_object(obj.__func__, [uniform(obj.__self__, shared=True), *args], kwargs)
+    if isinstance(obj, nn.Module):
+        forward = type(obj).forward
+        return resolve_object(forward, [uniform(obj, shared=True), *args], kwargs)
+    if isinstance(obj, type):
+        return Target("construct", obj, args, kwargs)
+    if not isinstance(obj, types.FunctionType):
+        return resolve_object(type(obj).__call__, [uniform(obj, shared=True), *args], kwargs)
+    return Target("program", obj, args, kwargs)
+
+
+def run(context: Context, target: Target) -> Cell:
+    """A call of what is no program function."""
+    callee, args, kwargs = target.callee, target.args, target.kwargs
+    done = special_call(context, callee, args, kwargs)
+    if done is not None:
+        return done
+    match target.effect:
+        case "torch" | "draw":
+            return torch_ops.apply(context, callee, args, kwargs, target.effect == "draw")
+        case "write":
+            return writes.write(context, callee, args, kwargs)
+    cells = [*args, *kwargs.values()]
+    if target.effect == "host":
+        if all(type(read(cell)) is Uniform for cell in cells):
+            names = list(kwargs)
+            count = len(args)
+            return once(
+                context,
+                lambda *objs: callee(*objs[:count], **dict(zip(names, objs[count:], strict=True))),
+                *[read(cell).obj for cell in cells],  # type: ignore[union-attr]
+            )
+        done = arithmetic.apply(context, callee, callee, args) if not kwargs else None
+        if done is not None:
+            return done
+        return run_rows(context, callee, args, kwargs, "no batched form", fresh=is_fresh(callee))
+    why = "it may have any effect"
+    keep = callee not in READ_ONLY if is_hashable(callee) else True
+    refuse_shared(context, callee)
+    return run_rows(context, callee, args, kwargs, why, keep=keep, effect=True, fresh=False)
+
+
+def is_hashable(obj: Any) -> bool:
+    try:
+        hash(obj)
+    except TypeError:
+        return False
+    return True
+
+
+def is_fresh(callee: Any) -> bool:
+    """Whether a host call makes its result, rather than giving a part of an operand back."""
+    return callee not in (max, min, sum, next, getattr) and not (
+        getattr(callee, "__objclass__", None) in (dict, list, tuple)
+    )
+
+
+def refuse_shared(context: Context, callee: Any) -> None:
+    """Refuse ``xs.append(…)`` on a list that existed before the call."""
+    owner = getattr(callee, "__self__", None)
+    if isinstance(owner, list | dict | set | bytearray):
+        if getattr(callee, "__name__", "") in MUTATING_METHODS:
+            raise writes.shared_write(context, f"a {type(owner).__name__}")
+
+
+def special_call(
+    context: Context, callee: Any, args: list[Cell], kwargs: dict[str, Cell]
+) -> Cell | None:
+    """Callees that have a batched meaning of their own."""
+    if not is_hashable(callee):
+        return None
+    handler = builtins.HANDLERS.get(callee)
+    if handler is not None:
+        return handler(context, args, kwargs)
+    if args and not kwargs and getattr(callee, "__objclass__", None) in (list, dict):
+        return containers.method(context, callee, args[0], args[1:])
+    if isinstance(callee, type) and issubclass(callee, tuple) and hasattr(callee, "_fields"):
+        return named_tuple(context, callee, args, kwargs)
+    if args and getattr(callee, "__objclass__", None) in (int, float, bool):
+        value = read(args[0])
+        if type(value) is Column and value.tag != "tensor" and not kwargs:
+            return arithmetic.apply(context, callee, callee, args)
+    return None
+
+
+def named_tuple(
+    context: Context, kind: Any, args: list[Cell], kwargs: dict[str, Cell]
+) -> Cell | None:
+    """``Point(x, y)``: a tuple of cells with names."""
+    if getattr(kind.__new__, "__module__", "").startswith("namedtuple_") is False:
+        return None
+    defaults = {name: uniform(value, shared=True) for name, value in kind._field_defaults.items()}
+    fields = dict(zip(kind._fields, args, strict=False))
+    given = {**defaults, **fields, **kwargs}
+    if len(args) > len(kind._fields) or set(given) != set(kind._fields) or set(fields) & set(kwargs):
+        once(context, lambda: kind(*[None] * len(args), **dict.fromkeys(kwargs)))
+    return Cell(Container(kind, [given[name] for name in kind._fields]))
+
+
+def partition(context: Context, callee: Cell) -> list[tuple[list[int], Cell]]:
+    """Rows by what they call, for callees that differ by thread: the rows and their callee."""
+    value = read(callee)
+    assert type(value) is Objects
+    groups: dict[int, list[int]] = {}
+    for row, item in enumerate(value.items):
+        groups.setdefault(id(getattr(item, "__func__", item)), []).append(row)
+    parts: list[tuple[list[int], Cell]] = []
+    for rows in groups.values():
+        items = [value.items[row] for row in rows]
+        if isinstance(items[0], types.MethodType):
+            receivers = Cell(Objects([item.__self__ for item in items]))
+            parts.append((rows, Cell(Container(METHOD, [receivers], items[0].__func__))))
+        else:
+            parts.append((rows, uniform(items[0], shared=True)))
+    return parts
+
+
+def is_plain_class(kind: type) -> bool:
+    """Whether instances can be containers of cells: no base that keeps state of its own."""
+    if type(kind).__call__ is not type.__call__ or kind.__new__ is not object.__new__:
+        return False
+    return not any(is_library(base) and base is not object for base in kind.__mro__[:-1])
+
+
+def generated_init(kind: type) -> bool:
+    """Whether ``__init__`` is what ``dataclasses`` has generated."""
+    made = kind.__dict__.get("__init__")
+    return dataclasses.is_dataclass(kind) and (
+        made is not None and made.__code__.co_filename == "<string>"
+    )
+
+
+def dataclass_fields(
+    context: Context, kind: Any, args: list[Cell], kwargs: dict[str, Cell]
+) -> dict[str, Cell]:
+    """The attributes that a generated ``__init__`` sets."""
+    fields = [field for field in dataclasses.fields(kind) if field.init]
+    names = [field.name for field in fields if not field.kw_only]
+    if len(args) > len(names) or not {*kwargs} <= {field.name for field in fields}:
+        once(context, lambda: kind(*[None] * len(args), **dict.fromkeys(kwargs)))
+    given = {**dict(zip(names, args, strict=False)), **kwargs}
+    attributes: dict[str, Cell] = {}
+    for field in dataclasses.fields(kind):
+        if field.name in given:
+            attributes[field.name] = given[field.name]
+        elif field.default is not dataclasses.MISSING:
+            attributes[field.name] = uniform(field.default, shared=True)
+        elif field.default_factory is not dataclasses.MISSING:
+            made = resolve_object(field.default_factory, [], {})
+            attributes[field.name] = context.invoke(context, made.callee, [], {})
+        elif field.init:
+            once(context, lambda: kind(*[None] * len(args), **dict.fromkeys(kwargs)))
+    return attributes
+

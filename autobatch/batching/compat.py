@@ -1,0 +1,147 @@
+"""Every private torch interface that autobatch uses, and a probe that they are there.
+
+torch's public ``vmap`` spends most of its time on pytrees; the primitives under it (enter a level,
+add a batch dimension, take it off) cost about a microsecond each. They are private, so this is the
+only module that names them: when torch moves one, ``probe`` says which, and the rest of autobatch
+does not change.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._functorch.predispatch import lazy_load_decompositions
+from torch._functorch.pyfunctorch import (
+    temporarily_clear_interpreter_stack,
+    temporarily_pop_interpreter_stack,
+)
+from torch.utils._python_dispatch import _disable_current_modes
+
+__all__ = [
+    "FALLBACK_OFF",
+    "add_batch_dim",
+    "current_level",
+    "enter_level",
+    "is_batched",
+    "leave_level",
+    "native_attention",
+    "native_encoder_layer",
+    "no_data",
+    "outside_everything",
+    "outside_level",
+    "probe",
+    "storage_id",
+    "unwrap_batched",
+]
+
+_functorch = torch._C._functorch
+_NAMES = (
+    "_vmap_increment_nesting",
+    "_vmap_decrement_nesting",
+    "_add_batch_dim",
+    "_unwrap_batched",
+    "is_batchedtensor",
+    "maybe_current_level",
+    "is_functorch_wrapped_tensor",
+    "get_unwrapped",
+    "_is_vmap_fallback_enabled",
+    "_set_vmap_fallback_enabled",
+)
+for _name in _NAMES:
+    if not hasattr(_functorch, _name):
+        raise ImportError(
+            f"torch {torch.__version__} has no torch._C._functorch.{_name}, which autobatch needs; "
+            "install a version of torch that autobatch names as tested"
+        )
+
+enter_level = _functorch._vmap_increment_nesting
+leave_level = _functorch._vmap_decrement_nesting
+add_batch_dim = _functorch._add_batch_dim
+unwrap_batched = _functorch._unwrap_batched
+current_level = _functorch.maybe_current_level
+is_batched = _functorch.is_batchedtensor
+native_attention = torch._native_multi_head_attention
+native_encoder_layer = torch._transformer_encoder_layer_fwd
+outside_level = temporarily_pop_interpreter_stack
+
+lazy_load_decompositions()  # torch's batching rules that are written in Python; once per process
+
+
+def probe() -> None:
+    """Raise ImportError if this torch batches a tensor in another way than is relied on here.
+
+    That every name is there has been checked when this module was imported.
+    """
+    level = enter_level(2, "error")
+    try:
+        inner, dim = unwrap_batched(add_batch_dim(torch.zeros(2), 0, level), level)
+    finally:
+        leave_level()
+    if dim != 0 or inner.shape != (2,):
+        raise ImportError(
+            f"torch {torch.__version__} batches tensors in a way unknown to autobatch"
+        )
+
+
+class _FallbackOff:
+    """A context in which vmap refuses an operator without a rule instead of looping over it.
+
+    torch keeps this as one flag of the process, so host threads that run at once share it:
+    the first to enter saves it, the last to leave restores it.
+    """
+
+    __slots__ = ("_depth", "_lock", "_saved")
+
+    def __init__(self) -> None:
+        self._depth = 0
+        self._lock = threading.Lock()
+        self._saved = True
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._depth == 0:
+                self._saved = _functorch._is_vmap_fallback_enabled()  # type: ignore[attr-defined]
+                _functorch._set_vmap_fallback_enabled(False)  # type: ignore[attr-defined]
+            self._depth += 1
+
+    def __exit__(self, *exception: object) -> None:
+        with self._lock:
+            self._depth -= 1
+            if self._depth == 0:
+                _functorch._set_vmap_fallback_enabled(self._saved)  # type: ignore[attr-defined]
+
+
+FALLBACK_OFF = _FallbackOff()
+
+
+@contextmanager
+def outside_everything() -> Iterator[None]:
+    """Leave every functorch level and dispatch mode, and autograd, until the end of the context."""
+    with ExitStack() as stack:
+        stack.enter_context(temporarily_clear_interpreter_stack())
+        stack.enter_context(_disable_current_modes())
+        stack.enter_context(torch.no_grad())
+        yield
+
+
+def storage_id(tensor: Tensor) -> int:
+    """Equal for two tensors exactly if they share storage; sees through functorch's wrappers."""
+    while _functorch.is_functorch_wrapped_tensor(tensor):
+        tensor = _functorch.get_unwrapped(tensor)
+    return tensor.untyped_storage()._cdata
+
+
+@contextmanager
+def no_data(mixes_real_tensors: bool) -> Iterator[None]:
+    """Tensors made inside hold no data: meta tensors, or fake ones where real tensors join in."""
+    if mixes_real_tensors:
+        with FakeTensorMode(allow_non_fake_inputs=True):
+            yield
+    else:
+        with torch.device("meta"):
+            yield

@@ -1,0 +1,100 @@
+"""What an operation needs to know of the group that it runs for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from autobatch.source import Span
+from autobatch.vm.values import Cell
+
+
+class RowsFail(Exception):
+    """The operation fails for the thread at ``row``, and for no thread of a lower index.
+
+    ``partial`` is the result for the threads below it, in row order, where the operation had
+    effects and must not run again for them.
+    """
+
+    def __init__(self, row: int, error: BaseException, partial: Cell | None = None) -> None:
+        super().__init__(row, error)
+        self.row = row
+        self.error = error
+        self.partial = partial
+
+
+class Counter(Protocol):
+    """Where the counts of a run go (``vm.listeners.Counts``)."""
+
+    def host_read(self, reason: str) -> None: ...
+    def fallback(self, span: Span | None, what: str, why: str) -> None: ...
+    def launch(self, number: int = 1) -> None: ...
+
+
+@dataclass(slots=True, eq=False)
+class Check:
+    """Rows in which ``evaluate(row)`` raises, found by a kernel and not yet seen by the host."""
+
+    failed: Tensor
+    evaluate: Callable[[int], Any]
+
+
+@dataclass(slots=True, eq=False)
+class Context:
+    """One block execution: ``k`` threads, ``threads[i]`` the thread index of row ``i``.
+
+    ``invoke`` runs a program function for the group within an operation; ``checks`` collects
+    what the next host read must look at, in program order; ``span`` is the operation at work;
+    ``entered`` is what the block's modes gave on entry.
+    """
+
+    k: int
+    threads: np.ndarray
+    device: torch.device
+    counter: Counter
+    randomness: str
+    invoke: Callable[[Context, Any, list[Cell], dict[str, Cell]], Cell]
+    closure: Callable[[Any, tuple[Any, ...]], Any]
+    span: Span | None = None
+    checks: list[Check] = field(default_factory=list)
+    entered: dict[str, Any] = field(default_factory=dict)
+
+    def order(self) -> list[int]:
+        """Rows in the order of their threads, lowest first."""
+        return np.argsort(self.threads, kind="stable").tolist()  # type: ignore[no-any-return]
+
+    def lowest(self) -> int:
+        return int(np.argmin(self.threads))
+
+    def host(self, data: Tensor, reason: str) -> Any:
+        """``data`` as nested lists: the one way by which device data reaches the host."""
+        self.counter.host_read(reason)
+        return data.tolist()
+
+    def restricted(self, rows: list[int]) -> Context:
+        """The same for some of the rows, with checks of its own."""
+        return replace(self, k=len(rows), threads=self.threads[rows], checks=[])
+
+    def flush(self) -> None:
+        """See the pending checks now: before a visible effect, or where rows are renumbered."""
+        if not self.checks:
+            return
+        masks = self.host(torch.stack([check.failed for check in self.checks]), "check")
+        self.judge(masks)
+
+    def judge(self, masks: list[list[bool]]) -> None:
+        """Raise the failure of the lowest thread, its first in program order, if there is one."""
+        checks, self.checks = self.checks, []
+        failing = {row for mask in masks for row, failed in enumerate(mask) if failed}
+        for row in sorted(failing, key=lambda row: int(self.threads[row])):
+            for check, mask in zip(checks, masks, strict=True):
+                if mask[row]:
+                    try:
+                        check.evaluate(row)
+                    except Exception as error:
+                        raise RowsFail(row, error) from error

@@ -1,0 +1,77 @@
+"""Products with a matrix that all threads share: one 2-D product, its result laid out row by row.
+
+vmap turns ``W @ h`` into ``permute(mm(W, permute(h)))``, whose column-major result slows all that
+follows, and an affine map into a product and an addition; here both are one ``addmm``.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from autobatch.batching.converters.registry import Info, event_dim, register, rows
+from autobatch.batching.levels import Batched
+
+
+def _shared(*operands: Any) -> bool:
+    return all(operand is None or isinstance(operand, Tensor) for operand in operands)
+
+
+@register(F.linear)
+def linear(info: Info, input: Any, weight: Any, bias: Any = None) -> Any:
+    """``x Wᵀ + b`` on the last dimension, with one weight."""
+    if not _shared(weight, bias) or weight.dim() != 2 or event_dim(input) == 0:
+        return NotImplemented
+    return Batched(F.linear(input.data, weight, bias))
+
+
+@register(nn.Linear)
+def linear_module(info: Info, module: nn.Linear, input: Any) -> Any:
+    return linear(info, input, module.weight, module.bias)
+
+
+@register(torch.matmul, Tensor.matmul, Tensor.__matmul__, operator.matmul, torch.mv, Tensor.mv)
+def matmul(info: Info, first: Any, second: Any) -> Any:
+    """A shared matrix times per-thread vectors, or per-thread rows times a shared matrix."""
+    if _shared(first) and first.dim() == 2 and event_dim(second) == 1:
+        return Batched(F.linear(second.data, first))
+    if _shared(second) and second.dim() == 2 and event_dim(first) >= 1:
+        return Batched(torch.matmul(first.data, second))
+    return NotImplemented
+
+
+@register(torch.addmv, Tensor.addmv)
+def addmv(info: Info, input: Any, mat: Any, vec: Any, *, beta: float = 1, alpha: float = 1) -> Any:
+    """``b + W h`` with one W."""
+    if not _shared(mat) or mat.dim() != 2 or event_dim(vec) != 1 or event_dim(input) != 1:
+        return NotImplemented
+    return Batched(torch.addmm(input.data, vec.data, mat.t(), beta=beta, alpha=alpha))
+
+
+def _bilinear(info: Info, input1: Any, input2: Any, weight: Any, bias: Any = None) -> Any:
+    same = len({operand.data.dtype for operand in (input1, input2, weight)}) == 1
+    if event_dim(input1) != event_dim(input2) or event_dim(input1) == 0 or not same:
+        return NotImplemented
+    first, second = rows(input1, info.k), rows(input2, info.k)
+    if _shared(weight, bias):
+        return Batched(F.bilinear(first, second, weight, bias))
+    out = torch.einsum("k...i,koij,k...j->k...o", first, rows(weight, info.k), second)
+    if bias is None:
+        return Batched(out)
+    shift = rows(bias, info.k)
+    return Batched(out + shift.reshape(info.k, *(1,) * (out.dim() - 2), -1))
+
+
+@register(F.bilinear)
+def bilinear(info: Info, input1: Any, input2: Any, weight: Any, bias: Any = None) -> Any:
+    """``x1ᵀ W x2`` for each output feature."""
+    return _bilinear(info, input1, input2, weight, bias)
+
+
+@register(nn.Bilinear)
+def bilinear_module(info: Info, module: nn.Bilinear, input1: Any, input2: Any) -> Any:
+    return _bilinear(info, input1, input2, module.weight, module.bias)

@@ -1,0 +1,124 @@
+"""LSTM, GRU and RNN: one example's sequence is one sequence of a batch.
+
+    one example               for all threads, batch_first      otherwise
+    input   [T, F]            [k, T, F]                         [T, k, F]
+    input   [N, T, F]         [k * N, T, F]                     [T, k * N, F]
+    hidden  [layers, H]       [layers, k, H]                    the same
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from autobatch.batching.converters.registry import (
+    Info,
+    event_dim,
+    folded,
+    register,
+    rows,
+    unfolded,
+)
+from autobatch.batching.levels import Batched
+
+
+@register(nn.LSTM, nn.GRU, nn.RNN)
+def recurrent(info: Info, module: nn.RNNBase, input: Any, hx: Any = None) -> Any:
+    """A recurrent layer stack over per-thread sequences of one length."""
+    hidden = hx if isinstance(hx, tuple) else () if hx is None else (hx,)
+    dims = event_dim(input) if isinstance(input, Batched | Tensor) else 0
+    if isinstance(module, nn.LSTM) and len(hidden) not in (0, 2):
+        return NotImplemented
+    if dims not in (2, 3) or any(event_dim(state) != dims for state in hidden):
+        return NotImplemented
+    if module.training and module.dropout > 0 and module.num_layers > 1:
+        info.allow_draws(type(module).__name__)
+    batch_dim = 0 if module.batch_first else 1
+    states = tuple(_into(state, info.k, dims, 1) for state in hidden)
+    given = (states if isinstance(module, nn.LSTM) else states[0]) if states else None
+    output, last = module(_into(input, info.k, dims, batch_dim), given)
+    back = _out(output, info.k, dims, batch_dim)
+    if isinstance(last, tuple):
+        return back, tuple(_out(state, info.k, dims, 1) for state in last)
+    return back, _out(last, info.k, dims, 1)
+
+
+@register(nn.LSTMCell, nn.GRUCell, nn.RNNCell)
+def cell(info: Info, module: nn.RNNCellBase, input: Any, hx: Any = None) -> Any:
+    """One step of a recurrent layer: ``[F]`` and ``[H]`` become ``[k, F]`` and ``[k, H]``."""
+    hidden = hx if isinstance(hx, tuple) else () if hx is None else (hx,)
+    dims = event_dim(input)
+    if dims not in (1, 2) or any(event_dim(state) != dims for state in hidden):
+        return NotImplemented
+    states = tuple(_merged(rows(state, info.k), dims) for state in hidden)
+    given = (states if isinstance(hx, tuple) else states[0]) if states else None
+    out = module(_merged(rows(input, info.k), dims), given)
+    if isinstance(out, tuple):
+        return tuple(_split(state, info.k, dims) for state in out)
+    return _split(out, info.k, dims)
+
+
+def _merged(data: Tensor, dims: int) -> Tensor:
+    return data if dims == 1 else data.flatten(0, 1)
+
+
+def _split(data: Tensor, k: int, dims: int) -> Batched:
+    return Batched(data if dims == 1 else data.unflatten(0, (k, -1)))
+
+
+def _into(value: Any, k: int, dims: int, batch_dim: int) -> Tensor:
+    """Threads put where the module has its batch: beside the sequence, or merged with a batch."""
+    data = rows(value, k)
+    if dims == 2:
+        return data.movedim(0, batch_dim)
+    return data.movedim(0, batch_dim).flatten(batch_dim, batch_dim + 1)
+
+
+def _out(data: Tensor, k: int, dims: int, batch_dim: int) -> Batched:
+    """The inverse of ``_into``."""
+    if dims == 3:
+        data = data.unflatten(batch_dim, (k, -1))
+    return Batched(data.movedim(batch_dim, 0))
+
+
+def _register_kernel(function: Any) -> None:
+    """The functions that the modules call, for modules within code that runs under vmap."""
+
+    @register(function)
+    def kernel(info: Info, input: Any, hx: Any, weights: Any, *settings: Any) -> Any:
+        has_biases, layers, dropout, training, bidirectional, batch_first = settings
+        if event_dim(input) != 3 or not all(isinstance(weight, Tensor) for weight in weights):
+            return NotImplemented
+        if training and dropout > 0 and layers > 1:
+            info.allow_draws(function.__name__)
+        batch_dim = 0 if batch_first else 1
+        hidden = hx if isinstance(hx, tuple | list) else (hx,)
+        states = [_into(state, info.k, 3, 1) for state in hidden]
+        given = states if isinstance(hx, tuple | list) else states[0]
+        output, *last = function(_into(input, info.k, 3, batch_dim), given, weights, *settings)
+        out = _out(output, info.k, 3, batch_dim)
+        return (out, *(_out(state, info.k, 3, 1) for state in last))
+
+
+for _function in (torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu):
+    _register_kernel(_function)
+
+
+def _register_cell_kernel(function: Any) -> None:
+    @register(function)
+    def kernel(info: Info, input: Any, hx: Any, *weights: Any) -> Any:
+        if not all(weight is None or isinstance(weight, Tensor) for weight in weights):
+            return NotImplemented
+        hidden = hx if isinstance(hx, tuple | list) else (hx,)
+        states = [folded(state, info.k) for state in hidden]
+        given = states if isinstance(hx, tuple | list) else states[0]
+        out = function(folded(input, info.k), given, *weights)
+        if isinstance(out, tuple):
+            return tuple(unfolded(state, info.k) for state in out)
+        return unfolded(out, info.k)
+
+
+for _function in (torch.lstm_cell, torch.gru_cell, torch.rnn_tanh_cell, torch.rnn_relu_cell):
+    _register_cell_kernel(_function)

@@ -1,0 +1,165 @@
+"""What kind of thing a callee is: the effect of calling it, and who runs it.
+
+``program``: Python with source outside torch, numpy and the standard library: it is lowered.
+``torch``: pure, one batched operation. ``draw``: torch's random functions, one row per thread.
+``write``: torch's in-place functions, which write their first operand.
+``host``: pure Python or C on host values. ``unknown``: anything else, once per thread.
+"""
+
+from __future__ import annotations
+
+import builtins
+import inspect
+import math
+import operator
+import sys
+import sysconfig
+import types
+from functools import cache, lru_cache, partial
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.overrides import get_ignored_functions, get_testing_overrides
+
+Effect = Literal["program", "torch", "draw", "write", "host", "unknown"]
+
+DRAWS = frozenset(
+    "rand randn randint randperm normal bernoulli multinomial poisson rand_like randn_like "
+    "randint_like dropout dropout1d dropout2d dropout3d alpha_dropout feature_dropout "
+    "feature_alpha_dropout rrelu gumbel_softmax".split()
+)
+DRAW_MODULES = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.RReLU)
+HOST_BUILTINS = frozenset(
+    getattr(builtins, name)
+    for name in "abs all any ascii bin bool bytes callable chr complex dict divmod enumerate "
+    "float format frozenset hasattr hash hex id int isinstance issubclass len list map max min "
+    "oct ord pow range repr reversed round set slice sorted str sum tuple type zip".split()
+)
+READ_ONLY = frozenset({print, id, hash, repr, str, format, isinstance, callable, type})
+"""Callees that do not change their arguments, whatever they are."""
+MUTATING_METHODS = frozenset(
+    "append extend insert remove pop clear sort reverse update setdefault popitem add discard "
+    "difference_update intersection_update symmetric_difference_update appendleft popleft "
+    "extendleft rotate send throw close write __next__".split()
+)
+BUILTIN_TYPES = (str, bytes, int, float, complex, bool, tuple, list, dict, set, frozenset, range)
+
+STDLIB = tuple(
+    {sysconfig.get_paths()["stdlib"], sysconfig.get_paths()["platstdlib"]}
+)
+LIBRARIES = ("torch", "numpy", "functorch")
+
+
+@cache
+def torch_functions() -> frozenset[Any]:
+    """The functions and methods that torch itself lists as its own."""
+    return frozenset({*get_testing_overrides(), *get_ignored_functions()})
+
+
+def effect_of(callee: Any) -> Effect:
+    """Who runs a callee, for the group or thread by thread."""
+    if isinstance(callee, nn.Module):
+        return module_effect(callee)
+    if isinstance(callee, types.MethodType):
+        if isinstance(callee.__self__, nn.Module) and is_library(callee.__func__):
+            return "torch"
+        return effect_of(callee.__func__)
+    if isinstance(callee, partial):
+        return effect_of(callee.func)
+    try:
+        return _effect_of(callee)
+    except TypeError:  # unhashable
+        return _effect_of.__wrapped__(callee)
+
+
+@lru_cache(maxsize=4096)
+def _effect_of(callee: Any) -> Effect:
+    if getattr(callee, "__autobatch__", None) in ("host", "torch", "unknown", "program"):
+        return callee.__autobatch__  # type: ignore[no-any-return]
+    if isinstance(callee, type):
+        return type_effect(callee)
+    if isinstance(callee, types.FunctionType):
+        return function_effect(callee)
+    name = getattr(callee, "__name__", "")
+    if belongs_to_torch(callee):
+        return torch_effect(callee, name)
+    return c_effect(callee, name)
+
+
+def module_effect(module: nn.Module) -> Effect:
+    if not type(module).__module__.startswith("torch."):
+        return "program"
+    if any(not type(m).__module__.startswith("torch.") for m in module.modules()):
+        return "program"
+    if isinstance(module, DRAW_MODULES):
+        return "draw"
+    return "torch"
+
+
+def type_effect(kind: type) -> Effect:
+    if kind in BUILTIN_TYPES or issubclass(kind, BaseException):
+        return "host"
+    if kind.__module__.split(".")[0] in LIBRARIES or issubclass(kind, nn.Module):
+        return "host" if kind is not np.random.Generator else "unknown"
+    if kind.__module__ == "builtins" or not has_python_source(kind):
+        return "host" if kind in HOST_BUILTINS else "unknown"
+    return "program"
+
+
+def function_effect(function: types.FunctionType) -> Effect:
+    if belongs_to_torch(function):
+        return torch_effect(function, function.__name__)
+    if is_library(function):
+        return "unknown"
+    return "program"
+
+
+def torch_effect(callee: Any, name: str) -> Effect:
+    if name in DRAWS or name in ("normal_", "uniform_", "bernoulli_", "random_", "exponential_"):
+        return "write" if name.endswith("_") else "draw"
+    if name.endswith("_") and not name.endswith("__"):
+        return "write"
+    return "torch"
+
+
+def c_effect(callee: Any, name: str) -> Effect:
+    owner = getattr(callee, "__self__", None)
+    if callee in HOST_BUILTINS or owner is math or owner is operator:
+        return "host"
+    module = getattr(callee, "__module__", None) or ""
+    if isinstance(callee, np.ufunc):
+        return "host"
+    if module in ("math", "_operator", "cmath") or module == "numpy":
+        return "host"
+    kind = getattr(callee, "__objclass__", None) or (
+        type(owner) if owner is not None and not isinstance(owner, types.ModuleType) else None
+    )
+    if kind in BUILTIN_TYPES and name not in MUTATING_METHODS:
+        return "host"
+    return "unknown"
+
+
+def belongs_to_torch(callee: Any) -> bool:
+    if callee in torch_functions():
+        return True
+    module = getattr(callee, "__module__", None) or ""
+    if module.split(".")[0] == "torch":
+        return True
+    return getattr(callee, "__objclass__", None) in (Tensor, torch._C.TensorBase)
+
+
+def is_library(function: Any) -> bool:
+    """Whether a Python function is torch's, numpy's or the standard library's."""
+    module = (getattr(function, "__module__", None) or "").split(".")[0]
+    if module in LIBRARIES:
+        return True
+    return module in sys.stdlib_module_names and module != "__main__"
+
+
+def has_python_source(kind: type) -> bool:
+    """Whether a class is the user's own: its ``__init__``, if any, is Python to be lowered."""
+    if is_library(kind):
+        return False
+    return kind.__flags__ & (1 << 9) != 0 and inspect.isclass(kind)

@@ -1,0 +1,329 @@
+"""The operations of the intermediate representation, on cells.
+
+``execute(context, scope, op, env)`` runs one ``Op`` for a group: reads its operands from the
+environment and assigns its outs. ``Scope`` is what an operation sees of its frame's function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import CellType
+from typing import Any
+
+from autobatch.batching import attributes, calls, containers, iterators, operators, semantics
+from autobatch.batching.context import Context, RowsFail
+from autobatch.batching.operators import once
+from autobatch.batching.rows import run_rows
+from autobatch.ir.ops import BINARY, COMPARE, UNARY
+from autobatch.ir.program import CallShape, Function, Op
+from autobatch.vm.values import (
+    BOX,
+    CLOSURE,
+    UNSET,
+    Cell,
+    Container,
+    Uniform,
+    read,
+    uniform,
+)
+
+Env = dict[str, Cell]
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """A function at work: its module's names, its captured variables, how messages call it."""
+
+    function: Function
+    namespace: dict[str, Any]
+    title: str
+    free: Mapping[str, Cell | CellType]
+
+
+def execute(context: Context, scope: Scope, op: Op, env: Env) -> None:
+    """Run one operation for the group."""
+    context.span = op.span
+    handler = TABLE[op.name]
+    if op.name in FRAMED:
+        handler(context, scope, op, env)
+        return
+    result = handler(context, op.attr, *operands(context, op.args, env))
+    outs = op.outs
+    if len(outs) == 1:
+        env[outs[0]] = result
+    elif outs:
+        env.update(zip(outs, result, strict=True))
+
+
+def operands(context: Context, names: tuple[str, ...], env: Env) -> list[Cell]:
+    try:
+        return [env[name] for name in names]
+    except KeyError as missing:
+        name = missing.args[0]
+        error = UnboundLocalError(semantics.UNBOUND_LOCAL.format(name))
+        raise RowsFail(context.lowest(), error) from error
+
+
+def _global(context: Context, scope: Scope, op: Op, env: Env) -> None:
+    try:
+        value = semantics.load_global(scope.namespace, op.attr)
+    except NameError as error:
+        raise RowsFail(context.lowest(), error) from error
+    env[op.outs[0]] = uniform(value, shared=True)
+
+
+def _load_free(context: Context, scope: Scope, op: Op, env: Env) -> None:
+    box = scope.free[op.attr]
+    if isinstance(box, CellType):
+        try:
+            env[op.outs[0]] = uniform(box.cell_contents, shared=True)
+        except ValueError:
+            error = NameError(semantics.UNBOUND_FREE.format(op.attr))
+            raise RowsFail(context.lowest(), error) from error
+        return
+    env[op.outs[0]] = boxed(context, box, op.attr, semantics.UNBOUND_FREE, NameError)
+
+
+def _free_box(context: Context, scope: Scope, op: Op, env: Env) -> None:
+    box = scope.free[op.attr]
+    env[op.outs[0]] = uniform(box, shared=True) if isinstance(box, CellType) else box
+
+
+def _delete(context: Context, scope: Scope, op: Op, env: Env) -> None:
+    if op.attr not in env:
+        error = UnboundLocalError(semantics.UNBOUND_LOCAL.format(op.attr))
+        raise RowsFail(context.lowest(), error) from error
+    del env[op.attr]
+
+
+def _import(context: Context, scope: Scope, op: Op, env: Env) -> None:
+    module, level, names = op.attr
+    try:
+        found = __import__(module, scope.namespace, None, names, level)
+    except Exception as error:
+        raise RowsFail(context.lowest(), error) from error
+    env[op.outs[0]] = uniform(found, shared=True)
+
+
+def _function(context: Context, scope: Scope, op: Op, env: Env) -> None:
+    cells = operands(context, op.args, env)
+    static = (op.attr, scope.namespace, scope.title)
+    env[op.outs[0]] = Cell(Container(CLOSURE, cells, static))
+
+
+def boxed(context: Context, box: Cell, name: str, message: str, kind: type[Exception]) -> Cell:
+    """What a captured variable's box holds."""
+    value = read(box)
+    if type(value) is Container:
+        content: Cell = value.cells[0]  # type: ignore[index]
+        inner = content.value
+        if type(inner) is Uniform and inner.obj is UNSET:
+            error = kind(message.format(name))
+            raise RowsFail(context.lowest(), error) from error
+        return content
+    return run_rows(context, lambda b: semantics.load_box(name, b), [box], {}, "objects", fresh=False)
+
+
+def _box(context: Context, attr: Any, *cells: Cell) -> Cell:
+    return Cell(Container(BOX, [cells[0] if cells else uniform(UNSET)]))
+
+
+def _load_box(context: Context, attr: Any, box: Cell) -> Cell:
+    return boxed(context, box, attr, semantics.UNBOUND_LOCAL, UnboundLocalError)
+
+
+def _store_box(context: Context, attr: Any, box: Cell, item: Cell) -> None:
+    value = read(box)
+    if type(value) is Container:
+        value.cells[0] = item
+        return
+    run_rows(context, semantics.SEMANTICS["store_box"], [box, item], {}, "objects", keep=True)
+
+
+def _dict(context: Context, attr: Any, *cells: Cell) -> Cell:
+    keys = [containers.static_key(cell) for cell in cells[::2]]
+    if any(key is containers.NO_KEY or not calls.is_hashable(key) for key in keys):
+        return run_rows(
+            context, semantics.SEMANTICS["dict"], list(cells), {}, "keys differ", keep=True, fresh=False
+        )
+    return Cell(Container(dict, dict(zip(keys, cells[1::2], strict=True))))
+
+
+def _set(context: Context, attr: Any, *cells: Cell) -> Cell:
+    return run_rows(
+        context, semantics.SEMANTICS["set"], list(cells), {}, "a set", keep=True, fresh=False
+    )
+
+
+def _append(context: Context, attr: Any, target: Cell, item: Cell) -> None:
+    value = read(target)
+    if type(value) is Container and value.type is list:
+        value.cells.append(item)  # type: ignore[union-attr]
+        return
+    run_rows(context, semantics.SEMANTICS["append"], [target, item], {}, "objects", keep=True)
+
+
+def _extend(context: Context, attr: Any, target: Cell, items: Cell) -> None:
+    value = read(target)
+    parts = iterators.exhausted(context, items)
+    if type(value) is Container and value.type is list and parts is not None:
+        value.cells.extend(parts)  # type: ignore[union-attr]
+        return
+    run_rows(context, semantics.SEMANTICS["extend"], [target, items], {}, "objects", keep=True)
+
+
+def _update(context: Context, attr: Any, target: Cell, items: Cell) -> None:
+    value, other = read(target), read(items)
+    if type(value) is Container and isinstance(value.cells, dict):
+        if type(other) is Uniform and type(other.obj) is dict:
+            value.cells.update({key: uniform(item, shared=True) for key, item in other.obj.items()})
+            return
+        if type(other) is Container and isinstance(other.cells, dict):
+            value.cells.update(other.cells)
+            return
+    run_rows(context, semantics.SEMANTICS["update"], [target, items], {}, "objects", keep=True)
+
+
+def _to_tuple(context: Context, attr: Any, cell: Cell) -> Cell:
+    value = read(cell)
+    if type(value) is Container:
+        return Cell(Container(tuple, list(value.children())))
+    return run_rows(context, tuple, [cell], {}, "objects", fresh=False)
+
+
+def _to_set(context: Context, attr: Any, cell: Cell) -> Cell:
+    return run_rows(context, set, [cell], {}, "a set", keep=True, fresh=False)
+
+
+def _format(context: Context, conversion: str, cell: Cell, spec: Cell) -> Cell:
+    def meaning(value: Any, text: str) -> str:
+        return semantics.apply("format", conversion, (value, text))  # type: ignore[no-any-return]
+
+    return host(context, meaning, [cell, spec])
+
+
+def _join(context: Context, attr: Any, *cells: Cell) -> Cell:
+    return host(context, semantics.SEMANTICS["join"], list(cells))
+
+
+def host(context: Context, meaning: Callable[..., Any], cells: list[Cell]) -> Cell:
+    values = [read(cell) for cell in cells]
+    if all(type(value) is Uniform for value in values):
+        return once(context, meaning, *[value.obj for value in values])  # type: ignore[union-attr]
+    return run_rows(context, meaning, cells, {}, "strings are made on the host")
+
+
+def _import_from(context: Context, name: str, module: Cell) -> Cell:
+    value = read(module)
+    assert type(value) is Uniform
+    try:
+        return uniform(semantics.import_from(name, value.obj), shared=True)
+    except Exception as error:
+        raise RowsFail(context.lowest(), error) from error
+
+
+def _call(context: Context, shape: CallShape, callee: Cell, *cells: Cell) -> Cell:
+    args, kwargs = arguments(context, shape, callee, list(cells))
+    target = calls.resolve(callee, args, kwargs)
+    if target.effect in ("program", "construct", "objects"):
+        return context.invoke(context, callee, args, kwargs)
+    return calls.run(context, target)
+
+
+def arguments(
+    context: Context, shape: CallShape, callee: Cell, cells: list[Cell]
+) -> tuple[list[Cell], dict[str, Cell]]:
+    """The arguments of a call, ``*x`` and ``**x`` laid open."""
+    if shape.is_plain:
+        count = len(shape.positional)
+        return cells[:count], dict(zip(shape.keywords, cells[count:], strict=True))  # type: ignore[arg-type]
+    laid_open: list[Any] = []
+    for starred, cell in zip((*shape.positional, *shape.keywords), cells, strict=True):
+        if starred is True:
+            parts = iterators.exhausted(context, cell)
+            if parts is None:
+                raise RowsFail(context.lowest(), TypeError("*args whose length differs by thread"))
+            laid_open.append(parts)
+        elif starred is None:
+            laid_open.append(mapping_of(context, cell))
+        else:
+            laid_open.append(cell)
+    title = getattr(read(callee), "obj", callee)
+    try:
+        return semantics.arguments(shape, title, tuple(laid_open))
+    except Exception as error:
+        raise RowsFail(context.lowest(), error) from error
+
+
+def mapping_of(context: Context, cell: Cell) -> Any:
+    value = read(cell)
+    if type(value) is Container and isinstance(value.cells, dict):
+        return value.cells
+    if type(value) is Uniform and isinstance(value.obj, Mapping):
+        return {key: uniform(item, shared=True) for key, item in value.obj.items()}
+    raise RowsFail(context.lowest(), TypeError("**kwargs that differ by thread"))
+
+
+def _enter(context: Context, scope: Scope, op: Op, env: Env) -> None:
+    env[op.outs[0]] = uniform(context.entered[op.args[0]], shared=True)
+
+
+def _assertion(context: Context, attr: Any, *cells: Cell) -> Cell:
+    return host(context, AssertionError, list(cells))
+
+
+Handler = Callable[..., Any]
+FRAMED: dict[str, Handler] = {
+    "global": _global,
+    "load_free": _load_free,
+    "free_box": _free_box,
+    "delete": _delete,
+    "import": _import,
+    "function": _function,
+    "enter": _enter,
+}
+
+
+def _fixed(rule: Callable[..., Any], name: str) -> Handler:
+    return lambda context, attr, *cells: rule(context, name, *cells)
+
+
+TABLE: dict[str, Handler] = {
+    **FRAMED,
+    **{name: _fixed(operators.unary, name) for name in UNARY},
+    **{name: _fixed(operators.binary, name) for name in BINARY},
+    **{f"i{name}": _fixed(operators.inplace, name) for name in BINARY},
+    **{name: _fixed(operators.compare, name) for name in COMPARE},
+    "const": lambda context, value: uniform(value),
+    "copy": lambda context, attr, cell: cell,
+    "box": _box,
+    "load_box": _load_box,
+    "store_box": _store_box,
+    "getattr": lambda context, name, cell: attributes.get(context, cell, name),
+    "setattr": lambda context, name, cell, item: attributes.put(context, cell, name, item),
+    "delattr": lambda context, name, cell: attributes.remove(context, cell, name),
+    "getitem": lambda context, attr, *cells: containers.getitem(context, *cells),
+    "setitem": lambda context, attr, *cells: containers.setitem(context, *cells),
+    "delitem": lambda context, attr, *cells: containers.delitem(context, *cells),
+    "slice": lambda context, attr, *cells: Cell(Container(slice, list(cells))),
+    "tuple": lambda context, attr, *cells: Cell(Container(tuple, list(cells))),
+    "list": lambda context, attr, *cells: Cell(Container(list, list(cells))),
+    "set": _set,
+    "dict": _dict,
+    "extend": _extend,
+    "update": _update,
+    "append": _append,
+    "to_tuple": _to_tuple,
+    "to_set": _to_set,
+    "format": _format,
+    "join": _join,
+    "unpack": iterators.unpack,
+    "iter": lambda context, attr, cell: iterators.iterate(context, cell),
+    "next": lambda context, attr, cell: iterators.advance(context, cell),
+    "call": _call,
+    "import_from": _import_from,
+    "truth": lambda context, attr, cell: operators.truth(context, cell),
+    "assertion": _assertion,
+}
+

@@ -1,0 +1,247 @@
+"""Thread by thread: from cells to real Python values and back.
+
+``Rower`` gives each thread's real value of a cell. With ``keep`` the cell is turned into
+``Objects`` of these very values (and so is every mutable cell that it reaches), so what a call
+does to them is seen through every alias. ``from_rows`` goes the other way: results that again
+share a type become a column, a tuple of columns or a uniform value, everything else objects.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from autobatch.batching.context import Context, RowsFail
+from autobatch.vm.values import (
+    BOX,
+    CLOSURE,
+    ENUMERATE_ITERATOR,
+    METHOD,
+    NUMBER_DTYPES,
+    NUMBER_TAGS,
+    RANGE_ITERATOR,
+    SEQUENCE_ITERATOR,
+    UNSET,
+    ZIP_ITERATOR,
+    Cell,
+    Column,
+    Container,
+    Objects,
+    Uniform,
+    View,
+    fits_column,
+    is_mutable,
+    read,
+    uniform,
+)
+
+SHARABLE = (type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType, torch.nn.Module)
+"""Objects that stay one for all threads when all threads have the same."""
+
+
+class Rower:
+    """Turns cells into lists of ``k`` real values; one instance per operation keeps aliases."""
+
+    def __init__(self, context: Context, keep: bool = False) -> None:
+        self.context = context
+        self.k = context.k
+        self.keep = keep
+        self.memo: dict[int, list[Any]] = {}
+
+    def rows(self, cell: Cell) -> list[Any]:
+        known = self.memo.get(id(cell))
+        if known is not None:
+            return known
+        value = cell.value
+        if type(value) is Container:
+            return self.container(cell, value)
+        if type(value) is View and self.keep:
+            rows = self.view(value)
+        else:
+            rows = self.leaf(read(cell))
+        self.memo[id(cell)] = rows
+        if self.keep and is_mutable(value):
+            cell.value = Objects(rows)
+        return rows
+
+    def leaf(self, value: Any) -> list[Any]:
+        match value:
+            case Objects(items=items):
+                return items
+            case Uniform(obj=obj):
+                if isinstance(obj, Tensor) and not value.shared:
+                    return [obj.clone() for _ in range(self.k)]
+                return [obj] * self.k
+            case Column(data=data, tag="tensor"):
+                return [row.clone() for row in data.unbind(0)]
+            case Column(data=data, tag=tag):
+                return self.context.host(data, "objects")  # type: ignore[no-any-return]
+        raise AssertionError(value)
+
+    def view(self, view: View) -> list[Any]:
+        bases = self.rows(view.base)
+        args = [self.rows(arg) for arg in view.args]
+        return [
+            view.recipe.row(base, [arg[row] for arg in args]) for row, base in enumerate(bases)
+        ]
+
+    def container(self, cell: Cell, value: Container) -> list[Any]:
+        make = FILLED.get(value.type)
+        if make is not None:
+            rows = [make() for _ in range(self.k)]
+            self.memo[id(cell)] = rows
+            fill(rows, value, self)
+        elif is_instance_type(value.type):
+            rows = [value.type.__new__(value.type) for _ in range(self.k)]
+            self.memo[id(cell)] = rows
+            for name, child in value.cells.items():  # type: ignore[union-attr]
+                for row, item in zip(rows, self.rows(child), strict=True):
+                    object.__setattr__(row, name, item)
+        else:
+            rows = self.immutable(value)
+            self.memo[id(cell)] = rows
+        if self.keep:
+            cell.value = Objects(rows)
+        return rows
+
+    def immutable(self, value: Container) -> list[Any]:
+        columns = [self.rows(child) for child in value.children()]
+        parts = list(zip(*columns, strict=True)) if columns else [()] * self.k
+        make = self.context.closure if value.type is CLOSURE else MAKERS.get(value.type)
+        if make is not None:
+            return [make(value.static, part) for part in parts]
+        if value.type is tuple:
+            return list(parts)
+        if value.type in (slice, range) or hasattr(value.type, "_fields"):
+            return [value.type(*part) for part in parts]
+        return [value.type(part) for part in parts]
+
+
+def is_instance_type(kind: Any) -> bool:
+    return isinstance(kind, type) and kind not in (slice, range) and not issubclass(kind, tuple)
+
+
+def fill(rows: list[Any], value: Container, rower: Rower) -> None:
+    """Put the children's rows into fresh lists, dicts or boxes."""
+    if isinstance(value.cells, dict):
+        for key, child in value.cells.items():
+            for row, item in zip(rows, rower.rows(child), strict=True):
+                row[key] = item
+        return
+    for child in value.cells:
+        for row, item in zip(rows, rower.rows(child), strict=True):
+            if isinstance(row, list):
+                row.append(item)
+            elif isinstance(row, set):
+                row.add(item)
+            elif item is not UNSET:
+                row.cell_contents = item
+
+
+def _sequence_iterator(_: Any, part: tuple[Any, ...]) -> Any:
+    position, source = part
+    iterator = iter(source)
+    for _ in range(position):
+        next(iterator, None)
+    return iterator
+
+
+FILLED: dict[Any, Callable[[], Any]] = {
+    list: list,
+    dict: dict,
+    set: set,
+    BOX: lambda: types.CellType(),
+}
+MAKERS: dict[Any, Callable[[Any, tuple[Any, ...]], Any]] = {
+    METHOD: lambda function, part: types.MethodType(function, part[0]),
+    RANGE_ITERATOR: lambda _, part: iter(range(*part)),
+    SEQUENCE_ITERATOR: _sequence_iterator,
+    ENUMERATE_ITERATOR: lambda _, part: iter(enumerate(part[1], part[0])),
+    ZIP_ITERATOR: lambda _, part: zip(*part),
+}
+
+
+def run_rows(
+    context: Context,
+    function: Callable[..., Any],
+    args: Sequence[Cell],
+    kwargs: dict[str, Cell],
+    why: str,
+    keep: bool = False,
+    fresh: bool = True,
+    effect: bool = False,
+) -> Cell:
+    """Call ``function`` once per thread, lowest thread first; a failure is ``RowsFail``.
+
+    ``keep``: the call may change its arguments. ``fresh``: no other name refers to its results.
+    ``effect``: the call may do anything, so it must not run twice for a thread.
+    """
+    if effect:
+        context.flush()
+    if context.k > 0:
+        context.counter.fallback(context.span, name_of(function), why)
+    rower = Rower(context, keep)
+    columns = [rower.rows(arg) for arg in args]
+    named = {name: rower.rows(arg) for name, arg in kwargs.items()}
+    results: list[Any] = [None] * context.k
+    for row in context.order():
+        try:
+            results[row] = function(
+                *[column[row] for column in columns],
+                **{name: column[row] for name, column in named.items()},
+            )
+        except Exception as error:
+            partial = finished(context, results, row, fresh) if effect else None
+            raise RowsFail(row, error, partial) from error
+    return from_rows(context, results, fresh)
+
+
+def finished(context: Context, results: list[Any], failed: int, fresh: bool) -> Cell:
+    """The results of the threads below the one that failed."""
+    limit = context.threads[failed]
+    rows = [row for row in range(context.k) if context.threads[row] < limit]
+    return from_rows(context.restricted(rows), [results[row] for row in rows], fresh)
+
+
+def name_of(function: Any) -> str:
+    return getattr(function, "__qualname__", None) or type(function).__name__
+
+
+def from_rows(context: Context, items: list[Any], fresh: bool = True) -> Cell:
+    """One cell for a real value per thread."""
+    if not items:
+        return Cell(Objects([]))
+    first = items[0]
+    kind = type(first)
+    if any(type(item) is not kind for item in items):
+        return Cell(Objects(items))
+    if kind in NUMBER_TAGS:
+        return numbers_from(context, items, kind)
+    if kind in (str, bytes) and all(item == first for item in items):
+        return uniform(first)
+    if first is None or first is Ellipsis or first is NotImplemented:
+        return uniform(first)
+    if isinstance(first, SHARABLE) and all(item is first for item in items):
+        return uniform(first, shared=True)
+    if isinstance(first, Tensor) and fresh and len({signature(item) for item in items}) == 1:
+        return Cell(Column(torch.stack(items)))
+    if kind is tuple and len({len(item) for item in items}) == 1:
+        parts = [from_rows(context, list(part), fresh) for part in zip(*items, strict=True)]
+        return Cell(Container(tuple, parts))
+    return Cell(Objects(items))
+
+
+def numbers_from(context: Context, items: list[Any], kind: type) -> Cell:
+    if not all(map(fits_column, items)):
+        return Cell(Objects(items))
+    tag = NUMBER_TAGS[kind]
+    data = torch.tensor(items, dtype=NUMBER_DTYPES[tag], device=context.device)
+    return Cell(Column(data, tag, (min(items), max(items)) if tag == "int" else None))
+
+
+def signature(tensor: Tensor) -> Any:
+    return (tensor.dtype, tensor.shape, tensor.device, tensor.layout, type(tensor))

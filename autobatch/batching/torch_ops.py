@@ -1,0 +1,170 @@
+"""torch's functions on cells: once for uniform operands, one batched operation for columns.
+
+Draws give each thread a row of its own. Functions that write in place give a new value to the
+cell of their first operand. Objects that hold tensors run one batched operation per signature
+among their rows. What has no batched form runs thread by thread.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from autobatch.batching import vmapped
+from autobatch.batching.context import Check, Context, RowsFail
+from autobatch.batching.indexing import getitem_checked
+from autobatch.batching.levels import Batched, DrawError, ExampleError, NoRule
+from autobatch.batching.rows import Rower, from_rows, run_rows
+from autobatch.batching.trees import NotATree, cell_of, contents, tensor_dtype, tree_of
+from autobatch.batching.views import recorded
+from autobatch.vm.values import Cell, Column, Container, Objects, Uniform, read
+
+Function = Callable[..., Any]
+
+
+def apply(
+    context: Context, function: Function, args: list[Cell], kwargs: dict[str, Cell], draws: bool
+) -> Cell:
+    """A pure torch function, or one that draws, on cells."""
+    cells = [*args, *kwargs.values()]
+    kinds = kinds_of(cells)
+    if Objects in kinds:
+        return by_signature(context, function, args, kwargs)
+    try:
+        numbers_join = Column in kinds and function is not operator.getitem
+        like = tensor_dtype(cells) if numbers_join else None
+        made = tuple(tree_of(arg, like) for arg in args)
+        named = {name: tree_of(arg, like) for name, arg in kwargs.items()}
+    except NotATree:
+        return run_rows(context, function, args, kwargs, "an operand is no tensor or number")
+    if Column not in kinds and not draws:
+        out = function(*made, **named)
+        if any(isinstance(leaf, Uniform) and leaf.shared for leaf in leaf_values(cells)):
+            return marked_shared(cell_of(out), made)
+        return recorded(function, args, kwargs, out, cell_of(out))
+    if draws and context.randomness == "error" and Column not in kinds:
+        raise DrawError(draw_message(function))
+    try:
+        out = batched(context, function, made, named, args, kwargs)
+    except NoRule as refusal:
+        return run_rows(context, function, args, kwargs, str(refusal))
+    except ExampleError as failure:
+        if has_numbers(cells):
+            return run_rows(context, function, args, kwargs, "a number of its own in each thread")
+        raise RowsFail(context.lowest(), failure.original) from failure.original
+    context.counter.launch()
+    return recorded(function, args, kwargs, out, cell_of(out))
+
+
+def draw_message(function: Function) -> str:
+    name = getattr(function, "__name__", str(function))
+    return (
+        f"{name} draws random numbers, and randomness is 'error': "
+        "pass randomness='different' for draws of its own in each thread, or 'same'"
+    )
+
+
+def batched(
+    context: Context,
+    function: Function,
+    made: tuple[Any, ...],
+    named: dict[str, Any],
+    args: list[Cell],
+    kwargs: dict[str, Cell],
+) -> Any:
+    if function is operator.getitem:
+        out, failed = getitem_checked(made[0], made[1], context.k)
+        if failed is not None:
+            snapshot = [Cell(read(arg)) for arg in args]
+            context.checks.append(Check(failed, lambda row: one_row(context, function, snapshot, row)))
+        return out
+    return vmapped.apply(function, made, named, context.k, randomness=context.randomness)
+
+
+def one_row(context: Context, function: Function, args: list[Cell], row: int) -> Any:
+    """What the plain function gives, or raises, for the thread at ``row``."""
+    rower = Rower(context)
+    return function(*[rower.rows(arg)[row] for arg in args])
+
+
+def kinds_of(cells: list[Cell]) -> set[type]:
+    kinds: set[type] = set()
+    contents(cells, lambda value: kinds.add(type(value)))
+    return kinds
+
+
+def leaf_values(cells: list[Cell]) -> list[Any]:
+    found: list[Any] = []
+    contents(cells, found.append)
+    return found
+
+
+def has_numbers(cells: list[Cell]) -> bool:
+    return any(type(v) is Column and v.tag != "tensor" for v in leaf_values(cells))
+
+
+def marked_shared(result: Cell, operands: Any) -> Cell:
+    """A result that shares memory with what existed before the call may not be written either."""
+    if vmapped.is_view_result(tree_of(result, None), operands):
+        value = result.value
+        if type(value) is Uniform:
+            value.shared = True
+        elif hasattr(value, "children"):
+            for child in value.children():
+                marked_shared(child, operands)
+    return result
+
+
+def by_signature(
+    context: Context, function: Function, args: list[Cell], kwargs: dict[str, Cell]
+) -> Cell:
+    """Rows of the same tags, dtypes and event shapes run together, one batched operation each."""
+    rower = Rower(context)
+    names = list(kwargs)
+    columns = [rower.rows(arg) for arg in (*args, *kwargs.values())]
+    groups: dict[Any, list[int]] = {}
+    for row in range(context.k):
+        groups.setdefault(tuple(row_key(column[row]) for column in columns), []).append(row)
+    if any(None in key for key in groups) or len(groups) > max(1, context.k // 2):
+        return run_rows(context, function, args, kwargs, "objects that do not stack")
+    results: list[Any] = [None] * context.k
+    for rows in groups.values():
+        made = [stacked([column[row] for row in rows]) for column in columns]
+        part = context.restricted(rows)
+        named = dict(zip(names, made[len(args) :], strict=True))
+        try:
+            out = apply(part, function, made[: len(args)], named, False)
+            part.flush()
+        except RowsFail as failure:
+            raise RowsFail(rows[failure.row], failure.error) from failure.error
+        if len(groups) == 1:
+            return out
+        for row, item in zip(rows, Rower(part).rows(out), strict=True):
+            results[row] = item
+    return from_rows(context, results)
+
+
+def row_key(item: Any) -> Any:
+    """What must be equal for two rows' operands to stack; None if they never do."""
+    if isinstance(item, Tensor):
+        return (item.dtype, item.shape, item.device)
+    if item is None or isinstance(item, int | float | str | torch.dtype | slice):
+        return (type(item), str(item))
+    if isinstance(item, tuple | list):
+        parts = tuple(map(row_key, item))
+        return None if None in parts else (type(item), parts)
+    return None
+
+
+def stacked(items: list[Any]) -> Cell:
+    first = items[0]
+    if isinstance(first, Tensor):
+        return Cell(Column(torch.stack(items)))
+    if isinstance(first, tuple | list):
+        parts = [stacked(list(part)) for part in zip(*items, strict=True)]
+        return Cell(Container(type(first), parts))
+    return Cell(Uniform(first))

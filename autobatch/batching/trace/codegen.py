@@ -1,0 +1,158 @@
+"""Code: a graph becomes one straight-line Python function ``replay(k, *inputs)``.
+
+A line an operation, each calling torch's fast function for it; a value is deleted after its
+last read, so memory peaks as in hand-written code. Operators that ran without gradients stand
+under ``no_grad``; where the recording saw autocast (its casts are operations of the graph),
+the replay runs without it.
+
+    def replay(k, a0, a1):
+        v2 = mm(a0, a1)
+        v3 = tanh(v2)
+        del v2
+        return (v3,)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from autobatch.batching.trace.bindings import Example, binding
+from autobatch.batching.trace.graph import Count, Graph, Node, Ref, Symbol
+
+Replay = Callable[..., tuple[Tensor, ...]]
+
+
+def compile_graph(
+    graph: Graph, example: Example, autocast: Iterable[str] = ()
+) -> tuple[Replay, str]:
+    """The replay function of a graph and its source.
+
+    ``autocast``: the devices for which the recording saw it on.
+    """
+    printer = _Printer(graph, example)
+    body = printer.body()
+    for kind in autocast:
+        body = [
+            f"with {printer.constant(torch.autocast)}({kind!r}, enabled=False):",
+            *_deeper(body),
+        ]
+    parameters = ", ".join(["k", *(f"a{i}" for i in range(graph.inputs))])
+    source = "\n".join([f"def replay({parameters}):", *_deeper(body)]) + "\n"
+    space: dict[str, Any] = dict(printer.names)
+    exec(compile(source, "<autobatch trace>", "exec"), space)
+    return space["replay"], source
+
+
+def _deeper(lines: Iterable[str]) -> list[str]:
+    return [f"    {line}" for line in lines]
+
+
+@dataclass(slots=True)
+class _Printer:
+    """Prints a graph; ``names`` are the globals of the printed function."""
+
+    graph: Graph
+    example: Example
+    names: dict[str, Any] = field(default_factory=dict)
+
+    def body(self) -> list[str]:
+        lines: list[str] = []
+        dying = _last_reads(self.graph)
+        inside = False
+        for place, node in enumerate(self.graph.nodes):
+            quiet = not node.grad
+            if quiet and not inside:
+                lines.append(f"with {self.constant(torch.no_grad)}():")
+            inside = quiet
+            dead = sorted(dying.get(place, ()))
+            here = [self.statement(node, dead)]
+            if left := [f"v{value}" for value in dead if self.survives(node, value, dead)]:
+                here.append(f"del {', '.join(left)}")
+            lines += _deeper(here) if quiet else here
+        results = "".join(f"{self.name(out)}, " for out in self.graph.outputs)
+        return [*lines, f"return ({results})"]
+
+    def survives(self, node: Node, value: int, dead: list[int]) -> bool:
+        """Whether a dead value has a name: the unread results of one that is read have none."""
+        return value not in node.outs or not _only_one_read(node, dead)
+
+    def statement(self, node: Node, dead: list[int]) -> str:
+        call = self.call(node)
+        made = [out for out in node.outs if out is not None]
+        if not made:
+            return call
+        if node.single:
+            return f"v{made[0]} = {call}"
+        if _only_one_read(node, dead):
+            place = next(
+                i for i, out in enumerate(node.outs) if out is not None and out not in dead
+            )
+            return f"v{node.outs[place]} = {call}[{place}]"
+        targets = ["_" if out is None else f"v{out}" for out in node.outs]
+        return f"{', '.join(targets)}, = {call}"
+
+    def call(self, node: Node) -> str:
+        function = binding(node, self.graph.metas, self.example)
+        words = [self.argument(a) for a in node.args]
+        words += [f"{name}={self.argument(a)}" for name, a in node.kwargs.items()]
+        return f"{self.constant(function)}({', '.join(words)})"
+
+    def argument(self, argument: Any) -> str:
+        match argument:
+            case Ref(value):
+                return self.name(value)
+            case Count(multiple):
+                return "k" if multiple == 1 else f"{multiple} * k"
+            case Symbol(position, offset):
+                return f"a{position} + {offset}" if offset else f"a{position}"
+            case list() | tuple():
+                items = [self.argument(item) for item in argument]
+                plain = all(isinstance(item, (int, Count, Symbol)) for item in argument)
+                return f"({', '.join(items)},)" if items and plain else f"[{', '.join(items)}]"
+            case bool() | int() | str() | None:
+                return repr(argument)
+            case float() if math.isfinite(argument):
+                return repr(argument)
+        return self.constant(argument)
+
+    def name(self, value: int) -> str:
+        if value in self.graph.literals:
+            self.names[f"c{value}"] = self.graph.literals[value]
+            return f"c{value}"
+        return f"a{value}" if value < self.graph.inputs else f"v{value}"
+
+    def constant(self, thing: Any) -> str:
+        """A global name for a function or constant, after its own name where it has one."""
+        wish = getattr(thing, "__name__", "constant").split(".")[0]
+        wish = wish if wish.isidentifier() else "constant"
+        name = wish
+        while name in self.names and self.names[name] is not thing:
+            name = f"{wish}_{len(self.names)}"
+        self.names[name] = thing
+        return name
+
+
+def _only_one_read(node: Node, dead: list[int]) -> bool:
+    """Whether of several results one alone is read later."""
+    alive = [out for out in node.outs if out is not None and out not in dead]
+    return not node.single and len(alive) == 1
+
+
+def _last_reads(graph: Graph) -> Mapping[int, set[int]]:
+    """By place among the nodes, the made values that nothing reads after it."""
+    last: dict[int, int] = {}
+    for place, node in enumerate(graph.nodes):
+        for value in (*node.reads(), *(out for out in node.outs if out is not None)):
+            last[value] = place
+    kept = {*graph.outputs, *graph.literals, *range(graph.inputs)}
+    dying: dict[int, set[int]] = {}
+    for value, place in last.items():
+        if value not in kept:
+            dying.setdefault(place, set()).add(value)
+    return dying

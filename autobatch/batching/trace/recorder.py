@@ -1,0 +1,161 @@
+"""Recording: run a function once on fake tensors and write down the operators that ran.
+
+In: a function ``fn(k, *values)`` and what its inputs look like. Out: a ``Recording`` of the
+operators below functorch and autograd, with the fake tensors that went in and came out.
+A dispatch mode above ``FakeTensorMode`` does the writing. Against ``make_fx`` this patches
+nothing in the process, keeps the grad mode of each operator, and costs a third.
+
+Everything runs in a fresh host thread: functorch levels, dispatch and function modes, autocast,
+grad and inference mode all belong to a host thread, so a fresh one is outside of them all. What
+the caller's results depend on (``Ambient``) is entered again there.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+from torch._ops import OpOverload
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from autobatch.batching.compat import FALLBACK_OFF
+from autobatch.batching.trace.graph import Untraceable
+
+T = TypeVar("T")
+_LOCK = threading.Lock()
+_MOST_EVENTS = 5000
+_LITERALS = (torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.default)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One operator as it ran."""
+
+    op: OpOverload
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    out: Any
+    grad: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """One run: fake tensors and Python numbers in, operators, fake tensors out."""
+
+    inputs: tuple[Any, ...]
+    events: tuple[Event, ...]
+    outputs: tuple[Tensor, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Ambient:
+    """The modes around the caller that decide what an operator computes."""
+
+    grad: bool
+    device: torch.device | None
+    autocast: tuple[tuple[str, torch.dtype], ...]
+
+    @staticmethod
+    def current() -> Ambient:
+        """The modes of the calling host thread."""
+        device = torch.get_default_device()
+        kinds = [kind for kind in ("cpu", "cuda") if torch.is_autocast_enabled(kind)]
+        return Ambient(
+            grad=torch.is_grad_enabled(),
+            device=None if device == torch.device("cpu") else device,
+            autocast=tuple((kind, torch.get_autocast_dtype(kind)) for kind in kinds),
+        )
+
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        """These modes, inside a fresh host thread."""
+        with ExitStack() as stack:
+            stack.enter_context(torch.set_grad_enabled(self.grad))
+            if self.device is not None:
+                stack.enter_context(self.device)
+            for kind, dtype in self.autocast:
+                stack.enter_context(torch.autocast(kind, dtype, cache_enabled=False))
+            yield
+
+
+def outside(job: Callable[[], T]) -> T:
+    """Run ``job`` in a fresh host thread, one at a time in the process, and return its result."""
+    results: list[T] = []
+    failures: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            with FALLBACK_OFF:
+                results.append(job())
+        except BaseException as failure:  # the caller's thread raises it again
+            failures.append(failure)
+
+    with _LOCK:
+        worker = threading.Thread(target=run, name="autobatch-trace")
+        worker.start()
+        worker.join()
+    if failures:
+        raise failures[0]
+    return results[0]
+
+
+class _Recorder(TorchDispatchMode):
+    """Writes down each operator that makes or changes a tensor."""
+
+    def __init__(self, allow_random: bool) -> None:
+        super().__init__()
+        self.events: list[Event] = []
+        self.allow_random = allow_random
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if not isinstance(func, OpOverload):
+            raise Untraceable(f"{func} takes functions, which a trace cannot hold")
+        if torch.Tag.nondeterministic_seeded in func.tags and not self.allow_random:
+            raise Untraceable(f"{func} draws random numbers")
+        if len(self.events) == _MOST_EVENTS:
+            # some of torch's own code loops over the threads, of which there are many here
+            raise Untraceable(f"more than {_MOST_EVENTS} operators run")
+        if func not in _LITERALS:
+            _refuse_real((*args, *kwargs.values()), func)
+        grad = torch.is_grad_enabled()
+        out = func(*args, **kwargs)
+        if isinstance(out, (Tensor, tuple, list)) or func._schema.is_mutable:
+            self.events.append(Event(func, args, kwargs, out, grad))
+        return out
+
+
+def _refuse_real(arguments: Sequence[Any], op: OpOverload) -> None:
+    for argument in arguments:
+        if isinstance(argument, (tuple, list)):
+            _refuse_real(argument, op)
+        elif isinstance(argument, Tensor) and not isinstance(argument, FakeTensor):
+            raise Untraceable(f"{op} reads a tensor that is not among the inputs")
+
+
+def run_fake(
+    fn: Callable[..., Sequence[Tensor]],
+    k: int,
+    make_inputs: Callable[[], Sequence[Any]],
+    mode: FakeTensorMode,
+    ambient: Ambient,
+    allow_random: bool,
+) -> Recording:
+    """Record one run of ``fn`` with ``k`` threads; call it inside ``outside``."""
+    recorder = _Recorder(allow_random)
+    with mode, ambient.entered():
+        inputs = tuple(make_inputs())
+        with recorder:
+            outputs = tuple(fn(k, *inputs))
+    for output in outputs:
+        if not isinstance(output, FakeTensor):
+            raise Untraceable("a result is a tensor that is not among the inputs")
+    return Recording(inputs, tuple(recorder.events), outputs)

@@ -1,0 +1,215 @@
+"""``record``: from a function to its ``Trace``; which sizes and numbers the recordings use."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from autobatch.batching.trace.bindings import Example
+from autobatch.batching.trace.codegen import Replay, compile_graph
+from autobatch.batching.trace.graph import Graph, Untraceable, text
+from autobatch.batching.trace.recorder import Ambient, Recording, outside, run_fake
+from autobatch.batching.trace.rewrite import simplify
+from autobatch.batching.trace.unify import unify
+
+# Large, so that no event size is a multiple of one; prime, so that none divides one.
+_PRIMES = (10007, 10037, 10039, 10061, 10067, 10069, 10079, 10091, 10093, 10099)
+_FREE = ("aten::empty", "aten::new_empty", "aten::_unsafe_view", "aten::lift_fresh")
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """An example of one value: a column ``[k, *E]``, a uniform tensor, or a uniform number."""
+
+    kind: Literal["column", "tensor", "int", "float"]
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """A recorded stretch. ``trace(k, *values)`` runs it and returns its results.
+
+    ``aliases`` has for each result the position of the input it shares storage with, or None;
+    results with equal entries in ``storages`` share storage with each other.
+    """
+
+    graph: Graph
+    replay: Replay
+    source: str
+    aliases: tuple[int | None, ...]
+    storages: tuple[int, ...]
+    kernels: int
+
+    def __call__(self, k: int, *values: Any) -> tuple[Tensor, ...]:
+        return self.replay(k, *values)
+
+    @property
+    def launches(self) -> int:
+        """How many kernels a run launches; views are free."""
+        return self.kernels
+
+    def graph_text(self) -> str:
+        """The operations as text, one a line."""
+        return text(self.graph)
+
+
+def record(
+    fn: Callable[..., Sequence[Tensor]], inputs: Sequence[Input], *, allow_random: bool = False
+) -> Trace:
+    """Record ``fn(k, *values)`` for any thread count, or raise ``Untraceable``.
+
+    ``fn`` gets the thread count and values like the inputs' (columns ``[k, *E]``) and returns a
+    tuple of tensors. It runs at least twice, on fake tensors in another host thread, so it must
+    be pure. ``allow_random``: whether it may draw random numbers.
+    """
+    ambient = Ambient.current()
+    likes = [_Like.of(each) for each in inputs]
+    return outside(lambda: _record(fn, likes, ambient, allow_random))
+
+
+@dataclass(frozen=True, slots=True)
+class _Like:
+    """What a recording needs to know of an input: metadata, or the number."""
+
+    kind: str
+    number: int | float = 0
+    shape: tuple[int, ...] = ()
+    stride: tuple[int, ...] = ()
+    dtype: torch.dtype = torch.float32
+    device: torch.device | None = None
+    requires_grad: bool = False
+
+    @staticmethod
+    def of(given: Input) -> _Like:
+        value = given.value
+        if given.kind in ("int", "float"):
+            return _Like(given.kind, number=value)
+        if value.layout is not torch.strided or value.is_quantized:
+            raise Untraceable("an input is not a dense tensor")
+        if value.is_conj() or value.is_neg():
+            raise Untraceable("an input is a lazy conjugate or negative")
+        return _Like(
+            given.kind, 0, tuple(value.shape), value.stride(), value.dtype, value.device,
+            value.requires_grad,
+        )  # fmt: skip
+
+    def fake(self, k: int) -> Tensor:
+        """A tensor like this; a column has ``k`` rows and is dense in the same stride order."""
+        shape, stride = self.shape, self.stride
+        if self.kind == "column":
+            shape = (k, *shape[1:])
+            stride = _dense(shape, stride)
+        made = torch.empty_strided(shape, stride, dtype=self.dtype, device=self.device)
+        return made.requires_grad_(self.requires_grad and torch.is_grad_enabled())
+
+
+def _dense(shape: tuple[int, ...], stride: tuple[int, ...]) -> tuple[int, ...]:
+    """Strides without gaps, ordered as these; expanded dimensions (stride 0) stay so."""
+    result = [0] * len(shape)
+    step = 1
+    for dim in sorted(range(len(shape)), key=lambda d: (stride[d], -d)):
+        if stride[dim] != 0 or dim == 0:
+            result[dim] = step
+            step *= max(shape[dim], 1)
+    return tuple(result)
+
+
+def _record(
+    fn: Callable[..., Sequence[Tensor]], likes: list[_Like], ambient: Ambient, allow_random: bool
+) -> Trace:
+    counts = _pick_counts(likes)
+    mode = FakeTensorMode(allow_non_fake_inputs=False)
+
+    def run(k: int, numbers: Sequence[int | float]) -> Recording:
+        def make() -> list[Any]:
+            return [
+                number if like.kind in ("int", "float") else like.fake(k)
+                for like, number in zip(likes, numbers, strict=True)
+            ]
+
+        try:
+            return run_fake(fn, k, make, mode, ambient, allow_random)
+        except Untraceable:
+            raise
+        except Exception as failure:  # the stretch runs untraced and meets it there, if it is real
+            raise Untraceable(f"{type(failure).__name__}: {failure}") from failure
+
+    first = run(counts[0], [like.number for like in likes])
+    graph = _unify_with_any(first, run, likes, counts, ambient.grad)
+    numbers = {i: like.number for i, like in enumerate(likes) if like.kind in ("int", "float")}
+    graph = simplify(graph, ambient.grad)
+    replay, source = compile_graph(
+        graph, Example(counts[0], numbers), [kind for kind, _ in ambient.autocast]
+    )
+    return _trace(graph, replay, source)
+
+
+def _unify_with_any(
+    first: Recording,
+    run: Callable[[int, Sequence[int | float]], Recording],
+    likes: list[_Like],
+    counts: tuple[int, int],
+    grad: bool,
+) -> Graph:
+    """Unify with a second recording; other second numbers are tried where some do not fit."""
+    failure: Untraceable | None = None
+    for numbers in _second_numbers(likes):
+        try:
+            second = run(counts[1], numbers)
+        except Untraceable as refused:
+            failure = refused
+            continue
+        return unify(first, second, counts, grad)
+    assert failure is not None
+    raise failure
+
+
+def _second_numbers(likes: list[_Like]) -> Iterator[list[int | float]]:
+    """Other values for the uniform numbers, each changed by an amount of its own."""
+    if not any(like.kind in ("int", "float") for like in likes):
+        yield [0 for _ in likes]
+        return
+    for sign, scale in ((-1, 1.5), (1, 0.5)):
+        used: set[int] = set()
+        yield [_another(like, place, sign, scale, used) for place, like in enumerate(likes)]
+
+
+def _another(like: _Like, place: int, sign: int, scale: float, used: set[int]) -> int | float:
+    """Another number for one input; indices stay on their side of zero."""
+    value = like.number
+    if like.kind == "float":
+        return value * scale + 0.25 * (place + 1) if math.isfinite(value) else float(place)
+    if like.kind != "int":
+        return 0
+    for size in itertools.count(1):
+        for step in (sign * size, -sign * size):
+            if step not in used and (value < 0) == (value + step < 0):
+                used.add(step)
+                return value + step
+    raise AssertionError("unreachable")
+
+
+def _pick_counts(likes: list[_Like]) -> tuple[int, int]:
+    """Two primes of which no size, stride or number among the inputs is a multiple."""
+    seen = {abs(n) for like in likes for n in (*like.shape[1:], *like.stride, like.number)}
+    seen |= {n for like in likes if like.kind == "tensor" for n in like.shape}
+    fits = [p for p in _PRIMES if not any(n and n % p == 0 for n in seen)]
+    if len(fits) < 2:
+        raise Untraceable("every prime divides a size of the inputs")
+    return fits[0], fits[1]
+
+
+def _trace(graph: Graph, replay: Replay, source: str) -> Trace:
+    owner = {graph.metas[i].storage: i for i in range(graph.inputs) if i in graph.metas}
+    storages = tuple(graph.metas[out].storage for out in graph.outputs)
+    kernels = sum(
+        not node.is_view and not node.op._schema.name.startswith(_FREE) for node in graph.nodes
+    )
+    return Trace(graph, replay, source, tuple(map(owner.get, storages)), storages, kernels)

@@ -1,0 +1,182 @@
+"""Views: tensors that share memory with another cell's tensor.
+
+``y = x[:2]; y += 1`` changes ``x``. A view's cell keeps the operation that made it, as a
+``TorchRecipe``: read again when the base has changed, written back into the base when the view
+is written. Columns are never changed in place, so a write makes a new base.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from autobatch.batching import compat, vmapped
+from autobatch.batching.levels import Batched
+from autobatch.batching.trees import tree_of
+from autobatch.vm.heap import identity
+from autobatch.vm.values import Cell, Column, Container, Uniform, Value, View, read
+
+
+@dataclass(frozen=True, slots=True)
+class Hole:
+    """Stands in a template for the operand that cell number ``index`` gives."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class TorchRecipe:
+    """``function(*args, **kwargs)``, whose operand 0 is the base, then ``path`` into the result."""
+
+    key: Any
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    path: tuple[Any, ...]
+
+    def read(self, base: Value, args: list[Value]) -> Value:
+        operands = [operand(base), *map(operand, args)]
+        k = next((o.data.shape[0] for o in operands if type(o) is Batched), None)
+        made = filled((self.args, self.kwargs), operands)
+        if k is None:
+            return Uniform(self.pick(self.function(*made[0], **made[1])))
+        out = self.pick(vmapped.apply(self.function, made[0], made[1], k))
+        return Column(out.data) if type(out) is Batched else Uniform(out)
+
+    def write(self, base: Value, args: list[Value], content: Value) -> Value:
+        operands = [operand(base), *map(operand, args), operand(content)]
+        k = next((o.data.shape[0] for o in operands if type(o) is Batched), None)
+        if self.function is operator.getitem:
+            index = filled(self.args[1], operands)
+            target, new = operands[0], operands[-1]
+            if k is None:
+                target = target.clone()
+                target[index] = new
+                return Uniform(target)
+            return Column(vmapped.apply_inplace(operator.setitem, (target, index, new), None, k)[0].data)
+        if k is None:
+            whole = operands[0].clone()
+            self.assign(whole, *operands[1:])
+            return Uniform(whole)
+        return Column(vmapped.apply_inplace(self.assign, tuple(operands), None, k)[0].data)
+
+    def assign(self, base: Tensor, *rest: Any) -> None:
+        """Write the last operand into the view of ``base``."""
+        args, kwargs = filled((self.args, self.kwargs), [base, *rest[:-1]])
+        self.pick(self.function(*args, **kwargs)).copy_(rest[-1])
+
+    def row(self, base: Tensor, args: list[Any]) -> Any:
+        made, named = filled((self.args, self.kwargs), [base, *args])
+        return self.pick(self.function(*made, **named))
+
+    def pick(self, out: Any) -> Any:
+        for step in self.path:
+            out = out[step]
+        return out
+
+
+def operand(value: Value) -> Any:
+    return tree_of(Cell(value), None)
+
+
+def filled(template: Any, operands: list[Any]) -> Any:
+    """A template with its holes filled."""
+    kind = type(template)
+    if kind is Hole:
+        return operands[template.index]
+    if kind is tuple or kind is list:
+        return kind(filled(part, operands) for part in template)
+    if kind is dict:
+        return {key: filled(part, operands) for key, part in template.items()}
+    if kind is slice:
+        return slice(*(filled(p, operands) for p in (template.start, template.stop, template.step)))
+    return template
+
+
+def template_of(cell: Cell, holes: list[Cell]) -> Any:
+    """A cell as a template; the cells of its tensors and numbers are appended to ``holes``."""
+    value = read(cell)
+    if type(value) is Container:
+        parts = [template_of(child, holes) for child in value.children()]
+        if value.type is dict:
+            return dict(zip(value.cells, parts, strict=True))
+        return slice(*parts) if value.type is slice else value.type(parts)
+    if type(value) is Uniform and not isinstance(value.obj, Tensor):
+        return value.obj
+    for index, hole in enumerate(holes):
+        if hole is cell:
+            return Hole(index)
+    holes.append(cell)
+    return Hole(len(holes) - 1)
+
+
+def frozen_key(template: Any) -> Any:
+    kind = type(template)
+    if kind in (tuple, list):
+        return (kind, tuple(map(frozen_key, template)))
+    if kind is dict:
+        return tuple((key, frozen_key(part)) for key, part in template.items())
+    if kind is slice:
+        return (slice, frozen_key((template.start, template.stop, template.step)))
+    return (Hole, template.index) if kind is Hole else identity(template)
+
+
+def recorded(
+    function: Callable[..., Any],
+    args: list[Cell],
+    kwargs: dict[str, Cell],
+    out: Any,
+    result: Cell,
+) -> Cell:
+    """``result`` with the tensors that share memory with an operand turned into views of it."""
+    bases: dict[int, Cell] = {}
+    for cell in (*args, *kwargs.values()):
+        collect_bases(cell, bases)
+    if bases:
+        _record(function, args, kwargs, bases, out, result, ())
+    return result
+
+
+def collect_bases(cell: Cell, bases: dict[int, Cell]) -> None:
+    value = read(cell)
+    match value:
+        case Column(data=data, tag="tensor"):
+            bases.setdefault(compat.storage_id(data), cell)
+        case Uniform(obj=Tensor() as obj, shared=False):
+            bases.setdefault(compat.storage_id(obj), cell)
+        case Container(type=kind) if kind in (list, tuple):
+            for child in value.children():
+                collect_bases(child, bases)
+
+
+def _record(
+    function: Callable[..., Any],
+    args: list[Cell],
+    kwargs: dict[str, Cell],
+    bases: dict[int, Cell],
+    out: Any,
+    result: Cell,
+    path: tuple[Any, ...],
+) -> None:
+    value = result.value
+    if type(value) is Container:
+        items = value.cells.items() if isinstance(value.cells, dict) else enumerate(value.cells)
+        for step, child in items:
+            _record(function, args, kwargs, bases, out, child, (*path, step))
+        return
+    data = value.data if type(value) is Column else getattr(value, "obj", None)
+    if not isinstance(data, Tensor):
+        return
+    base = bases.get(compat.storage_id(data))
+    if base is None:
+        return
+    holes = [base]
+    templates = tuple(template_of(arg, holes) for arg in args)
+    named = {name: template_of(arg, holes) for name, arg in kwargs.items()}
+    key = (identity(function), frozen_key(templates), frozen_key(named), path)
+    recipe = TorchRecipe(key, function, templates, named, path)
+    result.value = View(base, recipe, tuple(holes[1:]), value, read(base))

@@ -1,0 +1,123 @@
+"""Writes to tensors that the program made or was given: in-place functions, ``x[i] = v``, ``+=``.
+
+A column is never changed in place: the write makes a new value for the cell, which all names
+for it see; a view writes it into its base.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from autobatch.batching import vmapped
+from autobatch.batching.context import Context, RowsFail
+from autobatch.batching.levels import Batched, ExampleError, NoRule
+from autobatch.batching.rows import Rower, name_of
+from autobatch.batching.trees import NotATree, tensor_dtype, tree_of
+from autobatch.errors import Diagnostic, SharedWriteError
+from autobatch.vm.values import Cell, Column, Objects, Uniform, Value, View, read
+
+
+def set_content(cell: Cell, content: Value) -> None:
+    """Give a cell a new content, seen through every name and every view."""
+    view = cell.value
+    if type(view) is not View:
+        cell.value = content
+        return
+    base = view.recipe.write(read(view.base), [read(arg) for arg in view.args], content)
+    set_content(view.base, base)
+    view.cache, view.seen = content, read(view.base)
+
+
+def shared_write(context: Context, what: str) -> SharedWriteError:
+    return SharedWriteError(
+        Diagnostic(
+            f"A program writes to {what} that existed before the call.",
+            context.span,
+            "written here",
+            ("all threads share it, so there is no one order in which they would write it.",),
+            ("pass it as an argument and return the new value, or write to a copy of it.",),
+            "shared-write",
+        )
+    )
+
+
+def write(
+    context: Context, function: Callable[..., Any], args: list[Cell], kwargs: dict[str, Cell]
+) -> Cell:
+    """``function`` writes its first operand, a tensor; the result is that operand's cell."""
+    target = args[0]
+    value = read(target)
+    if type(value) is Uniform and value.shared:
+        raise shared_write(context, "a tensor")
+    if type(value) is Objects:
+        write_rows(context, function, args, kwargs, "objects")
+        return target
+    try:
+        like = tensor_dtype([target])
+        indexed = function is operator.setitem
+        made = tuple(
+            tree_of(arg, None if indexed and place == 1 else like)
+            for place, arg in enumerate(args)
+        )
+        named = {name: tree_of(arg, like) for name, arg in kwargs.items()}
+    except NotATree:
+        write_rows(context, function, args, kwargs, "an operand is no tensor or number")
+        return target
+    if type(value) is Uniform and not has_column((*made, *named.values())):
+        whole = value.obj.clone()
+        function(whole, *made[1:], **named)
+        set_content(target, Uniform(whole))
+        return target
+    try:
+        new, _ = vmapped.apply_inplace(
+            function, made, named, context.k, randomness=context.randomness
+        )
+    except NoRule as refusal:
+        write_rows(context, function, args, kwargs, str(refusal))
+        return target
+    except ExampleError as failure:
+        raise RowsFail(context.lowest(), failure.original) from failure.original
+    context.counter.launch()
+    set_content(target, Column(new.data))
+    return target
+
+
+def has_column(tree: Any) -> bool:
+    if isinstance(tree, tuple | list):
+        return any(map(has_column, tree))
+    if isinstance(tree, dict):
+        return any(map(has_column, tree.values()))
+    if isinstance(tree, slice):
+        return has_column((tree.start, tree.stop, tree.step))
+    return type(tree) is Batched
+
+
+def write_rows(
+    context: Context,
+    function: Callable[..., Any],
+    args: list[Cell],
+    kwargs: dict[str, Cell],
+    why: str,
+) -> None:
+    """The same thread by thread, on each thread's own tensor."""
+    if context.span is not None:
+        context.counter.fallback(context.span, name_of(function), why)
+    rower = Rower(context)
+    columns = [rower.rows(arg) for arg in args]
+    named = {name: rower.rows(arg) for name, arg in kwargs.items()}
+    for row in context.order():
+        try:
+            function(
+                *[column[row] for column in columns],
+                **{name: column[row] for name, column in named.items()},
+            )
+        except Exception as error:
+            raise RowsFail(row, error) from error
+    if type(read(args[0])) is not Objects:
+        rows: list[Tensor] = columns[0]
+        set_content(args[0], Column(torch.stack(rows)))

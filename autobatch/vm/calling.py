@@ -1,0 +1,122 @@
+"""What crosses a call: the caller's cells that the callee may write, out and back.
+
+A callee's threads part and meet, which copies cells; so what both the caller and the callee can
+see and change (lists, tensors) is *carried* with the callee's threads, and when they return the
+caller's cells take over the content, so that every name of the caller's sees it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from autobatch.vm import heap
+from autobatch.vm.values import Cell, Container, View, is_mutable
+
+KEPT = "%kept"
+"""Holds the originals of carried cells while a caller's group is divided."""
+
+
+@dataclass(slots=True, eq=False)
+class Returned:
+    """A group that has returned: ``rows`` of the caller's, its result, its carried cells.
+
+    ``originals`` are the caller's cells for ``carried``, once there is a caller.
+    """
+
+    rows: np.ndarray
+    value: Cell
+    carried: list[Cell] = field(default_factory=list)
+    originals: list[Cell] = field(default_factory=list)
+
+    def settle(self, originals: Sequence[Cell]) -> None:
+        """Let the caller's cells take over what the carried ones hold."""
+        known = {
+            id(new): old
+            for new, old in zip(self.carried, originals, strict=True)
+            if new is not old
+        }
+        if known:
+            fresh = [new for new, old in zip(self.carried, originals, strict=True) if new is not old]
+            for new in fresh:
+                known[id(new)].value = relinked_value(new, known)
+            self.value = relinked(self.value, known, {})
+        self.carried = self.originals = list(originals)
+
+    def kept_cell(self, original: Cell) -> Cell:
+        """What stands for one of the caller's cells in this group."""
+        for mine, theirs in zip(self.carried, self.originals, strict=True):
+            if theirs is original:
+                return mine
+        raise AssertionError("the cell was not carried")
+
+
+def relinked(cell: Cell, known: dict[int, Cell], memo: dict[int, Cell]) -> Cell:
+    """``cell`` with references to carried cells led back to the caller's."""
+    if id(cell) in known:
+        return known[id(cell)]
+    if id(cell) in memo:
+        return memo[id(cell)]
+    memo[id(cell)] = cell
+    value = cell.value
+    if type(value) is Container:
+        cell.value = value.rebuilt(relinked(c, known, memo) for c in value.children())
+    elif type(value) is View:
+        cell.value = relinked_value(cell, known)
+    return cell
+
+
+def relinked_value(cell: Cell, known: dict[int, Cell]) -> object:
+    value = cell.value
+    memo: dict[int, Cell] = {}
+    if type(value) is Container:
+        return value.rebuilt(relinked(child, known, memo) for child in value.children())
+    if type(value) is View:
+        base = relinked(value.base, known, memo)
+        return View(base, value.recipe, tuple(relinked(arg, known, memo) for arg in value.args))
+    return value
+
+
+def reach(roots: Iterable[Cell]) -> dict[int, Cell]:
+    """The cells that can be changed among those that the roots reach, in a fixed order."""
+    found: dict[int, Cell] = {}
+
+    def visit(cell: Cell) -> None:
+        value = cell.value
+        if id(cell) in found:
+            return
+        if is_mutable(value):
+            found[id(cell)] = cell
+        if type(value) is Container:
+            for child in value.children():
+                visit(child)
+        elif type(value) is View:
+            visit(value.base)
+
+    for root in roots:
+        visit(root)
+    return found
+
+
+def carry(args: Iterable[Cell], kept: Iterable[Cell]) -> list[Cell]:
+    """What a callee can change and its caller still needs."""
+    mine = reach(args)
+    if not mine:
+        return []
+    theirs = reach(kept)
+    return [cell for key, cell in mine.items() if key in theirs]
+
+
+def settled(pieces: list[Returned], originals: list[Cell], k: int) -> list[Returned]:
+    """Returned groups with rows in ascending order; a single whole one takes effect at once."""
+    for piece in pieces:
+        piece.originals = originals
+        if len(piece.rows) > 1 and (np.diff(piece.rows) < 0).any():
+            order = np.argsort(piece.rows)
+            piece.rows = piece.rows[order]
+            piece.value, *piece.carried = heap.select([piece.value, *piece.carried], order)
+    if len(pieces) == 1 and len(pieces[0].rows) == k:
+        pieces[0].settle(originals)
+    return pieces

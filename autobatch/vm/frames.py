@@ -1,0 +1,182 @@
+"""The records of the sequential engine: a callee with what it closes over, and its frame.
+
+A frame holds the variables of one call as real Python values. Consecutive blocks under one
+mode share one entry of it, and a call that ends a block runs within the block's modes: for one
+thread, a ``with`` statement enters and leaves its manager once, as in Python.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from itertools import takewhile
+from types import CellType, FunctionType, MethodType
+from typing import Any
+
+from autobatch.batching.binding import defaults_of
+from autobatch.batching.semantics import UNBOUND_FREE, UNBOUND_LOCAL, load_global
+from autobatch.errors import AutobatchError, note_for
+from autobatch.ir.program import Call, Function, Op, Var
+from autobatch.source import Span
+
+OF_THE_FRAME = frozenset(("delete", "global", "load_free", "free_box", "enter", "import"))
+Lookup = Callable[[FunctionType], Function | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Callee:
+    """A function with what it closes over: its module's names, captured boxes, defaults."""
+
+    function: Function
+    namespace: dict[str, Any]
+    title: str
+    boxes: dict[str, CellType]
+    defaults: tuple[Any, ...]
+
+    @classmethod
+    def of(cls, function: Function, code: FunctionType) -> Callee:
+        """The Python function ``code``, to run by way of its lowering."""
+        boxes = dict(zip(code.__code__.co_freevars, code.__closure__ or (), strict=True))
+        defaults = tuple(defaults_of(code, function.params))
+        return cls(function, code.__globals__, code.__qualname__, boxes, defaults)
+
+    @classmethod
+    def find(cls, target: object, lookup: Lookup) -> Callee | None:
+        """What a call of ``target`` runs in a frame; None if it runs as plain Python."""
+        if isinstance(target, Closure):
+            return target.callee
+        if not isinstance(target, FunctionType):
+            return None
+        lowered = lookup(target)
+        return cls.of(lowered, target) if lowered is not None else None
+
+    def nested(self, op: Op, operands: tuple[Any, ...]) -> Callee:
+        """What a ``function`` operation makes: its operands are boxes, then defaults."""
+        function: Function = op.attr
+        count = len(function.free)
+        boxes = dict(zip(function.free, operands[:count], strict=True))
+        title = nested_title(self.title, function)
+        return Callee(function, self.namespace, title, boxes, operands[count:])
+
+    def load_free(self, name: str) -> Any:
+        try:
+            return self.boxes[name].cell_contents
+        except ValueError:
+            raise NameError(UNBOUND_FREE.format(name), name=name) from None
+
+
+def nested_title(outer: str, function: Function) -> str:
+    """The ``__qualname__`` of a function nested in ``outer``; its record may end in a number."""
+    parts = [part for part in function.name.split(".") if not part.isdigit()]
+    return f"{outer}.<locals>.{parts[-1]}"
+
+
+class Closure:
+    """A function that a program made; Python may call it too, while its program runs or after."""
+
+    def __init__(self, callee: Callee, run: Callable[..., Any]) -> None:
+        self.callee, self.run = callee, run
+        self.__name__ = callee.title.rpartition(".")[2]
+        self.__qualname__ = callee.title
+        self.__module__ = callee.namespace.get("__name__", "")
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.run(self.callee, args, kwargs)
+
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        return self if instance is None else MethodType(self, instance)
+
+
+@dataclass(slots=True, eq=False)
+class Frame:
+    """``span`` and ``operands`` are those of what runs now, for the note on a failure.
+
+    ``entered`` are the modes in force, outermost first: what entering gave, and the way out.
+    """
+
+    callee: Callee
+    variables: dict[Var, Any]
+    span: Span
+    label: int = 0
+    entered: dict[Var, tuple[Any, ExitStack]] = field(default_factory=dict)
+    operands: tuple[Any, ...] = ()
+    result: Any = None
+
+    def read(self, name: Var) -> Any:
+        if name not in self.variables:
+            raise UnboundLocalError(UNBOUND_LOCAL.format(name), name=name)
+        return self.variables[name]
+
+    def assign(self, op: Op, result: Any) -> None:
+        """Bind an operation's outs; ``unpack`` gives a tuple however many it has."""
+        if len(op.outs) == 1 and op.name != "unpack":
+            self.variables[op.outs[0]] = result
+        elif op.outs:
+            self.variables.update(zip(op.outs, result, strict=True))
+
+    def run(self, op: Op) -> Any:
+        """An operation of ``OF_THE_FRAME``: its meaning is in names, not in operands."""
+        match op.name:
+            case "delete":
+                return self.delete(op.attr)
+            case "global":
+                return load_global(self.callee.namespace, op.attr)
+            case "load_free":
+                return self.callee.load_free(op.attr)
+            case "free_box":
+                return self.callee.boxes[op.attr]
+            case "enter":
+                return self.entered[op.args[0]][0]
+            case "import":
+                module, level, names = op.attr
+                return __import__(module, self.callee.namespace, None, names, level)
+        raise AssertionError(op)
+
+    def delete(self, name: Var) -> None:
+        self.read(name)
+        del self.variables[name]
+
+    def reach(self, span: Span) -> None:
+        """What stands at ``span`` runs next."""
+        self.span, self.operands = span, ()
+
+    def enter(self, modes: tuple[Var, ...]) -> None:
+        """Leave the modes that this block does not share with the one before; enter its own."""
+        pairs = zip(self.entered, modes, strict=False)
+        shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+        while len(self.entered) > shared:
+            _, (_, stack) = self.entered.popitem()
+            stack.close()
+        for mode in modes[shared:]:
+            stack = ExitStack()
+            self.entered[mode] = (stack.enter_context(self.read(mode)), stack)
+
+    def resume(self, value: Any) -> None:
+        """Go on after the call that the block ends in."""
+        call = self.callee.function.blocks[self.label].terminator
+        assert isinstance(call, Call)
+        self.variables[call.out] = value
+        self.label = call.target
+
+
+def receiver_of(target: Any) -> tuple[tuple[Any, ...], Any]:
+    """The object that a bound method hands on, as its leading arguments, and the function."""
+    if isinstance(target, MethodType):
+        return (target.__self__,), target.__func__
+    return (), target
+
+
+def note(error: BaseException, frames: Sequence[Frame], threads: tuple[int, ...]) -> None:
+    """Add to a failure of the user's code where it arose, through which calls, on what."""
+    if isinstance(error, Exception) and not isinstance(error, AutobatchError):
+        operands = [_describe(value) for value in frames[-1].operands]
+        error.add_note(note_for([frame.span for frame in frames], operands, threads))
+
+
+def _describe(value: Any) -> str:
+    """A value as notes show it: dtype and shape of a tensor, the type of anything else."""
+    shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
+    if shape is None or dtype is None:
+        return type(value).__name__
+    return f"{str(dtype).rpartition('.')[2]} {list(shape)}"

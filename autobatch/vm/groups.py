@@ -1,0 +1,73 @@
+"""Thread groups: the rows of the threads that are at one place, and what their variables hold."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+from autobatch.batching.context import Check
+from autobatch.vm import heap
+from autobatch.vm.values import Cell
+
+CARRIED = "%carried"
+"""Holds the caller's cells that a callee may write, so that they move with its threads."""
+
+
+@dataclass(slots=True, eq=False)
+class Group:
+    """``rows[i]`` is the frame's row of the group's thread ``i``; ``env`` holds live values only.
+
+    ``checks`` are failures that kernels have found and the host has not yet looked at.
+    """
+
+    rows: np.ndarray
+    env: dict[str, Cell]
+    checks: list[Check] = field(default_factory=list)
+
+    @property
+    def k(self) -> int:
+        return len(self.rows)
+
+
+def restricted(group: Group, positions: np.ndarray, names: Sequence[str]) -> Group:
+    """The threads at the given positions, with the named variables."""
+    present = [name for name in names if name in group.env]
+    roots = [group.env[name] for name in present]
+    heap.settle(roots)
+    cells = heap.select(roots, positions)
+    checks = [restricted_check(check, positions) for check in group.checks]
+    return Group(group.rows[positions], dict(zip(present, cells, strict=True)), checks)
+
+
+def restricted_check(check: Check, positions: np.ndarray) -> Check:
+    index = torch.from_numpy(positions).to(check.failed.device)
+    evaluate = check.evaluate
+    return Check(check.failed.index_select(0, index), lambda row: evaluate(int(positions[row])))
+
+
+def coalesced(groups: Sequence[Group], names: Sequence[str], device: torch.device) -> Group:
+    """One group for several alike ones."""
+    if len(groups) == 1:
+        return groups[0]
+    present = [name for name in names if name in groups[0].env]
+    pieces = [[group.env[name] for name in present] for group in groups]
+    sizes = [group.k for group in groups]
+    cells = heap.merge(pieces, sizes, device)
+    rows = np.concatenate([group.rows for group in groups])
+    checks: list[Check] = []
+    offset = 0
+    for group in groups:
+        checks += [shifted(check, offset, len(rows)) for check in group.checks]
+        offset += group.k
+    return Group(rows, dict(zip(present, cells, strict=True)), checks)
+
+
+def shifted(check: Check, offset: int, size: int) -> Check:
+    """A check of some rows as one of a larger group that holds them from ``offset`` on."""
+    failed = check.failed.new_zeros(size)
+    failed[offset : offset + len(check.failed)] = check.failed
+    evaluate = check.evaluate
+    return Check(failed, lambda row: evaluate(row - offset))

@@ -1,0 +1,242 @@
+"""Moving a group's cells: are two heaps alike, select rows of one, merge several.
+
+Each function takes *roots* (the cells that the live variables refer to) and moves every cell
+that they reach once, so aliases survive: two names for one list or tensor still are one after
+threads part and meet. Views move as recipes; only their base moves rows.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Hashable, Iterable, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from autobatch.vm.values import (
+    NUMBER_TAGS,
+    Cell,
+    Column,
+    Container,
+    Objects,
+    Uniform,
+    Value,
+    View,
+    expand,
+    fits_column,
+    is_mutable,
+    join_bounds,
+    read,
+)
+
+Rows = np.ndarray
+"""Row numbers within a group, int64."""
+
+IMMUTABLE = (str, bytes, int, float, complex, bool, type(None), type(Ellipsis), torch.dtype)
+
+
+class Heap:
+    """Collects the alike key of some roots; see ``alike``."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[int, int] = {}
+        self.parts: list[Hashable] = []
+
+    def visit(self, cell: Cell) -> None:
+        value = cell.value
+        if is_mutable(value):
+            number = self.numbers.get(id(cell))
+            if number is not None:
+                self.parts.append(number)
+                return
+            self.numbers[id(cell)] = len(self.numbers)
+        match value:
+            case Container():
+                keys = tuple(value.cells) if isinstance(value.cells, dict) else len(value.cells)
+                self.parts.append((value.type, keys, identity(value.static)))
+                for child in value.children():
+                    self.visit(child)
+            case View():
+                self.parts.append(("view", value.recipe.key))
+                self.visit(value.base)
+                for arg in value.args:
+                    self.visit(arg)
+            case _:
+                self.parts.append(leaf_key(value))
+
+
+def alike(roots: Iterable[Cell]) -> tuple[Hashable, ...]:
+    """A key that is equal for heaps that may coalesce.
+
+    Equal keys mean: the same tag, dtype and event shape cell by cell (a uniform number or
+    tensor counts as the column that it would make), the same alias graph among what can
+    change, and otherwise the same uniform objects.
+    """
+    heap = Heap()
+    for root in roots:
+        heap.visit(root)
+    return tuple(heap.parts)
+
+
+def leaf_key(value: Value) -> Hashable:
+    match value:
+        case Column(data=data, tag=tag):
+            if tag != "tensor":
+                return tag
+            return (data.dtype, data.shape[1:], data.device)
+        case Objects():
+            return "objects"
+        case Uniform(obj=obj):
+            if isinstance(obj, Tensor):
+                return (obj.dtype, obj.shape, obj.device)
+            if fits_column(obj):
+                return NUMBER_TAGS[type(obj)]
+            return identity(obj)
+    raise AssertionError(value)
+
+
+def identity(obj: object) -> Hashable:
+    """Equal for the same object, and for the same bits of the same immutable type."""
+    if type(obj) is float:
+        return (float, struct.pack("d", obj))
+    if type(obj) in IMMUTABLE:
+        return (type(obj), repr(obj) if type(obj) is complex else obj)
+    if type(obj) is tuple:
+        return (tuple, tuple(identity(part) for part in obj))
+    return id(obj)
+
+
+def copied(roots: Iterable[Cell], transform: Callable[[Value], Value]) -> list[Cell]:
+    """New cells for all that the roots reach, leaves passed through ``transform`` once each."""
+    memo: dict[int, Cell] = {}
+
+    def visit(cell: Cell) -> Cell:
+        new = memo.get(id(cell))
+        if new is not None:
+            return new
+        value = cell.value
+        if type(value) is Uniform and not is_mutable(value):
+            memo[id(cell)] = cell
+            return cell
+        new = memo[id(cell)] = Cell(value)
+        match value:
+            case Container():
+                new.value = value.rebuilt(visit(child) for child in value.children())
+            case View():
+                new.value = View(visit(value.base), value.recipe, tuple(map(visit, value.args)))
+            case _:
+                new.value = transform(value)
+        return new
+
+    return [visit(root) for root in roots]
+
+
+def settle(roots: Sequence[Cell]) -> None:
+    """Turn views whose base nothing else reaches into plain columns, so the base need not move."""
+    if not any(type(root.value) in (View, Container) for root in roots):
+        return
+    references: dict[int, int] = {}
+    views: list[Cell] = []
+
+    def visit(cell: Cell) -> None:
+        references[id(cell)] = references.get(id(cell), 0) + 1
+        if references[id(cell)] > 1:
+            return
+        value = cell.value
+        if type(value) is Container:
+            for child in value.children():
+                visit(child)
+        elif type(value) is View:
+            views.append(cell)
+            visit(value.base)
+            for arg in value.args:
+                visit(arg)
+
+    for root in roots:
+        visit(root)
+    for cell in reversed(views):
+        view = cell.value
+        assert type(view) is View
+        if references[id(view.base)] == 1:
+            cell.value = read(cell)
+
+
+def select(roots: Sequence[Cell], rows: Rows) -> list[Cell]:
+    """Cells that hold the given rows of what the roots hold; ``rows`` are row numbers."""
+    indices: dict[torch.device, Tensor] = {}
+    host = rows.tolist()
+
+    def transform(value: Value) -> Value:
+        match value:
+            case Column(data=data, tag=tag, bounds=bounds):
+                index = indices.get(data.device)
+                if index is None:
+                    index = indices[data.device] = torch.from_numpy(rows).to(data.device)
+                return Column(data.index_select(0, index), tag, bounds)
+            case Objects(items=items):
+                return Objects([items[row] for row in host])
+            case Uniform(obj=obj):
+                return Uniform(obj)
+        raise AssertionError(value)
+
+    return copied(roots, transform)
+
+
+def merge(
+    pieces: Sequence[Sequence[Cell]], sizes: Sequence[int], device: torch.device
+) -> list[Cell]:
+    """One heap for the threads of several alike ones, rows in the order of the pieces.
+
+    ``device`` is where number columns live.
+    """
+    if len(pieces) == 1:
+        return list(pieces[0])
+    memo: dict[tuple[int, ...], Cell] = {}
+
+    def visit(cells: tuple[Cell, ...]) -> Cell:
+        key = tuple(map(id, cells))
+        new = memo.get(key)
+        if new is not None:
+            return new
+        first = cells[0].value
+        new = memo[key] = Cell(first)
+        match first:
+            case Container():
+                columns = zip(*(cell.value.children() for cell in cells), strict=True)  # type: ignore[union-attr]
+                new.value = first.rebuilt(visit(children) for children in columns)
+            case View():
+                views = [cell.value for cell in cells]
+                base = visit(tuple(view.base for view in views))  # type: ignore[union-attr]
+                args = zip(*(view.args for view in views), strict=True)  # type: ignore[union-attr]
+                new.value = View(base, first.recipe, tuple(map(visit, args)))
+            case _:
+                new.value = merged([cell.value for cell in cells], sizes, device)
+        return new
+
+    return [visit(cells) for cells in zip(*pieces, strict=True)]
+
+
+def merged(values: Sequence[Value], sizes: Sequence[int], device: torch.device) -> Value:
+    """The leaf that stands for the threads of all the given alike leaves."""
+    first = values[0]
+    if type(first) is Objects:
+        return Objects([item for value in values for item in value.items])  # type: ignore[union-attr]
+    if all(type(value) is Uniform for value in values) and same_uniforms(values):
+        return Uniform(first.obj, any(value.shared for value in values))  # type: ignore[union-attr]
+    columns = [
+        value if type(value) is Column else expand(value.obj, size, device)  # type: ignore[union-attr]
+        for value, size in zip(values, sizes, strict=True)
+    ]
+    data = torch.cat([column.data for column in columns])
+    tag = columns[0].tag
+    bounds = join_bounds(column.bounds for column in columns) if tag == "int" else None
+    return Column(data, tag, bounds)
+
+
+def same_uniforms(values: Sequence[Value]) -> bool:
+    first = values[0].obj  # type: ignore[union-attr]
+    if isinstance(first, Tensor):
+        return all(value.obj is first for value in values)  # type: ignore[union-attr]
+    key = identity(first)
+    return all(identity(value.obj) == key for value in values)  # type: ignore[union-attr]

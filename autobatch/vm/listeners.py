@@ -1,0 +1,121 @@
+"""What a run tells while it runs: steps to listeners, and counts.
+
+A listener is a callable that receives a ``Step`` as each block execution ends. ``Counts`` are
+exact and do not depend on the machine.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from autobatch.source import Span
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One block execution.
+
+    ``threads`` is the input index of each row's thread, ``mask`` (bool ``[B]``) says which
+    threads of the whole batch took part, ``pc`` is the block's program counter, ``block`` its
+    label, ``depth`` the number of calls that it is deep in, ``seconds`` its own time without
+    that of callees.
+    """
+
+    function: str
+    block: str
+    pc: int
+    threads: np.ndarray
+    mask: np.ndarray
+    depth: int
+    seconds: float
+
+
+Listener = Callable[[Step], None]
+
+
+@dataclass(slots=True)
+class Counts:
+    """Totals of the runs inside ``with autobatch.counts() as c``, and per block.
+
+    ``host_reads`` are those of branches and checks; what objects' conversions, int overflow and
+    the search for an exception read is counted by reason in ``other_reads``.
+    ``by_block[(function, pc)]`` counts a block's executions, ``threads_by_block`` its threads.
+    """
+
+    block_executions: int = 0
+    traces: int = 0
+    host_reads: int = 0
+    other_reads: Counter[str] = field(default_factory=Counter)
+    row_copies: int = 0
+    launches: int = 0
+    fallbacks: int = 0
+    by_block: Counter[tuple[str, int]] = field(default_factory=Counter)
+    threads_by_block: Counter[tuple[str, int]] = field(default_factory=Counter)
+    reads_by_block: Counter[tuple[str, int]] = field(default_factory=Counter)
+    traces_by_block: Counter[tuple[str, int]] = field(default_factory=Counter)
+    launches_by_block: Counter[tuple[str, int]] = field(default_factory=Counter)
+    fallbacks_by_place: Counter[tuple[str, int, str, str]] = field(default_factory=Counter)
+
+
+_ACTIVE: ContextVar[tuple[Counts, ...]] = ContextVar("autobatch.counts", default=())
+
+
+@contextmanager
+def counts() -> Iterator[Counts]:
+    """Counts of the runs that this host thread makes inside the ``with``."""
+    collected = Counts()
+    token = _ACTIVE.set((*_ACTIVE.get(), collected))
+    try:
+        yield collected
+    finally:
+        _ACTIVE.reset(token)
+
+
+class Tally:
+    """Feeds the active ``Counts``; ``block`` is the function and block at work."""
+
+    __slots__ = ("active", "block")
+
+    def __init__(self) -> None:
+        self.active = _ACTIVE.get()
+        self.block: tuple[str, int] = ("", 0)
+
+    def execution(self, threads: int) -> None:
+        for counts in self.active:
+            counts.block_executions += 1
+            counts.by_block[self.block] += 1
+            counts.threads_by_block[self.block] += threads
+
+    def host_read(self, reason: str) -> None:
+        for counts in self.active:
+            if reason in ("branch", "check"):
+                counts.host_reads += 1
+                counts.reads_by_block[self.block] += 1
+            else:
+                counts.other_reads[reason] += 1
+
+    def launch(self, number: int = 1) -> None:
+        for counts in self.active:
+            counts.launches += number
+            counts.launches_by_block[self.block] += number
+
+    def trace(self) -> None:
+        for counts in self.active:
+            counts.traces += 1
+            counts.traces_by_block[self.block] += 1
+
+    def copies(self, rows: int) -> None:
+        for counts in self.active:
+            counts.row_copies += rows
+
+    def fallback(self, span: Span | None, what: str, why: str) -> None:
+        place = (span.file, span.line) if span is not None else ("", 0)
+        for counts in self.active:
+            counts.fallbacks += 1
+            counts.fallbacks_by_place[(*place, what, why)] += 1

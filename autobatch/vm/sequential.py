@@ -1,0 +1,145 @@
+"""The definitional interpreter: a lowered function run for one example, on real Python values.
+
+In: a function with what it closes over, and arguments. Out: what plain Python gives for that
+example: result, effects, exception (with a note). It is the meaning of the intermediate
+representation, and the oracle that tests lowering apart from batching. Frames stand on a list
+of their own, so ``max_depth`` bounds a recursion, not Python's stack.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from types import FunctionType
+from typing import Any
+
+from autobatch import errors
+from autobatch.batching.binding import bind
+from autobatch.batching.semantics import apply, arguments
+from autobatch.ir.program import Branch, Call, Function, Jump, Op, Raise, Return, Terminator
+from autobatch.vm.frames import OF_THE_FRAME, Callee, Closure, Frame, Lookup, note, receiver_of
+
+
+def run_thread(
+    function: Function,
+    code: FunctionType,
+    args: tuple[Any, ...] = (),
+    kwargs: dict[str, Any] | None = None,
+    **limits: Any,
+) -> Any:
+    """``code(*args, **kwargs)`` by way of ``function``, its lowering; see ``run_callee``."""
+    return run_callee(Callee.of(function, code), args, kwargs or {}, **limits)
+
+
+def run_callee(
+    callee: Callee,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    *,
+    lookup: Lookup = lambda _: None,
+    max_steps: int | None = None,
+    max_depth: int = 10_000,
+    threads: tuple[int, ...] = (),
+) -> Any:
+    """A call of ``callee``. ``lookup`` gives a callee's lowering, None to run it as plain Python;
+    ``max_steps`` bounds the block executions; ``threads`` are the indices that notes name."""
+    return _Machine(lookup, max_steps, max_depth, threads).run(callee, args, kwargs)
+
+
+@dataclass(slots=True, eq=False)
+class _Machine:
+    lookup: Lookup
+    max_steps: int | None
+    max_depth: int
+    threads: tuple[int, ...]
+    steps: int = 0
+    frames: list[Frame] = field(default_factory=list)
+    noted: BaseException | None = None
+
+    def run(self, callee: Callee, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A call from Python: steps until the callee's own frame has returned."""
+        base = len(self.frames)
+        try:
+            self.push(callee, args, kwargs)
+            while True:
+                frame = self.frames[-1]
+                if self.step(frame):
+                    self.frames.pop()
+                    if len(self.frames) == base:
+                        return frame.result
+                    self.frames[-1].resume(frame.result)
+        except BaseException as error:
+            self.unwind(error, base)
+            raise
+
+    def push(self, callee: Callee, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        values = bind(callee.function.params, callee.title, args, kwargs, callee.defaults)
+        if len(self.frames) >= self.max_depth:
+            text = f"Calls are nested deeper than max_depth={self.max_depth}."
+            raise errors.DepthLimitError(errors.Diagnostic(text, callee.function.span))
+        self.frames.append(Frame(callee, values, callee.function.span))
+
+    def step(self, frame: Frame) -> bool:
+        """One block execution; true if the frame has returned."""
+        block = frame.callee.function.blocks[frame.label]
+        self.steps += 1
+        if self.max_steps is not None and self.steps > self.max_steps:
+            text = f"The program ran more blocks than max_steps={self.max_steps}."
+            raise errors.StepLimitError(errors.Diagnostic(text, block.terminator.span))
+        frame.reach(block.terminator.span)
+        frame.enter(block.modes)
+        for op in block.ops:
+            frame.reach(op.span)
+            frame.assign(op, self.execute(op, frame))
+        return self.finish(block.terminator, frame)
+
+    def finish(self, terminator: Terminator, frame: Frame) -> bool:
+        frame.reach(terminator.span)
+        match terminator:
+            case Jump(target):
+                frame.label = target
+            case Branch(condition, then, otherwise):
+                frame.label = then if frame.read(condition) else otherwise
+            case Call():
+                self.call(terminator, frame)
+            case Raise(exception, None):
+                raise frame.read(exception)
+            case Raise(exception, str(cause)):
+                raise frame.read(exception) from frame.read(cause)
+            case Return(value):
+                frame.result = frame.read(value)
+                frame.enter(())
+        return isinstance(terminator, Return)
+
+    def execute(self, op: Op, frame: Frame) -> Any:
+        if op.name in OF_THE_FRAME:
+            return frame.run(op)
+        frame.operands = tuple(map(frame.read, op.args))
+        if op.name == "function":
+            return Closure(frame.callee.nested(op, frame.operands), self.run)
+        return apply(op.name, op.attr, frame.operands)
+
+    def call(self, call: Call, frame: Frame) -> None:
+        target = frame.read(call.callee)
+        frame.operands = tuple(map(frame.read, call.args))
+        args, kwargs = arguments(call.shape, target, frame.operands)
+        receiver, function = receiver_of(target)
+        callee = Callee.find(function, self.lookup)
+        if callee is None:
+            frame.resume(target(*args, **kwargs))
+        else:
+            self.push(callee, (*receiver, *args), kwargs)
+
+    def unwind(self, error: BaseException, base: int) -> None:
+        """Note where the error arose, once, and leave the frames of this call and their modes."""
+        if self.frames and self.noted is not error:
+            note(error, self.frames, self.threads)
+        self.noted = error
+        with ExitStack() as modes:
+            modes.callback(self.frames.__delitem__, slice(base, None))
+            for frame in self.frames[base:]:
+                for _, stack in frame.entered.values():
+                    modes.push(stack.__exit__)
+            raise error
+        text = "A `with` statement swallowed an exception, which a program cannot do."
+        raise errors.UnsupportedError(text) from error

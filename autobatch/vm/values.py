@@ -1,0 +1,195 @@
+"""Cells and the kinds of values that they hold.
+
+A group's variables, list slots, fields and captured variables refer to *cells*; a cell
+holds one *value* that stands for all ``k`` threads of the group:
+
+- ``Uniform``: one Python object or tensor for all threads;
+- ``Column``: a tensor with one row per thread, ``[k, *E]``, tagged ``tensor`` or, where the
+  program sees Python numbers, ``int``, ``float`` or ``bool`` (int64, float64, bool of ``[k]``);
+- ``Objects``: one Python object per thread, in a list of length ``k``;
+- ``Container``: a list, tuple, dict, instance, box, bound method, closure or iterator that the
+  program made: one structure for all threads, whose parts are cells;
+- ``View``: a tensor that shares memory with its base cell, kept as a recipe.
+
+A value is replaced, not changed (a container's list or dict of cells excepted), so the
+identity of a cell's value serves as its version, and two names for one mutable thing are two
+references to one cell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+Bounds = tuple[int, int]
+NUMBER_TAGS: dict[type, str] = {bool: "bool", int: "int", float: "float"}
+NUMBER_DTYPES = {"bool": torch.bool, "int": torch.int64, "float": torch.float64}
+INT_MIN, INT_MAX = -(2**63), 2**63 - 1
+
+
+@dataclass(slots=True, eq=False)
+class Uniform:
+    """``obj`` for all threads; ``shared`` if it existed before the call, so may not be written."""
+
+    obj: Any
+    shared: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Column:
+    """``data[i]`` is what thread ``i`` of the group sees; ``bounds`` encloses an int column."""
+
+    data: Tensor
+    tag: str = "tensor"
+    bounds: Bounds | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Objects:
+    """``items[i]`` is the object of thread ``i``, a real Python object with its identity."""
+
+    items: list[Any]
+
+
+@dataclass(slots=True, eq=False)
+class Container:
+    """``type`` is a Python type or one of the marks below; ``static`` is what all threads share."""
+
+    type: Any
+    cells: list[Cell] | dict[Any, Cell]
+    static: Any = None
+
+    def children(self) -> Iterable[Cell]:
+        return self.cells.values() if isinstance(self.cells, dict) else self.cells
+
+    def rebuilt(self, cells: Iterator[Cell]) -> Container:
+        """The same structure over other cells, taken in the order of ``children``."""
+        if isinstance(self.cells, dict):
+            return Container(self.type, dict(zip(self.cells, cells, strict=True)), self.static)
+        return Container(self.type, list(cells), self.static)
+
+
+class Recipe(Protocol):
+    """How a view is read from its base, and how a new content of the view is written back."""
+
+    key: Any
+
+    def read(self, base: Value, args: list[Value]) -> Value: ...
+
+    def write(self, base: Value, args: list[Value], content: Value) -> Value: ...
+
+    def row(self, base: Tensor, args: list[Any]) -> Tensor: ...
+
+
+@dataclass(slots=True, eq=False)
+class View:
+    """What ``recipe`` makes of ``base`` and ``args``; ``cache`` holds it for the base ``seen``."""
+
+    base: Cell
+    recipe: Recipe
+    args: tuple[Cell, ...]
+    cache: Value | None = None
+    seen: Value | None = None
+
+
+Value = Uniform | Column | Objects | Container | View
+
+
+class Cell:
+    """A place that names refer to."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Value) -> None:
+        self.value = value
+
+    def __repr__(self) -> str:
+        return f"Cell({self.value!r})"
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """The ``type`` of a container that is no Python container."""
+
+    name: str
+
+
+BOX = Mark("box")
+METHOD = Mark("method")
+CLOSURE = Mark("closure")
+RANGE_ITERATOR = Mark("range iterator")
+SEQUENCE_ITERATOR = Mark("sequence iterator")
+ENUMERATE_ITERATOR = Mark("enumerate iterator")
+ZIP_ITERATOR = Mark("zip iterator")
+
+
+@dataclass(frozen=True, slots=True)
+class Unset:
+    """What an empty box holds."""
+
+    name: str = field(default="")
+
+
+UNSET = Unset()
+
+
+def uniform(obj: Any, shared: bool = False) -> Cell:
+    return Cell(Uniform(obj, shared))
+
+
+def is_number(obj: Any) -> bool:
+    """A bool, int or float proper: what a number column can hold a row of."""
+    return type(obj) in NUMBER_TAGS
+
+
+def fits_column(obj: Any) -> bool:
+    return is_number(obj) and (type(obj) is not int or INT_MIN <= obj <= INT_MAX)
+
+
+def expand(obj: Any, k: int, device: torch.device) -> Column:
+    """The column ``[k, *E]`` that a uniform number or tensor stands for."""
+    if isinstance(obj, Tensor):
+        return Column(obj.expand(k, *obj.shape))
+    tag = NUMBER_TAGS[type(obj)]
+    data = torch.full((k,), obj, dtype=NUMBER_DTYPES[tag], device=device)
+    return Column(data, tag, (int(obj), int(obj)) if tag == "int" else None)
+
+
+def is_mutable(value: Value) -> bool:
+    """Whether two names for it must stay two names for one thing."""
+    match value:
+        case Uniform(obj=obj, shared=shared):
+            return isinstance(obj, Tensor) and not shared
+        case Column(tag=tag):
+            return tag == "tensor"
+        case Container(type=kind):
+            return kind is not METHOD
+        case View():
+            return True
+        case _:
+            return False
+
+
+def join_bounds(bounds: Iterable[Bounds | None]) -> Bounds | None:
+    low, high = INT_MAX, INT_MIN
+    for pair in bounds:
+        if pair is None:
+            return None
+        low, high = min(low, pair[0]), max(high, pair[1])
+    return (low, high)
+
+
+def read(cell: Cell) -> Value:
+    """The value that a cell stands for: a view's is made from its base, if that has changed."""
+    value = cell.value
+    if type(value) is not View:
+        return value
+    base = read(value.base)
+    if value.seen is not base or value.cache is None:
+        value.cache = value.recipe.read(base, [read(arg) for arg in value.args])
+        value.seen = base
+    return value.cache
