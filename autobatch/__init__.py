@@ -1,0 +1,56 @@
+"""Per-example PyTorch functions with any control flow, run for a batch at once.
+
+    @autobatch.function
+    def collatz(n):
+        steps = 0
+        while n != 1:
+            n = n // 2 if n % 2 == 0 else 3 * n + 1
+            steps += 1
+        return steps
+
+    collatz(7)                              # plain Python, one example
+    collatz.batch(torch.arange(1, 10_001))  # all of them at once
+"""
+
+from __future__ import annotations
+
+from autobatch.api import Function, function, lower, per_thread, primitive, vmap
+from autobatch.arguments import objects
+from autobatch.errors import (
+    AutobatchError,
+    DepthLimitError,
+    FallbackError,
+    OptionError,
+    SharedWriteError,
+    StackingError,
+    StepLimitError,
+    UnsupportedError,
+)
+from autobatch.ir.program import Program
+from autobatch.options import Options
+from autobatch.vm.listeners import Counts, Step, counts
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AutobatchError",
+    "Counts",
+    "DepthLimitError",
+    "FallbackError",
+    "Function",
+    "OptionError",
+    "Options",
+    "Program",
+    "SharedWriteError",
+    "StackingError",
+    "Step",
+    "StepLimitError",
+    "UnsupportedError",
+    "counts",
+    "function",
+    "lower",
+    "objects",
+    "per_thread",
+    "primitive",
+    "vmap",
+]

@@ -1,0 +1,9 @@
+"""``python -m autobatch``: the command line."""
+
+from __future__ import annotations
+
+import sys
+
+from autobatch.cli import main
+
+sys.exit(main())

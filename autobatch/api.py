@@ -1,0 +1,168 @@
+"""The public face: ``function``, ``vmap``, ``per_thread``, ``primitive``, ``lower``."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, Generic, ParamSpec, TypeVar, overload
+
+from autobatch.arguments import Batch, mapped_by_dims, mapped_by_kind
+from autobatch.ir.program import Program
+from autobatch.options import Options
+from autobatch.results import moved, plain
+from autobatch.running import run
+from autobatch.vm.library import Library
+
+P = ParamSpec("P")
+R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Any])
+
+LIBRARY = Library()
+"""The process's lowered functions: a function is lowered once, however often it is mapped."""
+
+
+class Function(Generic[P, R]):
+    """A per-example function that can also run for a batch; see ``function``.
+
+    Calling it runs the plain Python function. ``batch`` runs it for all examples at once.
+    """
+
+    def __init__(self, wrapped: Callable[P, R], options: Options, receiver: Any = None) -> None:
+        functools.update_wrapper(self, wrapped)
+        self.__autobatch_function__ = wrapped
+        self.options = options
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.__autobatch_function__(*args, **kwargs)
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        if instance is None:
+            return self
+        bound = self.__autobatch_function__.__get__(instance, owner)  # type: ignore[attr-defined]
+        return Function(bound, self.options)
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        return inspect.signature(self.__autobatch_function__)
+
+    def __repr__(self) -> str:
+        return f"<autobatch.function {name_of(self.__autobatch_function__)}>"
+
+    def batch(self, *args: Any, **kwargs: Any) -> Any:
+        """The function for every example of a batch.
+
+        Tensors and arrays ``[B, *E]``, lists of B numbers and ``objects(...)`` are mapped,
+        positional or by keyword; everything else is the same for all examples. ``in_dims``
+        among the options maps like ``torch.vmap`` instead. Results are stacked: ``[B, *E]``.
+
+        Raises what the plain loop over the examples raises, and ``AutobatchError``.
+        """
+        wrapped = self.__autobatch_function__
+        name = name_of(wrapped)
+        if self.options.in_dims is None:
+            batch = mapped_by_kind(args, kwargs, name)
+        else:
+            batch = mapped_by_dims(args, kwargs, self.options.in_dims, name)
+        return call(wrapped, batch, self.options)
+
+    def with_options(self, **options: Any) -> Function[P, R]:
+        """The same function with some options replaced."""
+        return Function(self.__autobatch_function__, self.options.updated(options))
+
+
+@overload
+def function(func: Callable[P, R], /) -> Function[P, R]: ...
+@overload
+def function(**options: Any) -> Callable[[Callable[P, R]], Function[P, R]]: ...
+def function(func: Any = None, /, **options: Any) -> Any:
+    """Decorate a per-example function: ``f(x)`` stays plain Python, ``f.batch(xs)`` runs a batch.
+
+    Args:
+        func: a Python function or method with source, written for one example.
+        **options: see ``Options``.
+    """
+    settings = Options().updated(options)
+    if func is None:
+        return lambda decorated: Function(decorated, settings)
+    return Function(func, settings)
+
+
+def vmap(
+    func: Callable[..., Any],
+    in_dims: Any = 0,
+    out_dims: Any = 0,
+    randomness: str = "error",
+    *,
+    chunk_size: int | None = None,
+    **options: Any,
+) -> Callable[..., Any]:
+    """``torch.vmap`` for functions with any control flow.
+
+    ``vmap(f)(xs)[i]`` is ``f`` run as plain Python on a private copy of row ``i``: values (to
+    floating-point tolerance), dtype, structure and exception.
+
+    Args:
+        func: a Python function, method, ``nn.Module`` or callable, written for one example.
+        in_dims: the dimension to map of each positional argument (nested like the arguments);
+            None for what is the same for all examples. Keyword arguments are mapped over 0.
+        out_dims: where the batch dimension goes in each result.
+        randomness: ``"error"``, ``"different"`` or ``"same"``: what draws mean.
+        chunk_size: run at most so many examples at once.
+        **options: see ``Options``.
+    """
+    settings = Options().updated(
+        {
+            "in_dims": in_dims,
+            "out_dims": out_dims,
+            "randomness": randomness,
+            "chunk_size": chunk_size,
+            **options,
+        }
+    )
+    if not callable(func):
+        raise TypeError(f"autobatch.vmap maps functions; it got {func!r}")
+    name = name_of(func)
+
+    def mapped(*args: Any, **kwargs: Any) -> Any:
+        return call(func, mapped_by_dims(args, kwargs, in_dims, name), settings)
+
+    if isinstance(getattr(func, "__name__", None), str):
+        functools.update_wrapper(mapped, func)
+    return mapped
+
+
+def call(func: Callable[..., Any], batch: Batch, options: Options) -> Any:
+    result = moved(run(func, batch, options, LIBRARY), options.out_dims, name_of(func))
+    return plain(result)
+
+
+def name_of(func: Any) -> str:
+    return getattr(func, "__name__", None) or type(func).__name__
+
+
+def per_thread(func: F) -> F:
+    """Mark a function to run thread by thread on the host, once per thread, in thread order."""
+    return marked(func, "unknown")
+
+
+def primitive(func: F) -> F:
+    """Mark a function to run as one operation under vmap; it is taken to be pure."""
+    return marked(func, "torch")
+
+
+def marked(func: F, effect: str) -> F:
+    @functools.wraps(func)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        return func(*args, **kwargs)
+
+    wrapper.__autobatch__ = effect  # type: ignore[attr-defined]
+    return wrapper  # type: ignore[return-value]
+
+
+def lower(func: Callable[..., Any]) -> Program:
+    """The program that ``func`` is lowered to; ``str(program)`` is its text.
+
+    Raises ``UnsupportedError`` with file, line and caret for what programs cannot hold.
+    """
+    return LIBRARY.program(func)

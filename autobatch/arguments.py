@@ -1,0 +1,285 @@
+"""From the caller's batch to the cells of the threads' arguments.
+
+``Batch`` is a call's arguments with what differs by thread told apart: leaves that are mapped
+(a tensor with its batch dimension, or ``objects``) and leaves that are the same for all threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from autobatch.errors import OptionError
+from autobatch.vm.values import Cell, Column, Container, Objects, Uniform
+
+
+class objects:  # noqa: N801  (part of the public face, like torch.vmap)
+    """One Python object for each thread: ``f.batch(autobatch.objects(trees))``.
+
+    Args:
+        items: a sequence of B objects (trees, strings, dicts).
+    """
+
+    __slots__ = ("items",)
+
+    def __init__(self, items: Sequence[Any]) -> None:
+        self.items = list(items)
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __repr__(self) -> str:
+        return f"autobatch.objects({self.items!r})"
+
+
+@dataclass(frozen=True, slots=True)
+class Mapped:
+    """A leaf that differs by thread: a tensor ``[B, *E]``, or a list of B objects."""
+
+    data: Tensor | list[Any]
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def chunk(self, start: int, stop: int) -> Mapped:
+        return Mapped(self.data[start:stop])
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Arguments as trees whose mapped leaves are ``Mapped``; ``size`` is B."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    size: int
+
+    def chunk(self, start: int, stop: int) -> Batch:
+        def cut(leaf: Any) -> Any:
+            return leaf.chunk(start, stop) if isinstance(leaf, Mapped) else leaf
+
+        args, kwargs = tree_map(cut, (self.args, self.kwargs))
+        return Batch(args, kwargs, stop - start)
+
+    def device(self) -> torch.device:
+        """Where the numbers of the threads are to live: with the first mapped tensor."""
+        for leaf in tree_leaves((self.args, self.kwargs)):
+            if isinstance(leaf, Mapped) and isinstance(leaf.data, Tensor):
+                return leaf.data.device
+        for leaf in tree_leaves((self.args, self.kwargs)):
+            if isinstance(leaf, Tensor):
+                return leaf.device
+        return torch.get_default_device()
+
+    def cells(self, scalars: str) -> tuple[list[Cell], dict[str, Cell]]:
+        """The threads' arguments, private to them."""
+        memo: dict[int, Cell] = {}
+        args = [cell_of(arg, scalars, memo) for arg in self.args]
+        return args, {name: cell_of(arg, scalars, memo) for name, arg in self.kwargs.items()}
+
+    def row(self, index: int, scalars: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """One thread's arguments as real Python values, private copies."""
+
+        def pick(leaf: Any) -> Any:
+            if isinstance(leaf, Mapped):
+                item = leaf.data[index]
+                if not isinstance(item, Tensor):
+                    return private(item)
+                number = scalars == "python" and item.dim() == 0 and not item.is_complex()
+                return item.item() if number else item.clone()
+            return leaf.clone() if isinstance(leaf, Tensor) else leaf
+
+        args, kwargs = tree_map(pick, (self.args, self.kwargs))
+        return args, kwargs
+
+
+def tree_map(function: Callable[[Any], Any], tree: Any) -> Any:
+    return pytree.tree_map(function, tree, is_leaf=lambda leaf: isinstance(leaf, Mapped))
+
+
+def tree_leaves(tree: Any) -> list[Any]:
+    return pytree.tree_leaves(tree, is_leaf=lambda leaf: isinstance(leaf, Mapped))
+
+
+def private(item: Any) -> Any:
+    """An object of a thread's own: its containers and tensors copied, other objects as they are."""
+    memo: dict[int, Any] = {}
+
+    def visit(part: Any) -> Any:
+        known = memo.get(id(part))
+        if known is not None:
+            return known
+        if isinstance(part, Tensor):
+            memo[id(part)] = made = part.clone()
+        elif type(part) is list:
+            made = memo[id(part)] = []
+            made.extend(visit(entry) for entry in part)
+        elif type(part) is dict:
+            made = memo[id(part)] = {}
+            made.update((key, visit(entry)) for key, entry in part.items())
+        elif type(part) is set:
+            made = memo[id(part)] = set(part)
+        elif type(part) is tuple:
+            made = tuple(visit(entry) for entry in part)
+        else:
+            made = part
+        return made
+
+    return visit(item)
+
+
+def cell_of(arg: Any, scalars: str, memo: dict[int, Cell]) -> Cell:
+    """A cell for an argument: its pytree containers become the program's own."""
+    if isinstance(arg, Mapped):
+        if isinstance(arg.data, list):
+            return Cell(Objects([private(item) for item in arg.data]))
+        return column_of(arg.data, scalars)
+    known = memo.get(id(arg))
+    if known is not None:
+        return known
+    cell = memo[id(arg)] = Cell(Uniform(arg))
+    kind = type(arg)
+    if kind is list:
+        cell.value = Container(kind, [cell_of(item, scalars, memo) for item in arg])
+    elif kind is dict:
+        parts = {key: cell_of(item, scalars, memo) for key, item in arg.items()}
+        cell.value = Container(dict, parts)
+    elif isinstance(arg, tuple) and not isinstance(arg, torch.Size):
+        cell.value = Container(kind, [cell_of(item, scalars, memo) for item in arg])
+    elif not isinstance(arg, Tensor):
+        cell.value = Uniform(arg, shared=True)
+    return cell
+
+
+def column_of(data: Tensor, scalars: str) -> Cell:
+    """A mapped tensor ``[B, *E]``; with ``scalars="python"`` rows without dimensions are numbers."""
+    if scalars == "tensor" or data.dim() > 1 or data.is_complex():
+        return Cell(Column(data))
+    if data.dtype is torch.bool:
+        return Cell(Column(data, "bool"))
+    if data.dtype.is_floating_point:
+        return Cell(Column(data.to(torch.float64), "float"))
+    return Cell(Column(data.to(torch.int64), "int"))
+
+
+def mapped_by_dims(
+    args: tuple[Any, ...], kwargs: dict[str, Any], in_dims: Any, name: str
+) -> Batch:
+    """Arguments as ``torch.vmap`` maps them: ``in_dims`` for ``args``, 0 for ``kwargs``."""
+    if isinstance(in_dims, list):
+        in_dims = tuple(in_dims)
+    if not isinstance(in_dims, int | tuple):
+        raise OptionError(
+            f"in_dims is {in_dims!r}; it must be an int or a tuple, one entry per argument of {name}."
+        )
+    if not args and not kwargs:
+        raise OptionError(f"{name} is mapped over no arguments; pass at least one.")
+    if isinstance(in_dims, tuple) and len(in_dims) != len(args):
+        raise OptionError(
+            f"in_dims has {len(in_dims)} entries, but {name} gets {len(args)} positional arguments."
+        )
+    flat, spec = pytree.tree_flatten(args, is_leaf=is_leaf)
+    dims = pytree._broadcast_to_and_flatten(in_dims, spec, is_leaf=is_leaf)
+    if dims is None:
+        raise OptionError(
+            f"in_dims={in_dims!r} does not fit the arguments of {name}: "
+            f"their structure is {pytree.treespec_pprint(spec)}."
+        )
+    sizes = Sizes(name)
+    leaves = [sizes.mapped(leaf, dim, "in_dims") for leaf, dim in zip(flat, dims, strict=True)]
+    named, kwspec = pytree.tree_flatten(kwargs, is_leaf=is_leaf)
+    named = [sizes.mapped(leaf, 0 if is_mappable(leaf) else None, "in_dims") for leaf in named]
+    return Batch(
+        tuple(pytree.tree_unflatten(leaves, spec)),
+        pytree.tree_unflatten(named, kwspec),
+        sizes.common(),
+    )
+
+
+def mapped_by_kind(args: tuple[Any, ...], kwargs: dict[str, Any], name: str) -> Batch:
+    """Arguments as ``.batch`` maps them: tensors, arrays, lists of numbers and ``objects``."""
+    sizes = Sizes(name)
+
+    def mapped(arg: Any) -> Any:
+        if is_numbers(arg):
+            arg = np.asarray(arg)
+        if is_mappable(arg):
+            return sizes.mapped(arg, 0, "the arguments")
+        if type(arg) in (list, tuple, dict) or hasattr(arg, "_fields"):
+            return pytree.tree_map(
+                lambda leaf: sizes.mapped(leaf, 0, "the arguments") if is_mappable(leaf) else leaf,
+                arg,
+                is_leaf=is_leaf,
+            )
+        return arg
+
+    mapped_args = tuple(mapped(arg) for arg in args)
+    named = {key: mapped(arg) for key, arg in kwargs.items()}
+    return Batch(mapped_args, named, sizes.common())
+
+
+def is_leaf(value: Any) -> bool:
+    return isinstance(value, objects | np.ndarray)
+
+
+def is_mappable(arg: Any) -> bool:
+    return isinstance(arg, Tensor | np.ndarray | objects)
+
+
+def is_numbers(arg: Any) -> bool:
+    return (
+        type(arg) in (list, tuple)
+        and bool(arg)
+        and all(type(item) in (int, float, bool) for item in arg)
+    )
+
+
+@dataclass(slots=True, eq=False)
+class Sizes:
+    """Collects the batch sizes of mapped leaves and holds them to one."""
+
+    name: str
+    found: list[int] | None = None
+
+    def mapped(self, leaf: Any, dim: Any, option: str) -> Any:
+        if dim is None:
+            return leaf
+        if isinstance(leaf, objects):
+            self.add(len(leaf))
+            return Mapped(leaf.items)
+        if isinstance(leaf, np.ndarray):
+            leaf = torch.as_tensor(leaf)
+        if not isinstance(leaf, Tensor):
+            raise OptionError(
+                f"{option} maps an argument of {self.name} of type {type(leaf).__name__}, which is "
+                "no tensor; use None for it, or wrap a sequence in autobatch.objects(...)."
+            )
+        if type(dim) is not int or not -leaf.dim() <= dim < leaf.dim():
+            raise OptionError(
+                f"{option} has dimension {dim} for an argument of {self.name} "
+                f"of shape {tuple(leaf.shape)}."
+            )
+        data = leaf.movedim(dim, 0)
+        self.add(data.shape[0])
+        return Mapped(data)
+
+    def add(self, size: int) -> None:
+        self.found = [*(self.found or ()), size]
+
+    def common(self) -> int:
+        if not self.found:
+            raise OptionError(
+                f"No argument of {self.name} is mapped: at least one must be a tensor, an array, "
+                "a list of numbers or autobatch.objects(...), with in_dims other than None."
+            )
+        if len(set(self.found)) > 1:
+            raise OptionError(
+                f"The arguments of {self.name} have batch sizes {sorted(set(self.found))}; "
+                "all mapped arguments must have the same."
+            )
+        return self.found[0]

@@ -1,0 +1,196 @@
+"""The command line: run, show or explain a per-example function in a Python file.
+
+    autobatch run FILE.py:function --input data.npz [--output out.npz] [options]
+    autobatch show FILE.py:function
+    autobatch explain FILE.py:function --input data.npz [options]
+
+Arrays of the input map to parameters by name; results are named ``out``, ``out.0`` or
+``out.name``. Exit codes: 0; 1 when the program cannot be lowered or fails as it runs; 2, with
+one line, when the command, the file or the input is wrong; 130 when interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from autobatch.api import explain, function, lower, objects
+from autobatch.datafiles import DataFileError, check_writable, read_arguments, write_results
+from autobatch.errors import AutobatchError
+from autobatch.target import CommandError, Target, check_names, find_target
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = _parser().parse_args(arguments)
+    try:
+        options.command(options)
+    except (CommandError, DataFileError) as error:
+        print(f"autobatch: {error}", file=sys.stderr)
+        return 2
+    except AutobatchError as error:
+        print(error, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("autobatch: interrupted", file=sys.stderr)
+        return 130
+    except Exception as error:
+        # The user's own failure: its type and message, and the note with line and threads.
+        print("".join(traceback.format_exception_only(error)).rstrip(), file=sys.stderr)
+        return 1
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="autobatch", description="Run a function written for one example on a batch."
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    run = commands.add_parser("run", help="run a function on a batch from a file")
+    _add_input(run)
+    run.add_argument("--output", type=Path, help="write results here (.npz, .pt, .jsonl)")
+    run.set_defaults(command=_run)
+    show = commands.add_parser("show", help="print the lowered program")
+    show.add_argument("target", metavar="FILE.py:function")
+    show.set_defaults(command=_show)
+    describe = commands.add_parser("explain", help="run once and report line by line")
+    _add_input(describe)
+    describe.set_defaults(command=_explain)
+    return parser
+
+
+def _add_input(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("target", metavar="FILE.py:function")
+    parser.add_argument("--input", type=Path, required=True, help=".npz, .pt or .jsonl")
+    parser.add_argument("--device", type=_device, help="move tensors there, e.g. cuda")
+    parser.add_argument("--chunk-size", type=_positive, help="threads at a time")
+    parser.add_argument(
+        "--scalars", choices=("tensor", "python"), help="what a row of a [B] array is"
+    )
+    parser.add_argument("--engine", choices=("stackless", "sequential"))
+    parser.add_argument("--executor", choices=("traced", "vmap"))
+    parser.add_argument("--max-steps", type=_positive, help="limit of block executions")
+    parser.add_argument("--fallback", choices=("allow", "warn", "error"))
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not positive")
+    return number
+
+
+def _device(text: str) -> torch.device:
+    try:
+        device = torch.device(text)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        raise argparse.ArgumentTypeError(f"no device {text} here") from error
+    return device
+
+
+# Commands.
+
+
+def _run(options: argparse.Namespace) -> None:
+    if options.output:
+        check_writable(options.output)
+    target, arguments = _load(options)
+    start = time.perf_counter()
+    result = _configured(target, options).batch(**arguments)
+    seconds = time.perf_counter() - start
+    results = dict(_named(result, "out", _batch_size(arguments)))
+    if options.output:
+        write_results(options.output, results)
+    for name, value in results.items():
+        print(f"{name}: {_summary(value)}")
+    print(f"{_batch_size(arguments):,} examples in {seconds:.3f} s", file=sys.stderr)
+
+
+def _show(options: argparse.Namespace) -> None:
+    print(lower(find_target(options.target)))
+
+
+def _explain(options: argparse.Namespace) -> None:
+    target, arguments = _load(options)
+    explain(_configured(target, options), **arguments)
+
+
+def _load(options: argparse.Namespace) -> tuple[Target, dict[str, Any]]:
+    """The function, lowered before the input is read, and its arguments on their device."""
+    target = find_target(options.target)
+    lower(target)
+    arguments = read_arguments(options.input, exact=options.scalars == "python")
+    check_names(target, arguments, options.input)
+    _batch_size(arguments)
+    if options.device is not None:
+        arguments = {
+            name: value.to(options.device) if isinstance(value, Tensor) else value
+            for name, value in arguments.items()
+        }
+    return target, arguments
+
+
+def _configured(target: Target, options: argparse.Namespace) -> Any:
+    names = ("chunk_size", "scalars", "engine", "executor", "max_steps", "fallback")
+    given = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
+    decorated: Any = target if hasattr(target, "with_options") else function(target)
+    return decorated.with_options(**given)
+
+
+# The batch and its results by name.
+
+
+def _batch_size(arguments: Mapping[str, Any]) -> int:
+    sizes = {
+        name: len(value)
+        for name, value in arguments.items()
+        if isinstance(value, (Tensor, objects))
+    }
+    if not sizes:
+        raise CommandError("the input holds no array with one row per example")
+    if len(set(sizes.values())) > 1:
+        rows = ", ".join(f"{name} has {size}" for name, size in sizes.items())
+        raise CommandError(f"the arrays' numbers of rows disagree: {rows}")
+    return next(iter(sizes.values()))
+
+
+def _named(value: Any, name: str, size: int) -> Iterator[tuple[str, Any]]:
+    """Leaves of a result: ``out``, ``out.0``, ``out.name``; a list of B objects is a leaf."""
+    if isinstance(value, dict):
+        parts = [(str(key), part) for key, part in value.items()]
+    elif isinstance(value, tuple) or (isinstance(value, list) and not _is_leaf(value, size)):
+        fields = getattr(value, "_fields", range(len(value)))
+        parts = [(str(field), part) for field, part in zip(fields, value, strict=True)]
+    else:
+        yield name, value
+        return
+    for field, part in parts:
+        yield from _named(part, f"{name}.{field}", size)
+
+
+def _is_leaf(values: list[Any], size: int) -> bool:
+    """Whether this is one object per thread rather than a structure of stacked results."""
+    return len(values) == size and not any(
+        isinstance(value, (Tensor, tuple, list, dict)) for value in values
+    )
+
+
+def _summary(value: Any, shown: int = 6) -> str:
+    if not isinstance(value, Tensor):
+        head = ", ".join(repr(part) for part in value[:shown])
+        return f"list of {len(value)}: {head}{', …' if len(value) > shown else ''}"
+    kind = str(value.dtype).removeprefix("torch.")
+    shape = f"{kind} {list(value.shape)}"
+    if value.dim() != 1:
+        return shape
+    numbers = value[:shown].tolist()
+    head = ", ".join(f"{n:.6g}" if isinstance(n, float) else str(n) for n in numbers)
+    return f"{shape}: {head}{', …' if len(value) > shown else ''}"

@@ -1,0 +1,89 @@
+"""The options of a batched call: their values, defaults and checks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from autobatch.errors import OptionError, UnknownOptionError
+
+CHOICES = {
+    "engine": ("stackless", "sequential"),
+    "executor": ("traced", "vmap"),
+    "scalars": ("tensor", "python"),
+    "fallback": ("allow", "warn", "error"),
+    "randomness": ("error", "different", "same"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a batched call runs.
+
+    ``engine``: ``"stackless"``, or ``"sequential"``, which runs the lowered program one thread
+    at a time. ``executor``: ``"traced"`` records hot stretches and replays them, ``"vmap"`` runs
+    each operation as it comes. ``scalars``: whether rows of a ``[B]`` argument are 0-d tensors
+    or Python numbers. ``max_steps`` bounds the block executions of the call, ``max_depth`` the
+    nesting of calls. ``fallback``: whether operations may run thread by thread.
+    ``trace_after``: executions of a stretch before it is recorded. ``listeners`` receive a
+    ``Step`` per block execution. ``in_dims``, ``out_dims``, ``randomness`` and ``chunk_size``
+    are those of ``torch.vmap``.
+    """
+
+    engine: str = "stackless"
+    executor: Any = "traced"
+    scalars: str = "tensor"
+    max_steps: int | None = None
+    max_depth: int = 10_000
+    fallback: str = "allow"
+    trace_after: int = 2
+    listeners: tuple[Callable[..., None], ...] = ()
+    in_dims: Any = None
+    out_dims: Any = 0
+    randomness: str = "error"
+    chunk_size: int | None = None
+
+    def updated(self, given: dict[str, Any]) -> Options:
+        """These options with some replaced; ``OptionError`` names what is wrong."""
+        known = [field.name for field in fields(Options)]
+        for name in given:
+            if name not in known:
+                raise UnknownOptionError(
+                    f"There is no option {name!r}; the options are {', '.join(known)}."
+                )
+        if "listeners" in given:
+            given = {**given, "listeners": as_listeners(given["listeners"])}
+        new = replace(self, **given)
+        new.check()
+        return new
+
+    def check(self) -> None:
+        for name, choices in CHOICES.items():
+            value = getattr(self, name)
+            if name == "executor" and not isinstance(value, str) and callable(
+                getattr(value, "compile", None)
+            ):
+                continue
+            if value not in choices:
+                allowed = ", ".join(repr(choice) for choice in choices)
+                raise OptionError(f"{name} is {value!r}; it must be one of {allowed}.")
+        for name, least in (("max_steps", 1), ("max_depth", 1), ("chunk_size", 1)):
+            check_count(name, getattr(self, name), least, optional=name != "max_depth")
+        check_count("trace_after", self.trace_after, 0, optional=False)
+
+
+def check_count(name: str, value: Any, least: int, optional: bool) -> None:
+    if optional and value is None:
+        return
+    if type(value) is not int or value < least:
+        none = " or None" if optional else ""
+        raise OptionError(f"{name} is {value!r}; it must be an int of at least {least}{none}.")
+
+
+def as_listeners(value: Any) -> tuple[Callable[..., None], ...]:
+    listeners = (value,) if callable(value) else tuple(value)
+    for listener in listeners:
+        if not callable(listener):
+            raise OptionError(f"listeners has {listener!r}, which cannot be called.")
+    return listeners

@@ -1,0 +1,76 @@
+"""The command line's target: a function named ``FILE.py:function``, and its parameters."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+Target = Callable[..., Any]
+
+
+class CommandError(Exception):
+    """A command that cannot be carried out as given; its message is one line."""
+
+
+def find_target(text: str) -> Target:
+    """The callable that ``FILE.py:function`` names; ``FILE.py:model.forward`` works too."""
+    file, colon, name = text.rpartition(":")
+    path = Path(file)
+    if not colon or path.suffix != ".py" or not name:
+        raise CommandError(f"{text}: name the function as FILE.py:function")
+    if not path.is_file():
+        raise CommandError(f"{path}: no such file")
+    found: Any = _import(path)
+    for part in name.split("."):
+        if not hasattr(found, part):
+            raise CommandError(f"{path}: no {name} in it")
+        found = getattr(found, part)
+    if not callable(found) or isinstance(found, type):
+        raise CommandError(f"{path}: {name} is of type {type(found).__name__}, not a function")
+    target: Target = found
+    return target
+
+
+def _import(path: Path) -> object:
+    """Run the file as a module, with its own folder and the current one on the import path."""
+    # A name of its own: a file called queue.py must not replace the library's queue.
+    name = f"_run_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.path[:0] = [str(path.parent.resolve()), str(Path.cwd())]
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        line = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"{line.filename}, line {line.lineno}"
+        reason = "".join(traceback.format_exception_only(error)).strip().splitlines()[-1]
+        raise CommandError(f"{path}: cannot be imported: {reason} ({where})") from error
+    return module
+
+
+def check_names(target: Target, arguments: Mapping[str, Any], path: Path) -> None:
+    """Each array has a parameter of its name, and each parameter an array or a default."""
+    parameters = _parameters(target)
+    takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
+    named = {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+    needed = [p.name for p in parameters if p.name in named and p.default is p.empty]
+    missing = [name for name in needed if name not in arguments]
+    surplus = [name for name in arguments if name not in named and not takes_any]
+    if missing:
+        raise CommandError(f"{path}: no array for parameter {', '.join(missing)}")
+    if surplus:
+        raise CommandError(f"{path}: no parameter for array {', '.join(surplus)}")
+
+
+def _parameters(target: Target) -> list[inspect.Parameter]:
+    called = target.forward if isinstance(target, nn.Module) else target
+    return list(inspect.signature(called).parameters.values())
