@@ -1,0 +1,41 @@
+"""An LSTM 128 → 256 over sequences of 1 to 100 steps: one cell a step."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from benchmarks.handwritten import Loop, State
+from benchmarks.workload import Problem, Workload
+from programs.lstm import VariableLengthLSTM, example
+
+LONGEST = 100
+
+
+def hand_written(model: VariableLengthLSTM, x: Tensor, length: Tensor) -> Loop:
+    def running(state: State, t: int) -> Tensor:
+        return state[2] > t
+
+    def step(state: State, t: int, rows: Tensor | None) -> State:
+        h, c, _ = state
+        # Only the inputs of this step are gathered, never whole sequences.
+        inputs = x[:, t] if rows is None else x[rows, t]
+        stepped: State = model.cell(inputs, (h, c))
+        return stepped
+
+    zeros = x.new_zeros(len(x), model.cell.hidden_size)
+    return Loop((zeros, zeros, length), 2, running, step)
+
+
+def make(batch: int) -> Problem:
+    problem = example(batch, longest=LONGEST)
+    model, (x, length) = problem.function, problem.args
+    assert isinstance(model, VariableLengthLSTM)
+    assert isinstance(x, Tensor) and isinstance(length, Tensor)
+    if batch == 1:
+        length = torch.tensor([LONGEST // 2])
+    return Problem(model, (x, length), lambda: hand_written(model, x, length))
+
+
+# 32,768 sequences are 1.6 GiB of inputs and minutes of arithmetic a run.
+LSTM = Workload("lstm", make, largest=1024, tolerance=1e-4)

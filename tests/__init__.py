@@ -1,0 +1,1 @@
+"""The tests; ``oracle`` holds every batched call to the plain loop."""

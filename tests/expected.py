@@ -1,0 +1,110 @@
+"""What a batch must return, given what the plain loop returned; and when two results are equal.
+
+``stacked(rows)`` states how results stack: containers keep their structure; numbers become a
+bool, int64 or float64 tensor (a list where an int does not fit); tensors stack as
+``torch.stack`` promotes, numbers among them through ``torch.as_tensor``; all else is a list.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import autobatch
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Unstackable:
+    """In place of an expected value: the threads' results do not stack."""
+
+    rows: list[Any]
+
+
+def stacked(rows: list[Any]) -> Any:
+    """The batch result that the threads' results make, with ``Unstackable`` in it if need be."""
+    if not rows:
+        return None
+    first = rows[0]
+    if not any(_is_structure(row) for row in rows):
+        return _stacked_leaves(rows)
+    if any(_outline(row) != _outline(first) for row in rows):
+        return Unstackable(rows)
+    if isinstance(first, dict):
+        return {key: stacked([row[key] for row in rows]) for key in first}
+    parts = [stacked(list(part)) for part in zip(*rows, strict=True)]
+    return type(first)(*parts) if hasattr(first, "_fields") else type(first)(parts)
+
+
+def _is_structure(row: Any) -> bool:
+    return type(row) in (tuple, list, dict) or hasattr(row, "_fields")
+
+
+def _outline(row: Any) -> Any:
+    if not _is_structure(row):
+        return None
+    return type(row), tuple(row) if isinstance(row, dict) else len(row)
+
+
+def _stacked_leaves(rows: list[Any]) -> Any:
+    kinds = {type(row) for row in rows}
+    stackable = [isinstance(row, Tensor) or type(row) in (bool, int, float) for row in rows]
+    if not any(stackable):
+        return rows
+    if not all(stackable):
+        return Unstackable(rows)
+    if kinds <= {bool, int, float}:
+        return _stacked_numbers(rows, kinds)
+    columns = [torch.as_tensor(row) for row in rows]
+    same_shape = len({column.shape for column in columns}) == 1
+    return torch.stack(columns) if same_shape else Unstackable(rows)
+
+
+def _stacked_numbers(rows: list[Any], kinds: set[type]) -> Any:
+    if not all(type(row) is float or -(2**63) <= row < 2**63 for row in rows):
+        return rows
+    if kinds == {bool}:
+        return torch.tensor(rows)
+    return torch.tensor(rows, dtype=torch.float64 if float in kinds else torch.int64)
+
+
+def has_unstackable(value: Any) -> bool:
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, (tuple, list)):
+        return any(has_unstackable(part) for part in value)
+    return isinstance(value, Unstackable)
+
+
+def check(actual: Any, expected: Any, rtol: float | None = None, atol: float | None = None) -> None:
+    """Same type, structure, dtype and shape; floats to tolerance; NaN equals NaN."""
+    assert not isinstance(expected, Unstackable), f"these should not stack: {expected.rows!r}"
+    if isinstance(expected, (np.ndarray, np.generic)):
+        actual, expected = torch.as_tensor(actual), torch.as_tensor(expected)
+    assert type(actual) is type(expected), f"{actual!r} where the loop has {expected!r}"
+    if isinstance(expected, Tensor):
+        torch.testing.assert_close(actual, expected, rtol=rtol, atol=atol, equal_nan=True)
+    elif isinstance(expected, float):
+        close = math.isclose(actual, expected, rel_tol=rtol or 1e-6, abs_tol=atol or 1e-9)
+        assert close or (actual != actual and expected != expected), f"{actual} != {expected}"
+    elif isinstance(expected, autobatch.objects):
+        check(actual.items, expected.items, rtol, atol)
+    elif isinstance(expected, (tuple, list)):
+        assert len(actual) == len(expected), f"{actual!r} where the loop has {expected!r}"
+        for one, other in zip(actual, expected, strict=True):
+            check(one, other, rtol, atol)
+    elif isinstance(expected, dict):
+        assert list(actual) == list(expected), f"{list(actual)} where the loop has {list(expected)}"
+        for key, value in expected.items():
+            check(actual[key], value, rtol, atol)
+    elif dataclasses.is_dataclass(expected) and not isinstance(expected, type):
+        for field in dataclasses.fields(expected):
+            check(getattr(actual, field.name), getattr(expected, field.name), rtol, atol)
+    elif type(expected).__eq__ is object.__eq__ and hasattr(expected, "__dict__"):
+        check(vars(actual), vars(expected), rtol, atol)
+    else:
+        assert actual == expected, f"{actual!r} where the loop has {expected!r}"

@@ -1,0 +1,8 @@
+"""Random per-example programs as source text, for property tests: see ``families``."""
+
+from __future__ import annotations
+
+from .families import FAMILIES, programs
+from .record import OBJECT_KINDS, GeneratedProgram
+
+__all__ = ["FAMILIES", "OBJECT_KINDS", "GeneratedProgram", "programs"]

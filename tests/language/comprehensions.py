@@ -1,0 +1,96 @@
+"""Comprehensions and generator expressions, alone and in reductions."""
+
+# ruff: noqa
+# What users write, idiomatic or not, is what the corpus is for.
+
+from __future__ import annotations
+
+from tests.language.common import case, seen
+
+
+@case(([1, 2, 3],), ([],), ([5],))
+def comprehensions(xs):
+    n = 10
+    return (
+        [x * n for x in xs],
+        [(x, y) for x in xs if x > 1 for y in xs if y != x],
+        {x % 2 for x in xs},
+        {x: n for x in xs},
+        [[y for y in range(x)] for x in xs],
+        [x for x in xs if x if x > 1],
+        [(n, last := x) for x in xs],
+        [a + b for a, b in zip(xs, xs, strict=True)],
+        [x for x in [y for y in xs]],
+        {seen(x): seen(-x) for x in xs},
+    )
+
+
+@case(([1, 2, 3],), ([0],), ([],))
+def reductions(xs):
+    return (
+        sum(x * x for x in xs),
+        sum((x for x in xs), 10),
+        any(seen(x) > 1 for x in xs),
+        all(seen(x) > 1 for x in xs),
+        len([x for x in xs]),
+        sorted(-x for x in xs),
+        list(x for x in xs),
+        tuple(x for x in xs if x),
+        max((x for x in xs), default=None),
+        dict((x, x) for x in xs),
+        "".join(str(x) for x in xs),
+    )
+
+
+@case(([],))
+def empty_min(xs):
+    return min(x for x in xs)
+
+
+@case(([1, 2],))
+def comprehension_scopes(xs):
+    x = "outer"
+    ys = [x for x in xs]
+    y = [x for _ in xs]
+    fs = [lambda: (x, z) for z in xs]
+    return x, ys, y, [f() for f in fs]
+
+
+@case((3,))
+def conditions_inside(n):
+    return (
+        [x if x % 2 else -x for x in range(n)],
+        [x and y or -1 for x in range(n) for y in range(x)],
+        [y for x in range(n) if (y := x * x) > 0 and x != 1],
+        {k: v for k, v in zip("abc", range(n)) if not v == 1},
+        [[i + j + n for j in range(2)] for i in range(2)],
+        [x for x in range(n) if all(x % y for y in range(2, x))],
+        any((seen(x), x > 0)[1] and (seen(-x), x > 1)[1] for x in range(n)),
+        sum(1 for _ in range(n)),
+        sum([x] for x in range(0)),
+        *(x for x in "ab"),
+        *[x for x in "cd"],
+    )
+
+
+@case((2,))
+def lazy_generators(n):
+    items = (seen(x) for x in range(n))
+    total = sum(items)
+    return total, list(items), max(x for x in range(n)), sum((x for x in range(n)), start=5)
+
+
+@case(([1, 2],), ([],))
+def unbound_targets(xs):
+    [x for x in xs]
+    for y in xs:
+        pass
+    return y, x
+
+
+@case(([[1, 2], [3]],))
+def targets(xss):
+    pairs = [(a, b) for a, *b in xss]
+    d = {}
+    [0 for d["k"] in (1, 2)]
+    return pairs, d, [[x for x in x] for x in xss]

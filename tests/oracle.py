@@ -1,0 +1,198 @@
+"""The oracle of all tests: a batched call must give what a plain loop over the batch gives.
+
+``assert_matches_loop(f, args)`` runs ``f`` as plain Python on a private copy of each row,
+stacks what it returned as the documentation says results stack, runs the batch under every
+configuration, and compares values, dtypes, structure and the exception's type and message.
+It also checks that the caller's arguments are as they were.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import autobatch
+from tests.expected import check, has_unstackable, stacked
+
+Options = Mapping[str, Any]
+
+CONFIGURATIONS: tuple[Options, ...] = (
+    {"engine": "sequential"},
+    {"executor": "vmap"},
+    {"executor": "traced", "trace_after": 0},
+    {"executor": "traced"},
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Outcome:
+    """The loop's result: ``rows`` of the threads that finished, or the first ``error``."""
+
+    rows: list[Any]
+    error: Exception | None
+
+
+def assert_matches_loop(
+    func: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    in_dims: Any = 0,
+    batch_sizes: Sequence[int | None] = (None,),
+    chunk_sizes: Sequence[int | None] = (None,),
+    configurations: Sequence[Options] = CONFIGURATIONS,
+    scalars: str = "tensor",
+    rtol: float | None = None,
+    atol: float | None = None,
+    **options: Any,
+) -> None:
+    """Hold ``autobatch.vmap(func)`` to the loop; a batch size of n takes the first n rows.
+
+    ``rtol`` and ``atol`` are ``torch.testing.assert_close``'s; ``options`` go to every run.
+    """
+    dims = tuple(in_dims) if isinstance(in_dims, (tuple, list)) else (in_dims,) * len(args)
+    for size in batch_sizes:
+        some = _take(tuple(args), dims, size)
+        named = _take(dict(kwargs or {}), 0, size)
+        outcome = run_loop(func, some, named, dims, scalars)
+        for configuration in configurations:
+            for chunk_size in chunk_sizes:
+                chosen = {**configuration, **options, "chunk_size": chunk_size, "scalars": scalars}
+                batched = autobatch.vmap(func, in_dims=dims, **chosen)
+                try:
+                    _check_run(batched, some, named, outcome, rtol, atol)
+                except AssertionError as error:
+                    error.add_note(f"batch size {_batch_size(some, named, dims)}, options {chosen}")
+                    raise
+
+
+def run_loop(
+    func: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    dims: tuple[Any, ...],
+    scalars: str = "tensor",
+) -> Outcome:
+    """``func`` on a private copy of each row, in order, up to the first that raises."""
+    rows: list[Any] = []
+    for index in range(_batch_size(args, kwargs, dims)):
+        row = _row(args, dims, index, scalars)
+        named = _row(kwargs, 0, index, scalars)
+        try:
+            rows.append(func(*row, **named))
+        except Exception as error:
+            return Outcome(rows, error)
+    return Outcome(rows, None)
+
+
+def _check_run(
+    batched: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    outcome: Outcome,
+    rtol: float | None,
+    atol: float | None,
+) -> None:
+    before = _private(args), _private(kwargs)
+    expected = None if outcome.error else stacked(outcome.rows)
+    try:
+        actual = batched(*args, **kwargs)
+    except Exception as error:
+        _check_error(error, expected, outcome)
+    else:
+        assert outcome.error is None, f"the loop raises {outcome.error!r}, the batch {actual!r}"
+        if outcome.rows:
+            check(actual, expected, rtol, atol)
+        else:
+            assert all(len(leaf) == 0 for leaf in _leaves(actual)), f"rows from nowhere: {actual!r}"
+    check((args, kwargs), before, 0.0, 0.0)
+
+
+def _check_error(error: Exception, expected: Any, outcome: Outcome) -> None:
+    if outcome.error is None:
+        no_rows = not outcome.rows and isinstance(error, autobatch.AutobatchError)
+        unstackable = has_unstackable(expected) and type(error).__name__ == "StackingError"
+        if not (no_rows or unstackable):
+            raise AssertionError(f"the loop does not raise, the batch {error!r}") from error
+        return
+    if type(error) is not type(outcome.error) or str(error) != str(outcome.error):
+        raise AssertionError(f"the loop raises {outcome.error!r}, the batch {error!r}") from error
+
+
+# What the rows of a batch are.
+
+
+def _walk(value: Any, dim: Any, leaf: Callable[[Any, Any], Any]) -> Any:
+    """``value`` with each leaf replaced; ``dim`` is a prefix of its structure, as in vmap."""
+    if isinstance(value, dict):
+        items = value.items()
+        return {k: _walk(v, dim[k] if isinstance(dim, dict) else dim, leaf) for k, v in items}
+    if isinstance(value, (tuple, list)):
+        inner = dim if isinstance(dim, (tuple, list)) else [dim] * len(value)
+        parts = [_walk(v, d, leaf) for v, d in zip(value, inner, strict=True)]
+        return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
+    return leaf(value, dim)
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    """The batched leaves of a result; a list is one unless it holds tensors or containers."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    elif not (isinstance(value, tuple) or (isinstance(value, list) and value)):
+        yield value
+        return
+    for part in value:
+        yield from _leaves(part)
+
+
+def _row(value: Any, dims: Any, index: int, scalars: str) -> Any:
+    def leaf(part: Any, dim: Any) -> Any:
+        if dim is None:
+            return _private(part)
+        if isinstance(part, autobatch.objects):
+            return _private(part.items[index])
+        row = torch.as_tensor(part).select(dim, index).clone()
+        return row.item() if scalars == "python" and row.dim() == 0 else row
+
+    return _walk(value, dims, leaf)
+
+
+def _take(value: Any, dims: Any, size: int | None) -> Any:
+    def leaf(part: Any, dim: Any) -> Any:
+        if dim is None or size is None:
+            return part
+        if isinstance(part, autobatch.objects):
+            return autobatch.objects(part.items[:size])
+        return torch.as_tensor(part).narrow(dim, 0, size)
+
+    return _walk(value, dims, leaf)
+
+
+def _batch_size(args: tuple[Any, ...], kwargs: dict[str, Any], dims: tuple[Any, ...]) -> int:
+    sizes: set[int] = set()
+
+    def leaf(part: Any, dim: Any) -> None:
+        if dim is not None:
+            sizes.add(len(part) if isinstance(part, autobatch.objects) else part.shape[dim])
+
+    _walk(args, dims, leaf)
+    _walk(kwargs, 0, leaf)
+    assert len(sizes) == 1, f"batch sizes disagree: {sizes}"
+    return sizes.pop()
+
+
+def _private(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return value.clone()
+    if isinstance(value, autobatch.objects):
+        return autobatch.objects([_private(part) for part in value.items])
+    if type(value) in (tuple, list):
+        return type(value)(_private(part) for part in value)
+    if type(value) is dict:
+        return {key: _private(part) for key, part in value.items()}
+    return copy.deepcopy(value)

@@ -1,0 +1,358 @@
+"""The command line: results by name, one-line input errors with exit code 2, whole outputs."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from autobatch import datafiles
+from autobatch.cli import main
+
+SOURCE = """
+from collections import namedtuple
+
+import torch
+
+Walk = namedtuple("Walk", ["steps", "peak"])
+
+
+def collatz(n):
+    steps = 0
+    while n != 1:
+        n = n // 2 if n % 2 == 0 else 3 * n + 1
+        steps += 1
+    return steps
+
+
+def walk(n, limit=1000):
+    steps, peak = 0, n
+    while n != 1 and steps < limit:
+        n = n // 2 if n % 2 == 0 else 3 * n + 1
+        peak = torch.maximum(peak, n)
+        steps += 1
+    return Walk(steps, peak)
+
+
+def pair(x, y):
+    return x + y, {"difference": x - y}
+
+
+def kind(n):
+    return "even" if n % 2 == 0 else "odd"
+
+
+def is_int(n):
+    return isinstance(n, int)
+
+
+def length(word):
+    return len(word)
+
+
+def fails(n):
+    if n == 3:
+        raise ValueError("three is not welcome")
+    return n
+
+
+def generates(n):
+    yield n
+
+
+class Holder:
+    pass
+
+
+number = 3
+"""
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    path = tmp_path / "program.py"
+    path.write_text(SOURCE)
+    return path
+
+
+@pytest.fixture
+def numbers(tmp_path: Path) -> Path:
+    path = tmp_path / "numbers.npz"
+    np.savez(path, n=np.array([1, 7, 27, 6]))
+    return path
+
+
+def run(*words: object) -> int:
+    try:
+        return main([str(word) for word in words])
+    except SystemExit as stop:
+        assert isinstance(stop.code, int)
+        return stop.code
+
+
+Failing = Callable[..., str]
+
+
+@pytest.fixture
+def failing(capsys: pytest.CaptureFixture[str]) -> Failing:
+    """Runs a command that must fail as an input error; gives its one line."""
+
+    def fail(*words: object) -> str:
+        assert run(*words) == 2
+        captured = capsys.readouterr()
+        assert captured.out == ""
+        assert captured.err.startswith("autobatch: ") and captured.err.count("\n") == 1
+        return captured.err
+
+    return fail
+
+
+# What runs.
+
+
+def test_results_by_name_in_npz(program: Path, numbers: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.npz"
+    assert run("run", f"{program}:collatz", "--input", numbers, "--output", out) == 0
+    with np.load(out) as results:
+        assert results.files == ["out"]
+        assert results["out"].tolist() == [0, 16, 111, 8]
+    assert run("run", f"{program}:walk", "--input", numbers, "--output", out) == 0
+    with np.load(out) as results:
+        assert sorted(results.files) == ["out.peak", "out.steps"]
+        assert results["out.peak"].tolist() == [1, 52, 9232, 16]
+
+
+def test_nested_results_and_two_arrays(program: Path, tmp_path: Path) -> None:
+    data, out = tmp_path / "data.npz", tmp_path / "out.npz"
+    np.savez(data, y=np.ones((3, 2)), x=np.arange(6.0).reshape(3, 2))
+    assert run("run", f"{program}:pair", "--input", data, "--output", out) == 0
+    with np.load(out) as results:
+        assert sorted(results.files) == ["out.0", "out.1.difference"]
+        assert results["out.0"].tolist() == [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]
+
+
+def test_without_output_prints_a_summary(
+    program: Path, numbers: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("run", f"{program}:collatz", "--input", numbers) == 0
+    assert capsys.readouterr().out == "out: int64 [4]: 0, 16, 111, 8\n"
+    assert run("run", f"{program}:kind", "--input", numbers) == 0
+    assert capsys.readouterr().out == "out: list of 4: 'odd', 'odd', 'odd', 'even'\n"
+
+
+@pytest.mark.parametrize(
+    "options", [("--chunk-size", 3), ("--engine", "sequential"), ("--executor", "vmap")]
+)
+def test_options_do_not_change_results(
+    program: Path, numbers: Path, capsys: pytest.CaptureFixture[str], options: tuple[object, ...]
+) -> None:
+    assert run("run", f"{program}:collatz", "--input", numbers, *options) == 0
+    assert capsys.readouterr().out == "out: int64 [4]: 0, 16, 111, 8\n"
+
+
+def test_scalars(program: Path, numbers: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("run", f"{program}:is_int", "--input", numbers) == 0
+    assert "False, False" in capsys.readouterr().out
+    assert run("run", f"{program}:is_int", "--input", numbers, "--scalars", "python") == 0
+    assert "True, True" in capsys.readouterr().out
+
+
+def test_a_single_number_is_shared(program: Path, tmp_path: Path) -> None:
+    data, out = tmp_path / "data.npz", tmp_path / "out.npz"
+    np.savez(data, n=np.array([7, 27]), limit=np.array(5))
+    assert run("run", f"{program}:walk", "--input", data, "--output", out) == 0
+    with np.load(out) as results:
+        assert results["out.steps"].tolist() == [5, 5]
+
+
+def test_json_lines_in_and_out(program: Path, tmp_path: Path) -> None:
+    data, out = tmp_path / "data.jsonl", tmp_path / "out.jsonl"
+    data.write_text('{"word": "batch"}\n\n{"word": "éa"}\n', encoding="utf-8")
+    assert run("run", f"{program}:length", "--input", data, "--output", out) == 0
+    assert [json.loads(line) for line in out.read_text().splitlines()] == [{"out": 5}, {"out": 2}]
+    data.write_text('{"n": 2}\n{"n": 3}\n')
+    assert run("run", f"{program}:kind", "--input", data, "--output", out) == 0
+    assert out.read_text() == '{"out": "even"}\n{"out": "odd"}\n'
+
+
+def test_torch_files_in_and_out(program: Path, tmp_path: Path) -> None:
+    data, out = tmp_path / "data.pt", tmp_path / "out.pt"
+    torch.save({"n": torch.tensor([7, 27])}, data)
+    assert run("run", f"{program}:collatz", "--input", data, "--output", out) == 0
+    assert torch.load(out)["out"].tolist() == [16, 111]
+
+
+def test_show(program: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("show", f"{program}:collatz") == 0
+    assert "collatz" in capsys.readouterr().out
+
+
+def test_explain(program: Path, numbers: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("explain", f"{program}:collatz", "--input", numbers) == 0
+    assert "while n != 1" in capsys.readouterr().out
+
+
+def test_module_and_programs_folder(numbers: Path) -> None:
+    command = [sys.executable, "-m", "autobatch", "run", "programs/collatz.py:collatz"]
+    root = Path(__file__).parent.parent
+    done = subprocess.run([*command, "--input", numbers], cwd=root, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "out: int64 [4]: 0, 16, 111, 8\n"
+
+
+# What is refused, in one line.
+
+
+@pytest.mark.parametrize(
+    ("target", "says"),
+    [
+        ("program.py", "FILE.py:function"),
+        ("absent.py:f", "no such file"),
+        ("program.py:absent", "no absent in it"),
+        ("program.py:number", "int, not a function"),
+        ("program.py:Holder", "type, not a function"),
+    ],
+)
+def test_targets(program: Path, numbers: Path, failing: Failing, target: str, says: str) -> None:
+    assert says in failing("run", program.parent / target, "--input", numbers)
+
+
+def test_file_that_cannot_be_imported(tmp_path: Path, failing: Failing) -> None:
+    broken = tmp_path / "broken.py"
+    broken.write_text("import torch\nnumber = 1 / 0\n")
+    line = failing("show", f"{broken}:f")
+    assert "ZeroDivisionError" in line and "line 2" in line
+
+
+def test_parameters_and_arrays_must_agree(
+    program: Path, numbers: Path, tmp_path: Path, failing: Failing
+) -> None:
+    assert "no array for parameter x, y" in failing("run", f"{program}:pair", "--input", numbers)
+    data = tmp_path / "data.npz"
+    np.savez(data, n=np.arange(3), m=np.arange(3))
+    assert "no parameter for array m" in failing("run", f"{program}:collatz", "--input", data)
+    np.savez(data, x=np.arange(3), y=np.arange(4))
+    assert "x has 3, y has 4" in failing("run", f"{program}:pair", "--input", data)
+    np.savez(data, n=np.array(3))
+    assert "one row per example" in failing("run", f"{program}:collatz", "--input", data)
+
+
+def test_bad_input_files(program: Path, numbers: Path, tmp_path: Path, failing: Failing) -> None:
+    def refused(name: str, content: bytes) -> str:
+        path = tmp_path / name
+        path.write_bytes(content)
+        return failing("run", f"{program}:collatz", "--input", path)
+
+    whole = numbers.read_bytes()
+    failing("run", f"{program}:collatz", "--input", tmp_path / "absent.npz")
+    refused("data.csv", b"1,2")
+    refused("empty.npz", b"")
+    refused("text.npz", b"not a zip file")
+    for cut in range(1, len(whole), 7):
+        refused("truncated.npz", whole[:cut])
+    refused("data.pt", whole[:40])
+    assert "line 2" in refused("data.jsonl", b'{"n": 1}\n{"n": \n')
+    assert "line 2" in refused("data.jsonl", b'{"n": 1}\n{"m": 2}\n')
+    assert "line 1" in refused("data.jsonl", b"[1]\n")
+    assert "no examples" in refused("data.jsonl", b"\n")
+    refused("data.jsonl", b"\xff\xfe\n")
+
+
+def test_a_damaged_archive_is_read_right_or_refused(
+    program: Path, numbers: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = numbers.read_bytes()
+    path = tmp_path / "flipped.npz"
+    for at in range(0, len(whole), 5):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 0xFF]) + whole[at + 1 :])
+        code = run("run", f"{program}:collatz", "--input", path)
+        captured = capsys.readouterr()
+        if code == 0:
+            assert captured.out == "out: int64 [4]: 0, 16, 111, 8\n"
+        else:
+            assert code == 2 and captured.err.count("\n") == 1
+
+
+class Payload:
+    """Unpickling this makes a folder; no reader may."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Callable[[str], None], tuple[str]]:
+        return os.mkdir, (self.path,)
+
+
+def test_no_input_file_runs_code(program: Path, tmp_path: Path, failing: Failing) -> None:
+    made = tmp_path / "made"
+    array = np.empty(1, dtype=object)
+    array[0] = Payload(str(made))
+    np.savez(tmp_path / "data.npz", n=array)
+    (tmp_path / "raw.npz").write_bytes(pickle.dumps(array))
+    torch.save({"n": Payload(str(made))}, tmp_path / "data.pt")
+    for name in ("data.npz", "raw.npz", "data.pt"):
+        failing("run", f"{program}:collatz", "--input", tmp_path / name)
+    assert not made.exists()
+
+
+def test_bad_options(program: Path, numbers: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ("run", f"{program}:collatz", "--input", numbers)
+    for option in (("--chunk-size", "0"), ("--device", "nowhere"), ("--scalars", "c")):
+        assert run(*command, *option) == 2
+        assert option[0] in capsys.readouterr().err
+
+
+# What fails, and what it leaves.
+
+
+def test_the_function_is_lowered_before_the_input_is_read(
+    program: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("run", f"{program}:generates", "--input", tmp_path / "absent.npz") == 1
+    error = capsys.readouterr().err
+    assert "yield" in error and "^" in error
+
+
+def test_a_failure_of_the_program_keeps_its_type(
+    program: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, out = tmp_path / "data.npz", tmp_path / "out.npz"
+    np.savez(data, n=np.arange(5))
+    assert run("run", f"{program}:fails", "--input", data, "--output", out) == 1
+    assert "ValueError: three is not welcome" in capsys.readouterr().err
+    assert not out.exists()
+
+
+def test_output_is_whole_or_not_there(
+    program: Path,
+    numbers: Path,
+    tmp_path: Path,
+    failing: Failing,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    command = ("run", f"{program}:collatz", "--input", numbers, "--output")
+    assert "output files end in" in failing(*command, tmp_path / "out.csv")
+    assert "no folder" in failing(*command, tmp_path / "absent" / "out.npz")
+    strings = ("run", f"{program}:is_int", "--input", numbers, "--output")
+    out = tmp_path / "out.npz"
+    out.write_bytes(b"before")
+
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(datafiles.np, "savez", interrupted)
+    assert run(*strings, out) == 130
+    assert out.read_bytes() == b"before"
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "numbers.npz",
+        "out.npz",
+        "program.py",
+    ]

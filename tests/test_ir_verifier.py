@@ -1,0 +1,174 @@
+"""One broken program per rule, the programs next to them that are right, and the error's text."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from autobatch.errors import VerifierError
+from autobatch.ir.dataflow import liveness
+from autobatch.ir.printer import HEADER
+from autobatch.ir.program import CallShape, Function, Op, Param, Program, UnpackShape
+from autobatch.ir.verifier import FLOW, FORM, check, verify
+from autobatch.source import Span
+from tests.building import Lines, block, collatz, function, params
+
+GOLDEN = Path(__file__).parent / "golden"
+AT = Lines()
+GIVE = block(AT.give("x"))
+
+
+def one_op(text: str, attr: object = None) -> Function:
+    """A function of x with one operation in its only block."""
+    return function("f", "x", block(AT.op(text, attr), AT.give("x")))
+
+
+def made(nested: Function, args: str, known: bool = True) -> Function:
+    boxed = block(AT.op("%x = box x"), AT.op(f"g = function {args}", nested), AT.give("g"))
+    return function("f", "x", boxed, nested=(nested,) if known else ())
+
+
+LAMBDA = function("g", "", block(AT.op("%1 = load_free", "x"), AT.give("%1")), free=("x",))
+DEFAULT = function("g", (Param("y", "positional", True),), block(AT.give("y")))
+NOWHERE = Span("walk.py", 0, 0, 0, 0)
+
+BROKEN = [
+    (1, function("f", "x"), HEADER),
+    (2, function("f", "x", block(AT.op("%1 = neg x"), AT.op("%2 = neg x")), GIVE), (0, 1)),
+    (3, function("f", "x", block(AT.jump(2)), GIVE), (0, 0)),
+    (3, function("f", "x", block(AT.branch("x", 1, -1)), GIVE), (0, 0)),
+    (3, function("f", "x", block(AT.call("y", "x", "", 7)), GIVE), (0, 0)),
+    (4, function("f", "x", GIVE, GIVE), (0, 0)),
+    (4, function("f", "x", block(AT.jump(0))), (0, 0)),
+    (5, function("f", "x", block(Op("neg", ("%1",), ("x",), None, NOWHERE), AT.give("x"))), (0, 0)),
+    (5, function("f", "x", block(replace(AT.give("x"), span=None))), (0, 0)),
+    (5, replace(function("f", "x", GIVE), span=None), HEADER),
+    (6, one_op("a b = neg x"), (0, 0)),
+    (6, function("f", "x", block(AT.give(""))), (0, 0)),
+    (6, function("f", "x", block(AT.give("x"), modes=("a mode",))), (0, -1)),
+    (7, function("f", "x, x", GIVE), HEADER),
+    (7, function("f", (Param("x", "starred", False),), GIVE), HEADER),
+    (7, function("f", (Param("x", "var_keyword", False), *params("y")), GIVE), HEADER),
+    (8, one_op("%1 = square x"), (0, 0)),
+    (9, one_op("%1 = add x"), (0, 0)),
+    (9, one_op("%1 = box x, x"), (0, 0)),
+    (9, one_op("%1 = dict x, x, x"), (0, 0)),
+    (12, one_op("%1 = call", CallShape(())), (0, 0)),
+    (10, one_op("%1, %2 = neg x"), (0, 0)),
+    (10, one_op("setitem_out = setitem x, x, x"), (0, 0)),
+    (10, one_op("a, b, c = unpack x", UnpackShape(2)), (0, 0)),
+    (11, one_op("%1 = neg x", "attr"), (0, 0)),
+    (11, one_op("%1 = getattr x"), (0, 0)),
+    (11, one_op("%1 = call x", "shape"), (0, 0)),
+    (11, one_op("a, b = unpack x", 2), (0, 0)),
+    (11, one_op("%1 = format x, x", "q"), (0, 0)),
+    (11, one_op("%1 = import", "math"), (0, 0)),
+    (11, one_op("%1 = function", "g"), (0, 0)),
+    (12, one_op("%1 = call x, x", CallShape((False, False))), (0, 0)),
+    (12, one_op("%1 = call x, x, x", CallShape((), ("a", "a"))), (0, 0)),
+    (12, function("f", "x", block(AT.call("y", "x", "x", 1, CallShape(()))), GIVE), (0, 0)),
+    (13, one_op("y = add x, %1"), (0, 0)),
+    (13, function("f", "x", block(AT.give("%1"))), (0, 0)),
+    (
+        13,
+        function(
+            "f",
+            "x",
+            block(AT.branch("x", 1, 2)),
+            block(AT.op("%1 = neg x"), AT.jump(2)),
+            block(AT.op("y = neg %1"), AT.give("y")),
+        ),
+        (2, 0),
+    ),
+    (13, function("f", "x", block(AT.op("delete", "%x"), AT.give("%x"))), (0, 1)),
+    (14, function("f", "x", block(AT.give("x"), modes=("mode",))), (0, -1)),
+    (14, one_op("%1 = enter x"), (0, 0)),
+    (15, one_op("%1 = load_box x", "x"), (0, 0)),
+    (15, one_op("store_box x, x"), (0, 0)),
+    (15, function("f", "x", block(AT.op("%x = box x"), AT.give("%x"))), (0, 1)),
+    (15, function("f", "x", block(AT.op("%x = box x"), AT.op("y = neg %x"), AT.give("y"))), (0, 1)),
+    (15, made(LAMBDA, "x"), (0, 1)),
+    (16, one_op("%1 = load_free", "y"), (0, 0)),
+    (16, one_op("%1 = free_box", "y"), (0, 0)),
+    (17, made(LAMBDA, "%x", known=False), (0, 1)),
+    (17, made(LAMBDA, "%x, x"), (0, 1)),
+    (17, made(DEFAULT, ""), (0, 1)),
+    (18, replace(function("f", "x", GIVE), live_in=(frozenset(),)), (0, -1)),
+    (18, replace(function("f", "x", GIVE), live_in=(frozenset("x"),) * 2), HEADER),
+]
+
+
+@pytest.mark.parametrize("rule, broken, place", BROKEN)
+def test_broken(rule, broken, place):
+    faults = [fault for fault in verify(broken) if fault.function is broken]
+    assert {fault.rule for fault in faults} == {rule}, [str(fault) for fault in faults]
+    assert place in [fault.place for fault in faults]
+    with pytest.raises(VerifierError, match=f"After a test the program .*\n(.*\n)*.*rule {rule}: "):
+        check(broken, "a test")
+
+
+def test_every_rule_of_functions_has_a_broken_program():
+    assert {rule for rule, *_ in BROKEN} == FORM.keys() | FLOW.keys()
+
+
+MAIN = function("f", "x", GIVE)
+
+
+@pytest.mark.parametrize(
+    "rule, program",
+    [
+        (19, Program({"f": MAIN}, "g", len, ("out",))),
+        (20, Program({"f": MAIN}, "f", len, ())),
+        (1, Program({"f": MAIN, "g": function("g", "x")}, "f", len, ("out",))),
+    ],
+)
+def test_broken_program(rule, program):
+    assert [fault.rule for fault in verify(program)] == [rule]
+    with pytest.raises(VerifierError, match=f"rule {rule}: "):
+        check(program, "a test")
+
+
+RIGHT = [
+    collatz(),
+    replace(collatz(), live_in=liveness(collatz().blocks)),
+    made(LAMBDA, "%x"),
+    made(DEFAULT, "x"),
+    one_op("a, b, c = unpack x", UnpackShape(1, True, 1)),
+    one_op("%1 = call x, x, x, x", CallShape((True,), ("a", None))),
+    one_op("%1 = import", (".heap", 1, ("cell",))),
+    function("unbound", "x", block(AT.give("y"))),
+    function("endless", "x", block(AT.jump(0)), block(AT.give("x"))),
+    function("unreached", "", block(AT.jump(2)), block(AT.jump(2)), block(AT.give("y"))),
+    function("f", "x", block(AT.op("mode = neg x"), AT.jump(1)), block(AT.give("x"), modes=("x",))),
+]
+
+
+@pytest.mark.parametrize("right", RIGHT)
+def test_right(right):
+    assert verify(right) == []
+    check(right, "a test")
+
+
+def test_faults_of_nested_functions_are_found():
+    inner = function("g", "", block(AT.give("%9")))
+    outer = made(inner, "")
+    assert [(fault.rule, fault.function) for fault in verify(outer)] == [(13, inner)]
+
+
+def test_golden_report():
+    """All faults of all functions in one error, each below what it is about."""
+    at = Lines()
+    inner = function("g", "y", block(at.op("%1 = add y"), at.give("%1")))
+    broken = function(
+        "f",
+        "x, x",
+        block(at.op("%1 = square x"), at.op("g = function", inner), at.branch("x", 1, 9)),
+        block(at.give("g")),
+        block(at.jump(1)),
+        nested=(inner,),
+    )
+    with pytest.raises(VerifierError) as caught:
+        check(broken, "lowering")
+    assert f"{caught.value}\n" == (GOLDEN / "ir_faults.txt").read_text()
