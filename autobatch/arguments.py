@@ -19,7 +19,7 @@ from autobatch.errors import OptionError
 from autobatch.vm.values import Cell, Column, Container, Objects, Uniform
 
 
-class objects:  # noqa: N801  (part of the public face, like torch.vmap)
+class objects:
     """One Python object for each thread: ``f.batch(autobatch.objects(trees))``.
 
     Args:

@@ -22,7 +22,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from autobatch.api import explain, function, lower, objects
+from autobatch.api import function, lower
+from autobatch.arguments import objects
 from autobatch.datafiles import DataFileError, check_writable, read_arguments, write_results
 from autobatch.errors import AutobatchError
 from autobatch.target import CommandError, Target, check_names, find_target

@@ -25,7 +25,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from autobatch.api import objects
+from autobatch.arguments import objects
 
 UNREADABLE = (
     OSError,

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree

@@ -11,13 +11,12 @@ from typing import Any
 import numpy as np
 import torch
 
-
 from autobatch import results
 from autobatch.arguments import Batch
 from autobatch.batching.calls import effect_of, resolve_object
 from autobatch.batching.rows import Rower
+from autobatch.batching.stretches import TracedExecutor, Work
 from autobatch.options import Options
-
 from autobatch.vm.calling import Returned
 from autobatch.vm.library import Library
 from autobatch.vm.sequential import run_thread
@@ -56,11 +55,19 @@ def run_chunk(
         device, total, options.randomness, options.max_steps, options.max_depth,
         options.fallback, options.listeners,
     )
-    machine = Machine(library, settings)
+    machine = Machine(library, settings, work=work_of(options))
     args, kwargs = batch.cells(options.scalars)
     threads = np.arange(start, start + batch.size, dtype=np.int64)
     pieces = machine.run(function, args, kwargs, threads)
     return stacked(machine, pieces, threads)
+
+
+def work_of(options: Options) -> Work | None:
+    """What makes stretches fast; None where each operation runs as it comes."""
+    if options.executor == "vmap":
+        return None
+    executor = TracedExecutor() if options.executor == "traced" else options.executor
+    return Work(executor, options.trace_after)
 
 
 def stacked(machine: Machine, pieces: list[Returned], threads: np.ndarray) -> Any:

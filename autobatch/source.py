@@ -149,11 +149,41 @@ def _at_code_position(code: CodeType, found: list[_Definition]) -> list[_Definit
         starts.append((cast(int, line), cast(int, column)))
         ends.append((cast(int, end_line), cast(int, end_column)))
     if not starts:
-        return found
+        return _by_content(code, found)
     start, end = min(starts), max(ends)
     holding = [d for d in found if _body(d.node)[0] <= start and end <= _body(d.node)[1]]
     innermost = max((_body(d.node)[0] for d in holding), default=None)
     return [d for d in holding if _body(d.node)[0] == innermost]
+
+
+def _by_content(code: CodeType, found: list[_Definition]) -> list[_Definition]:
+    """Definitions with the parameters and constants of the code, which names no positions.
+
+    Python 3.12 gives none to a function that only returns a constant, nor does any Python that
+    was started with ``-X no_debug_ranges``. Of definitions that are all alike, any one will do.
+    """
+    constants = {repr(constant) for constant in code.co_consts}
+    alike = [
+        d
+        for d in found
+        if code.co_varnames[: len(_argument_names(d.node))] == _argument_names(d.node)
+        and constants.issuperset(map(repr, _constants(d.node)))
+    ]
+    return alike[:1] if len({ast.dump(d.node) for d in alike}) == 1 else alike
+
+
+def _argument_names(node: FunctionNode) -> tuple[str, ...]:
+    """Parameters in the order of ``co_varnames``."""
+    given = node.args
+    extra = [argument for argument in (given.vararg, given.kwarg) if argument is not None]
+    return tuple(a.arg for a in (*given.posonlyargs, *given.args, *given.kwonlyargs, *extra))
+
+
+def _constants(node: FunctionNode) -> tuple[object, ...]:
+    """What a lambda's body has for constants, a definition's being too many to compare."""
+    if not isinstance(node, ast.Lambda):
+        return ()
+    return compile(ast.Expression(node.body), "<lambda>", "eval").co_consts
 
 
 def _body(node: FunctionNode) -> tuple[_Position, _Position]:

@@ -68,6 +68,7 @@ class Run:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parse(arguments)
+    torch.set_num_threads(1)  # the kernels are small: a second thread costs more than it brings
     deadline = time.perf_counter() + options.seconds
     functions = read_functions(options.limit)
     if not functions:

@@ -32,9 +32,10 @@ class TreeLSTM(nn.Module):
         self.gates = nn.Linear(2 * hidden, 5 * hidden)
         self.register_buffer("zero", torch.zeros(hidden))
 
-    def forward(self, tree: Tree | None) -> tuple[Tensor, Tensor]:
-        left_h, left_c = self.state(tree.left)
-        right_h, right_c = self.state(tree.right)
+    def forward(self, tree: Tree) -> tuple[Tensor, Tensor]:
+        nothing = self.zero, self.zero
+        left_h, left_c = self.forward(tree.left) if tree.left else nothing
+        right_h, right_c = self.forward(tree.right) if tree.right else nothing
         gates = self.embedding.weight[tree.label] + self.gates(torch.cat((left_h, right_h)))
         new, keep_left, keep_right, out, update = gates.chunk(5)
         c = (
@@ -43,11 +44,6 @@ class TreeLSTM(nn.Module):
             + keep_right.sigmoid() * right_c
         )
         return out.sigmoid() * c.tanh(), c
-
-    def state(self, tree: Tree | None) -> tuple[Tensor, Tensor]:
-        if tree is None:
-            return self.zero, self.zero
-        return self.forward(tree)
 
 
 def random_tree(nodes: int, labels: int) -> Tree:

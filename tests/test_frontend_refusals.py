@@ -101,5 +101,5 @@ def test_no_source() -> None:
         "  Hint: put the function into a file, or mark it with autobatch.per_thread or "
         "autobatch.primitive."
     )
-    with pytest.raises(UnsupportedError, match="len cannot run .*\n.*not a Python function"):
+    with pytest.raises(UnsupportedError, match=r"len cannot run .*\n.*not a Python function"):
         lower_function(len)

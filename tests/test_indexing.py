@@ -67,7 +67,7 @@ def part(size: int) -> st.SearchStrategy[Any]:
     )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(data=st.data())
 def test_getitem_equals_the_loop(data: st.DataObject) -> None:
     shape = (3, 2, 4)[: data.draw(st.integers(1, 3))]
@@ -91,7 +91,7 @@ def assign(x: torch.Tensor, index: Any, value: Any) -> torch.Tensor:
     return x
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(data=st.data())
 def test_setitem_equals_the_loop(data: st.DataObject) -> None:
     shape = (3, 2, 4)[: data.draw(st.integers(1, 3))]
@@ -102,7 +102,9 @@ def test_setitem_equals_the_loop(data: st.DataObject) -> None:
         return
     event = like[0].shape[data.draw(st.integers(0, like[0].dim())) :]
     value = data.draw(
-        st.sampled_from([7.0, torch.rand(event), Batched(torch.rand(K, *event)), torch.tensor(2)])
+        st.sampled_from(
+            [7.0, torch.rand(event).double(), Batched(torch.rand(K, *event).double())]
+        )
     )
     before = x.data.clone()
     try:
@@ -165,6 +167,7 @@ def test_too_many_indices_is_the_users_error() -> None:
         slice(None, Batched(torch.tensor([1, 2, 3]))),
         Batched(torch.rand(K, 4) > 0.5),
         Batched(torch.tensor([True, False, True])),
+        [Batched(torch.tensor([0, 1, 2])), 1],
     ],
 )
 def test_what_would_be_ragged_has_no_rule(index: Any) -> None:
@@ -188,9 +191,3 @@ def test_assignment_keeps_the_targets_dtype() -> None:
             operator.setitem, (x, Batched(torch.tensor([0, 1, 3])), value), None, K
         )
         check(new, assign, (x, Batched(torch.tensor([0, 1, 3])), value), None, K)
-
-
-def test_a_list_of_the_threads_own_integers_is_an_index_tensor() -> None:
-    index = [Batched(torch.tensor([0, 1, 2])), 1]
-    got = apply(operator.getitem, (column(4, 2), index), None, K)
-    check(got, operator.getitem, (column(4, 2), index), None, K)

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
 import pytest
 
+from autobatch.frontend import lower_program
 from autobatch.ir.ops import OPS
 from autobatch.ir.printer import literal
 from autobatch.ir.program import CallShape, Function, Param, Program, UnpackShape
+from autobatch.passes import run_passes
+from programs.collatz import collatz as collatz_program
+from programs.fibonacci import fibonacci
+from programs.gcd import gcd
+from programs.mandelbrot import mandelbrot
 from tests.building import Lines, block, collatz, function, line
-
-GOLDEN = Path(__file__).parent / "golden"
+from tests.goldens import assert_golden
 
 
 def outer() -> Function:
@@ -47,8 +51,13 @@ def outer() -> Function:
 def test_golden(make):
     main = make()
     program = Program({main.name: main}, main.name, make, ("out",))
-    text = f"{program}\n"
-    assert text == (GOLDEN / f"ir_{main.name}.txt").read_text()
+    assert_golden(f"ir_{main.name}", f"{program}\n")
+
+
+@pytest.mark.parametrize("func", [collatz_program, fibonacci, gcd, mandelbrot])
+def test_golden_programs(func):
+    program = lower_program(func, transform=run_passes)
+    assert_golden(f"program_{func.__name__}", f"{program}\n")
 
 
 OPERATIONS = [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -14,8 +13,8 @@ from autobatch.ir.program import CallShape, Function, Op, Param, Program, Unpack
 from autobatch.ir.verifier import FLOW, FORM, check, verify
 from autobatch.source import Span
 from tests.building import Lines, block, collatz, function, params
+from tests.goldens import assert_golden
 
-GOLDEN = Path(__file__).parent / "golden"
 AT = Lines()
 GIVE = block(AT.give("x"))
 
@@ -171,4 +170,4 @@ def test_golden_report():
     )
     with pytest.raises(VerifierError) as caught:
         check(broken, "lowering")
-    assert f"{caught.value}\n" == (GOLDEN / "ir_faults.txt").read_text()
+    assert_golden("ir_faults", f"{caught.value}\n")

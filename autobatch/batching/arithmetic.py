@@ -12,8 +12,8 @@ from typing import Any
 import torch
 
 from autobatch.batching import numbers
-from autobatch.batching.context import Check, Context, RowsFail
-from autobatch.batching.rows import Rower, from_rows
+from autobatch.batching.context import Context, RowsFail
+from autobatch.batching.rows import from_rows
 from autobatch.vm.values import Cell, Column, Container, Uniform, is_number, read
 
 
@@ -47,6 +47,18 @@ def apply(
     result = None if known is None else numbers.apply(known, *operands)
     if result is None:
         return None
+    done = finish(context, result, meaning, cells)
+    if context.forecasts is not None:
+        given = [read(cell) for cell in cells]
+        parts = done.value.children() if type(done.value) is Container else (done,)
+        context.forecasts.append((known, given, [part.value for part in parts]))
+    return done
+
+
+def finish(
+    context: Context, result: Any, meaning: Callable[..., Any], cells: Sequence[Cell]
+) -> Cell:
+    """The result, or the results of ``divmod``, as a cell."""
     context.counter.launch()
     snapshot = [Cell(read(cell)) for cell in cells]
     if isinstance(result, tuple):
@@ -73,7 +85,7 @@ def one(context: Context, meaning: Callable[..., Any], cells: Sequence[Cell], ro
 def settle(context: Context, result: Any, evaluate: Callable[[int], Any]) -> Cell:
     """The result as a cell: failures noted, rows that the dtype cannot hold recomputed."""
     if result.failed is not None:
-        context.checks.append(Check(result.failed, evaluate))
+        context.check(result.failed, evaluate)
     column = Column(result.data, result.tag, result.bounds)
     if result.escape is None:
         return Cell(column)

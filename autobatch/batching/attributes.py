@@ -6,7 +6,6 @@ import inspect
 import types
 from typing import Any
 
-
 from torch import Tensor
 
 from autobatch.batching import torch_ops, writes

@@ -16,6 +16,7 @@ from torch import Tensor
 from autobatch.batching import arithmetic, attributes, iterators, torch_ops
 from autobatch.batching.attributes import SUPER
 from autobatch.batching.context import Context, RowsFail
+from autobatch.batching.levels import Batched
 from autobatch.batching.operators import (
     binary,
     is_instance,
@@ -27,7 +28,6 @@ from autobatch.batching.operators import (
 )
 from autobatch.batching.rows import Rower, from_rows
 from autobatch.batching.trees import tree_of
-from autobatch.batching.levels import Batched
 from autobatch.vm.values import (
     CLOSURE,
     ENUMERATE_ITERATOR,

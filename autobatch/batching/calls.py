@@ -127,9 +127,7 @@ def is_hashable(obj: Any) -> bool:
 
 def is_fresh(callee: Any) -> bool:
     """Whether a host call makes its result, rather than giving a part of an operand back."""
-    return callee not in (max, min, sum, next, getattr) and not (
-        getattr(callee, "__objclass__", None) in (dict, list, tuple)
-    )
+    return callee not in (max, min, sum, next, getattr) and getattr(callee, "__objclass__", None) not in (dict, list, tuple)
 
 
 def refuse_shared(context: Context, callee: Any) -> None:

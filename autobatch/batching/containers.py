@@ -15,11 +15,10 @@ import torch
 from torch import Tensor
 
 from autobatch.batching import torch_ops, writes
-from autobatch.batching.context import Check, Context, RowsFail
+from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.operators import (
     fresh,
     is_instance,
-    is_number_column,
     is_tensor,
     once,
     parts_of,
@@ -130,7 +129,7 @@ def pick(context: Context, base: Cell, parts: list[Cell], index: Cell) -> Cell:
     ]
     where, failed = clamped(read(index).data.to(torch.int64), len(parts))  # type: ignore[union-attr]
     snapshot = [Cell(read(index)), *(Cell(value) for value in values)]
-    context.checks.append(Check(failed, lambda row: pick_row(context, base, snapshot, row)))
+    context.check(failed, lambda row: pick_row(context, base, snapshot, row))
     data = torch.stack([column.data for column in columns]).gather(0, where[None]).squeeze(0)
     bounds = join_bounds(column.bounds for column in columns) if tag == "int" else None
     return Cell(Column(data, tag, bounds))  # type: ignore[arg-type]
@@ -219,7 +218,7 @@ def put(context: Context, value: Container, index: Cell, item: Cell) -> bool:
         items = list(range(size))
         items[torch_ops.one_row(context, operator.index, [at], row)] = 0
 
-    context.checks.append(Check(failed, evaluated))
+    context.check(failed, evaluated)
     new = as_column(context, read(item))
     for place, part in enumerate(parts):
         old = as_column(context, read(part))

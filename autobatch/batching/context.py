@@ -18,14 +18,22 @@ class RowsFail(Exception):
     """The operation fails for the thread at ``row``, and for no thread of a lower index.
 
     ``partial`` is the result for the threads below it, in row order, where the operation had
-    effects and must not run again for them.
+    effects and must not run again for them. ``span`` is where it fails, if not at the operation
+    that is at work.
     """
 
-    def __init__(self, row: int, error: BaseException, partial: Cell | None = None) -> None:
+    def __init__(
+        self,
+        row: int,
+        error: BaseException,
+        partial: Cell | None = None,
+        span: Span | None = None,
+    ) -> None:
         super().__init__(row, error)
         self.row = row
         self.error = error
         self.partial = partial
+        self.span = span
 
 
 class Counter(Protocol):
@@ -38,10 +46,14 @@ class Counter(Protocol):
 
 @dataclass(slots=True, eq=False)
 class Check:
-    """Rows in which ``evaluate(row)`` raises, found by a kernel and not yet seen by the host."""
+    """Rows in which ``evaluate(row)`` raises, found by a kernel and not yet seen by the host.
+
+    What it raises is the thread's exception, or ``RowsFail`` that says where it arose too.
+    """
 
     failed: Tensor
     evaluate: Callable[[int], Any]
+    span: Span | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -50,7 +62,8 @@ class Context:
 
     ``invoke`` runs a program function for the group within an operation; ``checks`` collects
     what the next host read must look at, in program order; ``span`` is the operation at work;
-    ``entered`` is what the block's modes gave on entry.
+    ``entered`` is what the block's modes gave on entry;
+    ``forecasts`` collects the operations on numbers while a stretch is recorded.
     """
 
     k: int
@@ -63,6 +76,11 @@ class Context:
     span: Span | None = None
     checks: list[Check] = field(default_factory=list)
     entered: dict[str, Any] = field(default_factory=dict)
+    forecasts: list[Any] | None = None
+
+    def check(self, failed: Tensor, evaluate: Callable[[int], Any]) -> None:
+        """Note rows that fail, for the next host read to look at."""
+        self.checks.append(Check(failed, evaluate, self.span))
 
     def order(self) -> list[int]:
         """Rows in the order of their threads, lowest first."""
@@ -96,5 +114,7 @@ class Context:
                 if mask[row]:
                     try:
                         check.evaluate(row)
+                    except RowsFail as failure:
+                        raise RowsFail(row, failure.error, span=failure.span) from failure.error
                     except Exception as error:
-                        raise RowsFail(row, error) from error
+                        raise RowsFail(row, error, span=check.span) from error

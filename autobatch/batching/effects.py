@@ -26,23 +26,17 @@ from torch.overrides import get_ignored_functions, get_testing_overrides
 Effect = Literal["program", "torch", "draw", "write", "host", "unknown"]
 
 DRAWS = frozenset(
-    "rand randn randint randperm normal bernoulli multinomial poisson rand_like randn_like "
-    "randint_like dropout dropout1d dropout2d dropout3d alpha_dropout feature_dropout "
-    "feature_alpha_dropout rrelu gumbel_softmax".split()
+    ["rand", "randn", "randint", "randperm", "normal", "bernoulli", "multinomial", "poisson", "rand_like", "randn_like", "randint_like", "dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_dropout", "feature_alpha_dropout", "rrelu", "gumbel_softmax"]
 )
 DRAW_MODULES = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.RReLU)
 HOST_BUILTINS = frozenset(
     getattr(builtins, name)
-    for name in "abs all any ascii bin bool bytes callable chr complex dict divmod enumerate "
-    "float format frozenset hasattr hash hex id int isinstance issubclass len list map max min "
-    "oct ord pow range repr reversed round set slice sorted str sum tuple type zip".split()
+    for name in ["abs", "all", "any", "ascii", "bin", "bool", "bytes", "callable", "chr", "complex", "dict", "divmod", "enumerate", "float", "format", "frozenset", "hasattr", "hash", "hex", "id", "int", "isinstance", "issubclass", "len", "list", "map", "max", "min", "oct", "ord", "pow", "range", "repr", "reversed", "round", "set", "slice", "sorted", "str", "sum", "tuple", "type", "zip"]
 )
 READ_ONLY = frozenset({print, id, hash, repr, str, format, isinstance, callable, type})
 """Callees that do not change their arguments, whatever they are."""
 MUTATING_METHODS = frozenset(
-    "append extend insert remove pop clear sort reverse update setdefault popitem add discard "
-    "difference_update intersection_update symmetric_difference_update appendleft popleft "
-    "extendleft rotate send throw close write __next__".split()
+    ["append", "extend", "insert", "remove", "pop", "clear", "sort", "reverse", "update", "setdefault", "popitem", "add", "discard", "difference_update", "intersection_update", "symmetric_difference_update", "appendleft", "popleft", "extendleft", "rotate", "send", "throw", "close", "write", "__next__"]
 )
 BUILTIN_TYPES = (str, bytes, int, float, complex, bool, tuple, list, dict, set, frozenset, range)
 

@@ -18,7 +18,7 @@ def explained(
     """``run()``, which does ``fn(*args, **kwargs)`` for all threads, its errors told apart."""
     try:
         return run()
-    except (NoRule, DrawError):
+    except (NoRule, DrawError, ExampleError):
         raise
     except Exception as error:
         raise _meaning(error, fn, args, kwargs) from error

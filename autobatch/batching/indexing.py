@@ -1,15 +1,18 @@
 """``x[index]`` and ``x[index] = value`` where ``x``, parts of the index or the value differ by thread.
 
-Under vmap a 0-d integer index asks for ``.item()``, so indices are read here. For one example an
-index is a series of basic parts (int, slice, None, Ellipsis) and of tensors; a 0-d integer tensor
-counts as an int. An int that differs by thread becomes one gather over (thread, index):
+Under vmap a 0-d integer index asks for ``.item()``, and an assignment through index tensors may be
+laid out wrongly, so indices are read here. For one example an index is a series of basic parts (int,
+slice, None, Ellipsis), which make a view, and of integer tensors, which gather from it; a 0-d tensor
+counts as an int. For all threads the basic parts stand one dimension further on, and a row index
+``arange(k)`` joins the tensors:
 
-    x[:, i]   with x ``[k, a, b]`` and i ``[k]``  ->  x.movedim(2, 1)[arange(k), i]
-    w[i]      with w the same for all threads     ->  w[i]
+    x[:, i]   with x ``[k, a, b]`` and i ``[k]``     ->  x[rows, :, i]            [k, a]
+    x[:, t]   with x ``[k, a, b]`` and t ``[k, n]``  ->  x[rows[:, None], :, t]   [k, n, a] -> [k, a, n]
 
-Basic parts alone index the physical tensor, one dimension further on. Index tensors go to vmap's
-rules. What would be ragged (a slice with a thread's own bounds, a thread's own mask) is a
-``NoRule``, except a mask that is assigned to, which is a ``where``.
+torch puts the gathered dimensions first when the tensors do not stand side by side, which the row
+index sees to; where one example's do stand side by side they are moved back to their place. What
+would be ragged (a slice with a thread's own bounds, a thread's own mask) is a ``NoRule``, except a
+mask that is assigned to, which is a ``where``.
 """
 
 from __future__ import annotations
@@ -20,201 +23,186 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from autobatch.batching.levels import Batched, NoRule, has_batched, level
+from autobatch.batching.levels import Batched, NoRule, has_batched
 
-_INDEX_DTYPES = frozenset({torch.int64, torch.int32, torch.int16, torch.int8})
+_INTEGERS = frozenset({torch.int64, torch.int32, torch.int16, torch.int8})
+_SMALL = frozenset({torch.int16, torch.int8})
+_MASKS = frozenset({torch.bool, torch.uint8})
+_ALL = slice(None)
 
 
 @dataclass(frozen=True, slots=True)
-class _Split:
-    """An index taken apart: ``basic`` has a full slice at each of ``places``.
+class _Plan:
+    """An index taken apart, for one example.
 
-    ``places[j]`` is the dimension, of ``x[basic]`` for one example, that ``picks[j]`` selects from.
+    ``basic`` has a full slice where a tensor stands; ``tensors`` says at which dimension of
+    ``x[basic]`` each does. ``gathered`` is how many dimensions the tensors make, which end up at
+    ``place`` of the result.
     """
 
     basic: tuple[Any, ...]
-    places: tuple[int, ...]
-    picks: tuple[Batched, ...]
+    tensors: dict[int, Batched | Tensor]
+    gathered: int
+    place: int
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the basic parts leave ``x`` as it is."""
+        return all(type(part) is slice and part == _ALL for part in self.basic)
 
 
 def getitem(x: Any, index: Any, k: int) -> Any:
     """``x[index]`` for each thread, indices unchecked (out of range fails as torch fails)."""
-    parts = _parts(index)
-    if not any(_is_pick(part) for part in parts):
-        return _getitem_plain(x, parts, k)
-    if _has_tensors(parts):
-        return _getitem_in_turn(x, parts, k)
-    split = _split(x, parts)
-    return _gather(_basic(x, split.basic), split, k)
+    if not has_batched(x, index):
+        return x[index]
+    return _read(x, _plan(_event_dim(x), _parts(index)), k)
 
 
 def getitem_checked(x: Any, index: Any, k: int) -> tuple[Any, Tensor | None]:
-    """``getitem`` with each thread's own integers clamped into range.
+    """``getitem`` with the integers of index tensors clamped into range.
 
     The second result says in which rows (``[k]``) one was out of range, None if no row can be;
     such a row holds an arbitrary value. On CUDA an index out of range ends the process, so it
     must never reach a kernel.
     """
-    x, parts, failed = _check(x, _parts(index))
-    return getitem(x, parts, k), failed
+    if not has_batched(x, index):
+        return x[index], None
+    x, parts, failed = _check(x, _parts(index), k)
+    return _read(x, _plan(_event_dim(x), parts), k), failed
 
 
 def setitem(x: Batched, index: Any, value: Any, k: int) -> Batched:
     """``x`` after ``x[index] = value``; ``x`` itself must be private: it may be written."""
-    parts = _parts(index)
-    if len(parts) == 1 and _is_mask(parts[0]):
-        return _set_masked(x, parts[0], value)
-    if not any(_is_pick(part) for part in parts):
-        _setitem_plain(x, parts, value, k)
-        return x
-    if _has_tensors(parts):
-        raise NoRule("an index mixes a thread's own integer with index tensors in an assignment")
-    split = _split(x, parts)
-    region = _fronted(x.data[(slice(None), *split.basic)], split, 1)
-    rows = torch.arange(k, device=x.data.device)
-    place = (rows, *(pick.data for pick in split.picks))
-    region[place] = _aligned(value, region.dim() - len(split.places) - 1, x.data)
-    return x
+    mask = index[0] if isinstance(index, tuple) and len(index) == 1 else index
+    if type(mask) is Batched and mask.data.dtype in _MASKS:
+        return _set_masked(x, mask, value)
+    return _write(x, _plan(_event_dim(x), _parts(index)), value, k)
 
 
 def setitem_checked(x: Batched, index: Any, value: Any, k: int) -> tuple[Batched, Tensor | None]:
     """``setitem`` as ``getitem_checked`` reads: a failed row holds an arbitrary value."""
-    x, parts, failed = _check(x, _parts(index))
-    return setitem(x, parts, value, k), failed
+    if type(index) is Batched and index.data.dtype in _MASKS:
+        return setitem(x, index, value, k), None
+    x, parts, failed = _check(x, _parts(index), k)
+    return _write(x, _plan(_event_dim(x), parts), value, k), failed
 
 
-def _parts(index: Any) -> tuple[Any, ...]:
-    parts = tuple(index) if isinstance(index, tuple) else (index,)
-    for part in parts:
+def _parts(index: Any) -> list[Any]:
+    """The index as basic parts and integer tensors."""
+    parts: list[Any] = []
+    for part in index if isinstance(index, tuple) else (index,):
+        if isinstance(part, list):
+            if has_batched(part):
+                raise NoRule("a list of the thread's own numbers or tensors as an index")
+            part = torch.tensor(part)
         if isinstance(part, slice) and has_batched(part):
             raise NoRule("a slice whose bounds differ by thread gives rows of unequal length")
-        if type(part) is Batched and part.data.dtype is torch.bool and part.data.dim() == 1:
-            raise NoRule("a bool that differs by thread gives rows of unequal shape")
-    return tuple(_list_to_tensor(part) if isinstance(part, list) else part for part in parts)
+        if not isinstance(part, Batched | Tensor):
+            parts.append(part)
+        elif part.data.dtype in _INTEGERS:
+            small = part.data.dtype in _SMALL and _event_dim(part) == 0
+            parts.append(_long(part) if small else part)
+        elif part.data.dtype not in _MASKS:
+            raise IndexError("tensors used as indices must be long, int, byte or bool tensors")
+        elif type(part) is Batched or part.dim() == 0:  # type: ignore[union-attr]
+            raise NoRule("a mask that differs by thread gives rows of unequal length")
+        else:
+            parts += torch.nonzero(part, as_tuple=True)  # type: ignore[arg-type]
+    return parts
 
 
-def _list_to_tensor(part: list[Any]) -> Any:
-    """``x[[i, j]]``: a list of integers is an index tensor."""
-    if not has_batched(part):
-        return part
-    rows = [leaf.data if type(leaf) is Batched else leaf for leaf in part]
-    like = next(row for row in rows if isinstance(row, Tensor) and row.dim() == 1)
-    columns = [
-        row if isinstance(row, Tensor) and row.dim() == 1 else torch.full_like(like, row)
-        for row in rows
-    ]
-    return Batched(torch.stack(columns, 1))
-
-
-def _is_pick(part: Any) -> bool:
-    """An int of the thread's own: selects from one dimension and drops it."""
-    return type(part) is Batched and part.data.dim() == 1 and part.data.dtype in _INDEX_DTYPES
-
-
-def _is_index(part: Any) -> bool:
-    return type(part) is Batched and part.data.dtype in _INDEX_DTYPES
-
-
-def _is_mask(part: Any) -> bool:
-    return isinstance(part, Batched | Tensor) and part.data.dtype in (torch.bool, torch.uint8)
-
-
-def _has_tensors(parts: tuple[Any, ...]) -> bool:
-    """Whether torch would use advanced indexing for other parts than the picks."""
-    return any(
-        isinstance(part, list | Batched) or (isinstance(part, Tensor) and part.dim() > 0)
-        for part in parts
-        if not _is_pick(part)
-    )
+def _long(part: Batched | Tensor) -> Batched | Tensor:
+    """A 0-d integer of any width selects; index kernels want 32 bits or more."""
+    return Batched(part.data.long()) if type(part) is Batched else part.data.long()
 
 
 def _event_dim(x: Any) -> int:
-    return int(x.data.dim() - 1 if type(x) is Batched else x.dim())
+    return int(x.data.dim() - (type(x) is Batched))
 
 
-def _taken(part: Any) -> int:
-    """How many dimensions of one example an index part consumes."""
-    if part is None or part is Ellipsis or isinstance(part, bool):
-        return 0
-    if _is_mask(part):
-        return int(part.data.dim() - (type(part) is Batched))
-    return 1
+def _takes(part: Any) -> bool:
+    """Whether a part consumes a dimension."""
+    return not (part is None or part is Ellipsis or isinstance(part, bool))
 
 
-def _split(x: Any, parts: tuple[Any, ...]) -> _Split:
-    free = _event_dim(x) - sum(_taken(part) for part in parts)
+def _free(event_dim: int, parts: list[Any]) -> int:
+    """How many dimensions an ellipsis stands for."""
+    free = event_dim - sum(map(_takes, parts))
     if free < 0:
-        raise IndexError(f"too many indices for tensor of dimension {_event_dim(x)}")
+        raise IndexError(f"too many indices for tensor of dimension {event_dim}")
+    return free
+
+
+def _plan(event_dim: int, parts: list[Any]) -> _Plan:
+    free = _free(event_dim, parts)
     basic: list[Any] = []
-    places: list[int] = []
-    picks: list[Batched] = []
+    tensors: dict[int, Batched | Tensor] = {}
     dim = 0
     for part in parts:
-        if _is_pick(part):
-            places.append(dim)
-            picks.append(part)
-            part = slice(None)
+        if isinstance(part, Batched | Tensor):
+            tensors[dim] = part
+            part = _ALL
         basic.append(part)
         if part is Ellipsis:
             dim += free
-        elif part is None or isinstance(part, slice):
+        elif part is None or isinstance(part, bool | slice):
             dim += 1
-    return _Split(tuple(basic), tuple(places), tuple(picks))
+    gathering = [place for place, tensor in tensors.items() if _event_dim(tensor) > 0]
+    gathered = max((_event_dim(tensor) for tensor in tensors.values()), default=0)
+    place = 0
+    if gathering:
+        selected = [place for place in tensors if place not in gathering]
+        kept = [place - sum(other < place for other in selected) for place in gathering]
+        side_by_side = kept == list(range(kept[0], kept[0] + len(kept)))
+        place = kept[0] if side_by_side else 0
+    return _Plan(tuple(basic), tensors, gathered, place)
 
 
-def _basic(x: Any, basic: tuple[Any, ...]) -> Any:
-    if all(type(part) is slice and part == slice(None) for part in basic):
+def _read(x: Any, plan: _Plan, k: int) -> Any:
+    if type(x) is not Batched:
+        if plan.is_whole and list(plan.tensors) == [0]:
+            return Batched(x[plan.tensors[0].data])
+        x = Batched(x.expand(k, *x.shape))
+    view = x.data if plan.is_whole else x.data[(_ALL, *plan.basic)]
+    if not plan.tensors:
+        return Batched(view)
+    out = view[_full_index(view, plan, k)]
+    return Batched(_moved(out, 1, 1 + plan.place, plan.gathered))
+
+
+def _full_index(view: Tensor, plan: _Plan, k: int) -> tuple[Any, ...]:
+    """Rows and tensors, lined up to broadcast as ``[k, *gathered]``; slices for the other dimensions."""
+    full: list[Any] = [_ALL] * view.dim()
+    full[0] = torch.arange(k, device=view.device).reshape((k, *(1,) * plan.gathered))
+    for place, tensor in plan.tensors.items():
+        data = tensor.data
+        if type(tensor) is Batched:
+            data = data.reshape((k, *(1,) * (plan.gathered - data.dim() + 1), *data.shape[1:]))
+        full[1 + place] = data
+    return tuple(full)
+
+
+def _moved(data: Tensor, start: int, end: int, count: int) -> Tensor:
+    """``count`` dimensions from ``start`` moved to ``end``."""
+    if start == end or count == 0:
+        return data
+    return data.movedim(tuple(range(start, start + count)), tuple(range(end, end + count)))
+
+
+def _write(x: Batched, plan: _Plan, value: Any, k: int) -> Batched:
+    view = x.data if plan.is_whole else x.data[(_ALL, *plan.basic)]
+    if not plan.tensors:
+        view.copy_(_tensor(_aligned(value, view.dim() - 1, x.data), x.data))
         return x
-    if type(x) is Batched:
-        return Batched(x.data[(slice(None), *basic)])
-    return x[basic]
-
-
-def _fronted(x: Tensor, split: _Split, start: int) -> Tensor:
-    """``x`` with the picked dimensions first, from ``start`` on."""
-    if split.places == tuple(range(len(split.places))):
-        return x
-    ends = tuple(range(start, start + len(split.places)))
-    return x.movedim(tuple(start + place for place in split.places), ends)
-
-
-def _gather(x: Any, split: _Split, k: int) -> Batched:
-    picks = tuple(pick.data for pick in split.picks)
-    if type(x) is Batched:
-        rows = torch.arange(k, device=x.data.device)
-        return Batched(_fronted(x.data, split, 1)[(rows, *picks)])
-    return Batched(_fronted(x, split, 0)[picks])
-
-
-def _getitem_plain(x: Any, parts: tuple[Any, ...], k: int) -> Any:
-    """No part is an int of the thread's own."""
-    if any(_is_mask(part) and (type(part) is Batched) for part in parts):
-        raise NoRule("a mask that differs by thread gives rows of unequal length")
-    if not _has_tensors(parts) and type(x) is Batched:
-        return Batched(x.data[(slice(None), *parts)])
-    with level(k) as threads:
-        return threads.unwrap(threads.wrap(x)[threads.wrap(parts)])
-
-
-def _getitem_in_turn(x: Any, parts: tuple[Any, ...], k: int) -> Any:
-    """Ints select before tensors index, as torch does for one example."""
-    first = tuple(part if _is_pick(part) or _taken(part) == 0 else slice(None) for part in parts)
-    if any(_taken(part) > 1 for part in parts) or None in first:
-        raise NoRule("an index mixes a thread's own integer with a mask or None")
-    selected = getitem(x, first, k)
-    rest = tuple(part for part in parts if not _is_pick(part))
-    return getitem(selected, rest, k)
-
-
-def _setitem_plain(x: Batched, parts: tuple[Any, ...], value: Any, k: int) -> None:
-    if any(_is_mask(part) and (type(part) is Batched) for part in parts):
-        raise NoRule("an assignment mixes a thread's own mask with other indices")
-    if _has_tensors(parts):
-        with level(k) as threads:
-            threads.wrap(x)[threads.wrap(parts)] = threads.wrap(value)
-        return
-    region = x.data[(slice(None), *parts)]
-    region[...] = _aligned(value, region.dim() - 1, x.data)
+    if plan.gathered and isinstance(value, Batched | Tensor) and value.data.dtype != x.data.dtype:
+        raise NoRule("an assignment through an index tensor, of another dtype")
+    event = view.dim() - 1 - len(plan.tensors) + plan.gathered
+    new = _tensor(_aligned(value, event, x.data), x.data)
+    if plan.gathered and plan.place and new.dim() > 0:
+        new = new.reshape((*(1,) * (event + 1 - new.dim()), *new.shape))
+        new = _moved(new, 1 + plan.place, 1, plan.gathered)
+    view[_full_index(view, plan, k)] = new
+    return x
 
 
 def _aligned(value: Any, event_dim: int, like: Tensor) -> Any:
@@ -228,56 +216,53 @@ def _aligned(value: Any, event_dim: int, like: Tensor) -> Any:
         data, extra = data.squeeze(own), extra - 1
     if extra > 0:
         raise NoRule("the assigned value has more dimensions than the place it goes to")
-    return data.reshape(*data.shape[:own], *(1,) * (-extra * own), *data.shape[own:])
+    return data.reshape((*data.shape[:own], *(1,) * (-extra * own), *data.shape[own:]))
 
 
-def _set_masked(x: Batched, mask: Any, value: Any) -> Batched:
+def _tensor(value: Any, like: Tensor) -> Tensor:
+    """A value to be assigned, if a number then in the target's dtype."""
+    if isinstance(value, Tensor):
+        return value
+    return torch.full((), value, dtype=like.dtype, device=like.device)
+
+
+def _set_masked(x: Batched, mask: Batched, value: Any) -> Batched:
     """``x[mask] = value`` is a ``where`` as long as the value does not run over the true places."""
-    target = x.data
-    bits = (mask.data if type(mask) is Batched else mask.unsqueeze(0)).bool()
+    target, bits = x.data, mask.data.bool()
     depth = bits.dim() - 1
     if bits.shape[1:] != target.shape[1 : 1 + depth]:
         raise NoRule("the mask's shape is not that of the tensor it indexes")
     trailing = target.dim() - 1 - depth
     if isinstance(value, Batched | Tensor) and _event_dim(value) > trailing:
         raise NoRule("a mask that differs by thread takes a different number of values")
-    new = _aligned(value, target.dim() - 1, target)
-    if not isinstance(new, Tensor):
-        new = torch.full((), new, dtype=target.dtype, device=target.device)
-    return Batched(torch.where(bits.reshape(*bits.shape, *(1,) * trailing), new, target))
+    if isinstance(value, Batched | Tensor) and value.data.dtype != target.dtype:
+        if _event_dim(value) > 0:
+            raise NoRule("an assignment through a mask, of another dtype")
+    new = _tensor(_aligned(value, target.dim() - 1, target), target)
+    return Batched(torch.where(bits.reshape((*bits.shape, *(1,) * trailing)), new, target))
 
 
-def _dims(x: Any, parts: tuple[Any, ...]) -> list[int]:
-    """For each part the dimension of one example at which it starts."""
-    free = _event_dim(x) - sum(_taken(part) for part in parts)
-    if free < 0:
-        raise IndexError(f"too many indices for tensor of dimension {_event_dim(x)}")
-    dims = [0]
-    for part in parts:
-        dims.append(dims[-1] + (free if part is Ellipsis else _taken(part)))
-    return dims[:-1]
-
-
-def _check(x: Any, parts: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...], Tensor | None]:
-    """The operands with every thread's own integers in range, and the rows that had one out."""
-    start = 1 if type(x) is Batched else 0
+def _check(x: Any, parts: list[Any], k: int) -> tuple[Any, list[Any], Tensor | None]:
+    """The operands with every tensor's integers in range, and the rows that had one out."""
+    free = _free(_event_dim(x), parts)
+    dim = 1 if type(x) is Batched else 0
     failed: Tensor | None = None
     checked: list[Any] = []
-    for part, dim in zip(parts, _dims(x, parts), strict=True):
-        if _is_index(part):
-            size = x.data.shape[start + dim]
-            if size == 0:
-                x, size = _with_one(x, start + dim), 1
-                bad = torch.ones_like(part.data, dtype=torch.bool)
-                part = Batched(torch.zeros_like(part.data))
+    for part in parts:
+        if isinstance(part, Batched | Tensor):
+            if x.data.shape[dim] == 0:
+                x = _with_one(x, dim)
+                inside, bad = torch.zeros_like(part.data), torch.ones_like(part.data).bool()
             else:
-                inside = part.data.clamp(-size, size - 1)
+                inside = part.data.clamp(-x.data.shape[dim], x.data.shape[dim] - 1)
                 bad = inside != part.data
-                part = Batched(inside)
-            bad = bad if bad.dim() == 1 else bad.flatten(1).any(1)
+            own = type(part) is Batched
+            part = Batched(inside) if own else inside
+            bad = bad.reshape(k, -1).any(1) if own else bad.any().expand(k)
             failed = bad if failed is None else failed | bad
         checked.append(part)
-    return x, tuple(checked), failed
+        dim += free if part is Ellipsis else _takes(part)
+    return x, checked, failed
 
 
 def _with_one(x: Any, dim: int) -> Any:

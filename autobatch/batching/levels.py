@@ -152,6 +152,8 @@ class level:
             inner, dim = compat.unwrap_batched(leaf, self._number)
             if dim is None:
                 return inner
+            if inner.shape[dim] != self.k:  # torch's rules for empty operands have faults
+                raise NoRule("vmap lost the threads' dimension")
             return Batched(inner if dim == 0 else inner.movedim(dim, 0))
         if isinstance(leaf, _OPAQUE):
             return leaf

@@ -49,11 +49,10 @@ def execute(context: Context, scope: Scope, op: Op, env: Env) -> None:
         handler(context, scope, op, env)
         return
     result = handler(context, op.attr, *operands(context, op.args, env))
-    outs = op.outs
-    if len(outs) == 1:
-        env[outs[0]] = result
-    elif outs:
-        env.update(zip(outs, result, strict=True))
+    if type(result) is tuple:
+        env.update(zip(op.outs, result, strict=True))
+    elif op.outs:
+        env[op.outs[0]] = result
 
 
 def operands(context: Context, names: tuple[str, ...], env: Env) -> list[Cell]:

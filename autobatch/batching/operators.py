@@ -18,7 +18,6 @@ from autobatch.batching import arithmetic, semantics, torch_ops, writes
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.rows import run_rows
 from autobatch.batching.trees import container_of, is_plain
-from autobatch.ir.ops import BINARY, COMPARE, UNARY
 from autobatch.vm.values import Cell, Column, Container, Objects, Uniform, read, uniform
 
 REFLECTED = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le", "eq": "eq", "ne": "ne"}
@@ -309,7 +308,8 @@ def truth(context: Context, cell: Cell) -> Cell:
         case Column(data=data, tag="tensor"):
             if data[:1].numel() != 1 and data.shape[1:].numel() != 1:
                 return once(context, bool, data.new_empty(data.shape[1:], device="cpu"))
-            return Cell(Column(data.reshape(context.k) != 0, "bool"))
+            flat = data if data.dim() == 1 else data.reshape(context.k)
+            return Cell(Column(flat if flat.dtype is torch.bool else flat != 0, "bool"))
         case Column(data=data):
             return Cell(Column(data != 0, "bool"))
         case Objects():

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from autobatch.batching import vmapped
-from autobatch.batching.context import Check, Context, RowsFail
+from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.indexing import getitem_checked
-from autobatch.batching.levels import Batched, DrawError, ExampleError, NoRule
+from autobatch.batching.levels import DrawError, ExampleError, NoRule
 from autobatch.batching.rows import Rower, from_rows, run_rows
 from autobatch.batching.trees import NotATree, cell_of, contents, tensor_dtype, tree_of
 from autobatch.batching.views import recorded
@@ -80,7 +80,7 @@ def batched(
         out, failed = getitem_checked(made[0], made[1], context.k)
         if failed is not None:
             snapshot = [Cell(read(arg)) for arg in args]
-            context.checks.append(Check(failed, lambda row: one_row(context, function, snapshot, row)))
+            context.check(failed, lambda row: one_row(context, function, snapshot, row))
         return out
     return vmapped.apply(function, made, named, context.k, randomness=context.randomness)
 

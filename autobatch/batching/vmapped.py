@@ -25,7 +25,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from autobatch.batching import compat, converters, indexing, promotion
+from autobatch.batching import compat, converters, indexing, inplace, promotion
 from autobatch.batching.direct import direct
 from autobatch.batching.failures import explained, first_row
 from autobatch.batching.inner import GETITEM, SETITEM, Inner
@@ -145,16 +145,22 @@ def apply_inplace(
 
     The old value is kept unless it is ``owned``: then its memory may be written.
     """
+    keywords = dict(kwargs) if kwargs else _NONE
+    twin = inplace.twin(fn)
+    if twin is not None:
+        whole = (Batched(converters.rows(args[0], k)), *args[1:])
+        out = explained(fn, whole, keywords, lambda: _apply(twin, args, keywords, k, randomness))
+        new = explained(fn, whole, keywords, lambda: inplace.landed(fn, args[0], out, k))
+        return new, new
     target = _private(args[0], k, owned)
     operands = (target, *args[1:])
-    keywords = dict(kwargs) if kwargs else _NONE
     if fn in SETITEM:
         write = functools.partial(indexing.setitem, *operands, k)
-        return explained(operator.setitem, args, {}, write), None
+        return explained(operator.setitem, operands, {}, write), None
     if promotion.differs(operands, keywords):
         operands = (target, *promotion.weaken(target, operands[1:]))
     out = explained(
-        fn, args, keywords, lambda: _under_vmap(fn, operands, keywords, k, randomness)
+        fn, operands, keywords, lambda: _under_vmap(fn, operands, keywords, k, randomness)
     )
     return target, out
 
@@ -170,9 +176,10 @@ def setitem_checked(
     x: Any, index: Any, value: Any, k: int, *, owned: bool = False
 ) -> tuple[Batched, Tensor | None]:
     """``x`` after ``x[index] = value``, integers clamped, and the rows that were out of range."""
-    write = functools.partial(indexing.setitem_checked, _private(x, k, owned), index, value, k)
+    target = _private(x, k, owned)
+    write = functools.partial(indexing.setitem_checked, target, index, value, k)
     result: tuple[Batched, Tensor | None] = explained(
-        operator.setitem, (x, index, value), {}, write
+        operator.setitem, (target, index, value), {}, write
     )
     return result
 

@@ -46,21 +46,17 @@ def class_attributes(
         raise TypeError("called match pattern must be a class")
     if not isinstance(subject, kind):
         return None
-    own = count == 1 and not hasattr(kind, "__match_args__") and issubclass(kind, _THEMSELVES)
-    found: list[Any] = [subject] if own else []
-    wanted = names if own else _positional(kind, count) + names
-    for name in wanted:
+    known: tuple[str, ...] = getattr(kind, "__match_args__", ())
+    own = not hasattr(kind, "__match_args__") and issubclass(kind, _THEMSELVES)
+    most = 1 if own else len(known)
+    if count > most:
+        plural = "" if most == 1 else "s"
+        raise TypeError(
+            f"{kind.__name__}() accepts {most} positional sub-pattern{plural} ({count} given)"
+        )
+    found: list[Any] = [subject] if own and count else []
+    for name in known[: 0 if own else count] + names:
         if not hasattr(subject, name):
             return None
         found.append(getattr(subject, name))
     return tuple(found)
-
-
-def _positional(kind: type, count: int) -> tuple[str, ...]:
-    known: tuple[str, ...] = getattr(kind, "__match_args__", ())
-    if count > len(known):
-        plural = "" if len(known) == 1 else "s"
-        raise TypeError(
-            f"{kind.__name__}() accepts {len(known)} positional sub-pattern{plural} ({count} given)"
-        )
-    return tuple(known[:count])

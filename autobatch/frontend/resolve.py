@@ -13,7 +13,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import FunctionType, MethodType, ModuleType
-from typing import Any, Final
+from typing import Any, Final, cast
 
 
 class _Missing:
@@ -48,7 +48,11 @@ def _is_torch_module(value: object) -> bool:
 
 
 def _own(value: object) -> dict[str, Any]:
-    found = getattr(value, "__dict__", None) if not isinstance(value, type) else None
+    """The attributes that ``value`` itself holds, without asking its class for them."""
+    try:
+        found = object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        return {}
     return found if isinstance(found, dict) else {}
 
 
@@ -86,16 +90,17 @@ def static_value(node: ast.expr, name_value: Callable[[str], object]) -> object:
 
 def static_attribute(value: object, name: str) -> object:
     """``value.name`` where that is known without running user code, else ``MISSING``."""
-    if isinstance(value, ModuleType):
+    kind = type(value)  # not isinstance, which would ask the object for its __class__
+    if issubclass(kind, ModuleType):
         return vars(value).get(name, MISSING)
-    if isinstance(value, type):
-        return _class_attribute(value, name)
-    if type(value).__getattribute__ is not object.__getattribute__:
+    if issubclass(kind, type):
+        return _class_attribute(cast(type, value), name)
+    if isinstance(inspect.getattr_static(kind, "__getattribute__"), FunctionType):
         return MISSING
     own = _own(value)
     if name in own:
         return own[name]
-    on_class = inspect.getattr_static(type(value), name, MISSING)
+    on_class = inspect.getattr_static(kind, name, MISSING)
     if on_class is not MISSING:
         return _bound(on_class, value, name)
     for table in _MODULE_TABLES:

@@ -45,7 +45,7 @@ _TRY = Refusal(
 )
 _CLASS = Refusal(
     "class",
-    "`class` inside a program",
+    "`class`",
     "Each thread would define a class of its own.",
     "define the class at module level.",
 )

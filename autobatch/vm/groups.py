@@ -45,7 +45,7 @@ def restricted(group: Group, positions: np.ndarray, names: Sequence[str]) -> Gro
 def restricted_check(check: Check, positions: np.ndarray) -> Check:
     index = torch.from_numpy(positions).to(check.failed.device)
     evaluate = check.evaluate
-    return Check(check.failed.index_select(0, index), lambda row: evaluate(int(positions[row])))
+    return Check(check.failed.index_select(0, index), lambda row: evaluate(int(positions[row])), check.span)
 
 
 def coalesced(groups: Sequence[Group], names: Sequence[str], device: torch.device) -> Group:
@@ -70,4 +70,4 @@ def shifted(check: Check, offset: int, size: int) -> Check:
     failed = check.failed.new_zeros(size)
     failed[offset : offset + len(check.failed)] = check.failed
     evaluate = check.evaluate
-    return Check(failed, lambda row: evaluate(row - offset))
+    return Check(failed, lambda row: evaluate(row - offset), check.span)

@@ -51,19 +51,19 @@ class Heap:
                 self.parts.append(number)
                 return
             self.numbers[id(cell)] = len(self.numbers)
-        match value:
-            case Container():
-                keys = tuple(value.cells) if isinstance(value.cells, dict) else len(value.cells)
-                self.parts.append((value.type, keys, identity(value.static)))
-                for child in value.children():
-                    self.visit(child)
-            case View():
-                self.parts.append(("view", value.recipe.key))
-                self.visit(value.base)
-                for arg in value.args:
-                    self.visit(arg)
-            case _:
-                self.parts.append(leaf_key(value))
+        kind = type(value)
+        if kind is Container:
+            keys = tuple(value.cells) if isinstance(value.cells, dict) else len(value.cells)
+            self.parts.append((value.type, keys, identity(value.static)))
+            for child in value.children():
+                self.visit(child)
+        elif kind is View:
+            self.parts.append(("view", value.recipe.key))
+            self.visit(value.base)
+            for arg in value.args:
+                self.visit(arg)
+        else:
+            self.parts.append(leaf_key(value))
 
 
 def alike(roots: Iterable[Cell]) -> tuple[Hashable, ...]:
@@ -80,20 +80,21 @@ def alike(roots: Iterable[Cell]) -> tuple[Hashable, ...]:
 
 
 def leaf_key(value: Value) -> Hashable:
-    match value:
-        case Column(data=data, tag=tag):
-            if tag != "tensor":
-                return tag
-            return (data.dtype, data.shape[1:], data.device)
-        case Objects():
-            return "objects"
-        case Uniform(obj=obj):
-            if isinstance(obj, Tensor):
-                return (obj.dtype, obj.shape, obj.device)
-            if fits_column(obj):
-                return NUMBER_TAGS[type(obj)]
-            return identity(obj)
-    raise AssertionError(value)
+    kind = type(value)
+    if kind is Column:
+        if value.tag != "tensor":
+            return value.tag
+        data = value.data
+        return (data.dtype, data.shape[1:], data.device)
+    if kind is Objects:
+        return "objects"
+    assert kind is Uniform
+    obj = value.obj
+    if isinstance(obj, Tensor):
+        return (obj.dtype, obj.shape, obj.device)
+    if fits_column(obj):
+        return NUMBER_TAGS[type(obj)]
+    return identity(obj)
 
 
 def identity(obj: object) -> Hashable:
@@ -116,17 +117,17 @@ def copied(roots: Iterable[Cell], transform: Callable[[Value], Value]) -> list[C
         if new is not None:
             return new
         value = cell.value
-        if type(value) is Uniform and not is_mutable(value):
+        kind = type(value)
+        if kind is Uniform and not is_mutable(value):
             memo[id(cell)] = cell
             return cell
         new = memo[id(cell)] = Cell(value)
-        match value:
-            case Container():
-                new.value = value.rebuilt(visit(child) for child in value.children())
-            case View():
-                new.value = View(visit(value.base), value.recipe, tuple(map(visit, value.args)))
-            case _:
-                new.value = transform(value)
+        if kind is Container:
+            new.value = value.rebuilt(visit(child) for child in value.children())
+        elif kind is View:
+            new.value = View(visit(value.base), value.recipe, tuple(map(visit, value.args)))
+        else:
+            new.value = transform(value)
         return new
 
     return [visit(root) for root in roots]
@@ -165,20 +166,21 @@ def settle(roots: Sequence[Cell]) -> None:
 def select(roots: Sequence[Cell], rows: Rows) -> list[Cell]:
     """Cells that hold the given rows of what the roots hold; ``rows`` are row numbers."""
     indices: dict[torch.device, Tensor] = {}
-    host = rows.tolist()
+    host: list[int] = []
 
     def transform(value: Value) -> Value:
-        match value:
-            case Column(data=data, tag=tag, bounds=bounds):
-                index = indices.get(data.device)
-                if index is None:
-                    index = indices[data.device] = torch.from_numpy(rows).to(data.device)
-                return Column(data.index_select(0, index), tag, bounds)
-            case Objects(items=items):
-                return Objects([items[row] for row in host])
-            case Uniform(obj=obj):
-                return Uniform(obj)
-        raise AssertionError(value)
+        kind = type(value)
+        if kind is Column:
+            data = value.data
+            index = indices.get(data.device)
+            if index is None:
+                index = indices[data.device] = torch.from_numpy(rows).to(data.device)
+            return Column(data.index_select(0, index), value.tag, value.bounds)
+        if kind is Objects:
+            if not host:
+                host.extend(rows.tolist())
+            return Objects([value.items[row] for row in host])
+        return Uniform(value.obj)
 
     return copied(roots, transform)
 
@@ -200,18 +202,18 @@ def merge(
         if new is not None:
             return new
         first = cells[0].value
+        kind = type(first)
         new = memo[key] = Cell(first)
-        match first:
-            case Container():
-                columns = zip(*(cell.value.children() for cell in cells), strict=True)  # type: ignore[union-attr]
-                new.value = first.rebuilt(visit(children) for children in columns)
-            case View():
-                views = [cell.value for cell in cells]
-                base = visit(tuple(view.base for view in views))  # type: ignore[union-attr]
-                args = zip(*(view.args for view in views), strict=True)  # type: ignore[union-attr]
-                new.value = View(base, first.recipe, tuple(map(visit, args)))
-            case _:
-                new.value = merged([cell.value for cell in cells], sizes, device)
+        if kind is Container:
+            columns = zip(*(cell.value.children() for cell in cells), strict=True)
+            new.value = first.rebuilt(visit(children) for children in columns)
+        elif kind is View:
+            views = [cell.value for cell in cells]
+            base = visit(tuple(view.base for view in views))
+            args = zip(*(view.args for view in views), strict=True)
+            new.value = View(base, first.recipe, tuple(map(visit, args)))
+        else:
+            new.value = merged([cell.value for cell in cells], sizes, device)
         return new
 
     return [visit(cells) for cells in zip(*pieces, strict=True)]

@@ -8,14 +8,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import CodeType, FunctionType
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from torch import Tensor
 
 from autobatch.batching.calls import resolve_object
 from autobatch.batching.effects import effect_of
 from autobatch.frontend import MISSING, Resolver, lower, lower_program
-from autobatch.ir.program import Block, Function, Program
+from autobatch.batching.stretches import Site
+from autobatch.ir.program import Block, Branch, Call, Function, Program, Raise, Return
 from autobatch.passes import run_passes
 from autobatch.vm.groups import CARRIED
 
@@ -53,31 +53,57 @@ class Code:
     function: Function
     blocks: tuple[Block, ...]
     live: Sequence[tuple[str, ...]]
-    plans: list[dict[Any, Any]]
+    sites: list[dict[int, Site]]
 
     @classmethod
     def of(cls, function: Function) -> Code:
         live = [tuple(sorted({*names, CARRIED})) for names in function.live_in]
         return cls(function, function.blocks, live, [{} for _ in function.blocks])
 
+    def site(self, pc: int, position: int) -> Site:
+        """The place in a block where a stretch may begin."""
+        site = self.sites[pc].get(position)
+        if site is None:
+            block = self.blocks[pc]
+            site = Site(block.ops, position, self.needed(block))
+            self.sites[pc][position] = site
+        return site
+
+    def needed(self, block: Block) -> frozenset[str]:
+        """The variables that are read when a block's operations are done."""
+        wanted: set[str] = set(block.modes)
+        for target in block.successors():
+            wanted |= self.function.live_in[target]
+        match block.terminator:
+            case Branch(condition=condition):
+                wanted.add(condition)
+            case Call(callee=callee, args=args):
+                wanted |= {callee, *args}
+            case Return(value=value):
+                wanted.add(value)
+            case Raise(exception=exception, cause=cause):
+                wanted |= {exception} | ({cause} if cause is not None else set())
+        return frozenset(wanted)
+
 
 @dataclass(slots=True, eq=False)
 class Library:
     """Lowers Python functions on demand and keeps what it has made; safe for host threads."""
 
-    codes: WeakKeyDictionary[CodeType, Code] = field(default_factory=WeakKeyDictionary)
+    codes: dict[tuple[str, CodeType], Code] = field(default_factory=dict)
     nested: dict[int, Code] = field(default_factory=dict)
     lock: threading.RLock = field(default_factory=threading.RLock)
 
     def code_of(self, function: FunctionType, receiver: object = MISSING) -> Code:
         """The lowering of a Python function; ``receiver`` is its first argument, if known."""
-        code = self.codes.get(function.__code__)
+        key = (function.__code__.co_filename, function.__code__)  # equal code objects of two files
+        code = self.codes.get(key)
         if code is None:
             with self.lock:
-                code = self.codes.get(function.__code__)
+                code = self.codes.get(key)
                 if code is None:
                     lowered = lower(function, RESOLVER, receiver=receiver).function
-                    code = self.codes[function.__code__] = Code.of(run_passes(lowered))
+                    code = self.codes[key] = Code.of(run_passes(lowered))
         return code
 
     def code_for(self, function: Function) -> Code:

@@ -7,8 +7,7 @@ A manager that can be entered only once works where the ``with`` body is a singl
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch

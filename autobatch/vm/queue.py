@@ -30,7 +30,7 @@ class Waiting:
     device: torch.device
     objectify: Callable[[Group, Sequence[str]], None]
     counters: list[int] = field(default_factory=list)
-    places: dict[int, dict[Key, list[Group]]] = field(default_factory=dict)
+    places: dict[int, Group | dict[Key, list[Group]]] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
         return bool(self.counters)
@@ -42,18 +42,45 @@ class Waiting:
         """Let a group wait at a block; groups without threads never do."""
         if not group.k:
             return
-        names = self.names[pc]
-        group.env = {name: group.env[name] for name in names if name in group.env}
         place = self.places.get(pc)
         if place is None:
-            place = self.places[pc] = {}
+            self.prune(pc, group)
+            self.places[pc] = group
             heapq.heappush(self.counters, pc)
+            return
+        names = self.names[pc]
+        if type(place) is Group:
+            place = self.places[pc] = {key_of(place, names): [place]}
+        self.prune(pc, group)
         key = key_of(group, names)
-        if place and key not in place:
+        if key not in place:
             key = self.reconciled(place, group, names, key)
         place.setdefault(key, []).append(group)
         if len(place) > UNLIKE:
             self.places[pc] = self.unified(place, names)
+
+    def prune(self, pc: int, group: Group) -> None:
+        """Keep the variables that live at the block."""
+        env = group.env
+        group.env = {name: env[name] for name in self.names[pc] if name in env}
+
+    def next(self, parts: list[tuple[int, Group]]) -> tuple[int, Group] | None:
+        """Queue what a step has left, and give what runs next; None when nothing waits.
+
+        A group that goes on alone at the smallest program counter never enters the queue.
+        """
+        if not parts:
+            return self.pop() if self.counters else None
+        best = min(parts, key=first) if len(parts) > 1 else parts[0]
+        for part in parts:
+            if part is not best:
+                self.add(*part)
+        pc, group = best
+        if group.k and (not self.counters or pc < self.counters[0]):
+            self.prune(pc, group)
+            return pc, group
+        self.add(pc, group)
+        return self.pop() if self.counters else None
 
     def reconciled(
         self, place: dict[Key, list[Group]], group: Group, names: Sequence[str], key: Key
@@ -94,12 +121,20 @@ class Waiting:
         """The smallest program counter, and the threads that waited there longest."""
         pc = self.counters[0]
         place = self.places[pc]
-        key = next(iter(place))
-        group = coalesced(place.pop(key), self.names[pc], self.device)
-        if not place:
-            heapq.heappop(self.counters)
-            del self.places[pc]
+        if type(place) is Group:
+            group = place
+        else:
+            key = next(iter(place))
+            group = coalesced(place.pop(key), self.names[pc], self.device)
+            if place:
+                return pc, group
+        heapq.heappop(self.counters)
+        del self.places[pc]
         return pc, group
+
+
+def first(part: tuple[int, Group]) -> int:
+    return part[0]
 
 
 def key_of(group: Group, names: Sequence[str]) -> Key:

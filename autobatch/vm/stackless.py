@@ -29,11 +29,12 @@ from autobatch.batching.binding import bind, defaults_of
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.operations import Scope
 from autobatch.batching.rows import Rower, from_rows
+from autobatch.batching.stretches import COLD, Work
 from autobatch.ir.program import Branch, Call, Jump, Op, Raise, Return
 from autobatch.source import Span
 from autobatch.vm import heap
 from autobatch.vm.calling import KEPT, Returned, carry, settled
-from autobatch.vm.frames import Callee, Closure
+from autobatch.vm.frames import Callee, Closure, nested_title
 from autobatch.vm.groups import CARRIED, Group, restricted
 from autobatch.vm.library import Code, Library
 from autobatch.vm.listeners import Listener, Step, Tally
@@ -41,7 +42,6 @@ from autobatch.vm.modes import entered_modes
 from autobatch.vm.queue import Waiting
 from autobatch.vm.sequential import run_callee
 from autobatch.vm.values import Cell, Column, Container, Objects, Uniform, read, uniform
-
 
 NO_MODES = nullcontext()
 
@@ -82,6 +82,7 @@ class Machine:
     steps: int = 0
     limit: int | None = None
     failure: BaseException | None = None
+    work: Work | None = None
     frames: list[Frame] = field(default_factory=list)
 
     def run(
@@ -128,8 +129,7 @@ class Machine:
                 for name, cell in zip(lowered.free, cells, strict=False)
             }
             defaults = cells[count:]
-            own = lowered.name.rpartition(".")[2]
-            scope = Scope(lowered, namespace, f"{title}.<locals>.{own}", free)
+            scope = Scope(lowered, namespace, nested_title(title, lowered), free)
         else:
             receiver = receiver_of(target)
             code = self.library.code_of(function, *receiver)
@@ -151,7 +151,8 @@ class Machine:
             elif param.kind == "var_keyword":
                 env[param.name] = Cell(Container(dict, dict(env[param.name])))
         carried = carry(env.values(), kept)
-        env[CARRIED] = Cell(Container(tuple, carried))
+        if carried:
+            env[CARRIED] = Cell(Container(tuple, carried))
         pieces = self.frame(code, scope, env, context)
         return settled(pieces, carried, context.k)
 
@@ -252,8 +253,8 @@ class Machine:
         function, namespace, title = static
         count = len(function.free)
         boxes = dict(zip(function.free, part[:count], strict=True))
-        name = f"{title}.<locals>.{function.name.rpartition('.')[2]}"
-        callee = Callee(function, namespace, name, boxes, part[count:])
+        own = nested_title(title, function)
+        callee = Callee(function, namespace, own, boxes, part[count:])
         return Closure(callee, lambda *call: run_callee(*call, lookup=self.lookup))
 
     def lookup(self, function: FunctionType) -> Any:
@@ -274,11 +275,9 @@ class Machine:
         frame = Frame(code, scope, context.threads, waiting, depth)
         self.frames.append(frame)
         try:
-            frame.waiting.add(0, Group(np.arange(context.k), env))
-            while waiting:
-                pc, group = waiting.pop()
-                for target, part in self.step(frame, pc, group):
-                    waiting.add(target, part)
+            at = waiting.next([(0, Group(np.arange(context.k), env))])
+            while at is not None:
+                at = waiting.next(self.step(frame, *at))
         finally:
             self.frames.pop()
         return [piece for piece in frame.returned if len(piece.rows)]
@@ -307,7 +306,8 @@ class Machine:
         group = self.without_dropped(frame, group)
         if not group.k:
             return []
-        started = time.perf_counter()
+        listening = bool(self.settings.listeners)
+        started = time.perf_counter() if listening else 0.0
         self.count(frame, pc, group)
         block = frame.code.blocks[pc]
         context = self.context(frame.threads[group.rows], group)
@@ -318,17 +318,17 @@ class Machine:
             if not group.k:
                 return []
             frame.span = context.span = block.terminator.span
-            before = time.perf_counter()
+            before = time.perf_counter() if listening else 0.0
             try:
                 parts = self.finish(frame, block.terminator, group, context)
             except RowsFail as failure:
                 group = self.dropped(frame, group, context, failure)
                 parts = self.again(frame, block.terminator, group)
-            if isinstance(block.terminator, Call):
+            if listening and isinstance(block.terminator, Call):
                 inner = time.perf_counter() - before
         if torch.is_grad_enabled() is not grad:
             torch.set_grad_enabled(grad)
-        if self.settings.listeners:
+        if listening:
             self.tell(frame, pc, context.threads, time.perf_counter() - started - inner)
         return parts
 
@@ -372,7 +372,14 @@ class Machine:
     ) -> tuple[Group, Context]:
         """Run straight-line operations, dropping threads that fail."""
         position = 0
+        work, pc = self.work, self.tally.block[1]
         while position < len(ops):
+            if work is not None:
+                ahead = frame.code.site(pc, position).advance(work, context, frame.scope, group.env)
+                if ahead > position:
+                    position = ahead
+                    continue
+                work = None if ahead == COLD else work
             op = ops[position]
             frame.span = op.span
             try:
@@ -447,14 +454,15 @@ class Machine:
         if self.limit is not None and thread >= self.limit:
             return
         self.limit, self.failure = thread, failure.error
-        if failure.error.__class__ is not RowsFail and not getattr(failure, "noted", False):
-            self.note(failure.error, thread)
+        self.note(failure.error, thread, failure.span)
 
-    def note(self, error: BaseException, thread: int) -> None:
+    def note(self, error: BaseException, thread: int, span: Span | None) -> None:
         notes = getattr(error, "__notes__", ())
         if any(note.startswith("While running this program") for note in notes):
             return
         chain = [frame.span for frame in self.frames if frame.span is not None]
+        if span is not None and chain:
+            chain[-1] = span
         error.add_note(errors.note_for(chain, (), (thread,)))
 
     def without_dropped(self, frame: Frame, group: Group) -> Group:
@@ -480,8 +488,7 @@ class Machine:
                 return self.finish_call(frame, terminator, group, context)
             case Return(value=value):
                 context.flush()
-                carried = list(group.env[CARRIED].value.children())  # type: ignore[union-attr]
-                frame.returned.append(Returned(group.rows, group.env[value], carried))
+                frame.returned.append(Returned(group.rows, group.env[value], carried_by(group)))
                 return []
             case Raise():
                 context.flush()
@@ -597,6 +604,12 @@ class Machine:
             if own.k:
                 parts += self.again(frame, terminator, own)
         return parts
+
+
+def carried_by(group: Group) -> list[Cell]:
+    """The caller's cells that have moved with the group."""
+    cell = group.env.get(CARRIED)
+    return [] if cell is None else list(cell.value.children())  # type: ignore[union-attr]
 
 
 def receiver_of(target: calls.Target) -> tuple[Any, ...]:

@@ -161,17 +161,14 @@ def expand(obj: Any, k: int, device: torch.device) -> Column:
 
 def is_mutable(value: Value) -> bool:
     """Whether two names for it must stay two names for one thing."""
-    match value:
-        case Uniform(obj=obj, shared=shared):
-            return isinstance(obj, Tensor) and not shared
-        case Column(tag=tag):
-            return tag == "tensor"
-        case Container(type=kind):
-            return kind is not METHOD
-        case View():
-            return True
-        case _:
-            return False
+    kind = type(value)
+    if kind is Column:
+        return value.tag == "tensor"
+    if kind is Uniform:
+        return not value.shared and isinstance(value.obj, Tensor)
+    if kind is Container:
+        return value.type is not METHOD
+    return kind is View
 
 
 def join_bounds(bounds: Iterable[Bounds | None]) -> Bounds | None:

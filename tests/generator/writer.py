@@ -28,7 +28,7 @@ T = TypeVar("T")
 TYPES = frozenset({*LITERALS, "fn"})
 HOLE = re.compile(r"\{(var:)?(new|" + "|".join(sorted(TYPES)) + r")(\$\d)?\}")
 ENCLOSED = re.compile(r"(?:[(\[]|(?:^|[^=<>!])= )$")
-ATOM = re.compile(r"[\w.]+|\[[^()]*\]|\((?:[^()]|\([^()]*\))*\)")
+ATOM = re.compile(r"[\w.]+|\[[^()\[\]]*\]|\((?:[^()]|\([^()]*\))*\)")
 
 
 @lru_cache(maxsize=64)
@@ -156,9 +156,10 @@ class Writer:
 
     def statement(self) -> None:
         """One statement of the table, or none where a hole has no name to fill it."""
-        template = self.pick(self.features.statements())
-        if self._fits(template):
-            self.line(self.fill(template, 2))
+        templates = self.features.statements()
+        choice = self.below(len(templates) + 1)
+        if choice and self._fits(templates[choice - 1]):
+            self.line(self.fill(templates[choice - 1], 2))
 
     def _fits(self, template: str) -> bool:
         return all(

@@ -211,7 +211,8 @@ def names_of_functions(x):
     def inner():
         return x
 
-    return inner.__name__, inner.__qualname__, (lambda: 0).__name__, inner
+    first, second = lambda: 0, lambda: 1
+    return inner.__name__, inner.__qualname__, first.__name__, second.__qualname__, inner
 
 
 @case((1,))

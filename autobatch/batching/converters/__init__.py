@@ -1,7 +1,15 @@
 """Batched forms of the operators that ``torch.vmap`` refuses; ``registry`` says how to add one."""
 
-from autobatch.batching.converters import attention, decoder, dense, pointwise, recurrent, refused, shaped
-from autobatch.batching.converters.registry import Info, find, register
+from autobatch.batching.converters import (
+    attention,
+    decoder,
+    dense,
+    pointwise,
+    recurrent,
+    refused,
+    shaped,
+)
+from autobatch.batching.converters.registry import Info, find, register, rows
 
 __all__ = [
     "Info",
@@ -13,5 +21,6 @@ __all__ = [
     "recurrent",
     "refused",
     "register",
+    "rows",
     "shaped",
 ]

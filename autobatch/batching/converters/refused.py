@@ -33,3 +33,19 @@ def index_fill(info: Info, input: Any, dim: int, index: Any, value: Any) -> Any:
     if isinstance(value, Batched):
         raise NoRule("a value of the thread's own")
     return NotImplemented
+
+
+@register(*both("select_scatter"))
+def select_scatter(info: Info, input: Any, src: Any, *args: Any, **kwargs: Any) -> Any:
+    """vmap broadcasts a source that one example finds too small."""
+    if event_dim(src) != event_dim(input) - 1:
+        raise NoRule("a source that is not a slice")
+    return NotImplemented
+
+
+@register(*both("slice_scatter", "diagonal_scatter"))
+def part_scatter(info: Info, input: Any, src: Any, *args: Any, **kwargs: Any) -> Any:
+    """As ``select_scatter``."""
+    if event_dim(src) == 0:
+        raise NoRule("a source that is not a slice")
+    return NotImplemented

@@ -69,9 +69,11 @@ ARITHMETIC: dict[str, Rule] = {
     "floordiv": _joined(
         "floordiv",
         (integers.foresee_floordiv, integers.floordiv),
-        (floats.foresee_floordiv, floats.floordiv),
+        (floats.foresee_quotient, floats.floordiv),
     ),
-    "mod": _joined("mod", (integers.foresee_mod, integers.mod), (floats.foresee_mod, floats.mod)),
+    "mod": _joined(
+        "mod", (integers.foresee_mod, integers.mod), (floats.foresee_quotient, floats.mod)
+    ),
     "pow": Rule("pow", 2, 2, _foresee_pow, _pow),
     "lshift": Rule("lshift", 2, 2, integers.foresee_lshift, integers.lshift),
     "rshift": Rule("rshift", 2, 2, integers.foresee_rshift, integers.rshift),

@@ -72,10 +72,10 @@ def _is_exact(term: Term) -> bool:
     return term.within(-DOUBLE_EXACT, DOUBLE_EXACT)
 
 
-def _divide(x: float | Tensor, y: float | Tensor) -> Tensor:
+def _divide(x: Any, y: Any, rounding: str | None = None) -> Tensor:
     if isinstance(x, Tensor) and x.device.type == "cpu":
-        return torch.div(x, y)
-    return torch.div(*tensors(x, y))
+        return torch.div(x, y, rounding_mode=rounding)
+    return torch.div(*tensors(x, y), rounding_mode=rounding)
 
 
 def _is_zero(term: Term) -> bool:
@@ -86,41 +86,46 @@ def _may_be_zero(term: Term) -> bool:
     return not term.is_uniform and (term.is_float or term.low <= 0 <= term.high)
 
 
-def foresee_floordiv(a: Term, b: Term) -> Outlook | None:
+def foresee_quotient(a: Term, b: Term) -> Outlook | None:
     return None if not floatable(a, b) or _is_zero(b) else Outlook("float", None, _may_be_zero(b))
 
 
 def floordiv(outlook: Outlook, a: Term, b: Term) -> Parts:
-    data = torch.div(*tensors(double(a), double(b)), rounding_mode="floor")
+    data = _divide(double(a), double(b), "floor")
     return data, zeros(b) if outlook.may_fail else None, None
 
 
-def foresee_mod(a: Term, b: Term) -> Outlook | None:
-    """Rows escape whose quotient overflows: there torch's vectorised remainder gives nan."""
-    if not floatable(a, b) or _is_zero(b):
-        return None
-    return Outlook("float", None, _may_be_zero(b), quotient_may_overflow(b))
-
-
-def quotient_may_overflow(b: Term) -> bool:
-    return b.is_float and not (b.is_uniform and abs(b.value) >= 1)
-
-
-def quotient_overflows(x: float | Tensor, y: float | Tensor) -> Tensor:
-    return torch.div(*tensors(x, y)).abs() == INF
-
-
 def mod(outlook: Outlook, a: Term, b: Term) -> Parts:
-    x, y = double(a), double(b)
-    data = torch.remainder(x, y)
+    x, y = tensors(double(a), double(b)) if a.is_uniform else (double(a), double(b))
+    data = torch.remainder(reduced(x, y), y)
     if not b.is_uniform:
         data = torch.where(data == 0, torch.copysign(data, y), data)
     elif y > 0:
         data = data + 0.0  # -0.0 becomes 0.0, and nothing else changes
     else:
         data = torch.where(data == 0, -0.0, data)
-    failed = zeros(b) if outlook.may_fail else None
-    return data, failed, quotient_overflows(x, y) if outlook.may_escape else None
+    return data, zeros(b) if outlook.may_fail else None, None
+
+
+def reduced(x: Any, y: Any) -> Any:
+    """A number with the remainder by y that x has, so near that their quotient is finite.
+
+    Where ``x / y`` overflows torch's vectorised remainder on CPU gives nan. A remainder by a
+    multiple of y keeps the remainder by y; powers of two give the multiples exactly.
+    """
+    column = x if isinstance(x, Tensor) else y
+    if column.device.type != "cpu" or (isinstance(y, float) and abs(y) >= 1):
+        return x
+    near = _raised(y, 2.0**1000)
+    far = _raised(near, 2.0**100)
+    return torch.fmod(torch.fmod(x, far), near)
+
+
+def _raised(y: Any, power: float) -> Any:
+    """y, times a power of two where it is less than one."""
+    if isinstance(y, float):
+        return y * power if abs(y) < 1 else y
+    return torch.where(y.abs() < 1, y * power, y)
 
 
 def foresee_pow(a: Term, b: Term) -> Outlook | None:

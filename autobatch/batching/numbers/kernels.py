@@ -64,7 +64,11 @@ def floatable(*terms: Term) -> bool:
 
 def narrow(*terms: Term) -> bool:
     """Whether the operands are ints of int64."""
-    return not any([t.tag == "float" or t.low < LEAST or t.high > MOST for t in terms])
+    return all(map(_is_narrow, terms))
+
+
+def _is_narrow(term: Term) -> bool:
+    return term.tag != "float" and term.low >= LEAST and term.high <= MOST
 
 
 def settled(interval: Interval, may_fail: bool = False, may_escape: bool = False) -> Outlook:

@@ -43,14 +43,14 @@ def _pow(outlook: Outlook, a: Term, b: Term) -> Parts:
 def _foresee_fmod(a: Term, b: Term) -> Outlook | None:
     if not floatable(a, b):
         return None
-    return Outlook("float", None, True, floats.quotient_may_overflow(b))
+    return Outlook("float", None, may_fail=True)
 
 
 def _fmod(outlook: Outlook, a: Term, b: Term) -> Parts:
     x, y = tensors(double(a), double(b))
-    data = torch.fmod(x, y)
+    data = torch.fmod(floats.reduced(x, y), y)
     failed = ((x.abs() == INF) & (y == y)) | ((y == 0) & (x == x)) if outlook.may_fail else None
-    return data, failed, floats.quotient_overflows(x, y) if outlook.may_escape else None
+    return data, failed, None
 
 
 def _isclose(outlook: Outlook, a: Term, b: Term) -> Parts:
@@ -70,14 +70,15 @@ def _remainder(outlook: Outlook, a: Term, b: Term) -> Parts:
     x, y = tensors(double(a), double(b))
     failed = ((x.abs() == INF) & (y == y)) | ((y == 0) & (x == x)) if outlook.may_fail else None
     size, step = x.abs(), y.abs()
-    rest = torch.fmod(size, step)
+    rest = torch.fmod(floats.reduced(size, step), step)
     over = step - rest
-    halfway = rest - 2.0 * torch.fmod(0.5 * (size - rest), step)
+    half = 0.5 * (size - rest)
+    halfway = rest - 2.0 * torch.fmod(floats.reduced(half, step), step)
     nearest = torch.where(rest < over, rest, torch.where(rest > over, -over, halfway))
     data = torch.where(x < 0, -nearest, nearest)
     data = torch.where(data == 0, torch.copysign(data, x), data)
     data = torch.where((step == INF) & (size < INF), x, data)
-    return data, failed, floats.quotient_overflows(x, y) if outlook.may_escape else None
+    return data, failed, None
 
 
 def _foresee_ldexp(a: Term, b: Term) -> Outlook | None:

@@ -79,6 +79,8 @@ def binding(node: Node, metas: Mapping[int, Meta], example: Example) -> Callable
     """What to call, with the node's own arguments, to run its operator."""
     if node.op in _STAND_INS:
         return _STAND_INS[node.op]
+    if any(None in metas[value].shape + metas[value].stride for value in node.reads()):
+        return node.op
     given = (node.args, tuple(node.kwargs), tuple(node.kwargs.values()))
     return _binding(_Call(node.op, _types(given, metas), node, metas, example))
 
@@ -99,11 +101,11 @@ def _candidates(op: OpOverload) -> Iterator[Callable[..., Any]]:
             yield found
 
 
-class _Probe(TorchDispatchMode):
+class _Probe(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Notes which operators a candidate dispatches to, with their arguments."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.seen: list[tuple[Any, dict[str, Any]]] = []
 
     def __torch_dispatch__(

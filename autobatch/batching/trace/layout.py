@@ -2,7 +2,7 @@
 
     views       permute(permute(x, p), q) → permute(x, p∘q); what undoes itself goes;
                 one of several equal views stays
-    turned      permute(mm(W, permute(h)))  →  mm(h, permute(W))
+    turned      mm(W, permute(h))           →  permute(mm(h, permute(W)))
     fused       add(mm(a, b), c)            →  addmm(c, a, b)
 
 vmap computes ``W @ h`` as ``permute(mm(W, permute(h)))``: a column-major result, which slows
@@ -98,52 +98,43 @@ def _unchanged(node: Node, metas: Mapping[int, Meta]) -> int | None:
 
 
 def turn_products(graph: Graph) -> Graph:
-    """An ``mm`` whose result is only read transposed, threads first, is done transposed."""
-    readers: dict[int, list[Node]] = {}
-    for node in graph.nodes:
-        for value in node.reads():
-            readers.setdefault(value, []).append(node)
+    """An ``mm`` with threads last is done transposed; whoever reads it gets a view."""
     metas = dict(graph.metas)
     nodes: list[Node] = []
-    now: dict[int, int] = {}
     for node in graph.nodes:
-        product = _turnable(node, readers, graph)
-        if product is not None:
-            nodes += _turned(rename(node, now), product, metas)
-            now.update({out: max(metas) for use in readers[product] for out in _made(use)})
-        elif now.keys().isdisjoint(_made(node)):
-            nodes.append(rename(node, now))
-    outputs = tuple(now.get(out, out) for out in graph.outputs)
-    return replace(graph, nodes=tuple(nodes), outputs=outputs, metas=metas)
+        if _is_threads_last(node, graph):
+            nodes += _turned(node, metas)
+        else:
+            nodes.append(node)
+    return replace(graph, nodes=tuple(nodes), metas=metas)
 
 
-def _made(node: Node) -> list[int]:
-    return [out for out in node.outs if out is not None]
-
-
-def _turnable(node: Node, readers: Mapping[int, list[Node]], graph: Graph) -> int | None:
-    """The result of a product that ``turn_products`` may do transposed."""
+def _is_threads_last(node: Node, graph: Graph) -> bool:
     product = node.outs[0] if node.op is _MM else None
-    if product is None or product in graph.outputs or not node.grad:
-        return None
-    uses = readers.get(product, [])
-    if not uses or not all(u.op is _PERMUTE and u.args[1] == _TURN and u.grad for u in uses):
-        return None
-    threads_last = isinstance(graph.metas[product].shape[1], Count)
-    return product if threads_last and not _touches(graph, product) else None
+    if product is None or not node.grad or _touches(graph, product):
+        return False
+    first, last = graph.metas[product].shape
+    return isinstance(last, Count) and not isinstance(first, Count)
 
 
-def _turned(node: Node, product: int, metas: dict[int, Meta]) -> list[Node]:
-    """``mm(a, b)`` as ``mm(permute(b), permute(a))``; adds to ``metas``, the product last."""
+def _turned(node: Node, metas: dict[int, Meta]) -> list[Node]:
+    """``mm(a, b)`` as ``permute(mm(permute(b), permute(a)))``; adds to ``metas``."""
     flipped: list[Node] = []
     for operand in (node.args[1], node.args[0]):
-        flipped.append(replace(node, op=_PERMUTE, args=(operand, _TURN), outs=(max(metas) + 1,)))
-        metas[max(metas) + 1] = _transposed(metas[operand.value])
-    left, right = (Ref(turn.outs[0]) for turn in flipped if turn.outs[0] is not None)
-    out = max(metas) + 1
-    shape = _transposed(metas[product]).shape
-    metas[out] = replace(metas[product], shape=shape, stride=(shape[1], 1))
-    return [*flipped, replace(node, args=(left, right), outs=(out,))]
+        value = max(metas) + 1
+        metas[value] = _transposed(metas[operand.value])
+        flipped.append(replace(node, op=_PERMUTE, args=(operand, _TURN), outs=(value,)))
+    turned, product = max(metas) + 1, node.outs[0]
+    assert product is not None
+    rows, columns = _transposed(metas[product]).shape
+    metas[turned] = replace(metas[product], shape=(rows, columns), stride=(columns, 1))
+    metas[product] = _transposed(metas[turned])
+    operands = tuple(Ref(turn.outs[0]) for turn in flipped if turn.outs[0] is not None)
+    return [
+        *flipped,
+        replace(node, args=operands, outs=(turned,)),
+        replace(node, op=_PERMUTE, args=(Ref(turned), _TURN)),
+    ]
 
 
 def _transposed(meta: Meta) -> Meta:
@@ -201,7 +192,8 @@ class _Fusion:
             return False
         a, b, out = (self.metas[v] for v in (product.value, addend.value, node.outs[0]))
         alike = a.dtype == b.dtype and a.dtype.is_floating_point and a.shape == out.shape
-        once = self.reads[product.value] == 1 and None not in a.shape and len(b.shape) in (1, 2)
+        once = self.reads[product.value] == 1 and len(b.shape) in (1, 2)
+        alike = alike and None not in a.shape + b.shape
         return alike and once and not _touches(self.graph, product.value, *maker.reads())
 
     def added(self, maker: Node, addend: Ref) -> Ref | None:

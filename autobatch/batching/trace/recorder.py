@@ -21,7 +21,9 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 from torch._ops import OpOverload
+from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.autograd.function import BackwardCFunction
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from autobatch.batching.compat import FALLBACK_OFF
@@ -30,6 +32,7 @@ from autobatch.batching.trace.graph import Untraceable
 T = TypeVar("T")
 _LOCK = threading.Lock()
 _MOST_EVENTS = 5000
+_DETACH = torch.ops.aten.detach.default
 _LITERALS = (torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.default)
 
 
@@ -97,48 +100,71 @@ def outside(job: Callable[[], T]) -> T:
             failures.append(failure)
 
     with _LOCK:
-        worker = threading.Thread(target=run, name="autobatch-trace")
-        worker.start()
-        worker.join()
+        noisy = fake_tensor.log.disabled
+        fake_tensor.log.disabled = True  # it logs the failures that become reasons here
+        try:
+            worker = threading.Thread(target=run, name="autobatch-trace")
+            worker.start()
+            worker.join()
+        finally:
+            fake_tensor.log.disabled = noisy
     if failures:
         raise failures[0]
     return results[0]
 
 
-class _Recorder(TorchDispatchMode):
-    """Writes down each operator that makes or changes a tensor."""
+class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Writes down each operator that makes or changes a tensor.
 
-    def __init__(self, allow_random: bool) -> None:
-        super().__init__()
-        self.events: list[Event] = []
+    ``refusal`` is why the run cannot become a trace. It is raised at once, except from ``detach``
+    and questions about a tensor (``prim.device``): autograd asks them where an exception would
+    end the process.
+    """
+
+    def __init__(self, mode: FakeTensorMode, allow_random: bool) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.mode = mode
         self.allow_random = allow_random
+        self.events: list[Event] = []
+        self.refusal: str | None = None
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
-        if not isinstance(func, OpOverload):
-            raise Untraceable(f"{func} takes functions, which a trace cannot hold")
-        if torch.Tag.nondeterministic_seeded in func.tags and not self.allow_random:
-            raise Untraceable(f"{func} draws random numbers")
-        if len(self.events) == _MOST_EVENTS:
-            # some of torch's own code loops over the threads, of which there are many here
-            raise Untraceable(f"more than {_MOST_EVENTS} operators run")
-        if func not in _LITERALS:
-            _refuse_real((*args, *kwargs.values()), func)
+        if func.namespace == "prim":
+            return func(*args, **kwargs)
+        self.refusal = self.refusal or self.reason_against(func, (*args, *kwargs.values()))
+        if func is _DETACH:
+            args = (args[0] if isinstance(args[0], FakeTensor) else self.mode.from_tensor(args[0]),)
+        elif self.refusal:
+            raise Untraceable(self.refusal)
         grad = torch.is_grad_enabled()
         out = func(*args, **kwargs)
         if isinstance(out, (Tensor, tuple, list)) or func._schema.is_mutable:
             self.events.append(Event(func, args, kwargs, out, grad))
         return out
 
+    def reason_against(self, func: Any, arguments: tuple[Any, ...]) -> str | None:
+        """Why this operator cannot be in a trace."""
+        if not isinstance(func, OpOverload):
+            return f"{func} takes functions, which a trace cannot hold"
+        if torch.Tag.nondeterministic_seeded in func.tags and not self.allow_random:
+            return f"{func} draws random numbers"
+        if len(self.events) == _MOST_EVENTS:
+            return f"more than {_MOST_EVENTS} operators run"
+        if func not in _LITERALS and _holds_real(arguments):
+            return f"{func} reads a tensor that is not among the inputs"
+        return None
 
-def _refuse_real(arguments: Sequence[Any], op: OpOverload) -> None:
-    for argument in arguments:
-        if isinstance(argument, (tuple, list)):
-            _refuse_real(argument, op)
-        elif isinstance(argument, Tensor) and not isinstance(argument, FakeTensor):
-            raise Untraceable(f"{op} reads a tensor that is not among the inputs")
+
+def _holds_real(arguments: Sequence[Any]) -> bool:
+    return any(
+        _holds_real(argument)
+        if isinstance(argument, (tuple, list))
+        else isinstance(argument, Tensor) and not isinstance(argument, FakeTensor)
+        for argument in arguments
+    )
 
 
 def run_fake(
@@ -150,12 +176,30 @@ def run_fake(
     allow_random: bool,
 ) -> Recording:
     """Record one run of ``fn`` with ``k`` threads; call it inside ``outside``."""
-    recorder = _Recorder(allow_random)
+    recorder = _Recorder(mode, allow_random)
     with mode, ambient.entered():
         inputs = tuple(make_inputs())
         with recorder:
             outputs = tuple(fn(k, *inputs))
+    if recorder.refusal:
+        raise Untraceable(recorder.refusal)
     for output in outputs:
+        if not isinstance(output, Tensor):
+            raise Untraceable("a result is not a tensor")
         if not isinstance(output, FakeTensor):
             raise Untraceable("a result is a tensor that is not among the inputs")
+    _refuse_python_gradients(outputs)
     return Recording(inputs, tuple(recorder.events), outputs)
+
+
+def _refuse_python_gradients(outputs: Sequence[Tensor]) -> None:
+    """A custom ``autograd.Function`` leaves only its forward in a trace, so there is none."""
+    waiting = [out.grad_fn for out in outputs if out.grad_fn is not None]
+    seen = set(waiting)
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, BackwardCFunction):
+            raise Untraceable(f"{type(node).__name__} defines a gradient in Python")
+        fresh = {before for before, _ in node.next_functions if before is not None} - seen
+        seen |= fresh
+        waiting += fresh

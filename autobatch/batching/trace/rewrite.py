@@ -34,6 +34,7 @@ from autobatch.batching.trace.graph import (
 from autobatch.batching.trace.layout import fuse_products, simplify_views, turn_products
 
 _ATEN = torch.ops.aten
+_NO_GRADIENT = (_ATEN.copy.default, _ATEN.zero.default)
 _LARGEST_CONSTANT = 4096
 _ROUNDS = 4
 
@@ -107,7 +108,14 @@ def _pure_form(node: Node, graph: Graph, shared: set[int]) -> OpOverload | None:
     pure = getattr(getattr(_ATEN, name[:-1], None), node.op._overloadname, None)
     fits = len(dtypes) == 1 and dtypes.pop().is_floating_point
     fits = fits and graph.metas[written[0]].storage not in shared
-    return pure if fits and isinstance(pure, OpOverload) else None
+    return pure if fits and isinstance(pure, OpOverload) and _computes(pure, node.op) else None
+
+
+def _computes(pure: OpOverload, op: OpOverload) -> bool:
+    """Whether the pure operator makes a new tensor from the same arguments, differentiably."""
+    kinds = {torch.Tag.inplace_view, torch.Tag.nondeterministic_seeded}
+    names = [[a.name for a in schema.arguments] for schema in (pure._schema, op._schema)]
+    return kinds.isdisjoint(op.tags) and names[0] == names[1] and pure not in _NO_GRADIENT
 
 
 def drop_copies(graph: Graph, grad: bool) -> Graph:
@@ -227,6 +235,6 @@ def _takes_number(node: Node, metas: Mapping[int, Meta]) -> torch.dtype | None:
     kind = _KIND.get(meta.dtype)
     number = node.args[1]
     fits = type(number) is kind or (kind is float and type(number) is int)
-    if not fits or not meta.shape or "alpha" in node.kwargs:
+    if not fits or not meta.shape or None in meta.shape or "alpha" in node.kwargs:
         return None
     return meta.dtype

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,8 +18,10 @@ from autobatch.batching.trace.recorder import Ambient, Recording, outside, run_f
 from autobatch.batching.trace.rewrite import simplify
 from autobatch.batching.trace.unify import unify
 
-# Large, so that no event size is a multiple of one; prime, so that none divides one.
-_PRIMES = (10007, 10037, 10039, 10061, 10067, 10069, 10079, 10091, 10093, 10099)
+# Prime and uncommon, so that no event size divides or equals one; small, because some of torch's
+# own code loops over the threads, which is found out the sooner.
+_PRIMES = (211, 223, 227, 229, 233, 239, 241, 251, 257, 263, 269, 271, 277, 281, 283, 293)
+_LARGEST_STEP = 1000
 _FREE = ("aten::empty", "aten::new_empty", "aten::_unsafe_view", "aten::lift_fresh")
 
 
@@ -176,24 +177,25 @@ def _second_numbers(likes: list[_Like]) -> Iterator[list[int | float]]:
     if not any(like.kind in ("int", "float") for like in likes):
         yield [0 for _ in likes]
         return
-    for sign, scale in ((-1, 1.5), (1, 0.5)):
+    for signs, scale in (((-1, 1), 1.5), ((1, -1), 0.5), ((-1,), 1.5), ((1,), 0.5)):
         used: set[int] = set()
-        yield [_another(like, place, sign, scale, used) for place, like in enumerate(likes)]
+        yield [_another(like, place, signs, scale, used) for place, like in enumerate(likes)]
 
 
-def _another(like: _Like, place: int, sign: int, scale: float, used: set[int]) -> int | float:
-    """Another number for one input; indices stay on their side of zero."""
+def _another(
+    like: _Like, place: int, signs: tuple[int, ...], scale: float, used: set[int]
+) -> int | float:
+    """Another number for one input; an index stays on its side of zero if it can."""
     value = like.number
     if like.kind == "float":
         return value * scale + 0.25 * (place + 1) if math.isfinite(value) else float(place)
     if like.kind != "int":
         return 0
-    for size in itertools.count(1):
-        for step in (sign * size, -sign * size):
-            if step not in used and (value < 0) == (value + step < 0):
-                used.add(step)
-                return value + step
-    raise AssertionError("unreachable")
+    steps = [sign * size for size in range(1, _LARGEST_STEP) for sign in signs]
+    free = [step for step in steps if step not in used]
+    step = next((step for step in free if (value < 0) == (value + step < 0)), free[0])
+    used.add(step)
+    return value + step
 
 
 def _pick_counts(likes: list[_Like]) -> tuple[int, int]:

@@ -10,7 +10,7 @@ stretch untraceable. A place that holds the same number in both is a constant.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -136,6 +136,8 @@ class _Walk:
         kwargs = {name: self.join(a.kwargs[name], b.kwargs[name], a.op) for name in a.kwargs}
         outs = self.enter_outs(a.out, b.out, a.op)
         node = Node(a.op, args, kwargs, outs, isinstance(a.out, Tensor), a.grad or not self.grad)
+        if torch.Tag.inplace_view in a.op.tags:
+            self.forget_sizes(node)
         self.refuse_foreign_writes(node)
         self.nodes.append(node)
 
@@ -187,6 +189,12 @@ class _Walk:
         if value is None or value != self.known[1].get(id(b)):
             raise Untraceable(f"{where} reads a tensor that the trace has not seen being made")
         return Ref(value)
+
+    def forget_sizes(self, node: Node) -> None:
+        """``unsqueeze_`` and the like: a value's sizes are not the same throughout."""
+        for value in node.writes():
+            meta = self.metas[value]
+            self.metas[value] = replace(meta, shape=(None,), stride=(None,))
 
     def refuse_foreign_writes(self, node: Node) -> None:
         """Inputs and literals outlive a run, so a run must leave them as they are."""

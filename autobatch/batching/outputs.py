@@ -1,0 +1,126 @@
+"""What a recorded stretch leaves behind: templates of the cells that it makes.
+
+A recording runs on fake tensors; ``Template`` notes of each output cell how to make it again from
+the tensors that a replay returns. Nodes are in order, so parts come before wholes, and a cell
+that several names refer to is one node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from autobatch.batching.trace import Untraceable
+from autobatch.vm.heap import identity
+from autobatch.vm.values import Cell, Column, Container, Uniform, View, read
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """``kind``: input, column, tensor, uniform, container or view; ``refs`` are earlier nodes."""
+
+    kind: str
+    refs: tuple[int, ...] = ()
+    slot: int = 0
+    tag: str = ""
+    static: Any = None
+
+
+@dataclass(slots=True, eq=False)
+class Template:
+    """``names`` maps each output variable to a node; ``tensors`` are the outputs in slot order."""
+
+    nodes: list[Node] = field(default_factory=list)
+    names: dict[str, int] = field(default_factory=dict)
+    tensors: list[Tensor] = field(default_factory=list)
+    columns: list[Column] = field(default_factory=list)
+    memo: dict[int, int] = field(default_factory=dict)
+    kept: list[Cell] = field(default_factory=list)
+
+    def shape(self) -> Hashable:
+        """Equal for recordings that leave the same behind."""
+        nodes = [(n.kind, n.refs, n.slot, n.tag, static_key(n)) for n in self.nodes]
+        return (tuple(nodes), tuple(self.names.items()))
+
+    def give(self, cell: Cell, leaf: int) -> None:
+        """Note an input's cell, by its position among the leaves."""
+        self.memo[id(cell)] = self.add(cell, Node("input", slot=leaf))
+
+    def add(self, cell: Cell, node: Node) -> int:
+        self.kept.append(cell)
+        self.nodes.append(node)
+        return len(self.nodes) - 1
+
+    def slot(self, tensor: Tensor) -> int:
+        self.tensors.append(tensor)
+        return len(self.tensors) - 1
+
+    def visit(self, cell: Cell) -> int:
+        known = self.memo.get(id(cell))
+        if known is None:
+            known = self.memo[id(cell)] = self.add(cell, self.node(cell))
+        return known
+
+    def node(self, cell: Cell) -> Node:
+        value = cell.value
+        match value:
+            case Column(data=data, tag=tag):
+                self.columns.append(value)
+                return Node("column", slot=self.slot(data), tag=tag)
+            case Uniform(obj=Tensor() as obj):
+                return Node("tensor", slot=self.slot(obj), static=value.shared)
+            case Uniform(obj=obj):
+                return Node("uniform", static=value)
+            case Container():
+                refs = tuple(self.visit(child) for child in value.children())
+                return Node("container", refs, static=value)
+            case View():
+                refs = tuple(self.visit(part) for part in (value.base, *value.args))
+                content = read(cell)
+                data = content.data if type(content) is Column else content.obj  # type: ignore[union-attr]
+                tag = "tensor" if type(content) is Column else "uniform"
+                if not isinstance(data, Tensor):
+                    raise Untraceable("a view of no tensor")
+                return Node("view", refs, self.slot(data), tag, value.recipe)
+        raise Untraceable("a result is an object")
+
+    def make(self, outs: Sequence[Tensor], inputs: Sequence[Cell | None]) -> list[Cell]:
+        """The cells for a replay's tensors."""
+        made: list[Any] = []
+        for node in self.nodes:
+            kind = node.kind
+            if kind == "column":
+                made.append(Cell(Column(outs[node.slot], node.tag)))
+            elif kind == "input":
+                made.append(inputs[node.slot])
+            elif kind == "tensor":
+                made.append(Cell(Uniform(outs[node.slot], node.static)))
+            elif kind == "uniform":
+                made.append(Cell(Uniform(node.static.obj, node.static.shared)))
+            elif kind == "container":
+                made.append(Cell(node.static.rebuilt(iter([made[ref] for ref in node.refs]))))
+            else:
+                made.append(view_of(node, outs[node.slot], [made[ref] for ref in node.refs]))
+        return made
+
+
+def view_of(node: Node, data: Tensor, parts: list[Cell]) -> Cell:
+    content = Column(data) if node.tag == "tensor" else Uniform(data)
+    return Cell(View(parts[0], node.static, tuple(parts[1:]), content, read(parts[0])))
+
+
+def static_key(node: Node) -> Hashable:
+    match node.kind:
+        case "uniform":
+            return (identity(node.static.obj), node.static.shared)
+        case "container":
+            cells = node.static.cells
+            keys = tuple(cells) if isinstance(cells, dict) else len(cells)
+            return (node.static.type, keys, identity(node.static.static))
+        case "view":
+            key: Hashable = node.static.key
+            return key
+    return node.static

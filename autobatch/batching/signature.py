@@ -1,0 +1,223 @@
+"""The signature of a stretch: what its recording depends on, and which cells its inputs are.
+
+``Gathered`` walks the cells that a stretch reads. Leaves are columns, uniform tensors and uniform
+numbers, which become inputs of the trace, and other uniform objects, whose identity or value
+becomes part of the key. Modules of ``torch.nn`` contribute their parameters and buffers, read at
+each run, and their plain attributes as part of the key.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Hashable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from autobatch.batching.trace import Input
+from autobatch.vm.heap import identity
+from autobatch.vm.values import (
+    INT_MAX,
+    INT_MIN,
+    Cell,
+    Column,
+    Container,
+    Objects,
+    Uniform,
+    View,
+    is_mutable,
+    read,
+)
+
+TIERS = ((-(2**15), 2**15), (-(2**31), 2**31), (-(2**53), 2**53), (INT_MIN, INT_MAX))
+"""Bounds that recordings are made with: each is right for all columns within its own."""
+_PLAIN = (bool, int, float, str, type(None), tuple, torch.dtype)
+
+
+def ambient_key() -> Hashable:
+    """The modes of the host thread that decide what an operator computes."""
+    return (
+        torch.is_grad_enabled(),
+        torch.is_inference_mode_enabled(),
+        torch.is_autocast_enabled("cpu"),
+        torch.is_autocast_enabled("cuda"),
+        torch.get_default_dtype(),
+    )
+
+
+def tier_of(column: Column) -> int:
+    if column.bounds is None:
+        return 3
+    low, high = column.bounds
+    for tier, (least, most) in enumerate(TIERS):
+        if least <= low and high <= most:
+            return tier
+    return 3
+
+
+class Gathered:
+    """The inputs of a stretch and their signature.
+
+    ``leaves[i]`` is the cell that ``values[i]`` comes from; None for a module's parameter.
+    """
+
+    __slots__ = ("baked", "cells", "key", "kinds", "leaves", "numbers", "values", "views")
+
+    def __init__(self, roots: Sequence[Cell], baked: bool) -> None:
+        self.baked = baked
+        self.numbers: dict[int, int] = {}
+        self.leaves: list[Cell | None] = []
+        self.values: list[Any] = []
+        self.kinds: list[str] = []
+        self.cells: list[Cell] = []
+        self.views = False
+        parts: list[Hashable] = []
+        for root in roots:
+            self.visit(root, parts)
+        self.key: Hashable = tuple(parts)
+
+    def visit(self, cell: Cell, parts: list[Hashable]) -> None:
+        value = cell.value
+        if type(value) is Column and value.tag == "tensor" or is_mutable(value):
+            number = self.numbers.get(id(cell))
+            if number is not None:
+                parts.append(number)
+                return
+            self.numbers[id(cell)] = len(self.numbers)
+        if type(value) is View:
+            self.views = True
+            parts.append("view")
+            value = read(cell)
+        kind = type(value)
+        if kind is Column:
+            self.column(cell, value, parts)
+        elif kind is Uniform:
+            self.uniform(cell, value, parts)
+        elif kind is Objects:
+            parts.append("objects")
+        else:
+            cells = value.cells
+            keys = tuple(cells) if isinstance(cells, dict) else len(cells)
+            parts.append((value.type, keys, identity(value.static)))
+            for child in value.children():
+                self.visit(child, parts)
+
+    def column(self, cell: Cell, value: Column, parts: list[Hashable]) -> None:
+        data = value.data
+        if not data.is_contiguous():
+            data = data.contiguous()
+        parts.append((data.dtype, data.shape[1:], data.requires_grad, data.device))
+        if value.tag != "tensor":
+            parts.append(tier_of(value) if value.tag == "int" else value.tag)
+        self.add(cell, "column", data)
+
+    def uniform(self, cell: Cell, value: Uniform, parts: list[Hashable]) -> None:
+        obj = value.obj
+        kind = type(obj)
+        if isinstance(obj, Tensor):
+            parts.append(
+                (obj.dtype, obj.shape, obj.stride(), obj.requires_grad, obj.device, value.shared)
+            )
+            self.add(cell, "tensor", obj)
+        elif (kind is int or kind is float) and not self.baked:
+            parts.append(kind)
+            self.add(cell, kind.__name__, obj)
+        elif isinstance(obj, nn.Module):
+            parts.append(module_key(obj))
+            for tensor in module_tensors(obj):
+                parts.append((tensor.dtype, tensor.shape, tensor.stride(), tensor.requires_grad))
+                self.add(None, "tensor", tensor)
+        else:
+            parts.append(identity(obj))
+
+    def add(self, cell: Cell | None, kind: str, value: Any) -> None:
+        self.leaves.append(cell)
+        self.kinds.append(kind)
+        self.values.append(value)
+
+    def inputs(self) -> list[Input]:
+        return [
+            Input(kind, value)  # type: ignore[arg-type]
+            for kind, value in zip(self.kinds, self.values, strict=True)
+        ]
+
+
+def module_key(module: nn.Module) -> Hashable:
+    """A module's identity and what its computation depends on besides its tensors."""
+    return tuple(
+        (
+            id(part),
+            part.training,
+            tuple(v for v in part.__dict__.values() if type(v) in _PLAIN),
+            len(part._forward_hooks) + len(part._forward_pre_hooks),
+        )
+        for part in module.modules()
+    )
+
+
+def module_tensors(module: nn.Module) -> Iterator[Tensor]:
+    for part in module.modules():
+        for table in (part._parameters, part._buffers):
+            for tensor in table.values():
+                if tensor is not None:
+                    yield tensor
+
+
+def twin(module: nn.Module, values: Iterator[Tensor]) -> nn.Module:
+    """A copy of a module that holds other tensors, in the order of ``module_tensors``."""
+    made: dict[int, nn.Module] = {}
+    for part in module.modules():
+        new = made[id(part)] = copy.copy(part)
+        for name in ("_parameters", "_buffers"):
+            table = getattr(part, name)
+            tensors = {key: None if old is None else next(values) for key, old in table.items()}
+            new.__dict__[name] = tensors
+    for part in module.modules():
+        new = made[id(part)]
+        new.__dict__["_modules"] = {
+            key: None if child is None else made[id(child)] for key, child in part._modules.items()
+        }
+        if isinstance(part, nn.RNNBase):
+            new.__dict__["_flat_weights"] = [getattr(new, n) for n in part._flat_weights_names]
+    return made[id(module)]
+
+
+class Rebuilt:
+    """The cells of ``Gathered`` again, over other values: fakes, or some of the rows."""
+
+    def __init__(self, gathered_roots: Sequence[Cell], baked: bool, values: Sequence[Any]) -> None:
+        self.baked = baked
+        self.values = iter(values)
+        self.memo: dict[int, Cell] = {}
+        self.leaves: list[Cell | None] = []
+        self.roots = [self.visit(root) for root in gathered_roots]
+
+    def visit(self, cell: Cell) -> Cell:
+        known = self.memo.get(id(cell))
+        value = cell.value
+        if known is not None and (type(value) is Column and value.tag == "tensor" or is_mutable(value)):
+            return known
+        if type(value) is View:
+            value = read(cell)
+        new = self.memo[id(cell)] = Cell(value)
+        match value:
+            case Column(tag=tag):
+                bounds = TIERS[tier_of(value)] if tag == "int" else None
+                new.value = Column(next(self.values), tag, bounds)
+                self.leaves.append(new)
+            case Uniform(obj=obj, shared=shared):
+                new.value = Uniform(self.uniform(obj, new), shared)
+            case Container():
+                new.value = value.rebuilt(self.visit(child) for child in value.children())
+        return new
+
+    def uniform(self, obj: Any, new: Cell) -> Any:
+        kind = type(obj)
+        if isinstance(obj, Tensor) or ((kind is int or kind is float) and not self.baked):
+            self.leaves.append(new)
+            return next(self.values)
+        if isinstance(obj, nn.Module):
+            self.leaves += [None for _ in module_tensors(obj)]
+            return twin(obj, self.values)
+        return obj
