@@ -1,21 +1,22 @@
 """Per-example PyTorch functions with any control flow, run for a batch at once.
 
-    @autobatch.function
-    def collatz(n):
-        steps = 0
-        while n != 1:
-            n = n // 2 if n % 2 == 0 else 3 * n + 1
-            steps += 1
-        return steps
+@autobatch.function
+def collatz(n):
+    steps = 0
+    while n != 1:
+        n = n // 2 if n % 2 == 0 else 3 * n + 1
+        steps += 1
+    return steps
 
-    collatz(7)                              # plain Python, one example
-    collatz.batch(torch.arange(1, 10_001))  # all of them at once
+collatz(7)                              # plain Python, one example
+collatz.batch(torch.arange(1, 10_001))  # all of them at once
 """
 
 from __future__ import annotations
 
 from autobatch.api import Function, function, lower, per_thread, primitive, vmap
 from autobatch.arguments import objects
+from autobatch.batching.fallbacks import FallbackWarning
 from autobatch.errors import (
     AutobatchError,
     DepthLimitError,
@@ -26,8 +27,11 @@ from autobatch.errors import (
     StepLimitError,
     UnsupportedError,
 )
+from autobatch.executing import execute
+from autobatch.explain import explain
 from autobatch.ir.program import Program
 from autobatch.options import Options
+from autobatch.report import Report
 from autobatch.vm.listeners import Counts, Step, counts
 
 __version__ = "0.1.0"
@@ -37,16 +41,20 @@ __all__ = [
     "Counts",
     "DepthLimitError",
     "FallbackError",
+    "FallbackWarning",
     "Function",
     "OptionError",
     "Options",
     "Program",
+    "Report",
     "SharedWriteError",
     "StackingError",
     "Step",
     "StepLimitError",
     "UnsupportedError",
     "counts",
+    "execute",
+    "explain",
     "function",
     "lower",
     "objects",

@@ -59,12 +59,7 @@ class Function(Generic[P, R]):
         Raises what the plain loop over the examples raises, and ``AutobatchError``.
         """
         wrapped = self.__autobatch_function__
-        name = name_of(wrapped)
-        if self.options.in_dims is None:
-            batch = mapped_by_kind(args, kwargs, name)
-        else:
-            batch = mapped_by_dims(args, kwargs, self.options.in_dims, name)
-        return call(wrapped, batch, self.options)
+        return call(wrapped, batch_of(wrapped, args, kwargs, self.options), self.options)
 
     def with_options(self, **options: Any) -> Function[P, R]:
         """The same function with some options replaced."""
@@ -130,6 +125,15 @@ def vmap(
     if isinstance(getattr(func, "__name__", None), str):
         functools.update_wrapper(mapped, func)
     return mapped
+
+
+def batch_of(
+    func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], options: Options
+) -> Batch:
+    """Arguments as ``.batch`` maps them: by kind, or by ``in_dims`` if the options have it."""
+    if options.in_dims is None:
+        return mapped_by_kind(args, kwargs, name_of(func))
+    return mapped_by_dims(args, kwargs, options.in_dims, name_of(func))
 
 
 def call(func: Callable[..., Any], batch: Batch, options: Options) -> Any:

@@ -22,6 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+import autobatch
 from autobatch.api import function, lower
 from autobatch.arguments import objects
 from autobatch.datafiles import DataFileError, check_writable, read_arguments, write_results
@@ -121,7 +122,7 @@ def _show(options: argparse.Namespace) -> None:
 
 def _explain(options: argparse.Namespace) -> None:
     target, arguments = _load(options)
-    explain(_configured(target, options), **arguments)
+    autobatch.explain(_configured(target, options), **arguments)
 
 
 def _load(options: argparse.Namespace) -> tuple[Target, dict[str, Any]]:

@@ -25,10 +25,19 @@ class Options:
     at a time. ``executor``: ``"traced"`` records hot stretches and replays them, ``"vmap"`` runs
     each operation as it comes. ``scalars``: whether rows of a ``[B]`` argument are 0-d tensors
     or Python numbers. ``max_steps`` bounds the block executions of the call, ``max_depth`` the
-    nesting of calls. ``fallback``: whether operations may run thread by thread.
+    nesting of calls. ``fallback``: whether operations may run thread by thread, see below.
     ``trace_after``: executions of a stretch before it is recorded. ``listeners`` receive a
     ``Step`` per block execution. ``in_dims``, ``out_dims``, ``randomness`` and ``chunk_size``
     are those of ``torch.vmap``.
+
+    What has no batched form runs thread by thread on the host. ``fallback="warn"`` warns of it
+    with a ``FallbackWarning`` at the program's line, once for each place and call; ``"error"``
+    raises a ``FallbackError`` there, before the operation runs. Neither minds what a program
+    evidently means: functions marked ``per_thread``; ``print``; reading Python objects such as
+    the rows of ``objects(...)`` (attributes, items, length, iteration, identity, type) and pure
+    operations on nothing but such objects; making strings; and what leads up to a ``raise``
+    within its block. ``explain`` and ``counts`` show all of it. The sequential engine, which
+    batches nothing, takes no notice of the option.
     """
 
     engine: str = "stackless"
@@ -68,6 +77,8 @@ class Options:
             if value not in choices:
                 allowed = ", ".join(repr(choice) for choice in choices)
                 raise OptionError(f"{name} is {value!r}; it must be one of {allowed}.")
+        for name in ("in_dims", "out_dims"):
+            check_dims(name, getattr(self, name))
         for name, least in (("max_steps", 1), ("max_depth", 1), ("chunk_size", 1)):
             check_count(name, getattr(self, name), least, optional=name != "max_depth")
         check_count("trace_after", self.trace_after, 0, optional=False)
@@ -81,7 +92,24 @@ def check_count(name: str, value: Any, least: int, optional: bool) -> None:
         raise OptionError(f"{name} is {value!r}; it must be an int of at least {least}{none}.")
 
 
+def check_dims(name: str, value: Any) -> None:
+    """Dimensions are ints or None, nested like the arguments or results."""
+    leaves = [value]
+    while leaves:
+        leaf = leaves.pop()
+        if isinstance(leaf, tuple | list):
+            leaves += leaf
+        elif isinstance(leaf, dict):
+            leaves += leaf.values()
+        elif leaf is not None and type(leaf) is not int:
+            raise OptionError(
+                f"{name} holds {leaf!r}; a dimension is an int, or None for what is not mapped."
+            )
+
+
 def as_listeners(value: Any) -> tuple[Callable[..., None], ...]:
+    if not callable(value) and not isinstance(value, tuple | list):
+        raise OptionError(f"listeners is {value!r}; it must be a callable or several in a tuple.")
     listeners = (value,) if callable(value) else tuple(value)
     for listener in listeners:
         if not callable(listener):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
 
@@ -14,11 +15,13 @@ import torch
 from autobatch import results
 from autobatch.arguments import Batch
 from autobatch.batching.calls import effect_of, resolve_object
+from autobatch.batching.fallbacks import Policy, policy_of
 from autobatch.batching.rows import Rower
 from autobatch.batching.stretches import TracedExecutor, Work
 from autobatch.options import Options
 from autobatch.vm.calling import Returned
 from autobatch.vm.library import Library
+from autobatch.vm.observer import Observer
 from autobatch.vm.sequential import run_thread
 from autobatch.vm.stackless import Machine, Settings
 from autobatch.vm.values import Cell
@@ -27,16 +30,34 @@ FRAMES_PER_CALL = 16
 """Python frames that one nested call of a program takes, at most."""
 
 
-def run(function: Callable[..., Any], batch: Batch, options: Options, library: Library) -> Any:
+@dataclass(slots=True, eq=False)
+class Shared:
+    """What the chunks of one call have in common: compiled stretches, onlookers, steps so far."""
+
+    cache: dict[Any, Any] | None = None
+    observer: Observer | None = None
+    policy: Policy | None = None
+    steps: int = 0
+
+
+def run(
+    function: Callable[..., Any],
+    batch: Batch,
+    options: Options,
+    library: Library,
+    cache: dict[Any, Any] | None = None,
+    observer: Observer | None = None,
+) -> Any:
     """The results of ``function`` for every thread of ``batch``, stacked."""
     if options.engine == "sequential":
         return run_sequential(function, batch, options, library)
     size = options.chunk_size or max(batch.size, 1)
     device = batch.device()
+    shared = Shared(cache, observer, policy_of(options.fallback))
     with recursion_limit(options.max_depth * FRAMES_PER_CALL):
         parts = [
             run_chunk(function, batch.chunk(start, min(start + size, batch.size)), start, batch.size,
-                      options, library, device)
+                      options, library, device, shared)
             for start in range(0, max(batch.size, 1), size)
         ]
     return results.joined_chunks(parts)
@@ -50,15 +71,20 @@ def run_chunk(
     options: Options,
     library: Library,
     device: torch.device,
+    shared: Shared,
 ) -> Any:
     settings = Settings(
         device, total, options.randomness, options.max_steps, options.max_depth,
         options.fallback, options.listeners,
     )
-    machine = Machine(library, settings, work=work_of(options))
+    machine = Machine(
+        library, settings, steps=shared.steps, work=work_of(options),
+        cache=shared.cache, policy=shared.policy, observer=shared.observer,
+    )
     args, kwargs = batch.cells(options.scalars)
     threads = np.arange(start, start + batch.size, dtype=np.int64)
     pieces = machine.run(function, args, kwargs, threads)
+    shared.steps = machine.steps
     return stacked(machine, pieces, threads)
 
 

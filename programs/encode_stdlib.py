@@ -5,8 +5,8 @@
 Reads the library's source on this machine, makes a binary tree of every function, and runs
 ``TreeLSTM``, which is written for one tree, on batches of trees of about one size, the
 batches in random order, until all are encoded or the time is up. The plain loop's speed is
-measured in the same run on a sample of each of the first batches, and its results are held
-against the batch's. Weights are random and seeded: the encodings hash structure and names,
+measured in the same run on a sample of each batch, and its results are held against the
+batch's. Weights are random and seeded: the encodings hash structure and names,
 they are not trained. Nothing is written unless asked.
 """
 
@@ -33,7 +33,6 @@ from programs.stdlib_trees import SourceFunction, functions_in, library_files
 from programs.treelstm import TreeLSTM
 
 LABELS = 8192
-SAMPLED_BATCHES = 4
 
 
 @dataclass(slots=True)
@@ -94,7 +93,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--limit", type=positive, help="encode at most this many functions")
     parser.add_argument("--hidden", type=positive, default=128, help="width of an encoding")
     parser.add_argument("--batch", type=positive, default=2048, help="trees in a batch")
-    parser.add_argument("--sample", type=positive, default=24, help="trees per plain-loop sample")
+    parser.add_argument("--sample", type=positive, default=12, help="plain-loop sample per batch")
     parser.add_argument("--output", type=Path, help="write names and encodings to this .npz file")
     options = parser.parse_args(arguments)
     if options.output and options.output.suffix != ".npz":
@@ -134,7 +133,7 @@ def encode_all(
     run = Run(len(functions))
     encode = autobatch.vmap(model)
     with tqdm(total=len(functions), desc="encoding", unit=" functions") as bar:
-        for number, batch in enumerate(batches_of(functions, options.batch)):
+        for batch in batches_of(functions, options.batch):
             if not fits(batch, run, deadline - time.perf_counter()):
                 continue
             start = time.perf_counter()
@@ -142,8 +141,7 @@ def encode_all(
             run.batched.add(batch, time.perf_counter() - start)
             run.names += [function.name for function in batch]
             run.encodings.append(encodings)
-            if number < SAMPLED_BATCHES:
-                compare(model, batch, encodings, options.sample, run)
+            compare(model, batch, encodings, options.sample, run)
             bar.update(len(batch))
             bar.set_postfix_str(progress(run))
     return run

@@ -1,8 +1,8 @@
 """torch's operator database against the loop: each operator equals it or says that it has no rule.
 
 ``wrong`` must be empty: values, dtypes and structure, and errors that one example makes. The
-default run takes one sample of every third operator; ``-m slow`` takes more, and varies which operands
-differ by thread and their dtypes.
+default run takes one sample of every third operator; ``-m slow`` takes more of all, and varies
+which operands differ by thread and their dtypes.
 """
 
 from __future__ import annotations

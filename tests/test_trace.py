@@ -275,6 +275,7 @@ REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
     "write to an input's view": (lambda k, x: (x[:, 0].mul_(2),), "in place"),
     "loop over threads": (lambda k, x: (sum(x.unbind(0)),), "thread count"),
     "count squared": (lambda k, x: (x * (k * k + 1),), "thread count"),
+    "nested": (lambda k, x: record(lambda k: (), [])(k) or (x,), "inside a recording"),
     "user error": (lambda k, x: (x @ x,), "RuntimeError"),
     "custom gradient": (lambda k, x: (Doubled.apply(x),), "gradient"),
     "custom gradient, inside": (lambda k, x: ((Doubled.apply(x) + x).sum(1),), "gradient"),

@@ -100,6 +100,13 @@ def test_equal_views_are_made_once() -> None:
     assert operations(trace_of(lambda x: x[0] * x[0] + x[0], 4, 3)) == ["select", "mul", "add"]
 
 
+def test_equal_operations_are_done_once() -> None:
+    fn = lambda x: (x.exp() + 1.0) * (x.exp() + 1.0)  # noqa: E731
+    assert operations(trace_of(fn, 3)) == ["exp", "add", "mul"]
+    twice = trace_of(lambda x: (x.exp(), x.exp()), 3)
+    assert operations(twice) == ["exp", "exp"]
+
+
 def test_a_uniform_matrix_times_a_vector_keeps_threads_first() -> None:
     trace = trace_of(lambda x, w: torch.tanh(w @ x), 4, uniform=(W,))
     assert operations(trace) == ["permute", "mm", "permute", "tanh", "permute"]
@@ -118,6 +125,17 @@ def test_products_and_additions_become_addmm() -> None:
     assert sorted(operations(trace)) == ["add", "addmm", "addmm", "permute", "permute"]
     assert trace.kernels == 3
     assert "addmm" in operations(trace_of(F.linear, 4, uniform=(W, B)))
+
+
+def test_layers_over_several_rows_a_thread_are_one_product() -> None:
+    trace = trace_of(lambda x, w, b: F.linear(x, w, b).relu(), 3, 4, uniform=(W, B))
+    assert operations(trace) == ["permute", "view", "addmm", "view", "relu"]
+
+
+def test_two_layers_added_are_two_products() -> None:
+    trace = trace_of(lambda x, w, b: F.linear(x, w, b) + F.linear(x + 1.0, w, b), 4, uniform=(W, B))
+    assert sorted(operations(trace)) == ["add", "add", "addmm", "addmm", "permute"]
+    assert trace.kernels == 4
 
 
 def test_a_product_that_is_read_twice_stays() -> None:

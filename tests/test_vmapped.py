@@ -118,7 +118,13 @@ def test_a_view_of_rows_that_lie_apart_asks_for_another_layout() -> None:
     x = torch.rand(3, K, 2).movedim(1, 0)
     with pytest.raises(Layout):
         apply(Tensor.view, (Batched(x), -1), None, K)
-    check(apply(Tensor.view, (Batched(x.contiguous()), -1), None, K), Tensor.view, (Batched(x.contiguous()), -1), None, K)
+    check(
+        apply(Tensor.view, (Batched(x.contiguous()), -1), None, K),
+        Tensor.view,
+        (Batched(x.contiguous()), -1),
+        None,
+        K,
+    )
 
 
 def test_draws_follow_the_randomness_option() -> None:
@@ -258,7 +264,9 @@ def test_inside_of_other_transforms() -> None:
     x = column(3).data
 
     def total(data: Tensor) -> Tensor:
-        y = apply(torch.where, (Batched(data > 0), Batched(data), Batched(data[:, 0].double())), None, K)
+        y = apply(
+            torch.where, (Batched(data > 0), Batched(data), Batched(data[:, 0].double())), None, K
+        )
         return apply(torch.norm, (y,), None, K).data.sum()
 
     gradient = torch.func.grad(total)(x)
@@ -266,7 +274,9 @@ def test_inside_of_other_transforms() -> None:
     total(leaf).backward()
     assert torch.allclose(gradient, leaf.grad)
     with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
-        assert apply(torch.mm, (column(2, 2), torch.rand(2, 2)), None, K).data.dtype == torch.bfloat16
+        assert (
+            apply(torch.mm, (column(2, 2), torch.rand(2, 2)), None, K).data.dtype == torch.bfloat16
+        )
 
 
 def test_vmaps_own_loop_is_off_only_while_it_runs() -> None:

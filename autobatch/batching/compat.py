@@ -133,7 +133,7 @@ def storage_id(tensor: Tensor) -> int:
     """Equal for two tensors exactly if they share storage; sees through functorch's wrappers."""
     while _functorch.is_functorch_wrapped_tensor(tensor):
         tensor = _functorch.get_unwrapped(tensor)
-    return tensor.untyped_storage()._cdata
+    return int(tensor.untyped_storage()._cdata)
 
 
 @contextmanager

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from autobatch.batching.fallbacks import Policy
 from autobatch.source import Span
 from autobatch.vm.values import Cell
 
@@ -60,10 +61,12 @@ class Check:
 class Context:
     """One block execution: ``k`` threads, ``threads[i]`` the thread index of row ``i``.
 
-    ``invoke`` runs a program function for the group within an operation; ``checks`` collects
+    ``invoke`` runs a program function for the group within an operation, ``inline`` one of a
+    single block, in this very context, while a stretch is recorded; ``checks`` collects
     what the next host read must look at, in program order; ``span`` is the operation at work;
     ``entered`` is what the block's modes gave on entry;
-    ``forecasts`` collects the operations on numbers while a stretch is recorded.
+    ``forecasts`` collects the operations on numbers while a stretch is recorded;
+    ``policy`` is what to do about fallbacks, if anything.
     """
 
     k: int
@@ -73,10 +76,12 @@ class Context:
     randomness: str
     invoke: Callable[[Context, Any, list[Cell], dict[str, Cell]], Cell]
     closure: Callable[[Any, tuple[Any, ...]], Any]
+    inline: Callable[[Context, Any, list[Cell], dict[str, Cell]], Cell]
     span: Span | None = None
     checks: list[Check] = field(default_factory=list)
     entered: dict[str, Any] = field(default_factory=dict)
     forecasts: list[Any] | None = None
+    policy: Policy | None = None
 
     def check(self, failed: Tensor, evaluate: Callable[[int], Any]) -> None:
         """Note rows that fail, for the next host read to look at."""

@@ -20,11 +20,14 @@ _BINARY = """add sub subtract mul multiply div divide true_divide floor_divide r
  atan2 hypot maximum minimum fmax fmin eq ne lt le gt ge logical_and logical_or logical_xor
  bitwise_and bitwise_or bitwise_xor clamp clip clamp_min clamp_max where lerp addcmul addcdiv
  __radd__ __rsub__ __rmul__ __rtruediv__ __rpow__ __rfloordiv__ __rmod__ __add__ __sub__ __mul__
- __truediv__ __floordiv__ __mod__ __pow__ __lt__ __le__ __eq__ __ne__ __gt__ __ge__ __and__ __or__"""
-_UNARY = """abs neg negative sign exp exp2 expm1 log log1p log2 log10 sqrt rsqrt reciprocal square sin
- cos tan asin acos atan sinh cosh tanh sigmoid relu erf floor ceil trunc round frac isnan isinf
+ __truediv__ __floordiv__ __mod__ __pow__ __lt__ __le__ __eq__ __ne__ __gt__ __ge__ __and__
+ __or__"""
+_UNARY = """abs neg negative sign exp exp2 expm1 log log1p log2 log10 sqrt rsqrt reciprocal square
+ sin cos tan asin acos atan sinh cosh tanh sigmoid relu erf floor ceil trunc round frac isnan isinf
  isfinite logical_not bitwise_not __neg__ __abs__ __invert__ __pos__"""
-_OPERATORS = """add sub mul truediv floordiv mod pow lt le eq ne gt ge neg pos invert and_ or_ xor abs"""
+_OPERATORS = (
+    """add sub mul truediv floordiv mod pow lt le eq ne gt ge neg pos invert and_ or_ xor abs"""
+)
 
 
 def _pointwise() -> frozenset[Callable[..., Any]]:
@@ -53,7 +56,7 @@ def direct(fn: Callable[..., Any], args: tuple[Any, ...]) -> Batched | None:
 
 
 def _one_dtype(args: tuple[Any, ...], dims: int) -> bool:
-    """Whether all operands are numbers, or tensors of one dtype that broadcast with ``[k, *event]``."""
+    """Whether all operands are numbers, or tensors of one dtype that broadcast."""
     dtype = None
     for arg in args:
         own = type(arg) is Batched

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from autobatch.batching import promotion
+from autobatch.batching import example
 from autobatch.batching.levels import Batched, DrawError, ExampleError, Layout, NoRule, map_tree
 
 
@@ -60,7 +60,7 @@ def _meaning(
     if "vmap" in text or "atching rule" in text:
         return reason
     try:
-        promotion.without_data(fn, args, kwargs)
+        example.without_data(fn, args, kwargs)
     except Exception:
         return first_row(fn, args, kwargs) or reason
     return reason

@@ -17,7 +17,7 @@ from typing import Any
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from autobatch.batching import compat, converters, indexing, promotion
+from autobatch.batching import assignment, compat, converters, promotion
 from autobatch.batching.levels import Batched, NoRule, has_batched, level
 
 GETITEM = frozenset({operator.getitem, Tensor.__getitem__})
@@ -65,6 +65,6 @@ class Inner(TorchFunctionMode):
         if type(target) is not Batched:
             raise NoRule("a thread's own value is written into a tensor that all threads share")
         with compat.outside_level():
-            new = indexing.setitem(target, index, value, self._threads.k)
+            new = assignment.setitem(target, index, value, self._threads.k)
             if new.data is not target.data:
                 target.data.copy_(new.data)

@@ -58,14 +58,14 @@ _OPAQUE = (
 
 
 def map_tree(function: Callable[[Any], Any], tree: Any) -> Any:
-    """``tree`` with ``function`` applied to each leaf; a subtree of kept leaves is kept as it is."""
+    """``tree`` with ``function`` applied to each leaf; a subtree that did not change is kept."""
     if isinstance(tree, torch.Size):
         return function(tree)
     if isinstance(tree, tuple | list):
         leaves = [map_tree(function, leaf) for leaf in tree]
         if all(new is old for new, old in zip(leaves, tree, strict=True)):
             return tree
-        return type(tree)(*leaves) if hasattr(tree, "_fields") else type(tree)(leaves)  # type: ignore[arg-type]
+        return type(tree)(*leaves) if hasattr(tree, "_fields") else type(tree)(leaves)
     if isinstance(tree, dict):
         return type(tree)((key, map_tree(function, leaf)) for key, leaf in tree.items())
     if isinstance(tree, slice):
@@ -91,6 +91,11 @@ def leaves_of(*trees: Any) -> list[Any]:
 def has_batched(*trees: Any) -> bool:
     """Whether any leaf is a thread's own."""
     return any(type(leaf) is Batched for leaf in leaves_of(*trees))
+
+
+def event_dim(value: Batched | Tensor) -> int:
+    """The number of dimensions that one example sees."""
+    return value.data.dim() - (type(value) is Batched)
 
 
 class level:

@@ -24,7 +24,7 @@ _NONZERO = frozenset(both("is_nonzero"))
 def predicate(
     fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], k: int
 ) -> Tensor | None:
-    """The ``[k]`` bool tensor of ``fn``'s answers; None if it is no predicate or has no batched form."""
+    """The ``[k]`` bool tensor of ``fn``'s answers; None if there is no batched form."""
     if not any(fn in table for table in (_EQUAL, _ALLCLOSE, _NONZERO)):
         return None
     tensors = [arg for arg in args if isinstance(arg, Batched | Tensor)]

@@ -5,8 +5,8 @@ rules (``where``, ``clamp``, ``addcmul``, among others) see the physical ``[k]``
 compute a comparison in the wrong dtype, and some accept what one example refuses (``mm`` of two
 dtypes). Operands of one dtype are safe, which ``differs`` finds at the price of a scan. Of others
 
-- ``expected`` evaluates the function once per signature on ones: a result of another dtype from
-  vmap is a ``NoRule``, a failure makes the caller look at the first row;
+- ``example.expected`` evaluates the function once per signature on ones: a result of another dtype
+  from vmap is a ``NoRule``, a failure makes the caller look at the first row;
 - functions that bring their operands to one common dtype (``_PROMOTING``) get operands that are
   already in it, so that their result has one example's dtype and value: ``settle``.
 """
@@ -15,16 +15,13 @@ from __future__ import annotations
 
 import functools
 import operator
-import types
-from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from autobatch.batching import compat
-from autobatch.batching.levels import Batched, leaves_of, map_tree
+from autobatch.batching.levels import Batched, event_dim, leaves_of, map_tree
 
 _NAMES = """add sub subtract mul multiply div divide true_divide floor_divide remainder fmod pow
  float_power atan2 arctan2 hypot maximum minimum max min fmax fmin eq ne lt le gt ge not_equal less
@@ -87,7 +84,7 @@ def settle(
 
 
 def _condition(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The operand of ``where`` that takes no part in promotion: ``where(c, x, y)``, ``x.where(c, y)``."""
+    """The operand that takes no part in promotion: c in ``where(c, x, y)``, ``x.where(c, y)``."""
     if fn not in _WHERE:
         return None
     if "condition" in kwargs:
@@ -97,8 +94,8 @@ def _condition(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, 
 
 def common_dtype(tensors: list[Tensor | Batched]) -> torch.dtype | None:
     """What one example's operands promote to: those with dimensions first, then the 0-d ones."""
-    strong = [t for t in tensors if _event_dim(t) > 0]
-    weak = [t for t in tensors if _event_dim(t) == 0]
+    strong = [t for t in tensors if event_dim(t) > 0]
+    weak = [t for t in tensors if event_dim(t) == 0]
     groups = [functools.reduce(torch.promote_types, map(_dtype, g)) for g in (strong, weak) if g]
     if not groups:
         return None
@@ -111,139 +108,12 @@ def common_dtype(tensors: list[Tensor | Batched]) -> torch.dtype | None:
     )
 
 
-def _event_dim(tensor: Tensor | Batched) -> int:
-    return tensor.data.dim() - 1 if type(tensor) is Batched else tensor.dim()  # type: ignore[union-attr]
-
-
 def _dtype(tensor: Tensor | Batched) -> torch.dtype:
     return tensor.data.dtype
 
 
-@dataclass(frozen=True, slots=True)
-class _Leaf:
-    """A tensor operand as one example sees it, without its values."""
-
-    dtype: torch.dtype
-    size: torch.Size
-    stride: tuple[int, ...]
-    device: torch.device
-
-
-@dataclass(frozen=True, slots=True)
-class Expected:
-    """What one example gives: the dtypes of the result's leaves (None: not a tensor).
-
-    ``sure`` if torch's kernels ran on ones of the operands' shapes; otherwise they refused, for
-    which the reason may be the ones, and the dtypes come from an evaluation without data.
-    """
-
-    dtypes: tuple[torch.dtype | None, ...]
-    sure: bool
-
-
-def expected(
-    fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Expected | None:
-    """The dtypes that one example gives; None if there is no telling without its data.
-
-    A torch function's answer is kept, since it depends on the operands' dtypes and shapes alone.
-    """
-    leaves = (map_tree(_leaf, args), map_tree(_leaf, kwargs))
-    key = _key(leaves)
-    if isinstance(fn, torch.nn.Module | types.FunctionType | types.MethodType) or key is None:
-        return _evaluate(fn, *leaves)
-    return _known(fn, key, torch.get_default_dtype(), _Unhashed(leaves))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Unhashed:
-    """Operands that go along with a key that says the same."""
-
-    leaves: tuple[Any, Any]
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Unhashed)
-
-    def __hash__(self) -> int:
-        return 0
-
-
-@functools.lru_cache(maxsize=4096)
-def _known(
-    fn: Callable[..., Any], key: Any, default: torch.dtype, operands: _Unhashed
-) -> Expected | None:
-    return _evaluate(fn, *operands.leaves)
-
-
-def _evaluate(fn: Callable[..., Any], args: Any, kwargs: Any) -> Expected | None:
-    try:
-        with compat.outside_everything():
-            out = fn(*map_tree(_ones, args), **map_tree(_ones, kwargs))
-        return Expected(_dtypes(out), True)
-    except Exception:
-        pass
-    try:
-        return Expected(_dtypes(_run_without_data(fn, args, kwargs)), False)
-    except Exception:
-        return None
-
-
-def _dtypes(out: Any) -> tuple[torch.dtype | None, ...]:
-    return tuple(leaf.dtype if isinstance(leaf, Tensor) else None for leaf in leaves_of(out))
-
-
-def _ones(leaf: Any) -> Any:
-    if type(leaf) is _Leaf:
-        return torch.ones(leaf.size, dtype=leaf.dtype, device=leaf.device)
-    return leaf
-
-
-def _key(tree: Any) -> Any:
-    """A hashable twin of ``tree`` that keeps 1, 1.0 and True apart; None if a leaf has no hash."""
-    parts: list[Any] = []
-    for leaf in leaves_of(tree):
-        if not isinstance(leaf, Hashable):
-            return None
-        parts += (type(leaf), leaf)
-    return (*parts, _shape(tree))
-
-
-def _shape(tree: Any) -> Any:
-    """The nesting of a tree, and its keywords."""
-    if isinstance(tree, tuple | list) and not isinstance(tree, torch.Size):
-        return (type(tree), *map(_shape, tree))
-    if isinstance(tree, dict):
-        return (dict, *((key, _shape(leaf)) for key, leaf in tree.items()))
-    return None
-
-
-def without_data(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """``fn`` for one example, on tensors that have a dtype, shape and strides but no data."""
-    return _run_without_data(fn, map_tree(_leaf, args), map_tree(_leaf, kwargs))
-
-
-def _run_without_data(fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    with compat.outside_everything(), compat.no_data(isinstance(fn, torch.nn.Module)):
-        return fn(*map_tree(_empty, args), **map_tree(_empty, kwargs))
-
-
-def _leaf(leaf: Any) -> Any:
-    if type(leaf) is Batched:
-        data = leaf.data
-        return _Leaf(data.dtype, data.shape[1:], data.stride()[1:], data.device)
-    if isinstance(leaf, Tensor):
-        return _Leaf(leaf.dtype, leaf.shape, leaf.stride(), leaf.device)
-    return leaf
-
-
-def _empty(leaf: Any) -> Any:
-    if type(leaf) is _Leaf:
-        return torch.empty_strided(leaf.size, leaf.stride, dtype=leaf.dtype)
-    return leaf
-
-
 def weaken(target: Batched, operands: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Operands of an in-place operation on ``target``, 0-d rows in its dtype where that is theirs."""
+    """Operands of an in-place operation, 0-d rows in the target's dtype where they would join."""
 
     def cast(leaf: Any) -> Any:
         weak = type(leaf) is Batched and leaf.data.dim() == 1

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from autobatch.batching.context import Context, RowsFail
+from autobatch.batching.fallbacks import is_meant
 from autobatch.vm.values import (
     BOX,
     CLOSURE,
@@ -183,7 +184,7 @@ def run_rows(
     if effect:
         context.flush()
     if context.k > 0:
-        context.counter.fallback(context.span, name_of(function), why)
+        note_fallback(context, function, (*args, *kwargs.values()), why, effect)
     rower = Rower(context, keep)
     columns = [rower.rows(arg) for arg in args]
     named = {name: rower.rows(arg) for name, arg in kwargs.items()}
@@ -205,6 +206,20 @@ def finished(context: Context, results: list[Any], failed: int, fresh: bool) -> 
     limit = context.threads[failed]
     rows = [row for row in range(context.k) if context.threads[row] < limit]
     return from_rows(context.restricted(rows), [results[row] for row in rows], fresh)
+
+
+def note_fallback(
+    context: Context,
+    function: Callable[..., Any],
+    cells: Sequence[Cell],
+    why: str,
+    effect: bool = False,
+) -> None:
+    """Count what runs thread by thread, and hold it to the option ``fallback``."""
+    what = name_of(function)
+    context.counter.fallback(context.span, what, why)
+    if context.policy is not None and not is_meant(function, cells, why, effect):
+        context.policy.met(context.span, what, why)
 
 
 def name_of(function: Any) -> str:

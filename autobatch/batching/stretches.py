@@ -32,7 +32,19 @@ from autobatch.ir.ops import BINARY, COMPARE, UNARY
 from autobatch.ir.program import Op
 from autobatch.source import Span
 from autobatch.vm import heap
-from autobatch.vm.values import Cell, Column, Container, Objects, Uniform, is_number, read, uniform
+from autobatch.vm.values import (
+    BOX,
+    CLOSURE,
+    Cell,
+    Column,
+    Container,
+    Objects,
+    Uniform,
+    View,
+    is_number,
+    read,
+    uniform,
+)
 
 PURE = frozenset(
     {"copy", "getattr", "getitem", "slice", "tuple", "list", "dict", "unpack", "truth", "to_tuple"}
@@ -43,6 +55,9 @@ PURE = frozenset(
 HOST = PURE | {"const", "global", "load_free", "format", "join", "import_from"}
 INPLACE = frozenset(f"i{name}" for name in BINARY)
 WRITES = INPLACE | {"setitem"}
+VALUE_FREE = frozenset({"add", "sub", "mul", "lt", "le", "gt", "ge", "eq", "ne"})
+LARGEST_SHARED = 2**31
+"""Uniform ints up to this size meet number columns by the same kernels."""
 COLD = -1
 LOG = logging.getLogger("autobatch")
 MOST_PLANS = 16
@@ -242,7 +257,7 @@ class Site:
     def skeleton(self, outline: Outline, end: int) -> Skeleton:
         wanted = set(self.needed)
         for op in self.ops[end:]:
-            wanted.update(op.args)
+            wanted.update(op.args if op.name != "delete" else (op.attr,))
         defined = {name for op in outline.batched for name in op.outs}
         constants = {
             name: cell
@@ -347,7 +362,7 @@ class Outline:
     def run(self, op: Op, cells: list[Cell]) -> bool:
         if any(out in self.constants for out in op.outs):
             return False
-        pure = op.name in HOST or (op.name in INPLACE and is_number(cells[0].value.obj))  # type: ignore[union-attr]
+        pure = op.name in HOST or (op.name in INPLACE and is_uniform_number(cells[0]))
         if op.name == "call":
             pure = is_pure_call(read(cells[0]))
         if not pure or self.touched & set(op.outs) or (self.writes and cells):
@@ -378,6 +393,11 @@ class Outline:
         return True
 
 
+def is_uniform_number(cell: Cell) -> bool:
+    value = cell.value
+    return type(value) is Uniform and is_number(value.obj)
+
+
 def is_pure_call(value: Any) -> bool:
     return type(value) is Uniform and effect_of(value.obj) in ("torch", "host")
 
@@ -393,7 +413,7 @@ def is_traceable_call(value: Any) -> bool:
         if isinstance(value.obj, torch.nn.Module):
             return all(unhooked(part) for part in value.obj.modules())
         return belongs_to_torch(value.obj)
-    return effect in ("host", "write")
+    return effect in ("host", "write", "program")
 
 
 def unhooked(module: torch.nn.Module) -> bool:
@@ -411,22 +431,33 @@ def kind_of(cell: Cell | None) -> str:
     if kind is Column:
         return "c"
     if kind is Container:
-        return "U" if is_uniform(cell) else "O" if has_objects(cell) else "C"
+        return "O" if has_objects(cell) else "U" if is_uniform(cell) else "C"
     return "o" if kind is Objects else kind_of(Cell(read(cell)))
 
 
 def is_uniform(cell: Cell) -> bool:
-    value = read(cell)
-    if type(value) is Container:
-        return all(is_uniform(child) for child in value.children())
-    return type(value) is Uniform
+    """Whether no thread's own value is in it."""
+    return not found_in(cell, lambda value: type(value) is not Uniform, set())
 
 
 def has_objects(cell: Cell) -> bool:
-    value = read(cell)
-    if type(value) is Container:
-        return any(has_objects(child) for child in value.children())
-    return type(value) is Objects
+    """Whether it holds what no recording can: objects, and functions with their boxes."""
+    return found_in(cell, lambda value: type(value) is Objects, set())
+
+
+def found_in(cell: Cell, wanted: Callable[[Any], bool], seen: set[int]) -> bool:
+    value = cell.value
+    kind = type(value)
+    if kind is View:
+        return wanted(read(cell))
+    if kind is not Container:
+        return wanted(value)
+    if value.type is BOX or value.type is CLOSURE:
+        return True
+    if id(cell) in seen:
+        return False
+    seen.add(id(cell))
+    return any(found_in(child, wanted, seen) for child in value.children())
 
 
 @dataclass(slots=True, eq=False)
@@ -476,6 +507,8 @@ class Stretch:
         total = 0
         for rule, given, results in noted:
             operands = [places.get(id(v), getattr(v, "obj", None)) for v in given]
+            if not self.skeleton.baked and not holds_for_any(rule, given, places):
+                raise Untraceable("what it computes depends on a number that all threads share")
             outs = []
             for result in results:
                 places[id(result)] = ("result", total)
@@ -515,16 +548,34 @@ class Stretch:
         )
 
 
+def holds_for_any(rule: Any, given: Sequence[Any], places: dict[int, Any]) -> bool:
+    """Whether the kernels of an operation on numbers are right for any uniform number in it.
+
+    A rule looks at uniform numbers: ``n % m`` has other kernels for ``m == 0``.
+    """
+    shared = [v for v in given if type(v) is Uniform and id(v) in places]
+    if not shared:
+        return True
+    name = rule.removeprefix("i") if isinstance(rule, str) else ""
+    if name not in VALUE_FREE:
+        return False
+    ints = any(type(v) is Column and v.tag != "float" for v in given)
+    return not (ints and any(type(v.obj) is float for v in shared))
+
+
 def stripped(template: Template) -> Template:
     """The template without the recording's cells and tensors."""
     return Template(template.nodes, template.names)
 
 
 def any_ints(forecasts: list[Any], gathered: Gathered) -> bool:
-    """Whether bounds of ints have to be followed at each replay."""
-    return bool(forecasts) and any(
-        cell is not None and type(cell.value) is Column and cell.value.tag == "int"
-        for cell in gathered.leaves
+    """Whether bounds of ints, or shared ints, have to be followed at each replay."""
+    return bool(forecasts) and (
+        "int" in gathered.kinds
+        or any(
+            cell is not None and type(cell.value) is Column and cell.value.tag == "int"
+            for cell in gathered.leaves
+        )
     )
 
 
@@ -535,8 +586,9 @@ def recording_context(context: Context, k: int) -> Context:
         context.device,
         Recording(),
         "error",
+        context.inline,
         refuse,
-        refuse,
+        context.inline,
         forecasts=[],
     )
 
@@ -562,7 +614,12 @@ def operand(part: Any, gathered: Gathered, outlooks: list[Any]) -> Any:
             return outlooks[place]
         cell = gathered.leaves[place]
         value = None if cell is None else read(cell)
-        return value if type(value) is Column else value.obj  # type: ignore[union-attr]
+        if type(value) is Column:
+            return value
+        obj = value.obj  # type: ignore[union-attr]
+        if type(obj) is int and abs(obj) > LARGEST_SHARED:
+            raise Unforeseen
+        return obj
     return part
 
 

@@ -25,7 +25,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from autobatch.batching import compat, converters, indexing, inplace, promotion
+from autobatch.batching import (
+    assignment,
+    compat,
+    converters,
+    example,
+    indexing,
+    inplace,
+    promotion,
+)
 from autobatch.batching.direct import direct
 from autobatch.batching.failures import explained, first_row
 from autobatch.batching.inner import GETITEM, SETITEM, Inner
@@ -65,7 +73,7 @@ def apply(
     *,
     randomness: str = "error",
 ) -> Any:
-    """``fn(*args, **kwargs)`` for each of ``k`` threads: a tree with ``Batched`` where they differ."""
+    """``fn(*args, **kwargs)`` for each of ``k`` threads: ``Batched`` leaves where they differ."""
     keywords = dict(kwargs) if kwargs else _NONE
     return explained(fn, args, keywords, lambda: _apply(fn, args, keywords, k, randomness))
 
@@ -80,7 +88,7 @@ def _apply(
     if not kwargs and (out := direct(fn, args)) is not None:
         return out
     if fn in GETITEM:
-        return indexing.getitem(*args, k)
+        return indexing.getitem(args[0], args[1], k)
     rule = converters.find(fn)
     if rule is not None and has_batched(args, kwargs):
         subject = (fn,) if isinstance(fn, torch.nn.Module) else ()
@@ -89,7 +97,7 @@ def _apply(
             return out
     if not promotion.differs(args, kwargs):
         return _under_vmap(fn, args, kwargs, k, randomness)
-    expected = promotion.expected(fn, args, kwargs)
+    expected = example.expected(fn, args, kwargs)
     if (expected is None or not expected.sure) and (failed := first_row(fn, args, kwargs)):
         raise failed
     out = _under_vmap(fn, *promotion.settle(fn, args, kwargs), k, randomness)
@@ -155,7 +163,7 @@ def apply_inplace(
     target = _private(args[0], k, owned)
     operands = (target, *args[1:])
     if fn in SETITEM:
-        write = functools.partial(indexing.setitem, *operands, k)
+        write = functools.partial(assignment.setitem, target, args[1], args[2], k)
         return explained(operator.setitem, operands, {}, write), None
     if promotion.differs(operands, keywords):
         operands = (target, *promotion.weaken(target, operands[1:]))
@@ -177,7 +185,7 @@ def setitem_checked(
 ) -> tuple[Batched, Tensor | None]:
     """``x`` after ``x[index] = value``, integers clamped, and the rows that were out of range."""
     target = _private(x, k, owned)
-    write = functools.partial(indexing.setitem_checked, target, index, value, k)
+    write = functools.partial(assignment.setitem_checked, target, index, value, k)
     result: tuple[Batched, Tensor | None] = explained(
         operator.setitem, (target, index, value), {}, write
     )

@@ -16,7 +16,7 @@ from torch import Tensor
 from autobatch.batching import vmapped
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.levels import Batched, ExampleError, NoRule
-from autobatch.batching.rows import Rower, name_of
+from autobatch.batching.rows import Rower, note_fallback
 from autobatch.batching.trees import NotATree, tensor_dtype, tree_of
 from autobatch.errors import Diagnostic, SharedWriteError
 from autobatch.vm.values import Cell, Column, Objects, Uniform, Value, View, read
@@ -106,7 +106,7 @@ def write_rows(
 ) -> None:
     """The same thread by thread, on each thread's own tensor."""
     if context.span is not None:
-        context.counter.fallback(context.span, name_of(function), why)
+        note_fallback(context, function, (*args, *kwargs.values()), why)
     rower = Rower(context)
     columns = [rower.rows(arg) for arg in args]
     named = {name: rower.rows(arg) for name, arg in kwargs.items()}

@@ -82,10 +82,10 @@ def is_opaque(context: Context, func: ast.expr, found: object) -> bool:
 
 def is_opaque_value(context: Context, found: object) -> bool:
     """Whether a call of ``found`` stays in its block; notes a program's callee."""
-    if context.root.resolver.classify(found) != "program":
-        return True
-    context.root.callees.append(found)
-    return False
+    kind = context.root.resolver.classify(found)
+    if kind != "opaque":
+        context.root.callees.append(found)
+    return kind != "program"
 
 
 def apply_decorators(

@@ -64,7 +64,8 @@ def _functions_are_programs(value: object) -> str:
 class Resolver:
     """How lowering tells what a call runs.
 
-    ``classify(value)`` is ``"program"`` for a callable whose Python code is lowered, else
+    ``classify(value)`` is ``"program"`` for a callable whose Python code is lowered, ``"inline"``
+    for one whose code is a single block, so that a call of it stays in its block, else
     ``"opaque"``. An unresolved ``x.name(…)`` is taken to be opaque for ``name`` in
     ``opaque_methods``. ``function_of`` gives the Python function behind a program callable.
     """

@@ -35,9 +35,7 @@ class Group:
 def restricted(group: Group, positions: np.ndarray, names: Sequence[str]) -> Group:
     """The threads at the given positions, with the named variables."""
     present = [name for name in names if name in group.env]
-    roots = [group.env[name] for name in present]
-    heap.settle(roots)
-    cells = heap.select(roots, positions)
+    cells = heap.select([group.env[name] for name in present], positions)
     checks = [restricted_check(check, positions) for check in group.checks]
     return Group(group.rows[positions], dict(zip(present, cells, strict=True)), checks)
 

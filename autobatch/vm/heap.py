@@ -53,8 +53,7 @@ class Heap:
             self.numbers[id(cell)] = len(self.numbers)
         kind = type(value)
         if kind is Container:
-            keys = tuple(value.cells) if isinstance(value.cells, dict) else len(value.cells)
-            self.parts.append((value.type, keys, identity(value.static)))
+            self.parts.append((value.type, slots(value), identity(value.static)))
             for child in value.children():
                 self.visit(child)
         elif kind is View:
@@ -64,6 +63,15 @@ class Heap:
                 self.visit(arg)
         else:
             self.parts.append(leaf_key(value))
+
+
+def slots(value: Container) -> Hashable:
+    """What distinguishes the structure of containers of one type."""
+    if not isinstance(value.cells, dict):
+        return len(value.cells)
+    if value.type is dict:
+        return tuple(identity(key) for key in value.cells)  # 1 and True are two keys to a reader
+    return tuple(value.cells)
 
 
 def alike(roots: Iterable[Cell]) -> tuple[Hashable, ...]:
@@ -108,8 +116,15 @@ def identity(obj: object) -> Hashable:
     return id(obj)
 
 
-def copied(roots: Iterable[Cell], transform: Callable[[Value], Value]) -> list[Cell]:
-    """New cells for all that the roots reach, leaves passed through ``transform`` once each."""
+def copied(
+    roots: Iterable[Cell],
+    transform: Callable[[Value], Value],
+    plain: frozenset[int] = frozenset(),
+) -> list[Cell]:
+    """New cells for all that the roots reach, leaves passed through ``transform`` once each.
+
+    ``plain`` are the ids of views to copy as what they hold now (see ``plain_views``).
+    """
     memo: dict[int, Cell] = {}
 
     def visit(cell: Cell) -> Cell:
@@ -124,19 +139,19 @@ def copied(roots: Iterable[Cell], transform: Callable[[Value], Value]) -> list[C
         new = memo[id(cell)] = Cell(value)
         if kind is Container:
             new.value = value.rebuilt(visit(child) for child in value.children())
-        elif kind is View:
+        elif kind is View and id(cell) not in plain:
             new.value = View(visit(value.base), value.recipe, tuple(map(visit, value.args)))
         else:
-            new.value = transform(value)
+            new.value = transform(read(cell))
         return new
 
     return [visit(root) for root in roots]
 
 
-def settle(roots: Sequence[Cell]) -> None:
-    """Turn views whose base nothing else reaches into plain columns, so the base need not move."""
+def plain_views(roots: Sequence[Cell]) -> list[Cell]:
+    """The views whose base nothing else reaches, bases first: the base need not move with them."""
     if not any(type(root.value) in (View, Container) for root in roots):
-        return
+        return []
     references: dict[int, int] = {}
     views: list[Cell] = []
 
@@ -156,15 +171,29 @@ def settle(roots: Sequence[Cell]) -> None:
 
     for root in roots:
         visit(root)
+    plain: dict[int, Cell] = {}
     for cell in reversed(views):
-        view = cell.value
-        assert type(view) is View
-        if references[id(view.base)] == 1:
-            cell.value = read(cell)
+        base = cell.value.base  # type: ignore[union-attr]
+        if references[id(base)] == 1 and (type(base.value) is not View or id(base) in plain):
+            plain[id(cell)] = cell
+    return list(plain.values())
+
+
+def settle(roots: Sequence[Cell]) -> None:
+    """Turn views whose base nothing else reaches into plain columns.
+
+    The cells must be those of one group that keeps nothing but what the roots reach.
+    """
+    for cell in plain_views(roots):
+        cell.value = read(cell)
 
 
 def select(roots: Sequence[Cell], rows: Rows) -> list[Cell]:
-    """Cells that hold the given rows of what the roots hold; ``rows`` are row numbers."""
+    """Cells that hold the given rows of what the roots hold; ``rows`` are row numbers.
+
+    Views of what the roots do not reach otherwise come out plain; the roots stay as they are.
+    """
+    plain = frozenset(map(id, plain_views(roots)))
     indices: dict[torch.device, Tensor] = {}
     host: list[int] = []
 
@@ -182,7 +211,7 @@ def select(roots: Sequence[Cell], rows: Rows) -> list[Cell]:
             return Objects([value.items[row] for row in host])
         return Uniform(value.obj)
 
-    return copied(roots, transform)
+    return copied(roots, transform, plain)
 
 
 def merge(

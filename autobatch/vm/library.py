@@ -13,6 +13,7 @@ from torch import Tensor
 
 from autobatch.batching.calls import resolve_object
 from autobatch.batching.effects import effect_of
+from autobatch.errors import AutobatchError
 from autobatch.frontend import MISSING, Resolver, lower, lower_program
 from autobatch.batching.stretches import Site
 from autobatch.ir.program import Block, Branch, Call, Function, Program, Raise, Return
@@ -23,12 +24,6 @@ _BUILTIN_TYPES = (str, bytes, int, float, complex, list, tuple, dict, set, froze
 OPAQUE_METHODS = frozenset(
     name for kind in (Tensor, *_BUILTIN_TYPES) for name in dir(kind) if not name.startswith("__")
 )
-
-
-def classify(value: object) -> str:
-    """Whether a call runs a program function, as the frontend asks."""
-    wrapped = getattr(value, "__autobatch_function__", value)
-    return "program" if effect_of(wrapped) == "program" else "opaque"
 
 
 def function_of(value: object) -> tuple[FunctionType, object] | None:
@@ -43,9 +38,6 @@ def function_of(value: object) -> tuple[FunctionType, object] | None:
     return target.callee, getattr(first, "obj", MISSING)
 
 
-RESOLVER = Resolver(classify, OPAQUE_METHODS, function_of)
-
-
 @dataclass(slots=True, eq=False)
 class Code:
     """A lowered function, ready to run: the variables that live at each block, sorted."""
@@ -54,6 +46,11 @@ class Code:
     blocks: tuple[Block, ...]
     live: Sequence[tuple[str, ...]]
     sites: list[dict[int, Site]]
+
+    @property
+    def is_straight(self) -> bool:
+        """One block without modes: a call of it can run within its caller's block."""
+        return len(self.blocks) == 1 and not self.blocks[0].modes
 
     @classmethod
     def of(cls, function: Function) -> Code:
@@ -93,6 +90,28 @@ class Library:
     codes: dict[tuple[str, CodeType], Code] = field(default_factory=dict)
     nested: dict[int, Code] = field(default_factory=dict)
     lock: threading.RLock = field(default_factory=threading.RLock)
+    lowering: set[Any] = field(default_factory=set)
+
+    @property
+    def resolver(self) -> Resolver:
+        return Resolver(self.classify, OPAQUE_METHODS, function_of)
+
+    def classify(self, value: object) -> str:
+        """Whether a call runs a program function, and whether that is a single block."""
+        wrapped = getattr(value, "__autobatch_function__", value)
+        if effect_of(wrapped) != "program":
+            return "opaque"
+        if isinstance(wrapped, FunctionType) and self.is_straight(wrapped):
+            return "inline"
+        return "program"
+
+    def is_straight(self, function: FunctionType) -> bool:
+        if (function.__code__.co_filename, function.__code__) in self.lowering:
+            return False  # it calls itself
+        try:
+            return self.code_of(function).is_straight
+        except AutobatchError:
+            return False  # what is wrong is told when the call is reached
 
     def code_of(self, function: FunctionType, receiver: object = MISSING) -> Code:
         """The lowering of a Python function; ``receiver`` is its first argument, if known."""
@@ -102,8 +121,12 @@ class Library:
             with self.lock:
                 code = self.codes.get(key)
                 if code is None:
-                    lowered = lower(function, RESOLVER, receiver=receiver).function
-                    code = self.codes[key] = Code.of(run_passes(lowered))
+                    self.lowering.add(key)
+                    try:
+                        lowered = lower(function, self.resolver, receiver=receiver).function
+                        code = self.codes[key] = Code.of(run_passes(lowered))
+                    finally:
+                        self.lowering.discard(key)
         return code
 
     def code_for(self, function: Function) -> Code:
@@ -117,7 +140,7 @@ class Library:
         """The whole program of a callable: its function and all that it can be seen to call."""
         found = function_of(callable_)
         function, receiver = found if found is not None else (callable_, MISSING)
-        program = lower_program(function, RESOLVER, receiver=receiver, transform=run_passes)
+        program = lower_program(function, self.resolver, receiver=receiver, transform=run_passes)
         return Program(program.functions, program.entry, callable_, program.out_vars)
 
 

@@ -27,9 +27,11 @@ from autobatch import errors
 from autobatch.batching import calls, operations, operators
 from autobatch.batching.binding import bind, defaults_of
 from autobatch.batching.context import Context, RowsFail
+from autobatch.batching.fallbacks import Policy
 from autobatch.batching.operations import Scope
 from autobatch.batching.rows import Rower, from_rows
 from autobatch.batching.stretches import COLD, Work
+from autobatch.batching.trace import Untraceable
 from autobatch.ir.program import Branch, Call, Jump, Op, Raise, Return
 from autobatch.source import Span
 from autobatch.vm import heap
@@ -39,6 +41,7 @@ from autobatch.vm.groups import CARRIED, Group, restricted
 from autobatch.vm.library import Code, Library
 from autobatch.vm.listeners import Listener, Step, Tally
 from autobatch.vm.modes import entered_modes
+from autobatch.vm.observer import Observer
 from autobatch.vm.queue import Waiting
 from autobatch.vm.sequential import run_callee
 from autobatch.vm.values import Cell, Column, Container, Objects, Uniform, read, uniform
@@ -74,7 +77,11 @@ class Frame:
 
 @dataclass(slots=True, eq=False)
 class Machine:
-    """One run of a program for a batch of threads."""
+    """One run of a program for a batch of threads.
+
+    ``cache`` keeps compiled stretches, ``policy`` says what to do about fallbacks, ``raising``
+    is whether the block at work ends by raising.
+    """
 
     library: Library
     settings: Settings
@@ -84,6 +91,10 @@ class Machine:
     failure: BaseException | None = None
     work: Work | None = None
     frames: list[Frame] = field(default_factory=list)
+    cache: dict[Any, Any] | None = None
+    policy: Policy | None = None
+    observer: Observer | None = None
+    raising: bool = False
 
     def run(
         self, function: FunctionType, args: list[Cell], kwargs: dict[str, Cell], threads: np.ndarray
@@ -109,7 +120,9 @@ class Machine:
             self.settings.randomness,
             self.invoke,
             self.closure,
+            self.inline,
             checks=group.checks if group is not None else [],
+            policy=None if self.raising else self.policy,
         )
 
     # Calls
@@ -118,6 +131,17 @@ class Machine:
         """Run a program function or build an instance; ``kept`` is what the caller needs later."""
         if target.effect == "construct":
             return self.construct(context, target, kept)
+        code, scope, env = self.entered(context, target)
+        carried = carry(env.values(), kept)
+        if carried:
+            env[CARRIED] = Cell(Container(tuple, carried))
+        pieces = self.frame(code, scope, env, context)
+        return settled(pieces, carried, context.k)
+
+    def entered(
+        self, context: Context, target: calls.Target
+    ) -> tuple[Code, Scope, dict[str, Cell]]:
+        """What a call of a program function runs, and its parameters' cells."""
         function = target.callee
         if isinstance(function, Container):
             lowered, namespace, title = function.static
@@ -150,11 +174,23 @@ class Machine:
                 env[param.name] = Cell(Container(tuple, list(env[param.name])))
             elif param.kind == "var_keyword":
                 env[param.name] = Cell(Container(dict, dict(env[param.name])))
-        carried = carry(env.values(), kept)
-        if carried:
-            env[CARRIED] = Cell(Container(tuple, carried))
-        pieces = self.frame(code, scope, env, context)
-        return settled(pieces, carried, context.k)
+        return code, scope, env
+
+    def inline(
+        self, context: Context, callee: Any, args: list[Cell], kwargs: dict[str, Cell]
+    ) -> Cell:
+        """A call while a stretch is recorded: the operations of a function of a single block."""
+        cell = callee if isinstance(callee, Cell) else uniform(callee, shared=True)
+        target = calls.resolve(cell, args, kwargs)
+        if target.effect != "program":
+            raise Untraceable("it runs a program function")
+        code, scope, env = self.entered(context, target)
+        terminator = code.blocks[0].terminator
+        if not code.is_straight or not isinstance(terminator, Return):
+            raise Untraceable("it runs a program function that branches")
+        for op in code.blocks[0].ops:
+            operations.execute(context, scope, op, env)
+        return env[terminator.value]
 
     def construct(
         self, context: Context, target: calls.Target, kept: Sequence[Cell]
@@ -328,6 +364,9 @@ class Machine:
                 inner = time.perf_counter() - before
         if torch.is_grad_enabled() is not grad:
             torch.set_grad_enabled(grad)
+        if self.observer is not None and type(block.terminator) is Call:
+            for _, part in parts:
+                self.observer.operation(frame.code.function, block.terminator, part.env)
         if listening:
             self.tell(frame, pc, context.threads, time.perf_counter() - started - inner)
         return parts
@@ -347,6 +386,10 @@ class Machine:
         self.steps += 1
         self.tally.block = (frame.code.function.name, pc)
         self.tally.execution(group.k)
+        self.raising = type(frame.code.blocks[pc].terminator) is Raise
+        if self.observer is not None:
+            threads = frame.threads[group.rows]
+            self.observer.block(frame.code.function, pc, threads, group.env)
         limit = self.settings.max_steps
         if limit is not None and self.steps > limit:
             raise errors.StepLimitError(
@@ -407,6 +450,8 @@ class Machine:
                 context = self.context(frame.threads[group.rows], group)
                 context.entered = entered
                 continue
+            if self.observer is not None:
+                self.observer.operation(frame.code.function, op, group.env)
             position += 1
         return group, context
 

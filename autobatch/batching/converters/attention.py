@@ -1,13 +1,12 @@
-"""Attention and encoder layers: threads join one example's batch, so one kernel serves them all.
+"""Attention: threads join one example's batch, so one kernel serves them all.
 
-vmap has rules for parts of scaled-dot-product attention only, and torch's inference fast path for
-encoder layers cannot be looked into; here every layer takes torch's plain path, which also keeps
-gradients. Inside, sequences are ``[B, T, E]`` with B the threads, or threads times one example's
-own batch.
+vmap has rules for parts of scaled-dot-product attention only. Inside, sequences are ``[B, T, E]``
+with B the threads, or the threads times one example's own batch.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch.nn.functional as F
@@ -21,9 +20,8 @@ from autobatch.batching.converters.registry import (
     register,
     rows,
     unfolded,
-    unhooked,
 )
-from autobatch.batching.levels import Batched, NoRule
+from autobatch.batching.levels import Batched
 
 
 @register(F.scaled_dot_product_attention)
@@ -39,7 +37,7 @@ def scaled_dot_product_attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Any:
-    """Per-thread ``[L, E]``, ``[H, L, E]`` or ``[N, H, L, E]``: the fused kernels want four dimensions."""
+    """Per-thread ``[L, E]``, ``[H, L, E]`` or ``[N, H, L, E]``: fused kernels want four."""
     dims = event_dim(query)
     masked = isinstance(attn_mask, Batched | Tensor)
     if dims not in (2, 3, 4) or event_dim(key) != dims or event_dim(value) != dims:
@@ -57,7 +55,14 @@ def scaled_dot_product_attention(
 
     mask = _fit_mask(attn_mask, query, info.k, dims) if masked else None
     out = F.scaled_dot_product_attention(
-        fit(query), fit(key), fit(value), mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
+        fit(query),
+        fit(key),
+        fit(value),
+        mask,
+        dropout_p,
+        is_causal,
+        scale=scale,
+        enable_gqa=enable_gqa,
     )
     return unfolded(out, info.k) if dims == 4 else Batched(out if dims == 3 else out.squeeze(1))
 
@@ -86,73 +91,21 @@ def multihead_attention(
     average_attn_weights: bool = True,
     is_causal: bool = False,
 ) -> Any:
-    """Per-thread ``[L, E]``, or a batch of one example's own as the module's ``batch_first`` says."""
+    """Per-thread ``[L, E]``, or one example's own batch as ``batch_first`` says."""
     dims = event_dim(query)
     if dims not in (2, 3) or event_dim(key) != dims or event_dim(value) != dims:
         return NotImplemented
     allow_dropout(info, module, module.dropout)
     first = module.batch_first
-    q, k, v = (_sequences(operand, info.k, first) for operand in (query, key, value))
-    out, weights = _attend(
+    q, k, v = (joined(operand, info.k, first) for operand in (query, key, value))
+    out, weights = attend(
         module,
         (q, k, v),
-        _padding(key_padding_mask, info.k),
-        _pair_mask(attn_mask, info.k, module.num_heads, q.shape[0]),
+        padding_mask(key_padding_mask, info.k),
+        pair_mask(attn_mask, info.k, module.num_heads, q.shape[0]),
         (need_weights, average_attn_weights, is_causal),
     )
-    if weights is not None:
-        weights = Batched(weights) if dims == 2 else unfolded(weights, info.k)
-    return _back(out, info.k, dims, first), weights
-
-
-@register(nn.TransformerEncoderLayer)
-def encoder_layer(
-    info: Info,
-    layer: nn.TransformerEncoderLayer,
-    src: Any,
-    src_mask: Any = None,
-    src_key_padding_mask: Any = None,
-    is_causal: bool = False,
-) -> Any:
-    """An encoder layer over per-thread ``[T, E]``, or over a batch of one example's own."""
-    dims = event_dim(src)
-    if dims not in (2, 3) or not _standard(layer):
-        return NotImplemented
-    allow_dropout(info, layer, layer.dropout.p, layer.dropout1.p, layer.self_attn.dropout)
-    first = layer.self_attn.batch_first
-    x = _sequences(src, info.k, first)
-    mask = _pair_mask(src_mask, info.k, layer.self_attn.num_heads, x.shape[0])
-    out = _encode(layer, x, mask, _padding(src_key_padding_mask, info.k), is_causal)
-    return _back(out, info.k, dims, first)
-
-
-@register(nn.TransformerEncoder)
-def encoder(
-    info: Info,
-    module: nn.TransformerEncoder,
-    src: Any,
-    mask: Any = None,
-    src_key_padding_mask: Any = None,
-    is_causal: bool | None = None,
-) -> Any:
-    """A stack of encoder layers."""
-    layers: list[Any] = list(module.layers)
-    dims = event_dim(src)
-    if dims not in (2, 3) or not all(map(_standard_encoder, layers)):
-        return NotImplemented
-    if src_key_padding_mask is not None and not module.training:
-        raise NoRule("an encoder in eval mode zeroes padded places, in a way of its own")
-    for layer in layers:
-        allow_dropout(info, layer, layer.dropout.p, layer.dropout1.p, layer.self_attn.dropout)
-    first = layers[0].self_attn.batch_first
-    x = _sequences(src, info.k, first)
-    pairs = _pair_mask(mask, info.k, layers[0].self_attn.num_heads, x.shape[0])
-    padding = _padding(src_key_padding_mask, info.k)
-    for layer in layers:
-        x = _encode(layer, x, pairs, padding, bool(is_causal))
-    if module.norm is not None:
-        x = module.norm(x)
-    return _back(x, info.k, dims, first)
+    return parted(out, info.k, dims, first), _parted_weights(weights, info.k, dims)
 
 
 def allow_dropout(info: Info, module: nn.Module, *rates: float) -> None:
@@ -161,49 +114,7 @@ def allow_dropout(info: Info, module: nn.Module, *rates: float) -> None:
         info.allow_draws(type(module).__name__)
 
 
-def _standard_encoder(layer: nn.Module) -> bool:
-    return type(layer) is nn.TransformerEncoderLayer and unhooked(layer) and _standard(layer)
-
-
-def _standard(layer: nn.TransformerEncoderLayer) -> bool:
-    """Whether the layer is made of the parts that it is born with."""
-    expected = {
-        nn.MultiheadAttention: (layer.self_attn,),
-        nn.Linear: (layer.linear1, layer.linear2),
-        nn.LayerNorm: (layer.norm1, layer.norm2),
-        nn.Dropout: (layer.dropout, layer.dropout1, layer.dropout2),
-    }
-    parts = [(part, kind) for kind, found in expected.items() for part in found]
-    return layer.activation in (F.relu, F.gelu) and all(
-        type(part) is kind and unhooked(part) for part, kind in parts
-    )
-
-
-def _encode(
-    layer: nn.TransformerEncoderLayer,
-    x: Tensor,
-    mask: Tensor | None,
-    padding: Tensor | None,
-    is_causal: bool,
-) -> Tensor:
-    """One layer on ``[B, T, E]``: attention and feed-forward, each added to its input and normed."""
-
-    def attend(y: Tensor) -> Tensor:
-        how = (False, True, is_causal and mask is not None)
-        return layer.dropout1(_attend(layer.self_attn, (y, y, y), padding, mask, how)[0])  # type: ignore[no-any-return]
-
-    def feed(y: Tensor) -> Tensor:
-        hidden = layer.dropout(layer.activation(layer.linear1(y)))
-        return layer.dropout2(layer.linear2(hidden))  # type: ignore[no-any-return]
-
-    if layer.norm_first:
-        x = x + attend(layer.norm1(x))
-        return x + feed(layer.norm2(x))
-    x = layer.norm1(x + attend(x))
-    return layer.norm2(x + feed(x))  # type: ignore[no-any-return]
-
-
-def _attend(
+def attend(
     module: nn.MultiheadAttention,
     sequences: tuple[Tensor, Tensor, Tensor],
     padding: Tensor | None,
@@ -235,7 +146,7 @@ def _attend(
     return out.transpose(0, 1), weights
 
 
-def _sequences(operand: Any, k: int, batch_first: bool) -> Tensor:
+def joined(operand: Any, k: int, batch_first: bool) -> Tensor:
     """``[T, E]`` of each thread, or its own batch of them, as ``[B, T, E]``."""
     data = rows(operand, k)
     if data.dim() == 3:
@@ -243,23 +154,29 @@ def _sequences(operand: Any, k: int, batch_first: bool) -> Tensor:
     return (data if batch_first else data.transpose(1, 2)).flatten(0, 1)
 
 
-def _back(out: Tensor, k: int, dims: int, batch_first: bool) -> Batched:
-    """The inverse of ``_sequences``."""
+def parted(out: Tensor, k: int, dims: int, batch_first: bool) -> Batched:
+    """The inverse of ``joined``."""
     if dims == 2:
         return Batched(out)
     data = unfolded(out, k).data
     return Batched(data if batch_first else data.transpose(1, 2))
 
 
-def _padding(mask: Any, k: int) -> Tensor | None:
+def _parted_weights(weights: Tensor | None, k: int, dims: int) -> Batched | None:
+    if weights is None:
+        return None
+    return Batched(weights) if dims == 2 else unfolded(weights, k)
+
+
+def padding_mask(mask: Any, k: int) -> Tensor | None:
     """A key padding mask, ``[S]`` or ``[N, S]`` for one example, as ``[B, S]``."""
     if mask is None:
         return None
     return rows(mask, k) if event_dim(mask) == 1 else folded(mask, k)
 
 
-def _pair_mask(mask: Any, k: int, heads: int, batch: int) -> Tensor | None:
-    """An attention mask, ``[L, S]`` or ``[N * heads, L, S]``, as the module takes it for B sequences."""
+def pair_mask(mask: Any, k: int, heads: int, batch: int) -> Tensor | None:
+    """An attention mask, ``[L, S]`` or ``[N * heads, L, S]``, for B sequences."""
     if mask is None or (type(mask) is not Batched and mask.dim() == 2):
         return mask  # type: ignore[no-any-return]
     if event_dim(mask) == 2:
@@ -267,6 +184,7 @@ def _pair_mask(mask: Any, k: int, heads: int, batch: int) -> Tensor | None:
     return folded(mask, k)
 
 
+_attention: Callable[..., tuple[Tensor, Tensor | None]] = F.multi_head_attention_forward
 
 
 @register(F.multi_head_attention_forward)
@@ -284,15 +202,14 @@ def multi_head_attention_forward(
         return NotImplemented
     if keywords.get("training", True) and settings[6] > 0:  # the seventh setting is the dropout
         info.allow_draws("multi_head_attention_forward")
-    sequences = [_sequences(operand, info.k, False).transpose(0, 1) for operand in (query, key, value)]
-    out, weights = F.multi_head_attention_forward(*sequences, *settings, **keywords)
-    if weights is not None:
-        weights = Batched(weights) if dims == 2 else unfolded(weights, info.k)
-    return _back(out.transpose(0, 1), info.k, dims, False), weights
+    q, k, v = (joined(operand, info.k, False).transpose(0, 1) for operand in (query, key, value))
+    out, weights = _attention(q, k, v, *settings, **keywords)
+    part = parted(out.transpose(0, 1), info.k, dims, False)
+    return part, _parted_weights(weights, info.k, dims)
 
 
 def _register_fast_path(function: Any, operands: int) -> None:
-    """torch's inference kernels, ``[N, T, E]``: with masks they are left to run thread by thread."""
+    """torch's inference kernels, ``[N, T, E]``; with masks they run thread by thread."""
 
     @register(function)
     def fast_path(info: Info, *args: Any) -> Any:

@@ -35,7 +35,7 @@ def decoder_layer(
     tgt_is_causal: bool = False,
     memory_is_causal: bool = False,
 ) -> Any:
-    """Self-attention, attention to the memory and feed-forward, each added to its input and normed."""
+    """Self-attention, attention to the memory and feed-forward, each added and normed."""
     parts = [getattr(layer, name) for name in _BLOCKS]
     if not all(isinstance(part, _TYPES) and unhooked(part) for part in parts):
         return NotImplemented

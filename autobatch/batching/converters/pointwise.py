@@ -1,8 +1,7 @@
-"""Pointwise functions without a vmap rule, and reductions of them: one kernel on aligned operands.
+"""Pointwise functions without a vmap rule: one kernel on aligned operands.
 
 A pointwise function broadcasts one example's operands on the right; with ones put between the
-threads' dimension and a shorter event it broadcasts all threads' at once. Losses are a pointwise
-function and a reduction over the event.
+threads' dimension and a shorter event it broadcasts all threads' at once.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from autobatch.batching.converters.registry import Info, aligned, event_dim, register
@@ -33,14 +31,14 @@ def both(*names: str) -> list[Any]:
     return [function for function in found if function is not None]
 
 
-def _same_dtype(*trees: Any) -> None:
+def one_dtype(*trees: Any) -> None:
     """Promotion of 0-d rows is not these kernels' to do."""
     tensors = [leaf for leaf in leaves_of(trees) if isinstance(leaf, Batched | Tensor)]
     if len({tensor.data.dtype for tensor in tensors}) > 1:
         raise NoRule("a pointwise function of operands of several dtypes")
 
 
-def _aligned_all(*trees: Any) -> Any:
+def aligned_all(*trees: Any) -> Any:
     """The operands, lined up so that physical tensors broadcast as one example's do."""
     tensors = [leaf for leaf in leaves_of(trees) if isinstance(leaf, Batched | Tensor)]
     dims = max(event_dim(tensor) for tensor in tensors)
@@ -50,8 +48,8 @@ def _aligned_all(*trees: Any) -> Any:
 def _register_pointwise(function: Callable[..., Any]) -> None:
     @register(function)
     def pointwise(info: Info, *args: Any, **kwargs: Any) -> Any:
-        _same_dtype(args, kwargs)
-        physical, keywords = _aligned_all(args, kwargs)
+        one_dtype(args, kwargs)
+        physical, keywords = aligned_all(args, kwargs)
         return Batched(function(*physical, **keywords))
 
 
@@ -66,55 +64,25 @@ def masked_fill(info: Info, input: Any, mask: Any, value: Any) -> Any:
         return NotImplemented
     if event_dim(value) != 0:
         return NotImplemented
-    own, bits, new = _aligned_all(input, mask, value)
+    own, bits, new = aligned_all(input, mask, value)
     if new.dtype != own.dtype and torch.promote_types(new.dtype, own.dtype) != own.dtype:
         return NotImplemented
     return Batched(torch.where(bits, new.to(own.dtype), own))
 
 
-def _register_loss(function: Callable[..., Any]) -> None:
-    @register(function)
-    def loss(info: Info, *args: Any, **kwargs: Any) -> Any:
-        keywords = dict(kwargs)
-        reduction = keywords.pop("reduction", "mean")
-        if _is_legacy(args, keywords):
-            return NotImplemented
-        _same_dtype(args, keywords)
-        physical, named = _aligned_all(args, keywords)
-        each = function(*physical, **named, reduction="none")
-        return reduced(each, reduction, event_dim(args[0]) and args[0].data.shape[-event_dim(args[0])])
-
-
-def _is_legacy(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Old ways to name a reduction, and reductions by position: vmap may have a try."""
-    old = kwargs.get("size_average") is not None or kwargs.get("reduce") is not None
-    return old or any(isinstance(arg, bool | str) for arg in args)
-
-
-def reduced(each: Tensor, reduction: str, batch: int = 1) -> Batched:
-    """``[k, *event]`` reduced over the event as the losses of ``torch.nn.functional`` name it."""
-    if reduction == "none":
-        return Batched(each)
-    flat = each.flatten(1) if each.dim() > 1 else each.unsqueeze(1)
-    if reduction == "mean":
-        return Batched(flat.mean(1))
-    if reduction == "batchmean":
-        return Batched(flat.sum(1) / batch)
-    if reduction == "sum":
-        return Batched(flat.sum(1))
-    raise ValueError(f"{reduction} is not a valid value for reduction")
-
-
-for _function in (F.soft_margin_loss, F.margin_ranking_loss, F.kl_div):
-    _register_loss(_function)
-
-
 @register(*both("isin"))
 def isin(
-    info: Info, elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False
+    info: Info,
+    elements: Any,
+    test_elements: Any,
+    *,
+    assume_unique: bool = False,
+    invert: bool = False,
 ) -> Any:
     """Each element against each of the thread's test elements."""
-    if not isinstance(elements, Batched | Tensor) or not isinstance(test_elements, Batched | Tensor):
+    if not isinstance(elements, Batched | Tensor) or not isinstance(
+        test_elements, Batched | Tensor
+    ):
         return NotImplemented
     if elements.data.dtype != test_elements.data.dtype:
         return NotImplemented

@@ -1,9 +1,9 @@
 """LSTM, GRU and RNN: one example's sequence is one sequence of a batch.
 
-    one example               for all threads, batch_first      otherwise
-    input   [T, F]            [k, T, F]                         [T, k, F]
-    input   [N, T, F]         [k * N, T, F]                     [T, k * N, F]
-    hidden  [layers, H]       [layers, k, H]                    the same
+one example               for all threads, batch_first      otherwise
+input   [T, F]            [k, T, F]                         [T, k, F]
+input   [N, T, F]         [k * N, T, F]                     [T, k * N, F]
+hidden  [layers, H]       [layers, k, H]                    the same
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _merged(data: Tensor, dims: int) -> Tensor:
 
 
 def _split(data: Tensor, k: int, dims: int) -> Batched:
-    return Batched(data if dims == 1 else data.unflatten(0, (k, -1)))
+    return Batched(data) if dims == 1 else unfolded(data, k)
 
 
 def _into(value: Any, k: int, dims: int, batch_dim: int) -> Tensor:
@@ -78,8 +78,10 @@ def _into(value: Any, k: int, dims: int, batch_dim: int) -> Tensor:
 
 def _out(data: Tensor, k: int, dims: int, batch_dim: int) -> Batched:
     """The inverse of ``_into``."""
-    if dims == 3:
-        data = data.unflatten(batch_dim, (k, -1))
+    if dims == 2:
+        return Batched(data.movedim(batch_dim, 0))
+    split = (k, data.shape[batch_dim] // max(k, 1))
+    data = data.reshape((*data.shape[:batch_dim], *split, *data.shape[batch_dim + 1 :]))
     return Batched(data.movedim(batch_dim, 0))
 
 
@@ -88,7 +90,7 @@ def _register_kernel(function: Any) -> None:
 
     @register(function)
     def kernel(info: Info, input: Any, hx: Any, weights: Any, *settings: Any) -> Any:
-        has_biases, layers, dropout, training, bidirectional, batch_first = settings
+        _, layers, dropout, training, _, batch_first = settings
         if event_dim(input) != 3 or not all(isinstance(weight, Tensor) for weight in weights):
             return NotImplemented
         if training and dropout > 0 and layers > 1:
@@ -102,8 +104,8 @@ def _register_kernel(function: Any) -> None:
         return (out, *(_out(state, info.k, 3, 1) for state in last))
 
 
-for _function in (torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu):
-    _register_kernel(_function)
+for _kernel in (torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu):
+    _register_kernel(_kernel)
 
 
 def _register_cell_kernel(function: Any) -> None:
@@ -120,5 +122,5 @@ def _register_cell_kernel(function: Any) -> None:
         return unfolded(out, info.k)
 
 
-for _function in (torch.lstm_cell, torch.gru_cell, torch.rnn_tanh_cell, torch.rnn_relu_cell):
-    _register_cell_kernel(_function)
+for _cell in (torch.lstm_cell, torch.gru_cell, torch.rnn_tanh_cell, torch.rnn_relu_cell):
+    _register_cell_kernel(_cell)

@@ -20,7 +20,9 @@ def triangle(info: Info, input: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 @register(F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)
-def conv_transpose(info: Info, input: Any, weight: Any, bias: Any = None, *args: Any, **kw: Any) -> Any:
+def conv_transpose(
+    info: Info, input: Any, weight: Any, bias: Any = None, *args: Any, **kw: Any
+) -> Any:
     """vmap adds a bias of any shape."""
     if bias is not None and event_dim(bias) != 1:
         raise NoRule("a bias that is not a vector")

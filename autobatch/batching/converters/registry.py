@@ -19,7 +19,20 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from autobatch.batching.levels import Batched, DrawError, NoRule
+from autobatch.batching.levels import Batched, DrawError, NoRule, event_dim
+
+__all__ = [
+    "Info",
+    "Rule",
+    "aligned",
+    "event_dim",
+    "find",
+    "folded",
+    "register",
+    "rows",
+    "unfolded",
+    "unhooked",
+]
 
 Rule = Callable[..., Any]
 
@@ -82,23 +95,18 @@ def rows(value: Batched | Tensor, k: int) -> Tensor:
     return value.expand(k, *value.shape)  # type: ignore[union-attr]
 
 
-def event_dim(value: Batched | Tensor) -> int:
-    """The number of dimensions that one example sees."""
-    return value.data.dim() - (type(value) is Batched)
-
-
 def folded(value: Batched | Tensor, k: int) -> Tensor:
-    """Threads and one example's own batch as one batch: ``[k * n, *rest]`` of event ``[n, *rest]``."""
+    """Threads and one example's own batch as one: ``[k * n, *rest]`` of event ``[n, *rest]``."""
     return rows(value, k).flatten(0, 1)
 
 
 def unfolded(result: Tensor, k: int) -> Batched:
     """The inverse of ``folded``."""
-    return Batched(result.unflatten(0, (k, -1)) if k else result.reshape(0, -1, *result.shape[1:]))
+    return Batched(result.reshape((k, result.shape[0] // max(k, 1), *result.shape[1:])))
 
 
 def aligned(value: Any, dims: int) -> Any:
-    """A tensor operand whose event has ``dims`` dimensions, ones put in front, so that it broadcasts."""
+    """A tensor operand whose event has ``dims`` dimensions, ones put in front to broadcast."""
     if type(value) is not Batched:
         return value
     data = value.data

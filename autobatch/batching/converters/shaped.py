@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from autobatch.batching.converters.pointwise import both, reduced
+from autobatch.batching.converters.pointwise import both
 from autobatch.batching.converters.registry import (
     Info,
     event_dim,
@@ -71,45 +71,6 @@ _register_leading(torch.linalg.ldl_solve, 2, 1, 2)
 _register_leading(torch.ormqr, 2, 1, 2)
 
 
-@register(F.triplet_margin_loss)
-def triplet_margin_loss(
-    info: Info, anchor: Any, positive: Any, negative: Any, *args: Any, **kwargs: Any
-) -> Any:
-    """Distances along the last dimension, whatever stands before it."""
-    keywords = dict(kwargs)
-    reduction = keywords.pop("reduction", "mean")
-    dims = event_dim(anchor)
-    if dims == 0 or event_dim(positive) != dims or event_dim(negative) != dims or len(args) > 5:
-        return NotImplemented
-    operands = [rows(operand, info.k) for operand in (anchor, positive, negative)]
-    return reduced(F.triplet_margin_loss(*operands, *args, **keywords, reduction="none"), reduction)
-
-
-def _register_class_loss(function: Callable[..., Any]) -> None:
-    @register(function)
-    def loss(info: Info, input: Any, target: Any, *args: Any, **kwargs: Any) -> Any:
-        """``[C]`` or ``[N, C]`` scores: one loss each."""
-        keywords = dict(kwargs)
-        reduction = keywords.pop("reduction", "mean")
-        own = (Batched, bool)
-        given = (*args, *kwargs.values())
-        if event_dim(input) not in (1, 2) or any(isinstance(arg, own) for arg in given):
-            return NotImplemented
-        if event_dim(input) == 1:
-            scores, classes = rows(input, info.k), rows(target, info.k)
-            if classes.dim() == 2 and function is F.multi_margin_loss:
-                classes = classes.squeeze(1)
-            each = function(scores, classes, *args, **keywords, reduction="none")
-            return Batched(each)
-        operands = folded(input, info.k), folded(target, info.k)
-        each = function(*operands, *args, **keywords, reduction="none")
-        return reduced(unfolded(each, info.k).data, reduction)
-
-
-_register_class_loss(F.multi_margin_loss)
-_register_class_loss(F.multilabel_margin_loss)
-
-
 @register(F.embedding_bag)
 def embedding_bag(
     info: Info, input: Any, weight: Any, offsets: Any = None, *args: Any, **kwargs: Any
@@ -128,7 +89,11 @@ def embedding_bag(
 
 @register(nn.EmbeddingBag)
 def embedding_bag_module(
-    info: Info, module: nn.EmbeddingBag, input: Any, offsets: Any = None, per_sample_weights: Any = None
+    info: Info,
+    module: nn.EmbeddingBag,
+    input: Any,
+    offsets: Any = None,
+    per_sample_weights: Any = None,
 ) -> Any:
     return embedding_bag(
         info,
@@ -138,38 +103,6 @@ def embedding_bag_module(
         include_last_offset=module.include_last_offset,
         padding_idx=module.padding_idx,
     )
-
-
-@register(F.ctc_loss)
-def ctc_loss(
-    info: Info,
-    log_probs: Any,
-    targets: Any,
-    input_lengths: Any,
-    target_lengths: Any,
-    blank: int = 0,
-    reduction: str = "mean",
-    zero_infinity: bool = False,
-) -> Any:
-    """``[T, C]`` and ``[S]`` of one example, or its own batch of them, join the kernel's batch."""
-    own = 1 if event_dim(log_probs) == 3 else 0  # whether the example is itself a batch
-    if event_dim(targets) != 1 + own:
-        raise NoRule("targets in one run")
-    sizes = [
-        rows(torch.as_tensor(n) if isinstance(n, int | tuple | list) else n, info.k)
-        for n in (input_lengths, target_lengths)
-    ]
-    if any(size.dim() != 1 + own for size in sizes):
-        raise NoRule("lengths that are not one number for each sequence")
-    probs, labels = rows(log_probs, info.k), rows(targets, info.k)
-    if own:
-        probs, labels = probs.transpose(1, 2).flatten(0, 1), labels.flatten(0, 1)
-        sizes = [size.flatten() for size in sizes]
-    keywords = {"blank": blank, "zero_infinity": zero_infinity}
-    each = F.ctc_loss(probs.transpose(0, 1), labels, *sizes, reduction="none", **keywords)
-    if reduction == "mean":
-        each = each / sizes[1].clamp(min=1).to(each.dtype)
-    return reduced(each.unflatten(0, (info.k, -1)), reduction) if own else Batched(each)
 
 
 def _register_quantile(function: Callable[..., Any]) -> None:

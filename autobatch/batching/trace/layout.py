@@ -1,7 +1,7 @@
 """Rewrites of views and matrix products: the layout that hand-written code would have.
 
     views       permute(permute(x, p), q) → permute(x, p∘q); what undoes itself goes;
-                one of several equal views stays
+                of equal operations one stays
     turned      mm(W, permute(h))           →  permute(mm(h, permute(W)))
     fused       add(mm(a, b), c)            →  addmm(c, a, b)
 
@@ -23,14 +23,16 @@ from autobatch.batching.trace.graph import Count, Graph, Meta, Node, Ref, rename
 _ATEN = torch.ops.aten
 _MM, _ADDMM = _ATEN.mm.default, _ATEN.addmm.default
 _PERMUTE = _ATEN.permute.default
-_VIEWS = (_ATEN.view.default, _ATEN._unsafe_view.default, _ATEN.reshape.default)
+_VIEW = _ATEN.view.default
+_VIEWS = (_VIEW, _ATEN._unsafe_view.default, _ATEN.reshape.default)
+_ONES = (_ATEN.unsqueeze.default, _ATEN.squeeze.default, _ATEN.squeeze.dim, _ATEN.squeeze.dims)
 _SAME_SHAPE_IS_SAME = (*_VIEWS, _ATEN.expand.default, _ATEN.slice.Tensor)
 _TURN = [1, 0]
 
 
 def simplify_views(graph: Graph) -> Graph:
-    """Compose views of views, drop those that change nothing and those that occur twice."""
-    pinned = graph.written()
+    """Compose views of views, drop those that change nothing and operations that occur twice."""
+    pinned, leaving = graph.written(), graph.leaving()
     makers: dict[int, Node] = {}
     seen: dict[Any, int] = {}
     now: dict[int, int] = {}
@@ -38,25 +40,33 @@ def simplify_views(graph: Graph) -> Graph:
     for node in graph.nodes:
         node = rename(node, now)
         out = node.outs[0] if len(node.outs) == 1 else None
-        movable = node.is_view or node.op in _VIEWS
-        if out is None or not movable or not node.grad or graph.metas[out].storage in pinned:
+        if out is None or not node.grad or not _is_pure(node, graph.metas, pinned):
             nodes.append(node)
             continue
-        node = _composed(_canonical(node, graph.metas), makers)
-        key = (node.op, repr(node.args))
-        same = _unchanged(node, graph.metas)
-        if (same := seen.get(key) if same is None else same) is not None:
+        same = None
+        if node.is_view or node.op in _VIEWS:
+            node = _composed(_canonical(node, graph.metas), makers)
+            same = _unchanged(node, graph.metas)
+        if same is None and (node.is_view or graph.metas[out].storage not in leaving):
+            same = seen.setdefault((node.op, repr(node.args), repr(node.kwargs)), out)
+        if same is not None and same != out:
             now[out] = same
             continue
-        seen[key] = out
         makers[out] = node
         nodes.append(node)
     outputs = tuple(now.get(out, out) for out in graph.outputs)
     return replace(graph, nodes=tuple(nodes), outputs=outputs)
 
 
+def _is_pure(node: Node, metas: Mapping[int, Meta], written: frozenset[int]) -> bool:
+    """Whether the node depends on its arguments alone, and nothing ever writes to them."""
+    values = [*node.reads(), *(out for out in node.outs if out is not None)]
+    quiet = not node.mutates and written.isdisjoint(metas[value].storage for value in values)
+    return quiet and torch.Tag.nondeterministic_seeded not in node.op.tags
+
+
 def _canonical(node: Node, metas: Mapping[int, Meta]) -> Node:
-    """Transposes as permutes; the sizes of a view spelled out (-1 has no meaning for no rows)."""
+    """Transposes as permutes; views with their sizes (-1 would have no meaning for no rows)."""
     out = metas[node.outs[0]] if node.outs[0] is not None else None
     if node.op in (_ATEN.t.default, _ATEN.transpose.int) and out is not None:
         order = list(range(len(out.shape)))
@@ -66,8 +76,8 @@ def _canonical(node: Node, metas: Mapping[int, Meta]) -> Node:
             a, b = node.args[1], node.args[2]
             order[a], order[b] = order[b], order[a]
         return replace(node, op=_PERMUTE, args=(node.args[0], order))
-    if node.op in _VIEWS and out is not None and None not in out.shape:
-        return replace(node, args=(node.args[0], list(out.shape)))
+    if node.op in (*_VIEWS, *_ONES) and out is not None and None not in out.shape:
+        return replace(node, op=_VIEW, args=(node.args[0], list(out.shape)))
     return node
 
 
@@ -175,38 +185,70 @@ class _Fusion:
             self.makers[node.outs[0]] = node
 
     def fused(self, node: Node) -> Node:
-        """The addition, or the product that takes its place."""
+        """The addition, or what takes its place."""
         for product, addend in (node.args, node.args[::-1]):
+            if not isinstance(product, Ref) or not isinstance(addend, Ref):
+                continue
             if self.is_fusible(product, addend, node):
                 maker = self.makers[product.value]
                 rest = self.added(maker, addend)
                 if rest is not None:
                     return replace(node, op=_ADDMM, args=(rest, *maker.args[-2:]))
+            if (inner := self.viewed_product(product, addend, node)) is not None:
+                biased = self.insert(replace(inner, op=_ADDMM, args=(addend, *inner.args)))
+                return replace(node, op=_VIEW, args=(biased, self.makers[product.value].args[1]))
         return node
 
-    def is_fusible(self, product: Any, addend: Any, node: Node) -> bool:
-        if not (isinstance(product, Ref) and isinstance(addend, Ref)) or node.outs[0] is None:
-            return False
-        maker = self.makers.get(product.value)
-        if maker is None or maker.op not in (_MM, _ADDMM) or maker.kwargs or not maker.grad:
+    def is_fusible(self, product: Ref, addend: Ref, node: Node) -> bool:
+        """Whether the node is a product, read only here, and a matrix or row of its dtype."""
+        if self.product(product) is None or node.outs[0] is None:
             return False
         a, b, out = (self.metas[v] for v in (product.value, addend.value, node.outs[0]))
-        alike = a.dtype == b.dtype and a.dtype.is_floating_point and a.shape == out.shape
-        once = self.reads[product.value] == 1 and len(b.shape) in (1, 2)
-        alike = alike and None not in a.shape + b.shape
-        return alike and once and not _touches(self.graph, product.value, *maker.reads())
+        alike = a.dtype == b.dtype and a.shape == out.shape and None not in a.shape + b.shape
+        return alike and len(b.shape) in (1, 2)
+
+    def product(self, value: Ref) -> Node | None:
+        """The ``mm`` or ``addmm`` that makes a floating value for one reader alone."""
+        maker = self.makers.get(value.value)
+        if maker is None or maker.op not in (_MM, _ADDMM) or maker.kwargs or not maker.grad:
+            return None
+        once = self.reads[value.value] == 1 and self.metas[value.value].dtype.is_floating_point
+        return maker if once and not _touches(self.graph, value.value, *maker.reads()) else None
+
+    def viewed_product(self, view: Ref, addend: Ref, node: Node) -> Node | None:
+        """The ``mm`` of a layer over more than one row per thread: ``add(view(mm), row)``."""
+        maker = self.makers.get(view.value)
+        if maker is None or maker.op is not _VIEW or self.reads[view.value] != 1:
+            return None
+        inner = self.product(maker.args[0])
+        if inner is None or inner.op is not _MM or not maker.grad or node.outs[0] is None:
+            return None
+        row, viewed = self.metas[addend.value], self.metas[view.value]
+        width = self.metas[maker.args[0].value].shape[1:]
+        fits = row.dtype == viewed.dtype and row.shape == width == viewed.shape[-1:]
+        return inner if fits and viewed.shape == self.metas[node.outs[0]].shape else None
 
     def added(self, maker: Node, addend: Ref) -> Ref | None:
         """What the product adds once ``addend`` is added, too; None where that saves nothing."""
         if maker.op is _MM:
             return addend
-        inner = self.makers.get(maker.args[0].value)
-        if inner is None or inner.op is not _MM or self.reads[maker.args[0].value] != 1:
+        first = maker.args[0]
+        if (inner := self.product(first)) is not None and inner.op is _MM:
+            return self.insert(replace(inner, op=_ADDMM, args=(addend, *inner.args)))
+        other = self.product(addend)
+        if other is None or other.op is not _ADDMM or not self.are_rows(first, other.args[0]):
             return None
-        if inner.kwargs or not inner.grad or _touches(self.graph, *inner.reads()):
-            return None
+        row = self.insert(replace(other, op=_ATEN.add.Tensor, args=(other.args[0], first)))
+        return self.insert(replace(other, args=(row, *other.args[1:])))
+
+    def are_rows(self, *values: Ref) -> bool:
+        return all(len(self.metas[value.value].shape) == 1 for value in values)
+
+    def insert(self, node: Node) -> Ref:
+        """Emit a node like another under a new value, which one reader is to read."""
         out = max(self.metas) + 1
-        self.metas[out] = replace(self.metas[maker.args[0].value], storage=out)
+        like = node.args[0] if node.op is not _ADDMM else Ref(node.outs[0])  # type: ignore[arg-type]
+        self.metas[out] = replace(self.metas[like.value], storage=out)
         self.reads[out] = 1
-        self.emit(replace(inner, op=_ADDMM, args=(addend, *inner.args), outs=(out,)))
+        self.emit(replace(node, outs=(out,)))
         return Ref(out)

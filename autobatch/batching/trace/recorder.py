@@ -38,13 +38,14 @@ _LITERALS = (torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.d
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One operator as it ran."""
+    """One operator as it ran; ``sizes`` are its results' shapes and strides at that time."""
 
     op: OpOverload
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     out: Any
     grad: bool
+    sizes: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +88,14 @@ class Ambient:
             yield
 
 
+class _Worker(threading.Thread):
+    """The host thread of one recording."""
+
+
 def outside(job: Callable[[], T]) -> T:
     """Run ``job`` in a fresh host thread, one at a time in the process, and return its result."""
+    if isinstance(threading.current_thread(), _Worker):
+        raise Untraceable("a recording inside a recording")
     results: list[T] = []
     failures: list[BaseException] = []
 
@@ -103,7 +110,7 @@ def outside(job: Callable[[], T]) -> T:
         noisy = fake_tensor.log.disabled
         fake_tensor.log.disabled = True  # it logs the failures that become reasons here
         try:
-            worker = threading.Thread(target=run, name="autobatch-trace")
+            worker = _Worker(target=run, name="autobatch-trace")
             worker.start()
             worker.join()
         finally:
@@ -142,7 +149,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         grad = torch.is_grad_enabled()
         out = func(*args, **kwargs)
         if isinstance(out, (Tensor, tuple, list)) or func._schema.is_mutable:
-            self.events.append(Event(func, args, kwargs, out, grad))
+            self.events.append(Event(func, args, kwargs, out, grad, _sizes(out)))
         return out
 
     def reason_against(self, func: Any, arguments: tuple[Any, ...]) -> str | None:
@@ -156,6 +163,12 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if func not in _LITERALS and _holds_real(arguments):
             return f"{func} reads a tensor that is not among the inputs"
         return None
+
+
+def _sizes(out: Any) -> tuple[Any, ...]:
+    if isinstance(out, Tensor):
+        return ((tuple(out.shape), out.stride()),)
+    return tuple(_sizes(each) for each in out) if isinstance(out, (tuple, list)) else ()
 
 
 def _holds_real(arguments: Sequence[Any]) -> bool:

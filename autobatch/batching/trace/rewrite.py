@@ -2,7 +2,7 @@
 
     dead code          what no result needs goes
     in place → pure    c = clone(x); add_(c, y)         →  c = add(x, y)
-    copies             y = _to_copy(x) to x's own dtype →  y is x
+    copies             y = _to_copy(x) to x's own dtype →  y is x, as is mul(x, 1)
     constants          scalar_tensor(2.0)               →  a literal, made once
     numbers            mul(x, 2.0)                      →  mul(x, literal 2.0)
 
@@ -34,6 +34,8 @@ from autobatch.batching.trace.graph import (
 from autobatch.batching.trace.layout import fuse_products, simplify_views, turn_products
 
 _ATEN = torch.ops.aten
+_PRODUCTS = (_ATEN.mul.Tensor, _ATEN.mul.Scalar)
+_TO = _ATEN._to_copy.default
 _NO_GRADIENT = (_ATEN.copy.default, _ATEN.zero.default)
 _LARGEST_CONSTANT = 4096
 _ROUNDS = 4
@@ -142,12 +144,13 @@ def drop_copies(graph: Graph, grad: bool) -> Graph:
 
 def _copied(node: Node, metas: Mapping[int, Meta], grad: bool) -> int | None:
     """The value that a node only copies, layout and all."""
-    if not node.grad or len(node.args) != 1 or not isinstance(node.args[0], Ref):
+    if not node.grad or not node.args or not isinstance(node.args[0], Ref):
         return None
     source = node.args[0].value
     if node.op is _ATEN.alias.default or (node.op is _ATEN.detach.default and not grad):
         return source
-    if node.op in (_ATEN._to_copy.default, _ATEN.clone.default) and node.outs[0] is not None:
+    is_one = node.op in _PRODUCTS and type(node.args[1]) is int and node.args[1] == 1
+    if (is_one or node.op in (_TO, _ATEN.clone.default)) and node.outs[0] is not None:
         a, b = metas[source], metas[node.outs[0]]
         known = None not in (*a.shape, *a.stride)
         if known and replace(a, storage=0) == replace(b, storage=0):
@@ -194,6 +197,8 @@ _WITH_TENSOR: Mapping[OpOverload, OpOverload] = {
     _ATEN.sub.Tensor: _ATEN.sub.Tensor,
     _ATEN.mul.Tensor: _ATEN.mul.Tensor,
     _ATEN.div.Tensor: _ATEN.div.Tensor,
+    _ATEN.mul.Scalar: _ATEN.mul.Tensor,
+    _ATEN.div.Scalar: _ATEN.div.Tensor,
     _ATEN.div.Tensor_mode: _ATEN.div.Tensor_mode,
     _ATEN.remainder.Scalar: _ATEN.remainder.Tensor,
     _ATEN.eq.Scalar: _ATEN.eq.Tensor,

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._ops import OpOverload
 
 from autobatch.batching.trace.graph import Count, Graph, Meta, Node, Ref, Symbol, Untraceable
 from autobatch.batching.trace.recorder import Event, Recording
@@ -101,19 +102,20 @@ class _Walk:
 
     def enter_input(self, a: Any, b: Any) -> None:
         if isinstance(a, Tensor):
-            self.not_ours.add(self.metas[self.name(a, b)].storage)
+            sizes = ((tuple(a.shape), a.stride()), (tuple(b.shape), b.stride()))
+            self.not_ours.add(self.metas[self.name(a, b, *sizes)].storage)
         else:
             self.next_value += 1
 
-    def name(self, a: Tensor, b: Tensor) -> int:
+    def name(self, a: Tensor, b: Tensor, sizes_a: Any, sizes_b: Any) -> int:
         """Give two fake tensors, of which one stands for the other, their number."""
         value = self.next_value
         self.next_value += 1
         self.known[0][id(a)] = self.known[1][id(b)] = value
-        if a.dtype != b.dtype or a.dim() != b.dim():
+        if a.dtype != b.dtype or len(sizes_a[0]) != len(sizes_b[0]):
             raise Untraceable("a dtype depends on the thread count or on a number's value")
         storage = self.storages.setdefault(a.untyped_storage()._cdata, value)
-        shape, stride = self.sizes(a.shape, b.shape), self.sizes(a.stride(), b.stride())
+        shape, stride = (self.sizes(x, y) for x, y in zip(sizes_a, sizes_b, strict=True))
         self.metas[value] = Meta(shape, stride, a.dtype, a.device, storage)
         return value
 
@@ -134,26 +136,31 @@ class _Walk:
             return
         args = self.join(a.args, b.args, a.op)
         kwargs = {name: self.join(a.kwargs[name], b.kwargs[name], a.op) for name in a.kwargs}
-        outs = self.enter_outs(a.out, b.out, a.op)
-        node = Node(a.op, args, kwargs, outs, isinstance(a.out, Tensor), a.grad or not self.grad)
-        if torch.Tag.inplace_view in a.op.tags:
-            self.forget_sizes(node)
+        node = Node(a.op, args, kwargs, (), isinstance(a.out, Tensor), a.grad or not self.grad)
         self.refuse_foreign_writes(node)
-        self.nodes.append(node)
+        if torch.Tag.inplace_view in a.op.tags:
+            # unsqueeze_ and the like change no data: a view takes the tensor's place
+            node = replace(node, op=_view_form(a.op))
+            del self.known[0][id(a.out)]
+        self.nodes.append(replace(node, outs=self.enter_outs(a, b)))
 
-    def enter_outs(self, a: Any, b: Any, op: Any) -> tuple[int | None, ...]:
-        if isinstance(a, Tensor):
-            a, b = [a], [b]
-        if not isinstance(a, (tuple, list)):
+    def enter_outs(self, a: Event, b: Event) -> tuple[int | None, ...]:
+        if isinstance(a.out, Tensor):
+            return (self.enter_out(a.out, b.out, a.sizes[0], b.sizes[0]),)
+        if not isinstance(a.out, (tuple, list)):
             return ()
-        if len(a) != len(b):
-            raise Untraceable(f"{op} makes another number of results at another thread count")
-        return tuple(self.enter_out(x, y) for x, y in zip(a, b, strict=True))
+        if len(a.out) != len(b.out):
+            raise Untraceable(f"{a.op} makes another number of results at another thread count")
+        made: list[int | None] = []
+        for x, y, size_x, size_y in zip(a.out, b.out, a.sizes, b.sizes, strict=True):
+            flat = (size_x[0], size_y[0]) if isinstance(x, Tensor) else ((), ())
+            made.append(self.enter_out(x, y, *flat))
+        return tuple(made)
 
-    def enter_out(self, a: Any, b: Any) -> int | None:
+    def enter_out(self, a: Any, b: Any, sizes_a: Any, sizes_b: Any) -> int | None:
         if not isinstance(a, Tensor) or id(a) in self.known[0]:
             return None
-        return self.name(a, b)
+        return self.name(a, b, sizes_a, sizes_b)
 
     def enter_literal(self, a: Event, b: Event) -> None:
         """A tensor written down in the stretch: a number becomes an operation, others are kept."""
@@ -161,13 +168,13 @@ class _Walk:
         if first.dim() == 0:
             number = self.join(first.item(), second.item(), a.op)
             kwargs = {"dtype": first.dtype, "device": first.device}
-            out = self.name(a.out, b.out)
+            out = self.name(a.out, b.out, a.sizes[0], b.sizes[0])
             self.nodes.append(Node(_ATEN.scalar_tensor.default, (number,), kwargs, (out,)))
             return
         same = first.shape == second.shape and torch.equal(first, second)
         if not same or first.numel() > _LARGEST_LITERAL:
             raise Untraceable("a tensor is made from numbers that differ from run to run")
-        value = self.name(a.out, b.out)
+        value = self.name(a.out, b.out, a.sizes[0], b.sizes[0])
         self.literals[value] = first.detach().clone()
         self.not_ours.add(self.metas[value].storage)
 
@@ -190,14 +197,17 @@ class _Walk:
             raise Untraceable(f"{where} reads a tensor that the trace has not seen being made")
         return Ref(value)
 
-    def forget_sizes(self, node: Node) -> None:
-        """``unsqueeze_`` and the like: a value's sizes are not the same throughout."""
-        for value in node.writes():
-            meta = self.metas[value]
-            self.metas[value] = replace(meta, shape=(None,), stride=(None,))
-
     def refuse_foreign_writes(self, node: Node) -> None:
         """Inputs and literals outlive a run, so a run must leave them as they are."""
         for value in node.writes():
             if self.metas[value].storage in self.not_ours:
                 raise Untraceable(f"{node.op} changes an input in place")
+
+
+def _view_form(op: OpOverload) -> OpOverload:
+    """``squeeze`` for ``squeeze_``."""
+    name = op._schema.name.split("::")[1]
+    form = getattr(getattr(_ATEN, name.removesuffix("_"), None), op._overloadname, None)
+    if not isinstance(form, OpOverload) or form is op:
+        raise Untraceable(f"{op} changes a tensor's shape in place")
+    return form

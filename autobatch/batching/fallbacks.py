@@ -1,0 +1,168 @@
+"""What counts as a fallback, and what the option ``fallback`` does about it.
+
+Whatever has no batched form runs thread by thread. A *fallback* is such a run where the program
+could not be expected to mean it. These are meant, so they are counted and explained, but never
+warned of or refused:
+
+- functions marked ``autobatch.per_thread``, and ``print``;
+- reading Python objects, which live on the host: their attributes, items, length, iteration,
+  identity and type, and pure operations whose per-thread operands are all such objects
+  (neither tensors nor numbers);
+- making strings (f-strings, ``str``, ``repr``, ``format``);
+- whatever a block does that ends by raising an exception.
+
+Calls of unknown functions, torch functions on what does not stack, and operations on tensors and
+numbers that have become objects are fallbacks.
+"""
+
+from __future__ import annotations
+
+import linecache
+import operator
+import warnings
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from autobatch.batching.effects import BUILTIN_TYPES, MUTATING_METHODS, belongs_to_torch
+from autobatch.errors import Diagnostic, FallbackError
+from autobatch.source import Span
+from autobatch.vm.values import Cell, Column, Container, Objects, read
+
+HINTS = (
+    "autobatch.per_thread(fn) marks a function that is meant to run thread by thread.",
+    "autobatch.primitive(fn) runs a pure function of tensors as one operation.",
+)
+OF_IDENTITY = frozenset({operator.is_, operator.is_not, isinstance, type, id, callable})
+OF_STRINGS = frozenset({str, repr, ascii, format})
+READS = frozenset({operator.getitem, operator.contains, len, iter, next, getattr, hasattr})
+REDUCTIONS = frozenset({sum, min, max, sorted, any, all})
+NAMES = {"_VariableFunctionsClass.": "torch.", "TensorBase.": "Tensor."}
+STRINGS = "strings are made on the host"
+ATTRIBUTE = "an attribute of objects"
+
+
+class FallbackWarning(UserWarning):
+    """An operation runs thread by thread under ``fallback="warn"``."""
+
+
+@dataclass(slots=True, eq=False)
+class Policy:
+    """``fallback="warn"`` or ``"error"`` for one run; ``seen`` are the places warned of."""
+
+    action: str
+    seen: set[tuple[Span | None, str]] = field(default_factory=set)
+
+    def met(self, span: Span | None, what: str, why: str) -> None:
+        """A fallback is about to run: warn of it, once for each place, or refuse it."""
+        if self.action == "error":
+            raise refused(span, what, why)
+        if (span, what) in self.seen:
+            return
+        self.seen.add((span, what))
+        try:
+            warn(span, what, why)
+        except FallbackWarning as warning:
+            # Warnings are errors here. An operation's own exceptions are the user's, and are
+            # looked for in single threads; this one is not.
+            raise refused(span, what, why) from warning
+
+
+def policy_of(option: str) -> Policy | None:
+    return None if option == "allow" else Policy(option)
+
+
+def warn(span: Span | None, what: str, why: str) -> None:
+    """A warning that stands at the program's own line, not at autobatch's."""
+    file, line = (span.file, span.line) if span is not None else ("<program>", 0)
+    name = quoted(span) or what
+    text = f"{file}, line {line}: {name} runs thread by thread: {reason(what, why)}."
+    warnings.warn_explicit(text, FallbackWarning, file, line)
+
+
+def refused(span: Span | None, what: str, why: str) -> FallbackError:
+    return FallbackError(
+        Diagnostic(
+            'An operation would run thread by thread, which fallback="error" refuses.',
+            span,
+            reason(what, why),
+            hints=HINTS,
+            code="fallback",
+        )
+    )
+
+
+def reason(what: str, why: str) -> str:
+    """Why, in one sentence, and what, if that is a name that the user knows."""
+    why = why.partition("\n")[0].partition(". ")[0].rstrip(".")
+    for own, known in NAMES.items():
+        what = what.replace(own, known)
+    return why if "<" in what else f"{what}: {why}"
+
+
+def quoted(span: Span | None, width: int = 40) -> str:
+    """The source text of a span in backquotes, shortened; empty if it is not known."""
+    if span is None:
+        return ""
+    line = linecache.getline(span.file, span.line).rstrip()
+    end = span.end_column if span.end_line == span.line else len(line)
+    text = line[span.column : end].strip()
+    if not text:
+        return ""
+    return f"`{text}`" if len(text) <= width else f"`{text[: width - 1]}…`"
+
+
+def is_meant(
+    function: Callable[..., Any], cells: Iterable[Cell], why: str, effect: bool = False
+) -> bool:
+    """Whether the program can be expected to mean that this runs thread by thread."""
+    if getattr(function, "__autobatch__", None) == "unknown" or function is print:
+        return True
+    if effect or why == STRINGS or is_in(function, OF_STRINGS | OF_IDENTITY):
+        return not effect
+    values = [read(cell) for cell in cells]
+    if is_read(function, why):
+        return bool(values) and is_host(values[0])
+    if belongs_to_torch(function):
+        return False
+    deep = is_in(function, REDUCTIONS)
+    return all(is_host(value, deep) for value in values)
+
+
+def is_read(function: Callable[..., Any], why: str) -> bool:
+    if why == ATTRIBUTE or is_in(function, READS):
+        return True
+    owner = getattr(function, "__objclass__", None)
+    return owner in BUILTIN_TYPES and getattr(function, "__name__", "") not in MUTATING_METHODS
+
+
+def is_in(function: Any, known: frozenset[Any]) -> bool:
+    try:
+        return function in known
+    except TypeError:  # unhashable
+        return False
+
+
+def is_host(value: Any, deep: bool = False) -> bool:
+    """Whether what differs by thread in a value are Python objects, not tensors or numbers.
+
+    ``deep``: neither may their lists, tuples and dicts hold any.
+    """
+    match value:
+        case Column():
+            return False
+        case Objects(items=items):
+            return not any(is_data(item, deep) for item in items)
+        case Container():
+            return all(is_host(read(child), deep) for child in value.children())
+    return True
+
+
+def is_data(item: Any, deep: bool) -> bool:
+    if deep and type(item) in (list, tuple, set, frozenset):
+        return any(is_data(part, deep) for part in item)
+    if deep and type(item) is dict:
+        return any(is_data(part, deep) for part in item.values())
+    return isinstance(item, Tensor | int | float | complex)

@@ -1,0 +1,254 @@
+"""``execute``: a lowered program, run as it stands, on a batch of inputs.
+
+In: a ``Program`` and one input per variable of ``program.in_vars`` (what the program's callable
+is already bound to excepted). Out: a list in the order of ``program.out_vars``. The entry
+function that runs is ``program.main``, changed or written by hand as it may be; its callees are
+found by identity when they are called, as always.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import FunctionType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from autobatch.api import LIBRARY
+from autobatch.arguments import Batch, Mapped, is_numbers, objects
+from autobatch.batching.calls import resolve_object
+from autobatch.errors import Diagnostic, OptionError, StackingError, UnknownOptionError
+from autobatch.frontend import MISSING
+from autobatch.ir.program import Function, Param, Program
+from autobatch.ir.verifier import check
+from autobatch.options import Options
+from autobatch.passes import annotate_liveness, apply_pass
+from autobatch.results import plain
+from autobatch.running import run
+from autobatch.vm.library import Code, Library
+
+
+def execute(
+    program: Program,
+    *inputs: Any,
+    block_code_cache: dict[Any, Any] | None = None,
+    **options: Any,
+) -> list[Any]:
+    """Run a program for a batch; the leaves of its result in the order of ``program.out_vars``.
+
+    Args:
+        program: what ``lower`` gives, or one made by hand.
+        *inputs: one for each of ``program.in_vars`` (without those that a bound method or a
+            ``partial`` has filled): a tensor or array ``[B, *E]``, a list of B numbers, or
+            ``objects(...)``; all of one B. ``*args`` takes what is left, keyword-only
+            parameters come last, ``**kwargs`` stays empty.
+        block_code_cache: keeps compiled stretches from one call to the next; by default each
+            call has a fresh one.
+        **options: see ``Options``; ``in_dims`` and ``out_dims`` have no meaning here.
+
+    Returns:
+        A list with one entry for each name of ``out_vars``: a tensor ``[B, *E]`` where the
+        leaf stacks, else a list of B. A program whose result has one name gives one entry.
+
+    Raises:
+        OptionError: an input, named, that is missing, of no use, or of another batch size.
+        VerifierError: the program breaks a rule.
+    """
+    settings = settings_of(options)
+    if not isinstance(program, Program):
+        raise OptionError(
+            f"program is {program!r}, which is no Program; autobatch.lower(func) makes one."
+        )
+    if block_code_cache is not None and not isinstance(block_code_cache, dict):
+        raise OptionError(f"block_code_cache is {block_code_cache!r}; it must be a dict or None.")
+    entry = Entry.of(program)
+    batch = batch_of(program, entry, inputs)
+    library = ProgramLibrary(function=entry.function, code=Code.of(entry.main))
+    cache = {} if block_code_cache is None else block_code_cache
+    result = run(entry.called, batch, settings, library, cache=cache)
+    return [plain(leaf) for leaf in ordered(result, program.out_vars)]
+
+
+def settings_of(options: dict[str, Any]) -> Options:
+    for name in ("in_dims", "out_dims"):
+        if name in options:
+            raise UnknownOptionError(f"execute has no option {name!r}: dimension 0 is the batch.")
+    return Options().updated(options)
+
+
+# The program as something to call.
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """``called`` is what a run calls; it ends in ``function``, whose lowering is ``main``."""
+
+    called: Callable[..., Any]
+    function: FunctionType
+    main: Function
+    bound: int = 0
+    named: frozenset[str] = frozenset()
+    has_defaults: bool = True
+
+    @classmethod
+    def of(cls, program: Program) -> Entry:
+        main = program.main
+        if not main.live_in:  # made by hand: no pass has looked at it
+            check(program, "building")
+            main = apply_pass(annotate_liveness, main)
+        target = resolve_object(program.callable, [], {})
+        function, bound = target.callee, len(target.args)
+        if target.effect == "construct":
+            function, bound = target.callee.__init__, 1
+        if target.effect not in ("program", "construct") or not isinstance(function, FunctionType):
+            stub = stand_in(main)
+            return cls(stub, stub, main, has_defaults=False)
+        missing = set(main.free) - set(function.__code__.co_freevars)
+        if missing:
+            raise OptionError(
+                f"The program {program.entry} reads captured variables that its callable "
+                f"{function.__qualname__} does not have: {', '.join(sorted(missing))}."
+            )
+        return cls(program.callable, function, main, bound, frozenset(target.kwargs))
+
+    def open_params(self) -> list[Param]:
+        """The parameters that inputs are for."""
+        return [param for param in self.main.params[self.bound :] if param.name not in self.named]
+
+
+def stand_in(main: Function) -> FunctionType:
+    """A Python function to run a program by that no Python function belongs to."""
+    if main.free:
+        raise OptionError(
+            f"The program {main.name} reads captured variables ({', '.join(main.free)}), "
+            "but its callable is no Python function that has them."
+        )
+
+    def program(*args: Any, **kwargs: Any) -> None:
+        raise AssertionError("a program runs by its lowering")
+
+    namespace = {"__builtins__": builtins, "__name__": "<program>"}
+    code = program.__code__.replace(co_name=main.name, co_qualname=main.name)
+    made = FunctionType(code, namespace, main.name)
+    # No function has the defaults, so every parameter must get an input; these are never seen.
+    optional = [param for param in main.params if param.has_default]
+    named = [param.name for param in optional if param.kind == "keyword_only"]
+    made.__kwdefaults__ = dict.fromkeys(named)
+    made.__defaults__ = (None,) * (len(optional) - len(named))
+    return made
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class ProgramLibrary(Library):
+    """The process's library, but for one function, which runs the program's own lowering."""
+
+    function: FunctionType
+    code: Code
+
+    def code_of(self, function: FunctionType, receiver: object = MISSING) -> Code:
+        if function.__code__ is self.function.__code__:
+            return self.code
+        return LIBRARY.code_of(function, receiver)
+
+
+# Inputs and outputs.
+
+
+def batch_of(program: Program, entry: Entry, inputs: Sequence[Any]) -> Batch:
+    """The inputs as the arguments of a batched call."""
+    places = places_of(entry, len(inputs))
+    names = ", ".join(name for name, _ in places) or "none"
+    if len(inputs) > len(places):
+        raise OptionError(
+            f"execute got {len(inputs)} inputs for {program.entry}, whose inputs are: {names}."
+        )
+    for name, param in places[len(inputs) :]:
+        if not (param.has_default and entry.has_defaults):
+            raise OptionError(f"execute got no input for {name} of {program.entry}({names}).")
+    shapes: Mapping[str, Sequence[int]] = getattr(program, "in_shapes", {})
+    args: list[Mapped] = []
+    kwargs: dict[str, Mapped] = {}
+    sizes: dict[str, int] = {}
+    for (name, param), value in zip(places, inputs, strict=False):
+        leaf = mapped(name, value, shapes.get(param.name))
+        sizes[name] = len(leaf)
+        if param.kind == "keyword_only":
+            kwargs[name] = leaf
+        else:
+            args.append(leaf)
+    return Batch(tuple(args), kwargs, one_size(sizes, program.entry))
+
+
+def places_of(entry: Entry, count: int) -> list[tuple[str, Param]]:
+    """A name and a parameter for each input; ``*args`` has as many as the others leave."""
+    params = [param for param in entry.open_params() if param.kind != "var_keyword"]
+    places: list[tuple[str, Param]] = []
+    for param in params:
+        if param.kind == "var_positional":
+            extra = range(count - len(params) + 1)
+            places += [(f"{param.name}[{index}]", param) for index in extra]
+        else:
+            places.append((param.name, param))
+    return places
+
+
+def mapped(name: str, value: Any, shape: Sequence[int] | None) -> Mapped:
+    """An input with its batch dimension; ``shape`` is the event shape that is declared for it."""
+    if isinstance(value, objects):
+        return Mapped(value.items)
+    if is_numbers(value):
+        value = np.asarray(value)
+    if isinstance(value, np.ndarray):
+        value = torch.as_tensor(value)
+    if not isinstance(value, Tensor):
+        raise OptionError(
+            f"The input {name} is a {type(value).__name__}; it must be a tensor or an array "
+            "[B, *E], a list of numbers, or autobatch.objects(...)."
+        )
+    if not value.dim():
+        raise OptionError(f"The input {name} is a 0-d tensor; its dimension 0 must be the batch.")
+    if shape is not None and tuple(value.shape[1:]) != tuple(shape):
+        raise OptionError(
+            f"The input {name} has the shape {list(value.shape)}, "
+            f"but the program declares {list(shape)} for each example."
+        )
+    return Mapped(value)
+
+
+def one_size(sizes: Mapping[str, int], title: str) -> int:
+    if not sizes:
+        raise OptionError(f"execute got no inputs for {title}: at least one gives the batch size.")
+    if len(set(sizes.values())) > 1:
+        listed = ", ".join(f"{name} has {size}" for name, size in sizes.items())
+        raise OptionError(f"The inputs of {title} have different batch sizes: {listed}.")
+    return next(iter(sizes.values()))
+
+
+def ordered(result: Any, names: Sequence[str]) -> list[Any]:
+    """The leaves of a stacked result that the names stand for."""
+    found = dict(leaves(result, "out", frozenset(names)))
+    missing = [name for name in names if name not in found]
+    if missing:
+        raise StackingError(
+            Diagnostic(
+                f"The program's result has no {', '.join(missing)}.",
+                notes=(f"its out_vars are {', '.join(names)}.",),
+                code="out-vars",
+            )
+        )
+    return [found[name] for name in names]
+
+
+def leaves(part: Any, name: str, wanted: frozenset[str]) -> Iterator[tuple[str, Any]]:
+    if name in wanted:
+        yield name, part
+    elif isinstance(part, dict):
+        for key, inner in part.items():
+            yield from leaves(inner, f"{name}.{key}", wanted)
+    elif isinstance(part, tuple | list):
+        for index, inner in enumerate(part):
+            yield from leaves(inner, f"{name}.{index}", wanted)

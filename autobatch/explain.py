@@ -1,0 +1,169 @@
+"""``explain``: one run of a program, told line by line of the user's source.
+
+In: a function and arguments as ``.batch`` takes them. Out: a ``Report``, printed too: for each
+line of each function that ran, how often its blocks ran and for how many threads, which kinds
+of values its results held, and what ran thread by thread and why. The run is untraced, so that
+each operation can be looked at.
+"""
+
+from __future__ import annotations
+
+import linecache
+import textwrap
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from autobatch.api import LIBRARY, Function, batch_of, name_of
+from autobatch.arguments import Batch
+from autobatch.batching.fallbacks import quoted, reason
+from autobatch.errors import OptionError
+from autobatch.ir.program import Call, Op
+from autobatch.ir.program import Function as Lowered
+from autobatch.kinds import is_data, kind_of
+from autobatch.options import Options
+from autobatch.report import BlockRuns, FunctionReport, Line, Report, times
+from autobatch.results import moved, plain
+from autobatch.running import run
+from autobatch.vm.listeners import Counts, counts
+from autobatch.vm.values import Cell, read
+
+QUIET = frozenset(
+    {
+        "const",
+        "global",
+        "load_free",
+        "free_box",
+        "box",
+        "function",
+        "import",
+        "import_from",
+        "iter",
+        "next",
+    }
+)
+"""Operations whose results are told of only where a variable of the program's holds them."""
+
+
+def explain(func: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Report:
+    """Run a function once for a batch, print what happened line by line, and return it.
+
+    Args:
+        func: a per-example function; one made by ``autobatch.function`` has its options
+            respected, but for the engine and the executor.
+        *args, **kwargs: as for ``.batch``.
+
+    Raises what ``.batch`` raises, when the report up to there is printed.
+    """
+    wrapped, options = func, Options()
+    if isinstance(func, Function):
+        wrapped, options = func.__autobatch_function__, func.options
+    if not callable(wrapped):
+        raise OptionError(f"autobatch.explain runs functions; it got {func!r}.")
+    options = options.updated({"engine": "stackless", "executor": "vmap"})
+    batch = batch_of(wrapped, args, kwargs, options)
+    watch = Watch()
+    report = None
+    try:
+        report = watched(wrapped, batch, options, watch)
+    finally:
+        print(report or watch.report(name_of(wrapped), batch.size))
+    return report
+
+
+def watched(func: Callable[..., Any], batch: Batch, options: Options, watch: Watch) -> Report:
+    title = name_of(func)
+    with counts() as watch.counts:
+        result = run(func, batch, options, LIBRARY, observer=watch)
+    result = plain(moved(result, options.out_dims, title))
+    return watch.report(title, batch.size, result)
+
+
+# The run, watched.
+
+
+@dataclass(slots=True, eq=False)
+class Watch:
+    """An observer that keeps what each line held, by function, in the order of their first run."""
+
+    counts: Counts = field(default_factory=Counts)
+    functions: dict[int, Seen] = field(default_factory=dict)
+
+    def seen(self, function: Lowered) -> Seen:
+        return self.functions.setdefault(id(function), Seen(function))
+
+    def block(self, function: Lowered, pc: int, threads: np.ndarray, env: dict[str, Cell]) -> None:
+        seen = self.seen(function)
+        seen.sizes.setdefault(pc, []).append(len(threads))
+        if pc == 0:
+            for param in function.params:
+                if param.name in env:
+                    seen.hold(function.span.line, param.name, env[param.name])
+
+    def operation(self, function: Lowered, op: Op | Call, env: dict[str, Cell]) -> None:
+        outs = (op.out,) if isinstance(op, Call) else op.outs
+        told = not isinstance(op, Op) or op.name not in QUIET
+        for out in outs:
+            own = not out.startswith("%")
+            if out in env and (own or (told and is_data(read(env[out])))):
+                label = out if own else quoted(op.span).strip("`")
+                self.seen(function).hold(op.span.line, label, env[out])
+
+    def report(self, title: str, threads: int, result: Any = None) -> Report:
+        by_line: dict[tuple[str, int], Counter[str]] = {}
+        for (file, line, what, why), count in self.counts.fallbacks_by_place.items():
+            by_line.setdefault((file, line), Counter())[reason(what, why)] += count
+        functions = [seen.report(by_line) for seen in self.functions.values()]
+        return Report(title, threads, tuple(functions), self.counts, result)
+
+
+@dataclass(slots=True, eq=False)
+class Seen:
+    """What is known of one function: group sizes by block, kinds by line and value."""
+
+    function: Lowered
+    sizes: dict[int, list[int]] = field(default_factory=dict)
+    values: dict[int, dict[str, Counter[str]]] = field(default_factory=dict)
+
+    def hold(self, line: int, name: str, cell: Cell) -> None:
+        kinds = self.values.setdefault(line, {}).setdefault(name, Counter())
+        kinds[kind_of(read(cell))] += 1
+
+    def report(self, fallbacks: dict[tuple[str, int], Counter[str]]) -> FunctionReport:
+        span = self.function.span
+        blocks = self.blocks_by_line()
+        lines = []
+        for number, text in source_lines(span.file, span.line, span.end_line):
+            values = self.values.get(number, {})
+            lines.append(
+                Line(
+                    number,
+                    text,
+                    tuple(blocks.get(number, ())),
+                    tuple((name, tuple(kinds)) for name, kinds in values.items()),
+                    tuple(
+                        f"{times(count)}: {why}"
+                        for why, count in fallbacks.get((span.file, number), Counter()).items()
+                    ),
+                )
+            )
+        return FunctionReport(self.function.name, span.file, tuple(lines))
+
+    def blocks_by_line(self) -> dict[int, list[BlockRuns]]:
+        """The blocks that ran, by the first line that they hold."""
+        found: dict[int, list[BlockRuns]] = {}
+        for pc in sorted(self.sizes):
+            sizes, block = self.sizes[pc], self.function.blocks[pc]
+            lines = [op.span.line for op in (*block.ops, block.terminator)]
+            runs = BlockRuns(pc, len(sizes), min(sizes), max(sizes), sum(sizes))
+            found.setdefault(min(lines), []).append(runs)
+        return found
+
+
+def source_lines(file: str, first: int, last: int) -> Iterator[tuple[int, str]]:
+    """Numbered lines, without the indentation that all have."""
+    texts = [linecache.getline(file, number).rstrip() for number in range(first, last + 1)]
+    return zip(range(first, last + 1), textwrap.dedent("\n".join(texts)).split("\n"), strict=True)

@@ -1,0 +1,56 @@
+"""The kinds of values in words, as ``explain`` names them: ``column float32 [3]``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from autobatch.report import listed
+from autobatch.vm.values import Column, Container, Mark, Objects, Uniform, Value, read
+
+
+def is_data(value: Value) -> bool:
+    """Whether it is more than a step on the way: no function, method, iterator or None."""
+    match value:
+        case Uniform(obj=obj):
+            return obj is not None and (not callable(obj) or isinstance(obj, nn.Module))
+        case Container(type=kind):
+            return not isinstance(kind, Mark)
+    return True
+
+
+def kind_of(value: Value) -> str:
+    match value:
+        case Uniform(obj=obj):
+            return f"uniform {described(obj)}"
+        case Column(data=data, tag="tensor"):
+            return f"column {tensor_kind(data, 1)}"
+        case Column(tag=tag):
+            return f"column {tag}"
+        case Objects(items=items):
+            names = sorted({described(item) for item in items})
+            return f"objects ({listed(tuple(names))})" if names else "objects"
+        case Container():
+            return container_kind(value)
+    raise AssertionError(value)
+
+
+def container_kind(value: Container, deep: bool = True) -> str:
+    name = value.type.name if isinstance(value.type, Mark) else value.type.__name__
+    if not deep or isinstance(value.type, Mark):
+        return f"container {name}"
+    parts = dict.fromkeys(
+        container_kind(part, False) if isinstance(part, Container) else kind_of(part)
+        for part in map(read, value.children())
+    )
+    return f"container {name} of {listed(tuple(parts))}" if parts else f"container {name}"
+
+
+def described(obj: Any) -> str:
+    return tensor_kind(obj) if isinstance(obj, Tensor) else type(obj).__name__
+
+
+def tensor_kind(data: Tensor, skip: int = 0) -> str:
+    """Dtype and event shape, ``float32 [3]``."""
+    return f"{str(data.dtype).removeprefix('torch.')} {list(data.shape[skip:])}"

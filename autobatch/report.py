@@ -1,0 +1,100 @@
+"""What ``explain`` tells: records of lines, functions and runs, and their text.
+
+Each record's ``str`` is its part of the text; a line is followed by its notes, one a line.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from autobatch.vm.listeners import Counts
+
+MOST = 4
+"""Kinds of one value that a line tells of."""
+
+
+@dataclass(frozen=True, slots=True)
+class BlockRuns:
+    """How often a block ran, and for how many threads at least, at most and in all."""
+
+    pc: int
+    runs: int
+    fewest: int
+    most: int
+    threads: int
+
+    def __str__(self) -> str:
+        width = f"{self.fewest}" if self.fewest == self.most else f"{self.fewest} to {self.most}"
+        word = "thread" if width == "1" else "threads"
+        return f"block {self.pc} ran {times(self.runs)}, {width} {word}"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of the source: the blocks that begin there, the values that its results held
+    (``("n", ("column int",))``), and what ran thread by thread there and why."""
+
+    number: int
+    text: str
+    blocks: tuple[BlockRuns, ...] = ()
+    values: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    fallbacks: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        notes = [str(block) for block in self.blocks]
+        notes += [f"{name}: {listed(kinds, ' or ')}" for name, kinds in self.values]
+        notes += [f"thread by thread {fallback}" for fallback in self.fallbacks]
+        source = f"{self.number:5} | {self.text}".rstrip()
+        return "\n".join([source, *(f"      |     # {note}" for note in notes)])
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionReport:
+    """A function of the program that ran, with the lines of its source."""
+
+    name: str
+    file: str
+    lines: tuple[Line, ...]
+
+    def __str__(self) -> str:
+        return "\n".join([f"{self.name} ({Path(self.file).name})", *map(str, self.lines)])
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What ``explain`` tells; ``str(report)`` is its text.
+
+    ``result`` is what ``.batch`` would have returned, None if the program failed.
+    """
+
+    title: str
+    threads: int
+    functions: tuple[FunctionReport, ...]
+    counts: Counts
+    result: Any = None
+
+    def __str__(self) -> str:
+        total = self.counts
+        headline = (
+            f"{self.title}: {self.threads} threads, {total.block_executions} block executions, "
+            f"{total.host_reads} host reads, {total.fallbacks} operations thread by thread"
+        )
+        return "\n\n".join([headline, *map(str, self.functions)])
+
+    def line(self, number: int) -> Line:
+        """The line of that number in the first function that has it."""
+        for function in self.functions:
+            for line in function.lines:
+                if line.number == number:
+                    return line
+        raise KeyError(number)
+
+
+def listed(kinds: tuple[str, ...], between: str = ", ") -> str:
+    return between.join(kinds if len(kinds) <= MOST else (*kinds[:MOST], "…"))
+
+
+def times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"

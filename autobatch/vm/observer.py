@@ -1,0 +1,20 @@
+"""What an onlooker of a run sees: each block execution, and what each operation gave."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+from autobatch.ir.program import Call, Function, Op
+from autobatch.vm.values import Cell
+
+
+class Observer(Protocol):
+    """Looks at a run of the stackless engine; it must not change what it is shown."""
+
+    def block(self, function: Function, pc: int, threads: np.ndarray, env: dict[str, Cell]) -> None:
+        """A block begins for the threads with these indices."""
+
+    def operation(self, function: Function, op: Op | Call, env: dict[str, Cell]) -> None:
+        """An operation or a call has run; ``env`` holds what it assigned."""

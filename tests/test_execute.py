@@ -1,0 +1,261 @@
+"""``execute``: programs as they stand, inputs checked by name, leaves in the order of out_vars."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+
+import autobatch
+from autobatch import OptionError, Program, StackingError, execute, lower
+from autobatch.errors import VerifierError
+from tests.building import Lines, block, collatz, function, params
+
+BOTH = pytest.mark.parametrize("engine", ["stackless", "sequential"])
+
+
+def stepped(x, y, *, scale=2.0):
+    n = 0
+    while x.sum() < 10:
+        x = x * scale
+        n += 1
+    return {"n": n, "pair": (x, y)}
+
+
+def tree_size(tree):
+    return 1 + sum(tree_size(kid) for kid in tree)
+
+
+def factorial(n):
+    return 1 if n <= 1 else n * factorial(n - 1)
+
+
+def total(first, *rest):
+    for x in rest:
+        first = first + x
+    return first
+
+
+def pair(x):
+    made = (x, x + 1)
+    return made
+
+
+@BOTH
+def test_leaves_in_the_order_of_out_vars(engine):
+    program = lower(stepped)
+    assert program.out_vars == ("out.n", "out.pair.0", "out.pair.1")
+    x, y = torch.rand(4, 3) + 0.1, torch.arange(4)
+    n, left, right = execute(program, x, y, engine=engine)
+    expected = [stepped(*row) for row in zip(x, y, strict=True)]
+    assert n.tolist() == [row["n"] for row in expected] and n.dtype == torch.int64
+    assert torch.allclose(left, torch.stack([row["pair"][0] for row in expected]))
+    assert right.tolist() == [0, 1, 2, 3]
+
+
+@BOTH
+def test_keyword_only_inputs_come_last(engine):
+    x, y = torch.ones(2, 3), torch.zeros(2)
+    n, *_ = execute(lower(stepped), x, y, torch.tensor([4.0, 1.5]), engine=engine)
+    assert n.tolist() == [1, 3]
+
+
+def test_a_result_without_a_display_is_one_leaf():
+    program = lower(pair)
+    assert program.out_vars == ("out",)
+    (leaf,) = execute(program, torch.arange(3))
+    assert type(leaf) is tuple and leaf[1].tolist() == [1, 2, 3]
+
+
+@BOTH
+def test_one_leaf_of_numbers_and_of_objects(engine):
+    assert execute(lower(factorial), [3, 4, 5], engine=engine)[0].tolist() == [6, 24, 120]
+    (large,) = execute(lower(factorial), [3, 25], scalars="python", engine=engine)
+    assert large == [6, factorial(25)]
+    trees = autobatch.objects([[], [[], [[]]]])
+    assert execute(lower(tree_size), trees, engine=engine)[0].tolist() == [1, 4]
+
+
+def test_star_args():
+    ones = torch.ones(3)
+    assert execute(lower(total), ones, ones, ones, ones)[0].tolist() == [4, 4, 4]
+    assert execute(lower(total), ones)[0].tolist() == [1, 1, 1]
+
+
+@BOTH
+def test_what_is_bound_takes_no_input(engine):
+    @dataclass(frozen=True)
+    class Scaler:
+        factor: float
+
+        def scale(self, x, y=0.0):
+            return x * self.factor + y
+
+    scaler = Scaler(3.0)
+    assert execute(lower(scaler.scale), torch.ones(2), engine=engine)[0].tolist() == [3, 3]
+    module = torch.nn.Sequential()
+
+    class Doubled(torch.nn.Module):
+        def forward(self, x):
+            return x * 2 if x > 0 else module(x)
+
+    (result,) = execute(lower(Doubled()), torch.tensor([1.0, -1.0]), engine=engine)
+    assert result.tolist() == [2, -1]
+
+
+def test_a_partial():
+    program = lower(partial(stepped, scale=3.0))
+    n, *_ = execute(program, torch.ones(2, 3), torch.zeros(2))
+    assert n.tolist() == [2, 2]
+    with pytest.raises(OptionError, match="3 inputs"):
+        execute(program, torch.ones(2, 3), torch.zeros(2), torch.zeros(2))
+
+
+# Programs that were made by hand.
+
+
+@BOTH
+@pytest.mark.parametrize("called", [None, print, torch.sin])
+def test_a_program_that_no_function_belongs_to(engine, called):
+    program = Program({"collatz": collatz()}, "collatz", called, ("out",))
+    (steps,) = execute(program, torch.arange(1, 9), engine=engine)
+    assert steps.tolist() == [0, 1, 7, 2, 5, 8, 16, 3]
+
+
+@BOTH
+def test_a_changed_program_runs_as_it_stands(engine):
+    """Also where it calls itself; the function of its callable does not run."""
+    program = lower(factorial)
+    changed = replace(program.main, blocks=tuple(map(plus_for_times, program.main.blocks)))
+    program = replace(program, functions={program.entry: changed})
+    (sums,) = execute(program, torch.tensor([1, 4]), engine=engine)
+    assert sums.tolist() == [1, 10]
+    assert autobatch.vmap(factorial)(torch.tensor([4])).tolist() == [24]
+
+
+def plus_for_times(old):
+    ops = [replace(op, name="add") if op.name == "mul" else op for op in old.ops]
+    return replace(old, ops=tuple(ops))
+
+
+def source_less():
+    space = {"helper": factorial}
+    exec("def outer(n):\n    return helper(n) + 1\n", space)
+    return space["outer"]
+
+
+@BOTH
+def test_callees_are_found_by_identity(engine):
+    """The callable has no source; its globals say what ``helper`` is."""
+    at = Lines()
+    main = function(
+        "outer",
+        "n",
+        block(at.op("%1 = global", "helper"), at.call("%2", "%1", "n", 1)),
+        block(at.op("%3 = const", 1), at.op("%4 = add %2, %3"), at.give("%4")),
+    )
+    program = Program({"outer": main}, "outer", source_less(), ("out",))
+    assert execute(program, torch.tensor([3, 4]), engine=engine)[0].tolist() == [7, 25]
+
+
+def test_a_program_by_hand_is_verified():
+    at = Lines()
+    main = function("broken", "n", block(at.op("m = neg n, n"), at.give("m")))
+    with pytest.raises(VerifierError, match="neg"):
+        execute(Program({"broken": main}, "broken", None, ("out",)), torch.ones(2))
+
+
+def test_captured_variables_need_a_callable_that_has_them():
+    at = Lines()
+    main = function("inner", "n", block(at.op("%1 = load_free", "w"), at.give("%1")), free=("w",))
+    for called in (None, pair):
+        with pytest.raises(OptionError, match=r"captured variables.*w"):
+            execute(Program({"inner": main}, "inner", called, ("out",)), torch.ones(2))
+
+
+def test_out_vars_that_the_result_does_not_have():
+    main = function("same", params("x"), block(Lines().give("x")))
+    program = Program({"same": main}, "same", None, ("out.0", "out.1"))
+    with pytest.raises(StackingError, match=r"no out\.0, out\.1"):
+        execute(program, torch.ones(2))
+
+
+# Inputs and options that cannot be.
+
+
+@pytest.mark.parametrize(
+    "inputs, message",
+    [
+        ((), "no input for x"),
+        ((torch.ones(4, 3),), "no input for y"),
+        ((torch.ones(4, 3), torch.ones(3)), "x has 4, y has 3"),
+        ((torch.ones(4, 3), 3), "input y is a int"),
+        ((torch.ones(4, 3), torch.tensor(1.0)), "input y is a 0-d tensor"),
+        ((1, 2, 3, 4), "4 inputs for stepped, whose inputs are: x, y, scale"),
+    ],
+)
+def test_bad_inputs_are_named(inputs, message):
+    with pytest.raises(OptionError, match=message):
+        execute(lower(stepped), *inputs)
+
+
+def test_defaults_are_the_functions():
+    at = Lines()
+    optional = tuple(replace(param, has_default=True) for param in params("x"))
+    main = function("same", optional, block(at.give("x")))
+    program = Program({"same": main}, "same", None, ("out",))
+    assert execute(program, np.ones(2))[0].tolist() == [1, 1]
+    with pytest.raises(OptionError, match="no input for x"):
+        execute(program)
+
+
+@dataclass(frozen=True)
+class Declared(Program):
+    in_shapes: dict | None = None
+
+
+def test_declared_event_shapes_are_checked():
+    program = lower(pair)
+    parts = (program.functions, program.entry, program.callable, program.out_vars)
+    declared = Declared(*parts, in_shapes={"x": (3,)})
+    assert execute(declared, torch.ones(2, 3))[0][0].shape == (2, 3)
+    with pytest.raises(OptionError, match=r"input x has the shape \[2, 4\].*declares \[3\]"):
+        execute(declared, torch.ones(2, 4))
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"in_dims": 0}, "'in_dims'"),
+        ({"out_dims": 0}, "'out_dims'"),
+        ({"speed": 3}, "'speed'"),
+        ({"max_steps": 0}, "max_steps is 0"),
+        ({"block_code_cache": 3}, "block_code_cache is 3"),
+    ],
+)
+def test_bad_options_are_named(options, message):
+    with pytest.raises(OptionError, match=message):
+        execute(lower(pair), torch.ones(2), **options)
+
+
+def test_what_is_no_program():
+    with pytest.raises(OptionError, match=r"autobatch\.lower"):
+        execute(pair, torch.ones(2))
+
+
+def test_options_are_respected():
+    steps = []
+    execute(lower(factorial), torch.tensor([3, 4, 5]), listeners=steps.append, chunk_size=2)
+    assert {len(step.mask) for step in steps} == {3}
+    with pytest.raises(autobatch.StepLimitError):
+        execute(lower(factorial), torch.tensor([9]), max_steps=3)
+
+
+def test_a_cache_outlives_the_call():
+    cache = {}
+    first = execute(lower(pair), torch.arange(3), block_code_cache=cache, trace_after=0)
+    again = execute(lower(pair), torch.arange(5), block_code_cache=cache, trace_after=0)
+    assert first[0][1].tolist() == [1, 2, 3] and again[0][1].tolist() == [1, 2, 3, 4, 5]

@@ -1,0 +1,168 @@
+"""``explain``: what it says of each line, that it prints it, and that it runs once."""
+
+from __future__ import annotations
+
+import re
+from types import SimpleNamespace
+from unittest.mock import Mock
+
+import pytest
+import torch
+
+import autobatch
+
+HERE = __file__
+
+
+def collatz(n):
+    steps = 0
+    while n != 1:
+        n = n // 2 if n % 2 == 0 else 3 * n + 1
+        steps += 1
+    return steps
+
+
+def scaled(x, weight):
+    y = weight * 2 @ x
+    return halved(y)
+
+
+def halved(y):
+    return y / 2
+
+
+def shout(tree):
+    name = tree.name.upper()
+    pair = (name, tree.size)
+    return f"{pair[0]}{pair[1]}"
+
+
+def fails(x):
+    y = x + 1
+    if y.sum() > 3:
+        raise ValueError("too large")
+    return y
+
+
+def at(func, offset):
+    return func.__code__.co_firstlineno + offset
+
+
+def values(line):
+    return dict(line.values)
+
+
+def test_lines_of_a_loop(capsys):
+    report = autobatch.explain(collatz, torch.arange(1, 10))
+    assert capsys.readouterr().out == f"{report}\n"
+    assert report.title == "collatz" and report.threads == 9
+    assert report.result.tolist() == [0, 1, 7, 2, 5, 8, 16, 3, 19]
+    (function,) = report.functions
+    assert function.name == "collatz" and function.file == HERE
+    assert [line.number for line in function.lines] == list(range(at(collatz, 0), at(collatz, 6)))
+    assert function.lines[1].text == "    steps = 0"
+    assert values(report.line(at(collatz, 0))) == {"n": ("column int64 []",)}
+    assert values(report.line(at(collatz, 1))) == {"steps": ("uniform int",)}
+    assert values(report.line(at(collatz, 2)))["n != 1"] == ("column bool []",)
+    assert values(report.line(at(collatz, 3)))["n % 2"] == ("column int64 []",)
+
+
+def test_blocks_are_those_of_the_counts():
+    report = autobatch.explain(collatz, torch.arange(1, 10))
+    told = {block.pc: block for line in report.functions[0].lines for block in line.blocks}
+    assert {pc: block.runs for pc, block in told.items()} == {
+        pc: runs for (_, pc), runs in report.counts.by_block.items()
+    }
+    assert sum(block.threads for block in told.values()) == sum(
+        report.counts.threads_by_block.values()
+    )
+    assert told[0].runs == 1 and told[0].fewest == told[0].most == 9
+    text = str(report)
+    assert "block 0 ran once, 9 threads" in text
+    assert re.search(r"block 1 ran 20 times, 1 to 9 threads", text)
+
+
+def test_helpers_uniform_and_columns():
+    report = autobatch.explain(
+        scaled, torch.ones(2, 3), weight=2.0 * torch.ones(4, 3)[None].repeat(2, 1, 1)
+    )
+    assert [function.name for function in report.functions] == ["scaled", "halved"]
+    assert values(report.line(at(scaled, 0)))["weight"] == ("column float32 [4, 3]",)
+    options = autobatch.function(in_dims=(0, None))(scaled)
+    report = autobatch.explain(options, torch.ones(2, 3), torch.ones(4, 3))
+    line = values(report.line(at(scaled, 1)))
+    assert line["weight * 2"] == ("uniform float32 [4, 3]",)
+    assert line["y"] == ("column float32 [4]",)
+    assert values(report.line(at(scaled, 2)))["halved(y)"] == ("column float32 [4]",)
+    assert values(report.line(at(halved, 0)))["y"] == ("column float32 [4]",)
+
+
+def test_objects_containers_and_fallbacks():
+    trees = [SimpleNamespace(name="ab", size=1), SimpleNamespace(name="c", size=2)]
+    report = autobatch.explain(shout, autobatch.objects(trees))
+    assert report.result == ["AB1", "C2"]
+    first = report.line(at(shout, 1))
+    assert values(first)["tree.name"] == ("objects (str)",)
+    assert values(first)["name"] == ("objects (str)",)
+    assert "once: an attribute of objects" in first.fallbacks
+    assert any(entry.startswith("once: str.upper: ") for entry in first.fallbacks)
+    (kind,) = values(report.line(at(shout, 2)))["pair"]
+    assert kind == "container tuple of objects (str), column int"
+    assert "thread by thread" in str(report)
+
+
+def test_kinds_that_change():
+    def grows(n):
+        s = 0
+        while n > 0:
+            s = s + n.item()
+            n = n - 1
+        return s
+
+    report = autobatch.explain(grows, torch.tensor([1, 2]))
+    line = report.line(at(grows, 3))
+    assert values(line)["s"] == ("column int",)
+    assert values(report.line(at(grows, 1)))["s"] == ("uniform int",)
+
+
+def test_options_hold_and_arguments_map_as_in_batch():
+    numbers = autobatch.function(scalars="python", chunk_size=2)(collatz)
+    report = autobatch.explain(numbers, [1, 2, 3])
+    assert values(report.line(at(collatz, 0))) == {"n": ("column int",)}
+    assert report.result.tolist() == numbers.batch([1, 2, 3]).tolist()
+    assert [block.runs for block in report.line(at(collatz, 1)).blocks] == [2]
+    with pytest.raises(autobatch.OptionError, match="collatz"):
+        autobatch.explain(collatz, 3)
+    with pytest.raises(autobatch.OptionError, match="3"):
+        autobatch.explain(3)
+
+
+def test_it_runs_once():
+    seen = Mock(side_effect=lambda x: x)
+
+    def noted(x):
+        return seen(x)
+
+    report = autobatch.explain(noted, torch.ones(3))
+    assert seen.call_count == 3
+    (entry,) = report.line(at(noted, 1)).fallbacks
+    assert "it may have any effect" in entry
+
+
+def test_a_failure_is_told_up_to_there(capsys):
+    with pytest.raises(ValueError, match="too large"):
+        autobatch.explain(fails, torch.tensor([1.0, 5.0]))
+    text = capsys.readouterr().out
+    assert text.startswith("fails: 2 threads") and "y: column float32 []" in text
+
+
+def test_modules_and_methods():
+    class Twice(torch.nn.Module):
+        def forward(self, x):
+            return x * 2
+
+    report = autobatch.explain(Twice(), torch.ones(2, 3))
+    assert report.title == "Twice"
+    assert values(report.line(at(Twice.forward, 1)))["x * 2"] == ("column float32 [3]",)
+    with pytest.raises(KeyError):
+        report.line(1)

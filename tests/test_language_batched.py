@@ -1,0 +1,114 @@
+"""The whole corpus of the language, batched: threads together give what each gives alone.
+
+Rows are the argument tuples of one function, so threads diverge; the result of each is boxed in
+an object of its own, so that nothing needs to stack and types are those of plain Python.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from types import FunctionType
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import autobatch
+from tests import language
+from tests.expected import check
+from tests.language import common
+
+EXECUTORS = {"vmap": {"executor": "vmap"}, "traced": {"executor": "traced", "trace_after": 0}}
+REFUSED = ("resources",)
+"""Functions whose `with` statements enter managers that only plain Python can enter."""
+
+common.seen.__autobatch__ = "unknown"  # type: ignore[attr-defined]
+
+
+class Result:
+    """What a thread returns, whatever it is."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+def by_function() -> Iterator[tuple[FunctionType, list[tuple[Any, ...]]]]:
+    found: dict[FunctionType, list[tuple[Any, ...]]] = {}
+    for func, arguments in language.cases():
+        found.setdefault(func, []).append(arguments)
+    yield from found.items()
+
+
+def batches(rows: list[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]:
+    """Every row alone, pairs of neighbours, all together up to seven, for each length of row."""
+    lengths = sorted({len(row) for row in rows})
+    for length in lengths:
+        fitting = [row for row in rows if len(row) == length]
+        if not length:
+            continue
+        yield from ([row] for row in fitting)
+        yield from (list(pair) for pair in zip(fitting, fitting[1:], strict=False))
+        yield [fitting[index % len(fitting)] for index in range(7)]
+
+
+def column(values: list[Any]) -> Any:
+    kinds = {type(value) for value in values}
+    if kinds <= {int} and all(abs(value) < 2**62 for value in values):
+        return torch.tensor(values)
+    if kinds in ({float}, {bool}):
+        return torch.tensor(values, dtype=torch.float64 if kinds == {float} else torch.bool)
+    if kinds == {Tensor} and len({(v.dtype, v.shape, v.requires_grad) for v in values}) == 1:
+        if values[0].dim() and not values[0].requires_grad:
+            return torch.stack(values)
+    return autobatch.objects(values)
+
+
+def outcome(run: Callable[[], list[Any]]) -> tuple[list[Any], Exception | None, list[Any]]:
+    common.log.clear()
+    try:
+        values, error = run(), None
+    except Exception as raised:
+        values, error = [], raised
+    return values, error, list(common.log)
+
+
+def loop(func: FunctionType, rows: list[tuple[Any, ...]]) -> list[Any]:
+    return [func(*copy.deepcopy(row)) for row in rows]
+
+
+def batched(func: FunctionType, rows: list[tuple[Any, ...]], options: Any) -> list[Any]:
+    def boxed(*args: Any) -> Result:
+        return Result(func(*args))
+
+    columns = [column(list(values)) for values in zip(*rows, strict=True)]
+    results = autobatch.vmap(boxed, scalars="python", **options)(*columns)
+    return [result.value for result in results]
+
+
+def held(func: FunctionType, rows: list[tuple[Any, ...]], options: Any) -> None:
+    """The batch gives what the loop gives: results, exception, effects."""
+    expected, wanted, effects = outcome(lambda: loop(func, rows))
+    actual, got, seen = outcome(lambda: batched(func, rows, options))
+    if wanted is not None or got is not None:
+        if (type(got), str(got)) != (type(wanted), str(wanted)):
+            raise AssertionError(f"the loop raises {wanted!r}, the batch {got!r}") from got
+        return
+    check(actual, expected)
+    if len(rows) == 1:
+        check(seen, effects)
+    assert sorted(map(repr, seen)) == sorted(map(repr, effects))
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.parametrize(
+    ("func", "rows"), [pytest.param(f, r, id=f.__name__) for f, r in by_function()]
+)
+def test_batch_is_the_loop(func: FunctionType, rows: list[tuple[Any, ...]], executor: str) -> None:
+    for batch in batches(rows):
+        try:
+            held(func, batch, EXECUTORS[executor])
+        except AssertionError as error:
+            error.add_note(f"rows {batch!r}")
+            raise

@@ -1,0 +1,229 @@
+"""Options and arguments that cannot be: clear errors that name them. Limits and fallbacks."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from types import SimpleNamespace
+from unittest.mock import Mock
+
+import pytest
+import torch
+
+import autobatch
+from autobatch import DepthLimitError, FallbackError, FallbackWarning, OptionError, StepLimitError
+
+BAD = {
+    "engine": ("fast", "'stackless', 'sequential'"),
+    "executor": ("cuda", "'traced', 'vmap'"),
+    "scalars": ("numpy", "'tensor', 'python'"),
+    "fallback": ("never", "'allow', 'warn', 'error'"),
+    "randomness": ("any", "'error', 'different', 'same'"),
+    "max_steps": (0, "at least 1 or None"),
+    "max_depth": (None, "at least 1"),
+    "chunk_size": (2.5, "at least 1 or None"),
+    "trace_after": (-1, "at least 0"),
+    "listeners": (3, "a callable"),
+    "in_dims": ("all", "an int, or None"),
+    "out_dims": (1.0, "an int, or None"),
+}
+
+
+def double(x):
+    return x * 2
+
+
+def countdown(n):
+    while n > 0:
+        n = n - 1
+    return n
+
+
+def depth(n):
+    return 0 if n == 0 else 1 + depth(n - 1)
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_value_is_named(name):
+    value, allowed = BAD[name]
+    for use in (autobatch.function(double).with_options, lambda **o: autobatch.function(**o)):
+        with pytest.raises(OptionError) as caught:
+            use(**{name: value})
+        assert name in str(caught.value) and repr(value) in str(caught.value)
+        assert allowed in str(caught.value)
+
+
+def test_every_option_has_a_bad_value_here():
+    assert BAD.keys() == set(autobatch.Options.__slots__)
+
+
+@pytest.mark.parametrize(
+    "name, value",
+    [("max_steps", True), ("chunk_size", "2"), ("trace_after", None), ("listeners", [print, 3])],
+)
+def test_more_bad_values(name, value):
+    with pytest.raises(OptionError, match=name):
+        autobatch.vmap(double, **{name: value})
+
+
+def test_an_unknown_option_is_named_with_the_known_ones():
+    for use in (autobatch.function, autobatch.function(double).with_options):
+        with pytest.raises(TypeError, match=r"no option 'batchsize'.*chunk_size"):
+            use(batchsize=3)
+    with pytest.raises(OptionError, match="no option 'speed'"):
+        autobatch.vmap(double, speed="high")
+
+
+def test_batch_sizes_that_disagree():
+    with pytest.raises(OptionError, match=r"batch sizes \[2, 3\]"):
+        autobatch.function(lambda x, y: x + y).batch(torch.ones(2), torch.ones(3))
+
+
+def test_in_dims_that_do_not_fit():
+    with pytest.raises(OptionError, match="in_dims has 2 entries"):
+        autobatch.vmap(double, in_dims=(0, 0))(torch.ones(3))
+    with pytest.raises(OptionError, match="in_dims has dimension 2"):
+        autobatch.vmap(double, in_dims=2)(torch.ones(3))
+    with pytest.raises(OptionError, match="out_dims has dimension 1"):
+        autobatch.vmap(double, out_dims=1)(torch.ones(3))
+
+
+# Limits.
+
+
+@pytest.mark.parametrize("executor", ["traced", "vmap"])
+def test_max_steps_has_a_caret(executor):
+    with pytest.raises(StepLimitError) as caught:
+        autobatch.vmap(countdown, max_steps=7, executor=executor)(torch.arange(20))
+    assert "max_steps=7" in str(caught.value)
+    assert caught.value.span.file == __file__ and "^" in str(caught.value)
+
+
+def test_max_steps_is_of_the_call_chunked_or_not():
+    with autobatch.counts() as whole:
+        autobatch.vmap(countdown, chunk_size=2)(torch.full((6,), 3))
+    steps = whole.block_executions
+    autobatch.vmap(countdown, chunk_size=2, max_steps=steps)(torch.full((6,), 3))
+    with pytest.raises(StepLimitError):
+        autobatch.vmap(countdown, chunk_size=2, max_steps=steps - 1)(torch.full((6,), 3))
+
+
+def test_max_steps_of_the_sequential_engine():
+    with pytest.raises(StepLimitError, match="max_steps=4"):
+        autobatch.vmap(countdown, engine="sequential", max_steps=4)(torch.tensor([9]))
+
+
+@pytest.mark.parametrize("engine", ["stackless", "sequential"])
+def test_max_depth(engine):
+    ns = torch.tensor([3, 5])
+    assert autobatch.vmap(depth, max_depth=6, engine=engine)(ns).tolist() == [3, 5]
+    with pytest.raises(DepthLimitError, match="max_depth=5") as caught:
+        autobatch.vmap(depth, max_depth=5, engine=engine)(ns)
+    assert isinstance(caught.value, RecursionError)
+    assert caught.value.span.file == __file__
+
+
+# Fallbacks.
+
+
+def marked(x):
+    return on_host(x) + 1
+
+
+@autobatch.per_thread
+def on_host(x):
+    return x.item() * 2
+
+
+def ragged(xs, i):
+    return torch.ones(i).sum() + xs
+
+
+def reads(tree, i):
+    if tree is None:
+        return 0
+    kids = tree.kids
+    total = len(kids)
+    for kid in kids:
+        total += kid.size
+    return total + kids[i].size
+
+
+def tells(x):
+    if x < 0:
+        raise ValueError(f"{x.item()} is below zero")
+    print("x is", f"{x.item():.1f}", str(x.item()))
+    return x
+
+
+def test_error_has_a_caret_and_hints():
+    with pytest.raises(FallbackError) as caught:
+        autobatch.vmap(ragged, fallback="error")(torch.ones(3), torch.arange(3))
+    text = str(caught.value)
+    assert "torch.ones(i)" in text and "^^^^^^^^^^^^^" in text
+    assert "autobatch.per_thread" in text and "autobatch.primitive" in text
+    assert caught.value.span.file == __file__
+
+
+def test_warn_stands_at_the_line_once_per_place_and_call():
+    def looped(n, x):
+        for _ in range(3):
+            x = x + math.comb(4, n)
+        return x
+
+    run = autobatch.vmap(looped, fallback="warn", chunk_size=2, scalars="python")
+    for _ in range(2):
+        with pytest.warns(FallbackWarning) as caught:
+            run(torch.tensor([1, 2, 3, 3]), torch.zeros(4))
+        assert len(caught) == 1
+        line = looped.__code__.co_firstlineno + 2
+        assert (caught[0].filename, caught[0].lineno) == (__file__, line)
+        text = str(caught[0].message)
+        assert (
+            f"line {line}" in text
+            and "`math.comb(4, n)` runs thread by thread: comb: " in text
+            and __file__ in text
+        )
+
+
+def test_warnings_as_errors_refuse():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(FallbackError, match=r"torch.ones\(i\)"):
+            autobatch.vmap(ragged, fallback="warn")(torch.ones(3), torch.arange(3))
+
+
+def test_an_unknown_call_is_refused_before_it_runs():
+    seen = Mock(side_effect=lambda x: x)
+
+    def noted(x):
+        return seen(x)
+
+    assert autobatch.vmap(noted)(torch.ones(2)).tolist() == [1, 1]
+    assert seen.call_count == 2
+    with pytest.raises(FallbackError, match="any effect"):
+        autobatch.vmap(noted, fallback="error")(torch.ones(2))
+    assert seen.call_count == 2
+
+
+@pytest.mark.parametrize("fallback", ["warn", "error"])
+def test_what_a_program_means_is_no_fallback(fallback, capsys):
+    node = SimpleNamespace
+    trees = [
+        node(kids=[node(size=n), node(size=2 * n), *[node(size=1)] * (n - 1)]) for n in (1, 2, 3)
+    ]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        options = {"fallback": fallback}
+        result = autobatch.vmap(reads, **options)(autobatch.objects(trees), torch.tensor([0, 1, 0]))
+        assert result.tolist() == [6, 14, 18]
+        assert autobatch.vmap(marked, **options)(torch.arange(3.0)).tolist() == [1, 3, 5]
+        autobatch.vmap(tells, **options)(torch.ones(2))
+        assert capsys.readouterr().out == "x is 1.0 1.0\n" * 2
+        with pytest.raises(ValueError, match=r"-3\.0 is below zero"):
+            autobatch.vmap(tells, **options)(torch.tensor([-3.0]))
+
+
+def test_no_fallback_where_none_is_needed():
+    run = autobatch.vmap(countdown, fallback="error")
+    assert run(torch.arange(4)).tolist() == [0, 0, 0, 0]
