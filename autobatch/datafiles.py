@@ -182,7 +182,7 @@ def _shape(value: Any) -> tuple[int, ...] | None:
 
 def _write_npz(file: IO[bytes], results: Mapping[str, Any]) -> None:
     arrays = {name: _array(name, value) for name, value in results.items()}
-    np.savez(file, **arrays)  # type: ignore[arg-type]
+    np.savez(file, **arrays)
 
 
 def _array(name: str, value: Any) -> Any:

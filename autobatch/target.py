@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import inspect
 import sys
@@ -39,21 +40,30 @@ def find_target(text: str) -> Target:
 
 
 def _import(path: Path) -> object:
-    """Run the file as a module, with its own folder and the current one on the import path."""
-    # A name of its own: a file called queue.py must not replace the library's queue.
-    name = f"_run_{path.stem}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.path[:0] = [str(path.parent.resolve()), str(Path.cwd())]
-    sys.modules[name] = module
+    """Run the file as a module: of its package if it is in one, else under a name of its own."""
+    folder = path.resolve().parent
+    names = [path.stem]
+    while (folder / "__init__.py").is_file():
+        names.insert(0, folder.name)
+        folder = folder.parent
+    sys.path[:0] = [str(folder), str(Path.cwd())]
     try:
-        spec.loader.exec_module(module)
+        return importlib.import_module(".".join(names)) if names[1:] else _import_alone(path)
     except Exception as error:
         line = traceback.extract_tb(error.__traceback__)[-1]
         where = f"{line.filename}, line {line.lineno}"
         reason = "".join(traceback.format_exception_only(error)).strip().splitlines()[-1]
         raise CommandError(f"{path}: cannot be imported: {reason} ({where})") from error
+
+
+def _import_alone(path: Path) -> object:
+    # Not under its stem: a file called queue.py must not replace the library's queue.
+    name = f"_run_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
     return module
 
 

@@ -13,21 +13,19 @@ they are not trained. Nothing is written unless asked.
 from __future__ import annotations
 
 import argparse
-import os
 import random
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor
 from tqdm import tqdm
 
 import autobatch
+from autobatch.datafiles import DataFileError, check_writable, write_results
 from programs.example import seeded
 from programs.stdlib_trees import SourceFunction, functions_in, library_files
 from programs.treelstm import TreeLSTM
@@ -78,8 +76,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with torch.no_grad():
         run = encode_all(model, functions, options, deadline)
     report(run)
-    if options.output:
-        save(options.output, run)
+    if options.output and run.encodings:
+        write_results(options.output, {"names": run.names, "encodings": torch.cat(run.encodings)})
         print(f"Wrote {options.output}.")
     return 0
 
@@ -94,12 +92,13 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--hidden", type=positive, default=128, help="width of an encoding")
     parser.add_argument("--batch", type=positive, default=2048, help="trees in a batch")
     parser.add_argument("--sample", type=positive, default=12, help="plain-loop sample per batch")
-    parser.add_argument("--output", type=Path, help="write names and encodings to this .npz file")
+    parser.add_argument("--output", type=Path, help="write names and encodings to this .npz")
     options = parser.parse_args(arguments)
-    if options.output and options.output.suffix != ".npz":
-        parser.error(f"--output {options.output}: the name must end in .npz")
-    if options.output and not options.output.parent.is_dir():
-        parser.error(f"--output {options.output}: there is no folder {options.output.parent}")
+    if options.output:
+        try:
+            check_writable(options.output)
+        except DataFileError as error:
+            parser.error(str(error))
     return options
 
 
@@ -185,19 +184,6 @@ def report(run: Run) -> None:
         f"Speed-up: {batched.nodes_per_second / plain.nodes_per_second:.1f} times, per tree node. "
         f"Largest difference between the two: {run.difference:.1e}."
     )
-
-
-def save(path: Path, run: Run) -> None:
-    """Write beside the file and rename, so that an interrupted run leaves nothing half-written."""
-    encodings = torch.cat(run.encodings).numpy() if run.encodings else np.zeros((0, 0), np.float32)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".npz")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            np.savez(file, names=np.array(run.names, dtype=str), encodings=encodings)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
 
 
 if __name__ == "__main__":

@@ -1,4 +1,7 @@
-"""Settings that hold for every test: one torch thread, fixed seeds, GPU tests only with a GPU."""
+"""Settings that hold for every test: one torch thread, fixed seeds, the engine's invariants.
+
+GPU tests run only where there is a GPU.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,8 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+from autobatch.vm.invariants import checking
+
 
 @pytest.fixture(autouse=True, scope="session")
 def one_torch_thread() -> Iterator[None]:
@@ -14,6 +19,13 @@ def one_torch_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def invariants() -> Iterator[None]:
+    """Every frame of every test is held to the engine's invariants."""
+    with checking():
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -200,10 +200,17 @@ def test_explain(program: Path, numbers: Path, capsys: pytest.CaptureFixture[str
     assert "while n != 1" in capsys.readouterr().out
 
 
-def test_module_and_programs_folder(numbers: Path) -> None:
-    command = [sys.executable, "-m", "autobatch", "run", "programs/collatz.py:collatz"]
+def test_as_a_module_from_another_folder(numbers: Path, tmp_path: Path) -> None:
+    """``programs/`` is a package: its files import each other wherever the command runs."""
     root = Path(__file__).parent.parent
-    done = subprocess.run([*command, "--input", numbers], cwd=root, capture_output=True, text=True)
+    target = f"{root / 'programs' / 'collatz.py'}:collatz"
+    done = subprocess.run(
+        [sys.executable, "-m", "autobatch", "run", target, "--input", numbers],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(root)},
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout == "out: int64 [4]: 0, 16, 111, 8\n"
 

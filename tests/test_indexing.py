@@ -137,6 +137,15 @@ def test_an_index_out_of_range_is_clamped_and_reported() -> None:
     assert new.data[0, 0, 1] == 5.0
 
 
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_an_index_out_of_range_does_not_reach_a_cuda_kernel() -> None:
+    x = Batched(column(4, 2).data.cuda())
+    _, failed = getitem_checked(x, Batched(torch.tensor([0, 4, -5], device="cuda")), K)
+    torch.cuda.synchronize()
+    assert failed.tolist() == [False, True, True]
+
+
 def test_an_empty_dimension_fails_in_every_row() -> None:
     got, failed = getitem_checked(column(0, 2), Batched(torch.zeros(K, dtype=torch.int64)), K)
     assert got.data.shape == (K, 2)

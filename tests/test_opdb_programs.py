@@ -75,9 +75,7 @@ def looped(program: Callable[..., Any], tensors: list[Tensor]) -> list[Any] | No
         for out in results
     ]
     strided = all(
-        leaf.layout == torch.strided
-        for leaf in leaves_of(results)
-        if isinstance(leaf, Tensor)
+        leaf.layout == torch.strided for leaf in leaves_of(results) if isinstance(leaf, Tensor)
     )
     return results if strided and all(kind == kinds[0] for kind in kinds) else None
 

@@ -53,6 +53,7 @@ def check_batch(name: str, dtype: torch.dtype, sizes: tuple[int, ...], **options
             batch_sizes=sizes,
             rtol=1e-4 if rough else 1e-7,
             atol=atol,
+            max_steps=100_000,
             **options,
         )
 

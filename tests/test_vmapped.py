@@ -279,6 +279,14 @@ def test_inside_of_other_transforms() -> None:
         )
 
 
+def test_expected_dtypes_follow_autocast() -> None:
+    args = (column(2, 2, dtype=torch.bfloat16), column(2, 2))
+    with pytest.raises(ExampleError):
+        apply(torch.mm, args, None, K)
+    with torch.autocast("cpu", torch.bfloat16):
+        same_as_loop(torch.mm, *args)
+
+
 def test_vmaps_own_loop_is_off_only_while_it_runs() -> None:
     enabled = torch._C._functorch._is_vmap_fallback_enabled
     assert enabled()

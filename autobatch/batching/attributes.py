@@ -10,7 +10,7 @@ from torch import Tensor
 
 from autobatch.batching import torch_ops, writes
 from autobatch.batching.context import Context, RowsFail
-from autobatch.batching.operators import is_instance, is_tensor
+from autobatch.batching.kinds import is_instance, is_tensor
 from autobatch.batching.rows import run_rows
 from autobatch.vm.values import (
     METHOD,
@@ -57,6 +57,8 @@ def get(context: Context, cell: Cell, name: str) -> Cell:
 
 def tensor_attribute(context: Context, cell: Cell, value: Any, name: str) -> Cell:
     kind = type(value.obj) if type(value) is Uniform else Tensor
+    if name == "__class__":
+        return uniform(kind, shared=True)
     attribute = getattr(kind, name, None)
     if callable(attribute) and not isinstance(attribute, type):
         return bound(cell, attribute)
@@ -66,7 +68,7 @@ def tensor_attribute(context: Context, cell: Cell, value: Any, name: str) -> Cel
     if type(value) is Uniform:
         example = value.obj
     else:
-        data = value.data
+        data = value.table
         example = data[0] if data.shape[0] else data.new_empty(data.shape[1:])
     try:
         result = getattr(example, name)
@@ -91,6 +93,8 @@ TENSOR_GETTERS = {name: _getter(name) for name in sorted(TENSOR_PARTS)}
 
 
 def type_attribute(context: Context, cell: Cell, kind: type, name: str) -> Cell:
+    if name == "__class__":
+        return uniform(kind, shared=True)
     attribute = getattr(kind, name, None)
     if callable(attribute):
         return bound(cell, attribute)
@@ -140,6 +144,8 @@ def container_attribute(context: Context, cell: Cell, value: Container, name: st
     if fields is not None and name in fields:
         return value.cells[fields.index(name)]  # type: ignore[index]
     if isinstance(kind, type):
+        if name == "__class__":
+            return uniform(kind, shared=True)
         if kind in (slice, range) and name in ("start", "stop", "step"):
             return value.cells[("start", "stop", "step").index(name)]  # type: ignore[index]
         static = inspect.getattr_static(kind, name, None)

@@ -6,6 +6,7 @@ of operands has no batched form and runs once or thread by thread like any other
 
 from __future__ import annotations
 
+import inspect
 import types
 from collections.abc import Callable
 from typing import Any
@@ -17,17 +18,11 @@ from autobatch.batching import arithmetic, attributes, iterators, torch_ops
 from autobatch.batching.attributes import SUPER
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.levels import Batched
-from autobatch.batching.operators import (
-    binary,
-    is_instance,
-    is_number_column,
-    is_tensor,
-    parts_of,
-    truth,
-    unary,
-)
-from autobatch.batching.rows import Rower, from_rows
+from autobatch.batching.operators import binary, unary
+from autobatch.batching.kinds import is_instance, is_number, is_tensor, parts_of
+from autobatch.batching.rows import Rower, from_rows, run_rows
 from autobatch.batching.trees import tree_of
+from autobatch.batching.truths import truth
 from autobatch.vm.values import (
     CLOSURE,
     ENUMERATE_ITERATOR,
@@ -43,6 +38,7 @@ from autobatch.vm.values import (
     uniform,
 )
 
+MAY_FAIL = "code of the object's class decides"
 Handler = Callable[[Context, list[Cell], dict[str, Cell]], Cell | None]
 _BOUNDS = {
     torch.uint8: (0, 255),
@@ -288,12 +284,6 @@ def _extreme(name: str, meaning: Callable[..., Any]) -> Handler:
     return handler
 
 
-def is_number(value: Any) -> bool:
-    return is_number_column(value) or (
-        type(value) is Uniform and type(value.obj) in (bool, int, float)
-    )
-
-
 def _quantifier(stop: bool) -> Handler:
     """``any`` and ``all`` over what has a batched truth, first to last."""
 
@@ -320,6 +310,8 @@ def _getattr(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cel
     name = read(args[1])
     if type(name) is not Uniform or not isinstance(name.obj, str):
         return None
+    if len(args) == 3 and runs_code(read(args[0]), name.obj):
+        return run_rows(context, getattr, args, {}, MAY_FAIL, keep=True, fresh=False)
     if len(args) == 3:
         try:
             return attributes.get(context, args[0], name.obj)
@@ -330,9 +322,20 @@ def _getattr(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cel
     return attributes.get(context, args[0], name.obj)
 
 
+def runs_code(value: Any, name: str) -> bool:
+    """Whether reading an attribute runs code of the user's, which may say that there is none."""
+    if not is_instance(value) or name in value.cells:
+        return False
+    static = inspect.getattr_static(value.type, name, None)
+    return isinstance(static, property) or (static is None and hasattr(value.type, "__getattr__"))
+
+
 def _hasattr(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | None:
+    name = read(args[1])
     if type(read(args[0])) is Objects:
         return None
+    if type(name) is Uniform and runs_code(read(args[0]), name.obj):
+        return run_rows(context, hasattr, args, {}, MAY_FAIL, keep=True)
     try:
         found = _getattr(context, args, kwargs)
     except RowsFail as failure:

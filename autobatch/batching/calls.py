@@ -7,18 +7,30 @@ effect is ``program`` or ``construct`` needs the engine; ``run`` does all others
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import types
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
-from autobatch.batching import arithmetic, builtins, containers, torch_ops, writes
+from autobatch.batching import (
+    arithmetic,
+    builtins,
+    containers,
+    iterators,
+    modules,
+    torch_ops,
+    writes,
+)
 from autobatch.batching.context import Context
 from autobatch.batching.effects import MUTATING_METHODS, READ_ONLY, effect_of, is_library
-from autobatch.batching.operators import is_instance, once
+from autobatch.batching.kinds import is_instance
+from autobatch.batching.operators import once
 from autobatch.batching.rows import run_rows
+from autobatch.errors import Diagnostic, UnsupportedError
 from autobatch.vm.values import (
     CLOSURE,
     METHOD,
@@ -72,13 +84,14 @@ def resolve_object(obj: Any, args: list[Cell], kwargs: dict[str, Cell]) -> Targe
         named = {name: Cell(Uniform(arg, shared=True)) for name, arg in obj.keywords.items()}
         return resolve_object(obj.func, [*given, *args], {**named, **kwargs})
     effect: str = effect_of(obj)
+    if isinstance(obj, nn.Module) and effect != "program" and modules.writes_argument(obj):
+        effect = "chain" if modules.is_chain(obj) else "write"
     if effect != "program":
         return Target(effect, obj, args, kwargs)
     if isinstance(obj, types.MethodType):
         return resolve_object(obj.__func__, [uniform(obj.__self__, shared=True), *args], kwargs)
     if isinstance(obj, nn.Module):
-        forward = type(obj).forward
-        return resolve_object(forward, [uniform(obj, shared=True), *args], kwargs)
+        return module_target(obj, args, kwargs)
     if isinstance(obj, type):
         return Target("construct", obj, args, kwargs)
     if not isinstance(obj, types.FunctionType):
@@ -86,20 +99,39 @@ def resolve_object(obj: Any, args: list[Cell], kwargs: dict[str, Cell]) -> Targe
     return Target("program", obj, args, kwargs)
 
 
+def module_target(module: nn.Module, args: list[Cell], kwargs: dict[str, Cell]) -> Target:
+    """What calling a module with parts of the user's own runs."""
+    if modules.has_hooks(module):
+        return Target("hooked", module, args, kwargs)
+    if modules.is_chain(module):
+        return Target("chain", module, args, kwargs)
+    return resolve_object(type(module).forward, [uniform(module, shared=True), *args], kwargs)
+
+
 def run(context: Context, target: Target) -> Cell:
     """A call of what is no program function."""
     callee, args, kwargs = target.callee, target.args, target.kwargs
+    match target.effect:
+        case "chain" if len(args) == 1 and not kwargs:
+            return modules.run_chain(context, callee.children(), args[0])
+        case "hooked":
+            return modules.run_hooked(context, callee, args, kwargs)
     done = special_call(context, callee, args, kwargs)
     if done is not None:
         return done
     match target.effect:
         case "torch" | "draw":
+            refuse_backward(context, callee)
+            if "out" in kwargs:
+                return writes.write_out(context, callee, args, kwargs, target.effect == "draw")
+            if in_place_option(callee, args, kwargs):
+                return writes.write(context, callee, args, kwargs)
             return torch_ops.apply(context, callee, args, kwargs, target.effect == "draw")
         case "write":
             return writes.write(context, callee, args, kwargs)
     cells = [*args, *kwargs.values()]
     if target.effect == "host":
-        if all(type(read(cell)) is Uniform for cell in cells):
+        if all(type(read(cell)) is Uniform for cell in cells) and not any(map(is_code, cells)):
             names = list(kwargs)
             count = len(args)
             return once(
@@ -110,11 +142,58 @@ def run(context: Context, target: Target) -> Cell:
         done = arithmetic.apply(context, callee, callee, args) if not kwargs else None
         if done is not None:
             return done
-        return run_rows(context, callee, args, kwargs, "no batched form", fresh=is_fresh(callee))
+        keep = any(map(is_used_up, args))
+        fresh = is_fresh(callee)
+        return run_rows(context, callee, args, kwargs, "no batched form", keep=keep, fresh=fresh)
     why = "it may have any effect"
     keep = callee not in READ_ONLY if is_hashable(callee) else True
     refuse_shared(context, callee)
     return run_rows(context, callee, args, kwargs, why, keep=keep, effect=True, fresh=False)
+
+
+def is_code(cell: Cell) -> bool:
+    """Whether a host call given this may run code with effects, so not once for all threads."""
+    obj = getattr(read(cell), "obj", None)
+    return callable(obj) and not isinstance(obj, type) and effect_of(obj) in ("unknown", "program")
+
+
+def is_used_up(cell: Cell) -> bool:
+    """Whether a host call given this may change it: an iterator, or code of the user's runs."""
+    value = read(cell)
+    return is_instance(value) or (type(value) is Container and value.type in iterators.ITERATORS)
+
+
+def in_place_option(callee: Any, args: list[Cell], kwargs: dict[str, Cell]) -> bool:
+    """Whether ``inplace=True`` is among the arguments."""
+    place = inplace_position(callee)
+    given = kwargs.get("inplace", args[place] if place is not None and place < len(args) else None)
+    return given is not None and getattr(read(given), "obj", None) is True
+
+
+@lru_cache(maxsize=4096)
+def inplace_position(callee: Any) -> int | None:
+    try:
+        names = list(inspect.signature(callee).parameters)
+    except (TypeError, ValueError):
+        return None
+    return names.index("inplace") if "inplace" in names else None
+
+
+def refuse_backward(context: Context, callee: Any) -> None:
+    if callee in (Tensor.backward, torch.autograd.backward, torch.autograd.grad):
+        raise UnsupportedError(
+            Diagnostic(
+                "A program cannot run the backward pass of its own operations.",
+                context.span,
+                "called here",
+                ("the threads' operations are recorded together, not one graph for each thread.",),
+                (
+                    "call backward on the results of the batch, "
+                    "or use torch.func.grad inside the program.",
+                ),
+                "backward-inside",
+            )
+        )
 
 
 def is_hashable(obj: Any) -> bool:

@@ -14,15 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from autobatch.batching import torch_ops, writes
+from autobatch.batching import lookup, torch_ops, writes
 from autobatch.batching.context import Context, RowsFail
-from autobatch.batching.operators import (
-    fresh,
-    is_instance,
-    is_tensor,
-    once,
-    parts_of,
-)
+from autobatch.batching.kinds import is_instance, is_tensor, parts_of
+from autobatch.batching.operators import fresh, once
 from autobatch.batching.rows import run_rows
 from autobatch.batching.trees import is_plain
 from autobatch.vm.values import (
@@ -48,11 +43,9 @@ def getitem(context: Context, base: Cell, index: Cell) -> Cell:
     if type(value) is Container:
         return container_getitem(context, base, value, index)
     if is_tensor(value):
-        return torch_ops.apply(context, operator.getitem, [base, index], {}, False)
+        return lookup.getitem(context, base, index)
     where = read(index)
     if type(value) is Uniform:
-        if is_tensor(where) and isinstance(value.obj, Tensor):
-            return torch_ops.apply(context, operator.getitem, [base, index], {}, False)
         key = static_key(index)
         if key is not NO_KEY:
             return shared_getitem(context, value, key)
@@ -110,7 +103,7 @@ def is_index(value: Any) -> bool:
     if type(value) is not Column:
         return False
     if value.tag == "tensor":
-        return value.data.dim() == 1 and not value.data.dtype.is_floating_point
+        return value.table.dim() == 1 and not value.table.dtype.is_floating_point
     return value.tag in ("int", "bool")
 
 

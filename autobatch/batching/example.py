@@ -52,7 +52,15 @@ def expected(
     key = _key(leaves)
     if isinstance(fn, torch.nn.Module | types.FunctionType | types.MethodType) or key is None:
         return _evaluate(fn, *leaves)
-    return _known(fn, key, torch.get_default_dtype(), _Unhashed(leaves))
+    return _known(fn, key, (torch.get_default_dtype(), *_autocast()), _Unhashed(leaves))
+
+
+def _autocast() -> tuple[object, ...]:
+    """What autocast is set to on the devices that have it."""
+    return tuple(
+        torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
+        for device in ("cpu", "cuda")
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,9 +77,7 @@ class _Unhashed:
 
 
 @functools.lru_cache(maxsize=4096)
-def _known(
-    fn: Callable[..., Any], key: Any, default: torch.dtype, operands: _Unhashed
-) -> Expected | None:
+def _known(fn: Callable[..., Any], key: Any, ambient: Any, operands: _Unhashed) -> Expected | None:
     return _evaluate(fn, *operands.leaves)
 
 

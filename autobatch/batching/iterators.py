@@ -14,17 +14,11 @@ from torch import Tensor
 
 from autobatch.batching import containers, semantics
 from autobatch.batching.context import Context, RowsFail
-from autobatch.batching.operators import (
-    binary,
-    both,
-    fresh,
-    is_instance,
-    is_tensor,
-    once,
-    truth,
-)
+from autobatch.batching.kinds import is_instance, is_number_column, is_tensor
+from autobatch.batching.operators import binary, fresh, once
 from autobatch.batching.rows import Rower, from_rows, run_rows
 from autobatch.batching.trees import is_plain
+from autobatch.batching.truths import both, truth
 from autobatch.ir.program import UnpackShape
 from autobatch.vm.values import (
     ENUMERATE_ITERATOR,
@@ -64,8 +58,10 @@ def iterate(context: Context, cell: Cell) -> Cell:
             isinstance(kind, type) and issubclass(kind, tuple)
         ):
             return over(cell)
-        case Container() if is_instance(value):
-            return containers.special(context, "__iter__", [cell])
+        case Container(type=kind) if is_instance(value):
+            if hasattr(kind, "__iter__"):
+                return containers.special(context, "__iter__", [cell])
+            return run_rows(context, iter, [cell], {}, "objects", keep=True, fresh=False)
         case Uniform(obj=obj):
             return uniform_iterator(context, cell, obj)
     return run_rows(context, iter, [cell], {}, "objects", fresh=False)
@@ -90,7 +86,7 @@ def uniform_iterator(context: Context, cell: Cell, obj: Any) -> Cell:
 
 
 def event_shape(value: Any) -> torch.Size:
-    return value.data.shape[1:] if type(value) is Column else value.obj.shape  # type: ignore[no-any-return]
+    return value.event_shape if type(value) is Column else value.obj.shape  # type: ignore[no-any-return]
 
 
 def advance(context: Context, iterator: Cell) -> tuple[Cell, Cell]:
@@ -181,14 +177,14 @@ def _next_zip(context: Context, value: Container) -> tuple[Cell, Cell]:
     for inner in value.children():
         item, has = advance(context, inner)
         items.append(item)
-        more = both(context, more, truth(context, has))
+        more = both(more, truth(context, has))
         if getattr(read(more), "obj", True) is False:
             break
     return Cell(Container(tuple, items)), more
 
 
 def _next_rows(context: Context, iterator: Cell) -> tuple[Cell, Cell]:
-    iterators = Rower(context).rows(iterator)
+    iterators = Rower(context, keep=True).rows(iterator)
     items: list[Any] = []
     more: list[bool] = []
     results: dict[int, Any] = {}
@@ -264,7 +260,7 @@ def unpack(context: Context, shape: UnpackShape, cell: Cell) -> tuple[Cell, ...]
     if is_tensor(value) and not event_shape(value):
         error = TypeError("iteration over a 0-d tensor")
         raise RowsFail(context.lowest(), error) from error
-    items = exhausted(context, cell)
+    items = None if is_number_column(value) else exhausted(context, cell)
     if items is None:
         rows = run_rows(
             context, lambda x: semantics.unpack(shape, x), [cell], {}, "objects", fresh=False

@@ -8,13 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from types import CellType
 from typing import Any
 
-from autobatch.batching import attributes, calls, containers, iterators, operators, semantics
+from autobatch.batching import (
+    attributes,
+    calls,
+    comparisons,
+    containers,
+    iterators,
+    operators,
+    semantics,
+)
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.operators import once
-from autobatch.batching.rows import run_rows
+from autobatch.batching.kinds import is_number_column
+from autobatch.batching.rows import from_rows, run_rows
+from autobatch.batching.truths import truth
+from autobatch.errors import Diagnostic, UnsupportedError
 from autobatch.ir.ops import BINARY, COMPARE, UNARY
 from autobatch.ir.program import CallShape, Function, Op
 from autobatch.vm.values import (
@@ -23,6 +35,7 @@ from autobatch.vm.values import (
     UNSET,
     Cell,
     Container,
+    Objects,
     Uniform,
     read,
     uniform,
@@ -140,6 +153,16 @@ def _store_box(context: Context, attr: Any, box: Cell, item: Cell) -> None:
     run_rows(context, semantics.SEMANTICS["store_box"], [box, item], {}, "objects", keep=True)
 
 
+def _clear_box(context: Context, name: str, box: Cell) -> None:
+    value = read(box)
+    if type(value) is Container:
+        boxed(context, box, name, semantics.UNBOUND_LOCAL, UnboundLocalError)
+        value.cells[0] = uniform(UNSET)
+        return
+    clear = partial(semantics.SEMANTICS["clear_box"], name)
+    run_rows(context, clear, [box], {}, "objects", keep=True)
+
+
 def _dict(context: Context, attr: Any, *cells: Cell) -> Cell:
     keys = [containers.static_key(cell) for cell in cells[::2]]
     if any(key is containers.NO_KEY or not calls.is_hashable(key) for key in keys):
@@ -237,31 +260,62 @@ def arguments(
     if shape.is_plain:
         count = len(shape.positional)
         return cells[:count], dict(zip(shape.keywords, cells[count:], strict=True))  # type: ignore[arg-type]
+    title = getattr(read(callee), "obj", callee)
     laid_open: list[Any] = []
     for starred, cell in zip((*shape.positional, *shape.keywords), cells, strict=True):
         if starred is True:
-            parts = iterators.exhausted(context, cell)
-            if parts is None:
-                raise RowsFail(context.lowest(), TypeError("*args whose length differs by thread"))
-            laid_open.append(parts)
+            laid_open.append(starred_parts(context, title, cell))
         elif starred is None:
-            laid_open.append(mapping_of(context, cell))
+            laid_open.append(mapping_of(context, title, cell))
         else:
             laid_open.append(cell)
-    title = getattr(read(callee), "obj", callee)
     try:
         return semantics.arguments(shape, title, tuple(laid_open))
     except Exception as error:
         raise RowsFail(context.lowest(), error) from error
 
 
-def mapping_of(context: Context, cell: Cell) -> Any:
+def starred_parts(context: Context, title: Any, cell: Cell) -> list[Cell]:
+    """What ``*x`` hands on, as many arguments in each thread."""
+    parts = None if is_number_column(read(cell)) else iterators.exhausted(context, cell)
+    if parts is not None:
+        return parts
+
+    def spread(items: Any) -> tuple[Any, ...]:
+        return tuple(semantics.spread(title, items))
+
+    rows = read(run_rows(context, spread, [cell], {}, "objects", keep=True, fresh=False))
+    if type(rows) is Uniform:
+        return [uniform(item) for item in rows.obj]
+    if type(rows) is Container:
+        return list(rows.children())
+    raise differing(context, "`*` hands on a number of arguments that differs by thread")
+
+
+def mapping_of(context: Context, title: Any, cell: Cell) -> dict[str, Cell]:
+    """What ``**x`` hands on, under the same names in each thread."""
     value = read(cell)
     if type(value) is Container and isinstance(value.cells, dict):
         return value.cells
     if type(value) is Uniform and isinstance(value.obj, Mapping):
         return {key: uniform(item, shared=True) for key, item in value.obj.items()}
-    raise RowsFail(context.lowest(), TypeError("**kwargs that differ by thread"))
+
+    def entries(mapping: Any) -> dict[str, Any]:
+        return dict(semantics.entries(title, mapping))
+
+    rows = read(run_rows(context, entries, [cell], {}, "objects", keep=True, fresh=False))
+    items = rows.items if type(rows) is Objects else [rows.obj] * context.k  # type: ignore[union-attr]
+    if len({tuple(item) for item in items}) > 1:
+        raise differing(context, "`**` hands on names that differ by thread")
+    names = list(items[0]) if items else []
+    return {name: from_rows(context, [item[name] for item in items], False) for name in names}
+
+
+def differing(context: Context, what: str) -> UnsupportedError:
+    hint = "branch on the number of arguments, or pass them as one list."
+    return UnsupportedError(
+        Diagnostic(f"In this call {what}.", context.span, "called here", (), (hint,), "star-args")
+    )
 
 
 def _enter(context: Context, scope: Scope, op: Op, env: Env) -> None:
@@ -293,12 +347,13 @@ TABLE: dict[str, Handler] = {
     **{name: _fixed(operators.unary, name) for name in UNARY},
     **{name: _fixed(operators.binary, name) for name in BINARY},
     **{f"i{name}": _fixed(operators.inplace, name) for name in BINARY},
-    **{name: _fixed(operators.compare, name) for name in COMPARE},
+    **{name: _fixed(comparisons.compare, name) for name in COMPARE},
     "const": lambda context, value: uniform(value),
     "copy": lambda context, attr, cell: cell,
     "box": _box,
     "load_box": _load_box,
     "store_box": _store_box,
+    "clear_box": _clear_box,
     "getattr": lambda context, name, cell: attributes.get(context, cell, name),
     "setattr": lambda context, name, cell, item: attributes.put(context, cell, name, item),
     "delattr": lambda context, name, cell: attributes.remove(context, cell, name),
@@ -322,7 +377,7 @@ TABLE: dict[str, Handler] = {
     "next": lambda context, attr, cell: iterators.advance(context, cell),
     "call": _call,
     "import_from": _import_from,
-    "truth": lambda context, attr, cell: operators.truth(context, cell),
+    "truth": lambda context, attr, cell: truth(context, cell),
     "assertion": _assertion,
 }
 

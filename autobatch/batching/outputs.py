@@ -20,7 +20,11 @@ from autobatch.vm.values import Cell, Column, Container, Uniform, View, read
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """``kind``: input, column, tensor, uniform, container or view; ``refs`` are earlier nodes."""
+    """``kind`` is one of
+
+    input (a leaf), cell (a container that was there), column, tensor, uniform, container, view;
+    ``refs`` are earlier nodes.
+    """
 
     kind: str
     refs: tuple[int, ...] = ()
@@ -48,6 +52,10 @@ class Template:
     def give(self, cell: Cell, leaf: int) -> None:
         """Note an input's cell, by its position among the leaves."""
         self.memo[id(cell)] = self.add(cell, Node("input", slot=leaf))
+
+    def keep(self, cell: Cell, place: int) -> None:
+        """Note a container that was there before, by its position among them."""
+        self.memo[id(cell)] = self.add(cell, Node("cell", slot=place))
 
     def add(self, cell: Cell, node: Node) -> int:
         self.kept.append(cell)
@@ -87,7 +95,9 @@ class Template:
                 return Node("view", refs, self.slot(data), tag, value.recipe)
         raise Untraceable("a result is an object")
 
-    def make(self, outs: Sequence[Tensor], inputs: Sequence[Cell | None]) -> list[Cell]:
+    def make(
+        self, outs: Sequence[Tensor], inputs: Sequence[Cell | None], cells: Sequence[Cell]
+    ) -> list[Cell]:
         """The cells for a replay's tensors."""
         made: list[Any] = []
         for node in self.nodes:
@@ -96,6 +106,8 @@ class Template:
                 made.append(Cell(Column(outs[node.slot], node.tag)))
             elif kind == "input":
                 made.append(inputs[node.slot])
+            elif kind == "cell":
+                made.append(cells[node.slot])
             elif kind == "tensor":
                 made.append(Cell(Uniform(outs[node.slot], node.static)))
             elif kind == "uniform":

@@ -101,11 +101,14 @@ def common_dtype(tensors: list[Tensor | Batched]) -> torch.dtype | None:
         return None
     if len(groups) == 1:
         return groups[0]
-    with_dims, without = groups
-    return torch.result_type(
-        torch.empty(1, dtype=with_dims, device="meta"),
-        torch.empty((), dtype=without, device="meta"),
-    )
+    return _joined(*groups)
+
+
+@functools.lru_cache(maxsize=256)
+def _joined(with_dims: torch.dtype, without: torch.dtype) -> torch.dtype:
+    """What a tensor with dimensions and a 0-d one promote to."""
+    strong = torch.empty(1, dtype=with_dims, device="meta")
+    return torch.result_type(strong, torch.empty((), dtype=without, device="meta"))
 
 
 def _dtype(tensor: Tensor | Batched) -> torch.dtype:

@@ -70,11 +70,11 @@ def arguments(
     count = len(shape.positional)
     for starred, value in zip(shape.positional, operands[:count], strict=True):
         if starred:
-            args += _spread(callee, value)
+            args += spread(callee, value)
         else:
             args.append(value)
     for name, value in zip(shape.keywords, operands[count:], strict=True):
-        for key, item in ((name, value),) if name is not None else _entries(callee, value):
+        for key, item in ((name, value),) if name is not None else entries(callee, value):
             if key in kwargs:
                 raise TypeError(
                     f"{_title(callee)} got multiple values for keyword argument {key!r}"
@@ -83,21 +83,21 @@ def arguments(
     return args, kwargs
 
 
-def _spread(callee: object, value: Any) -> Iterable[Any]:
+def spread(callee: object, value: Any) -> Iterable[Any]:
     if hasattr(type(value), "__iter__") or hasattr(type(value), "__getitem__"):
         return list(value)
     kind = type(value).__name__
     raise TypeError(f"{_title(callee)} argument after * must be an iterable, not {kind}")
 
 
-def _entries(callee: object, value: Any) -> Iterable[tuple[str, Any]]:
+def entries(callee: object, value: Any) -> Iterable[tuple[str, Any]]:
     if not hasattr(value, "keys"):
         kind = type(value).__name__
         raise TypeError(f"{_title(callee)} argument after ** must be a mapping, not {kind}")
-    entries = dict(value)
-    if not all(isinstance(key, str) for key in entries):
+    found = dict(value)
+    if not all(isinstance(key, str) for key in found):
         raise TypeError("keywords must be strings")
-    return entries.items()
+    return found.items()
 
 
 def _title(callee: object) -> str:

@@ -59,13 +59,15 @@ def tier_of(column: Column) -> int:
 class Gathered:
     """The inputs of a stretch and their signature.
 
+    The numbers of the roots in ``baked`` are part of the key.
     ``leaves[i]`` is the cell that ``values[i]`` comes from; None for a module's parameter.
+    ``cells`` are the containers, in the order in which they are met.
     """
 
     __slots__ = ("baked", "cells", "key", "kinds", "leaves", "numbers", "values", "views")
 
-    def __init__(self, roots: Sequence[Cell], baked: bool) -> None:
-        self.baked = baked
+    def __init__(self, roots: Sequence[Cell], baked: frozenset[int]) -> None:
+        self.baked = False
         self.numbers: dict[int, int] = {}
         self.leaves: list[Cell | None] = []
         self.values: list[Any] = []
@@ -73,7 +75,8 @@ class Gathered:
         self.cells: list[Cell] = []
         self.views = False
         parts: list[Hashable] = []
-        for root in roots:
+        for place, root in enumerate(roots):
+            self.baked = place in baked
             self.visit(root, parts)
         self.key: Hashable = tuple(parts)
 
@@ -98,13 +101,20 @@ class Gathered:
             parts.append("objects")
         else:
             cells = value.cells
+            self.cells.append(cell)
             keys = tuple(cells) if isinstance(cells, dict) else len(cells)
             parts.append((value.type, keys, identity(value.static)))
             for child in value.children():
                 self.visit(child, parts)
 
     def column(self, cell: Cell, value: Column, parts: list[Hashable]) -> None:
-        data = value.data
+        if value.rows is not None:
+            table = value.table
+            parts.append(("table", table.dtype, table.shape[1:], table.stride(), table.requires_grad))
+            self.add(cell, "table", table)
+            self.add(cell, "column", value.rows)
+            return
+        data = value.table
         if not data.is_contiguous():
             data = data.contiguous()
         parts.append((data.dtype, data.shape[1:], data.requires_grad, data.device))
@@ -184,14 +194,24 @@ def twin(module: nn.Module, values: Iterator[Tensor]) -> nn.Module:
 
 
 class Rebuilt:
-    """The cells of ``Gathered`` again, over other values: fakes, or some of the rows."""
+    """The cells of ``Gathered`` again, over other values: fakes, or some of the rows.
 
-    def __init__(self, gathered_roots: Sequence[Cell], baked: bool, values: Sequence[Any]) -> None:
-        self.baked = baked
+    ``shared`` are the cells (by id) of the numbers that are inputs, with their root's place.
+    """
+
+    def __init__(
+        self, roots: Sequence[Cell], baked: frozenset[int], values: Sequence[Any]
+    ) -> None:
+        self.baked = False
+        self.shared: dict[int, int] = {}
         self.values = iter(values)
         self.memo: dict[int, Cell] = {}
         self.leaves: list[Cell | None] = []
-        self.roots = [self.visit(root) for root in gathered_roots]
+        self.cells: list[Cell] = []
+        self.roots: list[Cell] = []
+        for place, root in enumerate(roots):
+            self.place, self.baked = place, place in baked
+            self.roots.append(self.visit(root))
 
     def visit(self, cell: Cell) -> Cell:
         known = self.memo.get(id(cell))
@@ -201,21 +221,26 @@ class Rebuilt:
         if type(value) is View:
             value = read(cell)
         new = self.memo[id(cell)] = Cell(value)
-        match value:
-            case Column(tag=tag):
-                bounds = TIERS[tier_of(value)] if tag == "int" else None
-                new.value = Column(next(self.values), tag, bounds)
-                self.leaves.append(new)
-            case Uniform(obj=obj, shared=shared):
-                new.value = Uniform(self.uniform(obj, new), shared)
-            case Container():
-                new.value = value.rebuilt(self.visit(child) for child in value.children())
+        kind = type(value)
+        if kind is Column:
+            bounds = TIERS[tier_of(value)] if value.tag == "int" else None
+            data = next(self.values)
+            rows = None if value.rows is None else next(self.values)
+            new.value = Column(data, value.tag, bounds, rows)
+            self.leaves += [new] if rows is None else [new, new]
+        elif kind is Uniform:
+            new.value = Uniform(self.uniform(value.obj, new), value.shared)
+        elif kind is Container:
+            self.cells.append(new)
+            new.value = value.rebuilt(self.visit(child) for child in value.children())
         return new
 
     def uniform(self, obj: Any, new: Cell) -> Any:
         kind = type(obj)
         if isinstance(obj, Tensor) or ((kind is int or kind is float) and not self.baked):
             self.leaves.append(new)
+            if not isinstance(obj, Tensor):
+                self.shared[id(new)] = self.place
             return next(self.values)
         if isinstance(obj, nn.Module):
             self.leaves += [None for _ in module_tensors(obj)]

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn, Protocol
 
 import numpy as np
@@ -128,7 +128,7 @@ class Skeleton:
     reads: tuple[str, ...]
     makes: tuple[str, ...]
     constants: dict[str, Cell]
-    baked: bool = False
+    baked: frozenset[int] = frozenset()
     plans: dict[Hashable, Plan | Skeleton] = field(default_factory=dict)
 
 
@@ -236,7 +236,7 @@ class Site:
             alone = Alone(skeleton, scope, context, heap.copied(roots, lambda value: value))
             for place in range(len(outs) - plan.checks, len(outs)):
                 context.checks.append(Check(outs[place], alone))
-        made = plan.template.make(outs, gathered.leaves)
+        made = plan.template.make(outs, gathered.leaves, gathered.cells)
         for node, outlook in plan.bounded:
             made[node].value.bounds = outlooks[outlook].bounds
         for name, node in plan.names:
@@ -296,13 +296,12 @@ class Site:
             run = work.executor.compile(stretch, gathered.inputs())
             return stretch.plan(run, gathered)
         except Untraceable:
-            if stretch.failed is not None:
+            if stretch.failed is not None and not stretch.depends:
                 place = self.ops.index(stretch.failed)
                 return self.outlined(scope, context, work.env, place)
-            if not skeleton.baked and {"int", "float"} & set(gathered.kinds):
-                found = self.outlined(scope, context, work.env, skeleton.end)
-                found.baked = True
-                return found
+            numbers_of = stretch.depends or stretch.shared
+            if not numbers_of <= skeleton.baked:
+                return replace(skeleton, baked=skeleton.baked | numbers_of, plans={})
             return Skeleton(self.start, self.start, (), (), (), (), {})
         finally:
             context.counter.trace()
@@ -470,6 +469,8 @@ class Stretch:
     roots: list[Cell]
     left: list[tuple[Template, list[tuple[int, int]], int, list[Any]]] = field(default_factory=list)
     failed: Op | None = None
+    shared: frozenset[int] = frozenset()
+    depends: frozenset[int] = frozenset()
 
     def __call__(self, k: int, *values: Any) -> tuple[Tensor, ...]:
         skeleton = self.skeleton
@@ -477,14 +478,22 @@ class Stretch:
         env: Env = {**skeleton.constants, **dict(zip(skeleton.reads, rebuilt.roots, strict=True))}
         context = recording_context(self.context, k)
         before = [None if cell is None else cell.value for cell in rebuilt.leaves]
+        self.shared = frozenset(rebuilt.shared.values())
+        shapes = [(cell, shape_of(cell)) for cell in rebuilt.cells]
         for op in skeleton.batched:
             self.failed = op
             operations.execute(context, self.scope, op, env)
+            if rebuilt.shared:
+                self.check_shared(op, env, rebuilt.shared)
+            if any(shape_of(cell) != shape for cell, shape in shapes):
+                raise Untraceable("it changes a list or dict that was there before")
         self.failed = None
         template = Template()
         for place, cell in enumerate(rebuilt.leaves):
             if cell is not None:
                 template.give(cell, place)
+        for place, cell in enumerate(rebuilt.cells):
+            template.keep(cell, place)
         written: list[tuple[int, int]] = []
         for place, cell in enumerate(rebuilt.leaves):
             if cell is not None and cell.value is not before[place]:
@@ -495,6 +504,17 @@ class Stretch:
         forecasts = self.forecasts(context.forecasts or [], rebuilt, before, template)
         self.left.append((template, written, len(checks), forecasts))
         return (*template.tensors, *checks)
+
+    def check_shared(self, op: Op, env: Env, shared: dict[int, int]) -> None:
+        """Refuse what two recordings cannot tell apart: Python's decisions on a shared number."""
+        places = {place for arg in op.args for place in numbers_in(env[arg], shared)}
+        if not places:
+            return
+        if op.name == "call":
+            self.depends = frozenset(places)
+            raise Untraceable("a call with a number that all threads share")
+        if any(type(env[out].value) is Uniform for out in op.outs if out in env):
+            raise Untraceable("a number that all threads share decides a result for all")
 
     def forecasts(
         self, noted: list[Any], rebuilt: Rebuilt, before: list[Any], template: Template
@@ -507,7 +527,7 @@ class Stretch:
         total = 0
         for rule, given, results in noted:
             operands = [places.get(id(v), getattr(v, "obj", None)) for v in given]
-            if not self.skeleton.baked and not holds_for_any(rule, given, places):
+            if not holds_for_any(rule, given, places):
                 raise Untraceable("what it computes depends on a number that all threads share")
             outs = []
             for result in results:
@@ -546,6 +566,25 @@ class Stretch:
             bounded if needed else (),
             getattr(run, "kernels", 1),
         )
+
+
+def numbers_in(cell: Cell, shared: dict[int, int]) -> list[int]:
+    """The roots of the shared numbers that an operand holds."""
+    if id(cell) in shared:
+        return [shared[id(cell)]]
+    value = cell.value
+    if type(value) is not Container or value.type in (BOX, CLOSURE):
+        return []
+    return [place for child in value.children() for place in numbers_in(child, shared)]
+
+
+def shape_of(cell: Cell) -> Hashable:
+    """What a change to a container changes."""
+    value = cell.value
+    if type(value) is not Container:
+        return None
+    keys = tuple(value.cells) if isinstance(value.cells, dict) else None
+    return (keys, tuple(map(id, value.children())))
 
 
 def holds_for_any(rule: Any, given: Sequence[Any], places: dict[int, Any]) -> bool:
@@ -664,7 +703,7 @@ def agrees(
             operations.execute(quiet, scope, op, env)
     except (RowsFail, Untraceable):
         return False
-    made = plan.template.make(outs, gathered.leaves)
+    made = plan.template.make(outs, gathered.leaves, gathered.cells)
     return all(same_leaf(made[node], env[name]) for name, node in plan.names)
 
 

@@ -15,15 +15,17 @@ import torch
 from torch import Tensor
 
 from autobatch.batching import vmapped
+from autobatch.batching.aliases import by_thread, has_view
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.indexing import getitem_checked
 from autobatch.batching.levels import DrawError, ExampleError, NoRule
-from autobatch.batching.rows import Rower, from_rows, run_rows
+from autobatch.batching.rows import Rower, from_rows
 from autobatch.batching.trees import NotATree, cell_of, contents, tensor_dtype, tree_of
 from autobatch.batching.views import recorded
 from autobatch.vm.values import Cell, Column, Container, Objects, Uniform, read
 
 Function = Callable[..., Any]
+NO_STACK = "objects that do not stack"
 
 
 def apply(
@@ -40,7 +42,7 @@ def apply(
         made = tuple(tree_of(arg, like) for arg in args)
         named = {name: tree_of(arg, like) for name, arg in kwargs.items()}
     except NotATree:
-        return run_rows(context, function, args, kwargs, "an operand is no tensor or number")
+        return by_thread(context, function, args, kwargs, "an operand is no tensor or number")
     if Column not in kinds and not draws:
         out = function(*made, **named)
         if any(isinstance(leaf, Uniform) and leaf.shared for leaf in leaf_values(cells)):
@@ -51,10 +53,11 @@ def apply(
     try:
         out = batched(context, function, made, named, args, kwargs)
     except NoRule as refusal:
-        return run_rows(context, function, args, kwargs, str(refusal))
+        return by_thread(context, function, args, kwargs, str(refusal))
     except ExampleError as failure:
         if has_numbers(cells):
-            return run_rows(context, function, args, kwargs, "a number of its own in each thread")
+            why = "a number of its own in each thread"
+            return by_thread(context, function, args, kwargs, why)
         raise RowsFail(context.lowest(), failure.original) from failure.original
     context.counter.launch()
     return recorded(function, args, kwargs, out, cell_of(out))
@@ -130,7 +133,7 @@ def by_signature(
     for row in range(context.k):
         groups.setdefault(tuple(row_key(column[row]) for column in columns), []).append(row)
     if any(None in key for key in groups) or len(groups) > max(1, context.k // 2):
-        return run_rows(context, function, args, kwargs, "objects that do not stack")
+        return by_thread(context, function, args, kwargs, NO_STACK)
     results: list[Any] = [None] * context.k
     for rows in groups.values():
         made = [stacked([column[row] for row in rows]) for column in columns]
@@ -141,6 +144,8 @@ def by_signature(
             part.flush()
         except RowsFail as failure:
             raise RowsFail(rows[failure.row], failure.error) from failure.error
+        if has_view(out):
+            return by_thread(context, function, args, kwargs, NO_STACK)
         if len(groups) == 1:
             return out
         for row, item in zip(rows, Rower(part).rows(out), strict=True):

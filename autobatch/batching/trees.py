@@ -6,14 +6,23 @@ Python objects. Number columns join as the Python numbers that they hold would: 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from autobatch.batching.levels import Batched
-from autobatch.vm.values import Cell, Column, Container, Objects, Uniform, read, uniform
+from autobatch.vm.values import (
+    SEQUENCE_ITERATOR,
+    Cell,
+    Column,
+    Container,
+    Objects,
+    Uniform,
+    read,
+    uniform,
+)
 
 _SAMPLES: dict[str, Any] = {"bool": True, "int": 1, "float": 1.0}
 
@@ -38,7 +47,7 @@ def tensor_dtype(cells: Iterable[Cell]) -> torch.dtype | None:
 
     def visit(value: Any) -> None:
         if type(value) is Column and value.tag == "tensor":
-            dtypes.append(value.data.dtype)
+            dtypes.append(value.table.dtype)
         elif type(value) is Uniform and isinstance(value.obj, Tensor):
             dtypes.append(value.obj.dtype)
 
@@ -94,6 +103,9 @@ def cell_of(tree: Any) -> Cell:
 def container_of(obj: Any, make: Callable[[Any], Cell]) -> Cell:
     """A fresh Python structure as containers of cells; ``make`` makes the cells of its parts."""
     kind = type(obj)
+    if isinstance(obj, Iterator):
+        parts = Cell(Container(tuple, [make(item) for item in obj]))
+        return Cell(Container(SEQUENCE_ITERATOR, [uniform(0), parts]))
     if kind in (list, set):
         return Cell(Container(kind, [make(item) for item in obj]))
     if kind is dict:

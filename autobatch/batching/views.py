@@ -8,17 +8,18 @@ is written. Columns are never changed in place, so a write makes a new base.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from autobatch.batching import compat, vmapped
-from autobatch.batching.levels import Batched
+from autobatch.batching.levels import Batched, NoRule
 from autobatch.batching.trees import tree_of
 from autobatch.vm.heap import identity
-from autobatch.vm.values import Cell, Column, Container, Uniform, Value, View, read
+from autobatch.vm.values import Cell, Column, Container, Objects, Uniform, Value, View, read
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,17 @@ class TorchRecipe:
     path: tuple[Any, ...]
 
     def read(self, base: Value, args: list[Value]) -> Value:
-        operands = [operand(base), *map(operand, args)]
+        values = [base, *args]
+        if not any(type(value) is Objects for value in values):
+            try:
+                return self.read_batched(values)
+            except NoRule:
+                pass
+        made = Objects([self.row(*own) for own in own_operands(values)])
+        return made if type(base) is Objects else stacked(made)
+
+    def read_batched(self, values: list[Value]) -> Value:
+        operands = list(map(operand, values))
         k = next((o.data.shape[0] for o in operands if type(o) is Batched), None)
         made = filled((self.args, self.kwargs), operands)
         if k is None:
@@ -48,7 +59,21 @@ class TorchRecipe:
         return Column(out.data) if type(out) is Batched else Uniform(out)
 
     def write(self, base: Value, args: list[Value], content: Value) -> Value:
-        operands = [operand(base), *map(operand, args), operand(content)]
+        values = [base, *args, content]
+        if not any(type(value) is Objects for value in values):
+            try:
+                return self.write_batched(values)
+            except NoRule:
+                pass
+        rows: list[Tensor] = []
+        for target, parts, new in own_operands(values, last=True):
+            self.row(target, parts).copy_(new)
+            rows.append(target)
+        made = Objects(rows)
+        return made if type(base) is Objects else stacked(made)
+
+    def write_batched(self, values: list[Value]) -> Value:
+        operands = list(map(operand, values))
         k = next((o.data.shape[0] for o in operands if type(o) is Batched), None)
         if self.function is operator.getitem:
             index = filled(self.args[1], operands)
@@ -57,12 +82,14 @@ class TorchRecipe:
                 target = target.clone()
                 target[index] = new
                 return Uniform(target)
-            return Column(vmapped.apply_inplace(operator.setitem, (target, index, new), None, k)[0].data)
-        if k is None:
+            write = operator.setitem, (target, index, new)
+        elif k is None:
             whole = operands[0].clone()
             self.assign(whole, *operands[1:])
             return Uniform(whole)
-        return Column(vmapped.apply_inplace(self.assign, tuple(operands), None, k)[0].data)
+        else:
+            write = self.assign, tuple(operands)
+        return Column(vmapped.apply_inplace(*write, None, k)[0].data)
 
     def assign(self, base: Tensor, *rest: Any) -> None:
         """Write the last operand into the view of ``base``."""
@@ -77,6 +104,38 @@ class TorchRecipe:
         for step in self.path:
             out = out[step]
         return out
+
+
+def own_operands(values: list[Value], last: bool = False) -> Iterator[tuple[Any, ...]]:
+    """Each thread's base and other operands; with ``last``, the last of them by itself.
+
+    Tensors in columns are copied; those that are objects are the threads' own.
+    """
+    columns = list(map(own_rows, values))
+    k = max((len(column) for column in columns if column is not None), default=1)
+    for row in range(k):
+        own = [
+            value.obj if column is None else column[row]  # type: ignore[union-attr]
+            for value, column in zip(values, columns, strict=True)
+        ]
+        if columns[0] is None:
+            own[0] = own[0].clone()
+        yield (own[0], own[1:-1], own[-1]) if last else (own[0], own[1:])
+
+
+def own_rows(value: Value) -> list[Any] | None:
+    if type(value) is Objects:
+        return value.items
+    if type(value) is Column:
+        rows = [row.clone() for row in value.data.unbind(0)]
+        return rows if value.tag == "tensor" else [row.item() for row in rows]
+    return None
+
+
+def stacked(rows: Objects) -> Value:
+    """Rows of one shape as a column again."""
+    kinds = {(row.shape, row.dtype) for row in rows.items}
+    return Column(torch.stack(rows.items)) if len(kinds) == 1 else rows
 
 
 def operand(value: Value) -> Any:
@@ -141,11 +200,35 @@ def recorded(
     return result
 
 
+def view_of(
+    function: Callable[..., Any], args: list[Cell], kwargs: dict[str, Cell], result: Cell
+) -> Cell:
+    """``result`` as a view of the first operand, with which it shares memory for one example."""
+    made = viewed(function, args, kwargs, args[0], ())
+    made.cache, made.seen = result.value, read(args[0])
+    return Cell(made)
+
+
+def viewed(
+    function: Callable[..., Any],
+    args: list[Cell],
+    kwargs: dict[str, Cell],
+    base: Cell,
+    path: tuple[Any, ...],
+) -> View:
+    """The part at ``path`` of ``function(*args, **kwargs)`` as a view of one of its operands."""
+    holes = [base]
+    templates = tuple(template_of(arg, holes) for arg in args)
+    named = {name: template_of(arg, holes) for name, arg in kwargs.items()}
+    key = (identity(function), frozen_key(templates), frozen_key(named), path)
+    return View(base, TorchRecipe(key, function, templates, named, path), tuple(holes[1:]))
+
+
 def collect_bases(cell: Cell, bases: dict[int, Cell]) -> None:
     value = read(cell)
     match value:
-        case Column(data=data, tag="tensor"):
-            bases.setdefault(compat.storage_id(data), cell)
+        case Column(tag="tensor"):
+            bases.setdefault(compat.storage_id(value.table), cell)
         case Uniform(obj=Tensor() as obj, shared=False):
             bases.setdefault(compat.storage_id(obj), cell)
         case Container(type=kind) if kind in (list, tuple):
@@ -174,9 +257,6 @@ def _record(
     base = bases.get(compat.storage_id(data))
     if base is None:
         return
-    holes = [base]
-    templates = tuple(template_of(arg, holes) for arg in args)
-    named = {name: template_of(arg, holes) for name, arg in kwargs.items()}
-    key = (identity(function), frozen_key(templates), frozen_key(named), path)
-    recipe = TorchRecipe(key, function, templates, named, path)
-    result.value = View(base, recipe, tuple(holes[1:]), value, read(base))
+    made = viewed(function, args, kwargs, base, path)
+    made.cache, made.seen = value, read(base)  # type: ignore[assignment]
+    result.value = made

@@ -100,7 +100,10 @@ def _apply(
     expected = example.expected(fn, args, kwargs)
     if (expected is None or not expected.sure) and (failed := first_row(fn, args, kwargs)):
         raise failed
-    out = _under_vmap(fn, *promotion.settle(fn, args, kwargs), k, randomness)
+    args, kwargs = promotion.settle(fn, args, kwargs)
+    out = None if kwargs else direct(fn, args)
+    if out is None:
+        out = _under_vmap(fn, args, kwargs, k, randomness)
     actual = _dtypes(out)
     if expected is not None and actual != expected.dtypes:
         raise NoRule(f"vmap gives {actual} where one example gives {expected.dtypes}")

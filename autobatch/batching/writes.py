@@ -13,13 +13,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from autobatch.batching import vmapped
+from autobatch.batching import torch_ops, vmapped
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.levels import Batched, ExampleError, NoRule
 from autobatch.batching.rows import Rower, note_fallback
 from autobatch.batching.trees import NotATree, tensor_dtype, tree_of
 from autobatch.errors import Diagnostic, SharedWriteError
-from autobatch.vm.values import Cell, Column, Objects, Uniform, Value, View, read
+from autobatch.vm.values import Cell, Column, Container, Objects, Uniform, Value, View, read
 
 
 def set_content(cell: Cell, content: Value) -> None:
@@ -87,6 +87,38 @@ def write(
     return target
 
 
+def write_out(
+    context: Context,
+    function: Callable[..., Any],
+    args: list[Cell],
+    kwargs: dict[str, Cell],
+    draws: bool,
+) -> Cell:
+    """``function(..., out=y)``: the result becomes the content of ``y``, in its dtype."""
+    rest = {name: arg for name, arg in kwargs.items() if name != "out"}
+    result = torch_ops.apply(context, function, args, rest, draws)
+    land(context, result, kwargs["out"])
+    return kwargs["out"]
+
+
+def land(context: Context, result: Cell, out: Cell) -> None:
+    value, target = read(result), read(out)
+    if type(value) is Container and type(target) is Container:
+        for part, own in zip(value.children(), target.children(), strict=True):
+            land(context, part, own)
+        return
+    if type(target) is Uniform and target.shared:
+        raise shared_write(context, "a tensor")
+    if Objects in (type(value), type(target)):
+        write_rows(context, Tensor.copy_, [out, result], {}, "objects")
+        return
+    dtype = target.table.dtype if type(target) is Column else target.obj.dtype  # type: ignore[union-attr]
+    if type(value) is Column:
+        set_content(out, Column(value.data.to(dtype)))
+    elif type(value) is Uniform and isinstance(value.obj, Tensor):
+        set_content(out, Uniform(value.obj.to(dtype)))
+
+
 def has_column(tree: Any) -> bool:
     if isinstance(tree, tuple | list):
         return any(map(has_column, tree))
@@ -118,6 +150,8 @@ def write_rows(
             )
         except Exception as error:
             raise RowsFail(row, error) from error
+    rows: list[Tensor] = columns[0]
     if type(read(args[0])) is not Objects:
-        rows: list[Tensor] = columns[0]
         set_content(args[0], Column(torch.stack(rows)))
+    elif type(args[0].value) is View:
+        set_content(args[0], Objects(rows))

@@ -34,14 +34,12 @@ class Returned:
     def settle(self, originals: Sequence[Cell]) -> None:
         """Let the caller's cells take over what the carried ones hold."""
         known = {
-            id(new): old
-            for new, old in zip(self.carried, originals, strict=True)
-            if new is not old
+            id(new): old for new, old in zip(self.carried, originals, strict=True) if new is not old
         }
         if known:
-            fresh = [new for new, old in zip(self.carried, originals, strict=True) if new is not old]
-            for new in fresh:
-                known[id(new)].value = relinked_value(new, known)
+            for new in self.carried:
+                if id(new) in known:
+                    known[id(new)].value = relinked_value(new, known)
             self.value = relinked(self.value, known, {})
         self.carried = self.originals = list(originals)
 

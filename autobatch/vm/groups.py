@@ -43,7 +43,8 @@ def restricted(group: Group, positions: np.ndarray, names: Sequence[str]) -> Gro
 def restricted_check(check: Check, positions: np.ndarray) -> Check:
     index = torch.from_numpy(positions).to(check.failed.device)
     evaluate = check.evaluate
-    return Check(check.failed.index_select(0, index), lambda row: evaluate(int(positions[row])), check.span)
+    failed = check.failed.index_select(0, index)
+    return Check(failed, lambda row: evaluate(int(positions[row])), check.span)
 
 
 def coalesced(groups: Sequence[Group], names: Sequence[str], device: torch.device) -> Group:

@@ -92,7 +92,7 @@ def leaf_key(value: Value) -> Hashable:
     if kind is Column:
         if value.tag != "tensor":
             return value.tag
-        data = value.data
+        data = value.table
         return (data.dtype, data.shape[1:], data.device)
     if kind is Objects:
         return "objects"
@@ -200,11 +200,11 @@ def select(roots: Sequence[Cell], rows: Rows) -> list[Cell]:
     def transform(value: Value) -> Value:
         kind = type(value)
         if kind is Column:
-            data = value.data
-            index = indices.get(data.device)
+            device = value.table.device
+            index = indices.get(device)
             if index is None:
-                index = indices[data.device] = torch.from_numpy(rows).to(data.device)
-            return Column(data.index_select(0, index), value.tag, value.bounds)
+                index = indices[device] = torch.from_numpy(rows).to(device)
+            return value.select(index)
         if kind is Objects:
             if not host:
                 host.extend(rows.tolist())
@@ -259,8 +259,10 @@ def merged(values: Sequence[Value], sizes: Sequence[int], device: torch.device) 
         value if type(value) is Column else expand(value.obj, size, device)  # type: ignore[union-attr]
         for value, size in zip(values, sizes, strict=True)
     ]
+    tag, table = columns[0].tag, columns[0].table
+    if all(column.rows is not None and column.table is table for column in columns):
+        return Column(table, tag, None, torch.cat([column.rows for column in columns]))
     data = torch.cat([column.data for column in columns])
-    tag = columns[0].tag
     bounds = join_bounds(column.bounds for column in columns) if tag == "int" else None
     return Column(data, tag, bounds)
 

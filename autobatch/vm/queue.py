@@ -15,8 +15,17 @@ import torch
 from torch import Tensor
 
 from autobatch.vm import heap
-from autobatch.vm.groups import Group, coalesced
-from autobatch.vm.values import Cell, Column, Uniform, is_number, read
+from autobatch.vm.groups import CARRIED, Group, coalesced
+from autobatch.vm.values import (
+    NUMBER_TAGS,
+    Bounds,
+    Cell,
+    Column,
+    Container,
+    Uniform,
+    is_number,
+    read,
+)
 
 UNLIKE = 8
 Key = tuple[Hashable, ...]
@@ -89,15 +98,19 @@ class Waiting:
         for other_key, others in list(place.items()):
             if len(other_key) != len(key):
                 continue
-            if promote(group, others[0], names) and key_of(group, names) == other_key:
+            joined = promoted(group, others[0], names)
+            if joined is not None and key_of(joined, names) == other_key:
+                group.env = joined.env
                 return other_key
-            key = key_of(group, names)
-            if all(promote(other, group, names) for other in others):
-                del place[other_key]
-                for other in others:
-                    place.setdefault(key_of(other, names), []).append(other)
-                if key in place:
-                    return key
+            joining = [promoted(other, group, names) for other in others]
+            if all(new is not None and key_of(new, names) == key for new in joining):
+                for other, new in zip(others, joining, strict=True):
+                    assert new is not None
+                    other.env = new.env
+                renamed = {key if known is other_key else known: g for known, g in place.items()}
+                place.clear()
+                place.update(renamed)
+                return key
         return key
 
     def unified(
@@ -105,15 +118,17 @@ class Waiting:
     ) -> dict[Key, list[Group]]:
         """Turn the variables in which the groups differ into objects."""
         groups = [coalesced(groups, names, self.device) for groups in place.values()]
+        opened = [opened_env(group) for group in groups]
         differing = [
             name
-            for name in names
-            if all(name in group.env for group in groups)
-            and len({heap.alike([group.env[name]]) for group in groups}) > 1
+            for name in opened[0]
+            if all(name in env for env in opened)
+            and len({heap.alike([env[name]]) for env in opened}) > 1
         ]
         result: dict[Key, list[Group]] = {}
-        for group in groups:
-            self.objectify(group, differing)
+        for group, env in zip(groups, opened, strict=True):
+            self.objectify(Group(group.rows, env), differing)
+            group.env.update({name: env[name] for name in differing if name in group.env})
             result.setdefault(key_of(group, names), []).append(group)
         return result
 
@@ -144,32 +159,41 @@ def key_of(group: Group, names: Sequence[str]) -> Key:
     return (present, *heap.alike(roots))
 
 
-def promote(group: Group, other: Group, names: Sequence[str]) -> bool:
-    """Give numbers of ``group`` the dtype of the 0-d tensors that ``other`` has in their place.
+def opened_env(group: Group) -> dict[str, Cell]:
+    """The variables of a group, with one more for each of the caller's cells that it carries."""
+    env = {name: cell for name, cell in group.env.items() if name != CARRIED}
+    if CARRIED in group.env:
+        carried = group.env[CARRIED].value
+        assert type(carried) is Container
+        env.update((f"{CARRIED}.{place}", cell) for place, cell in enumerate(carried.children()))
+    return env
 
-    False, and nothing changed, unless every number in question fits exactly.
+
+def promoted(group: Group, other: Group, names: Sequence[str]) -> Group | None:
+    """``group`` with the dtype of the 0-d tensors that ``other`` has where it has numbers.
+
+    None unless every number in question fits exactly.
     """
     changes: dict[str, Cell] = {}
     for name in names:
         mine, theirs = group.env.get(name), other.env.get(name)
         if mine is None or theirs is None:
             if mine is not theirs:
-                return False
+                return None
             continue
         tensor = zero_dim(read(theirs))
         if tensor is None or zero_dim(read(mine)) is not None:
             continue
         joined = joined_value(read(mine), tensor)
         if joined is None:
-            return False
+            return None
         changes[name] = Cell(joined)
-    group.env.update(changes)
-    return bool(changes)
+    return Group(group.rows, {**group.env, **changes}) if changes else None
 
 
 def zero_dim(value: object) -> Tensor | None:
     """A tensor of the dtype and device of a value that is a 0-d tensor in each thread."""
-    if type(value) is Column and value.tag == "tensor" and value.data.dim() == 1:
+    if type(value) is Column and value.tag == "tensor" and value.table.dim() == 1:
         return value.data
     if type(value) is Uniform and isinstance(value.obj, Tensor) and value.obj.dim() == 0:
         return value.obj
@@ -177,22 +201,38 @@ def zero_dim(value: object) -> Tensor | None:
 
 
 def joined_value(value: object, like: Tensor) -> Uniform | Column | None:
+    """A number as the 0-d tensor of the dtype and device of ``like`` that behaves as it does.
+
+    None where it is no number, where its kind of number is no kind that the dtype has (a float
+    is no integer, and a bool only a bool), or where the dtype may not hold its value.
+    """
+    dtype = like.dtype
     if type(value) is Uniform and is_number(value.obj):
-        if type(value.obj) is bool and like.dtype is not torch.bool:
+        obj = value.obj
+        if not same_kind(NUMBER_TAGS[type(obj)], dtype):
             return None
         try:
-            tensor = torch.tensor(value.obj, dtype=like.dtype, device=like.device)
-        except (RuntimeError, OverflowError):
+            tensor = torch.tensor(obj, dtype=dtype, device=like.device)
+        except (RuntimeError, OverflowError, ValueError):  # it does not fit
             return None
-        exact = tensor.item() == value.obj or value.obj != value.obj
-        return Uniform(tensor) if exact else None
-    if type(value) is Column and value.tag == "float" and like.dtype is torch.float64:
-        return Column(value.data)
-    if type(value) is Column and value.tag == "int" and value.bounds is not None:
-        if like.dtype.is_floating_point:
-            digits = torch.finfo(like.dtype).eps
-            if max(abs(value.bounds[0]), abs(value.bounds[1])) * digits <= 2:
-                return Column(value.data.to(like.dtype))
-        elif like.dtype is torch.int64:
-            return Column(value.data)
+        return Uniform(tensor) if tensor.item() == obj or obj != obj else None
+    if type(value) is Column and value.tag != "tensor" and same_kind(value.tag, dtype):
+        exact = dtype is value.data.dtype or (value.tag == "int" and holds(dtype, value.bounds))
+        return Column(value.data.to(dtype)) if exact else None
     return None
+
+
+def same_kind(tag: str, dtype: torch.dtype) -> bool:
+    if tag == "bool" or dtype is torch.bool:
+        return tag == "bool" and dtype is torch.bool
+    return tag == "int" or dtype.is_floating_point or dtype.is_complex
+
+
+def holds(dtype: torch.dtype, bounds: Bounds | None) -> bool:
+    """Whether a dtype has every int within the bounds."""
+    if bounds is None:
+        return False
+    if dtype.is_floating_point or dtype.is_complex:
+        return max(abs(bounds[0]), abs(bounds[1])) * torch.finfo(dtype).eps <= 2
+    info = torch.iinfo(dtype)
+    return info.min <= bounds[0] and bounds[1] <= info.max

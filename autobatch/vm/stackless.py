@@ -30,11 +30,12 @@ from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.fallbacks import Policy
 from autobatch.batching.operations import Scope
 from autobatch.batching.rows import Rower, from_rows
+from autobatch.batching.truths import truth
 from autobatch.batching.stretches import COLD, Work
 from autobatch.batching.trace import Untraceable
 from autobatch.ir.program import Branch, Call, Jump, Op, Raise, Return
 from autobatch.source import Span
-from autobatch.vm import heap
+from autobatch.vm import heap, invariants
 from autobatch.vm.calling import KEPT, Returned, carry, settled
 from autobatch.vm.frames import Callee, Closure, nested_title
 from autobatch.vm.groups import CARRIED, Group, restricted
@@ -309,11 +310,16 @@ class Machine:
             raise self.too_deep(context)
         waiting = Waiting(code.live, self.settings.device, self.objectify_in(context))
         frame = Frame(code, scope, context.threads, waiting, depth)
+        watch = invariants.watch(code.function.name, waiting, frame.threads, frame.returned)
         self.frames.append(frame)
         try:
             at = waiting.next([(0, Group(np.arange(context.k), env))])
             while at is not None:
+                if watch is not None:
+                    watch.ahead(*at, self.limit)
                 at = waiting.next(self.step(frame, *at))
+            if watch is not None:
+                watch.end(self.limit)
         finally:
             self.frames.pop()
         return [piece for piece in frame.returned if len(piece.rows)]
@@ -561,7 +567,7 @@ class Machine:
     ) -> list[tuple[int, Group]]:
         operations_env = group.env
         (cell,) = operations.operands(context, (terminator.condition,), operations_env)
-        value = read(operators.truth(context, cell))
+        value = read(truth(context, cell))
         if type(value) is Uniform:
             group.checks = context.checks
             return [(terminator.then if value.obj else terminator.otherwise, group)]

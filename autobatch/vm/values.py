@@ -29,6 +29,8 @@ Bounds = tuple[int, int]
 NUMBER_TAGS: dict[type, str] = {bool: "bool", int: "int", float: "float"}
 NUMBER_DTYPES = {"bool": torch.bool, "int": torch.int64, "float": torch.float64}
 INT_MIN, INT_MAX = -(2**63), 2**63 - 1
+LARGE_ROW = 8192
+"""Bytes from which a thread's row is not copied at a split."""
 
 
 @dataclass(slots=True, eq=False)
@@ -39,13 +41,50 @@ class Uniform:
     shared: bool = False
 
 
-@dataclass(slots=True, eq=False)
 class Column:
-    """``data[i]`` is what thread ``i`` of the group sees; ``bounds`` encloses an int column."""
+    """``data[i]`` is what thread ``i`` of the group sees; ``bounds`` encloses an int column.
 
-    data: Tensor
-    tag: str = "tensor"
-    bounds: Bounds | None = None
+    A large column that has been split is ``table[rows]``, not yet copied: ``x[t]`` looks up the
+    thread and ``t`` at once, and only a use of the whole copies the rows.
+    """
+
+    __slots__ = ("bounds", "rows", "table", "tag")
+
+    def __init__(
+        self,
+        data: Tensor,
+        tag: str = "tensor",
+        bounds: Bounds | None = None,
+        rows: Tensor | None = None,
+    ) -> None:
+        self.table = data
+        self.tag = tag
+        self.bounds = bounds
+        self.rows = rows
+
+    @property
+    def data(self) -> Tensor:
+        """The threads' rows, ``[k, *E]``."""
+        if self.rows is not None:
+            self.table = self.table.index_select(0, self.rows)
+            self.rows = None
+        return self.table
+
+    @property
+    def event_shape(self) -> torch.Size:
+        return self.table.shape[1:]
+
+    def select(self, index: Tensor) -> Column:
+        """The rows at ``index``; large ones stay where they are until they are used."""
+        table, rows = self.table, self.rows
+        if rows is not None:
+            return Column(table, self.tag, self.bounds, rows.index_select(0, index))
+        if table.dim() > 1 and table.stride(0) * table.element_size() >= LARGE_ROW:
+            return Column(table, self.tag, self.bounds, index)
+        return Column(table.index_select(0, index), self.tag, self.bounds)
+
+    def __repr__(self) -> str:
+        return f"Column({self.tag}, {self.table.dtype}, {tuple(self.event_shape)})"
 
 
 @dataclass(slots=True, eq=False)

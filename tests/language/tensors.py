@@ -152,9 +152,9 @@ def decorated(x, n):
 
 @case((A, 1), (B, 2))
 def gradients_inside(x, n):
-    w = x.clone().requires_grad_()
-    g = torch.autograd.grad((w**n).sum(), w)[0]
-    return g
+    g = torch.func.grad(lambda w: (w**n).sum())(x)
+    value, both = torch.func.grad_and_value(lambda w, c: (w * c).exp().sum(), argnums=(0, 1))(x, torch.tensor(0.5))
+    return g, value, both
 
 
 @case((A, 1), (B, 2))

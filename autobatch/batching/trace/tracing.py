@@ -27,9 +27,12 @@ _FREE = ("aten::empty", "aten::new_empty", "aten::_unsafe_view", "aten::lift_fre
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """An example of one value: a column ``[k, *E]``, a uniform tensor, or a uniform number."""
+    """An example of one value: a column ``[k, *E]``, a uniform tensor, or a uniform number.
 
-    kind: Literal["column", "tensor", "int", "float"]
+    A ``table`` ``[n, *E]`` is a tensor whose first size is free: the trace may not depend on it.
+    """
+
+    kind: Literal["column", "table", "tensor", "int", "float"]
     value: Any
 
 
@@ -106,6 +109,9 @@ class _Like:
         shape, stride = self.shape, self.stride
         if self.kind == "column":
             shape = (k, *shape[1:])
+            stride = _dense(shape, stride)
+        elif self.kind == "table":
+            shape = (3 * k + 1, *shape[1:])  # no multiple of k, so a use of it does not unify
             stride = _dense(shape, stride)
         made = torch.empty_strided(shape, stride, dtype=self.dtype, device=self.device)
         return made.requires_grad_(self.requires_grad and torch.is_grad_enabled())

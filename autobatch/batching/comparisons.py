@@ -1,0 +1,118 @@
+"""``x < y``, ``x is y`` and ``x in y`` on cells."""
+
+from __future__ import annotations
+
+import operator
+
+import torch
+from torch import Tensor
+
+from autobatch.batching import semantics, torch_ops
+from autobatch.batching.context import Context
+from autobatch.batching.kinds import (
+    foreign_operand,
+    is_instance,
+    is_number_column,
+    is_tensor,
+    parts_of,
+)
+from autobatch.batching.operators import binary, once
+from autobatch.batching.rows import run_rows
+from autobatch.batching.trees import is_plain
+from autobatch.batching.truths import either, negation, truth
+from autobatch.vm.values import Cell, Column, Container, Objects, Uniform, expand, read, uniform
+
+SMALL_INTS = (-5, 256)
+"""Ints of which Python keeps one object each."""
+
+
+def compare(context: Context, name: str, left: Cell, right: Cell) -> Cell:
+    match name:
+        case "is":
+            return same(context, left, right)
+        case "is_not":
+            return negation(context, same(context, left, right))
+        case "in":
+            return contains(context, left, right)
+        case "not_in":
+            return negation(context, contains(context, left, right))
+    return binary(context, name, left, right)
+
+
+def same(context: Context, left: Cell, right: Cell) -> Cell:
+    """``x is y``."""
+    if left is right:
+        return uniform(True)
+    x, y = read(left), read(right)
+    if type(x) is Uniform and type(y) is Uniform:
+        return uniform(x.obj is y.obj)
+    if Objects in (type(x), type(y)):
+        return run_rows(context, operator.is_, [left, right], {}, "objects")
+    return same_numbers(context, x, y)
+
+
+def same_numbers(context: Context, x: object, y: object) -> Cell:
+    """Bools and small ints are one object each; other numbers and tensors of two names are two."""
+    columns = []
+    for value in (x, y):
+        if type(value) is Uniform and type(value.obj) in (bool, int):
+            if type(value.obj) is int and not SMALL_INTS[0] <= value.obj <= SMALL_INTS[1]:
+                return uniform(False)
+            columns.append(expand(value.obj, context.k, context.device))
+        elif type(value) is Column and value.tag in ("bool", "int"):
+            columns.append(value)
+    if len(columns) < 2 or columns[0].tag != columns[1].tag:
+        return uniform(False)
+    equal = columns[0].data == columns[1].data
+    if columns[0].tag == "int":
+        low, high = SMALL_INTS
+        equal &= (columns[0].data >= low) & (columns[0].data <= high)
+    return Cell(Column(equal, "bool"))
+
+
+def contains(context: Context, item: Cell, holder: Cell) -> Cell:
+    """``x in y``."""
+    value, needle = read(holder), read(item)
+    if type(value) is Container and value.type is dict:
+        if type(needle) is Uniform and is_plain(needle.obj):
+            return uniform(needle.obj in value.cells)
+    if is_instance(value) and hasattr(value.type, "__contains__"):  # type: ignore[union-attr]
+        method = value.type.__contains__  # type: ignore[union-attr]
+        return truth(context, context.invoke(context, method, [holder, item], {}))
+    if type(value) is Container and value.type is range:
+        return in_range(context, item, holder, value)
+    parts = parts_of(holder)
+    if parts is not None and all(map(is_simple, (item, *parts))):
+        return any_equal(context, item, parts)
+    meaning = semantics.SEMANTICS["in"]
+    if is_tensor(value) and not foreign_operand(needle):
+        return torch_ops.apply(context, Tensor.__contains__, [holder, item], {}, False)
+    if type(value) is Uniform and type(needle) is Uniform:
+        return once(context, meaning, needle.obj, value.obj)
+    return run_rows(context, meaning, [item, holder], {}, "objects", keep=is_instance(value))
+
+
+def is_simple(cell: Cell) -> bool:
+    value = read(cell)
+    return is_number_column(value) or (type(value) is Uniform and not is_tensor(value))
+
+
+def in_range(context: Context, item: Cell, holder: Cell, value: Container) -> Cell:
+    """An int in a range with a step of one; others thread by thread."""
+    start, stop, step = value.children()
+    ahead, needle = read(step), read(item)
+    whole = type(needle) is Column and needle.tag == "int"
+    if not whole or type(ahead) is not Uniform or ahead.obj != 1:
+        return run_rows(context, semantics.SEMANTICS["in"], [item, holder], {}, "objects")
+    low = truth(context, binary(context, "le", start, item))
+    high = truth(context, binary(context, "lt", item, stop))
+    return Cell(Column(torch.logical_and(low.value.data, high.value.data), "bool"))  # type: ignore[union-attr]
+
+
+def any_equal(context: Context, item: Cell, parts: list[Cell]) -> Cell:
+    result = uniform(False)
+    for part in parts:
+        if part is item:
+            return uniform(True)
+        result = either(result, truth(context, binary(context, "eq", item, part)))
+    return result

@@ -1,0 +1,98 @@
+"""``x[i]`` on a tensor, with the thread looked up together with the index.
+
+A large column that has been split is ``table[rows]``. Where only a part of each row is wanted,
+``x[t]`` reads ``table[rows, t]`` at once, and the rows are never copied. For one example such a
+part shares memory with ``x``, so the result is a view of the base's cell.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from autobatch.batching import torch_ops
+from autobatch.batching.context import Context
+from autobatch.batching.levels import Batched
+from autobatch.batching.trees import NotATree, tree_of
+from autobatch.batching.views import view_of
+from autobatch.vm.values import Cell, Column, Container, Uniform, read
+
+
+def getitem(context: Context, base: Cell, index: Cell) -> Cell:
+    """``x[i]`` where ``x`` is a tensor."""
+    value = read(base)
+    result: Cell | None = None
+    if type(value) is Column and value.rows is not None:
+        result = looked_up(context, base, value, index)
+    if result is None:
+        result = torch_ops.apply(context, operator.getitem, [base, index], {}, False)
+    if type(value) is Column and type(result.value) is Column and is_basic(index):
+        return view_of(operator.getitem, [base, index], {}, result)
+    return result
+
+
+def looked_up(context: Context, base: Cell, value: Column, index: Cell) -> Cell | None:
+    try:
+        where = tree_of(index, None)
+    except NotATree:
+        return None
+    found = folded(value.table, value.rows, where)
+    if found is None:
+        return None
+    data, failed = found
+    if failed is not None:
+        snapshot = [Cell(value), Cell(read(index))]
+        context.check(
+            failed, lambda row: torch_ops.one_row(context, operator.getitem, snapshot, row)
+        )
+    context.counter.launch()
+    return Cell(Column(data))
+
+
+def folded(table: Tensor, rows: Tensor, index: Any) -> tuple[Tensor, Tensor | None] | None:
+    """``table[rows][:, index]`` for an int, basic slices or a thread's own int; else None.
+
+    The second result says in which rows the index was out of range.
+    """
+    size = table.shape[1]
+    if type(index) is int:
+        if not -size <= index < size:
+            return None
+        return table.select(1, index).index_select(0, rows), None
+    if type(index) is slice and all(type(p) in (int, type(None)) for p in ends(index)):
+        return table[:, index].index_select(0, rows), None
+    if type(index) is Batched and index.data.dim() == 1 and is_integer(index.data):
+        where = index.data.long()
+        failed = (where < -size) | (where >= size)
+        where = torch.where(where < 0, where + size, where).clamp(0, size - 1)
+        return table[rows, where], failed
+    return None
+
+
+def ends(part: slice) -> tuple[Any, Any, Any]:
+    return (part.start, part.stop, part.step)
+
+
+def is_integer(data: Tensor) -> bool:
+    return not (data.dtype.is_floating_point or data.dtype.is_complex or data.dtype is torch.bool)
+
+
+def is_basic(index: Cell) -> bool:
+    """Whether the index selects a part that shares memory, for one example."""
+    value = read(index)
+    if type(value) is Container:
+        if value.type is slice:
+            return True
+        return value.type is tuple and all(is_basic(child) for child in value.children())
+    if type(value) is Column:
+        return value.table.dim() == 1 and is_integer(value.table)
+    if type(value) is Uniform:
+        obj = value.obj
+        if isinstance(obj, Tensor):
+            return obj.dim() == 0 and is_integer(obj)
+        return obj is None or obj is Ellipsis or type(obj) in (int, slice)
+    return False
+

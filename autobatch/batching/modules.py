@@ -1,0 +1,76 @@
+"""Calls of ``nn.Module``s that are more than one operation: hooks, and ``nn.Sequential`` by parts.
+
+A module of the user's own runs as its lowered ``forward``; one of torch's is one operation. Forward
+hooks are programs of their own around either. An ``nn.Sequential`` that holds the user's modules,
+or modules that write their argument in place, runs one module after another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from torch import nn
+
+from autobatch.batching.context import Context
+from autobatch.vm.values import Cell, Container, Uniform, read, uniform
+
+
+def has_hooks(module: nn.Module) -> bool:
+    return bool(module._forward_hooks or module._forward_pre_hooks)
+
+
+def is_chain(module: nn.Module) -> bool:
+    return type(module).forward is nn.Sequential.forward
+
+
+def writes_argument(module: nn.Module) -> bool:
+    """Whether a part of the module may change its argument in place."""
+    return any(getattr(part, "inplace", False) is True for part in module.modules())
+
+
+def children_of(chain: Cell) -> Iterable[nn.Module]:
+    value = read(chain)
+    assert type(value) is Uniform
+    return value.obj.children()  # type: ignore[no-any-return]
+
+
+def run_chain(context: Context, modules: Iterable[nn.Module], item: Cell) -> Cell:
+    """``nn.Sequential``'s forward."""
+    for module in modules:
+        item = context.invoke(context, module, [item], {})
+    return item
+
+
+def run_hooked(
+    context: Context, module: nn.Module, forward: Any, args: list[Cell], kwargs: dict[str, Cell]
+) -> Cell:
+    """``module(*args, **kwargs)``: its hooks before and after ``forward``."""
+    own = uniform(module, shared=True)
+    for key, hook in module._forward_pre_hooks.items():
+        given = [own, Cell(Container(tuple, list(args)))]
+        if key in module._forward_pre_hooks_with_kwargs:
+            given.append(Cell(Container(dict, dict(kwargs))))
+        result = context.invoke(context, hook, given, {})
+        if not is_none(result):
+            args = parts(result)
+    out = context.invoke(context, forward, args, kwargs)
+    for key, hook in module._forward_hooks.items():
+        given = [own, Cell(Container(tuple, list(args)))]
+        if key in module._forward_hooks_with_kwargs:
+            given.append(Cell(Container(dict, dict(kwargs))))
+        result = context.invoke(context, hook, [*given, out], {})
+        out = out if is_none(result) else result
+    return out
+
+
+def is_none(cell: Cell) -> bool:
+    value = read(cell)
+    return type(value) is Uniform and value.obj is None
+
+
+def parts(result: Cell) -> list[Cell]:
+    value = read(result)
+    if type(value) is Container and value.type is tuple:
+        return list(value.children())
+    return [result]

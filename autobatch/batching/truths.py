@@ -1,0 +1,89 @@
+"""Truth values on cells: a uniform bool or a bool column, and how they combine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from autobatch.batching.context import Context, RowsFail
+from autobatch.batching.kinds import is_instance
+from autobatch.batching.rows import run_rows
+from autobatch.vm.values import Cell, Column, Container, Objects, Uniform, read, uniform
+
+
+def once(context: Context, function: Callable[..., bool], *objs: Any) -> Cell:
+    try:
+        return uniform(function(*objs))
+    except Exception as error:
+        raise RowsFail(context.lowest(), error) from error
+
+
+def truth(context: Context, cell: Cell) -> Cell:
+    """``bool(x)``: a uniform bool or a bool column."""
+    value = read(cell)
+    match value:
+        case Uniform(obj=obj):
+            return once(context, bool, obj)
+        case Column(tag="bool"):
+            return cell
+        case Column(tag="tensor"):
+            data = value.data
+            if data[:1].numel() != 1 and data.shape[1:].numel() != 1:
+                return once(context, bool, data.new_empty(data.shape[1:], device="cpu"))
+            flat = data if data.dim() == 1 else data.reshape(context.k)
+            return Cell(Column(flat if flat.dtype is torch.bool else flat != 0, "bool"))
+        case Column(data=data):
+            return Cell(Column(data != 0, "bool"))
+        case Objects():
+            return run_rows(context, bool, [cell], {}, "objects")
+        case Container(type=kind) if is_instance(value):
+            return instance_truth(context, cell, kind)
+        case Container(type=kind, cells=cells):
+            if kind is range:
+                return run_rows(context, bool, [cell], {}, "objects")
+            sized = kind in (list, tuple, dict, set) or hasattr(kind, "_fields")
+            return uniform(bool(cells) if sized else True)
+    raise AssertionError(value)
+
+
+def instance_truth(context: Context, cell: Cell, kind: type) -> Cell:
+    for method in ("__bool__", "__len__"):
+        function = getattr(kind, method, None)
+        if function is not None:
+            return truth(context, context.invoke(context, function, [cell], {}))
+    return uniform(True)
+
+
+def both(left: Cell, right: Cell) -> Cell:
+    """The conjunction of two truth values."""
+    a, b = read(left), read(right)
+    if type(a) is Uniform:
+        return right if a.obj else left
+    if type(b) is Uniform:
+        return left if b.obj else right
+    return Cell(Column(a.data & b.data, "bool"))  # type: ignore[union-attr]
+
+
+def either(left: Cell, right: Cell) -> Cell:
+    """The disjunction of two truth values."""
+    a, b = read(left), read(right)
+    if type(a) is Uniform:
+        return left if a.obj else right
+    if type(b) is Uniform:
+        return right if b.obj else left
+    return Cell(Column(a.data | b.data, "bool"))  # type: ignore[union-attr]
+
+
+def flipped(flag: Cell) -> Cell:
+    """The negation of a truth value."""
+    value = read(flag)
+    if type(value) is Uniform:
+        return uniform(not value.obj)
+    return Cell(Column(~value.data, "bool"))  # type: ignore[union-attr]
+
+
+def negation(context: Context, cell: Cell) -> Cell:
+    """``not x``."""
+    return flipped(truth(context, cell))

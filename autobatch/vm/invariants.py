@@ -1,0 +1,158 @@
+"""What must hold before each block execution of a frame; checked in tests, off otherwise.
+
+- Every row of the frame is in exactly one place: the group that runs next, a group that waits, or
+  a group that has returned. Only rows of threads that a failure has dropped are in none.
+- No group is empty, and none is ahead of the one that runs next.
+- Groups that wait at one block side by side are not alike; a group holds only what lives there.
+- Each cell that a group reaches has one row per thread; number columns have their tag's dtype,
+  and their bounds enclose what they hold.
+- When the frame ends nothing waits.
+
+``with checking():`` turns the checks on for the runs of this host thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+import numpy as np
+
+from autobatch.vm.calling import Returned
+from autobatch.vm.groups import Group
+from autobatch.vm.queue import Key, Waiting, key_of
+from autobatch.vm.values import NUMBER_DTYPES, Cell, Column, Container, Objects, View
+
+_CHECKING: ContextVar[bool] = ContextVar("autobatch.invariants", default=False)
+
+
+@contextmanager
+def checking() -> Iterator[None]:
+    """Hold the frames that start inside the ``with`` to the invariants."""
+    token = _CHECKING.set(True)
+    try:
+        yield
+    finally:
+        _CHECKING.reset(token)
+
+
+NO_ROWS = np.empty(0, dtype=np.int64)
+
+
+class InvariantError(AssertionError):
+    """The engine broke a promise of its own; no program can be the cause."""
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """One frame under watch: its queue, the thread index of each row, what has returned."""
+
+    title: str
+    waiting: Waiting
+    threads: np.ndarray
+    returned: list[Returned]
+
+    def ahead(self, pc: int, group: Group, limit: int | None) -> None:
+        """``group`` is about to run the block ``pc``; threads from ``limit`` on are dropped."""
+        waiting = list(self.groups())
+        self.demand(group.k > 0, f"an empty group at b{pc}")
+        for place, other in waiting:
+            self.demand(other.k > 0, f"an empty group at b{place}")
+            self.demand(place >= pc, f"b{pc} runs before b{place}")
+        self.demand(set(group.env) <= set(self.waiting.names[pc]), f"dead names at b{pc}")
+        check_cells(group.env.values(), group.k, f"{self.title} b{pc}")
+        self.rows([group.rows, *(other.rows for _, other in waiting)], limit)
+        self.queue(pc, group)
+
+    def end(self, limit: int | None) -> None:
+        """The frame has ended without an exception."""
+        self.demand(not self.waiting.counters and not self.waiting.places, "something waits still")
+        self.rows([], limit)
+
+    def groups(self) -> Iterator[tuple[int, Group]]:
+        for pc, place in self.waiting.places.items():
+            if isinstance(place, Group):
+                yield pc, place
+            else:
+                for groups in place.values():
+                    yield from ((pc, group) for group in groups)
+
+    def rows(self, at_work: list[np.ndarray], limit: int | None) -> None:
+        """Disjoint, and together all rows but those of dropped threads."""
+        everywhere = np.concatenate([NO_ROWS, *at_work, *(piece.rows for piece in self.returned)])
+        seen = np.bincount(everywhere, minlength=len(self.threads))
+        if len(everywhere) == len(self.threads) == len(seen) and seen.all():
+            return
+        self.demand(not (seen > 1).any(), f"rows in two places: {np.flatnonzero(seen > 1)}")
+        lost = np.flatnonzero(seen == 0)
+        dropped = limit is not None and (self.threads[lost] >= limit).all()
+        self.demand(not len(lost) or bool(dropped), f"rows are lost: {lost}")
+
+    def queue(self, pc: int, group: Group) -> None:
+        """Counters match places; what still waits at the block that runs is unlike, key by key.
+
+        Each place comes to run, so it is enough to look at that one.
+        """
+        waiting = self.waiting
+        self.demand(sorted(waiting.counters) == sorted(waiting.places), "counters are not places")
+        place = waiting.places.get(pc)
+        if place is None:
+            return
+        if isinstance(place, Group):
+            raise InvariantError(f"{self.title}: two groups at b{pc} were not compared")
+        keys = [self.key(groups, pc) for groups in ([group], *place.values())]
+        self.demand(len(set(keys)) == len(keys), f"alike groups wait side by side at b{pc}")
+
+    def key(self, groups: list[Group], pc: int) -> Key:
+        keys = {key_of(group, self.waiting.names[pc]) for group in groups}
+        self.demand(len(keys) == 1, f"groups that wait as one at b{pc} are not alike")
+        return keys.pop()
+
+    def demand(self, holds: bool, what: str) -> None:
+        if not holds:
+            raise InvariantError(f"{self.title}: {what}")
+
+
+def watch(
+    title: str, waiting: Waiting, threads: np.ndarray, returned: list[Returned]
+) -> Watch | None:
+    """A watch for a frame that starts; None unless checking is on."""
+    return Watch(title, waiting, threads, returned) if _CHECKING.get() else None
+
+
+def check_cells(roots: Iterable[Cell], k: int, place: str) -> None:
+    """Each cell that the roots reach stands for ``k`` threads."""
+    seen: set[int] = set()
+    stack = list(roots)
+    while stack:
+        cell = stack.pop()
+        if id(cell) in seen:
+            continue
+        seen.add(id(cell))
+        value = cell.value
+        if type(value) is Container:
+            stack += value.children()
+        elif type(value) is View:
+            stack += (value.base, *value.args)
+        elif type(value) is Objects and len(value.items) != k:
+            raise InvariantError(f"{place}: objects of {len(value.items)} threads among {k}")
+        elif type(value) is Column:
+            check_column(value, k, place)
+
+
+def check_column(column: Column, k: int, place: str) -> None:
+    data = column.data
+    if data.dim() < 1 or data.shape[0] != k:
+        raise InvariantError(f"{place}: a column {list(data.shape)} of {k} threads")
+    if column.tag != "tensor" and (data.dtype, data.dim()) != (NUMBER_DTYPES[column.tag], 1):
+        raise InvariantError(f"{place}: {data.dtype}{list(data.shape)} holds {column.tag}s")
+    if column.bounds is None or data.device.type != "cpu":
+        return
+    try:
+        values = data.numpy()
+    except RuntimeError:
+        return  # within a function transform there is no data to look at
+    if values.min() < column.bounds[0] or values.max() > column.bounds[1]:
+        raise InvariantError(f"{place}: {values} where bounds say {column.bounds}")
