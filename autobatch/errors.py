@@ -85,6 +85,10 @@ class StackingError(AutobatchError):
     """The threads' results do not stack."""
 
 
+class EmptyBatchError(AutobatchError):
+    """A batch of size 0 whose results do not follow without data."""
+
+
 class StepLimitError(AutobatchError):
     """More block executions than ``max_steps`` allows."""
 

@@ -42,7 +42,7 @@ def stacked_cell(cell: Cell, k: int, device: torch.device, rows: Callable[[Cell]
                 return torch.full((k,), obj, dtype=dtype, device=device)
             if not is_structure(obj):
                 return Batchless([obj] * k)
-        case Container(type=kind) if kind in (list, tuple) or hasattr(kind, "_fields"):
+        case Container(type=kind) if kind is list or is_tuple_type(kind):
             parts = [stacked_cell(child, k, device, rows) for child in value.children()]
             return kind(*parts) if hasattr(kind, "_fields") else kind(parts)
         case Container(type=kind, cells=cells) if kind is dict and isinstance(cells, dict):
@@ -50,8 +50,13 @@ def stacked_cell(cell: Cell, k: int, device: torch.device, rows: Callable[[Cell]
     return stacked_rows(rows(cell), device)
 
 
+def is_tuple_type(kind: Any) -> bool:
+    """Tuples, named tuples and ``torch.return_types``; a shape is one object."""
+    return isinstance(kind, type) and issubclass(kind, tuple) and kind is not torch.Size
+
+
 def is_structure(obj: Any) -> bool:
-    return type(obj) in (list, tuple, dict) or hasattr(obj, "_fields")
+    return type(obj) in (list, dict) or is_tuple_type(type(obj))
 
 
 def stacked_rows(
@@ -146,25 +151,6 @@ def mixed(items: Sequence[Any]) -> StackingError:
             code="mixed-results",
         )
     )
-
-
-def joined_chunks(parts: Sequence[Any]) -> Any:
-    """The results of consecutive chunks as one."""
-    first = parts[0]
-    if len(parts) == 1:
-        return first
-    if isinstance(first, Tensor) and all(isinstance(part, Tensor) for part in parts):
-        return torch.cat(list(parts))
-    if isinstance(first, dict):
-        return {key: joined_chunks([part[key] for part in parts]) for key in first}
-    if isinstance(first, Batchless):
-        return Batchless([item for part in parts for item in part])
-    if isinstance(first, tuple):
-        joined = [joined_chunks(part) for part in zip(*parts, strict=True)]
-        return type(first)(*joined) if hasattr(first, "_fields") else tuple(joined)
-    if isinstance(first, list):
-        return [joined_chunks(part) for part in zip(*parts, strict=True)]
-    raise AssertionError(first)
 
 
 def plain(result: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from autobatch.batching.fallbacks import Policy, policy_of
 from autobatch.batching.rows import Rower
 from autobatch.batching.stretches import TracedExecutor, Work
 from autobatch.options import Options
+from autobatch.vm import heap
 from autobatch.vm.calling import Returned
 from autobatch.vm.library import Library
 from autobatch.vm.observer import Observer
@@ -52,40 +54,60 @@ def run(
     if options.engine == "sequential":
         return run_sequential(function, batch, options, library)
     size = options.chunk_size or max(batch.size, 1)
-    device = batch.device()
     shared = Shared(cache, observer, policy_of(options.fallback))
-    with recursion_limit(options.max_depth * FRAMES_PER_CALL):
-        parts = [
-            run_chunk(function, batch.chunk(start, min(start + size, batch.size)), start, batch.size,
-                      options, library, device, shared)
+    with ROOM.raised(options.max_depth * FRAMES_PER_CALL):
+        chunks = [
+            run_chunk(function, batch, start, min(start + size, batch.size), options, library, shared)
             for start in range(0, max(batch.size, 1), size)
         ]
-    return results.joined_chunks(parts)
+    return stacked(chunks, batch.size, batch.device())
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """The groups that a chunk's run has returned; ``start`` is its first thread's index."""
+
+    machine: Machine
+    start: int
+    pieces: list[Returned]
+
+    def rows(self, piece: Returned) -> list[Any]:
+        """The real values of a group's result."""
+        context = self.machine.context(piece.rows + self.start, None)
+        return Rower(context).rows(piece.value)
 
 
 def run_chunk(
     function: Callable[..., Any],
     batch: Batch,
     start: int,
-    total: int,
+    stop: int,
     options: Options,
     library: Library,
-    device: torch.device,
     shared: Shared,
-) -> Any:
+) -> Chunk:
     settings = Settings(
-        device, total, options.randomness, options.max_steps, options.max_depth,
-        options.fallback, options.listeners,
+        batch.device(),
+        batch.size,
+        options.randomness,
+        options.max_steps,
+        options.max_depth,
+        options.listeners,
     )
     machine = Machine(
-        library, settings, steps=shared.steps, work=work_of(options),
-        cache=shared.cache, policy=shared.policy, observer=shared.observer,
+        library,
+        settings,
+        steps=shared.steps,
+        work=work_of(options) if batch.size else None,
+        cache=shared.cache,
+        policy=shared.policy,
+        observer=shared.observer,
     )
-    args, kwargs = batch.cells(options.scalars)
-    threads = np.arange(start, start + batch.size, dtype=np.int64)
+    args, kwargs = batch.chunk(start, stop).cells(options.scalars)
+    threads = np.arange(start, stop, dtype=np.int64)
     pieces = machine.run(function, args, kwargs, threads)
     shared.steps = machine.steps
-    return stacked(machine, pieces, threads)
+    return Chunk(machine, start, pieces)
 
 
 def work_of(options: Options) -> Work | None:
@@ -96,20 +118,22 @@ def work_of(options: Options) -> Work | None:
     return Work(executor, options.trace_after)
 
 
-def stacked(machine: Machine, pieces: list[Returned], threads: np.ndarray) -> Any:
-    device = machine.settings.device
-
-    def rows_of(k: int) -> Callable[[Cell], list[Any]]:
-        context = machine.context(threads[:k], None)
-        return lambda cell: Rower(context).rows(cell)
-
-    if len(pieces) == 1:
-        return results.stacked_cell(pieces[0].value, len(threads), device, rows_of(len(threads)))
-    items: list[Any] = [None] * len(threads)
-    for piece in pieces:
-        rows = rows_of(len(piece.rows))(piece.value)
-        for row, item in zip(piece.rows.tolist(), rows, strict=True):
-            items[row] = item
+def stacked(chunks: list[Chunk], size: int, device: torch.device) -> Any:
+    """The results of all chunks as one: at once if all are alike, else value by value."""
+    found = [(chunk, piece) for chunk in chunks for piece in chunk.pieces]
+    alike = len({heap.alike([piece.value]) for _, piece in found}) == 1
+    in_order = all(len(chunk.pieces) == 1 for chunk in chunks)
+    if alike and in_order:
+        sizes = [len(piece.rows) for _, piece in found]
+        (value,) = heap.merge([[piece.value] for _, piece in found], sizes, device)
+        everyone = Chunk(chunks[0].machine, 0, [])
+        return results.stacked_cell(
+            value, size, device, lambda cell: everyone.rows(Returned(np.arange(size), cell))
+        )
+    items: list[Any] = [None] * size
+    for chunk, piece in found:
+        for row, item in zip(piece.rows.tolist(), chunk.rows(piece), strict=True):
+            items[chunk.start + row] = item
     return results.stacked_rows(items, device)
 
 
@@ -139,14 +163,29 @@ def run_sequential(
     return results.stacked_rows(items, batch.device())
 
 
-@contextmanager
-def recursion_limit(frames: int) -> Iterator[None]:
-    """Room for calls to nest: Python's limit is raised while runs that need it are at work."""
-    before = sys.getrecursionlimit()
-    sys.setrecursionlimit(max(before, frames + 1000))
-    try:
-        yield
-    finally:
-        sys.setrecursionlimit(before)
+class RecursionRoom:
+    """Python's recursion limit, raised while runs are at work; it is the whole process's."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.runs = 0
+        self.before = 0
+
+    @contextmanager
+    def raised(self, frames: int) -> Iterator[None]:
+        """At least ``frames`` Python frames until the last run ends."""
+        with self.lock:
+            if self.runs == 0:
+                self.before = sys.getrecursionlimit()
+            self.runs += 1
+            sys.setrecursionlimit(max(sys.getrecursionlimit(), frames + 1000))
+        try:
+            yield
+        finally:
+            with self.lock:
+                self.runs -= 1
+                if self.runs == 0:
+                    sys.setrecursionlimit(self.before)
 
 
+ROOM = RecursionRoom()

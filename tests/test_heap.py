@@ -56,10 +56,10 @@ CPU = torch.device("cpu")
 Model = dict[str, Any]
 
 SIMPLE = (
-    *("tensor", "tensor", "number", "alias", "view", "view", "list", "dict", "box"),
+    *("tensor", "tensor", "number", "alias", "view", "view", "view", "view", "list", "dict", "box"),
     *("get", "get", "put", "append", "add", "add", "add_own", "set", "set_item", "touch", "drop"),
 )
-NAME = st.sampled_from(NAMES)
+NAME = st.sampled_from(("a", "a", "b", "b", *NAMES))
 OP = st.tuples(st.sampled_from(SIMPLE), NAME, NAME, st.integers(0, 11))
 
 
@@ -504,8 +504,8 @@ def resumed(place: Place, piece: Returned, count: int) -> Group:
 
 TestHeapMachine = pytest.mark.filterwarnings("ignore")(HeapMachine.TestCase)
 TestHeapMachine.settings = settings(
-    max_examples=150,
-    stateful_step_count=25,
+    max_examples=300,
+    stateful_step_count=30,
     deadline=None,
     derandomize=True,
     suppress_health_check=list(HealthCheck),
@@ -549,6 +549,10 @@ UNLIKE_HISTORIES = {
     "another view": (
         [("tensor", "a", "a", 2), ("view", "b", "a", 0)],
         [("tensor", "a", "a", 2), ("view", "b", "a", 1)],
+    ),
+    "a view of another": (
+        [("tensor", "a", "a", 2), ("tensor", "b", "b", 2), ("view", "c", "a", 0)],
+        [("tensor", "a", "a", 2), ("tensor", "b", "b", 2), ("view", "c", "b", 0)],
     ),
     "another key": (
         [("number", "b", "b", 1), ("dict", "a", "b", 1)],
@@ -601,3 +605,14 @@ def test_a_split_leaves_the_other_side_as_it_was() -> None:
     for side in (one, other):
         side.do(("add", "b", "b", 1))
         side.check()
+
+
+@pytest.mark.parametrize("dead", NAMES[:3])
+def test_a_chain_of_views_stays_one(dead: str) -> None:
+    """What lies between a view and its base may die; the view still writes the base."""
+    history = [("tensor", "a", "a", 2), ("view", "b", "a", 0), ("view", "c", "b", 1)]
+    place = built(np.arange(3), history)
+    part = place.part(np.array([0, 2]), tuple(name for name in NAMES if name != dead))
+    for name in ("a", "b", "c"):
+        part.do(("add_own", name, name, 1))
+        part.check()

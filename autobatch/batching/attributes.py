@@ -140,8 +140,8 @@ def container_attribute(context: Context, cell: Cell, value: Container, name: st
     kind = value.type
     if kind is SUPER:
         return super_attribute(context, value, name)
-    fields = getattr(kind, "_fields", None)
-    if fields is not None and name in fields:
+    fields = getattr(kind, "_fields", None) or getattr(kind, "__match_args__", None)
+    if fields is not None and name in fields and isinstance(value.cells, list):
         return value.cells[fields.index(name)]  # type: ignore[index]
     if isinstance(kind, type):
         if name == "__class__":
@@ -212,6 +212,8 @@ def put(context: Context, cell: Cell, name: str, item: Cell) -> None:
         what = "a tensor" if is_tensor(value) else f"an attribute of {describe(value.obj)}"  # type: ignore[union-attr]
         raise writes.shared_write(context, what)
 
+    writes.refuse_foreign(context, cell, "an attribute of {}")
+
     def assign(target: Any, content: Any) -> None:
         setattr(target, name, content)
 
@@ -235,6 +237,7 @@ def remove(context: Context, cell: Cell, name: str) -> None:
         raise RowsFail(context.lowest(), error) from error
     if type(value) is Uniform:
         raise writes.shared_write(context, f"an attribute of {describe(value.obj)}")
+    writes.refuse_foreign(context, cell, "an attribute of {}")
     run_rows(context, lambda target: delattr(target, name), [cell], {}, "objects", keep=True)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import types
+from collections import deque
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
@@ -147,7 +148,7 @@ def run(context: Context, target: Target) -> Cell:
         return run_rows(context, callee, args, kwargs, "no batched form", keep=keep, fresh=fresh)
     why = "it may have any effect"
     keep = callee not in READ_ONLY if is_hashable(callee) else True
-    refuse_shared(context, callee)
+    refuse_shared(context, callee, args)
     return run_rows(context, callee, args, kwargs, why, keep=keep, effect=True, fresh=False)
 
 
@@ -209,8 +210,11 @@ def is_fresh(callee: Any) -> bool:
     return callee not in (max, min, sum, next, getattr) and getattr(callee, "__objclass__", None) not in (dict, list, tuple)
 
 
-def refuse_shared(context: Context, callee: Any) -> None:
+def refuse_shared(context: Context, callee: Any, args: list[Cell]) -> None:
     """Refuse ``xs.append(…)`` on a list that existed before the call."""
+    if args and getattr(callee, "__objclass__", None) in (list, dict, set, deque, bytearray):
+        if callee.__name__ in MUTATING_METHODS:
+            writes.refuse_foreign(context, args[0], "{}")
     owner = getattr(callee, "__self__", None)
     if isinstance(owner, list | dict | set | bytearray):
         if getattr(callee, "__name__", "") in MUTATING_METHODS:

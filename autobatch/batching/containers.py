@@ -176,6 +176,7 @@ def setitem(context: Context, base: Cell, index: Cell, item: Cell) -> None:
             return
         if container_setitem(context, value, index, item):
             return
+    writes.refuse_foreign(context, base, "{}")
     run_rows(context, operator.setitem, [base, index, item], {}, "objects", keep=True)
 
 
@@ -242,6 +243,7 @@ def delitem(context: Context, base: Cell, index: Cell) -> None:
     if is_instance(value):
         special(context, "__delitem__", [base, index])
         return
+    writes.refuse_foreign(context, base, "{}")
     run_rows(context, operator.delitem, [base, index], {}, "objects", keep=True)
 
 

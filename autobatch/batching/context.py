@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from autobatch.batching.fallbacks import Policy
+from autobatch.batching.foreign import Foreign
 from autobatch.source import Span
 from autobatch.vm.values import Cell
 
@@ -66,7 +67,8 @@ class Context:
     what the next host read must look at, in program order; ``span`` is the operation at work;
     ``entered`` is what the block's modes gave on entry;
     ``forecasts`` collects the operations on numbers while a stretch is recorded;
-    ``policy`` is what to do about fallbacks, if anything.
+    ``policy`` is what to do about fallbacks, if anything;
+    ``foreign`` knows the objects that existed before the call.
     """
 
     k: int
@@ -82,6 +84,7 @@ class Context:
     entered: dict[str, Any] = field(default_factory=dict)
     forecasts: list[Any] | None = None
     policy: Policy | None = None
+    foreign: Foreign = field(default_factory=Foreign)
 
     def check(self, failed: Tensor, evaluate: Callable[[int], Any]) -> None:
         """Note rows that fail, for the next host read to look at."""
@@ -92,7 +95,7 @@ class Context:
         return np.argsort(self.threads, kind="stable").tolist()  # type: ignore[no-any-return]
 
     def lowest(self) -> int:
-        return int(np.argmin(self.threads))
+        return int(np.argmin(self.threads)) if self.k else 0
 
     def host(self, data: Tensor, reason: str) -> Any:
         """``data`` as nested lists: the one way by which device data reaches the host."""

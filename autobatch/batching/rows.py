@@ -76,6 +76,8 @@ class Rower:
             case Uniform(obj=obj):
                 if isinstance(obj, Tensor) and not value.shared:
                     return [obj.clone() for _ in range(self.k)]
+                if value.shared:
+                    self.context.foreign.note(obj)
                 return [obj] * self.k
             case Column(data=data, tag="tensor"):
                 return [row.clone() for row in data.unbind(0)]

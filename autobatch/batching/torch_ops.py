@@ -17,8 +17,8 @@ from torch import Tensor
 from autobatch.batching import vmapped
 from autobatch.batching.aliases import by_thread, has_view
 from autobatch.batching.context import Context, RowsFail
-from autobatch.batching.indexing import getitem_checked
-from autobatch.batching.levels import DrawError, ExampleError, NoRule
+from autobatch.batching.predicates import predicate
+from autobatch.batching.levels import DrawError, ExampleError, Layout, NoRule
 from autobatch.batching.rows import Rower, from_rows
 from autobatch.batching.trees import NotATree, cell_of, contents, tensor_dtype, tree_of
 from autobatch.batching.views import recorded
@@ -50,6 +50,10 @@ def apply(
         return recorded(function, args, kwargs, out, cell_of(out))
     if draws and context.randomness == "error" and Column not in kinds:
         raise DrawError(draw_message(function))
+    answers = predicate(function, made, named, context.k)
+    if answers is not None:
+        context.counter.launch()
+        return Cell(Column(answers, "bool"))
     try:
         out = batched(context, function, made, named, args, kwargs)
     except NoRule as refusal:
@@ -61,6 +65,16 @@ def apply(
         raise RowsFail(context.lowest(), failure.original) from failure.original
     context.counter.launch()
     return recorded(function, args, kwargs, out, cell_of(out))
+
+
+def made_contiguous(cells: list[Cell]) -> bool:
+    """Lay the rows of the operands' columns out anew, as ``.view`` of one example expects."""
+    changed = False
+    for value in leaf_values(cells):
+        if type(value) is Column and not value.data.is_contiguous():
+            value.table = value.data.contiguous()
+            changed = True
+    return changed
 
 
 def draw_message(function: Function) -> str:
@@ -80,7 +94,7 @@ def batched(
     kwargs: dict[str, Cell],
 ) -> Any:
     if function is operator.getitem:
-        out, failed = getitem_checked(made[0], made[1], context.k)
+        out, failed = vmapped.getitem_checked(made[0], made[1], context.k)
         if failed is not None:
             snapshot = [Cell(read(arg)) for arg in args]
             context.check(failed, lambda row: one_row(context, function, snapshot, row))

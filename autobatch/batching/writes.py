@@ -46,6 +46,19 @@ def shared_write(context: Context, what: str) -> SharedWriteError:
     )
 
 
+def refuse_foreign(context: Context, cell: Cell, what: str) -> None:
+    """Refuse a write to a thread's object that existed before the call."""
+    value = read(cell)
+    if type(value) is Objects:
+        for item in value.items:
+            if context.foreign.holds(item):
+                raise shared_write(context, what.format(described(item)))
+
+
+def described(item: Any) -> str:
+    return "a tensor" if isinstance(item, Tensor) else f"a {type(item).__name__}"
+
+
 def write(
     context: Context, function: Callable[..., Any], args: list[Cell], kwargs: dict[str, Cell]
 ) -> Cell:
@@ -55,6 +68,7 @@ def write(
     if type(value) is Uniform and value.shared:
         raise shared_write(context, "a tensor")
     if type(value) is Objects:
+        refuse_foreign(context, target, "{}")
         write_rows(context, function, args, kwargs, "objects")
         return target
     try:

@@ -29,9 +29,9 @@ _CHECKING: ContextVar[bool] = ContextVar("autobatch.invariants", default=False)
 
 
 @contextmanager
-def checking() -> Iterator[None]:
-    """Hold the frames that start inside the ``with`` to the invariants."""
-    token = _CHECKING.set(True)
+def checking(on: bool = True) -> Iterator[None]:
+    """Hold the frames that start inside the ``with`` to the invariants, or do not."""
+    token = _CHECKING.set(on)
     try:
         yield
     finally:

@@ -38,6 +38,7 @@ class Waiting:
     names: Sequence[Sequence[str]]
     device: torch.device
     objectify: Callable[[Group, Sequence[str]], None]
+    empty: bool = False
     counters: list[int] = field(default_factory=list)
     places: dict[int, Group | dict[Key, list[Group]]] = field(default_factory=dict)
 
@@ -48,8 +49,8 @@ class Waiting:
         return self.counters[0]
 
     def add(self, pc: int, group: Group) -> None:
-        """Let a group wait at a block; groups without threads never do."""
-        if not group.k:
+        """Let a group wait at a block; groups without threads do so in a batch without any."""
+        if not group.k and not self.empty:
             return
         place = self.places.get(pc)
         if place is None:
@@ -85,7 +86,7 @@ class Waiting:
             if part is not best:
                 self.add(*part)
         pc, group = best
-        if group.k and (not self.counters or pc < self.counters[0]):
+        if (group.k or self.empty) and (not self.counters or pc < self.counters[0]):
             self.prune(pc, group)
             return pc, group
         self.add(pc, group)

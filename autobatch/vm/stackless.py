@@ -27,6 +27,7 @@ from autobatch import errors
 from autobatch.batching import calls, operations, operators
 from autobatch.batching.binding import bind, defaults_of
 from autobatch.batching.context import Context, RowsFail
+from autobatch.batching.foreign import Foreign
 from autobatch.batching.fallbacks import Policy
 from autobatch.batching.operations import Scope
 from autobatch.batching.rows import Rower, from_rows
@@ -59,7 +60,6 @@ class Settings:
     randomness: str = "error"
     max_steps: int | None = None
     max_depth: int = 10_000
-    fallback: str = "allow"
     listeners: tuple[Listener, ...] = ()
 
 
@@ -96,16 +96,20 @@ class Machine:
     policy: Policy | None = None
     observer: Observer | None = None
     raising: bool = False
+    foreign: Foreign = field(default_factory=Foreign)
 
     def run(
         self, function: FunctionType, args: list[Cell], kwargs: dict[str, Cell], threads: np.ndarray
     ) -> list[Returned]:
         """Call ``function`` for the threads with the given indices; raises what the loop raises."""
+        self.foreign = Foreign.of([*args, *kwargs.values()])
         context = self.context(threads, None)
         target = calls.resolve_object(function, args, kwargs)
         try:
             returned = self.call(context, target, [])
         except RowsFail as failure:
+            if not len(threads):
+                raise self.no_data(failure.span) from failure.error
             self.fail(context, failure)
             returned = []
         if self.failure is not None:
@@ -124,6 +128,7 @@ class Machine:
             self.inline,
             checks=group.checks if group is not None else [],
             policy=None if self.raising else self.policy,
+            foreign=self.foreign,
         )
 
     # Calls
@@ -308,7 +313,12 @@ class Machine:
         depth = len(self.frames)
         if depth >= self.settings.max_depth:
             raise self.too_deep(context)
-        waiting = Waiting(code.live, self.settings.device, self.objectify_in(context))
+        waiting = Waiting(
+            code.live,
+            self.settings.device,
+            self.objectify_in(context),
+            empty=not self.settings.batch,
+        )
         frame = Frame(code, scope, context.threads, waiting, depth)
         watch = invariants.watch(code.function.name, waiting, frame.threads, frame.returned)
         self.frames.append(frame)
@@ -322,7 +332,7 @@ class Machine:
                 watch.end(self.limit)
         finally:
             self.frames.pop()
-        return [piece for piece in frame.returned if len(piece.rows)]
+        return [piece for piece in frame.returned if len(piece.rows) or not self.settings.batch]
 
     def too_deep(self, context: Context) -> errors.DepthLimitError:
         return errors.DepthLimitError(
@@ -346,7 +356,7 @@ class Machine:
     def step(self, frame: Frame, pc: int, group: Group) -> list[tuple[int, Group]]:
         """Execute one block for a group; the groups that go on, and where."""
         group = self.without_dropped(frame, group)
-        if not group.k:
+        if not group.k and self.settings.batch:
             return []
         listening = bool(self.settings.listeners)
         started = time.perf_counter() if listening else 0.0
@@ -357,7 +367,7 @@ class Machine:
         inner = 0.0
         with entered_modes(frame.code.function, block, group.env, context) if block.modes else NO_MODES:
             group, context = self.operations(frame, block.ops, group, context)
-            if not group.k:
+            if not group.k and self.settings.batch:
                 return []
             frame.span = context.span = block.terminator.span
             before = time.perf_counter() if listening else 0.0
@@ -501,6 +511,8 @@ class Machine:
         return self.without_dropped(frame, group)
 
     def fail(self, context: Context, failure: RowsFail) -> None:
+        if not context.k:
+            raise self.no_data(context.span) from failure.error
         thread = int(context.threads[failure.row])
         if self.limit is not None and thread >= self.limit:
             return
@@ -572,6 +584,8 @@ class Machine:
             group.checks = context.checks
             return [(terminator.then if value.obj else terminator.otherwise, group)]
         assert type(value) is Column
+        if not self.settings.batch:
+            raise self.no_data(terminator.span)
         taken = self.see(context, value.data)
         yes, no = np.flatnonzero(taken), np.flatnonzero(~taken)
         group.checks = []
@@ -584,6 +598,18 @@ class Machine:
             parts.append((target, restricted(group, rows, frame.code.live[target])))
             self.tally.copies(len(rows))
         return parts
+
+    def no_data(self, span: Span | None) -> errors.EmptyBatchError:
+        return errors.EmptyBatchError(
+            errors.Diagnostic(
+                "A batch of size 0 has no threads to decide this branch.",
+                span,
+                "depends on data",
+                ("what the results of no threads look like does not follow without data.",),
+                ("do not call the function for an empty batch.",),
+                "empty-batch",
+            )
+        )
 
     def see(self, context: Context, condition: Tensor) -> np.ndarray:
         """The one host read of a branch: its condition, and the checks that were pending."""
@@ -619,7 +645,7 @@ class Machine:
                 context = self.context(frame.threads[group.rows], group)
             group.env[terminator.out] = result
             group.checks = context.checks
-            return [(terminator.target, group)] if group.k else []
+            return [(terminator.target, group)] if group.k or not self.settings.batch else []
         context.flush()
         group.checks = []
         names = frame.code.live[terminator.target]

@@ -1,0 +1,93 @@
+"""Objects that existed before the call: a program may read them, not write them.
+
+``autobatch.objects(items)`` gives each thread an object of its own. Its lists, dicts and tensors
+are private copies (``arguments.private``); an instance of the user's class is the caller's, and
+so is all that it refers to. The objects that a program makes are not among these.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor, nn
+
+from autobatch.vm.values import Cell, Container, Objects, read
+
+BUILTIN = (list, tuple, dict, set, frozenset)
+_ATOMS = (str, bytes, int, float, complex, type(None), type, types.FunctionType)
+_SKIPPED = (*_ATOMS, types.ModuleType, types.BuiltinFunctionType, nn.Module)
+
+
+@dataclass(slots=True, eq=False)
+class Foreign:
+    """What a run was given; ``known`` are the identities of all that it reaches, once asked for."""
+
+    roots: list[Any] = field(default_factory=list)
+    known: dict[int, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, cells: Iterable[Cell]) -> Foreign:
+        """What the arguments bring along; their own builtin containers and tensors are copies."""
+        found = cls()
+        for cell in cells:
+            value = read(cell)
+            if type(value) is Objects:
+                for item in value.items:
+                    found.roots += instances(item)
+            elif type(value) is Container:
+                found.roots += cls.of(value.children()).roots
+        return found
+
+    def note(self, obj: Any) -> None:
+        """``obj`` is shared by all threads and goes to each of them as an object."""
+        if not isinstance(obj, _SKIPPED) and id(obj) not in self.known:
+            self.roots.append(obj)
+
+    def holds(self, item: Any) -> bool:
+        if isinstance(item, _SKIPPED):
+            return False
+        while self.roots:
+            self.visit(self.roots.pop())
+        return id(item) in self.known
+
+    def visit(self, obj: Any) -> None:
+        waiting = [obj]
+        while waiting:
+            item = waiting.pop()
+            if isinstance(item, _SKIPPED) or id(item) in self.known:
+                continue
+            self.known[id(item)] = item
+            waiting += parts(item)
+
+
+def instances(item: Any) -> Iterator[Any]:
+    """The objects that are no builtin containers or tensors, in a private copy of some."""
+    waiting, seen = [item], set()
+    while waiting:
+        part = waiting.pop()
+        if id(part) in seen:
+            continue
+        seen.add(id(part))
+        if type(part) in BUILTIN:
+            waiting += parts(part)
+        elif not isinstance(part, (*_SKIPPED, Tensor)):
+            yield part
+
+
+def parts(item: Any) -> list[Any]:
+    """What an object refers to, as far as its attributes and items say."""
+    if isinstance(item, Tensor):
+        return []
+    found: list[Any] = list(getattr(item, "__dict__", {}).values())
+    for kind in type(item).__mro__:
+        slots = kind.__dict__.get("__slots__", ())
+        names = (slots,) if isinstance(slots, str) else slots
+        found += [getattr(item, name) for name in names if hasattr(item, name)]
+    if isinstance(item, dict):
+        found += item.values()
+    elif isinstance(item, list | tuple | set | frozenset):
+        found += item
+    return found
