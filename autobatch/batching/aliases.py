@@ -50,7 +50,7 @@ def shared(
         for item, arg in zip(own, args, strict=True)
         if is_strided(item) and is_own(arg)
     }
-    parts = {(): out} if isinstance(out, Tensor) else {}
+    parts: dict[tuple[int, ...], Any] = {(): out} if isinstance(out, Tensor) else {}
     if isinstance(out, tuple | list):
         parts = {(place,): part for place, part in enumerate(out)}
     return {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeGuard
 
 from torch import Tensor
 
@@ -27,7 +27,7 @@ def is_number(value: Any) -> bool:
     )
 
 
-def is_instance(value: Any) -> bool:
+def is_instance(value: Any) -> TypeGuard[Container]:
     """A program-made instance of a user's class."""
     return (
         type(value) is Container

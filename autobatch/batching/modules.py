@@ -8,7 +8,6 @@ or modules that write their argument in place, runs one module after another.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from torch import nn
 
@@ -24,15 +23,19 @@ def is_chain(module: nn.Module) -> bool:
     return type(module).forward is nn.Sequential.forward
 
 
+def keeps_statistics(module: nn.Module) -> bool:
+    """Whether a forward pass changes running statistics, as a BatchNorm's in train mode does."""
+    return any(
+        isinstance(part, nn.modules.batchnorm._NormBase)
+        and part.training
+        and part.track_running_stats
+        for part in module.modules()
+    )
+
+
 def writes_argument(module: nn.Module) -> bool:
     """Whether a part of the module may change its argument in place."""
     return any(getattr(part, "inplace", False) is True for part in module.modules())
-
-
-def children_of(chain: Cell) -> Iterable[nn.Module]:
-    value = read(chain)
-    assert type(value) is Uniform
-    return value.obj.children()  # type: ignore[no-any-return]
 
 
 def run_chain(context: Context, modules: Iterable[nn.Module], item: Cell) -> Cell:
@@ -43,9 +46,9 @@ def run_chain(context: Context, modules: Iterable[nn.Module], item: Cell) -> Cel
 
 
 def run_hooked(
-    context: Context, module: nn.Module, forward: Any, args: list[Cell], kwargs: dict[str, Cell]
+    context: Context, module: nn.Module, args: list[Cell], kwargs: dict[str, Cell]
 ) -> Cell:
-    """``module(*args, **kwargs)``: its hooks before and after ``forward``."""
+    """``module(*args, **kwargs)``: its hooks before and after its ``forward``."""
     own = uniform(module, shared=True)
     for key, hook in module._forward_pre_hooks.items():
         given = [own, Cell(Container(tuple, list(args)))]
@@ -54,7 +57,10 @@ def run_hooked(
         result = context.invoke(context, hook, given, {})
         if not is_none(result):
             args = parts(result)
-    out = context.invoke(context, forward, args, kwargs)
+    if is_chain(module):
+        out = run_chain(context, module.children(), *args)
+    else:
+        out = context.invoke(context, module.forward, args, kwargs)
     for key, hook in module._forward_hooks.items():
         given = [own, Cell(Container(tuple, list(args)))]
         if key in module._forward_hooks_with_kwargs:

@@ -42,6 +42,8 @@ from autobatch.vm.values import (
 )
 
 Env = dict[str, Cell]
+CAPTURED = "%captured"
+"""Holds the boxes that the function at work captured, so that they move with its threads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +87,17 @@ def _global(context: Context, scope: Scope, op: Op, env: Env) -> None:
     env[op.outs[0]] = uniform(value, shared=True)
 
 
+def free_box(scope: Scope, name: str, env: Env) -> Cell | CellType:
+    """The box of a captured variable: a cell of the group, or one of a function outside."""
+    held = env.get(CAPTURED)
+    if held is not None and name in held.value.cells:  # type: ignore[union-attr]
+        found: Cell = held.value.cells[name]  # type: ignore[union-attr, call-overload, index]
+        return found
+    return scope.free[name]
+
+
 def _load_free(context: Context, scope: Scope, op: Op, env: Env) -> None:
-    box = scope.free[op.attr]
+    box = free_box(scope, op.attr, env)
     if isinstance(box, CellType):
         try:
             env[op.outs[0]] = uniform(box.cell_contents, shared=True)
@@ -98,7 +109,7 @@ def _load_free(context: Context, scope: Scope, op: Op, env: Env) -> None:
 
 
 def _free_box(context: Context, scope: Scope, op: Op, env: Env) -> None:
-    box = scope.free[op.attr]
+    box = free_box(scope, op.attr, env)
     env[op.outs[0]] = uniform(box, shared=True) if isinstance(box, CellType) else box
 
 

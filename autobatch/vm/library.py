@@ -13,6 +13,7 @@ from torch import Tensor
 
 from autobatch.batching.calls import resolve_object
 from autobatch.batching.effects import effect_of
+from autobatch.batching.operations import CAPTURED
 from autobatch.errors import AutobatchError
 from autobatch.frontend import MISSING, Resolver, lower, lower_program
 from autobatch.batching.stretches import Site
@@ -54,7 +55,7 @@ class Code:
 
     @classmethod
     def of(cls, function: Function) -> Code:
-        live = [tuple(sorted({*names, CARRIED})) for names in function.live_in]
+        live = [tuple(sorted({*names, CARRIED, CAPTURED})) for names in function.live_in]
         return cls(function, function.blocks, live, [{} for _ in function.blocks])
 
     def site(self, pc: int, position: int) -> Site:

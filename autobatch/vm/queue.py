@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from autobatch.batching.operations import CAPTURED
 from autobatch.vm import heap
 from autobatch.vm.groups import CARRIED, Group, coalesced
 from autobatch.vm.values import (
@@ -161,12 +162,15 @@ def key_of(group: Group, names: Sequence[str]) -> Key:
 
 
 def opened_env(group: Group) -> dict[str, Cell]:
-    """The variables of a group, with one more for each of the caller's cells that it carries."""
-    env = {name: cell for name, cell in group.env.items() if name != CARRIED}
-    if CARRIED in group.env:
-        carried = group.env[CARRIED].value
-        assert type(carried) is Container
-        env.update((f"{CARRIED}.{place}", cell) for place, cell in enumerate(carried.children()))
+    """The variables of a group, with one more for each of the cells that move with it unnamed."""
+    env = dict(group.env)
+    for hidden in (CARRIED, CAPTURED):
+        cell = env.pop(hidden, None)
+        if cell is not None:
+            value = cell.value
+            assert type(value) is Container
+            parts = enumerate(value.children())
+            env.update((f"{hidden}.{place}", part) for place, part in parts)
     return env
 
 

@@ -29,7 +29,7 @@ from autobatch.batching.binding import bind, defaults_of
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.foreign import Foreign
 from autobatch.batching.fallbacks import Policy
-from autobatch.batching.operations import Scope
+from autobatch.batching.operations import CAPTURED, Scope
 from autobatch.batching.rows import Rower, from_rows
 from autobatch.batching.truths import truth
 from autobatch.batching.stretches import COLD, Work
@@ -160,7 +160,9 @@ class Machine:
             }
             defaults = cells[count:]
             scope = Scope(lowered, namespace, nested_title(title, lowered), free)
+            captured = {name: box for name, box in free.items() if type(box) is Cell}
         else:
+            captured = {}
             receiver = receiver_of(target)
             code = self.library.code_of(function, *receiver)
             closure = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
@@ -180,6 +182,8 @@ class Machine:
                 env[param.name] = Cell(Container(tuple, list(env[param.name])))
             elif param.kind == "var_keyword":
                 env[param.name] = Cell(Container(dict, dict(env[param.name])))
+        if captured:
+            env[CAPTURED] = Cell(Container(dict, captured))
         return code, scope, env
 
     def inline(
@@ -583,9 +587,9 @@ class Machine:
         if type(value) is Uniform:
             group.checks = context.checks
             return [(terminator.then if value.obj else terminator.otherwise, group)]
-        assert type(value) is Column
         if not self.settings.batch:
             raise self.no_data(terminator.span)
+        assert type(value) is Column
         taken = self.see(context, value.data)
         yes, no = np.flatnonzero(taken), np.flatnonzero(~taken)
         group.checks = []
