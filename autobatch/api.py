@@ -39,7 +39,7 @@ class Function(Generic[P, R]):
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         if instance is None:
             return self
-        bound = self.__autobatch_function__.__get__(instance, owner)  # type: ignore[attr-defined]
+        bound = self.__autobatch_function__.__get__(instance, owner)
         return Function(bound, self.options)
 
     @property

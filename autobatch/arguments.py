@@ -111,9 +111,9 @@ def private(item: Any) -> Any:
     memo: dict[int, Any] = {}
 
     def visit(part: Any) -> Any:
-        known = memo.get(id(part))
-        if known is not None:
-            return known
+        made: Any = memo.get(id(part))
+        if made is not None:
+            return made
         if isinstance(part, Tensor):
             memo[id(part)] = made = part.clone()
         elif type(part) is list:
@@ -157,7 +157,7 @@ def cell_of(arg: Any, scalars: str, memo: dict[int, Cell]) -> Cell:
 
 
 def column_of(data: Tensor, scalars: str) -> Cell:
-    """A mapped tensor ``[B, *E]``; with ``scalars="python"`` rows without dimensions are numbers."""
+    """A mapped tensor ``[B, *E]``; rows without dimensions may be numbers, as ``scalars`` says."""
     if scalars == "tensor" or data.dim() > 1 or data.is_complex():
         return Cell(Column(data))
     if data.dtype is torch.bool:
@@ -167,15 +167,14 @@ def column_of(data: Tensor, scalars: str) -> Cell:
     return Cell(Column(data.to(torch.int64), "int"))
 
 
-def mapped_by_dims(
-    args: tuple[Any, ...], kwargs: dict[str, Any], in_dims: Any, name: str
-) -> Batch:
+def mapped_by_dims(args: tuple[Any, ...], kwargs: dict[str, Any], in_dims: Any, name: str) -> Batch:
     """Arguments as ``torch.vmap`` maps them: ``in_dims`` for ``args``, 0 for ``kwargs``."""
     if isinstance(in_dims, list):
         in_dims = tuple(in_dims)
     if not isinstance(in_dims, int | tuple):
         raise OptionError(
-            f"in_dims is {in_dims!r}; it must be an int or a tuple, one entry per argument of {name}."
+            f"in_dims is {in_dims!r}; it must be an int or a tuple, "
+            f"one entry per argument of {name}."
         )
     if not args and not kwargs:
         raise OptionError(f"{name} is mapped over no arguments; pass at least one.")

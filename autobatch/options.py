@@ -70,8 +70,10 @@ class Options:
     def check(self) -> None:
         for name, choices in CHOICES.items():
             value = getattr(self, name)
-            if name == "executor" and not isinstance(value, str) and callable(
-                getattr(value, "compile", None)
+            if (
+                name == "executor"
+                and not isinstance(value, str)
+                and callable(getattr(value, "compile", None))
             ):
                 continue
             if value not in choices:

@@ -28,11 +28,13 @@ from autobatch.vm.values import (
 )
 
 
-def stacked_cell(cell: Cell, k: int, device: torch.device, rows: Callable[[Cell], list[Any]]) -> Any:
+def stacked_cell(
+    cell: Cell, k: int, device: torch.device, rows: Callable[[Cell], list[Any]]
+) -> Any:
     """The result for the threads of one group; ``rows`` gives a cell's real values."""
     value = read(cell)
     match value:
-        case Column(data=data, tag=tag):
+        case Column(data=data):
             return data
         case Uniform(obj=obj):
             if isinstance(obj, Tensor):
@@ -63,7 +65,7 @@ def stacked_rows(
     items: Sequence[Any], device: torch.device, spans: Sequence[Span | None] = ()
 ) -> Any:
     """The result for one real value per thread."""
-    first = items[0] if items else None
+    first: Any = items[0] if items else None
     if any(isinstance(item, Tensor) or is_number(item) for item in items):
         return stacked_leaves(items, device)
     if not is_structure(first):
@@ -75,9 +77,7 @@ def stacked_rows(
         if outline(item) != spec:
             raise mixed(items)
     if isinstance(first, dict):
-        return {
-            key: stacked_rows([item[key] for item in items], device, spans) for key in first
-        }
+        return {key: stacked_rows([item[key] for item in items], device, spans) for key in first}
     parts = [stacked_rows(list(part), device, spans) for part in zip(*items, strict=True)]
     return type(first)(*parts) if hasattr(first, "_fields") else type(first)(parts)
 
@@ -168,7 +168,7 @@ def moved(result: Any, out_dims: Any, name: str) -> Any:
         return result
     flat, spec = pytree.tree_flatten(result)
     if isinstance(out_dims, int) or out_dims is None:
-        dims = [out_dims] * len(flat)
+        dims: list[int | None] | None = [out_dims] * len(flat)
     else:
         dims = pytree._broadcast_to_and_flatten(out_dims, spec)
     if dims is None:
@@ -183,7 +183,6 @@ def move(leaf: Any, dim: int | None, name: str) -> Any:
     if dim is None:
         raise OptionError(f"out_dims is None for a result of {name} that differs by thread.")
     if not -leaf.dim() <= dim < leaf.dim():
-        raise OptionError(f"out_dims has dimension {dim} for a result of shape {tuple(leaf.shape)}.")
+        shape = tuple(leaf.shape)
+        raise OptionError(f"out_dims has dimension {dim} for a result of shape {shape}.")
     return leaf.movedim(0, dim)
-
-

@@ -15,7 +15,8 @@ import torch
 
 from autobatch import results
 from autobatch.arguments import Batch
-from autobatch.batching.calls import effect_of, resolve_object
+from autobatch.batching.calls import resolve_object
+from autobatch.batching.effects import effect_of
 from autobatch.batching.fallbacks import Policy, policy_of
 from autobatch.batching.rows import Rower
 from autobatch.batching.stretches import TracedExecutor, Work
@@ -26,7 +27,7 @@ from autobatch.vm.library import Library
 from autobatch.vm.observer import Observer
 from autobatch.vm.sequential import run_thread
 from autobatch.vm.stackless import Machine, Settings
-from autobatch.vm.values import Cell
+from autobatch.vm.values import Uniform
 
 FRAMES_PER_CALL = 16
 """Python frames that one nested call of a program takes, at most."""
@@ -57,7 +58,9 @@ def run(
     shared = Shared(cache, observer, policy_of(options.fallback))
     with ROOM.raised(options.max_depth * FRAMES_PER_CALL):
         chunks = [
-            run_chunk(function, batch, start, min(start + size, batch.size), options, library, shared)
+            run_chunk(
+                function, batch, start, min(start + size, batch.size), options, library, shared
+            )
             for start in range(0, max(batch.size, 1), size)
         ]
     return stacked(chunks, batch.size, batch.device())
@@ -149,13 +152,19 @@ def run_sequential(
     for index in range(batch.size):
         args, kwargs = batch.row(index, options.scalars)
         target = resolve_object(function, [], {})
-        receivers = tuple(cell.value.obj for cell in target.args)
+        receivers = tuple(cell.value.obj for cell in target.args if type(cell.value) is Uniform)
         if isinstance(target.callee, FunctionType):
             lowered = library.code_of(target.callee, *receivers[:1]).function
             items.append(
                 run_thread(
-                    lowered, target.callee, (*receivers, *args), kwargs, lookup=lookup,
-                    max_steps=options.max_steps, max_depth=options.max_depth, threads=(index,),
+                    lowered,
+                    target.callee,
+                    (*receivers, *args),
+                    kwargs,
+                    lookup=lookup,
+                    max_steps=options.max_steps,
+                    max_depth=options.max_depth,
+                    threads=(index,),
                 )
             )
         else:

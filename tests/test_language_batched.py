@@ -7,6 +7,7 @@ an object of its own, so that nothing needs to stack and types are those of plai
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Callable, Iterator
 from types import FunctionType
 from typing import Any
@@ -18,9 +19,11 @@ from torch import Tensor
 import autobatch
 from tests import language
 from tests.expected import check
-from tests.language import common
+from tests.language import classes, common, library, mixed, tensors, trees
 
 EXECUTORS = {"vmap": {"executor": "vmap"}, "traced": {"executor": "traced", "trace_after": 0}}
+MODULES = (classes, library, mixed, tensors, trees)
+"""More of the corpus, for the batched engine alone."""
 REFUSED = ("resources", "empty_with", "with_calls")
 """Functions whose `with` statements enter managers that only plain Python can enter."""
 
@@ -38,7 +41,11 @@ def by_function() -> Iterator[tuple[FunctionType, list[tuple[Any, ...]]]]:
     found: dict[FunctionType, list[tuple[Any, ...]]] = {}
     for func, arguments in language.cases():
         found.setdefault(func, []).append(arguments)
-    yield from found.items()
+    for module in MODULES:
+        for func in vars(module).values():
+            if isinstance(func, FunctionType) and func.__module__ == module.__name__:
+                found.setdefault(func, []).extend(getattr(func, "arguments", ()))
+    yield from ((func, rows) for func, rows in found.items() if rows)
 
 
 def batches(rows: list[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]:
@@ -49,7 +56,7 @@ def batches(rows: list[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]:
         if not length:
             continue
         yield from ([row] for row in fitting)
-        yield from (list(pair) for pair in zip(fitting, fitting[1:], strict=False))
+        yield from (list(pair) for pair in itertools.pairwise(fitting))
         yield [fitting[index % len(fitting)] for index in range(7)]
 
 
@@ -59,9 +66,9 @@ def column(values: list[Any]) -> Any:
         return torch.tensor(values)
     if kinds in ({float}, {bool}):
         return torch.tensor(values, dtype=torch.float64 if kinds == {float} else torch.bool)
-    if kinds == {Tensor} and len({(v.dtype, v.shape, v.requires_grad) for v in values}) == 1:
-        if values[0].dim() and not values[0].requires_grad:
-            return torch.stack(values)
+    alike = kinds == {Tensor} and len({(v.dtype, v.shape, v.requires_grad) for v in values}) == 1
+    if alike and values[0].dim() and not values[0].requires_grad:
+        return torch.stack(values)
     return autobatch.objects(values)
 
 

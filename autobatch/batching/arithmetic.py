@@ -18,7 +18,7 @@ from autobatch.vm.values import Cell, Column, Container, Uniform, is_number, rea
 
 
 def number_operands(cells: Sequence[Cell]) -> list[Any] | None:
-    """Operands for ``numbers.apply``; None unless all are numbers, at least one of them a column."""
+    """Operands for ``numbers.apply``; None unless all are numbers and one of them is a column."""
     operands: list[Any] = []
     columns = False
     for cell in cells:

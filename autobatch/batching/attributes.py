@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import inspect
 import types
+from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor
 
 from autobatch.batching import torch_ops, writes
 from autobatch.batching.context import Context, RowsFail
-from autobatch.batching.kinds import is_instance, is_tensor
+from autobatch.batching.kinds import is_instance, is_tensor, named_cells
 from autobatch.batching.rows import run_rows
 from autobatch.vm.values import (
     METHOD,
@@ -44,9 +45,9 @@ def get(context: Context, cell: Cell, name: str) -> Cell:
     match value:
         case Column(tag=tag):
             return type_attribute(context, cell, NUMBER_TYPES[tag], name)
-        case Container(type=kind) if is_instance(value):
+        case Container() if is_instance(value):
             return instance_attribute(context, cell, value, name)
-        case Container(type=kind):
+        case Container():
             return container_attribute(context, cell, value, name)
         case Uniform(obj=obj):
             return uniform_attribute(context, cell, obj, name)
@@ -107,9 +108,9 @@ def instance_attribute(context: Context, cell: Cell, value: Container, name: str
     if isinstance(static, property) and static.fget is not None:
         return context.invoke(context, static.fget, [cell], {})
     if name in value.cells:
-        return value.cells[name]  # type: ignore[index, return-value, no-any-return]
+        return named_cells(value)[name]
     if name == "__dict__":
-        return Cell(Container(dict, dict(value.cells)))
+        return Cell(Container(dict, dict(named_cells(value))))
     if name == "__class__":
         return uniform(kind, shared=True)
     if static is None and not hasattr(kind, name):
@@ -140,14 +141,14 @@ def container_attribute(context: Context, cell: Cell, value: Container, name: st
     kind = value.type
     if kind is SUPER:
         return super_attribute(context, value, name)
-    fields = getattr(kind, "_fields", None) or getattr(kind, "__match_args__", None)
-    if fields is not None and name in fields and isinstance(value.cells, list):
-        return value.cells[fields.index(name)]  # type: ignore[index]
+    fields: Sequence[str] = getattr(kind, "_fields", ()) or getattr(kind, "__match_args__", ())
+    if name in fields and isinstance(value.cells, list):
+        return value.cells[fields.index(name)]
     if isinstance(kind, type):
         if name == "__class__":
             return uniform(kind, shared=True)
         if kind in (slice, range) and name in ("start", "stop", "step"):
-            return value.cells[("start", "stop", "step").index(name)]  # type: ignore[index]
+            return value.cells[("start", "stop", "step").index(name)]
         static = inspect.getattr_static(kind, name, None)
         if isinstance(static, property) and static.fget is not None:
             return context.invoke(context, static.fget, [cell], {})
@@ -159,7 +160,7 @@ def container_attribute(context: Context, cell: Cell, value: Container, name: st
 
 
 def super_attribute(context: Context, value: Container, name: str) -> Cell:
-    cell, after = value.cells[0], value.static  # type: ignore[index]
+    cell, after = value.cells[0], value.static
     kind = read(cell).type  # type: ignore[union-attr]
     mro = kind.__mro__
     for base in mro[mro.index(after) + 1 :]:
@@ -206,7 +207,7 @@ def put(context: Context, cell: Cell, name: str, item: Cell) -> None:
             context.invoke(context, static.fset, [cell, item], {})
             return
         if value.type.__setattr__ is object.__setattr__ and not isinstance(static, property):
-            value.cells[name] = item  # type: ignore[call-overload]
+            named_cells(value)[name] = item
             return
     if type(value) is Uniform or is_tensor(value):
         what = "a tensor" if is_tensor(value) else f"an attribute of {describe(value.obj)}"  # type: ignore[union-attr]
@@ -230,8 +231,8 @@ def remove(context: Context, cell: Cell, name: str) -> None:
     """``del x.name``."""
     value = read(cell)
     if type(value) is Container and is_instance(value):
-        if name in value.cells:
-            del value.cells[name]  # type: ignore[arg-type]
+        if name in named_cells(value):
+            del named_cells(value)[name]
             return
         error = AttributeError(f"{value.type.__name__!r} object has no attribute {name!r}")
         raise RowsFail(context.lowest(), error) from error
@@ -239,5 +240,3 @@ def remove(context: Context, cell: Cell, name: str) -> None:
         raise writes.shared_write(context, f"an attribute of {describe(value.obj)}")
     writes.refuse_foreign(context, cell, "an attribute of {}")
     run_rows(context, lambda target: delattr(target, name), [cell], {}, "objects", keep=True)
-
-

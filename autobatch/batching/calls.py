@@ -7,31 +7,35 @@ effect is ``program`` or ``construct`` needs the engine; ``run`` does all others
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import types
-from collections import deque
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from autobatch.batching import (
     arithmetic,
     builtins,
-    containers,
-    iterators,
+    methods,
     modules,
     torch_ops,
     writes,
 )
+from autobatch.batching.callees import (
+    in_place_option,
+    is_code,
+    is_fresh,
+    is_hashable,
+    is_used_up,
+    refuse_backward,
+    refuse_shared,
+)
 from autobatch.batching.context import Context
-from autobatch.batching.effects import MUTATING_METHODS, READ_ONLY, effect_of, is_library
+from autobatch.batching.effects import READ_ONLY, effect_of, is_library
 from autobatch.batching.kinds import is_instance
 from autobatch.batching.operators import once
 from autobatch.batching.rows import run_rows
-from autobatch.errors import Diagnostic, UnsupportedError
 from autobatch.vm.values import (
     CLOSURE,
     METHOD,
@@ -60,10 +64,12 @@ def resolve(callee: Cell, args: list[Cell], kwargs: dict[str, Cell]) -> Target:
     value = read(callee)
     match value:
         case Container(type=kind, cells=cells, static=function) if kind is METHOD:
-            return resolve_object(function, [cells[0], *args], kwargs)  # type: ignore[index]
+            return resolve_object(function, [cells[0], *args], kwargs)
         case Container(type=kind) if kind is CLOSURE:
             return Target("program", value, args, kwargs)
-        case Container(type=kind) if is_instance(value) and callable(getattr(kind, "__call__", None)):
+        case Container(type=kind) if is_instance(value) and callable(
+            getattr(kind, "__call__", None)  # noqa: B004
+        ):
             return resolve_object(kind.__call__, [callee, *args], kwargs)
         case Uniform(obj=obj):
             return resolve_object(obj, args, kwargs)
@@ -154,75 +160,6 @@ def run(context: Context, target: Target) -> Cell:
     return run_rows(context, callee, args, kwargs, why, keep=keep, effect=True, fresh=False)
 
 
-def is_code(cell: Cell) -> bool:
-    """Whether a host call given this may run code with effects, so not once for all threads."""
-    obj = getattr(read(cell), "obj", None)
-    return callable(obj) and not isinstance(obj, type) and effect_of(obj) in ("unknown", "program")
-
-
-def is_used_up(cell: Cell) -> bool:
-    """Whether a host call given this may change it: an iterator, or code of the user's runs."""
-    value = read(cell)
-    return is_instance(value) or (type(value) is Container and value.type in iterators.ITERATORS)
-
-
-def in_place_option(callee: Any, args: list[Cell], kwargs: dict[str, Cell]) -> bool:
-    """Whether ``inplace=True`` is among the arguments."""
-    place = inplace_position(callee)
-    given = kwargs.get("inplace", args[place] if place is not None and place < len(args) else None)
-    return given is not None and getattr(read(given), "obj", None) is True
-
-
-@lru_cache(maxsize=4096)
-def inplace_position(callee: Any) -> int | None:
-    try:
-        names = list(inspect.signature(callee).parameters)
-    except (TypeError, ValueError):
-        return None
-    return names.index("inplace") if "inplace" in names else None
-
-
-def refuse_backward(context: Context, callee: Any) -> None:
-    if callee in (Tensor.backward, torch.autograd.backward, torch.autograd.grad):
-        raise UnsupportedError(
-            Diagnostic(
-                "A program cannot run the backward pass of its own operations.",
-                context.span,
-                "called here",
-                ("the threads' operations are recorded together, not one graph for each thread.",),
-                (
-                    "call backward on the results of the batch, "
-                    "or use torch.func.grad inside the program.",
-                ),
-                "backward-inside",
-            )
-        )
-
-
-def is_hashable(obj: Any) -> bool:
-    try:
-        hash(obj)
-    except TypeError:
-        return False
-    return True
-
-
-def is_fresh(callee: Any) -> bool:
-    """Whether a host call makes its result, rather than giving a part of an operand back."""
-    return callee not in (max, min, sum, next, getattr) and getattr(callee, "__objclass__", None) not in (dict, list, tuple)
-
-
-def refuse_shared(context: Context, callee: Any, args: list[Cell]) -> None:
-    """Refuse ``xs.append(…)`` on a list that existed before the call."""
-    if args and getattr(callee, "__objclass__", None) in (list, dict, set, deque, bytearray):
-        if callee.__name__ in MUTATING_METHODS:
-            writes.refuse_foreign(context, args[0], "{}")
-    owner = getattr(callee, "__self__", None)
-    if isinstance(owner, list | dict | set | bytearray):
-        if getattr(callee, "__name__", "") in MUTATING_METHODS:
-            raise writes.shared_write(context, f"a {type(owner).__name__}")
-
-
 def special_call(
     context: Context, callee: Any, args: list[Cell], kwargs: dict[str, Cell]
 ) -> Cell | None:
@@ -233,7 +170,7 @@ def special_call(
     if handler is not None:
         return handler(context, args, kwargs)
     if args and not kwargs and getattr(callee, "__objclass__", None) in (list, dict):
-        return containers.method(context, callee, args[0], args[1:])
+        return methods.method(context, callee, args[0], args[1:])
     if isinstance(callee, type) and issubclass(callee, tuple) and hasattr(callee, "_fields"):
         return named_tuple(context, callee, args, kwargs)
     if args and getattr(callee, "__objclass__", None) in (int, float, bool):
@@ -252,7 +189,11 @@ def named_tuple(
     defaults = {name: uniform(value, shared=True) for name, value in kind._field_defaults.items()}
     fields = dict(zip(kind._fields, args, strict=False))
     given = {**defaults, **fields, **kwargs}
-    if len(args) > len(kind._fields) or set(given) != set(kind._fields) or set(fields) & set(kwargs):
+    if (
+        len(args) > len(kind._fields)
+        or set(given) != set(kind._fields)
+        or set(fields) & set(kwargs)
+    ):
         once(context, lambda: kind(*[None] * len(args), **dict.fromkeys(kwargs)))
     return Cell(Container(kind, [given[name] for name in kind._fields]))
 
@@ -275,9 +216,12 @@ def partition(context: Context, callee: Cell) -> list[tuple[list[int], Cell]]:
     return parts
 
 
+PLAIN_NEW: Any = object.__new__
+
+
 def is_plain_class(kind: type) -> bool:
     """Whether instances can be containers of cells: no base that keeps state of its own."""
-    if type(kind).__call__ is not type.__call__ or kind.__new__ is not object.__new__:
+    if type(kind).__call__ is not type.__call__ or kind.__new__ is not PLAIN_NEW:
         return False
     return not any(is_library(base) and base is not object for base in kind.__mro__[:-1])
 
@@ -311,4 +255,3 @@ def dataclass_fields(
         elif field.init:
             once(context, lambda: kind(*[None] * len(args), **dict.fromkeys(kwargs)))
     return attributes
-

@@ -73,11 +73,11 @@ def same_numbers(context: Context, x: object, y: object) -> Cell:
 def contains(context: Context, item: Cell, holder: Cell) -> Cell:
     """``x in y``."""
     value, needle = read(holder), read(item)
-    if type(value) is Container and value.type is dict:
-        if type(needle) is Uniform and is_plain(needle.obj):
-            return uniform(needle.obj in value.cells)
-    if is_instance(value) and hasattr(value.type, "__contains__"):  # type: ignore[union-attr]
-        method = value.type.__contains__  # type: ignore[union-attr]
+    known = type(needle) is Uniform and is_plain(needle.obj)
+    if type(value) is Container and value.type is dict and known:
+        return uniform(needle.obj in value.cells)  # type: ignore[union-attr]
+    if is_instance(value) and hasattr(value.type, "__contains__"):
+        method = value.type.__contains__
         return truth(context, context.invoke(context, method, [holder, item], {}))
     if type(value) is Container and value.type is range:
         return in_range(context, item, holder, value)

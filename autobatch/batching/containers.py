@@ -1,4 +1,4 @@
-"""Subscripts, and the methods of the lists and dicts that a program made.
+"""Subscripts: ``x[i]``, ``x[i] = v``, ``del x[i]``.
 
 While all threads agree on the structure, an operation on it is one operation on cells. Where a
 thread's own number or key decides, a list of plain numbers is gathered from; anything else turns
@@ -8,30 +8,22 @@ the container, and what it holds, into objects.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from autobatch.batching import lookup, torch_ops, writes
+from autobatch.batching import lookup, writes
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.kinds import is_instance, is_tensor, parts_of
-from autobatch.batching.operators import fresh, once
+from autobatch.batching.operators import once
+from autobatch.batching.picking import is_index, pick, put
 from autobatch.batching.rows import run_rows
 from autobatch.batching.trees import is_plain
 from autobatch.vm.values import (
-    NUMBER_DTYPES,
-    NUMBER_TAGS,
     Cell,
-    Column,
     Container,
     Uniform,
-    expand,
-    fits_column,
-    join_bounds,
     read,
-    uniform,
 )
 
 NO_KEY = object()
@@ -69,7 +61,9 @@ def container_getitem(context: Context, base: Cell, value: Container, index: Cel
     if key is not NO_KEY and value.type is not range:
         try:
             if isinstance(key, slice):
-                return Cell(Container(value.type if value.type is list else tuple, sequence(value)[key]))
+                return Cell(
+                    Container(value.type if value.type is list else tuple, sequence(value)[key])
+                )
             return sequence(value)[key]  # type: ignore[no-any-return]
         except Exception as error:
             raise RowsFail(context.lowest(), error) from error
@@ -96,57 +90,6 @@ def static_key(cell: Cell) -> Any:
         if NO_KEY not in parts:
             return slice(*parts) if value.type is slice else tuple(parts)
     return NO_KEY
-
-
-def is_index(value: Any) -> bool:
-    """A thread's own integer: a number, or a 0-d tensor of an integer dtype."""
-    if type(value) is not Column:
-        return False
-    if value.tag == "tensor":
-        return value.table.dim() == 1 and not value.table.dtype.is_floating_point
-    return value.tag in ("int", "bool")
-
-
-def pick(context: Context, base: Cell, parts: list[Cell], index: Cell) -> Cell:
-    """``parts[i]`` with a thread's own ``i``: a gather if the parts are numbers of one type."""
-    values = [read(part) for part in parts]
-    tags = {tag_of(value) for value in values}
-    if len(tags) != 1 or None in tags:
-        return run_rows(
-            context, operator.getitem, [base, index], {}, "objects", keep=True, fresh=False
-        )
-    tag = tags.pop()
-    columns = [
-        value if type(value) is Column else expand(value.obj, context.k, context.device)  # type: ignore[union-attr]
-        for value in values
-    ]
-    where, failed = clamped(read(index).data.to(torch.int64), len(parts))  # type: ignore[union-attr]
-    snapshot = [Cell(read(index)), *(Cell(value) for value in values)]
-    context.check(failed, lambda row: pick_row(context, base, snapshot, row))
-    data = torch.stack([column.data for column in columns]).gather(0, where[None]).squeeze(0)
-    bounds = join_bounds(column.bounds for column in columns) if tag == "int" else None
-    return Cell(Column(data, tag, bounds))  # type: ignore[arg-type]
-
-
-def pick_row(context: Context, base: Cell, snapshot: list[Cell], row: int) -> Any:
-    index = torch_ops.one_row(context, operator.index, snapshot[:1], row)
-    value = read(base)
-    kind = value.type if type(value) is Container else type(value.obj)  # type: ignore[union-attr]
-    return kind(range(len(snapshot) - 1))[index]
-
-
-def clamped(index: Tensor, size: int) -> tuple[Tensor, Tensor]:
-    """A Python index made non-negative and in range, and where it was out of range."""
-    failed = (index < -size) | (index >= size)
-    return torch.where(index < 0, index + size, index).clamp(0, size - 1), failed
-
-
-def tag_of(value: Any) -> str | None:
-    if type(value) is Column and value.tag != "tensor":
-        return value.tag
-    if type(value) is Uniform and fits_column(value.obj):
-        return NUMBER_TAGS[type(value.obj)]
-    return None
 
 
 def special(context: Context, method: str, cells: list[Cell]) -> Cell:
@@ -197,37 +140,6 @@ def container_setitem(context: Context, value: Container, index: Cell, item: Cel
     return True
 
 
-def put(context: Context, value: Container, index: Cell, item: Cell) -> bool:
-    """``xs[i] = v`` with a thread's own ``i`` on a list of numbers of one type."""
-    parts: list[Cell] = value.cells  # type: ignore[assignment]
-    tags = {tag_of(read(cell)) for cell in (*parts, item)}
-    if len(tags) != 1 or None in tags:
-        return False
-    tag = tags.pop()
-    assert tag is not None
-    where, failed = clamped(read(index).data.to(torch.int64), len(parts))  # type: ignore[union-attr]
-    size, at = len(parts), Cell(read(index))
-
-    def evaluated(row: int) -> None:
-        items = list(range(size))
-        items[torch_ops.one_row(context, operator.index, [at], row)] = 0
-
-    context.check(failed, evaluated)
-    new = as_column(context, read(item))
-    for place, part in enumerate(parts):
-        old = as_column(context, read(part))
-        data = torch.where((where == place) & ~failed, new.data, old.data)
-        bounds = join_bounds([new.bounds, old.bounds]) if tag == "int" else None
-        parts[place] = Cell(Column(data.to(NUMBER_DTYPES[tag]), tag, bounds))
-    return True
-
-
-def as_column(context: Context, value: Any) -> Column:
-    if type(value) is Column:
-        return value
-    return expand(value.obj, context.k, context.device)
-
-
 def delitem(context: Context, base: Cell, index: Cell) -> None:
     """``del x[i]``."""
     value = read(base)
@@ -245,131 +157,3 @@ def delitem(context: Context, base: Cell, index: Cell) -> None:
         return
     writes.refuse_foreign(context, base, "{}")
     run_rows(context, operator.delitem, [base, index], {}, "objects", keep=True)
-
-
-Method = Callable[[Context, Container, list[Cell]], Cell | None]
-
-
-def _append(context: Context, value: Container, args: list[Cell]) -> Cell | None:
-    (item,) = args
-    value.cells.append(item)  # type: ignore[union-attr]
-    return uniform(None)
-
-
-def _extend(context: Context, value: Container, args: list[Cell]) -> Cell | None:
-    parts = parts_of(args[0])
-    if parts is None:
-        return None
-    value.cells.extend(parts)  # type: ignore[union-attr]
-    return uniform(None)
-
-
-def _pop(context: Context, value: Container, args: list[Cell]) -> Cell | None:
-    key = static_key(args[0]) if args else -1
-    if key is NO_KEY:
-        return None
-    return value.cells.pop(key)  # type: ignore[union-attr]
-
-
-def _insert(context: Context, value: Container, args: list[Cell]) -> Cell | None:
-    key = static_key(args[0])
-    if key is NO_KEY:
-        return None
-    value.cells.insert(key, args[1])  # type: ignore[union-attr]
-    return uniform(None)
-
-
-def _reverse(context: Context, value: Container, args: list[Cell]) -> Cell | None:
-    value.cells.reverse()  # type: ignore[union-attr]
-    return uniform(None)
-
-
-def _clear(context: Context, value: Container, args: list[Cell]) -> Cell | None:
-    value.cells.clear()
-    return uniform(None)
-
-
-def _copy(context: Context, value: Container, args: list[Cell]) -> Cell | None:
-    return Cell(Container(value.type, value.cells.copy(), value.static))
-
-
-def _get(context: Context, value: Container, args: list[Cell]) -> Cell | None:
-    key = static_key(args[0])
-    if key is NO_KEY:
-        return None
-    return value.cells.get(key, args[1] if len(args) > 1 else uniform(None))  # type: ignore[union-attr]
-
-
-def _setdefault(context: Context, value: Container, args: list[Cell]) -> Cell | None:
-    key = static_key(args[0])
-    if key is NO_KEY:
-        return None
-    return value.cells.setdefault(key, args[1] if len(args) > 1 else uniform(None))  # type: ignore[union-attr]
-
-
-def _dict_pop(context: Context, value: Container, args: list[Cell]) -> Cell | None:
-    key = static_key(args[0])
-    if key is NO_KEY:
-        return None
-    if len(args) > 1:
-        return value.cells.pop(key, args[1])  # type: ignore[union-attr, call-overload]
-    return value.cells.pop(key)  # type: ignore[union-attr]
-
-
-def _keys(context: Context, value: Container, args: list[Cell]) -> Cell | None:
-    return Cell(Container(tuple, [fresh(key) for key in value.cells]))
-
-
-def _values(context: Context, value: Container, args: list[Cell]) -> Cell | None:
-    return Cell(Container(tuple, list(value.children())))
-
-
-def _items(context: Context, value: Container, args: list[Cell]) -> Cell | None:
-    pairs = [
-        Cell(Container(tuple, [fresh(key), cell]))
-        for key, cell in value.cells.items()  # type: ignore[union-attr]
-    ]
-    return Cell(Container(tuple, pairs))
-
-
-def _update(context: Context, value: Container, args: list[Cell]) -> Cell | None:
-    other = read(args[0])
-    if type(other) is not Container or other.type is not dict:
-        return None
-    value.cells.update(other.cells)  # type: ignore[union-attr, arg-type]
-    return uniform(None)
-
-
-METHODS: dict[Any, Method] = {
-    list.append: _append,
-    list.extend: _extend,
-    list.pop: _pop,
-    list.insert: _insert,
-    list.reverse: _reverse,
-    list.clear: _clear,
-    list.copy: _copy,
-    dict.get: _get,
-    dict.setdefault: _setdefault,
-    dict.pop: _dict_pop,
-    dict.keys: _keys,
-    dict.values: _values,
-    dict.items: _items,
-    dict.update: _update,
-    dict.clear: _clear,
-    dict.copy: _copy,
-}
-
-
-def method(context: Context, function: Any, receiver: Cell, args: list[Cell]) -> Cell | None:
-    """A list or dict method on a program-made container; None if it has to run by thread."""
-    value = read(receiver)
-    rule = METHODS.get(function)
-    if type(value) is not Container or rule is None or value.type is not function.__objclass__:
-        return None
-    try:
-        return rule(context, value, args)
-    except RowsFail:
-        raise
-    except Exception as error:
-        raise RowsFail(context.lowest(), error) from error
-

@@ -126,3 +126,7 @@ class Context:
                         raise RowsFail(row, failure.error, span=failure.span) from failure.error
                     except Exception as error:
                         raise RowsFail(row, error, span=check.span) from error
+
+
+Handler = Callable[[Context, list[Cell], dict[str, Cell]], Cell | None]
+"""A call with a batched meaning: its result, or None where it has none for these operands."""

@@ -25,24 +25,43 @@ from torch.overrides import get_ignored_functions, get_testing_overrides
 
 Effect = Literal["program", "torch", "draw", "write", "host", "unknown"]
 
+# fmt: off
 DRAWS = frozenset(
-    ["rand", "randn", "randint", "randperm", "normal", "bernoulli", "multinomial", "poisson", "rand_like", "randn_like", "randint_like", "dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_dropout", "feature_alpha_dropout", "rrelu", "gumbel_softmax"]
+    [
+        "rand", "randn", "randint", "randperm", "normal", "bernoulli", "multinomial", "poisson",
+        "rand_like", "randn_like", "randint_like", "dropout", "dropout1d", "dropout2d", "dropout3d",
+        "alpha_dropout", "feature_dropout", "feature_alpha_dropout", "rrelu", "gumbel_softmax",
+    ]
 )
+# fmt: on
 DRAW_MODULES = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.RReLU)
+# fmt: off
 HOST_BUILTINS = frozenset(
     getattr(builtins, name)
-    for name in ["abs", "all", "any", "ascii", "bin", "bool", "bytes", "callable", "chr", "complex", "dict", "divmod", "enumerate", "float", "format", "frozenset", "hasattr", "hash", "hex", "id", "int", "isinstance", "issubclass", "len", "list", "map", "max", "min", "oct", "ord", "pow", "range", "repr", "reversed", "round", "set", "slice", "sorted", "str", "sum", "tuple", "type", "zip"]
+    for name in [
+        "abs", "all", "any", "ascii", "bin", "bool", "bytes", "callable", "chr", "complex", "dict",
+        "divmod", "enumerate", "float", "format", "frozenset", "hasattr", "hash", "hex", "id",
+        "int", "isinstance", "issubclass", "len", "list", "map", "max", "min", "oct", "ord", "pow",
+        "range", "repr", "reversed", "round", "set", "slice", "sorted", "str", "sum", "tuple",
+        "type", "zip",
+    ]
 )
+# fmt: on
 READ_ONLY = frozenset({print, id, hash, repr, str, format, isinstance, callable, type})
 """Callees that do not change their arguments, whatever they are."""
+# fmt: off
 MUTATING_METHODS = frozenset(
-    ["append", "extend", "insert", "remove", "pop", "clear", "sort", "reverse", "update", "setdefault", "popitem", "add", "discard", "difference_update", "intersection_update", "symmetric_difference_update", "appendleft", "popleft", "extendleft", "rotate", "send", "throw", "close", "write", "__next__"]
+    [
+        "append", "extend", "insert", "remove", "pop", "clear", "sort", "reverse", "update",
+        "setdefault", "popitem", "add", "discard", "difference_update", "intersection_update",
+        "symmetric_difference_update", "appendleft", "popleft", "extendleft", "rotate", "send",
+        "throw", "close", "write", "__next__",
+    ]
 )
+# fmt: on
 BUILTIN_TYPES = (str, bytes, int, float, complex, bool, tuple, list, dict, set, frozenset, range)
 
-STDLIB = tuple(
-    {sysconfig.get_paths()["stdlib"], sysconfig.get_paths()["platstdlib"]}
-)
+STDLIB = tuple({sysconfig.get_paths()["stdlib"], sysconfig.get_paths()["platstdlib"]})
 LIBRARIES = ("torch", "numpy", "functorch")
 
 

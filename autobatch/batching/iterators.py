@@ -14,7 +14,7 @@ from torch import Tensor
 
 from autobatch.batching import containers, semantics
 from autobatch.batching.context import Context, RowsFail
-from autobatch.batching.kinds import is_instance, is_number_column, is_tensor
+from autobatch.batching.kinds import is_instance, is_number_column, is_tensor, parts_of
 from autobatch.batching.operators import binary, fresh, once
 from autobatch.batching.rows import Rower, from_rows, run_rows
 from autobatch.batching.trees import is_plain
@@ -73,7 +73,9 @@ def over(cell: Cell) -> Cell:
 
 def uniform_iterator(context: Context, cell: Cell, obj: Any) -> Cell:
     if isinstance(obj, range):
-        return Cell(Container(RANGE_ITERATOR, [uniform(p) for p in (obj.start, obj.stop, obj.step)]))
+        return Cell(
+            Container(RANGE_ITERATOR, [uniform(p) for p in (obj.start, obj.stop, obj.step)])
+        )
     if isinstance(obj, Iterator):  # its state is shared: each thread takes from it in turn
         return run_rows(context, iter, [cell], {}, "an iterator that existed before the call")
     try:
@@ -86,7 +88,7 @@ def uniform_iterator(context: Context, cell: Cell, obj: Any) -> Cell:
 
 
 def event_shape(value: Any) -> torch.Size:
-    return value.event_shape if type(value) is Column else value.obj.shape  # type: ignore[no-any-return]
+    return value.event_shape if type(value) is Column else value.obj.shape
 
 
 def advance(context: Context, iterator: Cell) -> tuple[Cell, Cell]:
@@ -210,7 +212,7 @@ def spread(context: Context, items: list[Any], more: list[bool]) -> Cell:
 
 def exhausted(context: Context, iterable: Cell) -> list[Cell] | None:
     """The items of an iterable of which all threads have equally many, else None."""
-    parts = containers.parts_of(iterable)
+    parts = parts_of(iterable)
     if parts is not None:
         return parts
     value = read(iterable)
@@ -238,7 +240,7 @@ def in_lockstep(value: Container) -> bool:
     if value.type is RANGE_ITERATOR:
         return all(type(read(cell)) is Uniform for cell in value.children())
     if value.type is SEQUENCE_ITERATOR:
-        position, source = value.cells  # type: ignore[misc]
+        position, source = value.cells
         return type(read(position)) is Uniform and length(source) is not None
     if value.type in (ENUMERATE_ITERATOR, ZIP_ITERATOR):
         inner = [cell for cell in value.children() if type(read(cell)) is not Uniform]
@@ -279,8 +281,7 @@ def unpacked_rows(context: Context, shape: UnpackShape, rows: Cell) -> tuple[Cel
         return tuple(value.children())
     if type(value) is Objects:
         return tuple(
-            from_rows(context, list(part), fresh=False)
-            for part in zip(*value.items, strict=True)
+            from_rows(context, list(part), fresh=False) for part in zip(*value.items, strict=True)
         )
     count = shape.before + shape.starred + shape.after
     return tuple(Cell(Objects([])) for _ in range(count))

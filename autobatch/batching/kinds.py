@@ -37,6 +37,18 @@ def is_instance(value: Any) -> TypeGuard[Container]:
     )
 
 
+def named_cells(value: Container) -> dict[Any, Cell]:
+    """A dict's entries, or an instance's attributes."""
+    assert isinstance(value.cells, dict)
+    return value.cells
+
+
+def listed_cells(value: Container) -> list[Cell]:
+    """The parts of a list, a tuple or an iterator."""
+    assert isinstance(value.cells, list)
+    return value.cells
+
+
 def holds_tensors(*values: Any) -> bool:
     """Whether objects among the values are tensors and numbers, and there is a tensor."""
     return any(

@@ -26,7 +26,7 @@ def getitem(context: Context, base: Cell, index: Cell) -> Cell:
     value = read(base)
     result: Cell | None = None
     if type(value) is Column and value.rows is not None:
-        result = looked_up(context, base, value, index)
+        result = looked_up(context, value, value.rows, index)
     if result is None:
         result = torch_ops.apply(context, operator.getitem, [base, index], {}, False)
     if type(value) is Column and type(result.value) is Column and is_basic(index):
@@ -34,12 +34,13 @@ def getitem(context: Context, base: Cell, index: Cell) -> Cell:
     return result
 
 
-def looked_up(context: Context, base: Cell, value: Column, index: Cell) -> Cell | None:
+def looked_up(context: Context, value: Column, rows: Tensor, index: Cell) -> Cell | None:
+    """``value[index]`` with the thread looked up too; ``rows`` says where each thread's row is."""
     try:
         where = tree_of(index, None)
     except NotATree:
         return None
-    found = folded(value.table, value.rows, where)
+    found = folded(value.table, rows, where)
     if found is None:
         return None
     data, failed = found
@@ -95,4 +96,3 @@ def is_basic(index: Cell) -> bool:
             return obj.dim() == 0 and is_integer(obj)
         return obj is None or obj is Ellipsis or type(obj) in (int, slice)
     return False
-

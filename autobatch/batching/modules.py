@@ -8,11 +8,13 @@ or modules that write their argument in place, runs one module after another.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from torch import nn
 
 from autobatch.batching.context import Context
-from autobatch.vm.values import Cell, Container, Uniform, read, uniform
+from autobatch.batching.rows import run_rows
+from autobatch.vm.values import Cell, Container, Objects, Uniform, read, uniform
 
 
 def has_hooks(module: nn.Module) -> bool:
@@ -66,8 +68,21 @@ def run_hooked(
         if key in module._forward_hooks_with_kwargs:
             given.append(Cell(Container(dict, dict(kwargs))))
         result = context.invoke(context, hook, [*given, out], {})
-        out = out if is_none(result) else result
+        out = replaced(context, out, result)
     return out
+
+
+def replaced(context: Context, out: Cell, result: Cell) -> Cell:
+    """What a hook gives takes the place of the output, for each thread to which it is not None."""
+    if is_none(result):
+        return out
+    if type(read(result)) is not Objects:
+        return result
+
+    def either(old: Any, new: Any) -> Any:
+        return old if new is None else new
+
+    return run_rows(context, either, [out, result], {}, "a hook changes some threads' output")
 
 
 def is_none(cell: Cell) -> bool:

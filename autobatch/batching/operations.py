@@ -17,16 +17,16 @@ from autobatch.batching import (
     calls,
     comparisons,
     containers,
+    displays,
     iterators,
     operators,
     semantics,
 )
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.operators import once
-from autobatch.batching.kinds import is_number_column
-from autobatch.batching.rows import from_rows, run_rows
+from autobatch.batching.rows import run_rows
+from autobatch.batching.starring import Differing, mapping_of, starred_parts
 from autobatch.batching.truths import truth
-from autobatch.errors import Diagnostic, UnsupportedError
 from autobatch.ir.ops import BINARY, COMPARE, UNARY
 from autobatch.ir.program import CallShape, Function, Op
 from autobatch.vm.values import (
@@ -35,7 +35,6 @@ from autobatch.vm.values import (
     UNSET,
     Cell,
     Container,
-    Objects,
     Uniform,
     read,
     uniform,
@@ -91,7 +90,7 @@ def free_box(scope: Scope, name: str, env: Env) -> Cell | CellType:
     """The box of a captured variable: a cell of the group, or one of a function outside."""
     held = env.get(CAPTURED)
     if held is not None and name in held.value.cells:  # type: ignore[union-attr]
-        found: Cell = held.value.cells[name]  # type: ignore[union-attr, call-overload, index]
+        found: Cell = held.value.cells[name]  # type: ignore[union-attr, call-overload]
         return found
     return scope.free[name]
 
@@ -139,13 +138,15 @@ def boxed(context: Context, box: Cell, name: str, message: str, kind: type[Excep
     """What a captured variable's box holds."""
     value = read(box)
     if type(value) is Container:
-        content: Cell = value.cells[0]  # type: ignore[index]
+        content: Cell = value.cells[0]
         inner = content.value
         if type(inner) is Uniform and inner.obj is UNSET:
             error = kind(message.format(name))
             raise RowsFail(context.lowest(), error) from error
         return content
-    return run_rows(context, lambda b: semantics.load_box(name, b), [box], {}, "objects", fresh=False)
+    return run_rows(
+        context, lambda b: semantics.load_box(name, b), [box], {}, "objects", fresh=False
+    )
 
 
 def _box(context: Context, attr: Any, *cells: Cell) -> Cell:
@@ -172,61 +173,6 @@ def _clear_box(context: Context, name: str, box: Cell) -> None:
         return
     clear = partial(semantics.SEMANTICS["clear_box"], name)
     run_rows(context, clear, [box], {}, "objects", keep=True)
-
-
-def _dict(context: Context, attr: Any, *cells: Cell) -> Cell:
-    keys = [containers.static_key(cell) for cell in cells[::2]]
-    if any(key is containers.NO_KEY or not calls.is_hashable(key) for key in keys):
-        return run_rows(
-            context, semantics.SEMANTICS["dict"], list(cells), {}, "keys differ", keep=True, fresh=False
-        )
-    return Cell(Container(dict, dict(zip(keys, cells[1::2], strict=True))))
-
-
-def _set(context: Context, attr: Any, *cells: Cell) -> Cell:
-    return run_rows(
-        context, semantics.SEMANTICS["set"], list(cells), {}, "a set", keep=True, fresh=False
-    )
-
-
-def _append(context: Context, attr: Any, target: Cell, item: Cell) -> None:
-    value = read(target)
-    if type(value) is Container and value.type is list:
-        value.cells.append(item)  # type: ignore[union-attr]
-        return
-    run_rows(context, semantics.SEMANTICS["append"], [target, item], {}, "objects", keep=True)
-
-
-def _extend(context: Context, attr: Any, target: Cell, items: Cell) -> None:
-    value = read(target)
-    parts = iterators.exhausted(context, items)
-    if type(value) is Container and value.type is list and parts is not None:
-        value.cells.extend(parts)  # type: ignore[union-attr]
-        return
-    run_rows(context, semantics.SEMANTICS["extend"], [target, items], {}, "objects", keep=True)
-
-
-def _update(context: Context, attr: Any, target: Cell, items: Cell) -> None:
-    value, other = read(target), read(items)
-    if type(value) is Container and isinstance(value.cells, dict):
-        if type(other) is Uniform and type(other.obj) is dict:
-            value.cells.update({key: uniform(item, shared=True) for key, item in other.obj.items()})
-            return
-        if type(other) is Container and isinstance(other.cells, dict):
-            value.cells.update(other.cells)
-            return
-    run_rows(context, semantics.SEMANTICS["update"], [target, items], {}, "objects", keep=True)
-
-
-def _to_tuple(context: Context, attr: Any, cell: Cell) -> Cell:
-    value = read(cell)
-    if type(value) is Container:
-        return Cell(Container(tuple, list(value.children())))
-    return run_rows(context, tuple, [cell], {}, "objects", fresh=False)
-
-
-def _to_set(context: Context, attr: Any, cell: Cell) -> Cell:
-    return run_rows(context, set, [cell], {}, "a set", keep=True, fresh=False)
 
 
 def _format(context: Context, conversion: str, cell: Cell, spec: Cell) -> Cell:
@@ -257,11 +203,25 @@ def _import_from(context: Context, name: str, module: Cell) -> Cell:
 
 
 def _call(context: Context, shape: CallShape, callee: Cell, *cells: Cell) -> Cell:
-    args, kwargs = arguments(context, shape, callee, list(cells))
+    try:
+        args, kwargs = arguments(context, shape, callee, list(cells))
+    except Differing:
+        if calls.resolve(callee, [], {}).effect in ("program", "construct", "chain", "hooked"):
+            raise
+        return call_rows(context, shape, callee, list(cells))
     target = calls.resolve(callee, args, kwargs)
     if target.effect in ("program", "construct", "objects"):
         return context.invoke(context, callee, args, kwargs)
     return calls.run(context, target)
+
+
+def call_rows(context: Context, shape: CallShape, callee: Cell, cells: list[Cell]) -> Cell:
+    """A call whose arguments differ in number: thread by thread."""
+    meaning = partial(semantics.call, shape)
+    why = "the number of arguments differs by thread"
+    return run_rows(
+        context, meaning, [callee, *cells], {}, why, keep=True, fresh=False, effect=True
+    )
 
 
 def arguments(
@@ -284,49 +244,6 @@ def arguments(
         return semantics.arguments(shape, title, tuple(laid_open))
     except Exception as error:
         raise RowsFail(context.lowest(), error) from error
-
-
-def starred_parts(context: Context, title: Any, cell: Cell) -> list[Cell]:
-    """What ``*x`` hands on, as many arguments in each thread."""
-    parts = None if is_number_column(read(cell)) else iterators.exhausted(context, cell)
-    if parts is not None:
-        return parts
-
-    def spread(items: Any) -> tuple[Any, ...]:
-        return tuple(semantics.spread(title, items))
-
-    rows = read(run_rows(context, spread, [cell], {}, "objects", keep=True, fresh=False))
-    if type(rows) is Uniform:
-        return [uniform(item) for item in rows.obj]
-    if type(rows) is Container:
-        return list(rows.children())
-    raise differing(context, "`*` hands on a number of arguments that differs by thread")
-
-
-def mapping_of(context: Context, title: Any, cell: Cell) -> dict[str, Cell]:
-    """What ``**x`` hands on, under the same names in each thread."""
-    value = read(cell)
-    if type(value) is Container and isinstance(value.cells, dict):
-        return value.cells
-    if type(value) is Uniform and isinstance(value.obj, Mapping):
-        return {key: uniform(item, shared=True) for key, item in value.obj.items()}
-
-    def entries(mapping: Any) -> dict[str, Any]:
-        return dict(semantics.entries(title, mapping))
-
-    rows = read(run_rows(context, entries, [cell], {}, "objects", keep=True, fresh=False))
-    items = rows.items if type(rows) is Objects else [rows.obj] * context.k  # type: ignore[union-attr]
-    if len({tuple(item) for item in items}) > 1:
-        raise differing(context, "`**` hands on names that differ by thread")
-    names = list(items[0]) if items else []
-    return {name: from_rows(context, [item[name] for item in items], False) for name in names}
-
-
-def differing(context: Context, what: str) -> UnsupportedError:
-    hint = "branch on the number of arguments, or pass them as one list."
-    return UnsupportedError(
-        Diagnostic(f"In this call {what}.", context.span, "called here", (), (hint,), "star-args")
-    )
 
 
 def _enter(context: Context, scope: Scope, op: Op, env: Env) -> None:
@@ -374,13 +291,13 @@ TABLE: dict[str, Handler] = {
     "slice": lambda context, attr, *cells: Cell(Container(slice, list(cells))),
     "tuple": lambda context, attr, *cells: Cell(Container(tuple, list(cells))),
     "list": lambda context, attr, *cells: Cell(Container(list, list(cells))),
-    "set": _set,
-    "dict": _dict,
-    "extend": _extend,
-    "update": _update,
-    "append": _append,
-    "to_tuple": _to_tuple,
-    "to_set": _to_set,
+    "set": displays.set_,
+    "dict": displays.dict_,
+    "extend": displays.extend,
+    "update": displays.update,
+    "append": displays.append,
+    "to_tuple": displays.to_tuple,
+    "to_set": displays.to_set,
     "format": _format,
     "join": _join,
     "unpack": iterators.unpack,
@@ -391,4 +308,3 @@ TABLE: dict[str, Handler] = {
     "truth": lambda context, attr, cell: truth(context, cell),
     "assertion": _assertion,
 }
-

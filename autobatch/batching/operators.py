@@ -20,6 +20,7 @@ from autobatch.batching.kinds import (
     holds_tensors,
     is_instance,
     is_tensor,
+    named_cells,
     parts_of,
 )
 from autobatch.batching.rows import run_rows
@@ -88,7 +89,9 @@ def instance_binary(context: Context, name: str, left: Cell, right: Cell) -> Cel
     backward = f"__{REFLECTED[name]}__" if name in REFLECTED else f"__r{name}__"
     for method, receiver, other in ((f"__{name}__", left, right), (backward, right, left)):
         value = read(receiver)
-        function = getattr(value.type, method, None) if is_instance(value) else None
+        if not is_instance(value):
+            continue
+        function = getattr(value.type, method, None)
         if function is None or function is getattr(object, method, None):
             continue
         if is_generated(value.type, function):
@@ -127,13 +130,11 @@ def dataclass_operands(left: Cell, right: Cell) -> tuple[Cell, Cell] | None:
     if type(y) is not Container or y.type is not x.type:  # type: ignore[union-attr]
         return None
     names = [field.name for field in dataclasses.fields(y.type) if field.compare]
-    one, other = ([value.cells[name] for name in names] for value in (x, y))  # type: ignore[union-attr,index]
+    one, other = ([named_cells(value)[name] for name in names] for value in (x, y))  # type: ignore[arg-type]
     return Cell(Container(tuple, one)), Cell(Container(tuple, other))
 
 
-def dunder(
-    context: Context, meaning: Callable[..., Any], method: str, cells: list[Cell]
-) -> Cell:
+def dunder(context: Context, meaning: Callable[..., Any], method: str, cells: list[Cell]) -> Cell:
     """A special method of a program-made instance; Python's own error if its class has none."""
     kind = read(cells[0]).type  # type: ignore[union-attr]
     function = getattr(kind, method, None)
@@ -175,7 +176,7 @@ def kept(context: Context, meaning: Callable[..., Any], left: Cell, right: Cell)
     writes.refuse_foreign(context, left, "{}")
     result = run_rows(context, meaning, [left, right], {}, "objects", keep=True, fresh=False)
     before, after = read(left), result.value
-    if type(before) is Objects and type(after) is Objects:
-        if all(a is b for a, b in zip(before.items, after.items, strict=True)):
-            return left
-    return result
+    if type(before) is not Objects or type(after) is not Objects:
+        return result
+    same = all(a is b for a, b in zip(before.items, after.items, strict=True))
+    return left if same else result

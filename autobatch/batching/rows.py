@@ -60,10 +60,7 @@ class Rower:
         value = cell.value
         if type(value) is Container:
             return self.container(cell, value)
-        if type(value) is View and self.keep:
-            rows = self.view(value)
-        else:
-            rows = self.leaf(read(cell))
+        rows = self.view(value) if type(value) is View and self.keep else self.leaf(read(cell))
         self.memo[id(cell)] = rows
         if self.keep and is_mutable(value):
             cell.value = Objects(rows)
@@ -81,16 +78,14 @@ class Rower:
                 return [obj] * self.k
             case Column(data=data, tag="tensor"):
                 return [row.clone() for row in data.unbind(0)]
-            case Column(data=data, tag=tag):
+            case Column(data=data):
                 return self.context.host(data, "objects")  # type: ignore[no-any-return]
         raise AssertionError(value)
 
     def view(self, view: View) -> list[Any]:
         bases = self.rows(view.base)
         args = [self.rows(arg) for arg in view.args]
-        return [
-            view.recipe.row(base, [arg[row] for arg in args]) for row, base in enumerate(bases)
-        ]
+        return [view.recipe.row(base, [arg[row] for arg in args]) for row, base in enumerate(bases)]
 
     def container(self, cell: Cell, value: Container) -> list[Any]:
         make = FILLED.get(value.type)
@@ -164,7 +159,7 @@ MAKERS: dict[Any, Callable[[Any, tuple[Any, ...]], Any]] = {
     RANGE_ITERATOR: lambda _, part: iter(range(*part)),
     SEQUENCE_ITERATOR: _sequence_iterator,
     ENUMERATE_ITERATOR: lambda _, part: iter(enumerate(part[1], part[0])),
-    ZIP_ITERATOR: lambda _, part: zip(*part),
+    ZIP_ITERATOR: lambda _, part: zip(*part, strict=False),
 }
 
 

@@ -17,9 +17,7 @@ Binary = Callable[[Context, str, Cell, Cell], Cell]
 ORDERINGS = ("lt", "le", "gt", "ge")
 
 
-def combined(
-    context: Context, binary: Binary, name: str, left: Cell, right: Cell
-) -> Cell | None:
+def combined(context: Context, binary: Binary, name: str, left: Cell, right: Cell) -> Cell | None:
     """``left`` and ``right`` by their parts; None if single threads have to be looked at."""
     x, y = sequence(left), sequence(right)
     if name == "mul":
@@ -41,9 +39,9 @@ def combined(
 def sequence(cell: Cell) -> list[Cell] | None:
     """The parts of a list or tuple, named tuples too."""
     value = read(cell)
-    if type(value) is Container and isinstance(value.type, type):
-        if issubclass(value.type, tuple):
-            return list(value.children())
+    kind = value.type if type(value) is Container else None
+    if isinstance(kind, type) and issubclass(kind, tuple):
+        return list(value.children())  # type: ignore[union-attr]
     return parts_of(cell)
 
 
@@ -59,9 +57,7 @@ def repeated(items: Cell, times: Cell) -> Cell | None:
     return Cell(Container(family(items), parts * count.obj))
 
 
-def equal(
-    context: Context, binary: Binary, left: list[Cell], right: list[Cell]
-) -> Cell | None:
+def equal(context: Context, binary: Binary, left: list[Cell], right: list[Cell]) -> Cell | None:
     if len(left) != len(right):
         return uniform(False)
     result = uniform(True)

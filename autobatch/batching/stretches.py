@@ -23,6 +23,7 @@ from torch import Tensor
 
 from autobatch.batching import numbers, operations, writes
 from autobatch.batching.context import Check, Context, RowsFail
+from autobatch.batching.drivers import Driver, driver_of
 from autobatch.batching.effects import belongs_to_torch, effect_of
 from autobatch.batching.operations import Env, Scope
 from autobatch.batching.outputs import Template
@@ -59,6 +60,7 @@ VALUE_FREE = frozenset({"add", "sub", "mul", "lt", "le", "gt", "ge", "eq", "ne"}
 LARGEST_SHARED = 2**31
 """Uniform ints up to this size meet number columns by the same kernels."""
 COLD = -1
+MOST_DRIVERS = 3
 LOG = logging.getLogger("autobatch")
 MOST_PLANS = 16
 """Signatures of one stretch that are recorded; with more, it runs untraced."""
@@ -114,7 +116,15 @@ class Plan:
     forecasts: tuple[tuple[Any, tuple[Any, ...], int], ...]
     bounded: tuple[tuple[int, int], ...]
     kernels: int
+    inputs: int
     verified: bool = False
+    drivable: bool = True
+    runs: int = 0
+
+
+def host_only() -> Plan:
+    """The plan of a stretch that has host operations only."""
+    return Plan(lambda k: (), Template(), (), (), 0, (), (), 0, 0)
 
 
 @dataclass(slots=True, eq=False)
@@ -128,6 +138,7 @@ class Skeleton:
     reads: tuple[str, ...]
     makes: tuple[str, ...]
     constants: dict[str, Cell]
+    wanted: frozenset[str] = frozenset()
     baked: frozenset[int] = frozenset()
     plans: dict[Hashable, Plan | Skeleton] = field(default_factory=dict)
 
@@ -145,6 +156,7 @@ class Site:
     exposed: tuple[str, ...] = ()
     reached: int = 0
     skeletons: dict[Hashable, Skeleton] = field(default_factory=dict)
+    drivers: list[tuple[Driver, int, int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         defined: set[str] = set()
@@ -160,6 +172,14 @@ class Site:
         The position after it; ``start`` where the next operation runs by itself; ``COLD`` where
         the rest of the block does, since the place has not been reached often enough.
         """
+        for drive, end, kernels in self.drivers:
+            try:
+                driven = drive(env, scope.namespace, context.k)
+            except Exception:  # the general way finds out what is wrong
+                driven = False
+            if driven:
+                context.counter.launch(kernels)
+                return end
         kinds = tuple([kind_of(env.get(name)) for name in self.exposed])
         skeleton = self.skeletons.get(kinds)
         if skeleton is None:
@@ -179,12 +199,27 @@ class Site:
                 LOG.debug("a stretch did not run", exc_info=True)
                 found = None
             if found is skeleton:
+                self.drive(skeleton, work, scope, before)
                 return skeleton.end
             env.clear()
             env.update(before)
             if found is None or found.end == found.start:
                 return self.start
             skeleton = found
+
+    def drive(self, skeleton: Skeleton, work: Work, scope: Scope, before: Env) -> None:
+        """Print a driver for the plan that has just run, the second time that it has."""
+        plan = work.last
+        if plan is None or plan.drivable is not True:
+            return
+        plan.runs += 1
+        if plan.runs < 2:
+            return
+        plan.drivable = False
+        env = {**before, **work.settled}
+        drive = driver_of(skeleton, plan, env, scope.namespace)
+        if drive is not None:
+            self.drivers = [(drive, skeleton.end, plan.kernels), *self.drivers[: MOST_DRIVERS - 1]]
 
     def replay(
         self, skeleton: Skeleton, work: Work, context: Context, scope: Scope, env: Env
@@ -194,7 +229,10 @@ class Site:
             env.update(skeleton.constants)
         for op in skeleton.host:
             operations.execute(context, scope, op, env)
+        work.last = None
         if not skeleton.batched:
+            work.last = skeleton.plans.setdefault(None, host_only())  # type: ignore[assignment]
+            work.settle(skeleton, env)
             return skeleton
         roots = [env[name] for name in skeleton.reads]
         gathered = Gathered(roots, skeleton.baked)
@@ -216,6 +254,8 @@ class Site:
                 skeleton.plans[key] = self.shortened(skeleton, skeleton.start, context, scope)
                 return None
             plan.verified = True
+        work.last = plan
+        work.settle(skeleton, env)
         self.leave(skeleton, plan, context, scope, env, roots, gathered, outs, outlooks)
         return skeleton
 
@@ -272,6 +312,7 @@ class Site:
             tuple(outline.reads),
             tuple(sorted(defined & wanted)),
             constants,
+            frozenset(wanted),
         )
 
     def shortened(
@@ -318,6 +359,13 @@ class Work:
     executor: Executor
     trace_after: int
     env: Env = field(default_factory=dict)
+    last: Plan | None = None
+    settled: Env = field(default_factory=dict)
+
+    def settle(self, skeleton: Skeleton, env: Env) -> None:
+        """Keep what the host operations have assigned, for a driver to be printed."""
+        made = {name: env[name] for op in skeleton.host for name in op.outs}
+        self.settled = {**skeleton.constants, **made}
 
 
 @dataclass(slots=True, eq=False)
@@ -565,6 +613,7 @@ class Stretch:
             else (),
             bounded if needed else (),
             getattr(run, "kernels", 1),
+            len(gathered.values),
         )
 
 

@@ -17,8 +17,8 @@ from torch import Tensor
 from autobatch.batching import vmapped
 from autobatch.batching.aliases import by_thread, has_view
 from autobatch.batching.context import Context, RowsFail
+from autobatch.batching.levels import DrawError, ExampleError, NoRule
 from autobatch.batching.predicates import predicate
-from autobatch.batching.levels import DrawError, ExampleError, Layout, NoRule
 from autobatch.batching.rows import Rower, from_rows
 from autobatch.batching.trees import NotATree, cell_of, contents, tensor_dtype, tree_of
 from autobatch.batching.views import recorded

@@ -82,7 +82,7 @@ class TorchRecipe:
                 target = target.clone()
                 target[index] = new
                 return Uniform(target)
-            write = operator.setitem, (target, index, new)
+            write: tuple[Any, tuple[Any, ...]] = operator.setitem, (target, index, new)
         elif k is None:
             whole = operands[0].clone()
             self.assign(whole, *operands[1:])
@@ -258,5 +258,5 @@ def _record(
     if base is None:
         return
     made = viewed(function, args, kwargs, base, path)
-    made.cache, made.seen = value, read(base)  # type: ignore[assignment]
+    made.cache, made.seen = value, read(base)
     result.value = made

@@ -75,8 +75,7 @@ def write(
         like = tensor_dtype([target])
         indexed = function is operator.setitem
         made = tuple(
-            tree_of(arg, None if indexed and place == 1 else like)
-            for place, arg in enumerate(args)
+            tree_of(arg, None if indexed and place == 1 else like) for place, arg in enumerate(args)
         )
         named = {name: tree_of(arg, like) for name, arg in kwargs.items()}
     except NotATree:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from autobatch.vm import heap
-from autobatch.vm.values import Cell, Container, View, is_mutable
+from autobatch.vm.values import Cell, Container, Value, View, is_mutable
 
 KEPT = "%kept"
 """Holds the originals of carried cells while a caller's group is divided."""
@@ -66,7 +66,7 @@ def relinked(cell: Cell, known: dict[int, Cell], memo: dict[int, Cell]) -> Cell:
     return cell
 
 
-def relinked_value(cell: Cell, known: dict[int, Cell]) -> object:
+def relinked_value(cell: Cell, known: dict[int, Cell]) -> Value:
     value = cell.value
     memo: dict[int, Cell] = {}
     if type(value) is Container:

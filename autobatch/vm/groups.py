@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import final
 
 import numpy as np
 import torch
@@ -16,6 +17,7 @@ CARRIED = "%carried"
 """Holds the caller's cells that a callee may write, so that they move with its threads."""
 
 
+@final
 @dataclass(slots=True, eq=False)
 class Group:
     """``rows[i]`` is the frame's row of the group's thread ``i``; ``env`` holds live values only.

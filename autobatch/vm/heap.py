@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -51,12 +52,11 @@ class Heap:
                 self.parts.append(number)
                 return
             self.numbers[id(cell)] = len(self.numbers)
-        kind = type(value)
-        if kind is Container:
+        if type(value) is Container:
             self.parts.append((value.type, slots(value), identity(value.static)))
             for child in value.children():
                 self.visit(child)
-        elif kind is View:
+        elif type(value) is View:
             self.parts.append(("view", value.recipe.key))
             self.visit(value.base)
             for arg in value.args:
@@ -88,15 +88,14 @@ def alike(roots: Iterable[Cell]) -> tuple[Hashable, ...]:
 
 
 def leaf_key(value: Value) -> Hashable:
-    kind = type(value)
-    if kind is Column:
+    if type(value) is Column:
         if value.tag != "tensor":
             return value.tag
         data = value.table
         return (data.dtype, data.shape[1:], data.device)
-    if kind is Objects:
+    if type(value) is Objects:
         return "objects"
-    assert kind is Uniform
+    assert type(value) is Uniform
     obj = value.obj
     if isinstance(obj, Tensor):
         return (obj.dtype, obj.shape, obj.device)
@@ -132,14 +131,13 @@ def copied(
         if new is not None:
             return new
         value = cell.value
-        kind = type(value)
-        if kind is Uniform and not is_mutable(value):
+        if type(value) is Uniform and not is_mutable(value):
             memo[id(cell)] = cell
             return cell
         new = memo[id(cell)] = Cell(value)
-        if kind is Container:
+        if type(value) is Container:
             new.value = value.rebuilt(visit(child) for child in value.children())
-        elif kind is View and id(cell) not in plain:
+        elif type(value) is View and id(cell) not in plain:
             new.value = View(visit(value.base), value.recipe, tuple(map(visit, value.args)))
         else:
             new.value = transform(read(cell))
@@ -198,17 +196,17 @@ def select(roots: Sequence[Cell], rows: Rows) -> list[Cell]:
     host: list[int] = []
 
     def transform(value: Value) -> Value:
-        kind = type(value)
-        if kind is Column:
+        if type(value) is Column:
             device = value.table.device
             index = indices.get(device)
             if index is None:
                 index = indices[device] = torch.from_numpy(rows).to(device)
             return value.select(index)
-        if kind is Objects:
+        if type(value) is Objects:
             if not host:
                 host.extend(rows.tolist())
             return Objects([value.items[row] for row in host])
+        assert type(value) is Uniform
         return Uniform(value.obj)
 
     return copied(roots, transform, plain)
@@ -230,19 +228,19 @@ def merge(
         new = memo.get(key)
         if new is not None:
             return new
-        first = cells[0].value
+        values: list[Any] = [cell.value for cell in cells]  # where one is no leaf, none is
+        first = values[0]
         kind = type(first)
         new = memo[key] = Cell(first)
         if kind is Container:
-            columns = zip(*(cell.value.children() for cell in cells), strict=True)
+            columns = zip(*(value.children() for value in values), strict=True)
             new.value = first.rebuilt(visit(children) for children in columns)
         elif kind is View:
-            views = [cell.value for cell in cells]
-            base = visit(tuple(view.base for view in views))
-            args = zip(*(view.args for view in views), strict=True)
+            base = visit(tuple(view.base for view in values))
+            args = zip(*(view.args for view in values), strict=True)
             new.value = View(base, first.recipe, tuple(map(visit, args)))
         else:
-            new.value = merged([cell.value for cell in cells], sizes, device)
+            new.value = merged(values, sizes, device)
         return new
 
     return [visit(cells) for cells in zip(*pieces, strict=True)]
@@ -260,8 +258,9 @@ def merged(values: Sequence[Value], sizes: Sequence[int], device: torch.device) 
         for value, size in zip(values, sizes, strict=True)
     ]
     tag, table = columns[0].tag, columns[0].table
-    if all(column.rows is not None and column.table is table for column in columns):
-        return Column(table, tag, None, torch.cat([column.rows for column in columns]))
+    rows = [c.rows for c in columns if c.rows is not None and c.table is table]
+    if len(rows) == len(columns):
+        return Column(table, tag, None, torch.cat(rows))
     data = torch.cat([column.data for column in columns])
     bounds = join_bounds(column.bounds for column in columns) if tag == "int" else None
     return Column(data, tag, bounds)

@@ -14,9 +14,9 @@ from torch import Tensor
 from autobatch.batching.calls import resolve_object
 from autobatch.batching.effects import effect_of
 from autobatch.batching.operations import CAPTURED
+from autobatch.batching.stretches import Site
 from autobatch.errors import AutobatchError
 from autobatch.frontend import MISSING, Resolver, lower, lower_program
-from autobatch.batching.stretches import Site
 from autobatch.ir.program import Block, Branch, Call, Function, Program, Raise, Return
 from autobatch.passes import run_passes
 from autobatch.vm.groups import CARRIED
@@ -143,5 +143,3 @@ class Library:
         function, receiver = found if found is not None else (callable_, MISSING)
         program = lower_program(function, self.resolver, receiver=receiver, transform=run_passes)
         return Program(program.functions, program.entry, callable_, program.out_vars)
-
-

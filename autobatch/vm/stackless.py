@@ -169,9 +169,7 @@ class Machine:
             defaults = [
                 uniform(value, shared=True) for value in defaults_of(function, code.function.params)
             ]
-            scope = Scope(
-                code.function, function.__globals__, function.__qualname__, dict(closure)
-            )
+            scope = Scope(code.function, function.__globals__, function.__qualname__, dict(closure))
         params = code.function.params
         try:
             env = bind(params, scope.title, target.args, target.kwargs, defaults)
@@ -369,7 +367,11 @@ class Machine:
         context = self.context(frame.threads[group.rows], group)
         grad = torch.is_grad_enabled()
         inner = 0.0
-        with entered_modes(frame.code.function, block, group.env, context) if block.modes else NO_MODES:
+        with (
+            entered_modes(frame.code.function, block, group.env, context)
+            if block.modes
+            else NO_MODES
+        ):
             group, context = self.operations(frame, block.ops, group, context)
             if not group.k and self.settings.batch:
                 return []
@@ -591,7 +593,7 @@ class Machine:
             raise self.no_data(terminator.span)
         assert type(value) is Column
         taken = self.see(context, value.data)
-        yes, no = np.flatnonzero(taken), np.flatnonzero(~taken)
+        yes, no = taken.nonzero()[0], (~taken).nonzero()[0]
         group.checks = []
         if not len(no):
             return [(terminator.then, group)]
@@ -700,4 +702,3 @@ def receiver_of(target: calls.Target) -> tuple[Any, ...]:
         if type(value) is Uniform and value.shared:
             return (value.obj,)
     return ()
-

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, final
 
 import torch
 from torch import Tensor
@@ -33,6 +33,7 @@ LARGE_ROW = 8192
 """Bytes from which a thread's row is not copied at a split."""
 
 
+@final
 @dataclass(slots=True, eq=False)
 class Uniform:
     """``obj`` for all threads; ``shared`` if it existed before the call, so may not be written."""
@@ -41,6 +42,7 @@ class Uniform:
     shared: bool = False
 
 
+@final
 class Column:
     """``data[i]`` is what thread ``i`` of the group sees; ``bounds`` encloses an int column.
 
@@ -87,6 +89,7 @@ class Column:
         return f"Column({self.tag}, {self.table.dtype}, {tuple(self.event_shape)})"
 
 
+@final
 @dataclass(slots=True, eq=False)
 class Objects:
     """``items[i]`` is the object of thread ``i``, a real Python object with its identity."""
@@ -94,6 +97,7 @@ class Objects:
     items: list[Any]
 
 
+@final
 @dataclass(slots=True, eq=False)
 class Container:
     """``type`` is a Python type or one of the marks below; ``static`` is what all threads share."""
@@ -115,7 +119,8 @@ class Container:
 class Recipe(Protocol):
     """How a view is read from its base, and how a new content of the view is written back."""
 
-    key: Any
+    @property
+    def key(self) -> Any: ...
 
     def read(self, base: Value, args: list[Value]) -> Value: ...
 
@@ -124,6 +129,7 @@ class Recipe(Protocol):
     def row(self, base: Tensor, args: list[Any]) -> Tensor: ...
 
 
+@final
 @dataclass(slots=True, eq=False)
 class View:
     """What ``recipe`` makes of ``base`` and ``args``; ``cache`` holds it for the base ``seen``."""
@@ -200,14 +206,13 @@ def expand(obj: Any, k: int, device: torch.device) -> Column:
 
 def is_mutable(value: Value) -> bool:
     """Whether two names for it must stay two names for one thing."""
-    kind = type(value)
-    if kind is Column:
+    if type(value) is Column:
         return value.tag == "tensor"
-    if kind is Uniform:
+    if type(value) is Uniform:
         return not value.shared and isinstance(value.obj, Tensor)
-    if kind is Container:
+    if type(value) is Container:
         return value.type is not METHOD
-    return kind is View
+    return type(value) is View
 
 
 def join_bounds(bounds: Iterable[Bounds | None]) -> Bounds | None:

@@ -295,12 +295,22 @@ def dataclasses(n, price):
 @case((1, 2), (2, 2), (1, 3))
 def frozen_keys(a, b):
     seen_keys = {Key(a): 1, Key(b): 2}
-    return len(seen_keys), seen_keys[Key(a)], Key(a) == Key(b), Key(a, b), hash(Key(a)) == hash(Key(a))
+    return (
+        len(seen_keys),
+        seen_keys[Key(a)],
+        Key(a) == Key(b),
+        Key(a, b),
+        hash(Key(a)) == hash(Key(a)),
+    )
 
 
 @case((1, 2), (2, 1), (2, 2))
 def ordered_dataclass(a, b):
-    return Ranked(a) < Ranked(b), max(Ranked(a, "a"), Ranked(b, "b")).name, sorted([Ranked(b), Ranked(a)])
+    return (
+        Ranked(a) < Ranked(b),
+        max(Ranked(a, "a"), Ranked(b, "b")).name,
+        sorted([Ranked(b), Ranked(a)]),
+    )
 
 
 @case((1,), (2,), (3,))

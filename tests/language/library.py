@@ -55,9 +55,22 @@ def dijkstra(source, target):
 @case((4.0, 2), (0.5, 3), (9.0, 1), (-1.0, 2))
 def maths(x, n):
     return (
-        math.sqrt(x), math.exp(x), math.floor(x), math.ceil(x), math.pi * x, math.gcd(n, 6),
-        math.factorial(n), math.isclose(x, 4), math.log(x), math.hypot(x, n), math.inf > x,
-        math.comb(5, n), math.copysign(1, x), math.prod([x, n]), math.fsum([x, x]), math.trunc(x),
+        math.sqrt(x),
+        math.exp(x),
+        math.floor(x),
+        math.ceil(x),
+        math.pi * x,
+        math.gcd(n, 6),
+        math.factorial(n),
+        math.isclose(x, 4),
+        math.log(x),
+        math.hypot(x, n),
+        math.inf > x,
+        math.comb(5, n),
+        math.copysign(1, x),
+        math.prod([x, n]),
+        math.fsum([x, x]),
+        math.trunc(x),
     )
 
 
@@ -112,24 +125,49 @@ def sorting(a, b, c):
     by = sorted([(a, "a"), (b, "b"), (c, "c")], key=lambda p: p[0])
     xs.sort(key=lambda v: -v)
     names = sorted(["pear", "fig"], key=len)
-    return ys, zs, by, xs, names, sorted({a, b, c}), sorted("hello"), sorted(range(a, a + 3), key=lambda v: -v)
+    return (
+        ys,
+        zs,
+        by,
+        xs,
+        names,
+        sorted({a, b, c}),
+        sorted("hello"),
+        sorted(range(a, a + 3), key=lambda v: -v),
+    )
 
 
 @case((3, 1, 2), (5, 5, 4), (-1, 0, 1))
 def extremes(a, b, c):
     xs = [a, b, c]
     return (
-        min(xs), max(a, b), max(xs, key=lambda v: -v), min(xs, key=abs), max(xs, default=0),
-        min([], default=c), max((a, "x"), (b, "y")), min("b", "a"), max({a: 1, b: 2}),
-        xs.index(max(xs)), min(enumerate(xs), key=lambda p: p[1]), max(len(s) for s in ["a", "bb"]),
+        min(xs),
+        max(a, b),
+        max(xs, key=lambda v: -v),
+        min(xs, key=abs),
+        max(xs, default=0),
+        min([], default=c),
+        max((a, "x"), (b, "y")),
+        min("b", "a"),
+        max({a: 1, b: 2}),
+        xs.index(max(xs)),
+        min(enumerate(xs), key=lambda p: p[1]),
+        max(len(s) for s in ["a", "bb"]),
     )
 
 
 @case((3, 1, 2), (5, 5, 4), (-1, 0, 1))
 def orderings(a, b, c):
     return (
-        (a, b) < (b, c), [a, b] <= [a, c], (a,) < (a, b), (a, b) == (b, a), [a] != [b],
-        (a, "x") > (b, "y"), ((a, b), c) < ((b, a), c), a < b < c, () < (a,),
+        (a, b) < (b, c),
+        [a, b] <= [a, c],
+        (a,) < (a, b),
+        (a, b) == (b, a),
+        [a] != [b],
+        (a, "x") > (b, "y"),
+        ((a, b), c) < ((b, a), c),
+        a < b < c,
+        () < (a,),
     )
 
 
@@ -176,10 +214,32 @@ def breadth_first(start, goal):
 @case((3, 7), (2, 9))
 def numbers_of_python(a, b):
     return (
-        divmod(b, a), pow(a, b, 5), round(b / a, 2), int("12") + a, float(a), bin(a), hex(b),
-        a.bit_length(), (b / a).is_integer(), int(b / a), abs(a - b), complex(a, b), round(b / a),
-        str(a), repr(b / a), int(True), a ** -1, -b // a, -b % a, ord("a") + a, chr(97 + a),
-        Fraction(a, b), sum([a, b], 10), a.__class__, float("inf") > a, (a + 0.5).hex(),
+        divmod(b, a),
+        pow(a, b, 5),
+        round(b / a, 2),
+        int("12") + a,
+        float(a),
+        bin(a),
+        hex(b),
+        a.bit_length(),
+        (b / a).is_integer(),
+        int(b / a),
+        abs(a - b),
+        complex(a, b),
+        round(b / a),
+        str(a),
+        repr(b / a),
+        int(True),
+        a**-1,
+        -b // a,
+        -b % a,
+        ord("a") + a,
+        chr(97 + a),
+        Fraction(a, b),
+        sum([a, b], 10),
+        a.__class__,
+        float("inf") > a,
+        (a + 0.5).hex(),
     )
 
 
@@ -204,16 +264,52 @@ def texts(s):
         elif ch.isdigit():
             n -= int(ch)
     return (
-        joined, n, s[::-1], s[0], s[-1:], len(s), "b" in s, s.find(","), s.startswith("a"),
-        s.center(9, "*"), s * 2, s + "!", s > "b", s.partition(","), "%s!" % s, "{:>6}|{}".format(s, n),
-        f"{s:<7}|{n:05d}|{len(s)=}", s.title(), s.encode(), re.sub(r"\d", "#", s), tuple(s)[:2],
-        s.join(["1", "2"]), s.isalpha(), s.count(","), min(s), sorted(set(s)), s == s[::-1],
+        joined,
+        n,
+        s[::-1],
+        s[0],
+        s[-1:],
+        len(s),
+        "b" in s,
+        s.find(","),
+        s.startswith("a"),
+        s.center(9, "*"),
+        s * 2,
+        s + "!",
+        s > "b",
+        s.partition(","),
+        "%s!" % s,
+        "{:>6}|{}".format(s, n),
+        f"{s:<7}|{n:05d}|{len(s)=}",
+        s.title(),
+        s.encode(),
+        re.sub(r"\d", "#", s),
+        tuple(s)[:2],
+        s.join(["1", "2"]),
+        s.isalpha(),
+        s.count(","),
+        min(s),
+        sorted(set(s)),
+        s == s[::-1],
     )
 
 
 @case((3, 2.5), (12, -0.125))
 def formats(n, x):
-    return f"{n}", f"{x:.3f}", f"{n:>5}|{x:+.1e}", f"{n!r}{x!s}", "%d %.2f" % (n, x), f"{n=}", f"{n:{n}d}", "{a}-{0}".format(n, a=x), str(n).zfill(4), f"{[n, x]}", f"{(n,)}", f"{ {'k': n} }"
+    return (
+        f"{n}",
+        f"{x:.3f}",
+        f"{n:>5}|{x:+.1e}",
+        f"{n!r}{x!s}",
+        "%d %.2f" % (n, x),
+        f"{n=}",
+        f"{n:{n}d}",
+        "{a}-{0}".format(n, a=x),
+        str(n).zfill(4),
+        f"{[n, x]}",
+        f"{(n,)}",
+        f"{ {'k': n} }",
+    )
 
 
 @case((3,), (0,), (5,))
@@ -224,7 +320,20 @@ def sets(n):
     s.add(n + 1)
     s.discard(1)
     frozen = frozenset(t)
-    return s, s | t, s & t, s - t, s ^ t, n in s, len(u), t <= s, frozen, sorted(u), {2} < s, 1 not in t
+    return (
+        s,
+        s | t,
+        s & t,
+        s - t,
+        s ^ t,
+        n in s,
+        len(u),
+        t <= s,
+        frozen,
+        sorted(u),
+        {2} < s,
+        1 not in t,
+    )
 
 
 @case((3, "a"), (0, "b"), (5, "a"))
@@ -244,9 +353,28 @@ def dicts(n, key):
         total += k * v
     del e["z"]
     return (
-        d, e, squares, inverse, popped, missing, total, list(d), list(d.keys()), "a" in d, d.get("nope"),
-        d.get(key), sorted(squares.values()), len(d), dict(zip("ab", [n, 1])), dict(a=n), max(d, key=len),
-        dict.fromkeys("ab", n), list(reversed(d)), d == e, {"a": n} == {"a": 3}, d.items() <= d.items(),
+        d,
+        e,
+        squares,
+        inverse,
+        popped,
+        missing,
+        total,
+        list(d),
+        list(d.keys()),
+        "a" in d,
+        d.get("nope"),
+        d.get(key),
+        sorted(squares.values()),
+        len(d),
+        dict(zip("ab", [n, 1])),
+        dict(a=n),
+        max(d, key=len),
+        dict.fromkeys("ab", n),
+        list(reversed(d)),
+        d == e,
+        {"a": n} == {"a": 3},
+        d.items() <= d.items(),
     )
 
 
@@ -270,10 +398,35 @@ def lists(xs, i):
     zs.remove(7)
     first, *middle, last = ys
     return (
-        ys, zs, xs[i], xs[-1], ys.index(8), ys.count(2), ys[::2], xs + [i], xs * 2, 3 in xs, len(zs),
-        first, middle, last, ys.pop(), ys.pop(0), [*xs, i], list(enumerate(xs)), list(zip(xs, ys)),
-        [a for a in xs if a != i], any(x > 2 for x in xs), all(xs), xs == [5], list(map(str, xs)),
-        list(filter(None, xs)), sum(xs), list(reversed(xs)), not xs, [[0] * i for _ in range(2)],
+        ys,
+        zs,
+        xs[i],
+        xs[-1],
+        ys.index(8),
+        ys.count(2),
+        ys[::2],
+        xs + [i],
+        xs * 2,
+        3 in xs,
+        len(zs),
+        first,
+        middle,
+        last,
+        ys.pop(),
+        ys.pop(0),
+        [*xs, i],
+        list(enumerate(xs)),
+        list(zip(xs, ys)),
+        [a for a in xs if a != i],
+        any(x > 2 for x in xs),
+        all(xs),
+        xs == [5],
+        list(map(str, xs)),
+        list(filter(None, xs)),
+        sum(xs),
+        list(reversed(xs)),
+        not xs,
+        [[0] * i for _ in range(2)],
     )
 
 
@@ -292,7 +445,13 @@ def value_errors(n):
 @case((2, 1.0), (5, 3.0))
 def numpy_calls(n, x):
     a = np.arange(4)
-    return float(np.sqrt(x)), int(a[:n].sum()), np.clip(x, 0, 2), np.float64(x) * 2, float(np.maximum(n, x))
+    return (
+        float(np.sqrt(x)),
+        int(a[:n].sum()),
+        np.clip(x, 0, 2),
+        np.float64(x) * 2,
+        float(np.maximum(n, x)),
+    )
 
 
 @case((torch.tensor([1.0, 2.0]),), (torch.tensor([3.0, -1.0]),))
@@ -330,7 +489,14 @@ def higher_order(n):
     tick()
     adders = [lambda x, i=i: x + i for i in range(n)]
     late = [lambda: i for i in range(n)]
-    return compose(lambda x: x + 1, lambda x: x * n)(2), tick(n), other(), [f(10) for f in adders], late[0](), list(map(lambda a, b: a * b, [n, 2], [3, n]))
+    return (
+        compose(lambda x: x + 1, lambda x: x * n)(2),
+        tick(n),
+        other(),
+        [f(10) for f in adders],
+        late[0](),
+        list(map(lambda a, b: a * b, [n, 2], [3, n])),
+    )
 
 
 @case((3, 4), (0, 2), (5, 5))
@@ -339,10 +505,18 @@ def generators(n, k):
     first = next(evens, None)
     pairs = ((i, j) for i in range(n) for j in range(i))
     return (
-        first, list(evens), sum(i * j for i, j in pairs), any(i == k for i in range(n)),
-        all(i < k for i in range(n)), max((i * k % 5 for i in range(n)), default=-1),
-        dict((i, i * i) for i in range(n)), set(i % 2 for i in range(n)), tuple(i for i in range(n) if i),
-        ",".join(str(i) for i in range(n)), len([i for i in range(n) if i != k]), next((i for i in range(n) if i > 1), "none"),
+        first,
+        list(evens),
+        sum(i * j for i, j in pairs),
+        any(i == k for i in range(n)),
+        all(i < k for i in range(n)),
+        max((i * k % 5 for i in range(n)), default=-1),
+        dict((i, i * i) for i in range(n)),
+        set(i % 2 for i in range(n)),
+        tuple(i for i in range(n) if i),
+        ",".join(str(i) for i in range(n)),
+        len([i for i in range(n) if i != k]),
+        next((i for i in range(n) if i > 1), "none"),
     )
 
 
@@ -356,7 +530,16 @@ def zips(n):
     for a, b in zip([1, 2], [n, n]):
         out.append(a * b)
     cols = list(zip(*[(1, n), (2, n + 1)]))
-    return out, cols, list(range(n, -1, -1)), list(range(0, 10, n + 1)), list(range(n))[-1:], len(range(n)), 2 in range(n), range(n)[0:1]
+    return (
+        out,
+        cols,
+        list(range(n, -1, -1)),
+        list(range(0, 10, n + 1)),
+        list(range(n))[-1:],
+        len(range(n)),
+        2 in range(n),
+        range(n)[0:1],
+    )
 
 
 @case((3,), (0,), (7,))

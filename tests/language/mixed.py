@@ -201,7 +201,14 @@ def text_loops(s, n):
     while len(out) < 4:
         out += "."
     table = {"a": 1, "x": 2}
-    return out, vowels, [table.get(c, 0) for c in s], s[n:] if n < len(s) else s, s or "empty", f"{s!r:>8}"
+    return (
+        out,
+        vowels,
+        [table.get(c, 0) for c in s],
+        s[n:] if n < len(s) else s,
+        s or "empty",
+        f"{s!r:>8}",
+    )
 
 
 @case((1,), (2,), (7,))
@@ -304,15 +311,43 @@ def big_numbers(a, b):
     f = 1
     for i in range(1, a + b):
         f *= i
-    return x, f, f % 1000007, f // 3, 2 ** (a * b), -(2 ** 70) + a, len(str(f)), math.isqrt(f), f > 10 ** 12
+    return (
+        x,
+        f,
+        f % 1000007,
+        f // 3,
+        2 ** (a * b),
+        -(2**70) + a,
+        len(str(f)),
+        math.isqrt(f),
+        f > 10**12,
+    )
 
 
 @case((0.5, 2), (float("inf"), 1), (-2.0, 0))
 def float_edges(x, n):
     return (
-        x * n, x + n, -x, x == x, x > n, math.floor(x) if math.isfinite(x) else None, abs(x), max(x, n),
-        min(n, x), bool(x), int(n), round(x, 1), x // (n or 1), f"{x:.2f}", math.isinf(x), sum([x, n]),
-        divmod(x, 2) if math.isfinite(x) else 0, x ** 2, sorted([x, n, 0]), [x, n].index(n), (x, n) < (n, x),
+        x * n,
+        x + n,
+        -x,
+        x == x,
+        x > n,
+        math.floor(x) if math.isfinite(x) else None,
+        abs(x),
+        max(x, n),
+        min(n, x),
+        bool(x),
+        int(n),
+        round(x, 1),
+        x // (n or 1),
+        f"{x:.2f}",
+        math.isinf(x),
+        sum([x, n]),
+        divmod(x, 2) if math.isfinite(x) else 0,
+        x**2,
+        sorted([x, n, 0]),
+        [x, n].index(n),
+        (x, n) < (n, x),
     )
 
 
@@ -327,15 +362,19 @@ def quicksort(xs):
         if len(v) <= 1:
             return v
         pivot, *rest = v
-        return sort([x for x in rest if x < pivot]) + [pivot] + sort([x for x in rest if x >= pivot])
+        return (
+            sort([x for x in rest if x < pivot]) + [pivot] + sort([x for x in rest if x >= pivot])
+        )
 
     def merge(a, b):
         out, i, j = [], 0, 0
         while i < len(a) and j < len(b):
             if a[i] <= b[j]:
-                out.append(a[i]); i += 1
+                out.append(a[i])
+                i += 1
             else:
-                out.append(b[j]); j += 1
+                out.append(b[j])
+                j += 1
         return out + a[i:] + b[j:]
 
     return sort(xs), merge(sorted(xs), [2, 4]), xs

@@ -13,16 +13,39 @@ from torch import Tensor
 
 from tests.language.common import case, seen
 
-A, B, C = torch.tensor([1.0, 2.0, 3.0]), torch.tensor([-1.0, 0.5, 4.0]), torch.tensor([0.0, 0.0, 9.0])
+A, B, C = (
+    torch.tensor([1.0, 2.0, 3.0]),
+    torch.tensor([-1.0, 0.5, 4.0]),
+    torch.tensor([0.0, 0.0, 9.0]),
+)
 
 
 @case((A, 2), (B, 1), (C, 3))
 def conversions(x, n):
     s = x.sum()
     return (
-        s.item(), float(s), int(s), bool(s > 0), x.tolist(), x[n - 1].item(), len(x), x.shape[0],
-        x.size(0), x.numel(), x.dim(), x.dtype, str(x.dtype), x.shape, list(x.shape), x.ndim, tuple(x.shape) == (3,),
-        isinstance(x, Tensor), x.max().item() > n, round(s.item(), 1), math.sqrt(abs(s)), x.is_floating_point(),
+        s.item(),
+        float(s),
+        int(s),
+        bool(s > 0),
+        x.tolist(),
+        x[n - 1].item(),
+        len(x),
+        x.shape[0],
+        x.size(0),
+        x.numel(),
+        x.dim(),
+        x.dtype,
+        str(x.dtype),
+        x.shape,
+        list(x.shape),
+        x.ndim,
+        tuple(x.shape) == (3,),
+        isinstance(x, Tensor),
+        x.max().item() > n,
+        round(s.item(), 1),
+        math.sqrt(abs(s)),
+        x.is_floating_point(),
     )
 
 
@@ -32,14 +55,41 @@ def shapes_by_thread(x, n):
     z = torch.ones(2, n) * n
     w = torch.arange(n)
     v = x[:n]
-    u = x[n - 1:]
+    u = x[n - 1 :]
     r = torch.arange(6.0).reshape(n, -1) if n != 4 else x
-    return y, z, w, v, u, r, v.sum(), torch.cat([v, x]), x.repeat(n), x.expand(n, 3), torch.eye(n), F.pad(x, (0, n))
+    return (
+        y,
+        z,
+        w,
+        v,
+        u,
+        r,
+        v.sum(),
+        torch.cat([v, x]),
+        x.repeat(n),
+        x.expand(n, 3),
+        torch.eye(n),
+        F.pad(x, (0, n)),
+    )
 
 
 @case((A, 2), (B, 1), (C, 0))
 def number_arguments(x, n):
-    return x.roll(n), x.clamp(max=n), x ** n, x * n, torch.pow(x, n), torch.full((2,), n), torch.tensor([n, n + 1]), x.flip(0)[n], torch.add(x, x, alpha=n), torch.tensor(n * 1.5), x.new_full((2,), n), x.argmax() == n, x.topk(n + 1 if n < 3 else 1).values
+    return (
+        x.roll(n),
+        x.clamp(max=n),
+        x**n,
+        x * n,
+        torch.pow(x, n),
+        torch.full((2,), n),
+        torch.tensor([n, n + 1]),
+        x.flip(0)[n],
+        torch.add(x, x, alpha=n),
+        torch.tensor(n * 1.5),
+        x.new_full((2,), n),
+        x.argmax() == n,
+        x.topk(n + 1 if n < 3 else 1).values,
+    )
 
 
 @case((A, 2), (B, 1), (C, 0))
@@ -54,7 +104,18 @@ def indices(x, n):
     m[:, n] += x
     m[n] = x
     k = torch.tensor(n)
-    return y, m, x[k], x[[0, n]], m[..., n], x[None].shape, x[-1], m[n][n], m[torch.tensor([n, 0])], x[torch.tensor([True, False, n > 0])]
+    return (
+        y,
+        m,
+        x[k],
+        x[[0, n]],
+        m[..., n],
+        x[None].shape,
+        x[-1],
+        m[n][n],
+        m[torch.tensor([n, 0])],
+        x[torch.tensor([True, False, n > 0])],
+    )
 
 
 @case((A, 2), (B, 1), (C, 0))
@@ -147,22 +208,44 @@ def inferred(x):
 def decorated(x, n):
     w = torch.ones(3, requires_grad=True)
     a = without_gradient(x * w, k=n)
-    return a.detach(), a.requires_grad, (x * w).requires_grad, without_gradient(x), inferred(x).clone()
+    return (
+        a.detach(),
+        a.requires_grad,
+        (x * w).requires_grad,
+        without_gradient(x),
+        inferred(x).clone(),
+    )
 
 
 @case((A, 1), (B, 2))
 def gradients_inside(x, n):
     g = torch.func.grad(lambda w: (w**n).sum())(x)
-    value, both = torch.func.grad_and_value(lambda w, c: (w * c).exp().sum(), argnums=(0, 1))(x, torch.tensor(0.5))
+    value, both = torch.func.grad_and_value(lambda w, c: (w * c).exp().sum(), argnums=(0, 1))(
+        x, torch.tensor(0.5)
+    )
     return g, value, both
 
 
 @case((A, 1), (B, 2))
 def dtypes(x, n):
     return (
-        x.double(), x.to(torch.int64), x.long() // 2, x.half(), x > n, (x > n).sum(), x.int() % 2,
-        x.bool(), (x > 0) & (x < n + 2), ~(x > 0), x.type(torch.float64), torch.where(x > n, x, -x),
-        torch.where(x > n, x, 0.0), n / torch.tensor(2), torch.tensor(n) + 0.5, x.mean() * n, torch.tensor(3) // n,
+        x.double(),
+        x.to(torch.int64),
+        x.long() // 2,
+        x.half(),
+        x > n,
+        (x > n).sum(),
+        x.int() % 2,
+        x.bool(),
+        (x > 0) & (x < n + 2),
+        ~(x > 0),
+        x.type(torch.float64),
+        torch.where(x > n, x, -x),
+        torch.where(x > n, x, 0.0),
+        n / torch.tensor(2),
+        torch.tensor(n) + 0.5,
+        x.mean() * n,
+        torch.tensor(3) // n,
     )
 
 
@@ -174,12 +257,41 @@ def several_results(x, n):
     parts = x.split([1, 2])
     a, b = torch.unbind(torch.stack([x, x * 2]))
     mean, std = x.mean(), x.std()
-    return v, i.item(), top.values, top.indices, vals, idx, parts[1], a, b, mean, std, x.chunk(3)[n], torch.aminmax(x).max
+    return (
+        v,
+        i.item(),
+        top.values,
+        top.indices,
+        vals,
+        idx,
+        parts[1],
+        a,
+        b,
+        mean,
+        std,
+        x.chunk(3)[n],
+        torch.aminmax(x).max,
+    )
 
 
 @case((A, 1), (B, 2), (C, 0))
 def functional(x, n):
-    return F.softmax(x, dim=-1), F.relu(x), F.one_hot(torch.tensor(n), 3), F.layer_norm(x, (3,)), x.log_softmax(0), torch.einsum("i,j->ij", x, x), x.cumsum(0), torch.outer(x, x).diagonal(), torch.linalg.norm(x), F.gelu(x), torch.allclose(x, x), torch.equal(x, A), x.any().item(), (x == A).all()
+    return (
+        F.softmax(x, dim=-1),
+        F.relu(x),
+        F.one_hot(torch.tensor(n), 3),
+        F.layer_norm(x, (3,)),
+        x.log_softmax(0),
+        torch.einsum("i,j->ij", x, x),
+        x.cumsum(0),
+        torch.outer(x, x).diagonal(),
+        torch.linalg.norm(x),
+        F.gelu(x),
+        torch.allclose(x, x),
+        torch.equal(x, A),
+        x.any().item(),
+        (x == A).all(),
+    )
 
 
 @case((A, 1), (B, 2), (C, 0))
@@ -226,7 +338,19 @@ def zero_dim(n):
         n = n // 2 if n % 2 == 0 else 3 * n + 1
         steps += 1
     xs = [i for i in range(n)] if n < 4 else []
-    return n, steps, xs, n == 1, n in (1, 2), [10, 20, 30][n % 3], "x" * int(n % 4), n.item() / 2, f"{n.item()}", -n, n & 1
+    return (
+        n,
+        steps,
+        xs,
+        n == 1,
+        n in (1, 2),
+        [10, 20, 30][n % 3],
+        "x" * int(n % 4),
+        n.item() / 2,
+        f"{n.item()}",
+        -n,
+        n & 1,
+    )
 
 
 @case((A, 0), (B, 1), (C, 2))
@@ -249,4 +373,23 @@ def matrices(m, n):
     for row in m:
         for v in row:
             total += v
-    return m.T, m.mT @ m, m.shape, m[n], m.sum(n), m.mean(dim=n), m.permute(1, 0), m.flatten(), m.transpose(0, 1)[n], total, m.size(), m[:, n], m.view(-1), m.shape[-1] * 2, torch.cat([m, m], dim=n).shape, m.data.sum(), m.max(dim=n).values, len(m)
+    return (
+        m.T,
+        m.mT @ m,
+        m.shape,
+        m[n],
+        m.sum(n),
+        m.mean(dim=n),
+        m.permute(1, 0),
+        m.flatten(),
+        m.transpose(0, 1)[n],
+        total,
+        m.size(),
+        m[:, n],
+        m.view(-1),
+        m.shape[-1] * 2,
+        torch.cat([m, m], dim=n).shape,
+        m.data.sum(),
+        m.max(dim=n).values,
+        len(m),
+    )

@@ -1,0 +1,98 @@
+"""What a callee does with its arguments, and the calls that are refused."""
+
+from __future__ import annotations
+
+import inspect
+from collections import deque
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from autobatch.batching import (
+    iterators,
+    writes,
+)
+from autobatch.batching.context import Context
+from autobatch.batching.effects import MUTATING_METHODS, effect_of
+from autobatch.batching.kinds import is_instance
+from autobatch.errors import Diagnostic, UnsupportedError
+from autobatch.vm.values import (
+    Cell,
+    Container,
+    read,
+)
+
+WRITABLE = (list, dict, set, deque, bytearray)
+
+
+def is_code(cell: Cell) -> bool:
+    """Whether a host call given this may run code with effects, so not once for all threads."""
+    obj = getattr(read(cell), "obj", None)
+    return callable(obj) and not isinstance(obj, type) and effect_of(obj) in ("unknown", "program")
+
+
+def is_used_up(cell: Cell) -> bool:
+    """Whether a host call given this may change it: an iterator, or code of the user's runs."""
+    value = read(cell)
+    return is_instance(value) or (type(value) is Container and value.type in iterators.ITERATORS)
+
+
+def in_place_option(callee: Any, args: list[Cell], kwargs: dict[str, Cell]) -> bool:
+    """Whether ``inplace=True`` is among the arguments."""
+    place = inplace_position(callee)
+    given = kwargs.get("inplace", args[place] if place is not None and place < len(args) else None)
+    return given is not None and getattr(read(given), "obj", None) is True
+
+
+@lru_cache(maxsize=4096)
+def inplace_position(callee: Any) -> int | None:
+    try:
+        names = list(inspect.signature(callee).parameters)
+    except (TypeError, ValueError):
+        return None
+    return names.index("inplace") if "inplace" in names else None
+
+
+def refuse_backward(context: Context, callee: Any) -> None:
+    if callee in (Tensor.backward, torch.autograd.backward, torch.autograd.grad):
+        raise UnsupportedError(
+            Diagnostic(
+                "A program cannot run the backward pass of its own operations.",
+                context.span,
+                "called here",
+                ("the threads' operations are recorded together, not one graph for each thread.",),
+                (
+                    "call backward on the results of the batch, "
+                    "or use torch.func.grad inside the program.",
+                ),
+                "backward-inside",
+            )
+        )
+
+
+def is_hashable(obj: Any) -> bool:
+    try:
+        hash(obj)
+    except TypeError:
+        return False
+    return True
+
+
+def is_fresh(callee: Any) -> bool:
+    """Whether a host call makes its result, rather than giving a part of an operand back."""
+    return callee not in (max, min, sum, next, getattr) and getattr(
+        callee, "__objclass__", None
+    ) not in (dict, list, tuple)
+
+
+def refuse_shared(context: Context, callee: Any, args: list[Cell]) -> None:
+    """Refuse ``xs.append(…)`` on a list that existed before the call."""
+    if getattr(callee, "__name__", "") not in MUTATING_METHODS:
+        return
+    if args and getattr(callee, "__objclass__", None) in WRITABLE:
+        writes.refuse_foreign(context, args[0], "{}")
+    owner = getattr(callee, "__self__", None)
+    if isinstance(owner, WRITABLE):
+        raise writes.shared_write(context, f"a {type(owner).__name__}")

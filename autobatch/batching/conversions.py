@@ -1,0 +1,150 @@
+"""``int(x)``, ``x.item()``, ``x.tolist()``, ``torch.tensor(xs)``: between numbers and tensors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from autobatch.batching import arithmetic
+from autobatch.batching.context import Context, Handler
+from autobatch.batching.kinds import is_tensor
+from autobatch.batching.levels import Batched
+from autobatch.batching.trees import tree_of
+from autobatch.batching.truths import truth
+from autobatch.vm.values import (
+    Cell,
+    Column,
+    Container,
+    Objects,
+    Uniform,
+    read,
+    uniform,
+)
+
+_BOUNDS = {
+    torch.uint8: (0, 255),
+    torch.int8: (-128, 127),
+    torch.int16: (-(2**15), 2**15 - 1),
+    torch.int32: (-(2**31), 2**31 - 1),
+}
+
+
+def number_of(context: Context, cell: Cell) -> Cell | None:
+    """The number column that ``.item()`` of a one-element tensor column is."""
+    value = read(cell)
+    if type(value) is not Column or value.tag != "tensor":
+        return None
+    data = value.data
+    if data.shape[1:].numel() != 1 or data.is_complex():
+        return None
+    flat = data.reshape(context.k)
+    if data.dtype is torch.bool:
+        return Cell(Column(flat, "bool"))
+    if data.dtype.is_floating_point:
+        return Cell(Column(flat.to(torch.float64), "float"))
+    return Cell(Column(flat.to(torch.int64), "int", _BOUNDS.get(data.dtype)))
+
+
+def _item(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | None:
+    return number_of(context, args[0])
+
+
+def _tolist(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | None:
+    """``x.tolist()``: a list of number columns, nested as the event shape is."""
+    value = read(args[0])
+    if type(value) is not Column or value.tag != "tensor":
+        return None
+    if value.data.dim() == 1:
+        return number_of(context, args[0])
+    rows = [
+        _tolist(context, [Cell(Column(part))], {}) for part in value.data.movedim(1, 0).unbind(0)
+    ]
+    return None if None in rows else Cell(Container(list, rows))  # type: ignore[arg-type]
+
+
+def _convert(kind: type) -> Handler:
+    def handler(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | None:
+        if len(args) != 1 or kwargs:
+            return None
+        number = number_of(context, args[0])
+        source = args[0] if number is None else number
+        if type(read(source)) is Uniform:
+            return None
+        return arithmetic.apply(context, kind, kind, [source])
+
+    return handler
+
+
+def _bool(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | None:
+    return truth(context, args[0]) if len(args) == 1 else None
+
+
+def as_index(context: Context, cell: Cell) -> Cell | None:
+    """What ``operator.index`` gives: ints as they are, 0-d integer tensors as numbers."""
+    value = read(cell)
+    if type(value) is Uniform and type(value.obj) in (int, bool):
+        return uniform(int(value.obj))
+    if type(value) is Column and value.tag in ("int", "bool"):
+        return arithmetic.apply(context, int, int, [cell]) if value.tag == "bool" else cell
+    if type(value) is Column and value.tag == "tensor" and not value.data.dtype.is_floating_point:
+        return number_of(context, cell) if value.data.dtype is not torch.bool else None
+    return None
+
+
+def _tensor(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | None:
+    """``torch.tensor(data)`` from numbers of the threads, alone or in nested lists."""
+    if not args or type(read(args[0])) in (Uniform, Objects):
+        return None
+    if any(type(read(cell)) is not Uniform for cell in kwargs.values()):
+        return None
+    value = read(args[0])
+    if is_tensor(value):
+        return None
+    tree = tree_of(args[0], None)
+    data = stacked_numbers(context, tree)
+    if data is None:
+        return None
+    options = {name: read(cell).obj for name, cell in kwargs.items()}  # type: ignore[union-attr]
+    dtype = options.get("dtype") or (
+        torch.get_default_dtype() if data.dtype.is_floating_point else data.dtype
+    )
+    data = data.to(dtype=dtype, device=options.get("device"))
+    if options.get("requires_grad"):
+        data = data.requires_grad_()
+    return Cell(Column(data))
+
+
+def stacked_numbers(context: Context, tree: Any) -> Tensor | None:
+    """``[k, *E]`` for a tree of number columns and numbers; int, float and bool promote."""
+    if type(tree) is Batched:
+        return tree.data if tree.data.dim() == 1 else None
+    if isinstance(tree, bool | int | float):
+        dtype = {bool: torch.bool, int: torch.int64, float: torch.float64}[type(tree)]
+        return torch.full((context.k,), tree, dtype=dtype, device=context.device)
+    if not isinstance(tree, list | tuple) or not tree:
+        return None
+    parts = [stacked_numbers(context, part) for part in tree]
+    if any(part is None or part.shape != parts[0].shape for part in parts):  # type: ignore[union-attr]
+        return None
+    dtype = parts[0].dtype  # type: ignore[union-attr]
+    for part in parts[1:]:
+        dtype = torch.promote_types(dtype, part.dtype)  # type: ignore[union-attr]
+    return torch.stack([part.to(dtype) for part in parts], 1)  # type: ignore[union-attr]
+
+
+HANDLERS: dict[Any, Handler] = {
+    Tensor.item: _item,
+    Tensor.tolist: _tolist,
+    Tensor.__int__: _convert(int),
+    Tensor.__float__: _convert(float),
+    Tensor.__bool__: _bool,
+    Tensor.__index__: _convert(int),
+    torch.tensor: _tensor,
+    torch.as_tensor: _tensor,
+    torch.scalar_tensor: _tensor,
+    int: _convert(int),
+    float: _convert(float),
+    bool: _bool,
+}

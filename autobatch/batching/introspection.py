@@ -1,0 +1,139 @@
+"""``isinstance``, ``type``, ``getattr`` and the like on cells."""
+
+from __future__ import annotations
+
+import inspect
+import types
+from typing import Any
+
+from torch import Tensor
+
+from autobatch.batching import attributes
+from autobatch.batching.attributes import SUPER
+from autobatch.batching.context import Context, Handler, RowsFail
+from autobatch.batching.kinds import is_instance
+from autobatch.batching.rows import run_rows
+from autobatch.vm.values import (
+    CLOSURE,
+    METHOD,
+    Cell,
+    Column,
+    Container,
+    Mark,
+    Objects,
+    Uniform,
+    read,
+    uniform,
+)
+
+
+def type_of(value: Any) -> Any:
+    """The Python type that the program sees; None if it differs by thread."""
+    match value:
+        case Uniform(obj=obj):
+            return type(obj)
+        case Column(tag="tensor"):
+            return Tensor
+        case Column(tag=tag):
+            return attributes.NUMBER_TYPES[tag]
+        case Container(type=kind):
+            if isinstance(kind, Mark):
+                return {CLOSURE: types.FunctionType, METHOD: types.MethodType}.get(kind)
+            return kind
+    return None
+
+
+def _isinstance(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | None:
+    value, kinds = read(args[0]), classes(args[1]) if len(args) == 2 else None
+    if type(value) is Uniform and kinds is not None:
+        return uniform(isinstance(value.obj, kinds))
+    kind = type_of(value)
+    if kind is None or kinds is None:
+        return None
+    return uniform(issubclass(kind, kinds))
+
+
+def classes(cell: Cell) -> Any:
+    value = read(cell)
+    if type(value) is Uniform:
+        return value.obj
+    if type(value) is Container and value.type is tuple:
+        parts = [classes(child) for child in value.children()]
+        return None if None in parts else tuple(parts)
+    return None
+
+
+def _type(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | None:
+    kind = type_of(read(args[0])) if len(args) == 1 else None
+    return None if kind is None else uniform(kind, shared=True)
+
+
+def _getattr(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | None:
+    name = read(args[1])
+    if type(name) is not Uniform or not isinstance(name.obj, str):
+        return None
+    if len(args) == 3 and runs_code(read(args[0]), name.obj):
+        return run_rows(context, getattr, args, {}, MAY_FAIL, keep=True, fresh=False)
+    if len(args) == 3:
+        try:
+            return attributes.get(context, args[0], name.obj)
+        except RowsFail as failure:
+            if isinstance(failure.error, AttributeError) and type(read(args[0])) is not Objects:
+                return args[2]
+            return None
+    return attributes.get(context, args[0], name.obj)
+
+
+def runs_code(value: Any, name: str) -> bool:
+    """Whether reading an attribute runs code of the user's, which may say that there is none."""
+    if not is_instance(value) or name in value.cells:
+        return False
+    static = inspect.getattr_static(value.type, name, None)
+    return isinstance(static, property) or (static is None and hasattr(value.type, "__getattr__"))
+
+
+def _hasattr(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | None:
+    name = read(args[1])
+    if type(read(args[0])) is Objects:
+        return None
+    if type(name) is Uniform and runs_code(read(args[0]), name.obj):
+        return run_rows(context, hasattr, args, {}, MAY_FAIL, keep=True)
+    try:
+        found = _getattr(context, args, kwargs)
+    except RowsFail as failure:
+        if isinstance(failure.error, AttributeError):
+            return uniform(False)
+        raise
+    return None if found is None else uniform(True)
+
+
+def _setattr(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | None:
+    name = read(args[1])
+    if type(name) is not Uniform or not isinstance(name.obj, str):
+        return None
+    attributes.put(context, args[0], name.obj, args[2])
+    return uniform(None)
+
+
+def _super(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | None:
+    if len(args) != 2:
+        return None
+    kind, receiver = read(args[0]), read(args[1])
+    if type(kind) is Uniform and is_instance(receiver):
+        return Cell(Container(SUPER, [args[1]], kind.obj))
+    if type(kind) is Uniform and type(receiver) is Uniform:
+        return uniform(super(kind.obj, receiver.obj), shared=True)
+    return None
+
+
+MAY_FAIL = "code of the object's class decides"
+
+
+HANDLERS: dict[Any, Handler] = {
+    isinstance: _isinstance,
+    type: _type,
+    getattr: _getattr,
+    hasattr: _hasattr,
+    setattr: _setattr,
+    super: _super,
+}

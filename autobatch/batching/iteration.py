@@ -1,0 +1,163 @@
+"""``range``, ``zip``, ``len``, ``list``, ``next`` and the like on cells."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from autobatch.batching import arithmetic, iterators, torch_ops
+from autobatch.batching.context import Context, Handler, RowsFail
+from autobatch.batching.conversions import as_index
+from autobatch.batching.kinds import is_instance, is_tensor, parts_of
+from autobatch.batching.operators import binary, unary
+from autobatch.batching.rows import Rower, from_rows
+from autobatch.batching.truths import truth
+from autobatch.vm.values import (
+    ENUMERATE_ITERATOR,
+    ZIP_ITERATOR,
+    Cell,
+    Container,
+    Uniform,
+    read,
+    uniform,
+)
+
+
+def _len(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | None:
+    value = read(args[0])
+    if is_tensor(value) and iterators.event_shape(value):
+        return uniform(int(iterators.event_shape(value)[0]))
+    if type(value) is Container:
+        if is_instance(value):
+            return context.invoke(context, value.type.__len__, args, {})
+        if isinstance(value.type, type) and value.type is not range:
+            return uniform(len(value.cells))
+    return None
+
+
+def _range(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | None:
+    cells = [as_index(context, arg) for arg in args]
+    if kwargs or not 1 <= len(cells) <= 3 or any(cell is None for cell in cells):
+        return None
+    if all(type(read(cell)) is Uniform for cell in cells):  # type: ignore[arg-type]
+        return None
+    if len(cells) == 1:
+        cells = [uniform(0), *cells]
+    if len(cells) == 2:
+        cells = [*cells, uniform(1)]
+    step = read(cells[2])  # type: ignore[arg-type]
+    if type(step) is not Uniform or step.obj == 0:
+        zero = truth(context, binary(context, "eq", cells[2], uniform(0)))  # type: ignore[arg-type]
+        if any(torch_ops.one_row(context, bool, [zero], row) for row in range(context.k)):
+            return None
+    return Cell(Container(range, cells))  # type: ignore[arg-type]
+
+
+def _enumerate(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | None:
+    start = args[1] if len(args) > 1 else kwargs.get("start", uniform(0))
+    return Cell(Container(ENUMERATE_ITERATOR, [start, iterators.iterate(context, args[0])]))
+
+
+def _zip(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | None:
+    if kwargs:
+        return None
+    return Cell(Container(ZIP_ITERATOR, [iterators.iterate(context, arg) for arg in args]))
+
+
+def _reversed(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | None:
+    value = read(args[0])
+    if is_tensor(value):
+        return iterators.iterate(
+            context, torch_ops.apply(context, torch.flip, [*args, uniform((0,))], {}, False)
+        )
+    if type(value) is Container and value.type is range:
+        return reversed_range(context, value)
+    parts = parts_of(args[0])
+    if parts is None:
+        return None
+    return iterators.over(Cell(Container(tuple, parts[::-1])))
+
+
+def reversed_range(context: Context, value: Container) -> Cell | None:
+    """``reversed(range(start, stop, step))`` counts down from the last to before the start."""
+    start, stop, step = value.children()
+    distance = binary(context, "sub", stop, start)
+    ahead = unary(
+        context, "neg", binary(context, "floordiv", unary(context, "neg", distance), step)
+    )
+    zero = uniform(0)
+    count = arithmetic.apply(context, max, max, [ahead, zero])
+    if count is None:
+        return None
+    less = binary(context, "sub", count, uniform(1))
+    last = binary(context, "add", start, binary(context, "mul", less, step))
+    before = binary(context, "sub", start, step)
+    down = unary(context, "neg", step)
+    return iterators.iterate(context, Cell(Container(range, [last, before, down])))
+
+
+def _sequence(kind: type) -> Handler:
+    def handler(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | None:
+        if not args:
+            return Cell(Container(kind, []))
+        parts = iterators.exhausted(context, args[0])
+        return None if parts is None else Cell(Container(kind, list(parts)))
+
+    return handler
+
+
+def _dict(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | None:
+    if not args:
+        return Cell(Container(dict, dict(kwargs)))
+    value = read(args[0])
+    if type(value) is Container and value.type is dict:
+        return Cell(Container(dict, {**value.cells, **kwargs}))  # type: ignore[dict-item]
+    return None
+
+
+def _iter(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | None:
+    return iterators.iterate(context, args[0]) if len(args) == 1 else None
+
+
+def _next(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | None:
+    value = read(args[0])
+    if type(value) is not Container or value.type not in iterators.ITERATORS:
+        return None
+    item, more = iterators.advance(context, args[0])
+    flag = read(more)
+    if type(flag) is not Uniform:
+        rower = Rower(context)
+        rows, has = rower.rows(item), rower.rows(more)
+        if len(args) < 2:
+            for row in context.order():
+                if not has[row]:
+                    raise RowsFail(row, StopIteration())
+            return item
+        other = rower.rows(args[1])
+        return from_rows(context, [r if h else o for r, h, o in zip(rows, has, other, strict=True)])
+    if flag.obj:
+        return item
+    if len(args) > 1:
+        return args[1]
+    raise RowsFail(context.lowest(), StopIteration())
+
+
+def _slice(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | None:
+    parts = {1: [uniform(None), *args, uniform(None)], 2: [*args, uniform(None)], 3: args}
+    return Cell(Container(slice, parts[len(args)]))
+
+
+HANDLERS: dict[Any, Handler] = {
+    len: _len,
+    range: _range,
+    enumerate: _enumerate,
+    zip: _zip,
+    reversed: _reversed,
+    list: _sequence(list),
+    tuple: _sequence(tuple),
+    dict: _dict,
+    iter: _iter,
+    next: _next,
+    slice: _slice,
+}

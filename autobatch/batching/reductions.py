@@ -1,0 +1,126 @@
+"""``sum``, ``min``, ``max``, ``any``, ``all``, ``abs`` and ``sorted`` on cells."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from autobatch.batching import arithmetic, iterators, torch_ops
+from autobatch.batching.context import Context, Handler
+from autobatch.batching.kinds import is_instance, is_number, is_tensor, parts_of
+from autobatch.batching.operators import binary
+from autobatch.batching.truths import truth
+from autobatch.vm.values import (
+    Cell,
+    Column,
+    Container,
+    Objects,
+    Uniform,
+    join_bounds,
+    read,
+    uniform,
+)
+
+
+def _abs(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | None:
+    value = read(args[0])
+    if is_tensor(value):
+        return torch_ops.apply(context, torch.abs, args, {}, False)
+    if is_instance(value):
+        return context.invoke(context, value.type.__abs__, args, {})
+    return None
+
+
+def _sum(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | None:
+    value = read(args[0])
+    if type(value) is Uniform and not isinstance(value.obj, Tensor):
+        return None
+    parts = iterators.exhausted(context, args[0])
+    if parts is None:
+        return None
+    total = args[1] if len(args) > 1 else kwargs.get("start", uniform(0))
+    for part in parts:
+        total = binary(context, "add", total, part)
+    return total
+
+
+def _extreme(meaning: Callable[..., Any]) -> Handler:
+    def handler(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | None:
+        if kwargs:
+            return None
+        parts = args if len(args) > 1 else iterators.exhausted(context, args[0])
+        if not parts or not all(is_number(read(part)) for part in parts):
+            return None
+        best = parts[0]
+        for part in parts[1:]:
+            done = arithmetic.apply(context, meaning, meaning, [best, part])
+            if done is None:
+                if type(read(best)) is Uniform and type(read(part)) is Uniform:
+                    best = uniform(meaning(read(best).obj, read(part).obj))  # type: ignore[union-attr]
+                    continue
+                return None
+            best = done
+        return best
+
+    return handler
+
+
+def _quantifier(stop: bool) -> Handler:
+    """``any`` and ``all`` over what has a batched truth, first to last."""
+
+    def handler(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | None:
+        value = read(args[0])
+        if type(value) is Uniform:
+            return None
+        parts = iterators.exhausted(context, args[0])
+        if parts is None or any(type(read(part)) is Objects for part in parts):
+            return None
+        flags = [read(truth(context, part)) for part in parts]
+        if any(type(flag) is Uniform and bool(flag.obj) is stop for flag in flags):
+            return uniform(stop)
+        columns = [flag.data for flag in flags if type(flag) is Column]
+        if not columns:
+            return uniform(not stop)
+        stacked = torch.stack(columns)
+        return Cell(Column(stacked.any(0) if stop else stacked.all(0), "bool"))
+
+    return handler
+
+
+def _sorted(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | None:
+    """``sorted(xs)`` of numbers of one type; NaN, which has no order, goes by thread."""
+    if len(args) != 1 or set(kwargs) - {"reverse"}:
+        return None
+    reverse = read(kwargs["reverse"]) if kwargs else Uniform(False)
+    parts = iterators.exhausted(context, args[0]) if is_list(args[0]) else None
+    if not parts or type(reverse) is not Uniform or type(reverse.obj) is not bool:
+        return None
+    values = [read(part) for part in parts]
+    columns = [value for value in values if type(value) is Column]
+    if len(columns) < len(values) or len({column.tag for column in columns}) > 1:
+        return None
+    data, tag = torch.stack([column.data for column in columns]), columns[0].tag
+    if tag == "tensor" or (tag == "float" and context.host(data.isnan().any(), "sorted")):
+        return None
+    ordered = torch.sort(data, stable=True, dim=0, descending=reverse.obj).values
+    bounds = join_bounds(column.bounds for column in columns) if tag == "int" else None
+    context.counter.launch()
+    return Cell(Container(list, [Cell(Column(row, tag, bounds)) for row in ordered.unbind(0)]))
+
+
+def is_list(cell: Cell) -> bool:
+    return parts_of(cell) is not None
+
+
+HANDLERS: dict[Any, Handler] = {
+    abs: _abs,
+    sum: _sum,
+    min: _extreme(min),
+    max: _extreme(max),
+    any: _quantifier(True),
+    all: _quantifier(False),
+    sorted: _sorted,
+}
