@@ -28,7 +28,7 @@ class Function(Generic[P, R]):
     Calling it runs the plain Python function. ``batch`` runs it for all examples at once.
     """
 
-    def __init__(self, wrapped: Callable[P, R], options: Options, receiver: Any = None) -> None:
+    def __init__(self, wrapped: Callable[P, R], options: Options) -> None:
         functools.update_wrapper(self, wrapped)
         self.__autobatch_function__ = wrapped
         self.options = options

@@ -59,32 +59,26 @@ def test_a_branch_with_one_way_still_asks() -> None:
     assert [op.name for op in only.ops] == ["truth"]
 
 
-def test_work_behind_a_break_is_not_pulled_into_the_loop() -> None:
+def branched(other_goes_to: int) -> Function:
+    """A branch: one side works, jumps and works again; the other jumps to the given block."""
     at = Lines()
-    made = function(
+    return function(
         "f",
         "x",
         block(at.op("%1 = copy x"), at.branch("%1", 1, 2)),
         block(at.op("y = copy x"), at.jump(3)),
-        block(at.op("z = copy x"), at.jump(0)),
+        block(at.op("z = copy x"), at.jump(other_goes_to)),
         block(at.op("w = copy y"), at.jump(4)),
         block(at.give("x")),
     )
-    assert shape(simplify(made)) == ["1 ? 1 : 2", "1 -> 3", "1 -> 0", "1 return"]
+
+
+def test_work_behind_a_break_is_not_pulled_into_the_loop() -> None:
+    assert shape(simplify(branched(0))) == ["1 ? 1 : 2", "1 -> 3", "1 -> 0", "1 return"]
 
 
 def test_work_in_a_branch_is_joined_from_afar() -> None:
-    at = Lines()
-    made = function(
-        "f",
-        "x",
-        block(at.op("%1 = copy x"), at.branch("%1", 1, 2)),
-        block(at.op("y = copy x"), at.jump(3)),
-        block(at.op("z = copy x"), at.jump(4)),
-        block(at.op("w = copy y"), at.jump(4)),
-        block(at.give("x")),
-    )
-    assert shape(simplify(made)) == ["1 ? 1 : 2", "2 -> 3", "1 -> 3", "0 return"]
+    assert shape(simplify(branched(4))) == ["1 ? 1 : 2", "2 -> 3", "1 -> 3", "0 return"]
 
 
 @pytest.mark.parametrize(

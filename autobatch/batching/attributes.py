@@ -50,7 +50,7 @@ def get(context: Context, cell: Cell, name: str) -> Cell:
         case Container():
             return container_attribute(context, cell, value, name)
         case Uniform(obj=obj):
-            return uniform_attribute(context, cell, obj, name)
+            return uniform_attribute(context, obj, name)
         case Objects(items=items):
             return objects_attribute(context, cell, items, name)
     raise AssertionError(value)
@@ -173,7 +173,7 @@ def super_attribute(context: Context, value: Container, name: str) -> Cell:
     raise RowsFail(context.lowest(), error) from error
 
 
-def uniform_attribute(context: Context, cell: Cell, obj: Any, name: str) -> Cell:
+def uniform_attribute(context: Context, obj: Any, name: str) -> Cell:
     try:
         result = getattr(obj, name)
     except Exception as error:

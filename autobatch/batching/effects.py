@@ -13,7 +13,6 @@ import inspect
 import math
 import operator
 import sys
-import sysconfig
 import types
 from functools import cache, lru_cache, partial
 from typing import Any, Literal
@@ -60,8 +59,6 @@ MUTATING_METHODS = frozenset(
 )
 # fmt: on
 BUILTIN_TYPES = (str, bytes, int, float, complex, bool, tuple, list, dict, set, frozenset, range)
-
-STDLIB = tuple({sysconfig.get_paths()["stdlib"], sysconfig.get_paths()["platstdlib"]})
 LIBRARIES = ("torch", "numpy", "functorch")
 
 
@@ -97,7 +94,7 @@ def _effect_of(callee: Any) -> Effect:
         return function_effect(callee)
     name = getattr(callee, "__name__", "")
     if belongs_to_torch(callee):
-        return torch_effect(callee, name)
+        return torch_effect(name)
     return c_effect(callee, name)
 
 
@@ -123,13 +120,13 @@ def type_effect(kind: type) -> Effect:
 
 def function_effect(function: types.FunctionType) -> Effect:
     if belongs_to_torch(function):
-        return torch_effect(function, function.__name__)
+        return torch_effect(function.__name__)
     if is_library(function):
         return "unknown"
     return "program"
 
 
-def torch_effect(callee: Any, name: str) -> Effect:
+def torch_effect(name: str) -> Effect:
     if name in DRAWS or name in ("normal_", "uniform_", "bernoulli_", "random_", "exponential_"):
         return "write" if name.endswith("_") else "draw"
     if name.endswith("_") and not name.endswith("__"):

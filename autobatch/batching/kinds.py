@@ -43,12 +43,6 @@ def named_cells(value: Container) -> dict[Any, Cell]:
     return value.cells
 
 
-def listed_cells(value: Container) -> list[Cell]:
-    """The parts of a list, a tuple or an iterator."""
-    assert isinstance(value.cells, list)
-    return value.cells
-
-
 def holds_tensors(*values: Any) -> bool:
     """Whether objects among the values are tensors and numbers, and there is a tensor."""
     return any(

@@ -36,9 +36,11 @@ from autobatch.vm import heap
 from autobatch.vm.values import (
     BOX,
     CLOSURE,
+    METHOD,
     Cell,
     Column,
     Container,
+    Mark,
     Objects,
     Uniform,
     View,
@@ -488,7 +490,7 @@ def is_uniform(cell: Cell) -> bool:
 
 
 def has_objects(cell: Cell) -> bool:
-    """Whether it holds what no recording can: objects, and functions with their boxes."""
+    """Whether it holds what no recording can: objects, iterators, functions and their boxes."""
     return found_in(cell, lambda value: type(value) is Objects, set())
 
 
@@ -499,7 +501,7 @@ def found_in(cell: Cell, wanted: Callable[[Any], bool], seen: set[int]) -> bool:
         return wanted(read(cell))
     if kind is not Container:
         return wanted(value)
-    if value.type is BOX or value.type is CLOSURE:
+    if isinstance(value.type, Mark) and value.type is not METHOD:
         return True
     if id(cell) in seen:
         return False

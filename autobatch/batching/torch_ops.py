@@ -55,7 +55,7 @@ def apply(
         context.counter.launch()
         return Cell(Column(answers, "bool"))
     try:
-        out = batched(context, function, made, named, args, kwargs)
+        out = batched(context, function, made, named, args)
     except NoRule as refusal:
         return by_thread(context, function, args, kwargs, str(refusal))
     except ExampleError as failure:
@@ -65,16 +65,6 @@ def apply(
         raise RowsFail(context.lowest(), failure.original) from failure.original
     context.counter.launch()
     return recorded(function, args, kwargs, out, cell_of(out))
-
-
-def made_contiguous(cells: list[Cell]) -> bool:
-    """Lay the rows of the operands' columns out anew, as ``.view`` of one example expects."""
-    changed = False
-    for value in leaf_values(cells):
-        if type(value) is Column and not value.data.is_contiguous():
-            value.table = value.data.contiguous()
-            changed = True
-    return changed
 
 
 def draw_message(function: Function) -> str:
@@ -91,7 +81,6 @@ def batched(
     made: tuple[Any, ...],
     named: dict[str, Any],
     args: list[Cell],
-    kwargs: dict[str, Cell],
 ) -> Any:
     if function is operator.getitem:
         out, failed = vmapped.getitem_checked(made[0], made[1], context.k)

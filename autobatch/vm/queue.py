@@ -46,9 +46,6 @@ class Waiting:
     def __bool__(self) -> bool:
         return bool(self.counters)
 
-    def smallest(self) -> int:
-        return self.counters[0]
-
     def add(self, pc: int, group: Group) -> None:
         """Let a group wait at a block; groups without threads do so in a batch without any."""
         if not group.k and not self.empty:

@@ -464,6 +464,8 @@ class Machine:
                 if op.outs:
                     group.env[op.outs[0]] = partial
             except Exception as error:
+                if not context.k:
+                    raise self.no_data(op.span) from error
                 failure = self.blamed(frame, op, group, context, error)
                 group = self.dropped(frame, group, context, failure)
                 if not group.k:
@@ -487,7 +489,7 @@ class Machine:
         found: BaseException = error
         while high - low > 1:
             middle = (low + high) // 2
-            raised = self.tried(frame, op, group, np.array(order[:middle]), names)
+            raised = self.tried(frame, op, group, np.array(order[:middle], dtype=np.int64), names)
             if raised is None:
                 low = middle
             else:
@@ -608,7 +610,7 @@ class Machine:
     def no_data(self, span: Span | None) -> errors.EmptyBatchError:
         return errors.EmptyBatchError(
             errors.Diagnostic(
-                "A batch of size 0 has no threads to decide this branch.",
+                "A batch of size 0 has no threads to decide what happens here.",
                 span,
                 "depends on data",
                 ("what the results of no threads look like does not follow without data.",),
