@@ -54,7 +54,6 @@ NUMBERS = frozenset({"int", "float", "bool", "opt", "ints", "fn"})
 TENSORS = frozenset({"int", "float", "bool", "i0", "f0", "i3", "f3", "f2"})
 ALIASES = frozenset({"int", "float", "bool", "f0", "f3", "f2", "i3", "ints", "tensors", "record"})
 OBJECTS = frozenset({"int", "float", "bool", "opt", "str", "ints", "counts", "record", "fn"})
-EVERYTHING = NUMBERS | TENSORS | ALIASES | OBJECTS
 
 Core = tuple[tuple[str, str, str], ...]
 

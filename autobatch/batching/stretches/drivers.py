@@ -1,4 +1,4 @@
-"""Drivers: a planned stretch as one Python function, with nothing looked up that can be written down.
+"""Drivers: a planned stretch as one Python function, with all written down that can be.
 
 Most steps of a run repeat a plan on values of the same kinds. A driver is that plan printed as
 straight Python: it reads the variables, checks what the plan's key holds, runs the host
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from autobatch.batching.operations import Env
 from autobatch.batching.semantics import load_global
-from autobatch.batching.signature import ambient_key, module_key, module_tensors
+from autobatch.batching.stretches.signature import ambient_key, module_key, module_tensors
 from autobatch.ir.ops import BINARY, COMPARE, UNARY
 from autobatch.ir.program import Op
 from autobatch.vm.heap import identity

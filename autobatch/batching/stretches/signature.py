@@ -82,7 +82,7 @@ class Gathered:
 
     def visit(self, cell: Cell, parts: list[Hashable]) -> None:
         value = cell.value
-        if type(value) is Column and value.tag == "tensor" or is_mutable(value):
+        if is_mutable(value):
             number = self.numbers.get(id(cell))
             if number is not None:
                 parts.append(number)
@@ -110,7 +110,9 @@ class Gathered:
     def column(self, cell: Cell, value: Column, parts: list[Hashable]) -> None:
         if value.rows is not None:
             table = value.table
-            parts.append(("table", table.dtype, table.shape[1:], table.stride(), table.requires_grad))
+            parts.append(
+                ("table", table.dtype, table.shape[1:], table.stride(), table.requires_grad)
+            )
             self.add(cell, "table", table)
             self.add(cell, "column", value.rows)
             return
@@ -199,9 +201,7 @@ class Rebuilt:
     ``shared`` are the cells (by id) of the numbers that are inputs, with their root's place.
     """
 
-    def __init__(
-        self, roots: Sequence[Cell], baked: frozenset[int], values: Sequence[Any]
-    ) -> None:
+    def __init__(self, roots: Sequence[Cell], baked: frozenset[int], values: Sequence[Any]) -> None:
         self.baked = False
         self.shared: dict[int, int] = {}
         self.values = iter(values)
@@ -216,7 +216,9 @@ class Rebuilt:
     def visit(self, cell: Cell) -> Cell:
         known = self.memo.get(id(cell))
         value = cell.value
-        if known is not None and (type(value) is Column and value.tag == "tensor" or is_mutable(value)):
+        if known is not None and (
+            (type(value) is Column and value.tag == "tensor") or is_mutable(value)
+        ):
             return known
         if type(value) is View:
             value = read(cell)

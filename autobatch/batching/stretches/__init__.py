@@ -1,0 +1,18 @@
+"""Stretches: runs of operations that are recorded once and replayed.
+
+At a place in a block, ``Site.advance`` runs as many operations as it can in one go and says where
+it stopped; what it cannot take, the caller runs one by one. A stretch has two parts. *Host*
+operations have only uniform operands: they run as plain Python, first. *Batched* operations run
+in one replay of a trace, which an executor made by running these very operations on fake
+tensors. A signature that is new is planned when the place has been reached ``trace_after`` times.
+
+Invariants: host operations are pure and write no variable that an earlier batched operation reads
+or writes; a stretch that fails, on fakes or on data, leaves the environment as it was.
+"""
+
+from __future__ import annotations
+
+from autobatch.batching.stretches.executors import Executor, Run, TracedExecutor
+from autobatch.batching.stretches.sites import COLD, Site, Work
+
+__all__ = ["COLD", "Executor", "Run", "Site", "TracedExecutor", "Work"]

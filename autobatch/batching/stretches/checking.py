@@ -1,0 +1,86 @@
+"""Holding a replay to the operations run one by one: on a first replay, and for one thread."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from autobatch.batching import operations
+from autobatch.batching.context import Context, RowsFail
+from autobatch.batching.operations import Env, Scope
+from autobatch.batching.stretches.plans import Plan, Skeleton
+from autobatch.batching.stretches.signature import Gathered
+from autobatch.batching.stretches.stretch import recording_context
+from autobatch.batching.trace import Untraceable
+from autobatch.vm import heap
+from autobatch.vm.values import (
+    Cell,
+    Container,
+    read,
+)
+
+
+@dataclass(slots=True, eq=False)
+class Alone:
+    """The batched operations of a stretch for one thread, to find the exception it raises."""
+
+    skeleton: Skeleton
+    scope: Scope
+    context: Context
+    roots: list[Cell]
+
+    def __call__(self, row: int) -> None:
+        cells = heap.select(self.roots, np.array([row]))
+        env: Env = {**self.skeleton.constants, **dict(zip(self.skeleton.reads, cells, strict=True))}
+        context = self.context.restricted([row])
+        for op in self.skeleton.batched:
+            try:
+                operations.execute(context, self.scope, op, env)
+                context.flush()
+            except RowsFail as failure:
+                raise RowsFail(row, failure.error, span=failure.span or op.span) from failure.error
+
+
+def agrees(
+    skeleton: Skeleton,
+    plan: Plan,
+    context: Context,
+    scope: Scope,
+    roots: list[Cell],
+    gathered: Gathered,
+    outs: Sequence[Tensor],
+) -> bool:
+    """Whether a first replay gives what the operations give one by one on the same rows."""
+    cells = heap.copied(roots, lambda value: value)
+    env: Env = {**skeleton.constants, **dict(zip(skeleton.reads, cells, strict=True))}
+    quiet = recording_context(context, context.k)
+    quiet.threads = context.threads
+    try:
+        for op in skeleton.batched:
+            operations.execute(quiet, scope, op, env)
+    except (RowsFail, Untraceable):
+        return False
+    made = plan.template.make(outs, gathered.leaves, gathered.cells)
+    return all(same_leaf(made[node], env[name]) for name, node in plan.names)
+
+
+def same_leaf(left: Cell, right: Cell) -> bool:
+    mine, theirs = read(left), read(right)
+    if type(mine) is not type(theirs):
+        return False
+    if type(mine) is Container:
+        pairs = zip(mine.children(), theirs.children(), strict=True)  # type: ignore[union-attr]
+        return all(same_leaf(a, b) for a, b in pairs)
+    a = getattr(mine, "data", getattr(mine, "obj", None))
+    b = getattr(theirs, "data", getattr(theirs, "obj", None))
+    if not isinstance(a, Tensor) or not isinstance(b, Tensor):
+        return True
+    if a.dtype != b.dtype or a.shape != b.shape or a.requires_grad != b.requires_grad:
+        return False
+    if a.dtype.is_floating_point or a.dtype.is_complex:
+        return torch.allclose(a, b, rtol=1e-3, atol=1e-5, equal_nan=True)
+    return torch.equal(a, b)

@@ -1,0 +1,98 @@
+"""Plans: a stretch told apart into host and batched operations, and made for a signature.
+
+A ``Skeleton`` says which operations run how and what goes in and out; a ``Plan`` is a skeleton's
+replay for one signature. A plan with number columns follows their bounds at each replay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import Any
+
+from autobatch.batching import numbers
+from autobatch.batching.stretches.executors import Run
+from autobatch.batching.stretches.outputs import Template
+from autobatch.batching.stretches.signature import Gathered
+from autobatch.ir.program import Op
+from autobatch.vm.values import (
+    Cell,
+    Column,
+    read,
+)
+
+LARGEST_SHARED = 2**31
+"""Uniform ints up to this size meet number columns by the same kernels."""
+
+
+@dataclass(slots=True, eq=False)
+class Plan:
+    """A stretch ready to replay for one signature."""
+
+    run: Run
+    template: Template
+    names: tuple[tuple[str, int], ...]
+    written: tuple[tuple[int, int], ...]
+    checks: int
+    forecasts: tuple[tuple[Any, tuple[Any, ...], int], ...]
+    bounded: tuple[tuple[int, int], ...]
+    kernels: int
+    inputs: int
+    verified: bool = False
+    drivable: bool = True
+    runs: int = 0
+
+
+def host_only() -> Plan:
+    """The plan of a stretch that has host operations only."""
+    return Plan(lambda k: (), Template(), (), (), 0, (), (), 0, 0)
+
+
+@dataclass(slots=True, eq=False)
+class Skeleton:
+    """Operations from ``start`` to ``end``: which are host, which batched, what goes in and out."""
+
+    start: int
+    end: int
+    host: tuple[Op, ...]
+    batched: tuple[Op, ...]
+    reads: tuple[str, ...]
+    makes: tuple[str, ...]
+    constants: dict[str, Cell]
+    wanted: frozenset[str] = frozenset()
+    baked: frozenset[int] = frozenset()
+    plans: dict[Hashable, Plan | Skeleton] = field(default_factory=dict)
+
+
+class Unforeseen(Exception):
+    """An int column may leave int64 this time: the operations run one by one, and look."""
+
+
+def foreseen(plan: Plan, gathered: Gathered) -> list[Any]:
+    """The outlook of each number that the stretch computes; ``Unforeseen`` if one may escape."""
+    outlooks: list[Any] = []
+    for rule, operands, _ in plan.forecasts:
+        given = [operand(part, gathered, outlooks) for part in operands]
+        if not any(hasattr(part, "tag") for part in given):
+            raise Unforeseen
+        found = numbers.forecast(rule, *given)
+        if found is None or any(outlook.may_escape for outlook in found):
+            raise Unforeseen
+        outlooks += found
+    return outlooks
+
+
+def operand(part: Any, gathered: Gathered, outlooks: list[Any]) -> Any:
+    if type(part) is tuple:
+        where, place = part
+        if where == "result":
+            return outlooks[place]
+        cell = gathered.leaves[place]
+        value = None if cell is None else read(cell)
+        if type(value) is Column:
+            return value
+        obj = value.obj  # type: ignore[union-attr]
+        if type(obj) is int and abs(obj) > LARGEST_SHARED:
+            raise Unforeseen
+        return obj
+    return part

@@ -1,0 +1,250 @@
+"""Sites: the places in a block where stretches begin, and how a step goes through one."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from torch import Tensor
+
+from autobatch.batching import operations, writes
+from autobatch.batching.context import Check, Context
+from autobatch.batching.operations import Env, Scope
+from autobatch.batching.stretches.checking import Alone, agrees
+from autobatch.batching.stretches.drivers import Driver, driver_of
+from autobatch.batching.stretches.executors import Executor
+from autobatch.batching.stretches.outline import Outline, kind_of
+from autobatch.batching.stretches.plans import Plan, Skeleton, Unforeseen, foreseen, host_only
+from autobatch.batching.stretches.signature import Gathered, ambient_key
+from autobatch.batching.stretches.stretch import Stretch
+from autobatch.batching.trace import Untraceable
+from autobatch.ir.program import Op
+from autobatch.vm import heap
+from autobatch.vm.values import (
+    Cell,
+)
+
+COLD = -1
+MOST_DRIVERS = 3
+MOST_PLANS = 16
+"""Signatures of one stretch that are recorded; with more, it runs untraced."""
+LOG = logging.getLogger("autobatch")
+
+
+@dataclass(slots=True, eq=False)
+class Site:
+    """A place in a block where stretches begin.
+
+    ``needed`` are the variables that are still wanted when the block is done.
+    """
+
+    ops: Sequence[Op]
+    start: int
+    needed: frozenset[str]
+    exposed: tuple[str, ...] = ()
+    reached: int = 0
+    skeletons: dict[Hashable, Skeleton] = field(default_factory=dict)
+    drivers: list[tuple[Driver, int, int]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        defined: set[str] = set()
+        exposed: list[str] = []
+        for op in self.ops[self.start :]:
+            exposed += [arg for arg in op.args if arg not in defined and arg not in exposed]
+            defined.update(op.outs)
+        self.exposed = tuple(exposed)
+
+    def advance(self, work: Work, context: Context, scope: Scope, env: Env) -> int:
+        """Run a stretch if there is one here.
+
+        The position after it; ``start`` where the next operation runs by itself; ``COLD`` where
+        the rest of the block does, since the place has not been reached often enough.
+        """
+        for drive, end, kernels in self.drivers:
+            try:
+                driven = drive(env, scope.namespace, context.k)
+            except Exception:  # the general way finds out what is wrong
+                driven = False
+            if driven:
+                context.counter.launch(kernels)
+                return end
+        kinds = tuple([kind_of(env.get(name)) for name in self.exposed])
+        skeleton = self.skeletons.get(kinds)
+        if skeleton is None:
+            self.reached += 1
+            if self.reached <= work.trace_after:
+                return COLD
+            skeleton = self.skeletons[kinds] = self.outlined(scope, context, env, len(self.ops))
+        if skeleton.end == skeleton.start:
+            return self.start
+        before = work.env = dict(env)
+        while True:
+            try:
+                found = self.replay(skeleton, work, context, scope, env)
+            except Unforeseen:
+                found = None
+            except Exception:  # what is wrong comes out, with its thread, when it runs untraced
+                LOG.debug("a stretch did not run", exc_info=True)
+                found = None
+            if found is skeleton:
+                self.drive(skeleton, work, scope, before)
+                return skeleton.end
+            env.clear()
+            env.update(before)
+            if found is None or found.end == found.start:
+                return self.start
+            skeleton = found
+
+    def drive(self, skeleton: Skeleton, work: Work, scope: Scope, before: Env) -> None:
+        """Print a driver for the plan that has just run, the second time that it has."""
+        plan = work.last
+        if plan is None or plan.drivable is not True:
+            return
+        plan.runs += 1
+        if plan.runs < 2:
+            return
+        plan.drivable = False
+        env = {**before, **work.settled}
+        drive = driver_of(skeleton, plan, env, scope.namespace)
+        if drive is not None:
+            self.drivers = [(drive, skeleton.end, plan.kernels), *self.drivers[: MOST_DRIVERS - 1]]
+
+    def replay(
+        self, skeleton: Skeleton, work: Work, context: Context, scope: Scope, env: Env
+    ) -> Skeleton | None:
+        """Run the stretch; another skeleton to try instead, or None where none will do."""
+        if skeleton.constants:
+            env.update(skeleton.constants)
+        for op in skeleton.host:
+            operations.execute(context, scope, op, env)
+        work.last = None
+        if not skeleton.batched:
+            work.last = skeleton.plans.setdefault(None, host_only())  # type: ignore[assignment]
+            work.settle(skeleton, env)
+            return skeleton
+        roots = [env[name] for name in skeleton.reads]
+        gathered = Gathered(roots, skeleton.baked)
+        key = (ambient_key(), gathered.key)
+        plan = skeleton.plans.get(key)
+        if plan is None:
+            if len(skeleton.plans) >= MOST_PLANS:
+                return None
+            plan = self.planned(skeleton, work, context, scope, roots, gathered)
+            skeleton.plans[key] = plan
+        if type(plan) is Skeleton:
+            return plan
+        assert type(plan) is Plan
+        outlooks = foreseen(plan, gathered) if plan.forecasts else ()
+        outs = plan.run(context.k, *gathered.values)
+        context.counter.launch(plan.kernels)
+        if not plan.verified:
+            if not agrees(skeleton, plan, context, scope, roots, gathered, outs):
+                skeleton.plans[key] = self.nothing()
+                return None
+            plan.verified = True
+        work.last = plan
+        work.settle(skeleton, env)
+        self.leave(skeleton, plan, context, scope, env, roots, gathered, outs, outlooks)
+        return skeleton
+
+    def leave(
+        self,
+        skeleton: Skeleton,
+        plan: Plan,
+        context: Context,
+        scope: Scope,
+        env: Env,
+        roots: list[Cell],
+        gathered: Gathered,
+        outs: Sequence[Tensor],
+        outlooks: Sequence[Any],
+    ) -> None:
+        """Put what a replay has made into the environment."""
+        if plan.checks:
+            alone = Alone(skeleton, scope, context, heap.copied(roots, lambda value: value))
+            for place in range(len(outs) - plan.checks, len(outs)):
+                context.checks.append(Check(outs[place], alone))
+        made = plan.template.make(outs, gathered.leaves, gathered.cells)
+        for node, outlook in plan.bounded:
+            made[node].value.bounds = outlooks[outlook].bounds
+        for name, node in plan.names:
+            env[name] = made[node]
+        for leaf, node in plan.written:
+            cell = gathered.leaves[leaf]
+            assert cell is not None
+            writes.set_content(cell, made[node].value)
+
+    def outlined(self, scope: Scope, context: Context, env: Env, stop: int) -> Skeleton:
+        """Tell host from batched operations, up to what a stretch cannot hold."""
+        outline = Outline(scope, context, dict(env))
+        position = self.start
+        while position < stop and outline.take(self.ops[position]):
+            position += 1
+        return self.skeleton(outline, position)
+
+    def skeleton(self, outline: Outline, end: int) -> Skeleton:
+        wanted = set(self.needed)
+        for op in self.ops[end:]:
+            wanted.update(op.args if op.name != "delete" else (op.attr,))
+        defined = {name for op in outline.batched for name in op.outs}
+        constants = {
+            name: cell
+            for name, cell in outline.constants.items()
+            if name in wanted or any(name in op.args for op in (*outline.host, *outline.batched))
+        }
+        return Skeleton(
+            self.start,
+            end,
+            tuple(outline.host),
+            tuple(outline.batched),
+            tuple(outline.reads),
+            tuple(sorted(defined & wanted)),
+            constants,
+            frozenset(wanted),
+        )
+
+    def nothing(self) -> Skeleton:
+        """The next operation runs by itself."""
+        return Skeleton(self.start, self.start, (), (), (), (), {})
+
+    def planned(
+        self,
+        skeleton: Skeleton,
+        work: Work,
+        context: Context,
+        scope: Scope,
+        roots: list[Cell],
+        gathered: Gathered,
+    ) -> Plan | Skeleton:
+        stretch = Stretch(skeleton, scope, context, roots)
+        try:
+            run = work.executor.compile(stretch, gathered.inputs())
+            return stretch.plan(run, gathered)
+        except Untraceable:
+            if stretch.failed is not None and not stretch.depends:
+                place = self.ops.index(stretch.failed)
+                return self.outlined(scope, context, work.env, place)
+            numbers_of = stretch.depends or stretch.shared
+            if not numbers_of <= skeleton.baked:
+                return replace(skeleton, baked=skeleton.baked | numbers_of, plans={})
+            return self.nothing()
+        finally:
+            context.counter.trace()
+
+
+@dataclass(slots=True, eq=False)
+class Work:
+    """What a machine lends to its sites: the executor, when to trace, the environment at start."""
+
+    executor: Executor
+    trace_after: int
+    env: Env = field(default_factory=dict)
+    last: Plan | None = None
+    settled: Env = field(default_factory=dict)
+
+    def settle(self, skeleton: Skeleton, env: Env) -> None:
+        """Keep what the host operations have assigned, for a driver to be printed."""
+        made = {name: env[name] for op in skeleton.host for name in op.outs}
+        self.settled = {**skeleton.constants, **made}

@@ -1,0 +1,228 @@
+"""The batched operations of a stretch as a function of rows, as an executor records it.
+
+The interpreter itself is the tracer: the operations run on cells that hold fake tensors, and what
+they leave behind becomes the plan's template. What needs data, single threads or a frame, and what
+Python decides by a number that all threads share, ends the stretch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+import numpy as np
+from torch import Tensor
+
+from autobatch.batching import operations
+from autobatch.batching.context import Context
+from autobatch.batching.operations import Env, Scope
+from autobatch.batching.stretches.executors import Run
+from autobatch.batching.stretches.outputs import Template
+from autobatch.batching.stretches.plans import Plan, Skeleton
+from autobatch.batching.stretches.signature import Gathered, Rebuilt
+from autobatch.batching.trace import Untraceable
+from autobatch.ir.program import Op
+from autobatch.source import Span
+from autobatch.vm.values import (
+    BOX,
+    CLOSURE,
+    Cell,
+    Column,
+    Container,
+    Uniform,
+)
+
+VALUE_FREE = frozenset({"add", "sub", "mul", "lt", "le", "gt", "ge", "eq", "ne"})
+
+
+class Recording:
+    """The counter of a recording: whatever needs the host or single threads ends the stretch."""
+
+    def host_read(self, reason: str) -> NoReturn:
+        raise Untraceable(f"it reads data on the host ({reason})")
+
+    def fallback(self, span: Span | None, what: str, why: str) -> NoReturn:
+        raise Untraceable(f"{what} runs thread by thread: {why}")
+
+    def launch(self, number: int = 1) -> None:
+        """Kernels are counted when the stretch is replayed."""
+
+
+def refuse(*args: Any) -> NoReturn:
+    raise Untraceable("it runs a program function or makes one")
+
+
+def recording_context(context: Context, k: int) -> Context:
+    return Context(
+        k,
+        np.arange(k),
+        context.device,
+        Recording(),
+        "error",
+        context.inline,
+        refuse,
+        context.inline,
+        forecasts=[],
+    )
+
+
+@dataclass(slots=True, eq=False)
+class Stretch:
+    """The batched operations as a function of rows, and what it left behind when last run."""
+
+    skeleton: Skeleton
+    scope: Scope
+    context: Context
+    roots: list[Cell]
+    left: list[tuple[Template, list[tuple[int, int]], int, list[Any]]] = field(default_factory=list)
+    failed: Op | None = None
+    shared: frozenset[int] = frozenset()
+    depends: frozenset[int] = frozenset()
+
+    def __call__(self, k: int, *values: Any) -> tuple[Tensor, ...]:
+        skeleton = self.skeleton
+        rebuilt = Rebuilt(self.roots, skeleton.baked, values)
+        env: Env = {**skeleton.constants, **dict(zip(skeleton.reads, rebuilt.roots, strict=True))}
+        context = recording_context(self.context, k)
+        before = [None if cell is None else cell.value for cell in rebuilt.leaves]
+        self.shared = frozenset(rebuilt.shared.values())
+        shapes = [(cell, shape_of(cell)) for cell in rebuilt.cells]
+        for op in skeleton.batched:
+            self.failed = op
+            operations.execute(context, self.scope, op, env)
+            if rebuilt.shared:
+                self.check_shared(op, env, rebuilt.shared)
+            if any(shape_of(cell) != shape for cell, shape in shapes):
+                raise Untraceable("it changes a list or dict that was there before")
+        self.failed = None
+        template = Template()
+        for place, cell in enumerate(rebuilt.leaves):
+            if cell is not None:
+                template.give(cell, place)
+        for place, cell in enumerate(rebuilt.cells):
+            template.keep(cell, place)
+        written: list[tuple[int, int]] = []
+        for place, cell in enumerate(rebuilt.leaves):
+            if cell is not None and cell.value is not before[place]:
+                written.append((place, template.add(cell, template.node(cell))))
+        for name in skeleton.makes:
+            template.names[name] = template.visit(env[name])
+        checks = [check.failed for check in context.checks]
+        forecasts = self.forecasts(context.forecasts or [], rebuilt, before, template)
+        self.left.append((template, written, len(checks), forecasts))
+        return (*template.tensors, *checks)
+
+    def check_shared(self, op: Op, env: Env, shared: dict[int, int]) -> None:
+        """Refuse what two recordings cannot tell apart: Python's decisions on a shared number."""
+        places = {place for arg in op.args for place in numbers_in(env[arg], shared)}
+        if not places:
+            return
+        if op.name == "call":
+            self.depends = frozenset(places)
+            raise Untraceable("a call with a number that all threads share")
+        if any(type(env[out].value) is Uniform for out in op.outs if out in env):
+            raise Untraceable("a number that all threads share decides a result for all")
+
+    def forecasts(
+        self, noted: list[Any], rebuilt: Rebuilt, before: list[Any], template: Template
+    ) -> list[Any]:
+        """Operations on numbers, with operands as ``("leaf", i)``, ``("result", j)`` or numbers."""
+        places: dict[int, tuple[str, int]] = {
+            id(value): ("leaf", i) for i, value in enumerate(before) if value is not None
+        }
+        found: list[Any] = []
+        total = 0
+        for rule, given, results in noted:
+            operands = [places.get(id(v), getattr(v, "obj", None)) for v in given]
+            if not holds_for_any(rule, given, places):
+                raise Untraceable("what it computes depends on a number that all threads share")
+            outs = []
+            for result in results:
+                places[id(result)] = ("result", total)
+                outs.append(id(result))
+                total += 1
+            found.append((rule, tuple(operands), len(results), outs))
+        return found
+
+    def plan(self, run: Run, gathered: Gathered) -> Plan:
+        template, written, checks, forecasts = self.left[0]
+        for other, other_written, other_checks, _ in self.left[1:]:
+            same = other.shape() == template.shape()
+            if not same or other_written != written or other_checks != checks:
+                raise Untraceable("what it leaves behind depends on a number")
+        if written and gathered.views:
+            raise Untraceable("it writes while views are among its operands")
+        columns = {id(column): column for column in template.columns}
+        results = [out for _, _, _, outs in forecasts for out in outs]
+        bounded = tuple(
+            (node, results.index(id(cell.value)))
+            for node, cell in enumerate(template.kept)
+            if template.nodes[node].tag == "int"
+            and id(cell.value) in columns
+            and id(cell.value) in results
+        )
+        needed = any_ints(forecasts, gathered)
+        return Plan(
+            run,
+            stripped(template),
+            tuple(template.names.items()),
+            tuple(written),
+            checks,
+            tuple((rule, operands, count) for rule, operands, count, _ in forecasts)
+            if needed
+            else (),
+            bounded if needed else (),
+            getattr(run, "kernels", 1),
+            len(gathered.values),
+        )
+
+
+def numbers_in(cell: Cell, shared: dict[int, int]) -> list[int]:
+    """The roots of the shared numbers that an operand holds."""
+    if id(cell) in shared:
+        return [shared[id(cell)]]
+    value = cell.value
+    if type(value) is not Container or value.type in (BOX, CLOSURE):
+        return []
+    return [place for child in value.children() for place in numbers_in(child, shared)]
+
+
+def shape_of(cell: Cell) -> Hashable:
+    """What a change to a container changes."""
+    value = cell.value
+    if type(value) is not Container:
+        return None
+    keys = tuple(value.cells) if isinstance(value.cells, dict) else None
+    return (keys, tuple(map(id, value.children())))
+
+
+def holds_for_any(rule: Any, given: Sequence[Any], places: dict[int, Any]) -> bool:
+    """Whether the kernels of an operation on numbers are right for any uniform number in it.
+
+    A rule looks at uniform numbers: ``n % m`` has other kernels for ``m == 0``.
+    """
+    shared = [v for v in given if type(v) is Uniform and id(v) in places]
+    if not shared:
+        return True
+    name = rule.removeprefix("i") if isinstance(rule, str) else ""
+    if name not in VALUE_FREE:
+        return False
+    ints = any(type(v) is Column and v.tag != "float" for v in given)
+    return not (ints and any(type(v.obj) is float for v in shared))
+
+
+def stripped(template: Template) -> Template:
+    """The template without the recording's cells and tensors."""
+    return Template(template.nodes, template.names)
+
+
+def any_ints(forecasts: list[Any], gathered: Gathered) -> bool:
+    """Whether bounds of ints, or shared ints, have to be followed at each replay."""
+    return bool(forecasts) and (
+        "int" in gathered.kinds
+        or any(
+            cell is not None and type(cell.value) is Column and cell.value.tag == "int"
+            for cell in gathered.leaves
+        )
+    )
