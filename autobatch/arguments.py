@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from autobatch.errors import OptionError
-from autobatch.vm.values import Cell, Column, Container, Objects, Uniform
+from autobatch.vm.values import Cell, Column, Container, Objects, Uniform, fits_column
 
 
 class objects:
@@ -84,22 +84,27 @@ class Batch:
 
     def row(self, index: int, scalars: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """One thread's arguments as real Python values, private copies."""
-
-        def pick(leaf: Any) -> Any:
-            if isinstance(leaf, Mapped):
-                item = leaf.data[index]
-                if not isinstance(item, Tensor):
-                    return private(item)
-                number = scalars == "python" and item.dim() == 0 and not item.is_complex()
-                return item.item() if number else item.clone()
-            return leaf.clone() if isinstance(leaf, Tensor) else leaf
-
-        args, kwargs = tree_map(pick, (self.args, self.kwargs))
+        args, kwargs = tree_row((self.args, self.kwargs), index, scalars)
         return args, kwargs
 
 
 def tree_map(function: Callable[[Any], Any], tree: Any) -> Any:
     return pytree.tree_map(function, tree, is_leaf=lambda leaf: isinstance(leaf, Mapped))
+
+
+def tree_row(tree: Any, index: int, scalars: str) -> Any:
+    """One thread's tree of real Python values, private copies."""
+
+    def pick(leaf: Any) -> Any:
+        if isinstance(leaf, Mapped):
+            item = leaf.data[index]
+            if not isinstance(item, Tensor):
+                return private(item)
+            number = scalars == "python" and item.dim() == 0 and not item.is_complex()
+            return item.item() if number else item.clone()
+        return leaf.clone() if isinstance(leaf, Tensor) else leaf
+
+    return tree_map(pick, tree)
 
 
 def tree_leaves(tree: Any) -> list[Any]:
@@ -152,8 +157,16 @@ def cell_of(arg: Any, scalars: str, memo: dict[int, Cell]) -> Cell:
     elif isinstance(arg, tuple) and not isinstance(arg, torch.Size):
         cell.value = Container(kind, [cell_of(item, scalars, memo) for item in arg])
     elif not isinstance(arg, Tensor):
-        cell.value = Uniform(arg, shared=True)
+        cell.value = rows_of(arg, scalars) or Uniform(arg, shared=True)
     return cell
+
+
+def rows_of(arg: Any, scalars: str) -> Objects | None:
+    """Other pytree containers (``OrderedDict``, ``deque``): one real object for each thread."""
+    mapped = [leaf for leaf in tree_leaves(arg) if isinstance(leaf, Mapped)]
+    if not mapped:
+        return None
+    return Objects([tree_row(arg, index, scalars) for index in range(len(mapped[0]))])
 
 
 def column_of(data: Tensor, scalars: str) -> Cell:
@@ -206,7 +219,7 @@ def mapped_by_kind(args: tuple[Any, ...], kwargs: dict[str, Any], name: str) -> 
 
     def mapped(arg: Any) -> Any:
         if is_numbers(arg):
-            arg = np.asarray(arg)
+            arg = numbers_of(arg)
         if is_mappable(arg):
             return sizes.mapped(arg, 0, "the arguments")
         if type(arg) in (list, tuple, dict) or hasattr(arg, "_fields"):
@@ -238,6 +251,19 @@ def is_numbers(arg: Any) -> bool:
     )
 
 
+def numbers_of(items: Sequence[Any]) -> np.ndarray | objects:
+    """A list of numbers as an array; with ints that do not fit int64, as Python's numbers."""
+    if all(map(fits_column, items)):
+        return np.asarray(items)
+    return objects(items)
+
+
+def tensor_of(array: np.ndarray) -> Tensor:
+    """An array as a tensor; arrays that torch cannot share memory with are copied."""
+    backwards = any(stride < 0 for stride in array.strides)
+    return torch.as_tensor(array.copy() if backwards or not array.flags.writeable else array)
+
+
 @dataclass(slots=True, eq=False)
 class Sizes:
     """Collects the batch sizes of mapped leaves and holds them to one."""
@@ -252,7 +278,7 @@ class Sizes:
             self.add(len(leaf))
             return Mapped(leaf.items)
         if isinstance(leaf, np.ndarray):
-            leaf = torch.as_tensor(leaf)
+            leaf = tensor_of(leaf)
         if not isinstance(leaf, Tensor):
             raise OptionError(
                 f"{option} maps an argument of {self.name} of type {type(leaf).__name__}, which is "

@@ -15,11 +15,10 @@ from types import FunctionType
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from autobatch.api import LIBRARY
-from autobatch.arguments import Batch, Mapped, is_numbers, objects
+from autobatch.arguments import Batch, Mapped, is_numbers, numbers_of, objects, tensor_of
 from autobatch.batching.calls import resolve_object
 from autobatch.errors import Diagnostic, OptionError, StackingError, UnknownOptionError
 from autobatch.frontend import MISSING
@@ -198,12 +197,12 @@ def places_of(entry: Entry, count: int) -> list[tuple[str, Param]]:
 
 def mapped(name: str, value: Any, shape: Sequence[int] | None) -> Mapped:
     """An input with its batch dimension; ``shape`` is the event shape that is declared for it."""
+    if is_numbers(value):
+        value = numbers_of(value)
     if isinstance(value, objects):
         return Mapped(value.items)
-    if is_numbers(value):
-        value = np.asarray(value)
     if isinstance(value, np.ndarray):
-        value = torch.as_tensor(value)
+        value = tensor_of(value)
     if not isinstance(value, Tensor):
         raise OptionError(
             f"The input {name} is a {type(value).__name__}; it must be a tensor or an array "

@@ -101,8 +101,7 @@ def run_chunk(
         library,
         settings,
         steps=shared.steps,
-        work=work_of(options) if batch.size else None,
-        cache=shared.cache,
+        work=work_of(options, shared.cache) if batch.size else None,
         policy=shared.policy,
         observer=shared.observer,
     )
@@ -113,12 +112,12 @@ def run_chunk(
     return Chunk(machine, start, pieces)
 
 
-def work_of(options: Options) -> Work | None:
+def work_of(options: Options, cache: dict[Any, Any] | None) -> Work | None:
     """What makes stretches fast; None where each operation runs as it comes."""
     if options.executor == "vmap":
         return None
     executor = TracedExecutor() if options.executor == "traced" else options.executor
-    return Work(executor, options.trace_after)
+    return Work(executor, options.trace_after, {} if cache is None else cache)
 
 
 def stacked(chunks: list[Chunk], size: int, device: torch.device) -> Any:

@@ -83,6 +83,7 @@ class Context:
     checks: list[Check] = field(default_factory=list)
     entered: dict[str, Any] = field(default_factory=dict)
     forecasts: list[Any] | None = None
+    assumed: list[tuple[Callable[[], Any], Any]] = field(default_factory=list)
     policy: Policy | None = None
     foreign: Foreign = field(default_factory=Foreign)
 

@@ -23,10 +23,14 @@ _SKIPPED = (*_ATOMS, types.ModuleType, types.BuiltinFunctionType, nn.Module)
 
 @dataclass(slots=True, eq=False)
 class Foreign:
-    """What a run was given; ``known`` are the identities of all that it reaches, once asked for."""
+    """What a run was given; ``known`` are the identities of all that it reaches, once asked for.
+
+    ``memory`` are the storages of its tensors: a view of one is a tensor of its own.
+    """
 
     roots: list[Any] = field(default_factory=list)
     known: dict[int, Any] = field(default_factory=dict)
+    memory: set[int] = field(default_factory=set)
 
     @classmethod
     def of(cls, cells: Iterable[Cell]) -> Foreign:
@@ -51,7 +55,7 @@ class Foreign:
             return False
         while self.roots:
             self.visit(self.roots.pop())
-        return id(item) in self.known
+        return id(item) in self.known or memory_of(item) in self.memory
 
     def visit(self, obj: Any) -> None:
         waiting = [obj]
@@ -60,7 +64,20 @@ class Foreign:
             if isinstance(item, _SKIPPED) or id(item) in self.known:
                 continue
             self.known[id(item)] = item
+            place = memory_of(item)
+            if place:
+                self.memory.add(place)
             waiting += parts(item)
+
+
+def memory_of(item: Any) -> int:
+    """Where a tensor's storage is; 0 for what has none."""
+    if not isinstance(item, Tensor):
+        return 0
+    try:
+        return item.untyped_storage().data_ptr()
+    except (RuntimeError, NotImplementedError):  # sparse, or a wrapper of another
+        return 0
 
 
 def instances(item: Any) -> Iterator[Any]:

@@ -14,7 +14,7 @@ from torch import Tensor
 from autobatch.batching.calls import resolve_object
 from autobatch.batching.effects import effect_of
 from autobatch.batching.operations import CAPTURED
-from autobatch.batching.stretches import Site
+from autobatch.batching.stretches import Executor, Site
 from autobatch.errors import AutobatchError
 from autobatch.frontend import MISSING, Resolver, lower, lower_program
 from autobatch.ir.program import Block, Branch, Call, Function, Program, Raise, Return
@@ -46,7 +46,7 @@ class Code:
     function: Function
     blocks: tuple[Block, ...]
     live: Sequence[tuple[str, ...]]
-    sites: list[dict[int, Site]]
+    sites: list[dict[tuple[int, Executor], Site]]
 
     @property
     def is_straight(self) -> bool:
@@ -58,13 +58,13 @@ class Code:
         live = [tuple(sorted({*names, CARRIED, CAPTURED})) for names in function.live_in]
         return cls(function, function.blocks, live, [{} for _ in function.blocks])
 
-    def site(self, pc: int, position: int) -> Site:
-        """The place in a block where a stretch may begin."""
-        site = self.sites[pc].get(position)
+    def site(self, pc: int, position: int, executor: Executor) -> Site:
+        """The place in a block where a stretch may begin, for one executor."""
+        site = self.sites[pc].get((position, executor))
         if site is None:
             block = self.blocks[pc]
             site = Site(block.ops, position, self.needed(block))
-            self.sites[pc][position] = site
+            self.sites[pc][position, executor] = site
         return site
 
     def needed(self, block: Block) -> frozenset[str]:

@@ -27,13 +27,14 @@ from autobatch import errors
 from autobatch.batching import calls, operations, operators
 from autobatch.batching.binding import bind, defaults_of
 from autobatch.batching.context import Context, RowsFail
-from autobatch.batching.foreign import Foreign
 from autobatch.batching.fallbacks import Policy
+from autobatch.batching.foreign import Foreign
 from autobatch.batching.operations import CAPTURED, Scope
 from autobatch.batching.rows import Rower, from_rows
-from autobatch.batching.truths import truth
+from autobatch.batching.semantics import load_global
 from autobatch.batching.stretches import COLD, Work
 from autobatch.batching.trace import Untraceable
+from autobatch.batching.truths import truth
 from autobatch.ir.program import Branch, Call, Jump, Op, Raise, Return
 from autobatch.source import Span
 from autobatch.vm import heap, invariants
@@ -80,7 +81,7 @@ class Frame:
 class Machine:
     """One run of a program for a batch of threads.
 
-    ``cache`` keeps compiled stretches, ``policy`` says what to do about fallbacks, ``raising``
+    ``policy`` says what to do about fallbacks, ``raising``
     is whether the block at work ends by raising.
     """
 
@@ -92,7 +93,6 @@ class Machine:
     failure: BaseException | None = None
     work: Work | None = None
     frames: list[Frame] = field(default_factory=list)
-    cache: dict[Any, Any] | None = None
     policy: Policy | None = None
     observer: Observer | None = None
     raising: bool = False
@@ -198,6 +198,7 @@ class Machine:
             raise Untraceable("it runs a program function that branches")
         for op in code.blocks[0].ops:
             operations.execute(context, scope, op, env)
+            context.assumed += outside_reads(scope, op, env)
         return env[terminator.value]
 
     def construct(
@@ -237,7 +238,7 @@ class Machine:
             return calls.run(context, target)
         context.flush()
         span = context.span
-        kept = [cell for cell in (*args, *kwargs.values())]
+        kept = [*args, *kwargs.values()]
         if target.effect == "objects":
             pieces = []
             for rows, part in calls.partition(context, cell):
@@ -440,7 +441,9 @@ class Machine:
         work, pc = self.work, self.tally.block[1]
         while position < len(ops):
             if work is not None:
-                ahead = frame.code.site(pc, position).advance(work, context, frame.scope, group.env)
+                ahead = frame.code.site(pc, position, work.executor).advance(
+                    work, context, frame.scope, group.env
+                )
                 if ahead > position:
                     position = ahead
                     continue
@@ -484,7 +487,7 @@ class Machine:
     ) -> RowsFail:
         """The lowest thread for which a batched operation fails, by bisection."""
         order = context.order()
-        names = [name for name in group.env]
+        names = list(group.env)
         low, high = 0, len(order)  # the first ``high`` threads fail, the first ``low`` do not
         found: BaseException = error
         while high - low > 1:
@@ -689,6 +692,30 @@ class Machine:
             if own.k:
                 parts += self.again(frame, terminator, own)
         return parts
+
+
+def outside_reads(
+    scope: Scope, op: Op, env: dict[str, Cell]
+) -> list[tuple[Callable[[], Any], Any]]:
+    """What an operation has read that may be another thing next time: a way to read it again."""
+    if op.name not in ("global", "load_free", "getattr"):
+        return []
+    found = read(env[op.outs[0]])
+    if type(found) is not Uniform:
+        return []
+    name = op.attr
+    if op.name == "global":
+        return [(lambda: load_global(scope.namespace, name), heap.identity(found.obj))]
+    if op.name == "load_free":
+        box: Any = scope.free[name]
+        if isinstance(box, Cell):
+            return []
+        return [(lambda: box.cell_contents, heap.identity(found.obj))]
+    base = read(env[op.args[0]])
+    if type(base) is not Uniform or isinstance(base.obj, Tensor):
+        return []
+    obj = base.obj
+    return [(lambda: getattr(obj, name), heap.identity(found.obj))]
 
 
 def carried_by(group: Group) -> list[Cell]:

@@ -94,6 +94,8 @@ def driver_of(
         return None
     if len(inputs) != plan.inputs:
         return None  # two variables are one cell
+    if plan.assumed:
+        printer.check(f"{printer.refer(plan)}.is_stale")
     printed_results(printer, skeleton, plan, inputs, values)
     source = "\n".join(["def drive(env, namespace, k):", *printer.lines, "    return True"])
     scope = dict(printer.names)

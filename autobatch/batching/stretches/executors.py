@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from torch import Tensor
@@ -24,6 +25,7 @@ class Executor(Protocol):
     def compile(self, stretch: Run, inputs: Sequence[Input]) -> Run: ...
 
 
+@dataclass(frozen=True)
 class TracedExecutor:
     """Records the stretch on fake tensors and replays it as straight-line torch code."""
 

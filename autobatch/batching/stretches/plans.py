@@ -6,7 +6,7 @@ replay for one signature. A plan with number columns follows their bounds at eac
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +15,7 @@ from autobatch.batching.stretches.executors import Run
 from autobatch.batching.stretches.outputs import Template
 from autobatch.batching.stretches.signature import Gathered
 from autobatch.ir.program import Op
+from autobatch.vm.heap import identity
 from autobatch.vm.values import (
     Cell,
     Column,
@@ -38,9 +39,15 @@ class Plan:
     bounded: tuple[tuple[int, int], ...]
     kernels: int
     inputs: int
+    assumed: tuple[tuple[Callable[[], Any], Any], ...] = ()
     verified: bool = False
     drivable: bool = True
     runs: int = 0
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether something that its inlined functions read has changed."""
+        return any(identity(again()) != before for again, before in self.assumed)
 
 
 def host_only() -> Plan:

@@ -128,6 +128,8 @@ class Site:
         gathered = Gathered(roots, skeleton.baked)
         key = (ambient_key(), gathered.key)
         plan = skeleton.plans.get(key)
+        if type(plan) is Plan and plan.assumed and plan.is_stale:
+            plan = None
         if plan is None:
             if len(skeleton.plans) >= MOST_PLANS:
                 return None
@@ -218,10 +220,15 @@ class Site:
         roots: list[Cell],
         gathered: Gathered,
     ) -> Plan | Skeleton:
+        kept = (skeleton.batched, ambient_key(), gathered.key)
+        known = work.cache.get(kept)
+        if known is not None and not known.is_stale:
+            return known
         stretch = Stretch(skeleton, scope, context, roots)
         try:
             run = work.executor.compile(stretch, gathered.inputs())
-            return stretch.plan(run, gathered)
+            plan = work.cache[kept] = stretch.plan(run, gathered)
+            return plan
         except Untraceable:
             if stretch.failed is not None and not stretch.depends:
                 place = self.ops.index(stretch.failed)
@@ -236,10 +243,15 @@ class Site:
 
 @dataclass(slots=True, eq=False)
 class Work:
-    """What a machine lends to its sites: the executor, when to trace, the environment at start."""
+    """What a machine lends to its sites.
+
+    ``cache`` keeps the plans of a call by stretch and signature; ``env`` is the environment
+    before the stretch, ``last`` the plan that has run, ``settled`` what its host operations made.
+    """
 
     executor: Executor
     trace_after: int
+    cache: dict[Any, Plan] = field(default_factory=dict)
     env: Env = field(default_factory=dict)
     last: Plan | None = None
     settled: Env = field(default_factory=dict)

@@ -7,7 +7,7 @@ Python decides by a number that all threads share, ends the stretch.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
@@ -75,8 +75,11 @@ class Stretch:
     scope: Scope
     context: Context
     roots: list[Cell]
-    left: list[tuple[Template, list[tuple[int, int]], int, list[Any]]] = field(default_factory=list)
+    left: list[tuple[Template, list[tuple[int, int]], int, list[Any]]] = field(
+        default_factory=list
+    )
     failed: Op | None = None
+    assumed: tuple[tuple[Callable[[], Any], Any], ...] = ()
     shared: frozenset[int] = frozenset()
     depends: frozenset[int] = frozenset()
 
@@ -110,6 +113,7 @@ class Stretch:
             template.names[name] = template.visit(env[name])
         checks = [check.failed for check in context.checks]
         forecasts = self.forecasts(context.forecasts or [], rebuilt, before, template)
+        self.assumed = tuple(context.assumed)
         self.left.append((template, written, len(checks), forecasts))
         return (*template.tensors, *checks)
 
@@ -175,6 +179,7 @@ class Stretch:
             bounded if needed else (),
             getattr(run, "kernels", 1),
             len(gathered.values),
+            self.assumed,
         )
 
 
