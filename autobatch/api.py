@@ -100,7 +100,8 @@ def vmap(
     Args:
         func: a Python function, method, ``nn.Module`` or callable, written for one example.
         in_dims: the dimension to map of each positional argument (nested like the arguments);
-            None for what is the same for all examples. Keyword arguments are mapped over 0.
+            None for what is the same for all examples. Keyword arguments are the same
+            for all examples, as in ``torch.vmap``, but for ``objects(...)``.
         out_dims: where the batch dimension goes in each result.
         randomness: ``"error"``, ``"different"`` or ``"same"``: what draws mean.
         chunk_size: run at most so many examples at once.
@@ -124,6 +125,8 @@ def vmap(
 
     if isinstance(getattr(func, "__name__", None), str):
         functools.update_wrapper(mapped, func)
+    mapped.__autobatch__ = "unknown"  # type: ignore[attr-defined]
+    mapped.__autobatch_mapped__ = (func, settings)  # type: ignore[attr-defined]
     return mapped
 
 

@@ -181,7 +181,7 @@ def column_of(data: Tensor, scalars: str) -> Cell:
 
 
 def mapped_by_dims(args: tuple[Any, ...], kwargs: dict[str, Any], in_dims: Any, name: str) -> Batch:
-    """Arguments as ``torch.vmap`` maps them: ``in_dims`` for ``args``, 0 for ``kwargs``."""
+    """Arguments as ``torch.vmap`` maps them: ``in_dims`` for ``args``, ``kwargs`` are shared."""
     if isinstance(in_dims, list):
         in_dims = tuple(in_dims)
     if not isinstance(in_dims, int | tuple):
@@ -205,7 +205,7 @@ def mapped_by_dims(args: tuple[Any, ...], kwargs: dict[str, Any], in_dims: Any, 
     sizes = Sizes(name)
     leaves = [sizes.mapped(leaf, dim, "in_dims") for leaf, dim in zip(flat, dims, strict=True)]
     named, kwspec = pytree.tree_flatten(kwargs, is_leaf=is_leaf)
-    named = [sizes.mapped(leaf, 0 if is_mappable(leaf) else None, "in_dims") for leaf in named]
+    named = [sizes.mapped(x, 0 if isinstance(x, objects) else None, "in_dims") for x in named]
     return Batch(
         tuple(pytree.tree_unflatten(leaves, spec)),
         pytree.tree_unflatten(named, kwspec),

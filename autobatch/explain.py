@@ -52,15 +52,17 @@ def explain(func: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Report:
     """Run a function once for a batch, print what happened line by line, and return it.
 
     Args:
-        func: a per-example function; one made by ``autobatch.function`` has its options
-            respected, but for the engine and the executor.
-        *args, **kwargs: as for ``.batch``.
+        func: a per-example function; one made by ``autobatch.function`` or ``autobatch.vmap``
+            has its options respected, but for the engine and the executor.
+        *args, **kwargs: as for ``.batch``, or for what ``autobatch.vmap`` has returned.
 
     Raises what ``.batch`` raises, when the report up to there is printed.
     """
     wrapped, options = func, Options()
     if isinstance(func, Function):
         wrapped, options = func.__autobatch_function__, func.options
+    elif hasattr(func, "__autobatch_mapped__"):
+        wrapped, options = func.__autobatch_mapped__
     if not callable(wrapped):
         raise OptionError(f"autobatch.explain runs functions; it got {func!r}.")
     options = options.updated({"engine": "stackless", "executor": "vmap"})

@@ -20,6 +20,7 @@ from autobatch.batching.effects import effect_of
 from autobatch.batching.fallbacks import Policy, policy_of
 from autobatch.batching.rows import Rower
 from autobatch.batching.stretches import TracedExecutor, Work
+from autobatch.entry import entry
 from autobatch.options import Options
 from autobatch.vm import heap
 from autobatch.vm.calling import Returned
@@ -107,7 +108,7 @@ def run_chunk(
     )
     args, kwargs = batch.chunk(start, stop).cells(options.scalars)
     threads = np.arange(start, stop, dtype=np.int64)
-    pieces = machine.run(function, args, kwargs, threads)
+    pieces = machine.run(entry(function), args, kwargs, threads)
     shared.steps = machine.steps
     return Chunk(machine, start, pieces)
 
@@ -152,7 +153,7 @@ def run_sequential(
         args, kwargs = batch.row(index, options.scalars)
         target = resolve_object(function, [], {})
         receivers = tuple(cell.value.obj for cell in target.args if type(cell.value) is Uniform)
-        if isinstance(target.callee, FunctionType):
+        if target.effect == "program" and isinstance(target.callee, FunctionType):
             lowered = library.code_of(target.callee, *receivers[:1]).function
             items.append(
                 run_thread(

@@ -58,7 +58,7 @@ def assert_matches_loop(
     dims = tuple(in_dims) if isinstance(in_dims, (tuple, list)) else (in_dims,) * len(args)
     for size in batch_sizes:
         some = _take(tuple(args), dims, size)
-        named = _take(dict(kwargs or {}), 0, size)
+        named = dict(kwargs or {})
         outcome = run_loop(func, some, named, dims, scalars)
         for configuration in configurations:
             for chunk_size in chunk_sizes:
@@ -82,7 +82,7 @@ def run_loop(
     rows: list[Any] = []
     for index in range(_batch_size(args, kwargs, dims)):
         row = _row(args, dims, index, scalars)
-        named = _row(kwargs, 0, index, scalars)
+        named = _row(kwargs, None, index, scalars)
         try:
             rows.append(func(*row, **named))
         except Exception as error:
@@ -181,7 +181,7 @@ def _batch_size(args: tuple[Any, ...], kwargs: dict[str, Any], dims: tuple[Any, 
             sizes.add(len(part) if isinstance(part, autobatch.objects) else part.shape[dim])
 
     _walk(args, dims, leaf)
-    _walk(kwargs, 0, leaf)
+    _walk(kwargs, None, leaf)
     assert len(sizes) == 1, f"batch sizes disagree: {sizes}"
     return sizes.pop()
 

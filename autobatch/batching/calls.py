@@ -198,7 +198,7 @@ def named_tuple(
     return Cell(Container(kind, [given[name] for name in kind._fields]))
 
 
-def partition(context: Context, callee: Cell) -> list[tuple[list[int], Cell]]:
+def partition(callee: Cell) -> list[tuple[list[int], Cell]]:
     """Rows by what they call, for callees that differ by thread: the rows and their callee."""
     value = read(callee)
     assert type(value) is Objects

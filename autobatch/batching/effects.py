@@ -59,7 +59,7 @@ MUTATING_METHODS = frozenset(
 )
 # fmt: on
 BUILTIN_TYPES = (str, bytes, int, float, complex, bool, tuple, list, dict, set, frozenset, range)
-LIBRARIES = ("torch", "numpy", "functorch")
+LIBRARIES = ("torch", "numpy", "functorch", "autobatch")
 
 
 @cache
@@ -103,6 +103,8 @@ def module_effect(module: nn.Module) -> Effect:
         return "program"
     if any(not type(m).__module__.startswith("torch.") for m in module.modules()):
         return "program"
+    if any("forward" in part.__dict__ for part in module.modules()):
+        return "unknown"
     if isinstance(module, DRAW_MODULES):
         return "draw"
     return "torch"
@@ -161,7 +163,7 @@ def belongs_to_torch(callee: Any) -> bool:
 
 
 def is_library(function: Any) -> bool:
-    """Whether a Python function is torch's, numpy's or the standard library's."""
+    """Whether a Python function is torch's, numpy's, autobatch's or the standard library's."""
     module = (getattr(function, "__module__", None) or "").split(".")[0]
     if module in LIBRARIES:
         return True

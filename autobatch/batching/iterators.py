@@ -15,7 +15,7 @@ from torch import Tensor
 from autobatch.batching import containers, semantics
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.kinds import is_instance, is_number_column, is_tensor, parts_of
-from autobatch.batching.operators import binary, fresh, once
+from autobatch.batching.operators import binary, fresh
 from autobatch.batching.rows import Rower, from_rows, run_rows
 from autobatch.batching.trees import is_plain
 from autobatch.batching.truths import both, truth
@@ -255,10 +255,7 @@ def unpack(context: Context, shape: UnpackShape, cell: Cell) -> tuple[Cell, ...]
     """``a, *b, c = x``."""
     value = read(cell)
     if type(value) is Uniform and not isinstance(value.obj, Tensor):
-        done = read(once(context, lambda obj: semantics.unpack(shape, obj), value.obj))
-        if type(done) is Uniform:
-            return tuple(Cell(Uniform(item, value.shared)) for item in done.obj)
-        return tuple(done.children())  # type: ignore[union-attr]
+        return unpacked_shared(context, shape, value.obj)
     if is_tensor(value) and not event_shape(value):
         error = TypeError("iteration over a 0-d tensor")
         raise RowsFail(context.lowest(), error) from error
@@ -273,6 +270,18 @@ def unpack(context: Context, shape: UnpackShape, cell: Cell) -> tuple[Cell, ...]
     except Exception as error:
         raise RowsFail(context.lowest(), error) from error
     return tuple(Cell(Container(list, p)) if isinstance(p, list) else p for p in parts)
+
+
+def unpacked_shared(context: Context, shape: UnpackShape, obj: Any) -> tuple[Cell, ...]:
+    try:
+        items = semantics.unpack(shape, obj)
+    except Exception as error:
+        raise RowsFail(context.lowest(), error) from error
+    parts = [Cell(Uniform(item, shared=True)) for item in items]
+    if shape.starred:
+        rest = [Cell(Uniform(item, shared=True)) for item in items[shape.before]]
+        parts[shape.before] = Cell(Container(list, rest))
+    return tuple(parts)
 
 
 def unpacked_rows(context: Context, shape: UnpackShape, rows: Cell) -> tuple[Cell, ...]:

@@ -27,12 +27,13 @@ from autobatch import errors
 from autobatch.batching import calls, operations, operators
 from autobatch.batching.binding import bind, defaults_of
 from autobatch.batching.context import Context, RowsFail
+from autobatch.batching.effects import effect_of
 from autobatch.batching.fallbacks import Policy
 from autobatch.batching.foreign import Foreign
 from autobatch.batching.operations import CAPTURED, Scope
 from autobatch.batching.rows import Rower, from_rows
-from autobatch.batching.semantics import load_global
 from autobatch.batching.stretches import COLD, Work
+from autobatch.batching.stretches.outside import function_reads, outside_reads
 from autobatch.batching.trace import Untraceable
 from autobatch.batching.truths import truth
 from autobatch.ir.program import Branch, Call, Jump, Op, Raise, Return
@@ -99,7 +100,11 @@ class Machine:
     foreign: Foreign = field(default_factory=Foreign)
 
     def run(
-        self, function: FunctionType, args: list[Cell], kwargs: dict[str, Cell], threads: np.ndarray
+        self,
+        function: Callable[..., Any],
+        args: list[Cell],
+        kwargs: dict[str, Cell],
+        threads: np.ndarray,
     ) -> list[Returned]:
         """Call ``function`` for the threads with the given indices; raises what the loop raises."""
         self.foreign = Foreign.of([*args, *kwargs.values()])
@@ -193,6 +198,7 @@ class Machine:
         if target.effect != "program":
             raise Untraceable("it runs a program function")
         code, scope, env = self.entered(context, target)
+        context.assumed += function_reads(target.callee)
         terminator = code.blocks[0].terminator
         if not code.is_straight or not isinstance(terminator, Return):
             raise Untraceable("it runs a program function that branches")
@@ -241,7 +247,7 @@ class Machine:
         kept = [*args, *kwargs.values()]
         if target.effect == "objects":
             pieces = []
-            for rows, part in calls.partition(context, cell):
+            for rows, part in calls.partition(cell):
                 pieces += self.part_call(context, rows, part, args, kwargs)
         else:
             pieces = self.call(context, target, kept)
@@ -303,7 +309,7 @@ class Machine:
         return Closure(callee, lambda *call: run_callee(*call, lookup=self.lookup))
 
     def lookup(self, function: FunctionType) -> Any:
-        if calls.effect_of(function) != "program":
+        if effect_of(function) != "program":
             return None
         return self.library.code_of(function).function
 
@@ -454,21 +460,7 @@ class Machine:
                 operations.execute(context, frame.scope, op, group.env)
             except errors.AutobatchError:
                 raise
-            except RowsFail as failure:
-                partial = failure.partial
-                group = self.dropped(frame, group, context, failure)
-                if not group.k:
-                    break
-                entered = context.entered
-                context = self.context(frame.threads[group.rows], group)
-                context.entered = entered
-                if partial is None:
-                    continue
-                if op.outs:
-                    group.env[op.outs[0]] = partial
             except Exception as error:
-                if not context.k:
-                    raise self.no_data(op.span) from error
                 failure = self.blamed(frame, op, group, context, error)
                 group = self.dropped(frame, group, context, failure)
                 if not group.k:
@@ -476,7 +468,10 @@ class Machine:
                 entered = context.entered
                 context = self.context(frame.threads[group.rows], group)
                 context.entered = entered
-                continue
+                if failure.partial is None:
+                    continue
+                if op.outs:
+                    group.env[op.outs[0]] = failure.partial
             if self.observer is not None:
                 self.observer.operation(frame.code.function, op, group.env)
             position += 1
@@ -485,7 +480,11 @@ class Machine:
     def blamed(
         self, frame: Frame, op: Op, group: Group, context: Context, error: Exception
     ) -> RowsFail:
-        """The lowest thread for which a batched operation fails, by bisection."""
+        """The lowest thread for which a batched operation fails, if need be by bisection."""
+        if isinstance(error, RowsFail):
+            return error
+        if not context.k:
+            raise self.no_data(op.span) from error
         order = context.order()
         names = list(group.env)
         low, high = 0, len(order)  # the first ``high`` threads fail, the first ``low`` do not
@@ -685,37 +684,13 @@ class Machine:
     ) -> list[tuple[int, Group]]:
         """A call whose callee differs by thread: each callee for its own threads."""
         parts: list[tuple[int, Group]] = []
-        for rows, part in calls.partition(context, callee):
+        for rows, part in calls.partition(callee):
             own = restricted(group, np.array(rows, dtype=np.int64), list(group.env))
             own.env[terminator.callee] = part
             own = self.without_dropped(frame, own)
             if own.k:
                 parts += self.again(frame, terminator, own)
         return parts
-
-
-def outside_reads(
-    scope: Scope, op: Op, env: dict[str, Cell]
-) -> list[tuple[Callable[[], Any], Any]]:
-    """What an operation has read that may be another thing next time: a way to read it again."""
-    if op.name not in ("global", "load_free", "getattr"):
-        return []
-    found = read(env[op.outs[0]])
-    if type(found) is not Uniform:
-        return []
-    name = op.attr
-    if op.name == "global":
-        return [(lambda: load_global(scope.namespace, name), heap.identity(found.obj))]
-    if op.name == "load_free":
-        box: Any = scope.free[name]
-        if isinstance(box, Cell):
-            return []
-        return [(lambda: box.cell_contents, heap.identity(found.obj))]
-    base = read(env[op.args[0]])
-    if type(base) is not Uniform or isinstance(base.obj, Tensor):
-        return []
-    obj = base.obj
-    return [(lambda: getattr(obj, name), heap.identity(found.obj))]
 
 
 def carried_by(group: Group) -> list[Cell]:

@@ -18,10 +18,14 @@ from torch import Tensor, nn
 
 from autobatch.batching.operations import Env
 from autobatch.batching.semantics import load_global
-from autobatch.batching.stretches.signature import ambient_key, module_key, module_tensors
+from autobatch.batching.stretches.signature import (
+    ambient_key,
+    content_key,
+    module_key,
+    module_tensors,
+)
 from autobatch.ir.ops import BINARY, COMPARE, UNARY
 from autobatch.ir.program import Op
-from autobatch.vm.heap import identity
 from autobatch.vm.values import Cell, Column, Uniform, is_number
 
 Driver = Callable[[Env, dict[str, Any], int], bool]
@@ -47,7 +51,7 @@ class Printer:
             "ambient_key": ambient_key,
             "module_key": module_key,
             "module_tensors": module_tensors,
-            "identity": identity,
+            "content_key": content_key,
             "guards": guards,
         }
         self.objs: dict[str, str] = {}
@@ -204,7 +208,7 @@ def printed_uniform(printer: Printer, name: str, obj: Any, baked: bool) -> list[
         return [(f"{tensors}[{place}]", "") for place in range(len(given))]
     if operand.startswith("_"):
         return []  # a constant of the program's
-    printer.check(f"identity({operand}) != {printer.refer(identity(obj))}")
+    printer.check(f"content_key({operand}) != {printer.refer(content_key(obj))}")
     return []
 
 
@@ -252,5 +256,5 @@ def made_cell(printer: Printer, node: Any, inputs: list[tuple[str, str]]) -> str
         if name in printer.objs:  # perhaps made by a host operation just now
             return f"Cell(Uniform({operand}, {value.shared}))"  # type: ignore[union-attr]
         return f"env[{name!r}]"
-    value = printer.refer(node.static.obj)
-    return f"Cell(Uniform({value}, {node.static.shared}))"
+    obj = printer.refer(node.static.obj)
+    return f"Cell(Uniform({obj}, {node.static.shared}))"

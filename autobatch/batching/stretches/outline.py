@@ -16,6 +16,7 @@ from autobatch.batching import operations
 from autobatch.batching.context import Context
 from autobatch.batching.effects import belongs_to_torch, effect_of
 from autobatch.batching.operations import Env, Scope
+from autobatch.batching.stretches.signature import is_plain_module
 from autobatch.ir.ops import BINARY, COMPARE, UNARY
 from autobatch.ir.program import Op
 from autobatch.vm.values import (
@@ -133,13 +134,9 @@ def is_traceable_call(value: Any) -> bool:
     effect = effect_of(value.obj)
     if effect == "torch":
         if isinstance(value.obj, torch.nn.Module):
-            return all(unhooked(part) for part in value.obj.modules())
+            return all(map(is_plain_module, value.obj.modules()))
         return belongs_to_torch(value.obj)
     return effect in ("host", "write", "program")
-
-
-def unhooked(module: torch.nn.Module) -> bool:
-    return not (module._forward_hooks or module._forward_pre_hooks or module._backward_hooks)
 
 
 def kind_of(cell: Cell | None) -> str:
@@ -169,10 +166,9 @@ def has_objects(cell: Cell) -> bool:
 
 def found_in(cell: Cell, wanted: Callable[[Any], bool], seen: set[int]) -> bool:
     value = cell.value
-    kind = type(value)
-    if kind is View:
+    if type(value) is View:
         return wanted(read(cell))
-    if kind is not Container:
+    if type(value) is not Container:
         return wanted(value)
     if isinstance(value.type, Mark) and value.type is not METHOD:
         return True

@@ -135,4 +135,5 @@ def static_key(node: Node) -> Hashable:
         case "view":
             key: Hashable = node.static.key
             return key
-    return node.static
+    static: Hashable = node.static
+    return static

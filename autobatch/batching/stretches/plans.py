@@ -13,9 +13,8 @@ from typing import Any
 from autobatch.batching import numbers
 from autobatch.batching.stretches.executors import Run
 from autobatch.batching.stretches.outputs import Template
-from autobatch.batching.stretches.signature import Gathered
+from autobatch.batching.stretches.signature import Gathered, content_key
 from autobatch.ir.program import Op
-from autobatch.vm.heap import identity
 from autobatch.vm.values import (
     Cell,
     Column,
@@ -40,6 +39,7 @@ class Plan:
     kernels: int
     inputs: int
     assumed: tuple[tuple[Callable[[], Any], Any], ...] = ()
+    held: tuple[Any, ...] = ()
     verified: bool = False
     drivable: bool = True
     runs: int = 0
@@ -47,7 +47,7 @@ class Plan:
     @property
     def is_stale(self) -> bool:
         """Whether something that its inlined functions read has changed."""
-        return any(identity(again()) != before for again, before in self.assumed)
+        return any(content_key(again()) != before for again, before in self.assumed)
 
 
 def host_only() -> Plan:
@@ -69,6 +69,7 @@ class Skeleton:
     wanted: frozenset[str] = frozenset()
     baked: frozenset[int] = frozenset()
     plans: dict[Hashable, Plan | Skeleton] = field(default_factory=dict)
+    misses: int = 0
 
 
 class Unforeseen(Exception):

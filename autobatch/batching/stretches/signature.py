@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from autobatch.batching.trace import Input
+from autobatch.batching.trace import Input, Untraceable
 from autobatch.vm.heap import identity
 from autobatch.vm.values import (
     INT_MAX,
@@ -32,7 +32,7 @@ from autobatch.vm.values import (
 
 TIERS = ((-(2**15), 2**15), (-(2**31), 2**31), (-(2**53), 2**53), (INT_MIN, INT_MAX))
 """Bounds that recordings are made with: each is right for all columns within its own."""
-_PLAIN = (bool, int, float, str, type(None), tuple, torch.dtype)
+_PLAIN = (bool, int, float, str, type(None), tuple, list, torch.dtype)
 
 
 def ambient_key() -> Hashable:
@@ -40,9 +40,10 @@ def ambient_key() -> Hashable:
     return (
         torch.is_grad_enabled(),
         torch.is_inference_mode_enabled(),
-        torch.is_autocast_enabled("cpu"),
-        torch.is_autocast_enabled("cuda"),
+        torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu"),
+        torch.is_autocast_enabled("cuda") and torch.get_autocast_dtype("cuda"),
         torch.get_default_dtype(),
+        torch.are_deterministic_algorithms_enabled(),
     )
 
 
@@ -61,10 +62,11 @@ class Gathered:
 
     The numbers of the roots in ``baked`` are part of the key.
     ``leaves[i]`` is the cell that ``values[i]`` comes from; None for a module's parameter.
-    ``cells`` are the containers, in the order in which they are met.
+    ``cells`` are the containers, in the order in which they are met; ``held`` are the objects
+    whose identity is in the key, which a plan keeps alive, so that it stays theirs.
     """
 
-    __slots__ = ("baked", "cells", "key", "kinds", "leaves", "numbers", "values", "views")
+    __slots__ = ("baked", "cells", "held", "key", "kinds", "leaves", "numbers", "values", "views")
 
     def __init__(self, roots: Sequence[Cell], baked: frozenset[int]) -> None:
         self.baked = False
@@ -73,6 +75,7 @@ class Gathered:
         self.values: list[Any] = []
         self.kinds: list[str] = []
         self.cells: list[Cell] = []
+        self.held: list[Any] = []
         self.views = False
         parts: list[Hashable] = []
         for place, root in enumerate(roots):
@@ -92,17 +95,17 @@ class Gathered:
             self.views = True
             parts.append("view")
             value = read(cell)
-        kind = type(value)
-        if kind is Column:
+        if type(value) is Column:
             self.column(cell, value, parts)
-        elif kind is Uniform:
+        elif type(value) is Uniform:
             self.uniform(cell, value, parts)
-        elif kind is Objects:
+        elif type(value) is Objects:
             parts.append("objects")
-        else:
+        elif type(value) is Container:
             cells = value.cells
             self.cells.append(cell)
             keys = tuple(cells) if isinstance(cells, dict) else len(cells)
+            self.held.append(value.static)
             parts.append((value.type, keys, identity(value.static)))
             for child in value.children():
                 self.visit(child, parts)
@@ -126,7 +129,7 @@ class Gathered:
 
     def uniform(self, cell: Cell, value: Uniform, parts: list[Hashable]) -> None:
         obj = value.obj
-        kind = type(obj)
+        kind: Any = type(obj)
         if isinstance(obj, Tensor):
             parts.append(
                 (obj.dtype, obj.shape, obj.stride(), obj.requires_grad, obj.device, value.shared)
@@ -136,12 +139,15 @@ class Gathered:
             parts.append(kind)
             self.add(cell, kind.__name__, obj)
         elif isinstance(obj, nn.Module):
+            if not all(map(is_plain_module, obj.modules())):
+                raise Untraceable("a module with hooks or a forward of its own runs Python code")
             parts.append(module_key(obj))
             for tensor in module_tensors(obj):
                 parts.append((tensor.dtype, tensor.shape, tensor.stride(), tensor.requires_grad))
                 self.add(None, "tensor", tensor)
         else:
-            parts.append(identity(obj))
+            self.held.append(obj)
+            parts.append(content_key(obj))
 
     def add(self, cell: Cell | None, kind: str, value: Any) -> None:
         self.leaves.append(cell)
@@ -155,14 +161,34 @@ class Gathered:
         ]
 
 
+def is_plain_module(module: nn.Module) -> bool:
+    """Whether calling it runs torch's own code only, if its class is torch's."""
+    hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks)
+    return not any(hooks) and "forward" not in module.__dict__
+
+
+def content_key(obj: Any) -> Hashable:
+    """Equal for objects that a recording cannot tell apart: what can change goes by its content."""
+    if isinstance(obj, tuple | list):
+        return (type(obj), tuple(map(content_key, obj)))
+    if isinstance(obj, slice):
+        return (slice, content_key((obj.start, obj.stop, obj.step)))
+    if isinstance(obj, dict):
+        return (type(obj), tuple((key, content_key(part)) for key, part in obj.items()))
+    if isinstance(obj, set | frozenset):
+        return (type(obj), frozenset(map(content_key, obj)))
+    return identity(obj)
+
+
 def module_key(module: nn.Module) -> Hashable:
     """A module's identity and what its computation depends on besides its tensors."""
     return tuple(
         (
             id(part),
             part.training,
-            tuple(v for v in part.__dict__.values() if type(v) in _PLAIN),
-            len(part._forward_hooks) + len(part._forward_pre_hooks),
+            tuple(content_key(v) for v in part.__dict__.values() if type(v) in _PLAIN),
+            part.__dict__.get("forward"),
+            (*part._forward_hooks, *part._forward_pre_hooks),
         )
         for part in module.modules()
     )
@@ -223,16 +249,15 @@ class Rebuilt:
         if type(value) is View:
             value = read(cell)
         new = self.memo[id(cell)] = Cell(value)
-        kind = type(value)
-        if kind is Column:
+        if type(value) is Column:
             bounds = TIERS[tier_of(value)] if value.tag == "int" else None
             data = next(self.values)
             rows = None if value.rows is None else next(self.values)
             new.value = Column(data, value.tag, bounds, rows)
             self.leaves += [new] if rows is None else [new, new]
-        elif kind is Uniform:
+        elif type(value) is Uniform:
             new.value = Uniform(self.uniform(value.obj, new), value.shared)
-        elif kind is Container:
+        elif type(value) is Container:
             self.cells.append(new)
             new.value = value.rebuilt(self.visit(child) for child in value.children())
         return new

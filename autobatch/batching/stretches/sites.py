@@ -15,16 +15,14 @@ from autobatch.batching.operations import Env, Scope
 from autobatch.batching.stretches.checking import Alone, agrees
 from autobatch.batching.stretches.drivers import Driver, driver_of
 from autobatch.batching.stretches.executors import Executor
-from autobatch.batching.stretches.outline import Outline, kind_of
+from autobatch.batching.stretches.outline import Outline, is_pure_call, kind_of
 from autobatch.batching.stretches.plans import Plan, Skeleton, Unforeseen, foreseen, host_only
 from autobatch.batching.stretches.signature import Gathered, ambient_key
 from autobatch.batching.stretches.stretch import Stretch
 from autobatch.batching.trace import Untraceable
 from autobatch.ir.program import Op
 from autobatch.vm import heap
-from autobatch.vm.values import (
-    Cell,
-)
+from autobatch.vm.values import Cell, read
 
 COLD = -1
 MOST_DRIVERS = 3
@@ -93,6 +91,8 @@ class Site:
                 return skeleton.end
             env.clear()
             env.update(before)
+            if found is not None and found.end < skeleton.end:
+                self.skeletons[kinds] = found  # so that the next time begins with it
             if found is None or found.end == found.start:
                 return self.start
             skeleton = found
@@ -118,6 +118,8 @@ class Site:
         if skeleton.constants:
             env.update(skeleton.constants)
         for op in skeleton.host:
+            if op.name == "call" and not is_pure_call(read(env[op.args[0]])):
+                return None  # it was pure when the stretch was told apart, and is not now
             operations.execute(context, scope, op, env)
         work.last = None
         if not skeleton.batched:
@@ -132,7 +134,8 @@ class Site:
             plan = None
         if plan is None:
             if len(skeleton.plans) >= MOST_PLANS:
-                return None
+                skeleton.misses += 1
+                return self.nothing() if skeleton.misses > MOST_PLANS else None
             plan = self.planned(skeleton, work, context, scope, roots, gathered)
             skeleton.plans[key] = plan
         if type(plan) is Skeleton:
@@ -170,7 +173,7 @@ class Site:
                 context.checks.append(Check(outs[place], alone))
         made = plan.template.make(outs, gathered.leaves, gathered.cells)
         for node, outlook in plan.bounded:
-            made[node].value.bounds = outlooks[outlook].bounds
+            made[node].value.bounds = outlooks[outlook].bounds  # type: ignore[union-attr]
         for name, node in plan.names:
             env[name] = made[node]
         for leaf, node in plan.written:

@@ -19,6 +19,7 @@ from autobatch.batching.context import Context
 from autobatch.batching.operations import Env, Scope
 from autobatch.batching.stretches.executors import Run
 from autobatch.batching.stretches.outputs import Template
+from autobatch.batching.stretches.outside import outside_reads
 from autobatch.batching.stretches.plans import Plan, Skeleton
 from autobatch.batching.stretches.signature import Gathered, Rebuilt
 from autobatch.batching.trace import Untraceable
@@ -31,6 +32,7 @@ from autobatch.vm.values import (
     Column,
     Container,
     Uniform,
+    read,
 )
 
 VALUE_FREE = frozenset({"add", "sub", "mul", "lt", "le", "gt", "ge", "eq", "ne"})
@@ -47,6 +49,9 @@ class Recording:
 
     def launch(self, number: int = 1) -> None:
         """Kernels are counted when the stretch is replayed."""
+
+    def trace(self) -> None:
+        """Recordings are counted by whoever begins them."""
 
 
 def refuse(*args: Any) -> NoReturn:
@@ -75,9 +80,7 @@ class Stretch:
     scope: Scope
     context: Context
     roots: list[Cell]
-    left: list[tuple[Template, list[tuple[int, int]], int, list[Any]]] = field(
-        default_factory=list
-    )
+    left: list[tuple[Template, list[tuple[int, int]], int, list[Any]]] = field(default_factory=list)
     failed: Op | None = None
     assumed: tuple[tuple[Callable[[], Any], Any], ...] = ()
     shared: frozenset[int] = frozenset()
@@ -94,6 +97,7 @@ class Stretch:
         for op in skeleton.batched:
             self.failed = op
             operations.execute(context, self.scope, op, env)
+            context.assumed += outside_reads(self.scope, op, env)
             if rebuilt.shared:
                 self.check_shared(op, env, rebuilt.shared)
             if any(shape_of(cell) != shape for cell, shape in shapes):
@@ -125,6 +129,11 @@ class Stretch:
         if op.name == "call":
             self.depends = frozenset(places)
             raise Untraceable("a call with a number that all threads share")
+        if op.name in ("getitem", "setitem") and type(read(env[op.args[0]])) is Container:
+            index = frozenset(numbers_in(env[op.args[1]], shared))
+            if index:  # two numbers can mean one element: 1 and -2 in a list of three
+                self.depends = index
+                raise Untraceable("a number that all threads share picks an element")
         if any(type(env[out].value) is Uniform for out in op.outs if out in env):
             raise Untraceable("a number that all threads share decides a result for all")
 
@@ -180,6 +189,7 @@ class Stretch:
             getattr(run, "kernels", 1),
             len(gathered.values),
             self.assumed,
+            tuple(gathered.held),
         )
 
 

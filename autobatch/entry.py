@@ -1,0 +1,28 @@
+"""Where a run begins: any callable as a function that can be lowered."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from typing import Any
+
+from autobatch.batching.calls import resolve_object
+from autobatch.batching.effects import effect_of
+
+
+def entry(function: Callable[..., Any]) -> Callable[..., Any]:
+    """``function`` if it is Python to be lowered, else a program that calls it.
+
+    C functions, torch's modules and functions, and what ``per_thread`` or ``primitive`` has marked
+    are operations; an object with a ``__call__`` in Python stands for that method.
+    """
+    if resolve_object(function, [], {}).effect in ("program", "construct"):
+        return function
+    method = getattr(type(function), "__call__", None)  # noqa: B004
+    if isinstance(method, types.FunctionType) and effect_of(method) == "program":
+        return types.MethodType(method, function)
+
+    def called(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    return called
