@@ -17,9 +17,11 @@ from __future__ import annotations
 from autobatch.api import Function, function, lower, per_thread, primitive, vmap
 from autobatch.arguments import objects
 from autobatch.batching.fallbacks import FallbackWarning
+from autobatch.batching.stretches import Executor
 from autobatch.errors import (
     AutobatchError,
     DepthLimitError,
+    EmptyBatchError,
     FallbackError,
     OptionError,
     SharedWriteError,
@@ -40,6 +42,8 @@ __all__ = [
     "AutobatchError",
     "Counts",
     "DepthLimitError",
+    "EmptyBatchError",
+    "Executor",
     "FallbackError",
     "FallbackWarning",
     "Function",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import heapq
+
 import pytest
 import torch
 from torch import nn
@@ -117,3 +119,91 @@ def test_modes_are_part_of_the_signature():
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert mapped(ROWS).dtype == torch.stack([model(row) for row in ROWS]).dtype
     assert mapped(ROWS.double().float()).requires_grad
+
+
+SHAPE = [2, 1]
+
+
+def test_a_shared_list_goes_by_its_content():
+    def func(x):
+        return x.reshape(SHAPE) * 2
+
+    mapped, result = hot(func)
+    assert result.shape == (3, 2, 1)
+    SHAPE[:] = [1, 2]
+    try:
+        assert mapped(ROWS).shape == (3, 1, 2)
+    finally:
+        SHAPE[:] = [2, 1]
+
+
+def test_defaults_of_a_helper_are_read_again():
+    def scaled(x, by=2.0):
+        return x * by
+
+    def func(x):
+        return scaled(x) + 1
+
+    mapped, _ = hot(func)
+    scaled.__defaults__ = (5.0,)
+    assert torch.equal(mapped(ROWS), ROWS * 5 + 1)
+
+
+def test_class_attributes_of_what_the_program_makes_are_read_again():
+    mapped, _ = hot(by_counter)
+    Counter.by = 7.0
+    try:
+        assert torch.equal(mapped(ROWS), ROWS * 7)
+    finally:
+        Counter.by = 2.0
+
+
+class Counter:
+    by = 2.0
+
+    def __init__(self, x):
+        self.x = x
+
+    def value(self):
+        return self.x * self.by
+
+
+def by_counter(x):
+    return Counter(x).value()
+
+
+def test_hooks_are_seen():
+    layer = nn.Linear(2, 2)
+
+    def func(x):
+        return layer(x) + 1
+
+    mapped, _ = hot(func)
+    for factor in (2.0, 3.0):
+        handle = layer.register_forward_hook(lambda m, i, o, f=factor: o * f)
+        assert torch.allclose(mapped(ROWS), loop(func))
+        handle.remove()
+    assert torch.allclose(mapped(ROWS), loop(func))
+
+
+NESTED = [[3], [1]]
+
+
+@pytest.mark.parametrize("write", ["unpacked", "smallest", "heap"])
+def test_writes_to_shared_lists_are_refused_wherever_they_are_found(write):
+    def unpacked(x):
+        first, _ = NESTED
+        first.append(1)
+        return x
+
+    def smallest(x):
+        min(NESTED).append(1)
+        return x
+
+    def heap(x):
+        heapq.heappush(NESTED[0], 1)
+        return x
+
+    with pytest.raises(autobatch.SharedWriteError):
+        autobatch.vmap({"unpacked": unpacked, "smallest": smallest, "heap": heap}[write])(ROWS)
+    assert NESTED == [[3], [1]]

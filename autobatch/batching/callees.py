@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import bisect
+import heapq
 import inspect
+import random
 from collections import deque
 from functools import lru_cache
 from typing import Any
@@ -21,10 +24,16 @@ from autobatch.errors import Diagnostic, UnsupportedError
 from autobatch.vm.values import (
     Cell,
     Container,
+    Uniform,
     read,
 )
 
 WRITABLE = (list, dict, set, deque, bytearray)
+MUTATING_FUNCTIONS = (
+    *(heapq.heappush, heapq.heappop, heapq.heapify, heapq.heapreplace, heapq.heappushpop),
+    *(bisect.insort_left, bisect.insort_right, random.shuffle),
+)
+"""Functions of the standard library that write their first argument."""
 
 
 def is_code(cell: Cell) -> bool:
@@ -88,7 +97,11 @@ def is_fresh(callee: Any) -> bool:
 
 
 def refuse_shared(context: Context, callee: Any, args: list[Cell]) -> None:
-    """Refuse ``xs.append(…)`` on a list that existed before the call."""
+    """Refuse ``xs.append(…)`` and ``heappush(xs, …)`` on a list that existed before the call."""
+    if callee in MUTATING_FUNCTIONS and args:
+        first = read(args[0])
+        if type(first) is Uniform and isinstance(first.obj, WRITABLE):
+            raise writes.shared_write(context, f"a {type(first.obj).__name__}")
     if getattr(callee, "__name__", "") not in MUTATING_METHODS:
         return
     if args and getattr(callee, "__objclass__", None) in WRITABLE:

@@ -37,12 +37,40 @@ def once(context: Context, function: Callable[..., Any], *objs: Any) -> Cell:
         result = function(*objs)
     except Exception as error:
         raise RowsFail(context.lowest(), error) from error
-    return fresh(result)
+    if is_plain(result):
+        return uniform(result)
+    before: set[int] = set()
+    for obj in objs:
+        collect_ids(obj, before)
+    return made_by(result, before)
 
 
 def fresh(result: Any) -> Cell:
     """The cell for what a host call has made: its containers are the program's own."""
-    return uniform(result) if is_plain(result) else container_of(result, fresh)
+    return made_by(result, set())
+
+
+def made_by(result: Any, before: set[int]) -> Cell:
+    """The same, where what was ``before`` the call may be handed back, alone or in a new list."""
+    if id(result) in before:
+        return uniform(result, shared=True)
+    if is_plain(result):
+        return uniform(result)
+    return container_of(result, lambda part: made_by(part, before))
+
+
+def collect_ids(obj: Any, found: set[int]) -> None:
+    """The lists, dicts and sets that an operand holds."""
+    if isinstance(obj, list | dict | set):
+        if id(obj) in found:
+            return
+        found.add(id(obj))
+    if isinstance(obj, list | tuple | set | frozenset):
+        for part in obj:
+            collect_ids(part, found)
+    elif isinstance(obj, dict):
+        for part in obj.values():
+            collect_ids(part, found)
 
 
 def unary(context: Context, name: str, cell: Cell) -> Cell:
