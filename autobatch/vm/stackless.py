@@ -336,7 +336,8 @@ class Machine:
             while at is not None:
                 if watch is not None:
                     watch.ahead(*at, self.limit)
-                at = waiting.next(self.step(frame, *at))
+                pc, group = at
+                at = waiting.next(self.step(frame, pc, group))  # no *at: that nests on the C stack
             if watch is not None:
                 watch.end(self.limit)
         finally:
