@@ -243,7 +243,7 @@ class Machine:
         if target.effect not in ("program", "construct", "objects"):
             return calls.run(context, target)
         context.flush()
-        span = context.span
+        span, at = context.span, self.tally.block
         kept = [*args, *kwargs.values()]
         if target.effect == "objects":
             pieces = []
@@ -251,7 +251,7 @@ class Machine:
                 pieces += self.part_call(context, rows, part, args, kwargs)
         else:
             pieces = self.call(context, target, kept)
-        context.span = span
+        context.span, self.tally.block = span, at
         return self.joined(context, pieces)
 
     def part_call(
