@@ -153,28 +153,10 @@ class Machine:
         self, context: Context, target: calls.Target
     ) -> tuple[Code, Scope, dict[str, Cell]]:
         """What a call of a program function runs, and its parameters' cells."""
-        function = target.callee
-        if isinstance(function, Container):
-            lowered, namespace, title = function.static
-            code = self.library.code_for(lowered)
-            count = len(lowered.free)
-            cells: list[Cell] = list(function.children())
-            free: Any = {
-                name: getattr(cell.value, "obj", cell)
-                for name, cell in zip(lowered.free, cells, strict=False)
-            }
-            defaults = cells[count:]
-            scope = Scope(lowered, namespace, nested_title(title, lowered), free)
-            captured = {name: box for name, box in free.items() if type(box) is Cell}
+        if isinstance(target.callee, Container):
+            code, scope, defaults = self.entered_closure(target.callee)
         else:
-            captured = {}
-            receiver = receiver_of(target)
-            code = self.library.code_of(function, *receiver)
-            closure = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
-            defaults = [
-                uniform(value, shared=True) for value in defaults_of(function, code.function.params)
-            ]
-            scope = Scope(code.function, function.__globals__, function.__qualname__, dict(closure))
+            code, scope, defaults = self.entered_function(target)
         params = code.function.params
         try:
             env = bind(params, scope.title, target.args, target.kwargs, defaults)
@@ -185,9 +167,28 @@ class Machine:
                 env[param.name] = Cell(Container(tuple, list(env[param.name])))
             elif param.kind == "var_keyword":
                 env[param.name] = Cell(Container(dict, dict(env[param.name])))
+        captured = {name: box for name, box in scope.free.items() if isinstance(box, Cell)}
         if captured:
             env[CAPTURED] = Cell(Container(dict, captured))
         return code, scope, env
+
+    def entered_closure(self, closure: Container) -> tuple[Code, Scope, list[Cell]]:
+        """A function that the program made, with its boxes and defaults."""
+        lowered, namespace, title = closure.static
+        cells = list(closure.children())
+        boxes = zip(lowered.free, cells, strict=False)
+        free: Any = {name: getattr(cell.value, "obj", cell) for name, cell in boxes}
+        scope = Scope(lowered, namespace, nested_title(title, lowered), free)
+        return self.library.code_for(lowered), scope, cells[len(lowered.free) :]
+
+    def entered_function(self, target: calls.Target) -> tuple[Code, Scope, list[Cell]]:
+        """A Python function, with its closure and its defaults as they are now."""
+        function = target.callee
+        code = self.library.code_of(function, *receiver_of(target))
+        closure = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+        scope = Scope(code.function, function.__globals__, function.__qualname__, dict(closure))
+        given = defaults_of(function, code.function.params)
+        return code, scope, [uniform(value, shared=True) for value in given]
 
     def inline(
         self, context: Context, callee: Any, args: list[Cell], kwargs: dict[str, Cell]
@@ -278,14 +279,13 @@ class Machine:
         """The results of a call within a block, in the order of the block's rows."""
         rows = np.concatenate([piece.rows for piece in pieces]) if pieces else np.empty(0, int)
         if len(rows) < context.k:
-            lowest = min(row for row in range(context.k) if row not in set(rows.tolist()))
-            remaining = [row for row in range(context.k) if row in set(rows.tolist())]
-            places = {row: place for place, row in enumerate(remaining)}
+            lowest = int(np.setdiff1d(np.arange(context.k), rows)[0])
+            remaining = np.sort(rows)
             for piece in pieces:
-                piece.rows = np.array([places[row] for row in piece.rows.tolist()], dtype=np.int64)
-            partial = self.joined(context.restricted(remaining), pieces) if remaining else None
+                piece.rows = np.searchsorted(remaining, piece.rows)
+            part = context.restricted(remaining.tolist())
             assert self.failure is not None
-            raise RowsFail(lowest, self.failure, partial)
+            raise RowsFail(lowest, self.failure, self.joined(part, pieces) if pieces else None)
         if len(pieces) == 1:
             return pieces[0].value
         originals = pieces[0].originals

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from autobatch.batching import operations
 from autobatch.batching.context import Context, RowsFail
-from autobatch.batching.operations import Env, Scope
+from autobatch.batching.operations import Scope
 from autobatch.batching.stretches.plans import Plan, Skeleton
 from autobatch.batching.stretches.signature import Gathered
 from autobatch.batching.stretches.stretch import recording_context
@@ -35,7 +35,7 @@ class Alone:
 
     def __call__(self, row: int) -> None:
         cells = heap.select(self.roots, np.array([row]))
-        env: Env = {**self.skeleton.constants, **dict(zip(self.skeleton.reads, cells, strict=True))}
+        env = self.skeleton.environment(cells)
         context = self.context.restricted([row])
         for op in self.skeleton.batched:
             try:
@@ -56,7 +56,7 @@ def agrees(
 ) -> bool:
     """Whether a first replay gives what the operations give one by one on the same rows."""
     cells = heap.copied(roots, lambda value: value)
-    env: Env = {**skeleton.constants, **dict(zip(skeleton.reads, cells, strict=True))}
+    env = skeleton.environment(cells)
     quiet = recording_context(context, context.k)
     quiet.threads = context.threads
     try:

@@ -6,11 +6,12 @@ replay for one signature. A plan with number columns follows their bounds at eac
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from autobatch.batching import numbers
+from autobatch.batching.operations import Env
 from autobatch.batching.stretches.executors import Run
 from autobatch.batching.stretches.outputs import Template
 from autobatch.batching.stretches.signature import Gathered, content_key
@@ -70,6 +71,10 @@ class Skeleton:
     baked: frozenset[int] = frozenset()
     plans: dict[Hashable, Plan | Skeleton] = field(default_factory=dict)
     misses: int = 0
+
+    def environment(self, roots: Sequence[Cell]) -> Env:
+        """The variables that the batched operations begin with, over the given cells."""
+        return {**self.constants, **dict(zip(self.reads, roots, strict=True))}
 
 
 class Unforeseen(Exception):

@@ -89,7 +89,7 @@ class Stretch:
     def __call__(self, k: int, *values: Any) -> tuple[Tensor, ...]:
         skeleton = self.skeleton
         rebuilt = Rebuilt(self.roots, skeleton.baked, values)
-        env: Env = {**skeleton.constants, **dict(zip(skeleton.reads, rebuilt.roots, strict=True))}
+        env = skeleton.environment(rebuilt.roots)
         context = recording_context(self.context, k)
         before = [None if cell is None else cell.value for cell in rebuilt.leaves]
         self.shared = frozenset(rebuilt.shared.values())
