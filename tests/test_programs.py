@@ -292,9 +292,9 @@ def test_the_steps_of_a_child_sum_treelstm(children: int) -> None:
     model = ChildSumTreeLSTM(labels=8, hidden=4)
     for depth in range(5):
         trees = autobatch.objects([full_node(depth, children)] * 5)
-        assert steps(model, trees, fork="auto") == 6 + (6 + 4 * children) * depth
+        assert steps(model, trees, fork="auto") == 4 + (4 + 2 * children) * depth
         nodes = sum(children**level for level in range(depth + 1))
-        assert steps(model, trees, fork="off") == 5 * nodes + 5 * (nodes - 1)
+        assert steps(model, trees, fork="off") == 3 * nodes + 3 * (nodes - 1)
 
 
 def test_the_steps_of_merge_sort_follow_its_depth() -> None:

@@ -528,7 +528,7 @@ def test_threads_never_wait_for_the_longest():
     assert sum(in_flight) / width / len(in_flight) >= 0.85
     assert sum(at_work) / len(at_work) >= 0.85
     assert 3 * streamed.block_executions <= chunked.block_executions
-    assert streamed.block_executions == 8719
+    assert streamed.block_executions == 4444
 
 
 def test_stages_behind_a_loop_are_not_starved():
@@ -547,7 +547,7 @@ def test_stages_behind_a_loop_are_not_starved():
         assert {result for _, result in autobatch.stream(both, pairs, 32)} == {0}
     with autobatch.counts() as chunked:
         autobatch.vmap(both, chunk_size=32, scalars="python")(*torch.tensor(pairs).T)
-    assert (streamed.block_executions, chunked.block_executions) == (3231, 5100)
+    assert (streamed.block_executions, chunked.block_executions) == (1763, 2562)
 
 
 def test_stages_of_a_function():
@@ -558,7 +558,7 @@ def test_stages_of_a_function():
 
     assert sorted(set(names(two_loops))) == [0, 1, 2]
     assert names(two_loops) == sorted(names(two_loops))
-    assert names(two_loops)[0] == 0 and names(trips) == [0, 0, 0, 1]
+    assert names(two_loops)[0] == 0 and names(trips) == [0, 0, 1]
     assert names(straight) == [0]
     assert set(names(count_down, recursive=True)) == {0}
 

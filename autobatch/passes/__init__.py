@@ -14,6 +14,7 @@ from autobatch.ir.verifier import check
 from autobatch.passes.hoisting import hoist_constants
 from autobatch.passes.layout import order_blocks
 from autobatch.passes.liveness import annotate_liveness
+from autobatch.passes.rotation import rotate_loops
 from autobatch.passes.simplify import simplify
 
 Pass = Callable[[Function], Function]
@@ -21,6 +22,8 @@ Pass = Callable[[Function], Function]
 PIPELINE: tuple[Pass, ...] = (
     simplify,
     hoist_constants,
+    simplify,
+    rotate_loops,
     simplify,
     order_blocks,
     simplify,
@@ -63,6 +66,7 @@ __all__ = [
     "apply_pass",
     "hoist_constants",
     "order_blocks",
+    "rotate_loops",
     "run_passes",
     "simplify",
 ]
