@@ -27,6 +27,7 @@ from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.effects import effect_of
 from autobatch.batching.operators import once
 from autobatch.batching.rows import run_rows
+from autobatch.batching.selects import select
 from autobatch.batching.starring import Differing, mapping_of, starred_parts
 from autobatch.batching.truths import truth
 from autobatch.ir.ops import BINARY, COMPARE, UNARY
@@ -336,5 +337,6 @@ TABLE: dict[str, Handler] = {
     "call": _call,
     "import_from": _import_from,
     "truth": lambda context, attr, cell: truth(context, cell),
+    "select": lambda context, attr, *cells: select(context, *cells),
     "assertion": _assertion,
 }

@@ -248,6 +248,7 @@ SEMANTICS: dict[str, Callable[..., Any]] = {
     "call": call,
     "import_from": import_from,
     "truth": bool,
+    "select": lambda condition, yes, no: yes if condition else no,
     "assertion": AssertionError,
 }
 

@@ -89,6 +89,24 @@ def solve(blocks: Sequence[Block], analysis: Analysis[Fact]) -> Solution[Fact]:
     return Solution(tuple(before), tuple(after))
 
 
+def postdominators(blocks: Sequence[Block]) -> list[frozenset[Label]]:
+    """For each block, those that every way from it to an end comes to, itself among them.
+
+    Of blocks from which no way ends, all blocks.
+    """
+    every = frozenset(range(len(blocks)))
+    found = [every] * len(blocks)
+    changed = True
+    while changed:
+        changed = False
+        for label in range(len(blocks) - 1, -1, -1):
+            after = [found[target] for target in blocks[label].successors()]
+            new = frozenset.intersection(*after) | {label} if after else frozenset({label})
+            changed = changed or new != found[label]
+            found[label] = new
+    return found
+
+
 def op_reads(op: Op) -> tuple[Var, ...]:
     """Variables that an operation reads; ``del x`` reads x, since it must be bound."""
     return (*op.args, op.attr) if op.name == "delete" else op.args

@@ -7,7 +7,7 @@ Python); temporaries, modes and boxes are lowering's own and may not.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from autobatch.ir.dataflow import (
     Analysis,
@@ -19,17 +19,29 @@ from autobatch.ir.dataflow import (
 )
 from autobatch.ir.form_rules import Finding, ops_of, terminators_of
 from autobatch.ir.printer import HEADER, Place
-from autobatch.ir.program import Block, Function, Op, Var
+from autobatch.ir.program import Block, Function, Op, Terminator, Var
 
 
 def temporaries_defined(function: Function) -> Iterator[Finding]:
     for label, unbound in enumerate(_unbound(function)):
         block = function.blocks[label]
-        for index, op in enumerate(block.ops):
-            yield from _reported((label, index), _temporaries(op.args), unbound)
-            unbound = _after(op, unbound)
-        reads = _temporaries(terminator_reads(block.terminator))
-        yield from _reported((label, len(block.ops)), reads, unbound)
+        yield from _undefined(block.ops, block.terminator, (label, 0), unbound)
+        other = block.converted
+        if other is not None:
+            place = (label, len(block.ops) + 2)
+            yield from _undefined(other.ops, other.terminator, place, unbound)
+
+
+def _undefined(
+    ops: Sequence[Op], terminator: Terminator, place: Place, unbound: frozenset[Var]
+) -> Iterator[Finding]:
+    """Temporaries that straight-line code from ``place`` on reads without a value."""
+    label, start = place
+    for index, op in enumerate(ops, start):
+        yield from _reported((label, index), _temporaries(op.args), unbound)
+        unbound = _after(op, unbound)
+    reads = _temporaries(terminator_reads(terminator))
+    yield from _reported((label, start + len(ops)), reads, unbound)
 
 
 def modes_defined(function: Function) -> Iterator[Finding]:

@@ -13,6 +13,7 @@ from autobatch.ir.dataflow import terminator_reads
 from autobatch.ir.ops import OPS
 from autobatch.ir.printer import HEADER, Place
 from autobatch.ir.program import (
+    Block,
     Branch,
     Call,
     CallShape,
@@ -38,11 +39,17 @@ def ops_of(function: Function) -> Iterator[tuple[Place, Op]]:
     for label, block in enumerate(function.blocks):
         for index, op in enumerate(block.ops):
             yield (label, index), op
+        if block.converted is not None:
+            for index, op in enumerate(block.converted.ops, len(block.ops) + 2):
+                yield (label, index), op
 
 
 def terminators_of(function: Function) -> Iterator[tuple[Place, Terminator]]:
     for label, block in enumerate(function.blocks):
         yield (label, len(block.ops)), block.terminator
+        if block.converted is not None:
+            end = len(block.ops) + 2 + len(block.converted.ops)
+            yield (label, end), block.converted.terminator
 
 
 def has_blocks(function: Function) -> Iterator[Finding]:
@@ -57,10 +64,15 @@ def terminators_known(function: Function) -> Iterator[Finding]:
 
 
 def targets_exist(function: Function) -> Iterator[Finding]:
+    labels = range(len(function.blocks))
+    for place, terminator in terminators_of(function):
+        for target in Block((), terminator).successors():
+            if target not in labels:
+                yield place, f"there is no block b{target} to go to"
     for label, block in enumerate(function.blocks):
-        for target in block.successors():
-            if target not in range(len(function.blocks)):
-                yield (label, len(block.ops)), f"there is no block b{target} to go to"
+        if block.converted is not None and block.converted.ends not in labels:
+            place = (label, len(block.ops) + 1)
+            yield place, f"there is no block b{block.converted.ends} to end with"
 
 
 def one_return(function: Function) -> Iterator[Finding]:

@@ -46,6 +46,36 @@ COMPARE = {
     "not_in": "not in",
 }
 
+PURE = frozenset(
+    {"copy", "getattr", "getitem", "slice", "tuple", "list", "dict", "unpack", "truth", "to_tuple"}
+    | {"select"}
+    | UNARY.keys()
+    | BINARY.keys()
+    | COMPARE.keys()
+)
+HOST = PURE | {"const", "global", "load_free", "format", "join", "import_from"}
+"""Operations that may run on the host while a stretch is told apart, for operands all alike."""
+INPLACE = frozenset(f"i{name}" for name in BINARY)
+RECORDED = HOST | INPLACE | {"setitem", "call"}
+"""Operations that a stretch may hold."""
+SAFE = (
+    frozenset({"const", "copy", "truth", "select", "neg", "pos", "not", "truediv"})
+    | (BINARY.keys() - {"floordiv", "mod", "pow", "matmul", "lshift", "rshift"})
+    | (COMPARE.keys() - {"in", "not_in"})
+)
+"""Operations that, on numbers and tensors, fail on no value and have no effect.
+
+Where Python's numbers would fail or not fit (``1 / 0``), the recording of one has a check.
+"""
+SAFE_GLOBALS = frozenset({"torch", "abs"})
+_ELEMENTWISE = (
+    "abs acos asin atan atan2 ceil clamp cos erf exp expm1 floor fmod isfinite isinf isnan"
+    " log log10 log1p log2 logaddexp logical_and logical_not logical_or maximum minimum"
+    " nan_to_num neg reciprocal relu round rsqrt sigmoid sign sin sqrt square tan tanh trunc where"
+)
+SAFE_CALLS = frozenset(_ELEMENTWISE.split())
+"""Functions and methods of torch's, element by element, of which the same holds."""
+
 OPS: dict[str, OpInfo] = {
     **{name: OpInfo(doc, 1) for name, doc in UNARY.items()},
     **{name: OpInfo(f"x {sign} y", 2) for name, sign in BINARY.items()},
@@ -112,6 +142,7 @@ OPS: dict[str, OpInfo] = {
     "import": OpInfo("import: a module", 0, "(module, level, names): as __import__ takes them"),
     "import_from": OpInfo("from module import name", 1, "name"),
     "truth": OpInfo("bool(x) as a branch takes it", 1),
+    "select": OpInfo("a where the truth value is true, else b (operands truth value, a, b)", 3),
     "enter": OpInfo(
         "what `with x as …` binds: the value that x.__enter__() gave when this block execution "
         "entered x, which is among the block's modes",

@@ -11,6 +11,7 @@ name, so that ``ir.program`` can import it for ``__str__``.
                  {block}, then each nested function after an empty line
     params     = as in Python, "=..." on a parameter that has a default
     block      = LABEL ["under" vars] ":" {operation} terminator
+                 [LABEL "converted, to the end of" LABEL ":" {operation} terminator]
     operation  = [vars "="] ("call" | "fork") VAR "(" arguments ")" place
                | [vars "="] OP [literal | NAME] place                 (OP has no operands)
                | [vars "="] OP ["[" literal | NAME "]"] [vars] place
@@ -90,6 +91,22 @@ def function_lines(function: Function, labels: Mapping[int, str]) -> Iterator[tu
             yield (label, index), _line(_operation(op, labels), op, function)
         text = format_terminator(block.terminator)
         yield (label, len(block.ops)), _line(text, block.terminator, function)
+        if block.converted is not None:
+            yield from _converted(label, block, function, labels)
+
+
+def _converted(
+    label: int, block: Block, function: Function, labels: Mapping[int, str]
+) -> Iterator[tuple[Place, str]]:
+    """Its places go on from those of the block."""
+    converted, start = block.converted, len(block.ops) + 1
+    assert converted is not None
+    yield (label, start), f"  b{label} converted, to the end of b{converted.ends}:"
+    for index, op in enumerate(converted.ops, start + 1):
+        yield (label, index), _line(_operation(op, labels), op, function)
+    end = start + 1 + len(converted.ops)
+    text = format_terminator(converted.terminator)
+    yield (label, end), _line(text, converted.terminator, function)
 
 
 def function_labels(function: Function) -> dict[int, str]:

@@ -138,27 +138,43 @@ Terminator = Jump | Branch | Call | Join | Return | Raise
 
 
 @dataclass(frozen=True, slots=True)
+class Converted:
+    """What a block and those behind it come to, their branches turned into selects.
+
+    ``ends`` is the block whose terminator it ends in. It means what the blocks mean, but computes
+    both ways of a branch for every thread; an engine may run it where it knows that no thread can
+    tell (see ``passes.if_conversion``).
+    """
+
+    ops: tuple[Op, ...]
+    terminator: Terminator
+    ends: Label
+
+
+@dataclass(frozen=True, slots=True)
 class Block:
     """Straight-line ``ops`` and a terminator.
 
     ``modes`` names the variables that hold the context managers (``torch.no_grad()``)
-    that are entered, outermost first, around each execution of the block.
+    that are entered, outermost first, around each execution of the block. ``converted`` is what
+    may run instead of it; whatever changes a function's control flow leaves it out.
     """
 
     ops: tuple[Op, ...]
     terminator: Terminator
     modes: tuple[Var, ...] = ()
+    converted: Converted | None = None
 
     def retargeted(self, place: Mapping[Label, Label]) -> Block:
         """The block with every label of its terminator looked up in ``place``."""
         match self.terminator:
             case Jump(target=target) | Call(target=target) | Join(target=target):
-                return replace(self, terminator=replace(self.terminator, target=place[target]))
+                terminator: Terminator = replace(self.terminator, target=place[target])
             case Branch(then=then, otherwise=otherwise) as branch:
-                branch = replace(branch, then=place[then], otherwise=place[otherwise])
-                return replace(self, terminator=branch)
+                terminator = replace(branch, then=place[then], otherwise=place[otherwise])
             case _:
-                return self
+                terminator = self.terminator
+        return replace(self, terminator=terminator, converted=None)
 
     def successors(self) -> tuple[Label, ...]:
         match self.terminator:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from autobatch.ir.program import Block, Function, Op
 from autobatch.ir.verifier import check
 from autobatch.passes.hoisting import hoist_constants
+from autobatch.passes.if_conversion import convert_ifs
 from autobatch.passes.layout import order_blocks
 from autobatch.passes.liveness import annotate_liveness
 from autobatch.passes.rotation import rotate_loops
@@ -27,17 +28,24 @@ PIPELINE: tuple[Pass, ...] = (
     simplify,
     order_blocks,
     simplify,
+    convert_ifs,
     annotate_liveness,
 )
 
 
 def run_passes(function: Function, passes: Sequence[Pass] = PIPELINE) -> Function:
     """``function``, and the functions nested in it, after ``passes`` in order."""
+    function = apply_pass(without_converted, function)
     check(function, "lowering")
     for each in passes:
         function = apply_pass(each, function)
         check(function, each.__name__)
     return function
+
+
+def without_converted(function: Function) -> Function:
+    """The function as it was before if-conversion, whose result passes need not keep up."""
+    return replace(function, blocks=tuple(replace(b, converted=None) for b in function.blocks))
 
 
 def apply_pass(each: Pass, function: Function) -> Function:
@@ -64,6 +72,7 @@ __all__ = [
     "Pass",
     "annotate_liveness",
     "apply_pass",
+    "convert_ifs",
     "hoist_constants",
     "order_blocks",
     "rotate_loops",

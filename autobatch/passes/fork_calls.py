@@ -31,7 +31,7 @@ from itertools import pairwise
 from typing import Protocol
 
 from autobatch.ir.dataflow import op_writes, terminator_reads, terminator_writes
-from autobatch.ir.ops import BINARY, COMPARE, UNARY
+from autobatch.ir.ops import BINARY, COMPARE, INPLACE, UNARY
 from autobatch.ir.program import (
     Block,
     Branch,
@@ -45,7 +45,7 @@ from autobatch.ir.program import (
     Return,
     Var,
 )
-from autobatch.passes.origins import INPLACE, OUTER, STORES, Fate, Given, Origins, Outer, Sources
+from autobatch.passes.origins import OUTER, STORES, Fate, Given, Origins, Outer, Sources
 
 MOVES = frozenset({"copy", "tuple", "list", "append"})
 """Operations that hand a result on without looking at it."""

@@ -20,7 +20,7 @@ from functools import cached_property
 from typing import Literal
 
 from autobatch.ir.dataflow import reaching
-from autobatch.ir.ops import BINARY, COMPARE, UNARY
+from autobatch.ir.ops import BINARY, COMPARE, INPLACE, UNARY
 from autobatch.ir.program import Call, Function, Label, Op, Var
 
 
@@ -56,7 +56,6 @@ DISPLAYS = frozenset({"list", "tuple", "set", "dict", "slice", "box", "function"
 WITHIN = frozenset(
     {"getattr", "getitem", "load_box", "iter", "next", "unpack", "enter", "to_tuple", "to_set"}
 )
-INPLACE = frozenset(f"i{name}" for name in BINARY)
 STORES = frozenset(
     {"setitem", "setattr", "append", "extend", "update", "store_box", "delitem", "delattr"}
     | {"clear_box"}

@@ -12,7 +12,8 @@ import numpy as np
 import torch
 
 from autobatch.batching.arithmetic import loose_columns
-from autobatch.ir.program import Block, Branch, Jump, Terminator
+from autobatch.batching.stretches import Site
+from autobatch.ir.program import Block, Branch, Converted, Jump, Terminator
 from autobatch.vm.blocks import Parts, parted
 from autobatch.vm.groups import Group
 from autobatch.vm.state import Frame, RunState
@@ -37,8 +38,36 @@ def driven(state: RunState, frame: Frame, pc: int, group: Group) -> bool:
     ops = code.blocks[pc].ops
     if not ops:
         return True
-    for drive, end, kernels in code.site(pc, 0, work.executor).drivers:
-        if end != len(ops):
+    return by_driver(state, frame, code.site(pc, 0, work.executor), group)
+
+
+def converted(state: RunState, frame: Frame, pc: int, group: Group) -> Converted | None:
+    """Run a block and those behind it as one, where that is known to be right; else None.
+
+    Nothing has changed then.
+    """
+    work, code = state.work, frame.code
+    made = code.blocks[pc].converted
+    if made is None or work is None or group.checks or state.observer is not None:
+        return None
+    if not group.k:
+        return None
+    site = code.whole(pc, work.executor)
+    if by_driver(state, frame, site, group):
+        return made
+    if site.rests():
+        return None
+    context = state.context(frame, group)
+    if site.advance(work, context, frame.scope, group.env) != len(made.ops):
+        return None
+    site.misses = 0
+    return made
+
+
+def by_driver(state: RunState, frame: Frame, site: Site, group: Group) -> bool:
+    """Run all operations of a site by a driver, if one fits."""
+    for drive, end, kernels in site.drivers:
+        if end != len(site.ops):
             continue
         try:
             fits = drive(group.env, frame.scope.namespace, len(group.rows))

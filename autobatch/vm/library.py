@@ -14,7 +14,7 @@ from torch import Tensor
 from autobatch.batching.calls import generated_init, is_plain_class, resolve_object
 from autobatch.batching.effects import effect_of
 from autobatch.batching.operations import CAPTURED
-from autobatch.batching.stretches import Executor, Site
+from autobatch.batching.stretches import Executor, Site, WholeSite
 from autobatch.errors import AutobatchError
 from autobatch.frontend import MISSING, Resolver, lower, lower_program
 from autobatch.ir.dataflow import op_reads
@@ -81,6 +81,7 @@ class Code:
     purities: list[Verdict] = field(default_factory=list)
     forks: list[Verdict] = field(default_factory=list)
     live_after: dict[int, frozenset[str]] = field(default_factory=dict)
+    wholes: dict[tuple[int, Executor], WholeSite] = field(default_factory=dict)
 
     @property
     def is_straight(self) -> bool:
@@ -106,6 +107,16 @@ class Code:
             block = self.blocks[pc]
             site = Site(block.ops, position, self.needed(block))
             self.sites[pc][position, executor] = site
+        return site
+
+    def whole(self, pc: int, executor: Executor) -> WholeSite:
+        """The site of what a block comes to, converted."""
+        site = self.wholes.get((pc, executor))
+        if site is None:
+            converted = self.blocks[pc].converted
+            assert converted is not None
+            needed = self.needed(Block(converted.ops, converted.terminator))
+            site = self.wholes[pc, executor] = WholeSite(converted.ops, 0, needed)
         return site
 
     def after(self, pc: int, op: Op) -> frozenset[str]:

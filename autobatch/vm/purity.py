@@ -20,8 +20,9 @@ from autobatch.batching.effects import MUTATING_METHODS, effect_of
 from autobatch.frontend import MISSING
 from autobatch.frontend.resolve import static_attribute
 from autobatch.ir.dataflow import op_writes
+from autobatch.ir.ops import INPLACE
 from autobatch.ir.program import Block, Call, CallShape, Function, Op, Var
-from autobatch.passes.origins import INPLACE, OUTER, STORES, Fate, Given, Origins, Outer, Sources
+from autobatch.passes.origins import OUTER, STORES, Fate, Given, Origins, Outer, Sources
 from autobatch.source import Span
 
 NEVER = frozenset({"import", "enter", "free_box"})

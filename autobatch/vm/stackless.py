@@ -27,7 +27,7 @@ from autobatch.vm import invariants
 from autobatch.vm.blocks import Blocks, Parts, objectify
 from autobatch.vm.calling import KEPT, Returned, carry, settled
 from autobatch.vm.constructing import constructed
-from autobatch.vm.driven import driven, is_plain, plain_end
+from autobatch.vm.driven import converted, driven, is_plain, plain_end
 from autobatch.vm.entering import Entry, entered
 from autobatch.vm.failing import Failures, no_data
 from autobatch.vm.forking import Forks
@@ -226,14 +226,17 @@ class Machine:
             self.failures.stop(frame.threads[group.rows], error_of)
             return []
         state.begin(frame, pc, group)
+        if block.converted is not None and (made := converted(state, frame, pc, group)) is not None:
+            threads = frame.threads[group.rows]
+            parts = self.ended(frame, made.terminator, group)
+            if frame.answers and made.ends in frame.code.exits:
+                state.ways.mark(frame.code.function, made.ends, parts)
+            if listening:
+                seconds = time.perf_counter() - started
+                state.steps.end(frame.code.function, pc, threads, frame.depth, seconds)
+            return parts
         if is_plain(state, block, group) and driven(state, frame, pc, group):
-            plain = plain_end(state, frame, block.terminator, group)
-            if plain is not None:
-                return plain
-            frame.span = block.terminator.span
-            context = state.context(frame, group)
-            context.span = frame.span
-            return self.finished(frame, block.terminator, group, context)
+            return self.ended(frame, block.terminator, group)
         context = state.context(frame, group)
         grad = torch.is_grad_enabled()
         inner = 0.0
@@ -267,6 +270,16 @@ class Machine:
         return parts
 
     # Terminators
+
+    def ended(self, frame: Frame, terminator: Terminator, group: Group) -> Parts:
+        """The terminator, once a driver has run the operations."""
+        plain = plain_end(self.state, frame, terminator, group)
+        if plain is not None:
+            return plain
+        frame.span = terminator.span
+        context = self.state.context(frame, group)
+        context.span = frame.span
+        return self.finished(frame, terminator, group, context)
 
     def finished(
         self, frame: Frame, terminator: Terminator, group: Group, context: Context

@@ -207,4 +207,26 @@ def _mixed(outlook: Outlook, second: Tensor, a: Term, b: Term) -> Parts:
     return data, None, wrong if outlook.may_escape else None
 
 
-CHOICES: dict[str, Rule] = {"min": _choice("min", "lt"), "max": _choice("max", "gt")}
+def _foresee_select(condition: Term, a: Term, b: Term) -> Outlook | None:
+    if condition.tag != "bool" or a.tag != b.tag:
+        return None
+    if a.tag != "int":
+        return Outlook(a.tag, BIT if a.tag == "bool" else None)
+    return settled((min(a.low, b.low), max(a.high, b.high))) if narrow(a, b) else None
+
+
+def _select(outlook: Outlook, condition: Term, a: Term, b: Term) -> Parts:
+    like = condition.value
+    dtype = {"bool": torch.bool, "int": torch.int64, "float": torch.float64}[outlook.tag]
+    yes, no = (
+        torch.full_like(like, term.value, dtype=dtype) if term.is_uniform else term.value
+        for term in (a, b)
+    )
+    return torch.where(like, yes, no), None, None
+
+
+CHOICES: dict[str, Rule] = {
+    "min": _choice("min", "lt"),
+    "max": _choice("max", "gt"),
+    "select": Rule("select", 3, 3, _foresee_select, _select),
+}

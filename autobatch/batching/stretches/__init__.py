@@ -13,6 +13,6 @@ or writes; a stretch that fails, on fakes or on data, leaves the environment as 
 from __future__ import annotations
 
 from autobatch.batching.stretches.executors import TRACED, Executor, Run, TracedExecutor
-from autobatch.batching.stretches.sites import Site, Work
+from autobatch.batching.stretches.sites import Site, WholeSite, Work
 
-__all__ = ["TRACED", "Executor", "Run", "Site", "TracedExecutor", "Work"]
+__all__ = ["TRACED", "Executor", "Run", "Site", "TracedExecutor", "WholeSite", "Work"]

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from autobatch.batching.compat import any_autocast, deterministic
 from autobatch.batching.operations import Env
+from autobatch.batching.selects import are_lone
 from autobatch.batching.semantics import load_global
 from autobatch.batching.stretches.signature import (
     ambient_key,
@@ -93,6 +94,8 @@ def driver_of(
         return None
     if any(node.kind not in PLAIN_NODES for node in plan.template.nodes):
         return None
+    if any(op.name in ("is", "is_not") for op in skeleton.batched):
+        return None  # a driver does not ask which variables are one cell
     printer = Printer(env)
     try:
         values = printed_host(printer, skeleton)
@@ -101,6 +104,8 @@ def driver_of(
         return None
     if len(inputs) != plan.inputs:
         return None  # two variables are one cell
+    if plan.lone:
+        printer.check(f"not {printer.refer(are_lone)}(env, {plan.lone!r})")
     if plan.assumed:
         printer.check(f"{printer.refer(plan)}.is_stale")
     printed_results(printer, skeleton, plan, inputs, values)
@@ -152,23 +157,28 @@ def host_expression(printer: Printer, op: Op) -> str:
         return f"{operands[0]}.{op.attr}"
     if op.name == "copy":
         return operands[0]
-    sign = sign_of(op.name)
+    write = writer_of(op.name)
     for arg, operand in zip(op.args, operands, strict=True):
         obj = printer.env[arg].value.obj  # type: ignore[union-attr]
         if not is_number(obj):
             raise Undrivable
         printer.check(f"{operand}.__class__ is not {type(obj).__name__}")
-    return f"{sign} {operands[0]}" if len(operands) == 1 else f"{operands[0]} {sign} {operands[1]}"
+    return write(*operands)
 
 
-def sign_of(name: str) -> str:
-    plain = name.removeprefix("i") if name not in COMPARE and name not in UNARY else name
+def writer_of(name: str) -> Callable[..., str]:
+    """How an operation on numbers is written."""
+    if name == "truth":
+        return "bool({})".format
+    if name == "select":
+        return "{1} if {0} else {2}".format
     if name in UNARY:
-        return UNARY[name].replace("x", "")
+        return UNARY[name].replace("x", "{}").format
+    plain = name.removeprefix("i") if name not in COMPARE else name
     sign = BINARY.get(plain) or COMPARE.get(name)
     if sign is None or sign == "@":
         raise Undrivable
-    return sign
+    return f"{{}} {sign} {{}}".format
 
 
 def printed_inputs(printer: Printer, skeleton: Any) -> list[tuple[str, str]]:

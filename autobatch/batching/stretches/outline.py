@@ -16,7 +16,7 @@ from autobatch.batching.context import Context
 from autobatch.batching.effects import MUTATING_METHODS, belongs_to_torch, effect_of
 from autobatch.batching.operations import Env, Scope
 from autobatch.batching.stretches.signature import is_plain_module
-from autobatch.ir.ops import BINARY, COMPARE, UNARY
+from autobatch.ir.ops import HOST, INPLACE, PURE
 from autobatch.ir.program import Op
 from autobatch.vm.values import (
     METHOD,
@@ -32,14 +32,6 @@ from autobatch.vm.values import (
     uniform,
 )
 
-PURE = frozenset(
-    {"copy", "getattr", "getitem", "slice", "tuple", "list", "dict", "unpack", "truth", "to_tuple"}
-    | UNARY.keys()
-    | BINARY.keys()
-    | COMPARE.keys()
-)
-HOST = PURE | {"const", "global", "load_free", "format", "join", "import_from"}
-INPLACE = frozenset(f"i{name}" for name in BINARY)
 WRITES = INPLACE | {"setitem"}
 
 

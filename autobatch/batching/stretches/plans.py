@@ -33,7 +33,8 @@ class Plan:
     """A stretch ready to replay for one signature.
 
     The last of what it returns are ``checks`` masks of rows that fail and, where rows may leave
-    their dtype, the mask of those (``loose`` are then the nodes of the ints in question).
+    their dtype, the mask of those (``loose`` are then the nodes of the ints in question). Nothing
+    else may reach the tensors of the variables in ``lone``.
     """
 
     run: Run
@@ -48,6 +49,7 @@ class Plan:
     inputs: int
     assumed: tuple[tuple[Callable[[], Any], Any], ...] = ()
     held: tuple[Any, ...] = ()
+    lone: tuple[str, ...] = ()
     verified: bool = False
     drivable: bool = True
     runs: int = 0

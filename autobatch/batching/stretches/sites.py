@@ -7,12 +7,14 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from autobatch.batching import operations, writes
 from autobatch.batching.context import Check, Context
 from autobatch.batching.escapes import Escape
 from autobatch.batching.operations import Env, Scope
+from autobatch.batching.selects import are_lone
 from autobatch.batching.stretches.budget import Budget
 from autobatch.batching.stretches.checking import Alone, agrees
 from autobatch.batching.stretches.drivers import Driver, driver_of
@@ -27,6 +29,8 @@ from autobatch.vm import heap
 from autobatch.vm.values import Cell, read
 
 MOST_DRIVERS = 3
+PATIENCE = 32
+"""How often a converted block is tried before that becomes rare."""
 LOG = logging.getLogger("autobatch")
 
 
@@ -158,6 +162,8 @@ class Site:
         if type(plan) is Skeleton:
             return plan
         assert type(plan) is Plan
+        if plan.lone and not are_lone(work.env, plan.lone):
+            return None
         outlooks = foreseen(plan, gathered) if plan.forecasts else ()
         outs = plan.run(context.k, *gathered.values)
         context.counter.launch(plan.kernels)
@@ -282,6 +288,45 @@ class Site:
             return self.nothing()
         finally:
             context.counter.trace()
+
+
+@dataclass(slots=True, eq=False)
+class WholeSite(Site):
+    """The site of a converted block: all of it in one recording that checks nothing, or nothing.
+
+    Where it does not come to that, it is tried ever more rarely.
+    """
+
+    misses: int = 0
+
+    def rests(self) -> bool:
+        """Whether it has failed so often that it is not to be tried now."""
+        self.misses += 1
+        return self.misses > PATIENCE and self.misses & (self.misses - 1) != 0
+
+    def outlined(self, scope: Scope, context: Context, env: Env, stop: int) -> Skeleton:
+        skeleton = Site.outlined(self, scope, context, env, stop)
+        return skeleton if skeleton.end == len(self.ops) else self.nothing()
+
+    def planned(
+        self,
+        skeleton: Skeleton,
+        work: Work,
+        context: Context,
+        scope: Scope,
+        roots: list[Cell],
+        gathered: Gathered,
+    ) -> Plan | Skeleton | None:
+        if torch.is_grad_enabled() and any(map(wants_gradient, gathered.values)):
+            return self.nothing()  # that of a way not taken may be nan
+        plan = Site.planned(self, skeleton, work, context, scope, roots, gathered)
+        if type(plan) is Plan and (plan.checks or plan.loose is not None or plan.written):
+            return self.nothing()
+        return plan
+
+
+def wants_gradient(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.requires_grad
 
 
 @dataclass(slots=True, eq=False)

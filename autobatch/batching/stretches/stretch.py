@@ -20,6 +20,7 @@ from torch import Tensor
 from autobatch.batching import operations
 from autobatch.batching.context import Context, Services
 from autobatch.batching.operations import Env, Scope
+from autobatch.batching.selects import Chosen
 from autobatch.batching.stretches.executors import Run
 from autobatch.batching.stretches.outputs import Template
 from autobatch.batching.stretches.outside import outside_reads
@@ -111,6 +112,7 @@ class Stretch:
     assumed: tuple[tuple[Callable[[], Any], Any], ...] = ()
     shared: frozenset[int] = frozenset()
     depends: frozenset[int] = frozenset()
+    lone: tuple[str, ...] = ()
 
     def __call__(self, k: int, *values: Any) -> tuple[Tensor, ...]:
         skeleton = self.skeleton
@@ -120,8 +122,10 @@ class Stretch:
         before = [None if cell is None else cell.value for cell in rebuilt.leaves]
         self.shared = frozenset(rebuilt.shared.values())
         shapes = [(cell, shape_of(cell)) for cell in rebuilt.cells]
+        chosen = Chosen()
         for op in skeleton.batched:
             self.failed = op
+            chosen.follow(op, env)
             pending = len(context.escapes)
             operations.execute(context, self.scope, op, env)
             context.assumed += outside_reads(self.scope, op, env)
@@ -130,6 +134,8 @@ class Stretch:
             if any(shape_of(cell) != shape for cell, shape in shapes):
                 raise Untraceable("it changes a list or dict that was there before")
         self.failed = None
+        if chosen.cells:
+            self.lone = self.alone(chosen, rebuilt, env)
         template = Template()
         for place, cell in enumerate(rebuilt.leaves):
             if cell is not None:
@@ -152,6 +158,15 @@ class Stretch:
         fit = tuple(ints) if masks else None
         self.left.append(Left(template, written, len(checks), fit, forecasts))
         return (*template.tensors, *checks, *left)
+
+    def alone(self, chosen: Chosen, rebuilt: Rebuilt, env: Env) -> tuple[str, ...]:
+        """Inputs that a select takes the place of, so that nobody else may know them."""
+        inputs = dict(zip(self.skeleton.reads, rebuilt.roots, strict=True))
+        leaves = [cell for cell in rebuilt.leaves if cell is not None]
+        lone = chosen.lone(inputs, leaves, env, self.skeleton.wanted)
+        if lone is None:
+            raise Untraceable("two names may mean one tensor")
+        return lone
 
     def check_shared(self, op: Op, env: Env, shared: dict[int, int], defers: bool) -> None:
         """Refuse what two recordings cannot tell apart: Python's decisions on a shared number."""
@@ -224,6 +239,7 @@ class Stretch:
             len(gathered.values),
             self.assumed,
             tuple(gathered.held),
+            self.lone,
         )
 
 
