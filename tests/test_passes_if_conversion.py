@@ -158,13 +158,28 @@ def under_mode(x):
         (divides_by_two, [0]),
         (early_return, []),
         (chain, [0, 2, 4, 5]),
-        (writes, []),
+        (writes, [0]),
         (under_mode, []),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
 def test_what_is_converted(func, labels):
     assert converted(func) == labels
+
+
+def test_a_count_on_one_way_is_a_select():
+    def hits(x):
+        found = 0
+        while x > 1:
+            if x % 3 < 1:
+                found += 1
+            x = x - 1
+        return found
+
+    xs = torch.arange(1.0, 30.0)
+    counts = warm(hits, xs)
+    assert counts.block_executions == 30
+    assert counts.by_block[("hits", 1)] == 28 and counts.host_reads == 29
 
 
 def test_how_much_is_cheap():
@@ -306,6 +321,14 @@ def captured(x):
     return later() + b
 
 
+def grows_in_place(x):
+    """What a way writes is a tensor that the other way has, too."""
+    y = x * 2
+    if x > 0:
+        y += 1
+    return y * 3 + x
+
+
 def views(x):
     row = torch.stack([x, x + 1, x + 2])
     a = row[0]
@@ -323,6 +346,8 @@ ALIASES = [
     is_told_apart,
     callee_of_an_argument,
     captured,
+    grows_in_place,
+    writes,
     views,
 ]
 FLOATS = torch.tensor([0.3, -1.2, 2.5, 0.0, 1.5, -0.7, 3.0])

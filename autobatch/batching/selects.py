@@ -16,6 +16,7 @@ from autobatch.batching import arithmetic
 from autobatch.batching.context import Context
 from autobatch.batching.rows import run_rows
 from autobatch.batching.trace import Untraceable
+from autobatch.ir.ops import INPLACE
 from autobatch.ir.program import Op
 from autobatch.vm.values import Cell, Column, Container, Uniform, Value, View, is_mutable, read
 
@@ -65,6 +66,8 @@ class Chosen:
     def follow(self, op: Op, env: Mapping[str, Cell]) -> None:
         """Take note of an operation that is to run; none may look at what was chosen from."""
         given = [env[name] for name in op.args]
+        if op.name in INPLACE and is_mutable(read(given[0])):
+            raise Untraceable("a tensor that a select may choose is written in place")
         if self.cells and not held(given).isdisjoint(map(id, self.cells)):
             raise Untraceable("a select has made a second tensor of one that is looked at again")
         if op.name == "select" and given[1] is not given[2]:

@@ -67,6 +67,8 @@ SAFE = (
 
 Where Python's numbers would fail or not fit (``1 / 0``), the recording of one has a check.
 """
+SAFE_INPLACE = frozenset(f"i{name}" for name in SAFE & BINARY.keys())
+"""The same on numbers; on tensors they write."""
 SAFE_GLOBALS = frozenset({"torch", "abs"})
 _ELEMENTWISE = (
     "abs acos asin atan atan2 ceil clamp cos erf exp expm1 floor fmod isfinite isinf isnan"

@@ -16,7 +16,8 @@ One block execution and one host read, where the blocks take four and two, and n
 the second half assigns is selected where it is read later.
 
 Both ways are computed for threads that do not take them, so their operations must be ``SAFE``: on
-numbers and tensors, they neither fail on any value nor have an effect. What else the operands may
+numbers and tensors, they neither fail on any value nor have an effect (``n += 1`` has one on a
+tensor; no such recording is made). What else the operands may
 be is known as the program runs, and so is whether two names mean one tensor: an engine runs the
 converted block only where it has a recording of the whole of it that checks nothing (see
 ``vm.driven``), and the blocks themselves anywhere else. Gradients stay those of the blocks: where
@@ -32,7 +33,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from autobatch.ir.dataflow import liveness, postdominators, reaching
-from autobatch.ir.ops import RECORDED, SAFE, SAFE_CALLS, SAFE_GLOBALS
+from autobatch.ir.ops import RECORDED, SAFE, SAFE_CALLS, SAFE_GLOBALS, SAFE_INPLACE
 from autobatch.ir.program import (
     Block,
     Branch,
@@ -282,7 +283,7 @@ def are_safe(ops: Sequence[Op]) -> bool:
             case "pow":
                 if not is_number(power := known.get(op.args[1])) or not power >= 0:  # type: ignore[operator]
                     return False
-            case name if name not in SAFE:
+            case name if name not in SAFE and name not in SAFE_INPLACE:
                 return False
     return True
 

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from autobatch.batching import operations
 from autobatch.batching.context import Context, Services
+from autobatch.batching.numbers.records import BIT, Outlook
 from autobatch.batching.operations import Env, Scope
 from autobatch.batching.selects import Chosen
 from autobatch.batching.stretches.executors import Run
@@ -39,7 +40,7 @@ from autobatch.vm.values import (
     read,
 )
 
-VALUE_FREE = frozenset({"add", "sub", "mul", "lt", "le", "gt", "ge", "eq", "ne"})
+VALUE_FREE = frozenset({"add", "sub", "mul", "lt", "le", "gt", "ge", "eq", "ne", "select"})
 
 
 class Recording:
@@ -122,10 +123,12 @@ class Stretch:
         before = [None if cell is None else cell.value for cell in rebuilt.leaves]
         self.shared = frozenset(rebuilt.shared.values())
         shapes = [(cell, shape_of(cell)) for cell in rebuilt.cells]
+        selects = any(op.name == "select" for op in skeleton.batched)
         chosen = Chosen()
         for op in skeleton.batched:
             self.failed = op
-            chosen.follow(op, env)
+            if selects:
+                chosen.follow(op, env)
             pending = len(context.escapes)
             operations.execute(context, self.scope, op, env)
             context.assumed += outside_reads(self.scope, op, env)
@@ -196,7 +199,7 @@ class Stretch:
         found: list[Any] = []
         total = 0
         for rule, given, results, deferred in noted:
-            operands = [places.get(id(v), getattr(v, "obj", None)) for v in given]
+            operands = [places.get(id(v), known_outlook(v)) for v in given]
             if not holds_for_any(rule, given, places):
                 raise Untraceable("what it computes depends on a number that all threads share")
             outs = []
@@ -260,6 +263,13 @@ def shape_of(cell: Cell) -> Hashable:
         return None
     keys = tuple(value.cells) if isinstance(value.cells, dict) else None
     return (keys, tuple(map(id, value.children())))
+
+
+def known_outlook(value: Any) -> Any:
+    """An operand that no number and no input made: a number, or a column of known bounds."""
+    if type(value) is Column and value.tag in ("bool", "float"):
+        return Outlook(value.tag, BIT if value.tag == "bool" else None)
+    return getattr(value, "obj", None)
 
 
 def holds_for_any(rule: Any, given: Sequence[Any], places: dict[int, Any]) -> bool:
