@@ -16,7 +16,6 @@ import torch
 from autobatch.arguments import Batch
 from autobatch.batching.calls import resolve_object
 from autobatch.batching.context import Context
-from autobatch.batching.effects import effect_of
 from autobatch.batching.fallbacks import Policy, policy_of
 from autobatch.batching.rows import Rower
 from autobatch.batching.stretches import TRACED, Work
@@ -38,6 +37,7 @@ from autobatch.vm.stackless import Machine
 from autobatch.vm.state import RunState, Settings
 from autobatch.vm.steps import Steps
 from autobatch.vm.values import Cell, Objects, Uniform
+from autobatch.vm.watching import Watch
 from autobatch.vm.ways import UNKNOWN, Way, Ways
 
 FRAMES_PER_CALL = 16
@@ -184,11 +184,11 @@ class OneByOne:
         lowered = self.library.code_of(target.callee, *receivers[:1]).function
         callee = Callee.of(lowered, target.callee)
         limit = self.options.depth_limit
-        interpreter = Interpreter(self.lookup, self.steps, limit, (index,))
+        watch = Watch(self.library.code_of)
+        watch.closure(target.callee)
+        watch.given((*receivers, *args, *kwargs.values()))
+        interpreter = Interpreter(watch.lookup(()), self.steps, limit, (index,), watch=watch)
         return interpreter.run(callee, (*receivers, *args), kwargs), interpreter.way
-
-    def lookup(self, callee: FunctionType) -> Any:
-        return self.library.code_of(callee).function if effect_of(callee) == "program" else None
 
 
 def run_sequential(

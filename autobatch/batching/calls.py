@@ -159,6 +159,7 @@ def run(context: Context, target: Target) -> Cell:
                 lambda *objs: callee(*objs[:count], **dict(zip(names, objs[count:], strict=True))),
                 *[read(cell).obj for cell in cells],  # type: ignore[union-attr]
                 receiver=getattr(callee, "__self__", None),
+                meaning=callee,
             )
         done = arithmetic.apply(context, callee, callee, args) if not kwargs else None
         if done is not None:

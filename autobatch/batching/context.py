@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass, field
+from types import FunctionType
 from typing import Any, Protocol
 
 import numpy as np
@@ -69,6 +70,7 @@ class Services:
     ``invoke`` runs a program function for the group within an operation, ``inline`` one of a
     single block, in this very context, while a stretch is recorded; ``closure`` makes a Python
     callable of a program's function, and ``is_pure`` says whether calls of that have no effects;
+    ``has_effects`` says whether a method of an object that Python calls by itself may have some;
     ``foreign`` knows the objects that existed before the call.
     ``isolate`` is whether the threads that fail leave one by one.
     """
@@ -80,6 +82,7 @@ class Services:
     closure: Callable[[Any, tuple[Any, ...]], Any]
     inline: Callable[[Context, Any, list[Cell], dict[str, Cell]], Cell]
     is_pure: Callable[[Any], bool]
+    has_effects: Callable[[FunctionType, Any], bool]
     foreign: Foreign = field(default_factory=Foreign)
     isolate: bool = False
 
@@ -109,6 +112,7 @@ class Context:
             "forecasts",
             "foreign",
             "guard",
+            "has_effects",
             "inline",
             "invoke",
             "is_pure",
@@ -134,6 +138,7 @@ class Context:
         self.closure = services.closure
         self.inline = services.inline
         self.is_pure = services.is_pure
+        self.has_effects = services.has_effects
         self.foreign = services.foreign
         self.k = len(threads)
         self.threads = threads

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.fallbacks import is_meant
+from autobatch.batching.own_methods import Unknown, may_show
 from autobatch.vm.values import (
     BOX,
     CLOSURE,
@@ -180,19 +181,22 @@ def run_rows(
     why: str,
     keep: bool = False,
     fresh: bool = True,
-    effect: bool = False,
+    effect: bool | None = None,
 ) -> Cell:
     """Call ``function`` once per thread, lowest thread first; a failure is ``RowsFail``.
 
     ``keep``: the call may change its arguments. ``fresh``: no other name refers to its results.
-    ``effect``: the call may do anything, so it must not run twice for a thread. Where threads
-    leave one by one, all others run, and ``RowsFail`` is for when none of them is left.
+    ``effect``: the call may do anything, so it must not run twice for a thread; None where methods
+    of the user's classes that it asks decide that. Where threads leave one by one, all others run, and
+    ``RowsFail`` is for when none of them is left.
     """
+    if effect is None and may_show(context, function, (*args, *kwargs.values())):
+        return context.invoke(context, Unknown(function), list(args), kwargs)
     context.settle()
     if effect:
         context.visible(keep)
     if context.k > 0:
-        note_fallback(context, function, (*args, *kwargs.values()), why, effect)
+        note_fallback(context, function, (*args, *kwargs.values()), why, bool(effect))
     rower = Rower(context, keep)
     columns = [rower.rows(arg) for arg in args]
     named = {name: rower.rows(arg) for name, arg in kwargs.items()}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 import types
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -21,6 +21,7 @@ from autobatch.batching.levels import Batched, ExampleError, NoRule
 from autobatch.batching.rows import Rower, note_fallback
 from autobatch.batching.trees import NotATree, tensor_dtype, tree_of
 from autobatch.errors import Diagnostic, SharedWriteError
+from autobatch.source import Span
 from autobatch.vm.values import Cell, Column, Container, Objects, Uniform, Value, View, read
 
 
@@ -57,7 +58,13 @@ def is_outside(cell: Cell) -> bool:
 RETURN_IT = "pass it as an argument and return the new value, or write to a copy of it."
 
 
-def shared_write(context: Context, what: str, hint: str = RETURN_IT) -> SharedWriteError:
+class Place(Protocol):
+    """Where something is refused."""
+
+    span: Span | None
+
+
+def shared_write(context: Place, what: str, hint: str = RETURN_IT) -> SharedWriteError:
     return SharedWriteError(
         Diagnostic(
             f"A program writes to {what} that existed before the call.",

@@ -74,6 +74,7 @@ class Machine:
             within.closure,
             within.inline,
             within.is_pure,
+            self.state.library.has_effects,
             foreign,
             settings.isolate,
         )
