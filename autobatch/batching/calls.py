@@ -25,6 +25,8 @@ from autobatch.batching import (
     writes,
 )
 from autobatch.batching.callees import (
+    gives_operand,
+    has_tensor,
     in_place_option,
     is_code,
     is_fresh,
@@ -164,8 +166,10 @@ def run(context: Context, target: Target) -> Cell:
         done = arithmetic.apply(context, callee, callee, args) if not kwargs else None
         if done is not None:
             return done
-        keep = any(map(is_used_up, cells))
         fresh = is_fresh(callee)
+        keep = any(map(is_used_up, cells)) or (
+            gives_operand(callee) and any(map(has_tensor, cells))
+        )
         return run_rows(context, callee, args, kwargs, "no batched form", keep=keep, fresh=fresh)
     keep = callee not in READ_ONLY if is_hashable(callee) else True
     context.foreign.note(getattr(callee, "__self__", None))

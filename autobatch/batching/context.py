@@ -96,6 +96,7 @@ class Context:
     numbers while a stretch is recorded; ``policy`` is what to do about fallbacks, if anything;
     ``guard`` is called before a visible effect.
 
+    ``after`` gives the variables that are read after an operation.
     ``escapes`` are results that may not fit, to be seen too, and ``checkpoint`` is how things were
     before the first of them, ``at`` the operation at work with its variables. Where ``careful`` or
     ``eager``, or where no operation of a block is at work, such a result is looked at once.
@@ -119,7 +120,7 @@ class Context:
             "k",
             "lost",
         ),
-        *("policy", "randomness", "services", "span", "threads"),
+        *("after", "policy", "randomness", "services", "span", "threads"),
     )
 
     def __init__(
@@ -154,6 +155,14 @@ class Context:
         self.careful = False
         self.at: tuple[Op, dict[str, Cell]] | None = None
         self.lost: Lost | None = {} if services.isolate else None
+        self.after: Callable[[Op], frozenset[str]] | None = None
+
+    def live(self) -> list[Cell] | None:
+        """The variables that are still to be read after the operation at work, if known."""
+        if self.at is None or self.after is None:
+            return None
+        op, env = self.at
+        return [env[name] for name in self.after(op) if name in env]
 
     def lose(self, row: int, error: BaseException, span: Span | None = None) -> None:
         """The thread of a row fails: noted where threads leave one by one, else ``RowsFail``."""

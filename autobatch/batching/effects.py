@@ -198,7 +198,7 @@ def is_library(function: Any) -> bool:
 
 
 def is_library_module(name: str) -> bool:
-    module = name.split(".")[0]
+    module = name.partition(".")[0]
     if module in LIBRARIES:
         return True
     return module in sys.stdlib_module_names and module != "__main__"

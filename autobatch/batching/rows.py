@@ -25,6 +25,7 @@ from autobatch.vm.values import (
     CLOSURE,
     ENUMERATE_ITERATOR,
     METHOD,
+    NO_TIES,
     NUMBER_DTYPES,
     NUMBER_TAGS,
     RANGE_ITERATOR,
@@ -66,7 +67,7 @@ class Rower:
         rows = self.view(value) if type(value) is View and self.keep else self.leaf(read(cell))
         self.memo[id(cell)] = rows
         if self.keep and is_mutable(value):
-            cell.value = Objects(rows)
+            cell.value = Objects(rows, getattr(read(cell), "ties", NO_TIES))
         return rows
 
     def leaf(self, value: Any) -> list[Any]:
@@ -187,8 +188,8 @@ def run_rows(
 
     ``keep``: the call may change its arguments. ``fresh``: no other name refers to its results.
     ``effect``: the call may do anything, so it must not run twice for a thread; None where methods
-    of the user's classes that it asks decide that. Where threads leave one by one, all others run, and
-    ``RowsFail`` is for when none of them is left.
+    of the user's classes that it asks decide that. Where threads leave one by one, all others run,
+    and ``RowsFail`` is for when none of them is left.
     """
     if effect is None and may_show(context, function, (*args, *kwargs.values())):
         return context.invoke(context, Unknown(function), list(args), kwargs)

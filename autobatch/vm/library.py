@@ -131,6 +131,10 @@ class Code:
             found = self.live_after[id(op)] = self.needed(block).union(later)
         return found
 
+    def alive(self, pc: int, op: Op) -> frozenset[str]:
+        """The same, with what moves along for others."""
+        return self.after(pc, op) | {CARRIED, CAPTURED, FORKED}
+
     def needed(self, block: Block) -> frozenset[str]:
         """The variables that are read when a block's operations are done."""
         wanted: set[str] = set(block.modes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -110,7 +111,9 @@ class RunState:
         """What the operations of one block execution need to know."""
         policy = None if self.raising else self.policy
         threads = frame.threads[group.rows]
-        return Context(self.services, threads, group.checks, policy, self.guard)
+        context = Context(self.services, threads, group.checks, policy, self.guard)
+        context.after = partial(frame.code.alive, self.tally.block[1])
+        return context
 
     def begin(self, frame: Frame, pc: int, group: Group) -> None:
         """Count a block execution."""
