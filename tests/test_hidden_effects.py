@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import linecache
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +9,7 @@ import pytest
 import torch
 
 import autobatch
+from tests.outside_world import program
 
 CONFIGURATIONS = (
     {"executor": "vmap"},
@@ -146,13 +146,9 @@ REFUSED = (
 )
 
 
-def program(body: str, names: dict[str, Any]) -> Callable[..., Any]:
+def made(body: str, names: dict[str, Any]) -> Callable[..., Any]:
     """A function of ``x`` that returns what ``body`` gives, with source."""
-    text, file = f"def f(x):\n    return {body}\n", f"<hidden {body}>"
-    linecache.cache[file] = (len(text), None, text.splitlines(True), file)
-    exec(compile(text, file, "exec"), names)
-    made: Callable[..., Any] = names["f"]
-    return made
+    return program(f"hidden {body}", [f"return {body}"], names)
 
 
 def outcome(run: Callable[[], Any]) -> tuple[Any, list[str]]:
@@ -163,7 +159,7 @@ def outcome(run: Callable[[], Any]) -> tuple[Any, list[str]]:
 
 @pytest.mark.parametrize("body", READS)
 def test_each_thread_once(body: str) -> None:
-    func, xs = program(body, {"c": Talking()}), torch.tensor([1.0, 2.0, 3.0])
+    func, xs = made(body, {"c": Talking()}), torch.tensor([1.0, 2.0, 3.0])
     expected = outcome(lambda: list(map(func, xs)))
     assert expected[1], "the loop has no effect here"
     for configuration in CONFIGURATIONS:
@@ -174,7 +170,7 @@ def test_each_thread_once(body: str) -> None:
 @pytest.mark.parametrize("body", ["str(c)", "'%s' % c", "'{}'.format(str(c))"])
 def test_what_only_python_calls_writes_once_per_thread(body: str) -> None:
     for configuration in CONFIGURATIONS:
-        func = program(body, {"c": Counting()})
+        func = made(body, {"c": Counting()})
         actual = autobatch.vmap(func, **configuration)(torch.arange(3))
         assert actual == ["str1", "str2", "str3"]
 
@@ -183,7 +179,7 @@ def test_what_only_python_calls_writes_once_per_thread(body: str) -> None:
 def test_writes_that_lowering_sees_are_refused(body: str) -> None:
     for configuration in CONFIGURATIONS:
         counting = Counting()
-        func = program(body, {"c": counting})
+        func = made(body, {"c": counting})
         with pytest.raises(autobatch.SharedWriteError, match=r"existed before the call[\s\S]*\^"):
             autobatch.vmap(func, **configuration)(torch.arange(3.0))
         assert counting.n == 0
@@ -211,7 +207,7 @@ class Quiet:
 
 def test_methods_without_effects_run_once_for_all_threads() -> None:
     quiet = Quiet()
-    func = program("[p * x for p in c][1] + c.total + len(str(c))", {"c": quiet})
+    func = made("[p * x for p in c][1] + c.total + len(str(c))", {"c": quiet})
     xs = torch.tensor([1.0, 2.0])
     for configuration in CONFIGURATIONS:
         with autobatch.counts() as c:
@@ -232,7 +228,7 @@ class Failing:
 
 
 def test_effects_before_a_failure_happen_once() -> None:
-    func = program("str(x)", {})
+    func = made("str(x)", {})
     for configuration in CONFIGURATIONS:
         OUTPUT.clear()
         things = autobatch.objects([Failing(2), Failing(3), Failing(1), Failing(4)])

@@ -67,7 +67,7 @@ def resolve(callee: Cell, args: list[Cell], kwargs: dict[str, Cell]) -> Target:
     value = read(callee)
     match value:
         case Container(type=kind, cells=cells, static=function) if kind is METHOD:
-            return resolve_object(function, [cells[0], *args], kwargs)
+            return resolve_object(function, [*cells, *args], kwargs)
         case Container(type=kind) if kind is CLOSURE:
             return Target("program", value, args, kwargs)
         case Container(type=kind) if is_instance(value) and callable(
@@ -218,32 +218,39 @@ def partition(callee: Cell) -> list[tuple[list[int], Cell]]:
     """Rows by what they call, for callees that differ by thread: the rows and their callee."""
     value = read(callee)
     assert type(value) is Objects
-    groups: dict[int, list[int]] = {}
+    groups: dict[tuple[int, int], list[int]] = {}
     for row, item in enumerate(value.items):
-        groups.setdefault(id(taken_apart(item)[1]), []).append(row)
+        given, function = taken_apart(item)
+        groups.setdefault((id(function), len(given)), []).append(row)
     parts: list[tuple[list[int], Cell]] = []
     for rows in groups.values():
         receivers, functions = zip(*(taken_apart(value.items[row]) for row in rows), strict=True)
         if functions[0] is value.items[rows[0]]:
             parts.append((rows, uniform(functions[0], shared=True)))
         else:
-            own = Cell(Objects(list(receivers)))
-            parts.append((rows, Cell(Container(METHOD, [own], functions[0]))))
+            own = [Cell(Objects(list(column))) for column in zip(*receivers, strict=True)]
+            parts.append((rows, Cell(Container(METHOD, own, functions[0]))))
     return parts
 
 
-def taken_apart(item: Any) -> tuple[Any, Any]:
-    """The receiver and the function of a method, or of an instance that can be called."""
+def taken_apart(item: Any) -> tuple[tuple[Any, ...], Any]:
+    """The function of a method, of an instance that can be called or of a partial call.
+
+    With what it is given first: the receiver, the arguments.
+    """
+    if isinstance(item, partial) and not item.keywords:
+        given, function = taken_apart(item.func)
+        return (*given, *item.args), function
     if isinstance(item, types.MethodType):
-        return item.__self__, item.__func__
+        return (item.__self__,), item.__func__
     owner = getattr(item, "__self__", None)
     if isinstance(item, types.BuiltinMethodType) and not isinstance(
         owner, types.ModuleType | type | None
     ):
-        return owner, getattr(type(owner), item.__name__)
+        return (owner,), getattr(type(owner), item.__name__)
     if not isinstance(item, (*PYTHON, type, nn.Module)) and effect_of(item) == "program":
-        return item, type(item).__call__
-    return None, item
+        return (item,), type(item).__call__
+    return (), item
 
 
 PLAIN_NEW: Any = object.__new__

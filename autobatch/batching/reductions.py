@@ -101,23 +101,24 @@ def chosen(context: Context, beats: str, part: Cell, best: Cell) -> Cell:
     """``part if part < best else best``, of tensors: one of them itself, which one by thread."""
     if part is best:
         return best
-    if context.forecasts is not None:
-        raise Untraceable("it gives one of its operands itself")
     flag = binary(context, beats, part, best)
     result = torch_ops.apply(context, torch.where, [flag, part, best], {}, False)
-    tie(result.value, [part, best])
+    tie(context, result.value, [part, best])
     return result
 
 
-def tie(result: Any, operands: list[Cell]) -> None:
+def tie(context: Context, result: Any, operands: list[Cell]) -> None:
     """Note that a tensor may be any of some others, so that none is written unseen."""
+    if context.forecasts is not None:
+        raise Untraceable("it may be one of its operands itself")
     values: list[Any] = [read(cell) for cell in operands]
     for cell in operands:
         base = base_of(cell)
         base.ties = base.ties | {object()}
         result.ties = result.ties | base.ties
-    outside = (np.any(v.outside) if type(v) is Column else v.shared for v in values)
-    result.outside = any(outside)
+    if type(result) is Column:
+        outside = (np.any(getattr(v, "outside", getattr(v, "shared", False))) for v in values)
+        result.outside = result.outside is True or any(outside)
 
 
 def base_of(cell: Cell) -> Any:

@@ -156,6 +156,13 @@ def _sequence_iterator(_: Any, part: tuple[Any, ...]) -> Any:
     return iterator
 
 
+def bound(function: Any, given: tuple[Any, ...]) -> Any:
+    """A method of a receiver, or a function with its first arguments."""
+    if len(given) == 1:
+        return types.MethodType(function, given[0])
+    return partial(function, *given)
+
+
 FILLED: dict[Any, Callable[[], Any]] = {
     list: list,
     dict: dict,
@@ -163,7 +170,7 @@ FILLED: dict[Any, Callable[[], Any]] = {
     BOX: lambda: types.CellType(),
 }
 MAKERS: dict[Any, Callable[[Any, tuple[Any, ...]], Any]] = {
-    METHOD: lambda function, part: types.MethodType(function, part[0]),
+    METHOD: lambda function, part: bound(function, part),
     RANGE_ITERATOR: lambda _, part: iter(range(*part)),
     SEQUENCE_ITERATOR: _sequence_iterator,
     ENUMERATE_ITERATOR: lambda _, part: iter(enumerate(part[1], part[0])),

@@ -103,10 +103,13 @@ def refuse_tied(context: Context, cell: Cell) -> None:
     if live is None or any(c is not cell and ties & ties_of(c) for c in reached(live)):
         raise UnsupportedError(
             Diagnostic(
-                "A program writes to a tensor that `min`, `max` or `sorted` has given back.",
+                "A program writes to what another of its names may stand for, too.",
                 context.span,
                 "written here",
-                ("it is one of their operands itself; in which threads it is, differs.",),
+                (
+                    "`min` and `max` give an operand itself, which one differs by thread; "
+                    "`torch.from_numpy` and the like give a tensor of an array's memory.",
+                ),
                 ("make a new tensor (`m = m + 1`), or take a `.clone()` before.",),
                 "tied-write",
             )
@@ -132,7 +135,8 @@ def reached(cells: Iterable[Cell]) -> Iterator[Cell]:
 
 
 def refuse_foreign(context: Context, cell: Cell, what: str) -> None:
-    """Refuse a write to a thread's object that existed before the call."""
+    """Refuse a write to a thread's object that existed before the call, or is another name's."""
+    refuse_tied(context, cell)
     value = read(cell)
     if type(value) is Objects:
         for item in value.items:
