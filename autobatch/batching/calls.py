@@ -189,6 +189,8 @@ def special_call(
         return methods.method(context, callee, args[0], args[1:])
     if isinstance(callee, type) and issubclass(callee, tuple) and hasattr(callee, "_fields"):
         return named_tuple(context, callee, args, kwargs)
+    if args and getattr(callee, "__name__", "") in ("_replace", "_asdict"):
+        return of_named_tuple(callee, args, kwargs)
     if args and getattr(callee, "__objclass__", None) in (int, float, bool):
         value = read(args[0])
         if type(value) is Column and value.tag != "tensor" and not kwargs:
@@ -212,6 +214,20 @@ def named_tuple(
     ):
         once(context, lambda: kind(*[None] * len(args), **dict.fromkeys(kwargs)))
     return Cell(Container(kind, [given[name] for name in kind._fields]))
+
+
+def of_named_tuple(callee: Any, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | None:
+    """``point._replace(x=1)`` and ``point._asdict()`` of a tuple of cells with names."""
+    value = read(args[0])
+    fields = getattr(value.type, "_fields", None) if type(value) is Container else None
+    if fields is None or len(args) > 1 or not set(kwargs) <= set(fields):
+        return None
+    parts = dict(zip(fields, value.children(), strict=True))  # type: ignore[union-attr]
+    if callee is value.type._replace:  # type: ignore[union-attr]
+        return Cell(Container(value.type, list({**parts, **kwargs}.values())))  # type: ignore[union-attr]
+    if callee is value.type._asdict and not kwargs:  # type: ignore[union-attr]
+        return Cell(Container(dict, dict(parts)))
+    return None
 
 
 def partition(callee: Cell) -> list[tuple[list[int], Cell]]:
