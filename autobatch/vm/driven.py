@@ -24,6 +24,7 @@ def is_plain(state: RunState, block: Block, group: Group) -> bool:
     """Whether a block execution has nothing but operations and an end to run."""
     return (
         not group.checks
+        and group.pending is None
         and not block.modes
         and state.observer is None
         and not state.steps.listeners

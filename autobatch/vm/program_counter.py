@@ -109,6 +109,10 @@ class ProgramCounterMachine(Machine):
         assert isinstance(frame, Level)
         return frame.place.routine.places[0]
 
+    def is_next(self, frame: Frame, target: int) -> bool:
+        assert isinstance(frame, Level)
+        return frame.waiting.is_next(frame.place.routine.places[target])
+
     def outer_block(self, at: Place) -> float:
         return at.order[0][0]
 

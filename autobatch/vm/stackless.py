@@ -60,7 +60,7 @@ class Machine:
         self.failures = Failures(self.state.settings.isolate)
         self.within = Within(self.state, self.failures, self.call)
         self.forks = Forks(self.state, self.failures, self.within, self.frame)
-        self.blocks = Blocks(self.state, self.failures, self.forks)
+        self.blocks = Blocks(self.state, self.failures, self.forks, self.is_next)
         self.lend(Foreign())
 
     def lend(self, foreign: Foreign) -> None:
@@ -189,6 +189,10 @@ class Machine:
     def first(self, frame: Frame) -> Any:
         """Where groups wait that enter a frame."""
         return 0
+
+    def is_next(self, frame: Frame, target: int) -> bool:
+        """Whether a group that jumps to a block would run there at once, and alone."""
+        return frame.waiting.is_next(target)
 
     def outer_block(self, at: Any) -> float:
         """The block of the outermost function that threads which wait there are in."""

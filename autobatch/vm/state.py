@@ -113,6 +113,10 @@ class RunState:
         threads = frame.threads[group.rows]
         context = Context(self.services, threads, group.checks, policy, self.guard)
         context.after = partial(frame.code.alive, self.tally.block[1])
+        if group.pending is not None:
+            context.escapes = group.pending.escapes
+            context.checkpoint = group.pending.checkpoint
+            group.pending = None
         return context
 
     def begin(self, frame: Frame, pc: int, group: Group) -> None:
