@@ -90,6 +90,12 @@ class Batch:
         return args, kwargs
 
 
+def is_of_objects(batch: Batch) -> bool:
+    """Whether what differs by thread are Python objects, not tensors or numbers."""
+    mapped = [leaf for leaf in tree_leaves((batch.args, batch.kwargs)) if isinstance(leaf, Mapped)]
+    return not any(isinstance(leaf.data, Tensor) for leaf in mapped)
+
+
 def tree_map(function: Callable[[Any], Any], tree: Any) -> Any:
     return pytree.tree_map(function, tree, is_leaf=lambda leaf: isinstance(leaf, Mapped))
 

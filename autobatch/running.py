@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from autobatch.arguments import Batch
+from autobatch.arguments import Batch, is_of_objects
 from autobatch.batching.calls import resolve_object
 from autobatch.batching.context import Context
 from autobatch.batching.fallbacks import Policy, policy_of
@@ -23,7 +23,7 @@ from autobatch.entry import entry, name_of
 from autobatch.errors import LIMITS, AutobatchError
 from autobatch.options import MAX_DEPTH, Options
 from autobatch.out_dims import moved
-from autobatch.outcome import Chunk, apart, stacked, unvaried
+from autobatch.outcome import Chunk, apart, has_tensors, stacked, unvaried
 from autobatch.vm.calling import Returned
 from autobatch.vm.failing import Errors
 from autobatch.vm.frames import Callee
@@ -76,6 +76,10 @@ def run(
     else:
         shared = Shared(steps_of(options, batch), cache, observer, policy_of(options.fallback))
         chunks = run_chunks(function, batch, options, library, shared)
+        if shared.policy is not None and is_of_objects(batch) and not has_tensors(chunks):
+            code = getattr(function, "__code__", None)
+            place = (code.co_filename, code.co_firstlineno) if code is not None else ("", 0)
+            shared.policy.spent(name_of(function), *place)
     if isolate:
         return apart(chunks, batch.size)
     result = stacked(chunks, batch.size, batch.device())

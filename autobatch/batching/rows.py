@@ -274,8 +274,10 @@ def note_fallback(
     """Count what runs thread by thread, and hold it to the option ``fallback``."""
     what = name_of(function)
     context.counter.fallback(context.span, what, why)
-    if context.policy is not None and not is_meant(function, cells, why, effect):
-        context.policy.met(context.span, what, why)
+    if context.policy is not None:
+        context.policy.runs += 1
+        if not is_meant(function, cells, why, effect):
+            context.policy.met(context.span, what, why)
 
 
 def name_of(function: Any) -> str:
