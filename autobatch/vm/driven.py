@@ -49,7 +49,9 @@ def converted(state: RunState, frame: Frame, pc: int, group: Group) -> Converted
     """
     work, code = state.work, frame.code
     made = code.blocks[pc].converted
-    if made is None or work is None or group.checks or state.observer is not None:
+    if made is None or work is None or group.checks or group.pending is not None:
+        return None
+    if state.observer is not None:
         return None
     if not group.k:
         return None

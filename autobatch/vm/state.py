@@ -60,7 +60,8 @@ class Frame:
     free (in a stream, see ``refill``). ``aside`` are all its queues, where there are several and
     ``waiting`` is the one at work. ``span`` is what runs now, ``joining`` are the groups that have
     come to the end of a block with a join. ``answers`` says that what it returns is the result of
-    the run, ``hands_on`` that the call at work gives that.
+    the run, ``hands_on`` that the call at work gives that. ``open`` are the managers that blocks
+    around the one at work have entered and will leave.
     """
 
     code: Code
@@ -75,6 +76,7 @@ class Frame:
     answers: bool = False
     hands_on: bool = False
     aside: Sequence[Waiting[Any]] = ()
+    open: tuple[str, ...] = ()
 
     def calls(self, thread: int) -> list[Span]:
         """The places at work for a thread, outermost first, the last one being what runs now."""
