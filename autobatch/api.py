@@ -142,10 +142,9 @@ def vmap(
     )
     if not callable(func):
         raise TypeError(f"autobatch.vmap maps functions; it got {func!r}")
-    name = name_of(func)
 
     def mapped(*args: Any, **kwargs: Any) -> Any:
-        return call(func, mapped_by_dims(args, kwargs, in_dims, name), settings)
+        return call(func, mapped_by_dims(args, kwargs, in_dims, func), settings)
 
     if isinstance(getattr(func, "__name__", None), str):
         functools.update_wrapper(mapped, func)
@@ -203,8 +202,8 @@ def batch_of(
 ) -> Batch:
     """Arguments as ``.batch`` maps them: by kind, or by ``in_dims`` if the options have it."""
     if options.in_dims is None:
-        return mapped_by_kind(args, kwargs, name_of(func))
-    return mapped_by_dims(args, kwargs, options.in_dims, name_of(func))
+        return mapped_by_kind(args, kwargs, func)
+    return mapped_by_dims(args, kwargs, options.in_dims, func)
 
 
 def call(func: Callable[..., Any], batch: Batch, options: Options) -> Any:

@@ -6,8 +6,9 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from autobatch.entry import name_of
 from autobatch.errors import OptionError
 from autobatch.vm.values import Cell, Column, Container, Objects, Uniform, fits_column
 
@@ -86,6 +88,12 @@ class Batch:
         """One thread's arguments as real Python values, private copies."""
         args, kwargs = tree_row((self.args, self.kwargs), index, scalars)
         return args, kwargs
+
+
+def is_of_objects(batch: Batch) -> bool:
+    """Whether what differs by thread are Python objects, not tensors or numbers."""
+    mapped = [leaf for leaf in tree_leaves((batch.args, batch.kwargs)) if isinstance(leaf, Mapped)]
+    return not any(isinstance(leaf.data, Tensor) for leaf in mapped)
 
 
 def tree_map(function: Callable[[Any], Any], tree: Any) -> Any:
@@ -188,8 +196,11 @@ def column_of(data: Tensor, scalars: str) -> Cell:
     return Cell(Column(data.to(torch.int64), "int"))
 
 
-def mapped_by_dims(args: tuple[Any, ...], kwargs: dict[str, Any], in_dims: Any, name: str) -> Batch:
+def mapped_by_dims(
+    args: tuple[Any, ...], kwargs: dict[str, Any], in_dims: Any, function: Any
+) -> Batch:
     """Arguments as ``torch.vmap`` maps them: ``in_dims`` for ``args``, ``kwargs`` are shared."""
+    name = name_of(function)
     if isinstance(in_dims, list):
         in_dims = tuple(in_dims)
     if not isinstance(in_dims, int | tuple):
@@ -210,7 +221,7 @@ def mapped_by_dims(args: tuple[Any, ...], kwargs: dict[str, Any], in_dims: Any, 
             f"in_dims={in_dims!r} does not fit the arguments of {name}: "
             f"their structure is {pytree.treespec_pprint(spec)}."
         )
-    sizes = Sizes(name)
+    sizes = Sizes(name, lambda: leaf_titles(function, args, kwargs))
     leaves = [sizes.mapped(leaf, dim, "in_dims") for leaf, dim in zip(flat, dims, strict=True)]
     named, kwspec = pytree.tree_flatten(kwargs, is_leaf=is_leaf)
     named = [sizes.mapped(x, 0 if isinstance(x, objects) else None, "in_dims") for x in named]
@@ -221,9 +232,9 @@ def mapped_by_dims(args: tuple[Any, ...], kwargs: dict[str, Any], in_dims: Any, 
     )
 
 
-def mapped_by_kind(args: tuple[Any, ...], kwargs: dict[str, Any], name: str) -> Batch:
+def mapped_by_kind(args: tuple[Any, ...], kwargs: dict[str, Any], function: Any) -> Batch:
     """Arguments as ``.batch`` maps them: tensors, arrays, lists of numbers and ``objects``."""
-    sizes = Sizes(name)
+    sizes = Sizes(name_of(function), lambda: titles(function, args, kwargs))
 
     def mapped(arg: Any) -> Any:
         if is_numbers(arg):
@@ -238,9 +249,34 @@ def mapped_by_kind(args: tuple[Any, ...], kwargs: dict[str, Any], name: str) -> 
             )
         return arg
 
-    mapped_args = tuple(mapped(arg) for arg in args)
-    named = {key: mapped(arg) for key, arg in kwargs.items()}
-    return Batch(mapped_args, named, sizes.common())
+    found = []
+    for place, arg in enumerate((*args, *kwargs.values())):
+        sizes.place = place
+        found.append(mapped(arg))
+    named = dict(zip(kwargs, found[len(args) :], strict=True))
+    return Batch(tuple(found[: len(args)]), named, sizes.common())
+
+
+def titles(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
+    """How messages call the arguments."""
+    try:
+        found = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        found = ()  # type: ignore[assignment]
+    known = [p.name for p in found if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    own = [repr(name) for name in known[: len(args)]]
+    own += [f"number {place + 1}" for place in range(len(own), len(args))]
+    return [*own, *map(repr, kwargs)]
+
+
+def leaf_titles(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
+    """How messages call the leaves of the arguments: ``'x'``, or ``'x'[0]``."""
+    own = iter(titles(function, args, kwargs))
+    found: list[str] = []
+    for title, arg in zip(own, (*args, *kwargs.values()), strict=True):
+        leaves, _ = pytree.tree_flatten_with_path(arg, is_leaf=is_leaf)
+        found += [title + pytree.keystr(path) for path, _ in leaves]
+    return found
 
 
 def is_leaf(value: Any) -> bool:
@@ -274,12 +310,19 @@ def tensor_of(array: np.ndarray) -> Tensor:
 
 @dataclass(slots=True, eq=False)
 class Sizes:
-    """Collects the batch sizes of mapped leaves and holds them to one."""
+    """Collects the batch sizes of mapped leaves and holds them to one.
+
+    ``place`` is where among the arguments the next leaf stands, ``titles`` gives their names.
+    """
 
     name: str
-    found: list[int] | None = None
+    titles: Callable[[], list[str]]
+    found: list[tuple[int, int]] = field(default_factory=list)
+    place: int | None = None
+    seen: int = -1
 
     def mapped(self, leaf: Any, dim: Any, option: str) -> Any:
+        self.seen += 1
         if dim is None:
             return leaf
         if isinstance(leaf, objects):
@@ -289,12 +332,13 @@ class Sizes:
             leaf = tensor_of(leaf)
         if not isinstance(leaf, Tensor):
             raise OptionError(
-                f"{option} maps an argument of {self.name} of type {type(leaf).__name__}, which is "
-                "no tensor; use None for it, or wrap a sequence in autobatch.objects(...)."
+                f"{option} maps the argument {self.title()} of {self.name}, "
+                f"of type {type(leaf).__name__}, which is no tensor; "
+                "use None for it, or wrap a sequence in autobatch.objects(...)."
             )
         if type(dim) is not int or not -leaf.dim() <= dim < leaf.dim():
             raise OptionError(
-                f"{option} has dimension {dim} for an argument of {self.name} "
+                f"{option} has dimension {dim} for the argument {self.title()} of {self.name}, "
                 f"of shape {tuple(leaf.shape)}."
             )
         data = leaf.movedim(dim, 0)
@@ -302,7 +346,15 @@ class Sizes:
         return Mapped(data)
 
     def add(self, size: int) -> None:
-        self.found = [*(self.found or ()), size]
+        self.found.append((self.at, size))
+
+    @property
+    def at(self) -> int:
+        return self.seen if self.place is None else self.place
+
+    def title(self) -> str:
+        """How messages call the argument at work."""
+        return self.titles()[self.at]
 
     def common(self) -> int:
         if not self.found:
@@ -310,9 +362,12 @@ class Sizes:
                 f"No argument of {self.name} is mapped: at least one must be a tensor, an array, "
                 "a list of numbers or autobatch.objects(...), with in_dims other than None."
             )
-        if len(set(self.found)) > 1:
+        sizes = sorted({size for _, size in self.found})
+        if len(sizes) > 1:
+            titles = self.titles()
+            each = ", ".join(dict.fromkeys(f"{titles[at]} has {size}" for at, size in self.found))
             raise OptionError(
-                f"The arguments of {self.name} have batch sizes {sorted(set(self.found))}; "
-                "all mapped arguments must have the same."
+                f"The arguments of {self.name} have batch sizes {sizes}; "
+                f"all mapped arguments must have the same: {each}."
             )
-        return self.found[0]
+        return sizes[0]

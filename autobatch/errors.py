@@ -15,9 +15,9 @@ A failure of the user's own code keeps its exception type; ``note_for`` makes th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from autobatch.source import Span, excerpt
+from autobatch.source import Span, excerpt, users_place
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +48,8 @@ class AutobatchError(Exception):
     def __init__(self, diagnostic: Diagnostic | str) -> None:
         if isinstance(diagnostic, str):
             diagnostic = Diagnostic(diagnostic)
+        if diagnostic.span is not None:
+            diagnostic = replace(diagnostic, span=users_place(diagnostic.span))
         super().__init__(diagnostic)
         self.diagnostic = diagnostic
 
@@ -126,6 +128,7 @@ def note_for(chain: Sequence[Span], operands: Sequence[str], threads: Sequence[i
     ``chain`` runs from the outermost call to the operation that failed, ``operands`` describe
     its operands (``"float32 [3]"``), ``threads`` are the input indices that failed.
     """
+    chain = [users_place(span) for span in chain]
     lines = ["While running this program in a batch:"]
     lines += _calls(chain[:-1])
     lines += [excerpt(span) for span in chain[-1:]]

@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from autobatch import entry
+from autobatch.batching.trees import contents
 from autobatch.mismatch import Part
 from autobatch.out_dims import same_cell
 from autobatch.results import Result, stacked_cell, stacked_rows
@@ -17,6 +19,7 @@ from autobatch.source import Span
 from autobatch.vm import heap
 from autobatch.vm.calling import Returned
 from autobatch.vm.failing import Errors
+from autobatch.vm.values import Column
 from autobatch.vm.ways import Ways
 
 
@@ -40,6 +43,18 @@ class Chunk:
                 found = self.ways.spans(piece.ways, int(row))
                 return tuple(span for span in found if span.file != entry.__file__)
         return ()
+
+
+def has_tensors(chunks: list[Chunk]) -> bool:
+    """Whether a tensor is among the results."""
+    leaves: list[Any] = []
+    contents([piece.value for chunk in chunks for piece in chunk.pieces], leaves.append)
+    return any(
+        leaf.tag == "tensor"
+        if type(leaf) is Column
+        else any(isinstance(item, Tensor) for item in getattr(leaf, "items", ()))
+        for leaf in leaves
+    )
 
 
 def stacked(chunks: list[Chunk], size: int, device: torch.device) -> Any:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from autobatch.batching.fallbacks import ON_OBJECTS, WORTH_IT
 from autobatch.vm.listeners import Counts
 
 MOST = 4
@@ -81,7 +82,18 @@ class Report:
             f"{self.title}: {self.threads} threads, {total.block_executions} block executions, "
             f"{total.host_reads} host reads, {total.fallbacks} operations thread by thread"
         )
+        if self.is_on_objects():
+            headline += f"\n{total.fallbacks} {ON_OBJECTS.format(self.title)}"
         return "\n\n".join([headline, *map(str, self.functions)])
+
+    def is_on_objects(self) -> bool:
+        """Whether much ran thread by thread, and no tensor was ever a value of the program's."""
+        lines = [line for function in self.functions for line in function.lines]
+        kinds = [kind for line in lines for _, held in line.values for kind in held]
+        objects = any("objects" in kind for kind in kinds)
+        return (
+            self.counts.fallbacks >= WORTH_IT and objects and not any("tensor" in k for k in kinds)
+        )
 
     def line(self, number: int) -> Line:
         """The line of that number in the first function that has it."""

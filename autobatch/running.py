@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from autobatch.arguments import Batch
+from autobatch.arguments import Batch, is_of_objects
 from autobatch.batching.calls import resolve_object
 from autobatch.batching.context import Context
-from autobatch.batching.effects import effect_of
 from autobatch.batching.fallbacks import Policy, policy_of
 from autobatch.batching.rows import Rower
 from autobatch.batching.stretches import TRACED, Work
@@ -24,7 +23,7 @@ from autobatch.entry import entry, name_of
 from autobatch.errors import LIMITS, AutobatchError
 from autobatch.options import MAX_DEPTH, Options
 from autobatch.out_dims import moved
-from autobatch.outcome import Chunk, apart, stacked, unvaried
+from autobatch.outcome import Chunk, apart, has_tensors, stacked, unvaried
 from autobatch.vm.calling import Returned
 from autobatch.vm.failing import Errors
 from autobatch.vm.frames import Callee
@@ -38,6 +37,7 @@ from autobatch.vm.stackless import Machine
 from autobatch.vm.state import RunState, Settings
 from autobatch.vm.steps import Steps
 from autobatch.vm.values import Cell, Objects, Uniform
+from autobatch.vm.watching import Watch
 from autobatch.vm.ways import UNKNOWN, Way, Ways
 
 FRAMES_PER_CALL = 16
@@ -76,6 +76,10 @@ def run(
     else:
         shared = Shared(steps_of(options, batch), cache, observer, policy_of(options.fallback))
         chunks = run_chunks(function, batch, options, library, shared)
+        if shared.policy is not None and is_of_objects(batch) and not has_tensors(chunks):
+            code = getattr(function, "__code__", None)
+            place = (code.co_filename, code.co_firstlineno) if code is not None else ("", 0)
+            shared.policy.spent(name_of(function), *place)
     if isolate:
         return apart(chunks, batch.size)
     result = stacked(chunks, batch.size, batch.device())
@@ -184,11 +188,11 @@ class OneByOne:
         lowered = self.library.code_of(target.callee, *receivers[:1]).function
         callee = Callee.of(lowered, target.callee)
         limit = self.options.depth_limit
-        interpreter = Interpreter(self.lookup, self.steps, limit, (index,))
+        watch = Watch(self.library.code_of)
+        watch.closure(target.callee)
+        watch.given((*receivers, *args, *kwargs.values()))
+        interpreter = Interpreter(watch.lookup(()), self.steps, limit, (index,), watch=watch)
         return interpreter.run(callee, (*receivers, *args), kwargs), interpreter.way
-
-    def lookup(self, callee: FunctionType) -> Any:
-        return self.library.code_of(callee).function if effect_of(callee) == "program" else None
 
 
 def run_sequential(

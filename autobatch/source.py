@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import ast
 import linecache
+import os
+import sys
 import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,6 +21,10 @@ from typing import cast
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _Position = tuple[int, int]
+
+
+PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+"""Where autobatch's own code stands."""
 
 
 class SourceUnavailable(LookupError):
@@ -190,6 +196,25 @@ def _body(node: FunctionNode) -> tuple[_Position, _Position]:
     inner = [node.body] if isinstance(node, ast.Lambda) else [*node.body]
     last = inner[-1]
     return (inner[0].lineno, inner[0].col_offset), (last.end_lineno or 0, last.end_col_offset or 0)
+
+
+def users_place(span: Span) -> Span:
+    """``span``, but for one in autobatch's own code: the user's line that has called it."""
+    if not span.file.startswith(PACKAGE):
+        return span
+    frame = sys._getframe(1)
+    while frame is not None:
+        code = frame.f_code
+        if not code.co_filename.startswith(PACKAGE) and not is_torch(frame.f_globals):
+            line, end_line, column, end_column = list(code.co_positions())[frame.f_lasti // 2]
+            at = line or frame.f_lineno
+            return Span(code.co_filename, at, column or 0, end_line or at, end_column or 0)
+        frame = frame.f_back  # type: ignore[assignment]
+    return span
+
+
+def is_torch(namespace: dict[str, object]) -> bool:
+    return str(namespace.get("__name__", "")).partition(".")[0] == "torch"
 
 
 def excerpt(span: Span, label: str = "") -> str:

@@ -166,3 +166,32 @@ def test_modules_and_methods():
     assert values(report.line(at(Twice.forward, 1)))["x * 2"] == ("column float32 [3]",)
     with pytest.raises(KeyError):
         report.line(1)
+
+
+def distance(a, b):
+    """Levenshtein's, which has no tensor in it."""
+    before = list(range(len(b) + 1))
+    for i, own in enumerate(a):
+        row = [i + 1]
+        for j, other in enumerate(b):
+            row.append(min(before[j + 1] + 1, row[j] + 1, before[j] + (own != other)))
+        before = row
+    return before[-1]
+
+
+WORDS = autobatch.objects(["kitten", "batch", "mapped", "vector"])
+OTHERS = autobatch.objects(["sitting", "back", "map", "tractor"])
+
+
+def test_a_program_of_objects_alone_is_told_of_per_thread(capsys):
+    report = autobatch.explain(distance, WORDS, OTHERS)
+    assert "autobatch.per_thread(distance) runs it as plain Python" in str(report)
+    assert "per_thread" not in str(autobatch.explain(collatz, torch.tensor([3, 7])))
+    with pytest.warns(UserWarning, match=r"autobatch\.per_thread\(distance\)") as warned:
+        result = autobatch.vmap(distance, fallback="warn")(WORDS, OTHERS)
+    assert [str(w.message).partition(", line")[0] for w in warned][-1] == HERE
+    assert result.tolist() == [
+        distance(a, b) for a, b in zip(WORDS.items, OTHERS.items, strict=True)
+    ]
+    per_thread = autobatch.vmap(autobatch.per_thread(distance))(WORDS, OTHERS)
+    assert torch.equal(per_thread, result)

@@ -10,6 +10,7 @@ import torch
 import autobatch
 from autobatch.vm.listeners import Counts
 from programs.collatz import collatz
+from tests.oracle import assert_matches_loop
 
 MODES: list[dict[str, Any]] = [
     {"executor": "vmap"},
@@ -83,13 +84,16 @@ def both(x: float, y: float) -> int:
 
 
 @modes
-def test_a_block_without_a_branch_sees_at_its_end_once(mode: dict[str, Any]) -> None:
+def test_a_block_that_ends_in_a_jump_leaves_its_check_to_the_next_read(
+    mode: dict[str, Any],
+) -> None:
     xs = torch.tensor([1.5, 20.0, 1e5, 7.0], dtype=torch.float64)
     got, counts = counted(both, xs, xs + 1.0, **mode)
     assert got.tolist() == [both(x, x + 1.0) for x in xs.tolist()]
     asked = sum(counts.by_block[("both", pc)] for pc in (0, 1, 4))
     assert counts.host_reads == asked - 1, "in the first round total is the same for all"
-    assert counts.other_reads == {"overflow": counts.by_block[("both", 2)]}
+    assert counts.by_block[("both", 2)] == 12
+    assert counts.other_reads == {"overflow": 7}, "where threads wait that came the other way"
 
 
 NOTED: list[int] = []
@@ -151,3 +155,19 @@ def test_rows_that_leave_before_a_branch_are_computed_again(mode: dict[str, Any]
     got, _ = counted(squares, ns, limits, **mode)
     want = [squares(n, limit) for n, limit in zip(ns.tolist(), limits.tolist(), strict=True)]
     assert list(got) == want
+
+
+def truncations(x, k):
+    """What may not fit is made in a block that ends in a jump, and seen in the next one."""
+    total = 0
+    while k > 0:
+        if k % 2 == 0 or k > 4:
+            total = int(x)
+        x = x * 1e6
+        k -= 1
+    return total
+
+
+def test_what_does_not_fit_after_all_is_taken_back_over_the_jump():
+    xs, ks = torch.arange(1.0, 7.0), torch.tensor([2, 3, 5, 1, 4, 6])
+    assert_matches_loop(truncations, [xs, ks], scalars="python")

@@ -26,16 +26,20 @@ OWN = [
     for line in LINES
     if not line.endswith(MARK) and not re.search(r"\b(MS|HS|KINDS|M|Holder\.count)\b", line)
 ]
-EXECUTORS = ("vmap", "traced")
+CONFIGURATIONS = (
+    {"executor": "vmap"},
+    {"executor": "traced", "trace_after": 0},
+    {"engine": "sequential"},
+)
 
 
 @pytest.mark.parametrize("source", SOURCES)
 def test_outside(source: str) -> None:
-    for executor in EXECUTORS:
+    for configuration in CONFIGURATIONS:
         names = world()
         before = state(names)
         func = program(source, [*source.split(";;"), "return x"], names)
-        batched = autobatch.vmap(func, executor=executor, trace_after=0)
+        batched = autobatch.vmap(func, **configuration)
         with pytest.raises(autobatch.SharedWriteError, match=r"existed before the call[\s\S]*\^"):
             batched(torch.tensor([0.0, 1.0, 2.0]))
         assert state(names) == before
@@ -52,8 +56,8 @@ def test_own(source: str) -> None:
     func = program(f"own {source}", [*made, *source.split(";;"), shows], names)
     xs = torch.tensor([0.0, 1.0, 2.0])
     expected = seeded(lambda: [func(x.clone()) for x in xs])
-    for executor in EXECUTORS:
-        batched = autobatch.vmap(func, executor=executor, trace_after=0)
+    for configuration in CONFIGURATIONS:
+        batched = autobatch.vmap(func, **configuration)
         assert list(zip(*seeded(lambda: batched(xs)), strict=True)) == expected  # noqa: B023
 
 

@@ -85,13 +85,17 @@ WRITES = [
 ]
 
 
-@pytest.mark.parametrize("executor", ["vmap", "traced"])
+@pytest.mark.parametrize(
+    "options",
+    [{"executor": "vmap"}, {"executor": "traced", "trace_after": 0}, {"engine": "sequential"}],
+    ids=str,
+)
 @pytest.mark.parametrize("write", WRITES)
-def test_writes_to_objects_of_the_caller(write: Callable[[Any], Any], executor: str) -> None:
+def test_writes_to_objects_of_the_caller(write: Callable[[Any], Any], options: Any) -> None:
     holders = [Holder(1), Holder(2)]
     before = [repr(vars(holder)) for holder in holders]
     with pytest.raises(autobatch.SharedWriteError, match=r"existed before the call[\s\S]*\^"):
-        autobatch.vmap(write, executor=executor, trace_after=0)(autobatch.objects(holders))
+        autobatch.vmap(write, **options)(autobatch.objects(holders))
     assert [repr(vars(holder)) for holder in holders] == before
 
 

@@ -314,7 +314,7 @@ def branches(x):
 
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_a_body_that_branches_is_refused(executor: str) -> None:
-    with pytest.raises(autobatch.UnsupportedError, match=r"branches or calls[\s\S]*keep branches"):
+    with pytest.raises(autobatch.UnsupportedError, match=r"its body branches[\s\S]*keep branches"):
         run(branches, executor, 0, 1, 2)
     assert LOG == [], "nothing was entered"
 
@@ -333,3 +333,112 @@ def test_a_manager_from_outside_may_not_change_itself(executor: str) -> None:
     with pytest.raises(autobatch.SharedWriteError, match="existed before the call"):
         run(outside, executor, 0, 1)
     assert OUTSIDE.steps == []
+
+
+def helper(value):
+    log("helper", int(value))
+    return value * 2 if value > 1 else value
+
+
+def two_names(x):
+    first, second = Manager(x), Manager(x + 10)
+    with first, second:
+        z = 6 // (x - 1)
+    return z, len(first.steps), len(second.steps)
+
+
+def two_calls(x):
+    with generator(x) as y, Manager(x + 10) as inner:
+        z = y + inner.value
+    return z
+
+
+def second_of_first(x):
+    with Manager(x) as outer, Manager(outer.value + 10) as inner:
+        z = 6 // (inner.value - 11)
+    return z
+
+
+def nested_statements(x):
+    with generator(x) as y:
+        z = y + 1
+        with torch.no_grad(), Manager(x):
+            z = z * 2
+        z = z + y
+    return z
+
+
+def calls_inside(x):
+    with Manager(x) as outer:
+        z = helper(outer.value)
+        z = z + helper(z)
+    return z
+
+
+def fails_to_enter_second(x):
+    with Manager(x), FailsToEnter(x):
+        z = x
+    return z
+
+
+NESTED = [
+    *(two_names, two_calls, second_of_first, nested_statements, calls_inside),
+    fails_to_enter_second,
+]
+FAILURES = (ZeroDivisionError, KeyError)
+
+
+def by_thread(entries: list[Any], thread: int) -> list[Any]:
+    """What happened to a thread whose number is ``thread``: its managers' values end in it."""
+    return [entry for entry in entries if entry[1] % 10 == thread]
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.parametrize("values", [(0, 2, 3), (2, 1, 3), (1, 2, 3), (0, 2, 1)])
+@pytest.mark.parametrize("func", NESTED)
+def test_managers_within_managers(
+    func: Callable[..., Any], values: tuple[int, ...], executor: str
+) -> None:
+    expected, error = [], None
+    LOG.clear()
+    for value in values:
+        try:
+            expected.append(func(value))
+        except FAILURES as raised:
+            error = raised
+            break
+    happened = list(LOG)
+    LOG.clear()
+    try:
+        result = run(func, executor, *values)
+    except FAILURES:
+        assert error is not None
+    else:
+        assert error is None
+        rows = [part.tolist() for part in result] if isinstance(result, tuple) else result.tolist()
+        rows = list(zip(*rows, strict=True)) if isinstance(result, tuple) else rows
+        assert rows == expected
+    for value in values[: len(expected) + (error is not None)]:
+        if func is not calls_inside:
+            assert by_thread(LOG, value) == by_thread(happened, value)
+        else:
+            assert sorted(map(repr, LOG)) == sorted(map(repr, happened))
+
+
+def test_managers_within_managers_on_the_other_engine() -> None:
+    LOG.clear()
+    values = [0, 2, 3]
+    expected = [two_names(value) for value in values]
+    happened = list(LOG)
+    LOG.clear()
+    batched = autobatch.vmap(two_names, engine="program_counter", scalars="python")
+    result = batched(torch.tensor(values))
+    assert list(zip(*(part.tolist() for part in result), strict=True)) == expected
+    for value in values:
+        assert by_thread(LOG, value) == by_thread(happened, value)
+
+
+def test_a_call_within_a_manager_is_refused_on_the_other_engine() -> None:
+    batched = autobatch.vmap(calls_inside, engine="program_counter", scalars="python")
+    with pytest.raises(autobatch.UnsupportedError, match=r"\^[\s\S]*calls a function"):
+        batched(torch.tensor([0, 2]))

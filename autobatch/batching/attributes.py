@@ -11,7 +11,9 @@ from torch import Tensor
 
 from autobatch.batching import torch_ops, writes
 from autobatch.batching.context import Context, RowsFail
+from autobatch.batching.fallbacks import ATTRIBUTE
 from autobatch.batching.kinds import is_instance, is_tensor, named_cells
+from autobatch.batching.own_methods import Unknown, each_thread, getter, is_lowered_property
 from autobatch.batching.rows import run_rows
 from autobatch.vm.values import (
     METHOD,
@@ -50,7 +52,7 @@ def get(context: Context, cell: Cell, name: str) -> Cell:
         case Container():
             return container_attribute(context, cell, value, name)
         case Uniform(obj=obj):
-            return uniform_attribute(context, obj, name)
+            return uniform_attribute(context, cell, obj, name)
         case Objects(items=items):
             return objects_attribute(context, cell, items, name)
     raise AssertionError(value)
@@ -183,7 +185,13 @@ def super_attribute(context: Context, value: Container, name: str) -> Cell:
     raise RowsFail(context.lowest(), error) from error
 
 
-def uniform_attribute(context: Context, obj: Any, name: str) -> Cell:
+def uniform_attribute(context: Context, cell: Cell, obj: Any, name: str) -> Cell:
+    """An attribute of what all threads share: read once, unless reading it has effects."""
+    code = getter(obj, name)
+    if code is not None and context.has_effects(code, obj):
+        if is_lowered_property(obj, name, code):
+            return context.invoke(context, code, [cell], {})
+        return each_thread(context, lambda x: getattr(x, name), (obj,))
     try:
         result = getattr(obj, name)
     except Exception as error:
@@ -203,9 +211,24 @@ def objects_attribute(context: Context, cell: Cell, items: list[Any], name: str)
             return context.invoke(context, static.fget, [cell], {})
         if inspect.ismethoddescriptor(static) and callable(static) and not own:
             return bound(cell, static)
-    return run_rows(
-        context, lambda x: getattr(x, name), [cell], {}, "an attribute of objects", fresh=False
-    )
+
+    def attribute(item: Any) -> Any:
+        return getattr(item, name)
+
+    if any(shown_by(context, item, name) for item in one_of_each(items)):
+        return context.invoke(context, Unknown(attribute), [cell], {})
+    return run_rows(context, attribute, [cell], {}, ATTRIBUTE, fresh=False, effect=False)
+
+
+def one_of_each(items: list[Any]) -> list[Any]:
+    """An object of each class."""
+    return list({type(item): item for item in items}.values())
+
+
+def shown_by(context: Context, obj: Any, name: str) -> bool:
+    """Whether an object gives an attribute by code of the user's that has effects."""
+    code = getter(obj, name)
+    return code is not None and context.has_effects(code, None)
 
 
 def put(context: Context, cell: Cell, name: str, item: Cell) -> None:

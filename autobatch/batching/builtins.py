@@ -8,7 +8,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from autobatch.batching import conversions, introspection, iteration, operator_calls, reductions
+from autobatch.batching import (
+    conversions,
+    introspection,
+    iteration,
+    operator_calls,
+    reductions,
+    sharing,
+)
 from autobatch.batching.context import Handler
 
 HANDLERS: dict[Any, Handler] = {
@@ -17,4 +24,5 @@ HANDLERS: dict[Any, Handler] = {
     **iteration.HANDLERS,
     **operator_calls.HANDLERS,
     **reductions.HANDLERS,
+    **sharing.HANDLERS,
 }

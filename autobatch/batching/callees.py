@@ -12,7 +12,7 @@ from torch import Tensor
 from autobatch.batching import iterators
 from autobatch.batching.context import Context
 from autobatch.batching.effects import effect_of
-from autobatch.batching.kinds import is_instance
+from autobatch.batching.kinds import is_instance, is_tensor
 from autobatch.errors import Diagnostic, UnsupportedError
 from autobatch.vm.values import CLOSURE, METHOD, Cell, Container, read
 
@@ -72,8 +72,21 @@ def is_hashable(obj: Any) -> bool:
     return True
 
 
+def gives_operand(callee: Any) -> bool:
+    """Whether a host call gives back some of its operands themselves, one thread other ones."""
+    return callee in (max, min, sorted)
+
+
+def has_tensor(cell: Cell) -> bool:
+    """Whether a tensor is among what a cell holds, which may be written later."""
+    value = read(cell)
+    if type(value) is Container:
+        return any(map(has_tensor, value.children()))
+    return is_tensor(value)
+
+
 def is_fresh(callee: Any) -> bool:
     """Whether a host call makes its result, rather than giving a part of an operand back."""
-    return callee not in (max, min, sum, next, getattr) and getattr(
+    return callee not in (max, min, sum, next, getattr, sorted) and getattr(
         callee, "__objclass__", None
     ) not in (dict, list, tuple)

@@ -25,6 +25,8 @@ from autobatch.batching import (
     writes,
 )
 from autobatch.batching.callees import (
+    gives_operand,
+    has_tensor,
     in_place_option,
     is_code,
     is_fresh,
@@ -65,7 +67,7 @@ def resolve(callee: Cell, args: list[Cell], kwargs: dict[str, Cell]) -> Target:
     value = read(callee)
     match value:
         case Container(type=kind, cells=cells, static=function) if kind is METHOD:
-            return resolve_object(function, [cells[0], *args], kwargs)
+            return resolve_object(function, [*cells, *args], kwargs)
         case Container(type=kind) if kind is CLOSURE:
             return Target("program", value, args, kwargs)
         case Container(type=kind) if is_instance(value) and callable(
@@ -159,12 +161,15 @@ def run(context: Context, target: Target) -> Cell:
                 lambda *objs: callee(*objs[:count], **dict(zip(names, objs[count:], strict=True))),
                 *[read(cell).obj for cell in cells],  # type: ignore[union-attr]
                 receiver=getattr(callee, "__self__", None),
+                meaning=callee,
             )
         done = arithmetic.apply(context, callee, callee, args) if not kwargs else None
         if done is not None:
             return done
-        keep = any(map(is_used_up, cells))
         fresh = is_fresh(callee)
+        keep = any(map(is_used_up, cells)) or (
+            gives_operand(callee) and any(map(has_tensor, cells))
+        )
         return run_rows(context, callee, args, kwargs, "no batched form", keep=keep, fresh=fresh)
     keep = callee not in READ_ONLY if is_hashable(callee) else True
     context.foreign.note(getattr(callee, "__self__", None))
@@ -184,6 +189,8 @@ def special_call(
         return methods.method(context, callee, args[0], args[1:])
     if isinstance(callee, type) and issubclass(callee, tuple) and hasattr(callee, "_fields"):
         return named_tuple(context, callee, args, kwargs)
+    if args and getattr(callee, "__name__", "") in ("_replace", "_asdict"):
+        return of_named_tuple(callee, args, kwargs)
     if args and getattr(callee, "__objclass__", None) in (int, float, bool):
         value = read(args[0])
         if type(value) is Column and value.tag != "tensor" and not kwargs:
@@ -209,36 +216,57 @@ def named_tuple(
     return Cell(Container(kind, [given[name] for name in kind._fields]))
 
 
+def of_named_tuple(callee: Any, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | None:
+    """``point._replace(x=1)`` and ``point._asdict()`` of a tuple of cells with names."""
+    value = read(args[0])
+    fields = getattr(value.type, "_fields", None) if type(value) is Container else None
+    if fields is None or len(args) > 1 or not set(kwargs) <= set(fields):
+        return None
+    parts = dict(zip(fields, value.children(), strict=True))  # type: ignore[union-attr]
+    if callee is value.type._replace:  # type: ignore[union-attr]
+        return Cell(Container(value.type, list({**parts, **kwargs}.values())))  # type: ignore[union-attr]
+    if callee is value.type._asdict and not kwargs:  # type: ignore[union-attr]
+        return Cell(Container(dict, dict(parts)))
+    return None
+
+
 def partition(callee: Cell) -> list[tuple[list[int], Cell]]:
     """Rows by what they call, for callees that differ by thread: the rows and their callee."""
     value = read(callee)
     assert type(value) is Objects
-    groups: dict[int, list[int]] = {}
+    groups: dict[tuple[int, int], list[int]] = {}
     for row, item in enumerate(value.items):
-        groups.setdefault(id(taken_apart(item)[1]), []).append(row)
+        given, function = taken_apart(item)
+        groups.setdefault((id(function), len(given)), []).append(row)
     parts: list[tuple[list[int], Cell]] = []
     for rows in groups.values():
         receivers, functions = zip(*(taken_apart(value.items[row]) for row in rows), strict=True)
         if functions[0] is value.items[rows[0]]:
             parts.append((rows, uniform(functions[0], shared=True)))
         else:
-            own = Cell(Objects(list(receivers)))
-            parts.append((rows, Cell(Container(METHOD, [own], functions[0]))))
+            own = [Cell(Objects(list(column))) for column in zip(*receivers, strict=True)]
+            parts.append((rows, Cell(Container(METHOD, own, functions[0]))))
     return parts
 
 
-def taken_apart(item: Any) -> tuple[Any, Any]:
-    """The receiver and the function of a method, or of an instance that can be called."""
+def taken_apart(item: Any) -> tuple[tuple[Any, ...], Any]:
+    """The function of a method, of an instance that can be called or of a partial call.
+
+    With what it is given first: the receiver, the arguments.
+    """
+    if isinstance(item, partial) and not item.keywords:
+        given, function = taken_apart(item.func)
+        return (*given, *item.args), function
     if isinstance(item, types.MethodType):
-        return item.__self__, item.__func__
+        return (item.__self__,), item.__func__
     owner = getattr(item, "__self__", None)
     if isinstance(item, types.BuiltinMethodType) and not isinstance(
         owner, types.ModuleType | type | None
     ):
-        return owner, getattr(type(owner), item.__name__)
+        return (owner,), getattr(type(owner), item.__name__)
     if not isinstance(item, (*PYTHON, type, nn.Module)) and effect_of(item) == "program":
-        return item, type(item).__call__
-    return None, item
+        return (item,), type(item).__call__
+    return (), item
 
 
 PLAIN_NEW: Any = object.__new__

@@ -17,6 +17,7 @@ from autobatch.batching import lookup, writes
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.kinds import is_instance, is_tensor, own_method, parts_of, user_class
 from autobatch.batching.operators import once
+from autobatch.batching.own_methods import asks, each_thread
 from autobatch.batching.picking import is_index, pick, put
 from autobatch.batching.rows import Rower, run_rows
 from autobatch.batching.trees import is_plain
@@ -63,6 +64,8 @@ def makes_entry(table: Any, key: Any) -> bool:
 
 
 def shared_getitem(context: Context, value: Uniform, key: Any) -> Cell:
+    if asks(context, operator.getitem, (value.obj,)):
+        return each_thread(context, operator.getitem, (value.obj, key))
     try:
         if makes_entry(value.obj, key):
             raise writes.shared_write(context, MAKES_ENTRY)

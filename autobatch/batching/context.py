@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass, field
+from types import FunctionType
 from typing import Any, Protocol
 
 import numpy as np
@@ -69,6 +70,7 @@ class Services:
     ``invoke`` runs a program function for the group within an operation, ``inline`` one of a
     single block, in this very context, while a stretch is recorded; ``closure`` makes a Python
     callable of a program's function, and ``is_pure`` says whether calls of that have no effects;
+    ``has_effects`` says whether a method of an object that Python calls by itself may have some;
     ``foreign`` knows the objects that existed before the call.
     ``isolate`` is whether the threads that fail leave one by one.
     """
@@ -80,6 +82,7 @@ class Services:
     closure: Callable[[Any, tuple[Any, ...]], Any]
     inline: Callable[[Context, Any, list[Cell], dict[str, Cell]], Cell]
     is_pure: Callable[[Any], bool]
+    has_effects: Callable[[FunctionType, Any], bool]
     foreign: Foreign = field(default_factory=Foreign)
     isolate: bool = False
 
@@ -93,6 +96,7 @@ class Context:
     numbers while a stretch is recorded; ``policy`` is what to do about fallbacks, if anything;
     ``guard`` is called before a visible effect.
 
+    ``after`` gives the variables that are read after an operation.
     ``escapes`` are results that may not fit, to be seen too, and ``checkpoint`` is how things were
     before the first of them, ``at`` the operation at work with its variables. Where ``careful`` or
     ``eager``, or where no operation of a block is at work, such a result is looked at once.
@@ -109,13 +113,14 @@ class Context:
             "forecasts",
             "foreign",
             "guard",
+            "has_effects",
             "inline",
             "invoke",
             "is_pure",
             "k",
             "lost",
         ),
-        *("policy", "randomness", "services", "span", "threads"),
+        *("after", "policy", "randomness", "services", "span", "threads"),
     )
 
     def __init__(
@@ -134,6 +139,7 @@ class Context:
         self.closure = services.closure
         self.inline = services.inline
         self.is_pure = services.is_pure
+        self.has_effects = services.has_effects
         self.foreign = services.foreign
         self.k = len(threads)
         self.threads = threads
@@ -149,6 +155,14 @@ class Context:
         self.careful = False
         self.at: tuple[Op, dict[str, Cell]] | None = None
         self.lost: Lost | None = {} if services.isolate else None
+        self.after: Callable[[Op], frozenset[str]] | None = None
+
+    def live(self) -> list[Cell] | None:
+        """The variables that are still to be read after the operation at work, if known."""
+        if self.at is None or self.after is None:
+            return None
+        op, env = self.at
+        return [env[name] for name in self.after(op) if name in env]
 
     def lose(self, row: int, error: BaseException, span: Span | None = None) -> None:
         """The thread of a row fails: noted where threads leave one by one, else ``RowsFail``."""

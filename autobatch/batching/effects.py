@@ -194,7 +194,11 @@ def belongs_to_torch(callee: Any) -> bool:
 
 def is_library(function: Any) -> bool:
     """Whether a Python function is torch's, numpy's, autobatch's or the standard library's."""
-    module = (getattr(function, "__module__", None) or "").split(".")[0]
+    return is_library_module(getattr(function, "__module__", None) or "")
+
+
+def is_library_module(name: str) -> bool:
+    module = name.partition(".")[0]
     if module in LIBRARIES:
         return True
     return module in sys.stdlib_module_names and module != "__main__"

@@ -7,8 +7,11 @@ all of them; if a row has left, ``Escaped`` takes everything back to the ``Check
 first of them, and the operations run again, each looking at once and recomputing such rows with
 Python's numbers.
 
+Where a block ends in a jump and its group goes straight on, they go on with it (``Pending``), to be
+seen with the next block's read; then that block is done again from its beginning.
+
 Invariant: an escape is seen before anything that cannot be taken back: data on the host, a visible
-effect, a draw, another block.
+effect, a draw, the meeting with another group.
 """
 
 from __future__ import annotations
@@ -52,11 +55,16 @@ def bind(columns: Iterable[Column], ends: Sequence[int]) -> None:
 
 @dataclass(slots=True, eq=False)
 class Checkpoint:
-    """How a block's variables were before ``op``; ``checks`` were pending then."""
+    """How a block's variables were before ``op``; ``checks`` were pending then.
+
+    ``blocks`` are the operations of the blocks that the group has gone through since, its own
+    first; none while it is in that one.
+    """
 
     op: Op
     env: dict[str, Cell]
     checks: int
+    blocks: list[Sequence[Op]] = field(default_factory=list)
     values: list[tuple[Cell, Value, Any]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -91,6 +99,14 @@ class Checkpoint:
         env.clear()
         env.update(self.env)
         return next(place for place, op in enumerate(ops) if op is self.op)
+
+
+@dataclass(slots=True, eq=False)
+class Pending:
+    """Escapes that a group takes along to the next block."""
+
+    escapes: list[Escape]
+    checkpoint: Checkpoint
 
 
 class Escaped(BaseException):

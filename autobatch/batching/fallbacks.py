@@ -35,6 +35,12 @@ HINTS = (
     "autobatch.per_thread(fn) marks a function that is meant to run thread by thread.",
     "autobatch.primitive(fn) runs a pure function of tensors as one operation.",
 )
+WORTH_IT = 16
+"""Operations thread by thread from which a program of Python objects alone is better told so."""
+ON_OBJECTS = (
+    "operations of {0} ran thread by thread, and no tensor did: its time goes into keeping the "
+    "threads together. autobatch.per_thread({0}) runs it as plain Python, one example at a time."
+)
 OF_IDENTITY = frozenset({operator.is_, operator.is_not, isinstance, type, id, callable})
 OF_STRINGS = frozenset({str, repr, ascii, format})
 READS = frozenset({operator.getitem, operator.contains, len, iter, next, getattr, hasattr})
@@ -50,9 +56,13 @@ class FallbackWarning(UserWarning):
 
 @dataclass(slots=True, eq=False)
 class Policy:
-    """``fallback="warn"`` or ``"error"`` for one run; ``seen`` are the places warned of."""
+    """``fallback="warn"`` or ``"error"`` for one run; ``seen`` are the places warned of.
+
+    ``runs`` counts what has run thread by thread, whether it was meant to or not.
+    """
 
     action: str
+    runs: int = 0
     seen: set[tuple[Span | None, str]] = field(default_factory=set)
 
     def met(self, span: Span | None, what: str, why: str) -> None:
@@ -68,6 +78,12 @@ class Policy:
             # Warnings are errors here. An operation's own exceptions are the user's, and are
             # looked for in single threads; this one is not.
             raise refused(span, what, why) from warning
+
+    def spent(self, name: str, file: str, line: int) -> None:
+        """Warn of a program that has spent its time thread by thread, though it was meant to."""
+        if self.action == "warn" and self.runs >= WORTH_IT:
+            text = f"{file}, line {line}: {self.runs} {ON_OBJECTS.format(name)}"
+            warnings.warn_explicit(text, FallbackWarning, file, line)
 
 
 def policy_of(option: str) -> Policy | None:

@@ -83,6 +83,8 @@ class Foreign:
 
 def memory_of(item: Any) -> int:
     """Where the memory of a tensor or array begins; 0 for what has none."""
+    if isinstance(item, np.flatiter):
+        item = item.base
     if isinstance(item, np.ndarray):
         while isinstance(item.base, np.ndarray):
             item = item.base

@@ -12,7 +12,7 @@ from autobatch.batching import attributes
 from autobatch.batching.attributes import SUPER
 from autobatch.batching.context import Context, Handler, RowsFail
 from autobatch.batching.kinds import is_instance
-from autobatch.batching.rows import run_rows
+from autobatch.batching.own_methods import Unknown, getter
 from autobatch.vm.values import (
     CLOSURE,
     METHOD,
@@ -72,8 +72,8 @@ def _getattr(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cel
     name = read(args[1])
     if type(name) is not Uniform or not isinstance(name.obj, str):
         return None
-    if len(args) == 3 and runs_code(read(args[0]), name.obj):
-        return run_rows(context, getattr, args, {}, MAY_FAIL, keep=True, fresh=False)
+    if len(args) == 3 and runs_code(context, read(args[0]), name.obj):
+        return context.invoke(context, Unknown(getattr), args, {})
     if len(args) == 3:
         if type(read(args[0])) is Objects:
             return None
@@ -86,8 +86,11 @@ def _getattr(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cel
     return attributes.get(context, args[0], name.obj)
 
 
-def runs_code(value: Any, name: str) -> bool:
+def runs_code(context: Context, value: Any, name: str) -> bool:
     """Whether reading an attribute runs code of the user's, which may say that there is none."""
+    if type(value) is Uniform:
+        code = getter(value.obj, name)
+        return code is not None and context.has_effects(code, value.obj)
     if not is_instance(value) or name in value.cells:
         return False
     static = inspect.getattr_static(value.type, name, None)
@@ -98,8 +101,8 @@ def _hasattr(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cel
     name = read(args[1])
     if type(read(args[0])) is Objects:
         return None
-    if type(name) is Uniform and runs_code(read(args[0]), name.obj):
-        return run_rows(context, hasattr, args, {}, MAY_FAIL, keep=True)
+    if type(name) is Uniform and runs_code(context, read(args[0]), name.obj):
+        return context.invoke(context, Unknown(hasattr), args, {})
     try:
         found = _getattr(context, args, kwargs)
     except RowsFail as failure:
@@ -134,9 +137,6 @@ def _super(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell 
     if type(kind) is Uniform and type(receiver) is Uniform:
         return uniform(super(kind.obj, receiver.obj), shared=True)
     return None
-
-
-MAY_FAIL = "code of the object's class decides"
 
 
 HANDLERS: dict[Any, Handler] = {

@@ -15,6 +15,7 @@ from autobatch.batching import containers, guards, semantics
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.kinds import is_instance, is_number_column, is_tensor, parts_of
 from autobatch.batching.operators import binary, fresh
+from autobatch.batching.own_methods import asks, each_thread
 from autobatch.batching.rows import Rower, from_rows, run_rows
 from autobatch.batching.trees import is_plain
 from autobatch.batching.truths import both, truth
@@ -77,6 +78,8 @@ def uniform_iterator(context: Context, cell: Cell, obj: Any) -> Cell:
             Container(RANGE_ITERATOR, [uniform(p) for p in (obj.start, obj.stop, obj.step)])
         )
     guards.refuse_iterator(context, cell)
+    if asks(context, len, (obj,)):
+        return each_thread(context, iter, (obj,))
     try:
         items = tuple(obj)
     except Exception as error:
@@ -223,6 +226,8 @@ def exhausted(context: Context, iterable: Cell) -> list[Cell] | None:
         return None
     if is_instance(value):
         return None
+    if type(value) is Uniform and asks(context, len, (value.obj,)):
+        return None
     iterator = iterate(context, iterable)
     if type(read(iterator)) is Objects:
         return None
@@ -275,6 +280,9 @@ def unpack(context: Context, shape: UnpackShape, cell: Cell) -> tuple[Cell, ...]
 
 
 def unpacked_shared(context: Context, shape: UnpackShape, obj: Any) -> tuple[Cell, ...]:
+    if asks(context, len, (obj,)):
+        unpacked = each_thread(context, lambda x: semantics.unpack(shape, x), (obj,))
+        return unpacked_rows(context, shape, unpacked)
     try:
         items = semantics.unpack(shape, obj)
     except Exception as error:

@@ -15,10 +15,12 @@ from types import CellType
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from autobatch.batching import torch_ops
 from autobatch.batching.callees import is_hashable
 from autobatch.batching.context import Context
+from autobatch.batching.levels import DrawError
 from autobatch.batching.rows import ANY_EFFECT, run_rows
 from autobatch.batching.trees import contents, tree_of
 from autobatch.vm.values import BOX, CLOSURE, METHOD, UNSET, Cell, Column, Container, Uniform, read
@@ -92,10 +94,35 @@ def call(context: Context, callee: Any, args: list[Cell], kwargs: dict[str, Cell
         if whole is not None:
             return torch_ops.apply(context, *whole, kwargs, False)
     if has_effects(context, args):
+        drawing = Drawing(callee, context.randomness)
         return run_rows(
-            context, callee, args, kwargs, ANY_EFFECT, keep=True, effect=True, fresh=False
+            context, drawing, args, kwargs, ANY_EFFECT, keep=True, effect=True, fresh=False
         )
     return torch_ops.apply(context, callee, args, kwargs, False)
+
+
+class Drawing:
+    """A call for one thread that may draw: under "same" each draws what the first one does."""
+
+    def __init__(self, function: Callable[..., Any], randomness: str) -> None:
+        self.function, self.randomness = function, randomness
+        named = function.transform if isinstance(function, Transformed) else function
+        self.__name__ = self.__qualname__ = getattr(named, "__name__", type(named).__name__)
+        self.state: Tensor | None = None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self.randomness == "different":
+            return self.function(*args, **kwargs)
+        before = torch.get_rng_state()
+        if self.state is not None:
+            torch.set_rng_state(self.state)
+        elif self.randomness == "same":
+            self.state = before
+        result = self.function(*args, **kwargs)
+        if self.randomness == "error" and not torch.equal(before, torch.get_rng_state()):
+            torch.set_rng_state(before)
+            raise DrawError(torch_ops.draw_message(self))
+        return result
 
 
 def is_transform(callee: Any) -> bool:

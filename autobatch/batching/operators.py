@@ -28,6 +28,7 @@ from autobatch.batching.kinds import (
     parts_of,
     user_class,
 )
+from autobatch.batching.own_methods import asks, each_thread
 from autobatch.batching.rows import run_rows
 from autobatch.batching.trees import container_of, is_plain
 from autobatch.batching.truths import negation
@@ -37,12 +38,19 @@ REFLECTED = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le", "eq": "eq", "ne": "
 
 
 def once(
-    context: Context, function: Callable[..., Any], *objs: Any, receiver: object = None
+    context: Context,
+    function: Callable[..., Any],
+    *objs: Any,
+    receiver: object = None,
+    meaning: object = None,
 ) -> Cell:
     """Run for all threads at once what has only uniform operands; a failure is everyone's.
 
-    ``receiver`` is what the function is a method of.
+    ``receiver`` is what the function is a method of, ``meaning`` the callee that it stands for.
+    It runs once for each thread if it asks methods of the user's that have effects.
     """
+    if asks(context, meaning or function, (*objs, receiver)):
+        return each_thread(context, function, objs)
     try:
         result = function(*objs)
     except Exception as error:

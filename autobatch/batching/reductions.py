@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -13,6 +14,7 @@ from autobatch.batching import arithmetic, iterators, torch_ops
 from autobatch.batching.context import Context, Handler
 from autobatch.batching.kinds import is_number, is_tensor, own_method, parts_of
 from autobatch.batching.operators import binary
+from autobatch.batching.trace import Untraceable
 from autobatch.batching.truths import truth
 from autobatch.vm.values import (
     Cell,
@@ -20,6 +22,7 @@ from autobatch.vm.values import (
     Container,
     Objects,
     Uniform,
+    View,
     join_bounds,
     read,
     uniform,
@@ -56,6 +59,8 @@ def _extreme(meaning: Callable[..., Any], beats: str) -> Handler:
         if kwargs:
             return None
         parts = args if len(args) > 1 else iterators.exhausted(context, args[0])
+        if parts and all(type(read(part)) is Uniform and is_tensor(read(part)) for part in parts):
+            return functools.reduce(lambda best, part: same_for_all(meaning, part, best), parts)
         if parts and are_alike(parts):
             return functools.reduce(lambda best, part: chosen(context, beats, part, best), parts)
         if not parts or not all(is_number(read(part)) for part in parts):
@@ -77,7 +82,7 @@ def _extreme(meaning: Callable[..., Any], beats: str) -> Handler:
 def are_alike(parts: list[Cell]) -> bool:
     """Whether they are 0-d tensors of one dtype, so that a choice among them is one too."""
     values = [read(part) for part in parts]
-    if not all(map(is_tensor, values)) or all(type(value) is Uniform for value in values):
+    if not all(map(is_tensor, values)):
         return False
     kinds = set()
     for value in values:
@@ -86,10 +91,41 @@ def are_alike(parts: list[Cell]) -> bool:
     return len(kinds) == 1 and kinds.pop()[2] == 0
 
 
+def same_for_all(meaning: Callable[..., Any], part: Cell, best: Cell) -> Cell:
+    """The better one of two tensors that all threads share."""
+    x, y = read(best).obj, read(part).obj  # type: ignore[union-attr]
+    return best if meaning(x, y) is x else part
+
+
 def chosen(context: Context, beats: str, part: Cell, best: Cell) -> Cell:
-    """``part if part < best else best``, of tensors."""
+    """``part if part < best else best``, of tensors: one of them itself, which one by thread."""
+    if part is best:
+        return best
     flag = binary(context, beats, part, best)
-    return torch_ops.apply(context, torch.where, [flag, part, best], {}, False)
+    result = torch_ops.apply(context, torch.where, [flag, part, best], {}, False)
+    tie(context, result.value, [part, best])
+    return result
+
+
+def tie(context: Context, result: Any, operands: list[Cell]) -> None:
+    """Note that a tensor may be any of some others, so that none is written unseen."""
+    if context.forecasts is not None:
+        raise Untraceable("it may be one of its operands itself")
+    values: list[Any] = [read(cell) for cell in operands]
+    for cell in operands:
+        base = base_of(cell)
+        base.ties = base.ties | {object()}
+        result.ties = result.ties | base.ties
+    if type(result) is Column:
+        outside = (np.any(getattr(v, "outside", getattr(v, "shared", False))) for v in values)
+        result.outside = result.outside is True or any(outside)
+
+
+def base_of(cell: Cell) -> Any:
+    """What holds the memory of a tensor."""
+    while type(cell.value) is View:
+        cell = cell.value.base
+    return cell.value
 
 
 def _quantifier(stop: bool) -> Handler:

@@ -19,11 +19,13 @@ from torch import Tensor
 
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.fallbacks import is_meant
+from autobatch.batching.own_methods import Unknown, may_show
 from autobatch.vm.values import (
     BOX,
     CLOSURE,
     ENUMERATE_ITERATOR,
     METHOD,
+    NO_TIES,
     NUMBER_DTYPES,
     NUMBER_TAGS,
     RANGE_ITERATOR,
@@ -65,7 +67,7 @@ class Rower:
         rows = self.view(value) if type(value) is View and self.keep else self.leaf(read(cell))
         self.memo[id(cell)] = rows
         if self.keep and is_mutable(value):
-            cell.value = Objects(rows)
+            cell.value = Objects(rows, getattr(read(cell), "ties", NO_TIES))
         return rows
 
     def leaf(self, value: Any) -> list[Any]:
@@ -154,6 +156,13 @@ def _sequence_iterator(_: Any, part: tuple[Any, ...]) -> Any:
     return iterator
 
 
+def bound(function: Any, given: tuple[Any, ...]) -> Any:
+    """A method of a receiver, or a function with its first arguments."""
+    if len(given) == 1:
+        return types.MethodType(function, given[0])
+    return partial(function, *given)
+
+
 FILLED: dict[Any, Callable[[], Any]] = {
     list: list,
     dict: dict,
@@ -161,7 +170,7 @@ FILLED: dict[Any, Callable[[], Any]] = {
     BOX: lambda: types.CellType(),
 }
 MAKERS: dict[Any, Callable[[Any, tuple[Any, ...]], Any]] = {
-    METHOD: lambda function, part: types.MethodType(function, part[0]),
+    METHOD: lambda function, part: bound(function, part),
     RANGE_ITERATOR: lambda _, part: iter(range(*part)),
     SEQUENCE_ITERATOR: _sequence_iterator,
     ENUMERATE_ITERATOR: lambda _, part: iter(enumerate(part[1], part[0])),
@@ -180,19 +189,22 @@ def run_rows(
     why: str,
     keep: bool = False,
     fresh: bool = True,
-    effect: bool = False,
+    effect: bool | None = None,
 ) -> Cell:
     """Call ``function`` once per thread, lowest thread first; a failure is ``RowsFail``.
 
     ``keep``: the call may change its arguments. ``fresh``: no other name refers to its results.
-    ``effect``: the call may do anything, so it must not run twice for a thread. Where threads
-    leave one by one, all others run, and ``RowsFail`` is for when none of them is left.
+    ``effect``: the call may do anything, so it must not run twice for a thread; None where methods
+    of the user's classes that it asks decide that. Where threads leave one by one, all others run,
+    and ``RowsFail`` is for when none of them is left.
     """
+    if effect is None and may_show(context, function, (*args, *kwargs.values())):
+        return context.invoke(context, Unknown(function), list(args), kwargs)
     context.settle()
     if effect:
         context.visible(keep)
     if context.k > 0:
-        note_fallback(context, function, (*args, *kwargs.values()), why, effect)
+        note_fallback(context, function, (*args, *kwargs.values()), why, bool(effect))
     rower = Rower(context, keep)
     columns = [rower.rows(arg) for arg in args]
     named = {name: rower.rows(arg) for name, arg in kwargs.items()}
@@ -262,8 +274,10 @@ def note_fallback(
     """Count what runs thread by thread, and hold it to the option ``fallback``."""
     what = name_of(function)
     context.counter.fallback(context.span, what, why)
-    if context.policy is not None and not is_meant(function, cells, why, effect):
-        context.policy.met(context.span, what, why)
+    if context.policy is not None:
+        context.policy.runs += 1
+        if not is_meant(function, cells, why, effect):
+            context.policy.met(context.span, what, why)
 
 
 def name_of(function: Any) -> str:

@@ -9,11 +9,14 @@ import torch
 
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.kinds import is_instance, own_method, user_class
+from autobatch.batching.own_methods import asks, each_thread
 from autobatch.batching.rows import run_rows
 from autobatch.vm.values import Cell, Column, Container, Objects, Uniform, read, uniform
 
 
 def once(context: Context, function: Callable[..., bool], *objs: Any) -> Cell:
+    if asks(context, function, objs):
+        return each_thread(context, function, objs)
     try:
         return uniform(function(*objs))
     except Exception as error:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import operator
 import types
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -20,8 +20,20 @@ from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.levels import Batched, ExampleError, NoRule
 from autobatch.batching.rows import Rower, note_fallback
 from autobatch.batching.trees import NotATree, tensor_dtype, tree_of
-from autobatch.errors import Diagnostic, SharedWriteError
-from autobatch.vm.values import Cell, Column, Container, Objects, Uniform, Value, View, read
+from autobatch.errors import Diagnostic, SharedWriteError, UnsupportedError
+from autobatch.source import Span
+from autobatch.vm.values import (
+    NO_TIES,
+    Cell,
+    Column,
+    Container,
+    Objects,
+    Uniform,
+    Value,
+    View,
+    read,
+    ties_of,
+)
 
 
 def set_content(cell: Cell, content: Value) -> None:
@@ -29,6 +41,8 @@ def set_content(cell: Cell, content: Value) -> None:
     view = cell.value
     if type(view) is not View:
         if type(view) is Column and np.any(view.outside):
+            raise OutsideWrite
+        if getattr(view, "ties", NO_TIES):
             raise OutsideWrite
         cell.value = content
         return
@@ -40,7 +54,8 @@ def set_content(cell: Cell, content: Value) -> None:
 class OutsideWrite(Exception):
     """A replayed stretch would write rows that stand for tensors which existed before the call.
 
-    The operations run one by one then, and the one that writes is refused with its place.
+    Or rows that may be another name's too (``Ties``). The operations run one by one then, and the
+    one that writes is refused with its place.
     """
 
 
@@ -57,7 +72,13 @@ def is_outside(cell: Cell) -> bool:
 RETURN_IT = "pass it as an argument and return the new value, or write to a copy of it."
 
 
-def shared_write(context: Context, what: str, hint: str = RETURN_IT) -> SharedWriteError:
+class Place(Protocol):
+    """Where something is refused."""
+
+    span: Span | None
+
+
+def shared_write(context: Place, what: str, hint: str = RETURN_IT) -> SharedWriteError:
     return SharedWriteError(
         Diagnostic(
             f"A program writes to {what} that existed before the call.",
@@ -70,8 +91,52 @@ def shared_write(context: Context, what: str, hint: str = RETURN_IT) -> SharedWr
     )
 
 
+def refuse_tied(context: Context, cell: Cell) -> None:
+    """Refuse a write to a tensor that another live name stands for too, by thread."""
+    while type(cell.value) is View:
+        cell = cell.value.base
+    value: Any = cell.value
+    ties = getattr(value, "ties", NO_TIES)
+    if not ties:
+        return
+    live = context.live()
+    if live is None or any(c is not cell and ties & ties_of(c) for c in reached(live)):
+        raise UnsupportedError(
+            Diagnostic(
+                "A program writes to what another of its names may stand for, too.",
+                context.span,
+                "written here",
+                (
+                    "`min` and `max` give an operand itself, which one differs by thread; "
+                    "`torch.from_numpy` and the like give a tensor of an array's memory.",
+                ),
+                ("make a new tensor (`m = m + 1`), or take a `.clone()` before.",),
+                "tied-write",
+            )
+        )
+    value.ties = NO_TIES
+
+
+def reached(cells: Iterable[Cell]) -> Iterator[Cell]:
+    """All cells that some lead to."""
+    seen: set[int] = set()
+    waiting = list(cells)
+    while waiting:
+        cell = waiting.pop()
+        if id(cell) in seen:
+            continue
+        seen.add(id(cell))
+        yield cell
+        value = cell.value
+        if type(value) is Container:
+            waiting += value.children()
+        elif type(value) is View:
+            waiting += (value.base, *value.args)
+
+
 def refuse_foreign(context: Context, cell: Cell, what: str) -> None:
-    """Refuse a write to a thread's object that existed before the call."""
+    """Refuse a write to a thread's object that existed before the call, or is another name's."""
+    refuse_tied(context, cell)
     value = read(cell)
     if type(value) is Objects:
         for item in value.items:
@@ -94,6 +159,7 @@ def write(
 ) -> Cell:
     """``function`` writes its first operand, a tensor; the result is that operand's cell."""
     target = args[0]
+    refuse_tied(context, target)
     value = read(target)
     if (type(value) is Uniform and value.shared) or is_outside(target):
         raise shared_write(context, "a tensor")
@@ -150,6 +216,7 @@ def land(context: Context, result: Cell, out: Cell) -> None:
         for part, own in zip(value.children(), target.children(), strict=True):
             land(context, part, own)
         return
+    refuse_tied(context, out)
     if (type(target) is Uniform and target.shared) or is_outside(out):
         raise shared_write(context, "a tensor")
     if Objects in (type(value), type(target)):

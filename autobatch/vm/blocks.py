@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -14,10 +14,10 @@ from autobatch import errors
 from autobatch.batching import operations
 from autobatch.batching.arithmetic import loose_columns
 from autobatch.batching.context import Context, RowsFail
-from autobatch.batching.escapes import Escaped, any_left, bind, ends_of
+from autobatch.batching.escapes import Escaped, Pending, any_left, bind, ends_of
 from autobatch.batching.rows import Rower
 from autobatch.batching.truths import truth
-from autobatch.ir.program import Branch, Op, Raise
+from autobatch.ir.program import Branch, Jump, Op, Raise
 from autobatch.vm import heap
 from autobatch.vm.failing import Failures, no_data
 from autobatch.vm.groups import Group, restricted
@@ -44,6 +44,7 @@ class Blocks:
     run: RunState
     failures: Failures
     forks: Forks
+    is_next: Callable[[Frame, int], bool]
 
     def operations(
         self, frame: Frame, ops: Sequence[Op], group: Group, context: Context, position: int = 0
@@ -73,7 +74,10 @@ class Blocks:
             except errors.AutobatchError:
                 raise
             except Escaped as escaped:
-                position, alone = escaped.checkpoint.restore(ops, group.env), len(ops)
+                group, context, position = self.taken_back(frame, ops, group, context, escaped)
+                alone = len(ops)
+                if not group.k:
+                    break
                 continue
             except Exception as error:
                 failure = self.blamed(frame, op, group, context, error)
@@ -132,12 +136,51 @@ class Blocks:
         """See what may not fit before the block is left, unless its branch is about to read."""
         if type(frame.code.blocks[self.run.tally.block[1]].terminator) is Branch:
             return group, context
+        if self.take_along(frame, ops, group, context):
+            return group, context
         try:
             context.settle()
         except Escaped as escaped:
-            position = escaped.checkpoint.restore(ops, group.env)
+            group, context, position = self.taken_back(frame, ops, group, context, escaped)
             return self.operations(frame, ops, group, context, position)
         return group, context
+
+    def take_along(self, frame: Frame, ops: Sequence[Op], group: Group, context: Context) -> bool:
+        """Whether the group goes straight on, so that the next block sees what may not fit."""
+        block = frame.code.blocks[self.run.tally.block[1]]
+        if type(block.terminator) is not Jump or block.modes or frame.gone is not None:
+            return False
+        target = block.terminator.target
+        plain = not frame.code.blocks[target].modes and not self.run.settings.isolate
+        if not (plain and self.is_next(frame, target)):
+            return False
+        checkpoint = context.checkpoint
+        assert checkpoint is not None
+        checkpoint.blocks.append(ops)
+        group.pending = Pending(context.escapes, checkpoint)
+        context.escapes, context.checkpoint = [], None
+        return True
+
+    def taken_back(
+        self,
+        frame: Frame,
+        ops: Sequence[Op],
+        group: Group,
+        context: Context,
+        escaped: Escaped,
+    ) -> tuple[Group, Context, int]:
+        """The group as it was before a result that does not fit, and where to go on in its block.
+
+        Blocks that it has come through since are run again, each result looked at.
+        """
+        passed = escaped.checkpoint.blocks
+        position = escaped.checkpoint.restore(passed[0] if passed else ops, group.env)
+        for earlier in passed:
+            context.careful = True
+            group, context = self.operations(frame, earlier, group, context, position)
+            position = 0
+        context.careful = True
+        return group, context, position
 
     def blamed(
         self, frame: Frame, op: Op, group: Group, context: Context, error: Exception
@@ -270,7 +313,7 @@ class Blocks:
                 raise
         except Escaped as escaped:
             ops = frame.code.blocks[self.run.tally.block[1]].ops
-            position = escaped.checkpoint.restore(ops, group.env)
+            group, context, position = self.taken_back(frame, ops, group, context, escaped)
             group, context = self.operations(frame, ops, group, context, position)
             return self.branch(frame, terminator, group, context) if group.k else []
         if type(taken) is bool:

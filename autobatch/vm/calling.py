@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from autobatch.vm import heap
-from autobatch.vm.values import Cell, Container, Value, View, is_mutable
+from autobatch.vm.values import NO_TIES, Cell, Container, Value, View, is_mutable, ties_of
 from autobatch.vm.ways import Marks, picked
 
 KEPT = "%kept"
@@ -102,12 +102,16 @@ def reach(roots: Iterable[Cell]) -> dict[int, Cell]:
 
 
 def carry(args: Iterable[Cell], kept: Iterable[Cell]) -> list[Cell]:
-    """What a callee can change and its caller still needs."""
+    """What a callee can change and its caller still needs, and what that may be (``Ties``)."""
     mine = reach(args)
     if not mine:
         return []
     theirs = reach(kept)
-    return [cell for key, cell in mine.items() if key in theirs]
+    found = [cell for key, cell in mine.items() if key in theirs]
+    ties = NO_TIES.union(*(ties_of(cell) for cell in mine.values()))
+    if ties:
+        found += [c for key, c in theirs.items() if key not in mine and ties & ties_of(c)]
+    return found
 
 
 def settled(pieces: list[Returned], originals: list[Cell], k: int) -> list[Returned]:

@@ -24,6 +24,7 @@ def is_plain(state: RunState, block: Block, group: Group) -> bool:
     """Whether a block execution has nothing but operations and an end to run."""
     return (
         not group.checks
+        and group.pending is None
         and not block.modes
         and state.observer is None
         and not state.steps.listeners
@@ -48,7 +49,9 @@ def converted(state: RunState, frame: Frame, pc: int, group: Group) -> Converted
     """
     work, code = state.work, frame.code
     made = code.blocks[pc].converted
-    if made is None or work is None or group.checks or state.observer is not None:
+    if made is None or work is None or group.checks or group.pending is not None:
+        return None
+    if state.observer is not None:
         return None
     if not group.k:
         return None

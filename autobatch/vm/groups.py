@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from autobatch.batching.context import Check
+from autobatch.batching.escapes import Pending
 from autobatch.vm import heap
 from autobatch.vm.values import Cell
 from autobatch.vm.ways import Marks, joined, picked
@@ -28,13 +29,15 @@ class Group:
     """``rows[i]`` is the frame's row of the group's thread ``i``; ``env`` holds live values only.
 
     ``checks`` are failures that kernels have found and the host has not yet looked at; ``ways``
-    says, once the threads have come to the exit, which ``return`` brought each.
+    says, once the threads have come to the exit, which ``return`` brought each. ``pending`` are
+    results that may not fit, of a block that the group has just left; no other group has met it.
     """
 
     rows: np.ndarray
     env: dict[str, Cell]
     checks: list[Check] = field(default_factory=list)
     ways: Marks = None
+    pending: Pending | None = None
 
     @property
     def k(self) -> int:

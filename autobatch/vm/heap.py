@@ -18,6 +18,7 @@ from torch import Tensor
 
 from autobatch.vm.strides import joined
 from autobatch.vm.values import (
+    NO_TIES,
     NUMBER_TAGS,
     Cell,
     Column,
@@ -233,13 +234,14 @@ def select(roots: Sequence[Cell], rows: Rows) -> list[Cell]:
             if value.outside is not False:
                 outside = value.outside
                 chosen.outside = outside if outside is True else outside[rows]
+            chosen.ties = value.ties
             return chosen
         if type(value) is Objects:
             if not host:
                 host.extend(rows.tolist())
-            return Objects([value.items[row] for row in host])
+            return Objects([value.items[row] for row in host], value.ties)
         assert type(value) is Uniform
-        return Uniform(value.obj)
+        return Uniform(value.obj, ties=value.ties)
 
     return copied(roots, transform, plain)
 
@@ -273,6 +275,9 @@ def merge(
             new.value = View(base, first.recipe, tuple(map(visit, args)))
         else:
             new.value = merged(values, sizes, device)
+            ties = NO_TIES.union(*(value.ties for value in values))
+            if ties:
+                new.value.ties = ties  # type: ignore[union-attr]
         return new
 
     return [visit(cells) for cells in zip(*pieces, strict=True)]

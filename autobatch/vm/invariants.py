@@ -72,7 +72,8 @@ class Watch:
             in_turn = self.waiting.choose is not None or not place < pc
             self.demand(in_turn, f"b{pc} runs before b{place}")
         self.demand(set(group.env) <= set(self.waiting.names[pc]), f"dead names at b{pc}")
-        check_cells(group.env.values(), group.k, f"{self.title} b{pc}")
+        fits = group.pending is None  # what may not fit is beyond its bounds until it is seen
+        check_cells(group.env.values(), group.k, f"{self.title} b{pc}", fits)
         for queue in self.frame.aside:
             waiting += groups_of(queue) if queue is not self.waiting else ()
         self.rows([group.rows, *(other.rows for _, other in waiting)])
@@ -140,8 +141,8 @@ def watch(frame: Frame) -> Watch | None:
     return Watch(frame) if _CHECKING.get() else None
 
 
-def check_cells(roots: Iterable[Cell], k: int, place: str) -> None:
-    """Each cell that the roots reach stands for ``k`` threads."""
+def check_cells(roots: Iterable[Cell], k: int, place: str, fits: bool = True) -> None:
+    """Each cell that the roots reach stands for ``k`` threads, and numbers lie in their bounds."""
     seen: set[int] = set()
     stack = list(roots)
     while stack:
@@ -158,6 +159,8 @@ def check_cells(roots: Iterable[Cell], k: int, place: str) -> None:
             raise InvariantError(f"{place}: objects of {len(value.items)} threads among {k}")
         elif type(value) is Column:
             check_column(value, k, place)
+            if fits and value.bounds is not None:
+                check_bounds(value, place)
 
 
 def check_column(column: Column, k: int, place: str) -> None:
@@ -166,11 +169,15 @@ def check_column(column: Column, k: int, place: str) -> None:
         raise InvariantError(f"{place}: a column {list(data.shape)} of {k} threads")
     if column.tag != "tensor" and (data.dtype, data.dim()) != (NUMBER_DTYPES[column.tag], 1):
         raise InvariantError(f"{place}: {data.dtype}{list(data.shape)} holds {column.tag}s")
-    if column.bounds is None or data.device.type != "cpu" or not k:
+
+
+def check_bounds(column: Column, place: str) -> None:
+    bounds, data = column.bounds, column.data
+    if bounds is None or data.device.type != "cpu" or not len(data):
         return
     try:
         values = data.numpy()
     except RuntimeError:
         return  # within a function transform there is no data to look at
-    if values.min() < column.bounds[0] or values.max() > column.bounds[1]:
-        raise InvariantError(f"{place}: {values} where bounds say {column.bounds}")
+    if values.min() < bounds[0] or values.max() > bounds[1]:
+        raise InvariantError(f"{place}: {values} where bounds say {bounds}")

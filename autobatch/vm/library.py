@@ -13,7 +13,9 @@ from torch import Tensor
 
 from autobatch.batching.calls import generated_init, is_plain_class, resolve_object
 from autobatch.batching.effects import effect_of
+from autobatch.batching.kinds import is_plain_code
 from autobatch.batching.operations import CAPTURED
+from autobatch.batching.own_methods import is_quiet_code
 from autobatch.batching.stretches import Executor, Site, WholeSite
 from autobatch.errors import AutobatchError
 from autobatch.frontend import MISSING, Resolver, lower, lower_program
@@ -128,6 +130,10 @@ class Code:
             later = {arg for each in block.ops[position + 1 :] for arg in op_reads(each)}
             found = self.live_after[id(op)] = self.needed(block).union(later)
         return found
+
+    def alive(self, pc: int, op: Op) -> frozenset[str]:
+        """The same, with what moves along for others."""
+        return self.after(pc, op) | {CARRIED, CAPTURED, FORKED}
 
     def needed(self, block: Block) -> frozenset[str]:
         """The variables that are read when a block's operations are done."""
@@ -264,6 +270,25 @@ class Library:
         if isinstance(found, type):  # it may write the instance, which is new
             purity = replace(purity, writes=purity.writes - {code.function.params[0].name})
         return purity
+
+    def has_effects(self, function: FunctionType, obj: object) -> bool:
+        """Whether a method may do what can be seen after it, to its receiver among others.
+
+        What cannot be judged does. ``obj`` is the receiver, None where there are several.
+        """
+        receiver = MISSING if obj is None else obj
+        if not is_plain_code(function.__code__):
+            return not is_quiet_code(function)
+        try:
+            code = self.code_of(function, receiver)
+        except AutobatchError:
+            return True
+        names = Names.of(function, receiver)
+        purity = self.purity(code, names)
+        if not purity.is_pure or purity.writes:
+            return True
+        known = Known(code.function, names, code.definitions)
+        return not known.calls_only(OPAQUE_METHODS)
 
     def purity(self, code: Code, names: Names) -> Purity:
         """The purity of lowered code; what depends on an open question is not kept."""

@@ -31,7 +31,8 @@ GIVEN = "%given"
 class Body:
     """A block at work within its managers: ``group`` and ``context`` are of the rows that are left.
 
-    ``before`` are the run's failures on entry: others are of threads of this block.
+    ``before`` are the run's failures on entry: others are of threads of this block. ``is_own``:
+    it has managers that are entered once for each thread, so what follows within them runs now.
     """
 
     run: RunState
@@ -42,6 +43,7 @@ class Body:
     context: Context
     before: Errors
     refused: bool = False
+    is_own: bool = False
     stack: ExitStack = field(default_factory=ExitStack)
 
     def attempt(self, work: Callable[[], Cell | None]) -> Cell:
@@ -198,10 +200,7 @@ def refused(block: Block, why: str, hint: str = "") -> UnsupportedError:
             (f"{why}; only torch's modes (no_grad, autocast, …) can be entered again and again.",)
             if not hint
             else (f"{why}.",),
-            (
-                hint
-                or "keep branches, loops and calls out of its body, or use autobatch.per_thread.",
-            ),
+            (hint or "keep branches and loops out of its body, or use autobatch.per_thread.",),
             "with-manager",
         )
     )

@@ -1,7 +1,8 @@
 """What ``with`` does: torch's modes around each block execution, other managers for each thread.
 
 Torch's modes are entered and left around every execution of the blocks inside, so they never leak
-to other groups. Any other manager works where the ``with`` body is a single block. A thread's own
+to other groups. Any other manager works where the blocks of the ``with`` body run one after the
+other, each once; they run within one another, so that it is entered and left once. A thread's own
 manager is entered for that thread, lowest first, and left in the opposite order, as nested ``with``
 statements are; one whose class is a program's own runs its methods as any method; another object
 that all threads share is entered once. ``__exit__`` gets the failure of the thread that fails; an
@@ -10,7 +11,7 @@ exception that it swallows is refused.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any
@@ -79,7 +80,7 @@ def entered_modes(
 def enter(body: Body) -> None:
     """Enter the managers; rows for which one fails, or that come after those, are dropped."""
     body.frame.span = body.context.span = span_of(body.block)
-    for name in body.block.modes:
+    for name in body.block.modes[len(body.frame.open) :]:
         cell = body.group.env[name]
         value = read(cell)
         manager = value.obj if type(value) is Uniform else None
@@ -96,8 +97,9 @@ def enter(body: Body) -> None:
 
 def enter_own(body: Body, name: str, cell: Cell) -> Cell:
     """A manager that is entered once for each thread."""
-    if sum(name in other.modes for other in body.frame.code.blocks) > 1:
-        raise refused(body.block, "its body branches or calls, so it runs in several parts")
+    if not is_chain(body.frame.code.blocks, name):
+        raise refused(body.block, "its body branches, so it runs in several parts")
+    body.is_own = True
     body.context.eager = True
     body.attempt(body.context.flush)
     kind = kind_of(cell)
@@ -123,6 +125,14 @@ def enter_own(body: Body, name: str, cell: Cell) -> Cell:
             *(body.context, managers.enter, [cell], {}, "a manager"), fresh=False, effect=True
         )
     )
+
+
+def is_chain(blocks: Sequence[Block], name: str) -> bool:
+    """Whether the blocks within a manager run one after the other, each once."""
+    inside = [pc for pc, block in enumerate(blocks) if name in block.modes]
+    ways = [target for pc in inside for target in blocks[pc].successors() if target in inside]
+    straight = all(len(blocks[pc].successors()) <= 1 for pc in inside)
+    return straight and len(set(ways)) == len(ways) == len(inside) - 1
 
 
 def fail(failure: RowsFail) -> Cell:

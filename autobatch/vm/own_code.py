@@ -14,6 +14,7 @@ from types import BuiltinMethodType, FunctionType, MethodType
 
 from autobatch.batching.effects import BUILTIN_TYPES, effect_of, is_library
 from autobatch.batching.kinds import is_instance, is_plain_code
+from autobatch.batching.own_methods import is_own, is_quiet_code, is_wrapper
 from autobatch.ir.program import Op
 from autobatch.vm.purity import Purity
 from autobatch.vm.values import METHOD, Cell, Container, Objects, Uniform
@@ -55,6 +56,9 @@ class OwnCode:
 
     def is_shown(self, function: object, writes: bool = False) -> bool:
         """Whether a function has effects; ``writes``: those on what it is given count."""
+        code = getattr(function, "__func__", function)
+        if isinstance(code, FunctionType) and not is_plain_code(code.__code__):
+            return not is_quiet_code(code)
         purity = self.purity_of(function)
         if purity is None:
             return False
@@ -108,10 +112,6 @@ def kinds(cell: Cell) -> Iterator[type]:
         yield from filter(is_own, set(map(type, value.items)))
 
 
-def is_own(kind: type) -> bool:
-    return kind not in BUILTIN_TYPES and kind.__module__ != "builtins" and not is_library(kind)
-
-
 def special(kind: type) -> Iterator[FunctionType]:
     """The methods of a user's class that Python calls by itself."""
     for base in kind.__mro__:
@@ -119,5 +119,5 @@ def special(kind: type) -> Iterator[FunctionType]:
             continue
         for name, method in vars(base).items():
             asked = name.startswith("__") and name.endswith("__") and name not in UNASKED
-            if asked and isinstance(method, FunctionType) and is_plain_code(method.__code__):
+            if asked and isinstance(method, FunctionType) and not is_wrapper(method):
                 yield method

@@ -23,7 +23,7 @@ import numpy as np
 
 from autobatch.batching import calls
 from autobatch.batching.context import Context
-from autobatch.ir.program import Call, Function, Label
+from autobatch.ir.program import Block, Call, Function, Label
 from autobatch.source import Span
 from autobatch.vm import invariants
 from autobatch.vm.blocks import Parts, objectify
@@ -31,6 +31,7 @@ from autobatch.vm.calling import KEPT, Returned, carry
 from autobatch.vm.constructing import constructed
 from autobatch.vm.entering import Entry, entered
 from autobatch.vm.groups import CARRIED, Group, restricted
+from autobatch.vm.managers import Body, refused
 from autobatch.vm.modes import ambient, repeatable_modes
 from autobatch.vm.places import RESULT, End, Live, Place, Routines
 from autobatch.vm.queue import Waiting
@@ -109,6 +110,10 @@ class ProgramCounterMachine(Machine):
         assert isinstance(frame, Level)
         return frame.place.routine.places[0]
 
+    def is_next(self, frame: Frame, target: int) -> bool:
+        assert isinstance(frame, Level)
+        return frame.waiting.is_next(frame.place.routine.places[target])
+
     def outer_block(self, at: Place) -> float:
         return at.order[0][0]
 
@@ -173,6 +178,12 @@ class ProgramCounterMachine(Machine):
         assert limit is not None
         hint = "raise max_depth, or end the recursion earlier."
         self.failures.stop(level.threads[rows], lambda _: too_deep(limit, level.span, hint))
+
+    def inside(self, frame: Frame, block: Block, body: Body, parts: Parts) -> Parts:
+        assert isinstance(frame, Level)
+        if frame.moves:
+            raise refused(block, "its body calls a function, so it runs in several parts")
+        return super().inside(frame, block, body, parts)
 
     def execute(self, level: Frame, place: Place, group: Group) -> Moves:
         """Execute one block for a group; the groups that go on, and where."""

@@ -121,13 +121,26 @@ class Known:
 
     def places(self) -> frozenset[Span]:
         """Where functions are called that are known."""
-        found: set[Span] = set()
+        calls = self.calls()
+        return frozenset(span for callee, span in calls if self.value(callee) is not MISSING)
+
+    def calls(self) -> list[tuple[Var, Span]]:
+        """What is called, and where."""
+        found: list[tuple[Var, Span]] = []
         for block in self.function.blocks:
-            calls = [(op.args[0], op.span) for op in block.ops if op.name in ("call", "fork")]
+            found += [(op.args[0], op.span) for op in block.ops if op.name in ("call", "fork")]
             if isinstance(block.terminator, Call):
-                calls.append((block.terminator.callee, block.terminator.span))
-            found.update(span for callee, span in calls if self.value(callee) is not MISSING)
-        return frozenset(found)
+                found.append((block.terminator.callee, block.terminator.span))
+        return found
+
+    def calls_only(self, methods: frozenset[str]) -> bool:
+        """Whether all that is called is known, or a method of one of these names."""
+        for callee, _ in self.calls():
+            method = self.method(callee)
+            is_named = method is not None and method[1] in methods
+            if not is_named and self.value(callee) is MISSING:
+                return False
+        return True
 
     def is_constant(self, param: Var) -> bool:
         """Whether nothing assigns a parameter."""

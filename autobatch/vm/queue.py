@@ -114,6 +114,10 @@ class Waiting(Generic[P]):
         self.add(pc, group)
         return self.pop() if self.counters else None
 
+    def is_next(self, pc: P) -> bool:
+        """Whether a group that goes on to a block would run there at once, and alone."""
+        return self.choose is None and (not self.counters or pc < self.counters[0])
+
     def chosen(
         self, parts: list[tuple[P, Group]], choose: Callable[[list[tuple[P, int]]], P]
     ) -> tuple[P, Group] | None:

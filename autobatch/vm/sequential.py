@@ -16,19 +16,13 @@ from typing import Any
 from autobatch import errors
 from autobatch.batching.binding import bind
 from autobatch.batching.semantics import apply, arguments
-from autobatch.ir.program import (
-    Branch,
-    Call,
-    CallShape,
-    Jump,
-    Op,
-    Raise,
-    Return,
-    Terminator,
-)
+from autobatch.ir.program import Branch, Call, CallShape, Jump, Op, Raise, Return, Terminator
 from autobatch.vm.frames import OF_THE_FRAME, Callee, Closure, Frame, Lookup, note, receiver_of
 from autobatch.vm.steps import Steps, too_deep
+from autobatch.vm.watching import Unwatched
 from autobatch.vm.ways import Way
+
+SWALLOWED = "A `with` statement swallowed an exception, which a program cannot do."
 
 
 @dataclass(slots=True, eq=False)
@@ -37,7 +31,7 @@ class Interpreter:
 
     ``lookup`` gives a callee's lowering, None to run it as plain Python; ``steps`` counts block
     executions; ``threads`` holds the thread's index, for notes and listeners. ``way`` is where
-    the last result came from.
+    the last result came from; ``watch`` refuses writes to what existed before.
     """
 
     lookup: Lookup = lambda _: None
@@ -47,6 +41,7 @@ class Interpreter:
     frames: list[Frame] = field(default_factory=list)
     noted: BaseException | None = None
     way: Way | None = None
+    watch: Unwatched = Unwatched()  # noqa: RUF009
 
     def run(self, callee: Callee, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call from Python: steps until the callee's own frame has returned."""
@@ -95,7 +90,8 @@ class Interpreter:
             case Jump(target):
                 frame.label = target
             case Branch(condition, then, otherwise):
-                frame.label = then if frame.read(condition) else otherwise
+                value = self.watch.truth(frame.read(condition), frame.span)
+                frame.label = then if value else otherwise
             case Call():
                 self.call(terminator, frame)
             case Raise(exception, None):
@@ -108,15 +104,16 @@ class Interpreter:
 
     def execute(self, op: Op, frame: Frame) -> Any:
         if op.name in OF_THE_FRAME:
-            return frame.run(op)
+            return self.watch.seen(op.name, frame.run(op))
         frame.operands = tuple(map(frame.read, op.args))
         if op.name == "call":
             called, args, kwargs = self.resolved(op.attr, *frame.operands)
             if isinstance(called, Callee):
                 return self.run(called, args, kwargs)
-            return called(*args, **kwargs)
+            return self.watch.plain(called, args, kwargs, frame.span)
         if op.name == "function":
             return Closure(frame.callee.nested(op, frame.operands), self.run)
+        self.watch.operation(op.name, op.attr, frame.operands, op.span)
         return apply(op.name, op.attr, frame.operands)
 
     def call(self, call: Call, frame: Frame) -> None:
@@ -126,13 +123,13 @@ class Interpreter:
         if isinstance(called, Callee):
             self.push(called, args, kwargs)
         else:
-            frame.resume(called(*args, **kwargs), None)
+            frame.resume(self.watch.plain(called, args, kwargs, frame.span), None)
 
     def resolved(self, shape: CallShape, target: Any, *operands: Any) -> tuple[Any, Any, Any]:
         """What a call runs, as a ``Callee`` or as plain Python, and its arguments."""
         args, kwargs = arguments(shape, target, operands)
         receiver, function = receiver_of(target)
-        callee = Callee.find(function, self.lookup)
+        callee = Callee.find(function, self.watch.lookup(receiver) or self.lookup)
         return (target, args, kwargs) if callee is None else (callee, (*receiver, *args), kwargs)
 
     def unwind(self, error: BaseException, base: int) -> None:
@@ -146,5 +143,4 @@ class Interpreter:
                 for _, stack in frame.entered.values():
                     modes.push(stack.__exit__)
             raise error
-        text = "A `with` statement swallowed an exception, which a program cannot do."
-        raise errors.UnsupportedError(text) from error
+        raise errors.UnsupportedError(SWALLOWED) from error

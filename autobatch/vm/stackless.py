@@ -22,7 +22,7 @@ import torch
 from autobatch.batching import calls, operations
 from autobatch.batching.context import Context, RowsFail, Services
 from autobatch.batching.foreign import Foreign
-from autobatch.ir.program import Branch, Call, Join, Jump, Raise, Return, Terminator
+from autobatch.ir.program import Block, Branch, Call, Join, Jump, Raise, Return, Terminator
 from autobatch.vm import invariants
 from autobatch.vm.blocks import Blocks, Parts, objectify
 from autobatch.vm.calling import KEPT, Returned, carry, settled
@@ -32,6 +32,7 @@ from autobatch.vm.entering import Entry, entered
 from autobatch.vm.failing import Failures, no_data
 from autobatch.vm.forking import Forks
 from autobatch.vm.groups import CARRIED, Group, restricted
+from autobatch.vm.managers import Body, refused
 from autobatch.vm.modes import entered_modes
 from autobatch.vm.queue import Waiting
 from autobatch.vm.schedule import Choice
@@ -60,7 +61,7 @@ class Machine:
         self.failures = Failures(self.state.settings.isolate)
         self.within = Within(self.state, self.failures, self.call)
         self.forks = Forks(self.state, self.failures, self.within, self.frame)
-        self.blocks = Blocks(self.state, self.failures, self.forks)
+        self.blocks = Blocks(self.state, self.failures, self.forks, self.is_next)
         self.lend(Foreign())
 
     def lend(self, foreign: Foreign) -> None:
@@ -74,6 +75,7 @@ class Machine:
             within.closure,
             within.inline,
             within.is_pure,
+            self.state.library.has_effects,
             foreign,
             settings.isolate,
         )
@@ -189,6 +191,10 @@ class Machine:
         """Where groups wait that enter a frame."""
         return 0
 
+    def is_next(self, frame: Frame, target: int) -> bool:
+        """Whether a group that jumps to a block would run there at once, and alone."""
+        return frame.waiting.is_next(target)
+
     def outer_block(self, at: Any) -> float:
         """The block of the outermost function that threads which wait there are in."""
         return at  # type: ignore[no-any-return]
@@ -257,6 +263,8 @@ class Machine:
             frame.span = context.span = block.terminator.span
             before = time.perf_counter() if listening else 0.0
             parts = self.finished(frame, block.terminator, group, context)
+            if body is not None and body.is_own:
+                parts = self.inside(frame, block, body, parts)
             if listening and isinstance(block.terminator, Call):
                 inner = time.perf_counter() - before
         if torch.is_grad_enabled() is not grad:
@@ -267,6 +275,25 @@ class Machine:
         if listening:
             seconds = time.perf_counter() - started - inner
             state.steps.end(frame.code.function, pc, context.threads, frame.depth, seconds)
+        return parts
+
+    def inside(self, frame: Frame, block: Block, body: Body, parts: Parts) -> Parts:
+        """Run what follows within the same managers, before they are left."""
+        own = len(block.modes)
+        parts = [part for part in parts if part[1].k or not self.state.settings.batch]
+        while parts and frame.code.blocks[parts[0][0]].modes[:own] == block.modes:
+            if len(parts) > 1:
+                raise refused(block, "its threads go on in several groups")
+            around, frame.open = frame.open, block.modes
+            try:
+                parts = self.step(frame, *parts[0])
+            finally:
+                frame.open = around
+        if parts:
+            body.group = parts[0][1]
+            body.context = self.state.context(frame, body.group)
+        else:
+            body.group = Group(np.arange(0), {})
         return parts
 
     # Terminators

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -59,7 +60,8 @@ class Frame:
     free (in a stream, see ``refill``). ``aside`` are all its queues, where there are several and
     ``waiting`` is the one at work. ``span`` is what runs now, ``joining`` are the groups that have
     come to the end of a block with a join. ``answers`` says that what it returns is the result of
-    the run, ``hands_on`` that the call at work gives that.
+    the run, ``hands_on`` that the call at work gives that. ``open`` are the managers that blocks
+    around the one at work have entered and will leave.
     """
 
     code: Code
@@ -74,6 +76,7 @@ class Frame:
     answers: bool = False
     hands_on: bool = False
     aside: Sequence[Waiting[Any]] = ()
+    open: tuple[str, ...] = ()
 
     def calls(self, thread: int) -> list[Span]:
         """The places at work for a thread, outermost first, the last one being what runs now."""
@@ -110,7 +113,13 @@ class RunState:
         """What the operations of one block execution need to know."""
         policy = None if self.raising else self.policy
         threads = frame.threads[group.rows]
-        return Context(self.services, threads, group.checks, policy, self.guard)
+        context = Context(self.services, threads, group.checks, policy, self.guard)
+        context.after = partial(frame.code.alive, self.tally.block[1])
+        if group.pending is not None:
+            context.escapes = group.pending.escapes
+            context.checkpoint = group.pending.checkpoint
+            group.pending = None
+        return context
 
     def begin(self, frame: Frame, pc: int, group: Group) -> None:
         """Count a block execution."""

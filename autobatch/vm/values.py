@@ -36,6 +36,15 @@ LARGE_ROW = 8192
 """Bytes from which a thread's row is not copied at a split."""
 
 
+Ties = frozenset[object]
+"""Marks of a tensor that may be another one, by thread: both of them bear one mark.
+
+``min(a, b)`` gives one of its operands itself. A write to a tensor is refused while another name
+for what bears one of its marks is live; see ``writes.refuse_tied``.
+"""
+NO_TIES: Ties = frozenset()
+
+
 @final
 @dataclass(slots=True, eq=False)
 class Uniform:
@@ -43,6 +52,7 @@ class Uniform:
 
     obj: Any
     shared: bool = False
+    ties: Ties = NO_TIES
 
 
 @final
@@ -55,7 +65,7 @@ class Column:
     thread and ``t`` at once, and only a use of the whole copies the rows.
     """
 
-    __slots__ = ("bounds", "outside", "rows", "table", "tag")
+    __slots__ = ("bounds", "outside", "rows", "table", "tag", "ties")
 
     def __init__(
         self,
@@ -70,6 +80,7 @@ class Column:
         self.bounds = bounds
         self.rows = rows
         self.outside = outside
+        self.ties = NO_TIES
 
     @property
     def data(self) -> Tensor:
@@ -82,7 +93,7 @@ class Column:
     @property
     def is_whole(self) -> bool:
         """Whether it is a tensor of its own, and nobody else's."""
-        return self.rows is None and self.outside is False
+        return self.rows is None and self.outside is False and not self.ties
 
     @property
     def event_shape(self) -> torch.Size:
@@ -107,6 +118,7 @@ class Objects:
     """``items[i]`` is the object of thread ``i``, a real Python object with its identity."""
 
     items: list[Any]
+    ties: Ties = NO_TIES
 
 
 @final
@@ -199,6 +211,10 @@ UNSET = Unset()
 
 def uniform(obj: Any, shared: bool = False) -> Cell:
     return Cell(Uniform(obj, shared))
+
+
+def ties_of(cell: Cell) -> Ties:
+    return getattr(cell.value, "ties", NO_TIES)
 
 
 def is_number(obj: Any) -> bool:

@@ -75,8 +75,10 @@ def without_programs(context: Context) -> Context:
 
 def recording_context(context: Context, k: int) -> Context:
     """The context of a recording of ``k`` rows."""
-    inline = context.inline
-    services = Services(context.device, Recording(), "error", inline, refuse, inline, refuse)
+    inline, has_effects = context.inline, context.has_effects
+    services = Services(
+        context.device, Recording(), "error", inline, refuse, inline, refuse, has_effects
+    )
     made = Context(services, np.arange(k))
     made.forecasts = []
     return made

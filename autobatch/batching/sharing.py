@@ -1,0 +1,68 @@
+"""Conversions whose result has the memory of their operand: ``t.numpy()``, ``torch.from_numpy(a)``.
+
+From a tensor to an array, the tensor becomes each thread's own object, so that writes to either
+are seen in both. From an array to a tensor, the rows stack; a write to either is refused while the
+other has a name (``Ties``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.dlpack import from_dlpack
+
+from autobatch.batching import torch_ops
+from autobatch.batching.context import Context, Handler
+from autobatch.batching.conversions import HANDLERS as CONVERSIONS
+from autobatch.batching.kinds import is_tensor
+from autobatch.batching.reductions import tie
+from autobatch.batching.rows import run_rows
+from autobatch.vm.values import Cell, Objects, Uniform, View, read
+
+TO_ARRAYS = (
+    *(Tensor.numpy, Tensor.__array__, np.asarray, np.asanyarray, np.ascontiguousarray),
+    np.from_dlpack,
+)
+TO_TENSORS = (torch.from_numpy, torch.as_tensor, torch.asarray, torch.frombuffer, from_dlpack)
+
+
+def _to_array(function: Callable[..., Any]) -> Handler:
+    def handler(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | None:
+        value = read(args[0]) if args else None
+        if not is_tensor(value) or (type(value) is Uniform and value.shared):
+            return None
+        why = "an array of its memory"
+        return run_rows(context, function, args, kwargs, why, keep=True, fresh=False)
+
+    return handler
+
+
+def _to_tensor(function: Callable[..., Any]) -> Handler:
+    def handler(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | None:
+        known = CONVERSIONS.get(function)
+        done = known(context, args, kwargs) if known is not None else None
+        if done is not None or not args:
+            return done
+        result = torch_ops.apply(context, function, args, kwargs, False)
+        if type(result.value) is not View and has_memory(read(args[0])):
+            tie(context, result.value, args[:1])
+        return result
+
+    return handler
+
+
+def has_memory(value: Any) -> bool:
+    """Whether what a cell holds has memory that a tensor may be made of."""
+    if type(value) is Objects:
+        return any(isinstance(item, np.ndarray | bytearray | Tensor) for item in value.items)
+    return is_tensor(value) and not (type(value) is Uniform and value.shared)
+
+
+HANDLERS: dict[Any, Handler] = {
+    **{function: _to_array(function) for function in TO_ARRAYS},
+    **{function: _to_tensor(function) for function in TO_TENSORS},
+}

@@ -1,0 +1,198 @@
+"""What a thread that runs by itself must not write: the objects that existed before the call.
+
+In: the operations of the definitional interpreter, each before it runs, with its real operands.
+Out: the error by which the batched engines refuse it too, where it writes one of those objects
+itself, or by way of a method that Python calls by itself and that lowering would refuse.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+from torch import Tensor
+
+from autobatch.batching import guards
+from autobatch.batching.callees import in_place_option, is_hashable
+from autobatch.batching.containers import MAKES_ENTRY, makes_entry
+from autobatch.batching.effects import WRITING_OPERATORS, effect_of
+from autobatch.batching.foreign import Foreign, instances
+from autobatch.batching.kinds import is_plain_code, is_users
+from autobatch.batching.operators import backward
+from autobatch.batching.writes import described, shared_write
+from autobatch.errors import SharedWriteError, UnsupportedError
+from autobatch.ir.ops import BINARY, COMPARE, UNARY
+from autobatch.source import Span
+from autobatch.vm.purity import content
+from autobatch.vm.values import Cell, Objects, Uniform, uniform
+
+WRITES = frozenset({"setattr", "delattr", "setitem", "delitem"})
+INPLACE = frozenset(f"i{name}" for name in BINARY)
+ASKING: dict[Any, tuple[str, ...]] = {len: ("__len__",), abs: ("__abs__",)}
+ASKING[bool] = TRUTH = ("__bool__", "__len__")
+
+
+class Unwatched:
+    """A thread that may write anything."""
+
+    def seen(self, name: str, obj: Any) -> Any:
+        """What an operation finds in the frame; a global existed before."""
+        return obj
+
+    def truth(self, obj: Any, span: Span) -> Any:
+        """Before a branch on an object, which it gives."""
+        return obj
+
+    def operation(self, name: str, attr: Any, operands: tuple[Any, ...], span: Span) -> None:
+        """Before an operation that is no call."""
+
+    def plain(self, callee: Any, args: list[Any], kwargs: dict[str, Any], span: Span) -> Any:
+        """A call of what is no program function."""
+        return callee(*args, **kwargs)
+
+    def lookup(self, receiver: tuple[Any, ...]) -> Callable[[FunctionType], Any] | None:
+        """Gives the lowering of a function that is called on ``receiver``, if on anything."""
+        return None
+
+
+@dataclass(slots=True, eq=False)
+class Watch(Unwatched):
+    """``code_of`` lowers a method for a receiver, or raises what is wrong with it."""
+
+    code_of: Callable[[FunctionType, Any], Any]
+    foreign: Foreign = field(default_factory=Foreign)
+    span: Span | None = None
+
+    def given(self, args: tuple[Any, ...]) -> None:
+        """Arguments: their builtin containers and tensors are copies."""
+        for arg in args:
+            for part in instances(arg):
+                self.foreign.note(part)
+
+    def operation(self, name: str, attr: Any, operands: tuple[Any, ...], span: Span) -> None:
+        self.span = span
+        if name in WRITES or (name in INPLACE and is_changed(name, operands[0])):
+            self.refuse(operands[0], "an attribute of {}" if name.endswith("attr") else "{}")
+        if name == "getitem" and makes_entry(*operands):
+            self.refuse(operands[0], MAKES_ENTRY)
+        for obj, methods in asked(name, attr, operands):
+            self.method(obj, methods)
+
+    def plain(self, callee: Any, args: list[Any], kwargs: dict[str, Any], span: Span) -> Any:
+        self.span = span
+        self.method(callee, ("__call__",))
+        if callee is getattr and len(args) > 1 and isinstance(args[1], str):
+            self.method(args[0], (args[1],))
+        if args and isinstance(callee, type | BuiltinFunctionType) and callee in ASKING:
+            self.method(args[0], ASKING[callee])
+        if callee is setattr or callee is delattr:
+            self.refuse(args[0] if args else None, "an attribute of {}")
+        self.written(callee, args, kwargs)
+        for arg in args:
+            if type(arg) is BuiltinFunctionType:  # ``map(xs.append, …)``
+                self.written(arg, [], {})
+        return callee(*args, **kwargs)
+
+    def written(self, callee: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
+        """Refuse a call that writes what existed before."""
+        if type(callee) is partial:
+            self.written(callee.func, [*callee.args, *args], {**callee.keywords, **kwargs})
+            return
+        if not is_hashable(callee):
+            return
+        cells = [Cell(Objects([arg])) for arg in args]
+        named = {name: Cell(Objects([arg])) for name, arg in kwargs.items()}
+        owner = getattr(callee, "__self__", None)
+        if isinstance(owner, Tensor):
+            if effect_of(getattr(type(owner), callee.__name__, None)) == "write":
+                self.refuse(owner, "{}")
+        elif args and (writes_first(callee) or is_in_place(callee, args, kwargs)):
+            self.refuse(args[0], "{}")
+        for cell in guards.written(callee, cells, named):
+            value = cell.value
+            obj = value.obj if type(value) is Uniform else value.items[0]  # type: ignore[union-attr]
+            for part in obj if type(obj) is tuple else (obj,):
+                self.refuse(part, "{}")
+
+    def refuse(self, obj: Any, what: str) -> None:
+        if self.foreign.holds(obj):
+            raise shared_write(self, what.format(described(obj)))
+
+    def seen(self, name: str, obj: Any) -> Any:
+        if name == "global":
+            self.foreign.note(obj)
+        return obj
+
+    def truth(self, obj: Any, span: Span) -> Any:
+        self.span = span
+        self.method(obj, TRUTH)
+        return obj
+
+    def method(self, obj: Any, names: tuple[str, ...]) -> None:
+        """Lower the first method that Python is about to call: it refuses a write that it sees."""
+        found = [each for each in names if hasattr(type(obj), each)] if is_users(type(obj)) else []  # type: ignore[arg-type]
+        static = inspect.getattr_static(type(obj), found[0]) if found else None
+        function = static.fget if type(static) is property else static
+        if isinstance(function, FunctionType) and is_plain_code(function.__code__):
+            try:
+                self.lowered(function, obj)
+            except SharedWriteError:
+                raise
+            except UnsupportedError:
+                return  # Python runs it
+
+    def lookup(self, receiver: tuple[Any, ...]) -> Callable[[FunctionType], Any]:
+        def found(function: FunctionType) -> Any:
+            if effect_of(function) != "program":
+                return None
+            self.closure(function)
+            return self.lowered(function, *receiver).function
+
+        return found
+
+    def closure(self, function: FunctionType) -> None:
+        """What a function closes over existed before."""
+        for cell in function.__closure__ or ():
+            self.foreign.note(content(cell))
+
+    def lowered(self, function: FunctionType, *receiver: Any) -> Any:
+        """The lowering of a function; a receiver that existed before is not to be written."""
+        known = receiver and not isinstance(receiver[0], Tensor | ModuleType)
+        own = known and self.foreign.holds(receiver[0])
+        return self.code_of(function, *(receiver if own else ()))
+
+
+def writes_first(callee: Any) -> bool:
+    if getattr(callee, "__module__", None) == "_operator":
+        return callee.__name__ in WRITING_OPERATORS
+    return effect_of(callee) == "write"
+
+
+def is_in_place(callee: Any, args: list[Any], kwargs: dict[str, Any]) -> bool:
+    cells = [uniform(arg) for arg in args]
+    return in_place_option(callee, cells, {name: uniform(arg) for name, arg in kwargs.items()})
+
+
+def is_changed(name: str, obj: Any) -> bool:
+    """Whether ``x += y`` writes ``x``."""
+    method = getattr(type(obj), f"__{name}__", None)
+    return method is not None and not isinstance(method, FunctionType | MethodType)
+
+
+def asked(name: str, attr: Any, operands: tuple[Any, ...]) -> Iterator[tuple[Any, tuple[str, ...]]]:
+    """The methods that Python calls for an operation, if the operands have them."""
+    if name == "getattr":
+        yield operands[0], (attr,)
+    elif name in ("in", "not_in"):
+        yield operands[1], ("__contains__",)
+    elif name in BINARY or name in COMPARE:
+        yield operands[0], (f"__{name}__",)
+        yield operands[1], (backward(name),)
+    elif name in ("not", "truth"):
+        yield operands[0], TRUTH
+    elif name in INPLACE or name in UNARY or name == "getitem":
+        yield operands[0], (f"__{name}__",)

@@ -1,0 +1,66 @@
+"""Arrays and tensors of one memory, and partial calls of methods: writes are seen, or refused."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import autobatch
+from tests.oracle import CONFIGURATIONS, assert_matches_loop
+from tests.outside_world import program
+
+XS = torch.tensor([0.0, 1.0, 3.0])
+RIGHT = (
+    "T = torch.zeros(3);;T.numpy()[0] = x;;return T",
+    "T = torch.zeros(3);;n = T.numpy();;n[0] = x;;T[1] = 2;;return T, float(n[1])",
+    "T = torch.zeros(3) + x;;n = T.numpy();;n[0] = 5;;return T",
+    "T = torch.zeros(3);;n = T.numpy();;T[0] = x;;return float(n[0]) + 0 * x",
+    "T = torch.zeros(3);;A = np.asarray(T);;A[0] = 1;;return T + x",
+    "T = torch.zeros(3) + x;;A = T.detach().numpy();;A += 1;;return T",
+    "T = torch.zeros(3) + x;;return float(T.numpy().sum()) + T",
+    "A = np.zeros(3);;t = torch.tensor(A);;t[0] = 7;;return float(A[0]) + x, t",
+    "A = np.zeros(3);;t = torch.from_numpy(A).clone();;t[0] = 7;;return float(A[0]) + x, t",
+    "t = torch.from_numpy(np.zeros(3));;t[0] = x;;return t",
+    "t = torch.frombuffer(bytearray(b'abcd'), dtype=torch.uint8);;t[0] = 1;;return t + x",
+    "X = [1];;partial(list.append, X)(1);;return X",
+    "X = [1];;partial(X.append, 1)();;return X",
+    "X = [1];;p = partial(X.append, x);;p();;p();;return X",
+    "X = [1];;p = partial(X.insert, 0);;p(len(X));;return X",
+)
+REFUSED = (
+    "A = np.zeros(3);;t = torch.from_numpy(A);;t[0] = 1;;return float(A[0]) + x",
+    "A = np.zeros(3) + float(x);;t = torch.from_numpy(A);;t[0] = 1;;return float(A[0])",
+    "A = np.zeros(3);;t = torch.as_tensor(A);;t[0] = x;;return float(A[0]) + x",
+    "A = np.zeros(3);;t = torch.asarray(A);;t[0] = x;;return float(A[0]) + x",
+    "A = np.zeros(3);;t = torch.from_numpy(A);;A[0] = 7;;return t[0] + x",
+    "A = np.zeros(3);;t = torch.from_numpy(A);;A += 7;;return t[0] + x",
+    "A = np.zeros(3);;t = torch.from_numpy(A);;A.fill(7);;return t[0] + x",
+    "A = np.zeros(3);;t = torch.from_numpy(A)[1:];;t += 1;;return float(A[1]) + x",
+    "b = bytearray(b'a');;t = torch.frombuffer(b, dtype=torch.uint8);;t[0] = 1;;return b[0] + x",
+    "T = torch.zeros(3) + x;;U = torch.from_dlpack(T);;U[0] = 1;;return T",
+)
+
+
+def made(source: str) -> Callable[..., Any]:
+    names = {"torch": torch, "np": np, "partial": functools.partial}
+    return program(f"memory {source}", source.split(";;"), names)
+
+
+@pytest.mark.parametrize("source", RIGHT)
+def test_writes_are_seen(source: str) -> None:
+    assert_matches_loop(made(source), [XS])
+
+
+@pytest.mark.parametrize("source", REFUSED)
+def test_writes_are_refused(source: str) -> None:
+    func = made(source)
+    for configuration in CONFIGURATIONS:
+        if configuration.get("engine") == "sequential":
+            continue
+        with pytest.raises(autobatch.UnsupportedError, match=r"another of its names[\s\S]*\^"):
+            autobatch.vmap(func, **configuration)(XS)
