@@ -228,7 +228,8 @@ def test_compare_runs_a_program_of_the_users(data: Path, capsys: pytest.CaptureF
     ]
     assert not any(m["failure"] for m in found)
     width = {m["system"]: m["width"] for m in found if m["kind"] == "inference"}
-    assert width[LOOP] == 1 and all(1 < width[name] <= 3 for name in (*DYNAMIC, "autobatch"))
+    assert width[LOOP] == 1 and all(1 < width[name] <= 3 for name in DYNAMIC)
+    assert width["autobatch"] > 1, "more than there are threads where it needs fewer operations"
     assert "flushes" in capsys.readouterr().out
 
 

@@ -223,11 +223,12 @@ class Conversion:
             Op("const", (known,), (), inner.then == shared, inner.span),
             selected(condition, first, *ordered(is_then, condition, known), inner.span),
         ]
-        for name in sorted(names.keys() & (self.live[shared] | self.live[inner.then])):
-            new = ordered(is_then, names[name], name)
-            trail.ops.append(selected(name, first, *new, inner.span))
-        for name in sorted(names.keys() & self.live[inner.otherwise]):
-            if name not in self.live[shared] | self.live[inner.then]:
+        further = inner.otherwise if inner.then == shared else inner.then
+        for name in sorted(names.keys() & (self.live[shared] | self.live[further])):
+            if name in self.live[shared]:
+                new = ordered(is_then, names[name], name)
+                trail.ops.append(selected(name, first, *new, inner.span))
+            else:
                 trail.ops.append(Op("copy", (name,), (names[name],), None, inner.span))
         trail.at, trail.converted = second, True
         trail.terminator = replace(inner, condition=condition)
