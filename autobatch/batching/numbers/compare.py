@@ -216,13 +216,29 @@ def _foresee_select(condition: Term, a: Term, b: Term) -> Outlook | None:
 
 
 def _select(outlook: Outlook, condition: Term, a: Term, b: Term) -> Parts:
-    like = condition.value
-    dtype = {"bool": torch.bool, "int": torch.int64, "float": torch.float64}[outlook.tag]
-    yes, no = (
-        torch.full_like(like, term.value, dtype=dtype) if term.is_uniform else term.value
-        for term in (a, b)
-    )
-    return torch.where(like, yes, no), None, None
+    where = condition.value
+    if outlook.tag == "bool":
+        return _select_bool(where, a, b), None, None
+    yes = a.value
+    if a.is_uniform and b.is_uniform:
+        dtype = torch.float64 if outlook.tag == "float" else torch.int64
+        yes = torch.full_like(where, yes, dtype=dtype)
+    return torch.where(where, yes, b.value), None, None
+
+
+def _select_bool(where: Tensor, a: Term, b: Term) -> Tensor:
+    """With as few kernels as its constants allow."""
+    if a.is_uniform and b.is_uniform and a.value is b.value:
+        return torch.full_like(where, a.value)
+    if a.is_uniform:
+        rest = where if a.value else torch.logical_not(where)
+        if b.is_uniform:
+            return rest
+        return (torch.logical_or if a.value else torch.logical_and)(rest, b.value)
+    if b.is_uniform:
+        rest = torch.logical_not(where) if b.value else where
+        return (torch.logical_or if b.value else torch.logical_and)(rest, a.value)
+    return torch.where(where, a.value, b.value)
 
 
 CHOICES: dict[str, Rule] = {
