@@ -252,7 +252,8 @@ class Context:
         """Where the threads' random numbers come from; None for torch's own generator."""
         if self.paths is None:
             return None
-        return Threads(self.paths, self.threads + self.services.thread_offset)
+        offset = self.services.thread_offset
+        return Threads(self.paths, self.threads + offset if offset else self.threads)
 
     def visible(self, writes: bool) -> None:
         """What comes next has an effect that others can see, on its arguments if it ``writes``."""

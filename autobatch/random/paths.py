@@ -33,6 +33,11 @@ def key_of(seed: int) -> int:
     return low - 2**64 if low >= 2**63 else low
 
 
+def alike(values: np.ndarray) -> np.ndarray | int:
+    """One int if all are the same."""
+    return int(values[0]) if len(values) and (values == values[0]).all() else values
+
+
 class Drew(Exception):
     """An operation draws where nothing may: it was taken to give the same, whenever it runs."""
 
@@ -93,17 +98,31 @@ class Paths:
     def here(self) -> tuple[np.ndarray, np.ndarray]:
         return self.ledger.keys.take(self.rows), self.ledger.numbers.take(self.rows)
 
+    def drawn(self) -> tuple[np.ndarray | int, np.ndarray | int]:
+        """As ``counted``, for a draw: one int where all rows have the same."""
+        ledger = self.ledger
+        if len(self.rows) == len(ledger.numbers):  # all of its rows, in some order
+            key, number = alike(ledger.keys), alike(ledger.numbers)
+            if isinstance(key, int) and isinstance(number, int):
+                self.moved(number + 1)
+                return key, number
+        keys, numbers = self.counted()
+        return alike(keys), alike(numbers)
+
     def counted(self) -> tuple[np.ndarray, np.ndarray]:
         """Each row's key and the number of its next draw, which is made by this."""
         keys, numbers = self.here()
         self.moved(numbers + 1)
         return keys, numbers
 
-    def moved(self, numbers: np.ndarray) -> None:
+    def moved(self, numbers: np.ndarray | int) -> None:
         """So many draws have been made by each row."""
         ledger = self.ledger
         new = ledger.numbers.copy()
-        new[self.rows] = numbers
+        if isinstance(numbers, int) and len(self.rows) == len(new):
+            new.fill(numbers)
+        else:
+            new[self.rows] = numbers
         ledger.numbers = new
 
     def opened(self) -> Paths:
@@ -120,5 +139,5 @@ class Paths:
 class Barred(Paths):
     """Paths that nothing draws by."""
 
-    def moved(self, numbers: np.ndarray) -> None:
+    def moved(self, numbers: np.ndarray | int) -> None:
         raise Drew

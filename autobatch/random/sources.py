@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from autobatch.random.paths import Paths, split
+from autobatch.random.paths import Paths, alike, split
 from autobatch.random.philox import MASK, philox
 
 LANES = 4
@@ -53,7 +53,7 @@ class Threads:
         return len(self.threads)
 
     def columns(self, n: int, words: int, device: torch.device) -> list[Tensor]:
-        keys, numbers = map(alike, self.paths.counted())
+        keys, numbers = self.paths.drawn()
         return columns(keys, numbers, self.threads, n, words, device)
 
     def opened(self) -> Threads:
@@ -119,11 +119,6 @@ def columns(
     counter = (block, word(number & MASK), index, rest)
     lanes: Any = philox(counter, (word(key & MASK), word(key >> 32 & MASK)))
     return gathered(lanes, n, words)
-
-
-def alike(values: np.ndarray) -> Any:
-    """One int if all are the same."""
-    return int(values[0]) if len(values) and (values == values[0]).all() else values
 
 
 def spread(values: np.ndarray, shape: Shape, device: torch.device) -> Tensor:
