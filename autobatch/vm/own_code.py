@@ -84,7 +84,7 @@ class OwnCode:
     def is_call_shown(self, callee: Cell) -> bool:
         value = callee.value
         if type(value) is Container and value.type is METHOD:
-            return self.is_callable_shown(value.static)
+            return self.is_program_shown(value.static)
         if type(value) is Uniform:
             return self.is_callable_shown(value.obj)
         return type(value) is Objects and any(map(self.is_callable_shown, value.items))
@@ -92,10 +92,14 @@ class OwnCode:
     def is_callable_shown(self, obj: object) -> bool:
         if isinstance(obj, BuiltinMethodType) and isinstance(obj.__self__, BUILTIN_TYPES):
             return False
-        purity = self.purity_of(obj)
-        if purity is not None:
-            return not purity.may_fork(self.seeded)
+        if self.is_program_shown(obj):
+            return True
         return effect_of(obj) == "unknown" and not (self.seeded and is_python_draw(obj))
+
+    def is_program_shown(self, obj: object) -> bool:
+        """Whether a call of a program function has effects, apart from draws that are its own."""
+        purity = self.purity_of(obj)
+        return purity is not None and not purity.may_fork(self.seeded)
 
 
 def received(function: object, cell: Cell) -> object:
