@@ -248,10 +248,10 @@ def run_rows(
     columns = [rower.rows(arg) for arg in args]
     named = {name: rower.rows(arg) for name, arg in kwargs.items()}
     if len(columns) == 1 and not named and context.paths is None:
-        return called(context, function, columns[0], fresh, effect)
+        return called(context, function, columns[0], fresh, bool(effect))
     with RowDraws.of(context) as draws:
         call = draws.by_row(partial(call_row, function, columns, named))
-        return called(context, call, range(context.k), fresh, effect)
+        return called(context, call, range(context.k), fresh, bool(effect))
 
 
 def called(

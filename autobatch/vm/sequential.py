@@ -8,7 +8,6 @@ of their own, so ``max_depth`` bounds a recursion, not Python's stack.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
