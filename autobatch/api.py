@@ -110,7 +110,7 @@ def vmap(
     func: Callable[..., Any],
     in_dims: Any = 0,
     out_dims: Any = 0,
-    randomness: str = "error",
+    randomness: str | None = None,
     *,
     chunk_size: int | None = None,
     **options: Any,
@@ -127,7 +127,8 @@ def vmap(
             for all examples, as in ``torch.vmap``, but for ``objects(...)``.
         out_dims: where the batch dimension goes in each result (nested like the result); None
             for a result that is the same for all examples, which then comes back as it is.
-        randomness: ``"error"``, ``"different"`` or ``"same"``: what draws mean.
+        randomness: ``"error"``, ``"different"`` or ``"same"``: what draws mean. None is
+            ``"error"``, with a ``seed`` ``"different"``.
         chunk_size: run at most so many examples at once.
         **options: see ``Options``.
     """

@@ -20,6 +20,7 @@ CHOICES = {
     "on_error": ("raise", "isolate"),
 }
 
+MOST_THREADS = 2**47
 MAX_DEPTH = 10_000
 """How deep calls nest by default where each takes a part of Python's stack."""
 
@@ -46,6 +47,11 @@ class Options:
     ``listeners`` receive a ``Step`` per block execution. ``in_dims``, ``out_dims``, ``randomness``
     and ``chunk_size`` are those of ``torch.vmap``.
 
+    ``seed``: an int, by which each thread draws numbers of its own, the same in every run (see
+    ``autobatch.random``); it implies ``randomness="different"``. ``thread_offset`` is added to the
+    threads' indices there: with ``thread_offset=i``, the first example draws what example ``i``
+    of the whole input does.
+
     ``on_error``: ``"raise"`` raises what the plain loop raises. ``"isolate"``: the threads that
     fail leave, all others finish, and the result is a list of B ``Result``, with what each thread
     has returned or raised, unstacked. The errors of ``max_steps`` and ``max_depth`` are those of
@@ -71,12 +77,21 @@ class Options:
     listeners: tuple[Callable[..., None], ...] = ()
     in_dims: Any = None
     out_dims: Any = 0
-    randomness: str = "error"
+    randomness: str | None = None
     chunk_size: int | None = None
     fork: str = "auto"
     max_width: int | None = 100_000
     schedule: Any = "earliest"
     on_error: str = "raise"
+    seed: int | None = None
+    thread_offset: int = 0
+
+    @property
+    def draws(self) -> str:
+        """What draws mean, as ``torch.vmap`` has it."""
+        if self.randomness is None:
+            return "error" if self.seed is None else "different"
+        return self.randomness
 
     @property
     def depth_limit(self) -> int | None:
@@ -113,6 +128,8 @@ class Options:
                 continue
             if name == "schedule" and callable(value):
                 continue
+            if name == "randomness" and value is None:
+                continue
             if value not in choices:
                 allowed = ", ".join(repr(choice) for choice in choices)
                 raise OptionError(f"{name} is {value!r}; it must be one of {allowed}.")
@@ -126,11 +143,32 @@ class Options:
         ):
             check_count(name, getattr(self, name), least, optional=True)
         check_count("trace_after", self.trace_after, 0, optional=False)
+        check_seed(self)
         if self.on_error == "isolate" and self.out_dims != 0:
             raise OptionError(
                 f'out_dims is {self.out_dims!r}; on_error="isolate" gives a list of results, '
                 "which has no dimensions."
             )
+
+
+def check_seed(options: Options) -> None:
+    """A seed, and what has no meaning with it or without it."""
+    seed, offset = options.seed, options.thread_offset
+    if seed is not None and (type(seed) is not int or not -(2**63) <= seed < 2**64):
+        raise OptionError(f"seed is {seed!r}; it must be an int of 64 bits or None.")
+    if seed is not None and options.draws != "different":
+        raise OptionError(
+            f"seed is {seed!r} and randomness is {options.randomness!r}; with a seed every example "
+            'draws numbers of its own, so randomness must be "different" or left out.'
+        )
+    check_count("thread_offset", offset, 0, optional=False)
+    if offset and seed is None:
+        raise OptionError(
+            f"thread_offset is {offset!r}, but there is no seed; without one, draws are not a "
+            "function of an example's index."
+        )
+    if offset >= MOST_THREADS:
+        raise OptionError(f"thread_offset is {offset!r}; it must be below 2**47.")
 
 
 def check_count(name: str, value: Any, least: int, optional: bool) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
@@ -24,6 +24,9 @@ from autobatch.errors import LIMITS, AutobatchError
 from autobatch.options import MAX_DEPTH, Options
 from autobatch.out_dims import moved
 from autobatch.outcome import Chunk, apart, has_tensors, stacked, unvaried
+from autobatch.random.drawing import drawing
+from autobatch.random.paths import key_of
+from autobatch.random.sources import Thread
 from autobatch.vm.calling import Returned
 from autobatch.vm.failing import Errors
 from autobatch.vm.frames import Callee
@@ -136,12 +139,14 @@ def machine_of(
     settings = Settings(
         device,
         size,
-        options.randomness,
+        options.draws,
         options.depth_limit,
         options.fork == "auto" and options.engine != "program_counter",
         options.max_width,
         schedule_of(options.schedule),
         options.on_error == "isolate",
+        options.seed,
+        options.thread_offset,
     )
     state = RunState(
         library,
@@ -184,7 +189,8 @@ class OneByOne:
         target = resolve_object(self.function, [], {})
         receivers = tuple(cell.value.obj for cell in target.args if type(cell.value) is Uniform)
         if target.effect != "program" or not isinstance(target.callee, FunctionType):
-            return self.function(*args, **kwargs), None
+            with self.drawing(index):
+                return self.function(*args, **kwargs), None
         lowered = self.library.code_of(target.callee, *receivers[:1]).function
         callee = Callee.of(lowered, target.callee)
         limit = self.options.depth_limit
@@ -192,7 +198,15 @@ class OneByOne:
         watch.closure(target.callee)
         watch.given((*receivers, *args, *kwargs.values()))
         interpreter = Interpreter(watch.lookup(()), self.steps, limit, (index,), watch=watch)
-        return interpreter.run(callee, (*receivers, *args), kwargs), interpreter.way
+        with self.drawing(index):
+            return interpreter.run(callee, (*receivers, *args), kwargs), interpreter.way
+
+    def drawing(self, index: int) -> AbstractContextManager[None]:
+        """The thread draws from words of its own, if there is a seed."""
+        options = self.options
+        if options.seed is None:
+            return nullcontext()
+        return drawing(Thread(index + options.thread_offset, key_of(options.seed)))
 
 
 def run_sequential(

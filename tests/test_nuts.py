@@ -46,6 +46,17 @@ def test_a_correlated_gaussian_of_100_dimensions() -> None:
     check_moments(samples, torch.zeros(100), law.covariance)
 
 
+def test_a_seeded_chain_is_the_same_however_it_runs() -> None:
+    sampler = NUTS(CorrelatedGaussian(3), 0.4, 1, max_depth=3)
+    start = torch.zeros(6, 3, dtype=torch.float64)
+    chains = autobatch.vmap(sampler, seed=3)(start)
+    assert len(set(chains[:, 0].tolist())) == 6
+    for way in ({"chunk_size": 4}, {"engine": "program_counter"}):
+        torch.testing.assert_close(autobatch.vmap(sampler, seed=3, **way)(start), chains)
+    alone = autobatch.vmap(sampler, seed=3, thread_offset=4)(start[4:5])
+    torch.testing.assert_close(alone, chains[4:5])
+
+
 def test_the_posterior_of_a_logistic_regression() -> None:
     """Held to sums over a grid."""
     draw = torch.Generator().manual_seed(0)

@@ -31,6 +31,8 @@ BAD = {
     "in_dims": ("all", "an int, or None"),
     "out_dims": (1.0, "an int, or None"),
     "on_error": ("ignore", "'raise', 'isolate'"),
+    "seed": (0.5, "an int"),
+    "thread_offset": (-1, "at least 0"),
 }
 
 

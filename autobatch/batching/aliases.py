@@ -17,6 +17,7 @@ from autobatch.batching import compat
 from autobatch.batching.context import Context
 from autobatch.batching.rows import Rower, run_rows
 from autobatch.batching.views import mark_outside, viewed
+from autobatch.random.drawing import serving, spare
 from autobatch.vm.values import Cell, Column, Container, Objects, Uniform, View, read
 
 
@@ -47,7 +48,9 @@ def shared(
 ) -> dict[tuple[int, ...], Cell]:
     """Which results share memory with which operand, as the first row shows."""
     own = [rower.rows(arg)[0] for arg in args]
-    out = function(*own, **{name: rower.rows(arg)[0] for name, arg in kwargs.items()})
+    named = {name: rower.rows(arg)[0] for name, arg in kwargs.items()}
+    with serving(rower.context.source()), spare():
+        out = function(*own, **named)
     bases = {
         compat.storage_id(item): arg
         for item, arg in zip(own, args, strict=True)

@@ -21,6 +21,7 @@ from autobatch.batching import (
     lifting,
     methods,
     modules,
+    seeding,
     torch_ops,
     writes,
 )
@@ -129,6 +130,11 @@ def run(context: Context, target: Target) -> Cell:
             return modules.run_chain(context, callee.children(), args[0])
         case "hooked":
             return modules.run_hooked(context, callee, args, kwargs)
+    if context.paths is not None:
+        seeding.check_generator(context, target.effect, kwargs)
+        drawn = seeding.python_draw(context, callee, args, kwargs)
+        if drawn is not None:
+            return drawn
     if target.effect in ("host", "unknown") or type(callee) in PYTHON:
         guards.refuse_writes(context, callee, args, kwargs)
     done = special_call(context, callee, args, kwargs)
@@ -264,7 +270,7 @@ def taken_apart(item: Any) -> tuple[tuple[Any, ...], Any]:
         owner, types.ModuleType | type | None
     ):
         return (owner,), getattr(type(owner), item.__name__)
-    if not isinstance(item, (*PYTHON, type, nn.Module)) and effect_of(item) == "program":
+    if not isinstance(item, (*PYTHON, type, nn.Module, partial)) and effect_of(item) == "program":
         return (item,), type(item).__call__
     return (), item
 

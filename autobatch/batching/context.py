@@ -16,6 +16,8 @@ from autobatch.batching.escapes import Checkpoint, Escape, Escaped, any_left, bi
 from autobatch.batching.fallbacks import Policy
 from autobatch.batching.foreign import Foreign
 from autobatch.ir.program import Op
+from autobatch.random.paths import Paths
+from autobatch.random.sources import Threads
 from autobatch.source import Span
 from autobatch.vm.values import Cell
 
@@ -72,7 +74,8 @@ class Services:
     callable of a program's function, and ``is_pure`` says whether calls of that have no effects;
     ``has_effects`` says whether a method of an object that Python calls by itself may have some;
     ``foreign`` knows the objects that existed before the call.
-    ``isolate`` is whether the threads that fail leave one by one.
+    ``isolate`` is whether the threads that fail leave one by one; ``thread_offset`` is what a
+    thread's index is short of that by which it draws.
     """
 
     device: torch.device
@@ -85,6 +88,7 @@ class Services:
     has_effects: Callable[[FunctionType, Any], bool]
     foreign: Foreign = field(default_factory=Foreign)
     isolate: bool = False
+    thread_offset: int = 0
 
 
 class Context:
@@ -103,6 +107,7 @@ class Context:
 
     ``lost`` are the threads that have failed and are to leave after the operation at work, which
     goes on with other threads' values in their rows; None where a failure ends the operation.
+    ``paths`` are where the rows draw, None where they do from torch's own generator.
     """
 
     __slots__ = (
@@ -120,7 +125,7 @@ class Context:
             "k",
             "lost",
         ),
-        *("after", "policy", "randomness", "services", "span", "threads"),
+        *("after", "paths", "policy", "randomness", "services", "span", "threads"),
     )
 
     def __init__(
@@ -130,7 +135,9 @@ class Context:
         checks: list[Check] | None = None,
         policy: Policy | None = None,
         guard: Callable[[bool], None] | None = None,
+        paths: Paths | None = None,
     ) -> None:
+        self.paths = paths
         self.services = services
         self.device = services.device
         self.counter = services.counter
@@ -237,7 +244,16 @@ class Context:
         part.k, part.checks, part.careful = len(rows), [], True
         part.escapes, part.checkpoint, part.at = [], None, None
         part.threads = self.threads[rows]
+        if self.paths is not None:
+            part.paths = self.paths.taken(np.array(rows, dtype=np.int64))
         return part
+
+    def source(self) -> Threads | None:
+        """Where the threads' random numbers come from; None for torch's own generator."""
+        if self.paths is None:
+            return None
+        offset = self.services.thread_offset
+        return Threads(self.paths, self.threads + offset if offset else self.threads)
 
     def visible(self, writes: bool) -> None:
         """What comes next has an effect that others can see, on its arguments if it ``writes``."""

@@ -32,6 +32,10 @@ DRAWS = frozenset(
     ]
 )
 # fmt: on
+DRAW_WRITES = frozenset(
+    {"normal_", "uniform_", "bernoulli_", "random_", "exponential_"}
+    | {"geometric_", "cauchy_", "log_normal_", "dropout_", "alpha_dropout_", "feature_dropout_"}
+)
 DRAW_MODULES = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.RReLU)
 # fmt: off
 HOST_BUILTINS = frozenset(
@@ -121,7 +125,7 @@ def module_effect(module: nn.Module) -> Effect:
         return "program"
     if any("forward" in part.__dict__ for part in module.modules()):
         return "unknown"
-    if isinstance(module, DRAW_MODULES):
+    if any(isinstance(part, DRAW_MODULES) and part.training for part in module.modules()):
         return "draw"
     return "torch"
 
@@ -138,6 +142,8 @@ def type_effect(kind: type) -> Effect:
 
 def function_effect(function: types.FunctionType) -> Effect:
     if belongs_to_torch(function):
+        if is_sampling(function):
+            return "draw"
         return torch_effect(function.__name__)
     if is_transformed(function):
         return "torch"
@@ -146,19 +152,31 @@ def function_effect(function: types.FunctionType) -> Effect:
     return "program"
 
 
+def is_sampling(function: types.FunctionType) -> bool:
+    """Whether it draws from a distribution of torch's."""
+    module = function.__module__ or ""
+    name = function.__name__
+    return module.startswith("torch.distributions.") and name in ("sample", "rsample", "sample_n")
+
+
 def is_transformed(function: types.FunctionType) -> bool:
     """Whether ``torch.func`` made it (``jacrev(f)``); it bears the name and the module of ``f``."""
     return str(function.__globals__.get("__name__", "")).startswith("torch._functorch.")
 
 
 def torch_effect(name: str) -> Effect:
-    if name in DRAWS or name in ("normal_", "uniform_", "bernoulli_", "random_", "exponential_"):
-        return "write" if name.endswith("_") else "draw"
+    if name in DRAWS:
+        return "draw"
     if name.endswith("_") and not name.endswith("__"):
         return "write"
     if name.startswith("__") and name[2:-2] in WRITING_OPERATORS:
         return "write"
     return "torch"
+
+
+def is_draw(callee: Any) -> bool:
+    """Whether it writes random numbers into its first operand."""
+    return getattr(callee, "__name__", "") in DRAW_WRITES
 
 
 def c_effect(callee: Any, name: str) -> Effect:

@@ -7,6 +7,7 @@ from typing import Any
 
 from autobatch.batching import example
 from autobatch.batching.levels import Batched, DrawError, ExampleError, Layout, NoRule, map_tree
+from autobatch.random.drawing import spare
 
 
 def explained(
@@ -33,7 +34,8 @@ def first_row(
         return leaf.data[0].clone() if type(leaf) is Batched else leaf
 
     try:
-        fn(*map_tree(row, args), **map_tree(row, kwargs))
+        with spare():
+            fn(*map_tree(row, args), **map_tree(row, kwargs))
     except Exception as error:
         return ExampleError(error)
     return None
@@ -49,6 +51,8 @@ def _meaning(
 ) -> Exception:
     text = str(error)
     first_line = text.splitlines()[0] if text else type(error).__name__
+    if "different inplace randomness on an unbatched tensor" in text:
+        return NoRule(f"{name_of(fn)} fills a tensor that all threads share")
     if "andomness" in text and "vmap" in text:
         return DrawError(
             f"{name_of(fn)} draws random numbers for a batch: "

@@ -20,6 +20,8 @@ from torch import Tensor
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.fallbacks import is_meant
 from autobatch.batching.own_methods import Unknown, may_show
+from autobatch.random.drawing import drawing
+from autobatch.random.sources import Thread, Threads
 from autobatch.vm.values import (
     BOX,
     CLOSURE,
@@ -178,6 +180,43 @@ MAKERS: dict[Any, Callable[[Any, tuple[Any, ...]], Any]] = {
 }
 
 
+class RowDraws:
+    """Lets what runs for one thread draw where that thread is; at the end each is farther on."""
+
+    def __init__(self, source: Threads | None) -> None:
+        self.source = source
+        if source is not None:
+            self.keys, self.before = source.paths.here()
+            self.numbers = self.before.copy()
+
+    @classmethod
+    def of(cls, context: Context) -> RowDraws:
+        return cls(context.source())
+
+    def __enter__(self) -> RowDraws:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.source is not None and (self.numbers != self.before).any():
+            self.source.paths.moved(self.numbers)
+
+    def by_row(self, call: Callable[[int], Any]) -> Callable[[int], Any]:
+        source = self.source
+        if source is None:
+            return call
+
+        def drawn(row: int) -> Any:
+            number = int(self.numbers[row])
+            thread = Thread(int(source.threads[row]), int(self.keys[row]), number)
+            try:
+                with drawing(thread):
+                    return call(row)
+            finally:
+                self.numbers[row] = thread.number
+
+        return drawn
+
+
 ANY_EFFECT = "it may have any effect"
 
 
@@ -208,19 +247,24 @@ def run_rows(
     rower = Rower(context, keep)
     columns = [rower.rows(arg) for arg in args]
     named = {name: rower.rows(arg) for name, arg in kwargs.items()}
+    if len(columns) == 1 and not named and context.paths is None:
+        return called(context, function, columns[0], fresh, bool(effect))
+    with RowDraws.of(context) as draws:
+        call = draws.by_row(partial(call_row, function, columns, named))
+        return called(context, call, range(context.k), fresh, bool(effect))
+
+
+def called(
+    context: Context, call: Callable[..., Any], items: Sequence[Any], fresh: bool, effect: bool
+) -> Cell:
+    """What a call gives for the item of each row; see ``run_rows``."""
     results: list[Any] = [None] * context.k
     if context.lost is not None:
-        call = partial(call_row, function, columns, named)
-        return from_rows(context, isolated(context, call, results), fresh)
+        return from_rows(context, isolated(context, call, items, results), fresh)
     row = -1
     try:
-        if len(columns) == 1 and not named:
-            (column,) = columns
-            for row in context.order():
-                results[row] = function(column[row])
-        else:
-            for row in context.order():
-                results[row] = call_row(function, columns, named, row)
+        for row in context.order():
+            results[row] = call(items[row])
     except Exception as error:
         done = finished(context, results, row, fresh) if effect else None
         raise RowsFail(row, error, done) from error
@@ -236,13 +280,15 @@ def call_row(
     )
 
 
-def isolated(context: Context, call: Callable[[int], Any], results: list[Any]) -> list[Any]:
+def isolated(
+    context: Context, call: Callable[..., Any], items: Sequence[Any], results: list[Any]
+) -> list[Any]:
     """``results`` filled row by row; a row that fails is lost, and gets what another row has."""
     failed: list[int] = []
     failure: RowsFail | None = None
     for row in context.order():
         try:
-            results[row] = call(row)
+            results[row] = call(items[row])
         except Exception as error:
             context.lose(row, error)
             failed.append(row)

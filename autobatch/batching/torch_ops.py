@@ -19,11 +19,13 @@ from autobatch.batching import vmapped
 from autobatch.batching.aliases import by_thread, has_view
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.foreign import memory_of
-from autobatch.batching.levels import DrawError, ExampleError, NoRule, leaves_of
+from autobatch.batching.levels import Batched, DrawError, ExampleError, NoRule, leaves_of
 from autobatch.batching.predicates import predicate
 from autobatch.batching.rows import Rower, from_rows
 from autobatch.batching.trees import NotATree, cell_of, contents, is_plain, tensor_dtype, tree_of
 from autobatch.batching.views import recorded
+from autobatch.random.drawing import direct, drawing, serving
+from autobatch.random.paths import Drew
 from autobatch.vm import heap
 from autobatch.vm.values import Cell, Column, Container, Objects, Uniform, read
 
@@ -47,7 +49,9 @@ def apply(
     except NotATree:
         return by_thread(context, function, args, kwargs, "an operand is no tensor or number")
     if Column not in kinds and not draws:
-        out = function(*made, **named)
+        out = same_for_all(context, function, made, named)
+        if out is DREW:
+            return apply(context, function, args, kwargs, True)
         result = recorded(function, args, kwargs, out, cell_of(out))
         held = [leaf.obj for leaf in leaf_values(cells) if is_outside_object(leaf)]
         return marked_shared(result, held) if held else result
@@ -58,7 +62,8 @@ def apply(
         context.counter.launch()
         return Cell(Column(answers, "bool"))
     try:
-        out = batched(context, function, made, named, args)
+        with serving(context.source()):
+            out = batched(context, function, made, named, args)
     except NoRule as refusal:
         return by_thread(context, function, args, kwargs, str(refusal))
     except ExampleError as failure:
@@ -68,6 +73,23 @@ def apply(
         raise RowsFail(context.lowest(), failure.original) from failure.original
     context.counter.launch()
     return recorded(function, args, kwargs, out, cell_of(out))
+
+
+DREW = object()
+"""Instead of a result: the function draws, so each thread has one of its own."""
+
+
+def same_for_all(
+    context: Context, function: Function, made: tuple[Any, ...], named: dict[str, Any]
+) -> Any:
+    """What a function gives for operands that all threads share, once."""
+    if context.paths is None:
+        return function(*made, **named)
+    try:
+        with drawing(None):
+            return function(*made, **named)
+    except Drew:
+        return DREW
 
 
 def draw_message(function: Function) -> str:
@@ -91,6 +113,9 @@ def batched(
             snapshot = [Cell(read(arg)) for arg in args]
             context.check(failed, lambda row: one_row(context, function, snapshot, row))
         return out
+    drawn = direct(function, made, named)
+    if drawn is not None:
+        return Batched(drawn)
     return vmapped.apply(function, made, named, context.k, randomness=context.randomness)
 
 

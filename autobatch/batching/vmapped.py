@@ -47,6 +47,7 @@ from autobatch.batching.levels import (
     leaves_of,
     level,
 )
+from autobatch.random.drawing import draws
 
 __all__ = [
     "Batched",
@@ -121,7 +122,7 @@ def _under_vmap(
         wrap = threads.wrap
         inputs = [wrap(arg) for arg in args]
         keywords = {name: wrap(kwargs[name]) for name in kwargs}
-        with Inner(threads, apply) if _is_composed(fn) else nullcontext():
+        with Inner(threads, apply) if _is_composed(fn) else nullcontext(), draws(k):
             return threads.unwrap(fn(*inputs, **keywords))
 
 

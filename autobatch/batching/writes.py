@@ -9,6 +9,7 @@ from __future__ import annotations
 import operator
 import types
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,10 +18,12 @@ from torch import Tensor
 
 from autobatch.batching import torch_ops, vmapped
 from autobatch.batching.context import Context, RowsFail
-from autobatch.batching.levels import Batched, ExampleError, NoRule
-from autobatch.batching.rows import Rower, note_fallback
+from autobatch.batching.effects import is_draw
+from autobatch.batching.levels import Batched, DrawError, ExampleError, NoRule
+from autobatch.batching.rows import RowDraws, Rower, call_row, note_fallback
 from autobatch.batching.trees import NotATree, tensor_dtype, tree_of
 from autobatch.errors import Diagnostic, SharedWriteError, UnsupportedError
+from autobatch.random.drawing import serving
 from autobatch.source import Span
 from autobatch.vm.values import (
     NO_TIES,
@@ -177,15 +180,19 @@ def write(
     except NotATree:
         write_rows(context, function, args, kwargs, "an operand is no tensor or number")
         return target
-    if type(value) is Uniform and not has_column((*made, *named.values())):
+    draws = is_draw(function) and context.randomness != "same"
+    if type(value) is Uniform and not has_column((*made, *named.values())) and not draws:
         whole = value.obj.clone()
         function(whole, *made[1:], **named)
         set_content(target, Uniform(whole))
         return target
+    if draws and context.randomness == "error":
+        raise DrawError(torch_ops.draw_message(function))
     try:
-        new, _ = vmapped.apply_inplace(
-            function, made, named, context.k, randomness=context.randomness
-        )
+        with serving(context.source()):
+            new, _ = vmapped.apply_inplace(
+                function, made, named, context.k, randomness=context.randomness
+            )
     except NoRule as refusal:
         write_rows(context, function, args, kwargs, str(refusal))
         return target
@@ -253,14 +260,13 @@ def write_rows(
     rower = Rower(context)
     columns = [rower.rows(arg) for arg in args]
     named = {name: rower.rows(arg) for name, arg in kwargs.items()}
-    for row in context.order():
-        try:
-            function(
-                *[column[row] for column in columns],
-                **{name: column[row] for name, column in named.items()},
-            )
-        except Exception as error:
-            context.lose(row, error)
+    with RowDraws.of(context) as draws:
+        call = draws.by_row(partial(call_row, function, columns, named))
+        for row in context.order():
+            try:
+                call(row)
+            except Exception as error:
+                context.lose(row, error)
     rows: list[Tensor] = columns[0]
     if type(read(args[0])) is not Objects:
         set_content(args[0], Column(torch.stack(rows)))

@@ -18,6 +18,7 @@ from autobatch.batching.escapes import Escaped, Pending, any_left, bind, ends_of
 from autobatch.batching.rows import Rower
 from autobatch.batching.truths import truth
 from autobatch.ir.program import Branch, Jump, Op, Raise
+from autobatch.random.paths import Mark
 from autobatch.vm import heap
 from autobatch.vm.failing import Failures, no_data
 from autobatch.vm.groups import Group, restricted
@@ -54,6 +55,7 @@ class Blocks:
         alone = len(ops) if context.careful else 0
         while position < len(ops):
             op = ops[position]
+            undrawn = drawn(frame)
             try:
                 if work is not None and position >= alone:
                     ahead = frame.code.site(pc, position, work.executor).advance(
@@ -80,6 +82,7 @@ class Blocks:
                     break
                 continue
             except Exception as error:
+                redraw(frame, undrawn, error)
                 failure = self.blamed(frame, op, group, context, error)
                 group, context = self.left(frame, group, context, failure)
                 if not group.k:
@@ -245,6 +248,7 @@ class Blocks:
         part.checks = []
         context = self.run.context(frame, part)
         context.careful = True
+        undrawn = drawn(frame)
         try:
             self.perform(frame, op, part, context)
         except RowsFail as failure:
@@ -253,6 +257,8 @@ class Blocks:
             raise
         except Exception as error:
             return error
+        finally:
+            redraw(frame, undrawn)
         return next((error for error, _ in context.lost.values()), None) if context.lost else None
 
     def raise_(self, context: Context, terminator: Raise, group: Group) -> None:
@@ -320,6 +326,19 @@ class Blocks:
             group.checks = context.checks
             return [(terminator.then if taken else terminator.otherwise, group)]
         return parted(self.run, frame, terminator, group, taken)
+
+
+def drawn(frame: Frame) -> Mark | None:
+    """How often the threads of a frame have drawn, to go back to."""
+    return None if frame.paths is None else frame.paths.ledger.mark()
+
+
+def redraw(frame: Frame, before: Mark | None, error: Exception | None = None) -> None:
+    """Take draws back: what has made them is to run again, but for what a failure has finished."""
+    if before is None or (isinstance(error, RowsFail) and error.partial is not None):
+        return
+    assert frame.paths is not None
+    frame.paths.ledger.rewind(before)
 
 
 def parted(state: RunState, frame: Frame, branch: Branch, group: Group, taken: np.ndarray) -> Parts:

@@ -3,33 +3,43 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from autobatch.batching import calls
 from autobatch.batching.binding import bind, defaults_of
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.operations import CAPTURED, Scope
 from autobatch.frontend import MISSING
+from autobatch.random.paths import Paths
 from autobatch.vm.frames import nested_title
 from autobatch.vm.library import Code, Library
 from autobatch.vm.purity import IMPURE, Names, Purity
 from autobatch.vm.values import Cell, Container, Uniform, uniform
 
+Forking = Literal["none", "silent", "drawing"]
+"""Which calls may be forked: pure ones, with those that draw or without."""
+
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """What a call of a program function runs; ``env`` holds its parameters."""
+    """What a call of a program function runs; ``env`` holds its parameters.
+
+    ``paths`` are where its rows draw, if there is a seed.
+    """
 
     code: Code
     scope: Scope
     env: dict[str, Cell]
     purity: Purity = IMPURE
+    paths: Paths | None = None
 
 
-def entered(library: Library, context: Context, target: calls.Target, fork: bool = False) -> Entry:
+def entered(
+    library: Library, context: Context, target: calls.Target, forking: Forking = "none"
+) -> Entry:
     """A call of a program function, its arguments bound; ``RowsFail`` where they do not fit.
 
-    ``fork``: run its calls, where they are pure, as fork-join calls.
+    ``forking``: which of its calls run as fork-join calls.
     """
     if isinstance(target.callee, Container):
         code, scope, defaults = entered_closure(library, target.callee)
@@ -50,9 +60,9 @@ def entered(library: Library, context: Context, target: calls.Target, fork: bool
     captured = {name: box for name, box in scope.free.items() if isinstance(box, Cell)}
     if captured:
         env[CAPTURED] = Cell(Container(dict, captured))
-    if not fork:
+    if forking == "none":
         return Entry(code, scope, env)
-    forked = library.with_forks(code, names)
+    forked = library.with_forks(code, names, forking == "drawing")
     return Entry(forked, scope, env, IMPURE if code.has_effects else forked.purity)
 
 

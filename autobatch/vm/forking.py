@@ -5,9 +5,11 @@ results in place. A forked call is a container of its parameters' cells, so it m
 threads; until the join, it stands where its result is to be. A frame runs the calls of one
 function for all threads: its rows map to threads many to one.
 
-Only pure calls are forked. What is found out only when it runs is undone: before its first
-visible effect a forked call raises ``NotPure``, and the calls run again, one by one. Where a
-thread fails, its calls run again for it alone, in program order, to find its exception.
+Only pure calls are forked; under a seed they may draw, by keys of their own, made where they are
+forked, so that it does not matter when they run. What is found out only when it runs is undone:
+before its first visible effect a forked call raises ``NotPure``, and the calls run again, one by
+one. Where a thread fails, its calls run again for it alone, in program order, to find its
+exception.
 """
 
 from __future__ import annotations
@@ -17,12 +19,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import torch
 
 from autobatch import errors
 from autobatch.batching import calls, operations
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.operations import CAPTURED, Scope
 from autobatch.ir.program import Branch, Op
+from autobatch.random.paths import Ledger, Paths
 from autobatch.source import Span
 from autobatch.vm import heap
 from autobatch.vm.blocks import Parts
@@ -33,11 +37,15 @@ from autobatch.vm.groups import CARRIED, FORKED, Group, restricted
 from autobatch.vm.library import Code
 from autobatch.vm.own_code import OwnCode
 from autobatch.vm.state import Frame, Gone, RunState
-from autobatch.vm.values import BOX, CLOSURE, DEFERRAL, FORK, PENDING, Cell, Container
+from autobatch.vm.values import BOX, CLOSURE, DEFERRAL, FORK, PENDING, Cell, Column, Container
 from autobatch.vm.within import Within
 
 Run = Callable[[Entry, Sequence[Group], np.ndarray], list[Returned]]
 """The engine's: a frame that begins with several groups, over rows of the given threads."""
+
+
+KEYS = "%keys"
+"""Holds the keys by which a forked call draws, among its parameters."""
 
 
 class NotPure(BaseException):
@@ -90,7 +98,7 @@ class Forks:
     scopes: dict[tuple[int, int], tuple[Scope, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.own_code = OwnCode(self.state.library.purity_of)
+        self.own_code = OwnCode(self.state.library.purity_of, self.state.settings.seed is not None)
 
     # Forking
 
@@ -111,9 +119,11 @@ class Forks:
         ]
         entry = self.forkable(context, target, kept)
         if entry is None:
-            group.env[op.outs[0]] = self.within.invoke(context, callee, args, kwargs)
+            group.env[op.outs[0]] = self.within.invoke(context, callee, args, kwargs, True)
             return
         params = dict(zip(entry.env, snapshot(entry.env.values()), strict=True))
+        if context.paths is not None:
+            params[KEYS] = keys_cell(context.paths.opened())
         known = Container(FORK, params, self.static(entry, target, op.span))
         group.env[op.outs[0]] = remember(group, known)
 
@@ -132,9 +142,10 @@ class Forks:
         """
         if target.effect != "program":
             return None
-        entry = entered(self.state.library, context, target, fork=True)
+        seeded = context.paths is not None
+        entry = entered(self.state.library, context, target, "drawing" if seeded else "silent")
         purity = entry.purity
-        if not purity.is_pure or reach(entry.env[name] for name in purity.writes):
+        if not purity.may_fork(seeded) or reach(entry.env[name] for name in purity.writes):
             return None
         handed_back = [entry.env[name] for name in purity.returns]
         if purity.outer and CAPTURED in entry.env:
@@ -274,6 +285,7 @@ class Forks:
     ) -> None:
         """One frame for the calls of one function; each learns where its results are."""
         starting: list[Group] = []
+        keys: list[np.ndarray] = []
         threads: list[np.ndarray] = []
         homes: list[np.ndarray] = []
         start = 0
@@ -284,11 +296,16 @@ class Forks:
             if frame.gone is not None and not frame.gone.spares(own).all():
                 home = np.flatnonzero(frame.gone.spares(own))
                 env = restricted(Group(np.arange(len(own)), env), home, list(env)).env
+            if KEYS in env:
+                keys.append(keys_of(env.pop(KEYS)))
             starting.append(Group(np.arange(start, start + len(home)), env))
             threads.append(own[home])
             homes.append(home)
             start += len(home)
-        returned = self.run(self.entry(frame, together[0]), starting, np.concatenate(threads))
+        entry = self.entry(frame, together[0])
+        if keys:
+            entry.paths = Paths.over(Ledger.of(np.concatenate(keys)))
+        returned = self.run(entry, starting, np.concatenate(threads))
         pieces, rows = places(returned, start)
         for call, home, group in zip(together, homes, starting, strict=True):
             call.returned = returned
@@ -483,6 +500,19 @@ def impure(span: Span) -> errors.UnsupportedError:
     )
 
 
+def keys_cell(paths: Paths) -> Cell:
+    """The keys of forked calls' paths, which move with their threads."""
+    keys, _ = paths.here()
+    return Cell(Column(torch.from_numpy(keys), "int"))
+
+
+def keys_of(cell: Cell) -> np.ndarray:
+    value = cell.value
+    assert type(value) is Column
+    keys: np.ndarray = value.data.numpy()
+    return keys
+
+
 def snapshot(cells: Any) -> list[Cell]:
     """Cells as they are now, whatever their group changes until the join."""
     return heap.copied(list(cells), lambda value: value)
@@ -507,8 +537,13 @@ def captured(boxes: Cell) -> list[Cell]:
 
 
 def is_pending(cell: Cell) -> bool:
+    """Whether it is a result yet to come, or a list or tuple that holds one."""
     value = cell.value
-    return type(value) is Container and value.type in (FORK, PENDING)
+    if type(value) is not Container:
+        return False
+    if value.type in (list, tuple):
+        return any(map(is_pending, value.children()))
+    return value.type in (FORK, PENDING)
 
 
 def remember(group: Group, entry: Container) -> Cell:

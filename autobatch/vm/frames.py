@@ -18,6 +18,7 @@ from autobatch.batching.binding import defaults_of
 from autobatch.batching.semantics import UNBOUND_FREE, UNBOUND_LOCAL, load_global
 from autobatch.errors import LIMITS, AutobatchError, note_for
 from autobatch.ir.program import Call, Function, Label, Op, Var
+from autobatch.random.sources import Source
 from autobatch.source import Span
 from autobatch.vm.ways import Way, is_tail
 
@@ -94,7 +95,8 @@ class Frame:
     """``span`` and ``operands`` are those of what runs now, for the note on a failure.
 
     ``entered`` are the modes in force, outermost first: what entering gave, and the way out.
-    ``before`` is the block that ran last, ``way`` where the result comes from.
+    ``before`` is the block that ran last, ``way`` where the result comes from. A frame of an
+    ``__init__`` gives the ``instance`` that it fills; ``source`` is what its caller draws from.
     """
 
     callee: Callee
@@ -106,6 +108,8 @@ class Frame:
     result: Any = None
     before: Label | None = None
     way: Way | None = None
+    instance: Any = None
+    source: Source | None = None
 
     def read(self, name: Var) -> Any:
         if name not in self.variables:
@@ -158,6 +162,11 @@ class Frame:
 
     def give(self, value: Any) -> None:
         """Return ``value``, by way of the block that ran last or of a call in its place."""
+        if self.instance is not None:
+            if value is not None:
+                kind = type(value).__name__
+                raise TypeError(f"__init__() should return None, not {kind!r}")
+            value = self.instance
         self.result = value
         if self.way is None:
             came_from = self.label if self.before is None else self.before

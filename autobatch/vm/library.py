@@ -24,6 +24,7 @@ from autobatch.ir.program import Block, Branch, Call, Function, Op, Program, Rai
 from autobatch.passes import run_passes
 from autobatch.passes.fork_calls import fork_calls
 from autobatch.passes.origins import Fate
+from autobatch.random.python import is_python_draw
 from autobatch.source import Span
 from autobatch.vm.groups import CARRIED, FORKED
 from autobatch.vm.purity import (
@@ -82,6 +83,7 @@ class Code:
     has_effects: bool = False
     purities: list[Verdict] = field(default_factory=list)
     forks: list[Verdict] = field(default_factory=list)
+    seeded_forks: list[Verdict] = field(default_factory=list)
     live_after: dict[int, frozenset[str]] = field(default_factory=dict)
     wholes: dict[tuple[int, Executor], WholeSite] = field(default_factory=dict)
 
@@ -159,13 +161,14 @@ class Knowledge:
     known: Known
     own: Purity
     purity_of: Callable[[object], Purity | None]
+    seeded: bool
 
     def may_fork(self, call: Call) -> bool:
         found = self.known.value(call.callee)
         if found is MISSING:
-            return self.own.is_pure and self.is_own(call.callee)
+            return self.own.may_fork(self.seeded) and self.is_own(call.callee)
         purity = self.purity_of(found)
-        return purity is not None and purity.is_pure
+        return purity is not None and purity.may_fork(self.seeded)
 
     def is_own(self, callee: str) -> bool:
         """Whether an unknown callee has the function's own name: a method, a nested function."""
@@ -182,7 +185,9 @@ class Knowledge:
         found = self.known.value(callee)
         if found is not MISSING:
             purity = self.purity_of(found)
-            return effect_of(found) != "unknown" if purity is None else purity.is_pure
+            if purity is not None:
+                return purity.may_fork(self.seeded)
+            return effect_of(found) != "unknown" or (self.seeded and is_python_draw(found))
         method = self.known.method(callee)
         return not isinstance(op, Call) and method is not None and method[1] in OPAQUE_METHODS
 
@@ -308,19 +313,23 @@ class Library:
         purity: Purity = self.judged(code, code.purities, names, judge)
         return purity
 
-    def with_forks(self, code: Code, names: Names) -> Code:
-        """The code with its calls forked, where several can run as one, and its purity noted."""
+    def with_forks(self, code: Code, names: Names, seeded: bool = False) -> Code:
+        """The code with its calls forked, where several can run as one, and its purity noted.
+
+        ``seeded``: calls that draw, too.
+        """
 
         def fork(known: Known) -> tuple[Code, bool]:
             purity = self.purity(code, names)
-            knowledge = Knowledge(known, purity, self.purity_of)
+            knowledge = Knowledge(known, purity, self.purity_of, seeded)
             changed = fork_calls(code.function, knowledge)
             made = replace(code) if changed is code.function else Code.of(run_passes(changed))
             made.base, made.purity = code, purity
             made.known = Known(made.function, names, definitions_of(made.function)).places()
             return made, True
 
-        forked: Code = self.judged(code, code.forks, names, fork)
+        verdicts = code.seeded_forks if seeded else code.forks
+        forked: Code = self.judged(code, verdicts, names, fork)
         return forked
 
     def judged(

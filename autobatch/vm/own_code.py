@@ -16,6 +16,7 @@ from autobatch.batching.effects import BUILTIN_TYPES, effect_of, is_library
 from autobatch.batching.kinds import is_instance, is_plain_code
 from autobatch.batching.own_methods import is_own, is_quiet_code, is_wrapper
 from autobatch.ir.program import Op
+from autobatch.random.python import is_python_draw
 from autobatch.vm.purity import Purity
 from autobatch.vm.values import METHOD, Cell, Container, Objects, Uniform
 
@@ -30,9 +31,13 @@ UNASKED = frozenset({"__init__", "__new__", "__post_init__", "__init_subclass__"
 
 @dataclass(frozen=True, slots=True)
 class OwnCode:
-    """``purity_of`` gives the purity of a program callable; None for what is no such thing."""
+    """``purity_of`` gives the purity of a program callable; None for what is no such thing.
+
+    ``seeded``: draws of a call are its own, whenever it runs.
+    """
 
     purity_of: Callable[[object], Purity | None]
+    seeded: bool = False
 
     def may_show(self, op: Op, env: Mapping[str, Cell]) -> bool:
         """Whether an operation may have an effect that others can see."""
@@ -62,7 +67,7 @@ class OwnCode:
         purity = self.purity_of(function)
         if purity is None:
             return False
-        return not purity.is_pure or (writes and bool(purity.writes))
+        return not purity.is_silent or (writes and bool(purity.writes))
 
     def is_attribute_shown(self, kind: type, name: str, cell: Cell) -> bool:
         static = inspect.getattr_static(kind, name, None)
@@ -79,7 +84,7 @@ class OwnCode:
     def is_call_shown(self, callee: Cell) -> bool:
         value = callee.value
         if type(value) is Container and value.type is METHOD:
-            return self.is_shown(value.static)
+            return self.is_program_shown(value.static)
         if type(value) is Uniform:
             return self.is_callable_shown(value.obj)
         return type(value) is Objects and any(map(self.is_callable_shown, value.items))
@@ -87,7 +92,14 @@ class OwnCode:
     def is_callable_shown(self, obj: object) -> bool:
         if isinstance(obj, BuiltinMethodType) and isinstance(obj.__self__, BUILTIN_TYPES):
             return False
-        return self.is_shown(obj) or effect_of(obj) == "unknown"
+        if self.is_program_shown(obj):
+            return True
+        return effect_of(obj) == "unknown" and not (self.seeded and is_python_draw(obj))
+
+    def is_program_shown(self, obj: object) -> bool:
+        """Whether a call of a program function has effects, apart from draws that are its own."""
+        purity = self.purity_of(obj)
+        return purity is not None and not purity.may_fork(self.seeded)
 
 
 def received(function: object, cell: Cell) -> object:

@@ -20,6 +20,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import torch
 
 from autobatch.batching import calls
 from autobatch.batching.context import Context
@@ -40,12 +41,14 @@ from autobatch.vm.stack import NONE, Resumed, Saved, Stack, some
 from autobatch.vm.stackless import Machine, carried_by
 from autobatch.vm.state import Frame
 from autobatch.vm.steps import too_deep
-from autobatch.vm.values import Cell, Container
+from autobatch.vm.values import Cell, Column, Container
 from autobatch.vm.ways import is_tail
 
 NESTED = 10_000
 """How deep calls within blocks may nest: those do take a part of Python's stack."""
 OPERATIONS = "calls that operations make nest no deeper; end the recursion earlier."
+DRAWN = "%drawn"
+"""Holds where the caller's threads draw, their keys and numbers, while a call is at work."""
 Moves = list[tuple[Place, Group]]
 LIVE = Live()
 
@@ -148,6 +151,7 @@ class ProgramCounterMachine(Machine):
             place=routines.entry(entry.code, entry.scope, None, (), ambient()),
         )
         level.answers = not frames
+        level.paths = entry.paths
         level.gone = self.failures.left_before()
         return level
 
@@ -230,6 +234,7 @@ class ProgramCounterMachine(Machine):
         names = frame.code.live[terminator.target]
         live = {n: group.env[n] for n in names if n in group.env and n != terminator.out}
         constructs = target.effect == "construct"
+        keys = self.opened_keys(frame, group, context, live)
         if constructs:
             instance, made = constructed(context, target)
             self.failures.take(context)
@@ -249,9 +254,22 @@ class ProgramCounterMachine(Machine):
         back = frame.place.routine.places[terminator.target]
         saved = Saved(Group(group.rows, live), back, terminator, frame.place.pc, constructs)
         frame.stack.push(group.rows, saved)
+        if keys is not None:
+            assert frame.paths is not None
+            frame.paths.begin(group.rows, keys)
         inside = Group(group.rows, entry.env)
         frame.moves.append((callee, self.entering(frame, entry, inside)))
         return []
+
+    def opened_keys(
+        self, level: Level, group: Group, context: Context, live: dict[str, Cell]
+    ) -> np.ndarray | None:
+        """The keys of a call's paths; what lives across the call has where its caller draws."""
+        if context.paths is None or context.paths.flat:
+            return None
+        keys, _ = context.paths.opened().here()
+        live[DRAWN] = Cell(Column(torch.from_numpy(np.stack(context.paths.here(), 1)), "int"))
+        return keys
 
     def entering(self, level: Level, entry: Entry, group: Group) -> Group:
         """A group at a function's first block, which may be its exit."""
@@ -293,6 +311,10 @@ class ProgramCounterMachine(Machine):
         saved, env = resumed.saved, resumed.group.env
         function = saved.place.routine.code.function
         piece = Returned(done.rows, done.env[RESULT], carried_by(done))
+        if DRAWN in env:
+            assert level.paths is not None
+            keys, numbers = env.pop(DRAWN).value.data.numpy().T  # type: ignore[union-attr]
+            level.paths.go(done.rows, keys, numbers)
         kept = env.pop(KEPT, None)
         if kept is not None:
             piece.settle(list(kept.value.children()))  # type: ignore[union-attr]

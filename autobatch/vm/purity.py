@@ -2,42 +2,57 @@
 
 In: a lowered function and what its names mean (a module's globals, a closure, a receiver). Out:
 a ``Purity``: that it has no effect but on what it makes itself, which parameters it may write in
-place, which its result may share memory with. Callees that are known when it is lowered are
-looked into, recursively; of those that are not, a fork-join call looks when it meets them.
+place, which its result may share memory with, whether it draws. Callees that are known when it is
+lowered are looked into, recursively; of those that are not, a fork-join call looks when it meets
+them.
 """
 
 from __future__ import annotations
 
 import builtins
 import math
+import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import CellType, FunctionType, MethodType
 from typing import Any
 
-from autobatch.batching.effects import MUTATING_METHODS, effect_of
+from autobatch.batching.effects import DRAW_WRITES, DRAWS, MUTATING_METHODS, effect_of, is_draw
 from autobatch.frontend import MISSING
 from autobatch.frontend.resolve import static_attribute
 from autobatch.ir.dataflow import op_writes
 from autobatch.ir.ops import INPLACE
 from autobatch.ir.program import Block, Call, CallShape, Function, Op, Var
 from autobatch.passes.origins import OUTER, STORES, Fate, Given, Origins, Outer, Sources
+from autobatch.random.python import is_python_draw
 from autobatch.source import Span
 
 NEVER = frozenset({"import", "enter", "free_box"})
 """Operations that a pure function does not have."""
-NOT_PURE = ("draw", "unknown")
 
 
 @dataclass(frozen=True, slots=True)
 class Purity:
-    """``writes`` and ``returns`` are names of parameters; ``outer``: it may return what existed."""
+    """``writes`` and ``returns`` are names of parameters; ``outer``: it may return what existed.
+
+    ``draws``: it may draw random numbers, which is the only effect that a pure one may have.
+    """
 
     is_pure: bool
     writes: frozenset[Var] = frozenset()
     returns: frozenset[Var] = frozenset()
     outer: bool = True
+    draws: bool = False
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether nothing depends on when it runs, or how often."""
+        return self.is_pure and not self.draws
+
+    def may_fork(self, seeded: bool) -> bool:
+        """Whether a call can run out of turn; under a seed, what it draws depends on its path."""
+        return self.is_pure and (seeded or not self.draws)
 
 
 IMPURE = Purity(False)
@@ -190,6 +205,7 @@ class Analysis:
     callee: Callable[[object], Purity | None]
     is_opaque: Callable[[str], bool]
     writes: set[Var] = field(default_factory=set)
+    draws: bool = False
 
     def purity(self) -> Purity:
         sources = self.sources
@@ -201,7 +217,7 @@ class Analysis:
                 returned |= sources.inside([block.terminator.value], label)
         given = frozenset(origin.param for origin in returned if type(origin) is Given)
         outer = any(type(origin) is Outer for origin in returned)
-        return Purity(all(pure), frozenset(self.writes), given, outer)
+        return Purity(all(pure), frozenset(self.writes), given, outer, self.draws)
 
     @cached_property
     def sources(self) -> Sources:
@@ -247,6 +263,7 @@ class Analysis:
         if method is None:
             return True  # looked at when it is met
         receiver, name = method
+        self.draws = self.draws or name in DRAWS or name in DRAW_WRITES
         if name in MUTATING_METHODS or is_inplace_name(name):
             return self.may_write((receiver,))
         return "out" not in shape.keywords
@@ -260,15 +277,17 @@ class Analysis:
     ) -> bool:
         purity = self.callee(found)
         if purity is not None:
+            self.draws = self.draws or purity.draws
             own = not purity.writes or self.may_write((*args, *([method[0]] if method else ())))
             return own and purity.is_pure
         effect = effect_of(found)
-        if effect in NOT_PURE or "out" in shape.keywords:
+        if "out" in shape.keywords or (effect == "unknown" and not is_python_draw(found)):
             return False
+        self.draws = self.draws or effect in ("draw", "unknown") or is_draw(found)
         if effect == "write":
             written = (method[0],) if method is not None else args[:1]
             return self.may_write(written)
-        if found in CONSUMERS:
+        if found in CONSUMERS or found == random.shuffle:
             return self.may_write(args[:1])
         return True
 

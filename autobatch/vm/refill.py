@@ -19,6 +19,7 @@ import numpy as np
 from autobatch.batching import calls
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.foreign import Foreign
+from autobatch.random.paths import Paths
 from autobatch.vm import invariants
 from autobatch.vm.calling import Returned
 from autobatch.vm.entering import Entry, entered
@@ -51,6 +52,10 @@ class Refill:
     foreign: Foreign = field(default_factory=Foreign)
     began: int = 0
     first: Any = None
+    paths: Paths | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.paths = self.machine.state.settings.paths(len(self.threads))
 
     @property
     def room(self) -> int:
@@ -76,11 +81,14 @@ class Refill:
         context = Context(state.services, threads, policy=state.policy)
         target = calls.resolve_object(self.function, args, kwargs)
         try:
-            entry = entered(state.library, context, target, fork=state.settings.fork)
+            entry = entered(state.library, context, target, self.machine.forking(self.paths))
         except RowsFail as failure:
             thread = int(threads[failure.row])
             self.machine.failures.fail(thread, failure.error, failure.span)
             return
+        if self.paths is not None:
+            self.paths.begin(rows, state.settings.key)
+        entry.paths = self.paths
         if self.frame is None:
             self.open(entry)
         assert self.stages is not None

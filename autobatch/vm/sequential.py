@@ -10,19 +10,53 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from time import perf_counter
 from typing import Any
 
+from torch import nn
+
 from autobatch import errors
 from autobatch.batching.binding import bind
+from autobatch.batching.calls import generated_init, is_plain_class, resolve_object
+from autobatch.batching.seeding import for_one
 from autobatch.batching.semantics import apply, arguments
 from autobatch.ir.program import Branch, Call, CallShape, Jump, Op, Raise, Return, Terminator
+from autobatch.random.drawing import SOURCE
+from autobatch.source import Span
 from autobatch.vm.frames import OF_THE_FRAME, Callee, Closure, Frame, Lookup, note, receiver_of
 from autobatch.vm.steps import Steps, too_deep
+from autobatch.vm.values import Cell, Uniform
 from autobatch.vm.watching import Unwatched
 from autobatch.vm.ways import Way
 
 SWALLOWED = "A `with` statement swallowed an exception, which a program cannot do."
+
+
+@dataclass(frozen=True, slots=True)
+class Resolution:
+    """What a call runs: a ``Callee``, or as plain Python; an ``__init__`` fills ``instance``.
+
+    ``opens``: plain Python that draws from a path of its own where the call ends a block.
+    """
+
+    called: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    instance: Any = None
+    opens: bool = False
+
+
+def fills(kind: type) -> bool:
+    """Whether building an instance is to run its ``__init__`` on an empty one."""
+    return is_plain_class(kind) and not generated_init(kind)
+
+
+def object_of(cell: Cell) -> Any:
+    """What a call hands on by itself: a receiver, or a partial's arguments."""
+    value = cell.value
+    assert type(value) is Uniform
+    return value.obj
 
 
 @dataclass(slots=True, eq=False)
@@ -43,15 +77,17 @@ class Interpreter:
     way: Way | None = None
     watch: Unwatched = Unwatched()  # noqa: RUF009
 
-    def run(self, callee: Callee, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def run(
+        self, callee: Callee, args: tuple[Any, ...], kwargs: dict[str, Any], instance: Any = None
+    ) -> Any:
         """A call from Python: steps until the callee's own frame has returned."""
         base = len(self.frames)
         try:
-            self.push(callee, args, kwargs)
+            self.push(callee, args, kwargs, instance)
             while True:
                 frame = self.frames[-1]
                 if self.step(frame):
-                    self.frames.pop()
+                    SOURCE.set(self.frames.pop().source)
                     if len(self.frames) == base:
                         self.way = frame.way
                         return frame.result
@@ -60,11 +96,23 @@ class Interpreter:
             self.unwind(error, base)
             raise
 
-    def push(self, callee: Callee, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def push(
+        self,
+        callee: Callee,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        instance: Any = None,
+        opens: bool = False,
+    ) -> None:
+        """Begin a call; it draws where its caller does, unless it ``opens`` a path."""
         values = bind(callee.function.params, callee.title, args, kwargs, callee.defaults)
         if self.max_depth is not None and len(self.frames) >= self.max_depth:
             raise too_deep(self.max_depth, self.frames[-1].span)
-        self.frames.append(Frame(callee, values, callee.function.span))
+        source = SOURCE.get()
+        frame = Frame(callee, values, callee.function.span, instance=instance, source=source)
+        self.frames.append(frame)
+        if opens and source is not None:
+            SOURCE.set(source.opened())
 
     def step(self, frame: Frame) -> bool:
         """One block execution; true if the frame has returned."""
@@ -107,10 +155,9 @@ class Interpreter:
             return self.watch.seen(op.name, frame.run(op))
         frame.operands = tuple(map(frame.read, op.args))
         if op.name == "call":
-            called, args, kwargs = self.resolved(op.attr, *frame.operands)
-            if isinstance(called, Callee):
-                return self.run(called, args, kwargs)
-            return self.watch.plain(called, args, kwargs, frame.span)
+            target, *operands = frame.operands
+            found = self.resolved(op.attr, target, operands, frame.span)
+            return self.made(found, frame.span)
         if op.name == "function":
             return Closure(frame.callee.nested(op, frame.operands), self.run)
         self.watch.operation(op.name, op.attr, frame.operands, op.span)
@@ -119,24 +166,70 @@ class Interpreter:
     def call(self, call: Call, frame: Frame) -> None:
         target = frame.read(call.callee)
         frame.operands = tuple(map(frame.read, call.args))
-        called, args, kwargs = self.resolved(call.shape, target, *frame.operands)
-        if isinstance(called, Callee):
-            self.push(called, args, kwargs)
+        found = self.resolved(call.shape, target, list(frame.operands), frame.span)
+        if isinstance(found.called, Callee):
+            self.push(found.called, found.args, found.kwargs, found.instance, opens=True)
         else:
-            frame.resume(self.watch.plain(called, args, kwargs, frame.span), None)
+            frame.resume(self.made_apart(found, frame.span), None)
 
-    def resolved(self, shape: CallShape, target: Any, *operands: Any) -> tuple[Any, Any, Any]:
+    def resolved(
+        self, shape: CallShape, target: Any, operands: list[Any], span: Span
+    ) -> Resolution:
         """What a call runs, as a ``Callee`` or as plain Python, and its arguments."""
-        args, kwargs = arguments(shape, target, operands)
+        given, kwargs = arguments(shape, target, tuple(operands))
+        args = tuple(given)
         receiver, function = receiver_of(target)
         callee = Callee.find(function, self.watch.lookup(receiver) or self.lookup)
-        return (target, args, kwargs) if callee is None else (callee, (*receiver, *args), kwargs)
+        if callee is not None:
+            return Resolution(callee, (*receiver, *args), kwargs)
+        opened = resolve_object(target, [], {})
+        own = tuple(object_of(cell) for cell in opened.args)
+        named = {name: object_of(cell) for name, cell in opened.kwargs.items()}
+        lookup = self.watch.lookup(own) or self.lookup
+        if opened.effect == "construct" and fills(opened.callee):
+            callee = Callee.find(opened.callee.__init__, lookup)
+            instance = opened.callee.__new__(opened.callee)
+            if callee is not None:
+                return Resolution(callee, (instance, *own, *args), {**named, **kwargs}, instance)
+        if opened.effect == "program":
+            callee = Callee.find(opened.callee, lookup)
+            if callee is not None:
+                return Resolution(callee, (*own, *args), {**named, **kwargs})
+        if opened.effect == "chain" and len(args) == 1 and not kwargs:
+            return Resolution(partial(self.chained, opened.callee, span), args, kwargs)
+        called = target if SOURCE.get() is None else for_one(target, kwargs, span)
+        return Resolution(called, args, kwargs, opens=opened.effect == "construct")
+
+    def made(self, found: Resolution, span: Span) -> Any:
+        """The result of a call within a block."""
+        if isinstance(found.called, Callee):
+            return self.run(found.called, found.args, found.kwargs, found.instance)
+        return self.watch.plain(found.called, list(found.args), found.kwargs, span)
+
+    def made_apart(self, found: Resolution, span: Span) -> Any:
+        """The result of plain Python, of a call that ends its block."""
+        source = SOURCE.get()
+        if source is None or not found.opens:
+            return self.made(found, span)
+        SOURCE.set(source.opened())
+        try:
+            return self.made(found, span)
+        finally:
+            SOURCE.set(source)
+
+    def chained(self, modules: nn.Sequential, span: Span, item: Any) -> Any:
+        """``nn.Sequential``'s forward."""
+        for module in modules:
+            item = self.made(self.resolved(CallShape((False,)), module, [item], span), span)
+        return item
 
     def unwind(self, error: BaseException, base: int) -> None:
         """Note where the error arose, once, and leave the frames of this call and their modes."""
         if self.frames and self.noted is not error:
             note(error, self.frames, self.threads)
         self.noted = error
+        if len(self.frames) > base:
+            SOURCE.set(self.frames[base].source)
         with ExitStack() as modes:
             modes.callback(self.frames.__delitem__, slice(base, None))
             for frame in self.frames[base:]:

@@ -23,12 +23,13 @@ from autobatch.batching import calls, operations
 from autobatch.batching.context import Context, RowsFail, Services
 from autobatch.batching.foreign import Foreign
 from autobatch.ir.program import Block, Branch, Call, Join, Jump, Raise, Return, Terminator
+from autobatch.random.paths import Paths
 from autobatch.vm import invariants
-from autobatch.vm.blocks import Blocks, Parts, objectify
+from autobatch.vm.blocks import Blocks, Parts, drawn, objectify, redraw
 from autobatch.vm.calling import KEPT, Returned, carry, settled
 from autobatch.vm.constructing import constructed
 from autobatch.vm.driven import converted, driven, is_plain, plain_end
-from autobatch.vm.entering import Entry, entered
+from autobatch.vm.entering import Entry, Forking, entered
 from autobatch.vm.failing import Failures, no_data
 from autobatch.vm.forking import Forks
 from autobatch.vm.groups import CARRIED, Group, restricted
@@ -78,6 +79,7 @@ class Machine:
             self.state.library.has_effects,
             foreign,
             settings.isolate,
+            settings.thread_offset,
         )
 
     def run(
@@ -92,7 +94,8 @@ class Machine:
         Isolated threads that fail are not among those that return, but in ``failures``.
         """
         self.lend(Foreign.of([*args, *kwargs.values()]))
-        context = Context(self.state.services, threads, policy=self.state.policy)
+        paths = self.state.settings.paths(len(threads))
+        context = Context(self.state.services, threads, policy=self.state.policy, paths=paths)
         target = calls.resolve_object(function, args, kwargs)
         try:
             returned = self.call(context, target, [])
@@ -108,11 +111,22 @@ class Machine:
 
     # Calls
 
-    def call(self, context: Context, target: calls.Target, kept: Sequence[Cell]) -> list[Returned]:
-        """Run a program function or build an instance; ``kept`` is what the caller needs later."""
+    def call(
+        self,
+        context: Context,
+        target: calls.Target,
+        kept: Sequence[Cell],
+        paths: Paths | None = None,
+    ) -> list[Returned]:
+        """Run a program function or build an instance; ``kept`` is what the caller needs later.
+
+        ``paths`` are where it draws, by default where its caller does.
+        """
+        paths = context.paths if paths is None else paths
         if target.effect == "construct":
-            return self.construct(context, target, kept)
-        entry = entered(self.state.library, context, target, fork=self.state.settings.fork)
+            return self.construct(context, target, kept, paths)
+        entry = entered(self.state.library, context, target, self.forking(paths))
+        entry.paths = paths
         if self.forks.active:
             self.forks.watch(context, entry)
         carried = carry(entry.env.values(), kept)
@@ -122,15 +136,21 @@ class Machine:
         pieces = self.frame(entry, [group], context.threads)
         return settled(pieces, carried, context.k)
 
+    def forking(self, paths: Paths | None) -> Forking:
+        """Which calls a function may fork that draws by these paths."""
+        if not self.state.settings.fork or (paths is not None and paths.flat):
+            return "none"
+        return "silent" if paths is None else "drawing"
+
     def construct(
-        self, context: Context, target: calls.Target, kept: Sequence[Cell]
+        self, context: Context, target: calls.Target, kept: Sequence[Cell], paths: Paths | None
     ) -> list[Returned]:
         """An instance of a user's class: a container of its attributes, filled by ``__init__``."""
         instance, made = constructed(context, target)
         self.failures.take(context)
         if made is None:
             return [Returned(np.arange(context.k), instance)]
-        pieces = self.call(context, made, [*kept, instance])
+        pieces = self.call(context, made, [*kept, instance], paths)
         for piece in pieces:
             piece.value, piece.ways = piece.kept_cell(instance), None
         return pieces
@@ -185,6 +205,7 @@ class Machine:
         frame = Frame(entry.code, entry.scope, threads, waiting, depth)
         frame.answers = not frames or frames[-1].hands_on
         frame.gone = self.failures.left_before()
+        frame.paths = entry.paths
         return frame
 
     def first(self, frame: Frame) -> Any:
@@ -313,9 +334,11 @@ class Machine:
     ) -> Parts:
         """The terminator, for the rows that failures in it leave."""
         while True:
+            undrawn = drawn(frame)
             try:
                 return self.finish(frame, terminator, group, context)
             except RowsFail as failure:
+                redraw(frame, undrawn, failure)
                 if context.lost is not None and not context.lost and group.k > 1:
                     return self.halves(frame, terminator, group, context)
                 group, context = self.blocks.left(frame, group, context, failure)
@@ -376,9 +399,10 @@ class Machine:
         """A call of a program function: it runs to its end in a frame of its own."""
         names = frame.code.live[terminator.target]
         kept = [group.env[name] for name in names if name in group.env and name != terminator.out]
+        paths = None if context.paths is None else context.paths.opened()
         frame.hands_on = frame.answers and is_tail(frame.code.function, terminator)
         try:
-            pieces = self.call(context, target, kept)
+            pieces = self.call(context, target, kept, paths)
         finally:
             frame.hands_on = False
         return self.resumed(frame, terminator, group, pieces)

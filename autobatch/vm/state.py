@@ -15,6 +15,7 @@ from autobatch.batching.fallbacks import Policy
 from autobatch.batching.operations import Scope
 from autobatch.batching.stretches import Work
 from autobatch.ir.program import Raise
+from autobatch.random.paths import Ledger, Paths, key_of
 from autobatch.source import Span
 from autobatch.vm.calling import Returned
 from autobatch.vm.groups import Group
@@ -42,6 +43,18 @@ class Settings:
     max_width: int | None = None
     schedule: Schedule | None = None
     isolate: bool = False
+    seed: int | None = None
+    thread_offset: int = 0
+
+    @property
+    def key(self) -> int:
+        """The key of the paths that threads begin with."""
+        assert self.seed is not None
+        return key_of(self.seed)
+
+    def paths(self, rows: int) -> Paths | None:
+        """Where threads begin to draw, if there is a seed."""
+        return None if self.seed is None else Paths.over(Ledger.of(np.full(rows, self.key)))
 
 
 class Gone(Protocol):
@@ -61,7 +74,8 @@ class Frame:
     ``waiting`` is the one at work. ``span`` is what runs now, ``joining`` are the groups that have
     come to the end of a block with a join. ``answers`` says that what it returns is the result of
     the run, ``hands_on`` that the call at work gives that. ``open`` are the managers that blocks
-    around the one at work have entered and will leave.
+    around the one at work have entered and will leave. ``paths`` are where its rows draw, if there
+    is a seed.
     """
 
     code: Code
@@ -77,6 +91,7 @@ class Frame:
     hands_on: bool = False
     aside: Sequence[Waiting[Any]] = ()
     open: tuple[str, ...] = ()
+    paths: Paths | None = None
 
     def calls(self, thread: int) -> list[Span]:
         """The places at work for a thread, outermost first, the last one being what runs now."""
@@ -113,7 +128,8 @@ class RunState:
         """What the operations of one block execution need to know."""
         policy = None if self.raising else self.policy
         threads = frame.threads[group.rows]
-        context = Context(self.services, threads, group.checks, policy, self.guard)
+        paths = None if frame.paths is None else frame.paths.taken(group.rows)
+        context = Context(self.services, threads, group.checks, policy, self.guard, paths)
         context.after = partial(frame.code.alive, self.tally.block[1])
         if group.pending is not None:
             context.escapes = group.pending.escapes

@@ -21,6 +21,7 @@ from autobatch.batching.rows import Rower, from_rows
 from autobatch.batching.stretches.outside import function_reads, outside_reads
 from autobatch.batching.trace import Untraceable
 from autobatch.ir.program import Return
+from autobatch.random.paths import Paths
 from autobatch.vm import heap
 from autobatch.vm.calling import Returned
 from autobatch.vm.entering import entered
@@ -31,7 +32,8 @@ from autobatch.vm.sequential import Interpreter
 from autobatch.vm.state import RunState
 from autobatch.vm.values import Cell, Objects, uniform
 
-Caller = Callable[[Context, calls.Target, Sequence[Cell]], list[Returned]]
+Caller = Callable[[Context, calls.Target, Sequence[Cell], Paths | None], list[Returned]]
+CALLS = ("call", "fork", "defer")
 FRAMED = ("program", "construct")
 """Effects of callees that an engine runs in frames."""
 
@@ -45,9 +47,17 @@ class Within:
     call: Caller
 
     def invoke(
-        self, context: Context, callee: Any, args: list[Cell], kwargs: dict[str, Cell]
+        self,
+        context: Context,
+        callee: Any,
+        args: list[Cell],
+        kwargs: dict[str, Cell],
+        opens: bool = False,
     ) -> Cell:
-        """One result for all threads, whatever they return."""
+        """One result for all threads, whatever they return.
+
+        ``opens``: the call opens paths, as one that ends its block does.
+        """
         cell = callee if isinstance(callee, Cell) else uniform(callee, shared=True)
         target = calls.resolve(cell, args, kwargs)
         if target.effect not in (*FRAMED, "objects"):
@@ -58,9 +68,9 @@ class Within:
         if target.effect == "objects":
             pieces = []
             for rows, part in calls.partition(cell):
-                pieces += self.part_call(context, rows, part, args, kwargs)
+                pieces += self.part_call(context, rows, part, args, kwargs, opens)
         else:
-            pieces = self.call(context, target, kept)
+            pieces = self.call(context, target, kept, paths_within(context, opens))
         context.span, self.run.tally.block = span, at
         return self.joined(context, pieces)
 
@@ -71,6 +81,7 @@ class Within:
         callee: Cell,
         args: list[Cell],
         kwargs: dict[str, Cell],
+        opens: bool,
     ) -> list[Returned]:
         """A call for some of the rows."""
         positions = np.array(rows, dtype=np.int64)
@@ -79,7 +90,7 @@ class Within:
         part = context.restricted(rows)
         target = calls.resolve(callee, cells[: len(args)], named)
         if target.effect in FRAMED:
-            pieces = self.call(part, target, [])
+            pieces = self.call(part, target, [], paths_within(part, opens))
         else:
             pieces = [Returned(np.arange(part.k), calls.run(part, target))]
         return [Returned(positions[piece.rows], piece.value) for piece in pieces]
@@ -161,9 +172,22 @@ class Within:
         function, namespace, _ = static
         code = self.run.library.code_for(function)
         found = self.run.library.purity(code, Names(namespace))
-        return found.is_pure and not found.writes
+        return found.is_silent and not found.writes
 
     def lookup(self, function: FunctionType) -> Any:
         if effect_of(function) != "program":
             return None
         return self.run.library.code_of(function).function
+
+
+def paths_within(context: Context, opens: bool) -> Paths | None:
+    """Where a call within a block draws: where its caller does, unless it opens paths.
+
+    A method that Python calls by itself, for an operator, opens none, nor do its own calls.
+    """
+    paths = context.paths
+    if paths is None:
+        return None
+    if opens:
+        return paths.opened()
+    return paths if context.at is None or context.at[0].name in CALLS else paths.flattened()

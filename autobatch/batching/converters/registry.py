@@ -20,6 +20,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from autobatch.batching.levels import Batched, DrawError, NoRule, event_dim
+from autobatch.random.drawing import SOURCE
 
 __all__ = [
     "Info",
@@ -59,6 +60,8 @@ class Info:
             )
         if self.randomness == "same":
             raise NoRule(f"{name} draws random numbers, the same for all threads")
+        if SOURCE.get() is not None:
+            raise NoRule(f"{name} draws random numbers, for more rows than there are threads")
 
 
 def register(*operators: Any) -> Callable[[Rule], Rule]:

@@ -64,12 +64,15 @@ def refuse(*args: Any) -> NoReturn:
 
 
 def without_programs(context: Context) -> Context:
-    """The same block execution, for operations that may run twice: they enter no function.
+    """The same block execution, for operations that may run twice: they enter no function, and draw
+    nothing.
 
     An instance's own methods (``__getitem__``, a property, …) may have effects.
     """
     made = copy(context)
     made.invoke = refuse
+    if made.paths is not None:
+        made.paths = made.paths.barred()
     return made
 
 

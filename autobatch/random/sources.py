@@ -1,0 +1,135 @@
+"""Random words for threads: for all of a group at once, or for one.
+
+A source gives *columns*: for each of its ``k`` threads ``n`` groups of random words, as many
+tensors ``[k, n]`` as a group has words, of which the low 32 bits count. Each request is one draw of
+each thread. Word 0 of a counter is the number of the block within the draw, word 1 the
+number of the draw, word 2 the thread's index, and word 3 has what is above 32 bits of either.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from autobatch.random.paths import Paths, alike, split
+from autobatch.random.philox import MASK, philox
+
+LANES = 4
+FEW = 8
+"""Blocks of one thread that are computed with Python's ints: a kernel takes longer to begin."""
+LARGEST = 2**48
+"""Threads' indices and numbers of draws are below."""
+Shape = tuple[int, int]
+
+
+class Source(Protocol):
+    """Random words for ``k`` threads."""
+
+    @property
+    def k(self) -> int: ...
+
+    def columns(self, n: int, words: int, device: torch.device) -> list[Tensor]:
+        """``n`` groups of 1, 2 or 4 words for each thread: tensors ``[k, n]``."""
+        ...
+
+    def opened(self) -> Source:
+        """The path of a call."""
+        ...
+
+
+@dataclass(slots=True, eq=False)
+class Threads:
+    """The threads of a group; ``threads`` are their indices in the input."""
+
+    paths: Paths
+    threads: np.ndarray
+
+    @property
+    def k(self) -> int:
+        return len(self.threads)
+
+    def columns(self, n: int, words: int, device: torch.device) -> list[Tensor]:
+        keys, numbers = self.paths.drawn()
+        return columns(keys, numbers, self.threads, n, words, device)
+
+    def opened(self) -> Threads:
+        return Threads(self.paths.opened(), self.threads)
+
+
+@dataclass(slots=True, eq=False)
+class Thread:
+    """One thread: its index, the key of its path, and the number of its next draw."""
+
+    thread: int
+    key: int
+    number: int = 0
+
+    @property
+    def k(self) -> int:
+        return 1
+
+    def columns(self, n: int, words: int, device: torch.device) -> list[Tensor]:
+        blocks = -(-n * words // LANES)
+        if 0 < blocks <= FEW:
+            lanes = zip(*self.blocks(blocks), strict=True)
+            data = [torch.tensor([lane], dtype=torch.int64, device=device) for lane in lanes]
+            return gathered(data, n, words)
+        self.number += 1
+        index = np.array([self.thread])
+        return columns(self.key, self.number - 1, index, n, words, device)
+
+    def blocks(self, count: int) -> list[tuple[int, ...]]:
+        """The blocks of one draw as ints."""
+        number, thread, key = self.number, self.thread, self.key
+        self.number += 1
+        rest = (number & MASK, thread & MASK, above(thread, number))
+        halves = (key & MASK, key >> 32 & MASK)
+        return [philox((block, *rest), halves) for block in range(count)]  # type: ignore[misc]
+
+    def opened(self) -> Thread:
+        self.number += 1
+        (key,) = split(np.array([self.key]), np.array([self.number - 1])).tolist()
+        return Thread(self.thread, key)
+
+
+def above(thread: Any, number: Any) -> Any:
+    """What is above 32 bits."""
+    return thread >> 32 | number >> 32 << 16
+
+
+def columns(
+    key: Any, number: Any, threads: np.ndarray, n: int, words: int, device: torch.device
+) -> list[Tensor]:
+    """Words of a draw; ``key`` and ``number`` are ints, or arrays ``[k]`` where they differ."""
+    shape = (len(threads), -(-n * words // LANES))
+
+    def word(values: Any) -> Any:
+        return values if isinstance(values, int) else spread(values & MASK, shape, device)
+
+    block = 0 if shape[1] == 1 else torch.arange(shape[1], device=device).expand(shape)
+    if isinstance(number, int) and number | int(threads.max(initial=0)) <= MASK:
+        index, rest = spread(threads, shape, device), 0
+    else:
+        index = spread(threads & MASK, shape, device)
+        rest = word(alike(above(threads, number)))
+    counter = (block, word(number & MASK), index, rest)
+    lanes: Any = philox(counter, (word(key & MASK), word(key >> 32 & MASK)))
+    return gathered(lanes, n, words)
+
+
+def spread(values: np.ndarray, shape: Shape, device: torch.device) -> Tensor:
+    return torch.from_numpy(values).to(device).view(-1, 1).expand(shape)
+
+
+def gathered(lanes: list[Tensor], n: int, words: int) -> list[Tensor]:
+    """The lanes ``[k, blocks]`` of blocks, as ``words`` tensors ``[k, n]``."""
+    found: list[Tensor] = []
+    for word in range(words):
+        parts = lanes[word::words]
+        whole = torch.cat(parts, 1) if n > parts[0].shape[1] else parts[0]
+        found.append(whole if whole.shape[1] == n else whole[:, :n])
+    return found

@@ -1,0 +1,80 @@
+"""``python -m benchmarks.draws [--threads …] [--seconds S]``: normal numbers under a seed.
+
+For each number of threads: the time in which every thread draws one normal number of its own, by
+the operation ``torch.randn(())`` of a program, run untraced, and by the generator alone; each over
+that of ``torch.randn`` of as many numbers. Medians of interleaved runs, one torch thread.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from autobatch.batching import torch_ops
+from autobatch.batching.context import Context
+from autobatch.random import transforms
+from autobatch.random.paths import Ledger, Paths, key_of
+from autobatch.random.sources import Threads
+from autobatch.vm.library import Library
+from autobatch.vm.stackless import Machine
+from autobatch.vm.state import RunState, Settings
+from autobatch.vm.values import Cell, Container
+from benchmarks.harness import interleave
+
+THREADS = (1, 1024, 32768)
+
+
+def systems(threads: int) -> dict[str, Callable[[], Any]]:
+    paths = Paths.over(Ledger.of(np.full(threads, key_of(0))))
+    source = Threads(paths, np.arange(threads))
+    state = RunState(Library(), Settings(torch.device("cpu"), threads, "different", seed=0))
+    machine = Machine(state)
+    context = Context(machine.state.services, np.arange(threads), paths=paths)
+    size = Cell(Container(tuple, []))
+
+    def operation() -> Cell:
+        return torch_ops.apply(context, torch.randn, [size], {}, True)
+
+    def generator() -> Tensor:
+        return transforms.normal(source, 1, torch.float32, torch.device("cpu"))
+
+    return {
+        "torch.randn": lambda: torch.randn(threads),
+        "an operation": operation,
+        "the generator": generator,
+    }
+
+
+def measured(threads: int, seconds: float) -> str:
+    """A line for a number of threads."""
+    times = interleave(systems(threads), seconds)
+    found = {name: statistics.median(each) for name, each in times.items()}
+    base = found["torch.randn"]
+    parts = [f"{threads:>8} {base * 1e6:>12.1f}"]
+    parts += [
+        f"{found[name] * 1e6:>14.1f} {found[name] / base:>6.1f}"
+        for name in ("an operation", "the generator")
+    ]
+    return " ".join(parts)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--threads", type=int, nargs="+", default=THREADS)
+    parser.add_argument("--seconds", type=float, default=2.0)
+    given = parser.parse_args(arguments)
+    torch.set_num_threads(1)
+    print(f"{'threads':>8} {'randn, us':>12} {'operation, us':>14} {'times':>6} ", end="")
+    print(f"{'generator, us':>13} {'times':>6}")
+    for threads in given.threads:
+        print(measured(threads, given.seconds))
+
+
+if __name__ == "__main__":
+    main()

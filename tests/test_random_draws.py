@@ -1,0 +1,476 @@
+"""Draws under a seed: the same for every engine, executor, schedule and batch, and one by one."""
+
+from __future__ import annotations
+
+import functools
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, distributions, nn
+from torch.utils import _pytree as pytree
+
+import autobatch
+from autobatch import DepthLimitError, OptionError, UnsupportedError
+from tests import drawing_programs
+from tests.generator.record import load_module
+
+WAYS: dict[str, dict[str, Any]] = {
+    "stackless": {},
+    "recorded": {"trace_after": 0},
+    "in order": {"fork": "off"},
+    "program counter": {"engine": "program_counter"},
+    "program counter, recorded": {"engine": "program_counter", "trace_after": 0},
+    "untraced": {"executor": "vmap"},
+    "chunks": {"chunk_size": 3},
+    "most threads": {"schedule": "most_threads"},
+    "narrow": {"max_width": 4},
+}
+XS = torch.rand(7, 3, generator=torch.Generator().manual_seed(0))
+
+
+def leaves(tree: Any) -> list[Tensor]:
+    return [torch.as_tensor(leaf, dtype=dtype_of(leaf)) for leaf in pytree.tree_leaves(tree)]
+
+
+def dtype_of(leaf: Any) -> torch.dtype:
+    return leaf.dtype if isinstance(leaf, Tensor) else {float: torch.float64}.get(type(leaf))
+
+
+def one_by_one(func: Callable[..., Any], xs: Tensor = XS, seed: int = 5) -> list[Tensor]:
+    """The oracle: the sequential engine, for each example by itself."""
+    rows = [
+        leaves(autobatch.vmap(func, engine="sequential", seed=seed, thread_offset=i)(xs[i : i + 1]))
+        for i in range(len(xs))
+    ]
+    return [torch.cat(parts) for parts in zip(*rows, strict=True)]
+
+
+def hold(func: Callable[..., Any], xs: Tensor = XS, seed: int = 5) -> list[Tensor]:
+    """Hold every way to the oracle, bit by bit."""
+    expected = one_by_one(func, xs, seed)
+    together = leaves(autobatch.vmap(func, engine="sequential", seed=seed)(xs))
+    assert same(together, expected), "sequential"
+    for name, way in WAYS.items():
+        found = leaves(autobatch.vmap(func, seed=seed, **way)(xs))
+        assert same(found, expected), (name, found, expected)
+    for way in ({}, {"engine": "program_counter"}, {"engine": "sequential"}):
+        for i, result in autobatch.stream(func, list(xs), 2, seed=seed, **way):
+            assert same(leaves(result), [part[i] for part in expected]), (way, i)
+    return expected
+
+
+def same(found: list[Tensor], expected: list[Tensor]) -> bool:
+    pairs = zip(found, expected, strict=True)
+    return all(a.dtype == b.dtype and torch.equal(a, b) for a, b in pairs)
+
+
+# Every draw
+
+
+def straight(x: Tensor) -> Tensor:
+    return torch.rand(()) * x.sum()
+
+
+def branching(x: Tensor) -> Tensor:
+    if x[0] > 0.5:
+        return torch.rand(())
+    return torch.randn(()) + straight(x)
+
+
+def tree(x: Tensor, depth: int) -> Tensor:
+    u = torch.rand(())
+    if depth == 0 or u < 0.3:
+        return u
+    return tree(x, depth - 1) + 2 * tree(x, depth - 1) + torch.rand(())
+
+
+class Node:
+    def __init__(self, x: Tensor) -> None:
+        self.value = torch.rand(()) + branching(x)
+
+
+class Noisy(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.drop = nn.Dropout(0.4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.drop(x) * self.scale(x) + random.random()
+
+    def scale(self, x: Tensor) -> Tensor:
+        return torch.rand(()) if x[1] > 0.5 else branching(x) * random.gauss(0.0, 1.0)
+
+
+NOISY = Noisy()
+DROPPED = nn.Sequential(nn.Identity(), nn.Dropout(0.5))
+ATTENTION = nn.MultiheadAttention(4, 2, dropout=0.5, batch_first=True)
+
+
+def walk(x: Tensor) -> tuple[Tensor, int]:
+    total, steps = torch.zeros(()), 0
+    while torch.rand(()) < 0.8:
+        total = total + torch.randn(())
+        steps += 1
+    return total, steps
+
+
+def shuffled(x: Tensor) -> tuple[int, ...]:
+    cards = list(range(6))
+    random.shuffle(cards)
+    return tuple(cards)
+
+
+def sampler(x: Tensor) -> Tensor:
+    return branching(x) + torch.rand(())
+
+
+def mapped(x: Tensor) -> Tensor:
+    return torch.vmap(lambda y: torch.rand(()) * y, randomness="different")(x)
+
+
+PROGRAMS: dict[str, Callable[[Tensor], Any]] = {
+    "rand": lambda x: (torch.rand(3), torch.rand(()), torch.rand(2, 0)),
+    "like": lambda x: (torch.rand_like(x), torch.randn_like(x), torch.randint_like(x, 7)),
+    "dtypes": lambda x: (
+        *(torch.rand(2, dtype=torch.float16), torch.randn(2, dtype=torch.bfloat16)),
+        *(torch.randn(3, dtype=torch.float64), torch.randn(2, dtype=torch.complex64)),
+    ),
+    "in place": lambda x: (
+        *(x.clone().uniform_(1, 2), torch.zeros(2).exponential_(), torch.empty(3).normal_(1, 2)),
+        *(torch.zeros(2).bernoulli_(0.5), torch.zeros(2).bernoulli_(x[:2]), x.clone().random_()),
+        *(x.clone().geometric_(0.3), x.clone().cauchy_(), x.clone().log_normal_()),
+    ),
+    "integers": lambda x: (
+        *(torch.randint(10, (3,)), torch.randint(0, 2**62, (2,)), torch.randint(-5, 5, ())),
+        torch.zeros(2, dtype=torch.int8).random_(3, 9),
+    ),
+    "own integers": lambda x: torch.randint(0, 1 + int(10 * x[0]), (2,)),
+    "own size": lambda x: torch.rand(1 + int(4 * x[0])).sum(),
+    "permutation": lambda x: torch.randperm(5),
+    "multinomial": lambda x: (torch.multinomial(x, 2), torch.multinomial(x, 5, True)),
+    "multinomial, rows": lambda x: torch.multinomial(x.expand(2, 3), 4, replacement=True),
+    "bernoulli": lambda x: (torch.bernoulli(x), x.bernoulli(0.3)),
+    "normal": lambda x: (torch.normal(x, 2 * x), torch.normal(0.0, x), torch.normal(x, 1.0)),
+    "dropout": lambda x: (F.dropout(x, 0.5), F.dropout(torch.ones(9), 0.5), F.dropout1d(x[None])),
+    "alpha dropout": lambda x: F.alpha_dropout(x, 0.5, True),
+    "modules": lambda x: DROPPED(torch.ones(4)) + DROPPED(x.sum()),
+    "attention": lambda x: ATTENTION(*[x[:1].expand(2, 4)] * 3)[0],
+    "uniform attention": lambda x: ATTENTION(*[torch.ones(2, 4)] * 3)[0] + x[0],
+    "rrelu": lambda x: F.rrelu(x - 0.5, training=True),
+    "gumbel": lambda x: F.gumbel_softmax(x),
+    "poisson": lambda x: torch.poisson(5 * x),
+    "normal distribution": lambda x: (
+        *(distributions.Normal(x, 1.0).sample(), distributions.Normal(0.0, 1.0).sample()),
+        distributions.Normal(0.0, x).rsample((2,)),
+    ),
+    "distributions": lambda x: (
+        *(distributions.Categorical(x).sample(), distributions.Gamma(x + 1, 1.0).sample()),
+        *(distributions.Beta(x + 1, 1.0).sample(), distributions.Exponential(x + 1).sample()),
+        distributions.Dirichlet(x + 1).sample(),
+    ),
+    "python": lambda x: (
+        *(random.random() * 2, random.gauss(0, 1), random.randint(0, 9), random.choice("ab") < "b"),
+        *(random.uniform(0, x[0].item()), random.sample(range(100), 3), random.getrandbits(70) % 9),
+    ),
+    "shuffle": shuffled,
+    "straight": lambda x: straight(x) + torch.rand(()),
+    "branching": sampler,
+    "tree": lambda x: tree(x, 4),
+    "objects": lambda x: Node(x).value + torch.rand(()),
+    "module": lambda x: NOISY(x) + torch.rand(()),
+    "walk": walk,
+    "comprehension": lambda x: sum([branching(x) * i for i in range(3)]),
+    "partial": lambda x: functools.partial(tree, depth=2)(x) + torch.rand(()),
+    "inner vmap": mapped,
+    "no_grad": lambda x: quiet(x),
+}  # fmt: skip
+
+
+def quiet(x: Tensor) -> Tensor:
+    with torch.inference_mode():
+        y = F.dropout(torch.ones(4), 0.5) * branching(x)
+    return y.clone()
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_draws_are_the_same_however_a_program_runs(name: str) -> None:
+    state = torch.get_rng_state(), random.getstate()
+    found = hold(PROGRAMS[name])
+    assert torch.equal(torch.get_rng_state(), state[0]) and random.getstate() == state[1]
+    other = autobatch.vmap(PROGRAMS[name], seed=6)(XS)
+    assert not same(leaves(other), found), "it does not depend on the seed"
+    if name not in ("own integers", "own size"):
+        first = [torch.equal(part[0], row) for part in found for row in part[1:] if row.numel()]
+        assert not all(first), "all threads draw the same"
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2, 5, 7, 8])
+def test_random_programs(seed: int) -> None:
+    program = load_module(drawing_programs.source(seed, depth=1)).program
+    hold(program, XS[:4], seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [3, 4, 6, *range(9, 60)])
+def test_many_random_programs(seed: int) -> None:
+    program = load_module(drawing_programs.source(seed, depth=2)).program
+    hold(program, XS, seed)
+
+
+def test_large_batches_draw_what_small_ones_do() -> None:
+    xs = torch.zeros(600, 3)
+    whole = autobatch.vmap(walk, seed=1)(xs)
+    chunks = autobatch.vmap(walk, seed=1, chunk_size=50)(xs)
+    assert torch.equal(whole[0], chunks[0]) and torch.equal(whole[1], chunks[1])
+    part = autobatch.vmap(walk, seed=1, thread_offset=234)(xs[:5])
+    assert torch.equal(part[0], whole[0][234:239])
+    assert torch.equal(part[1], whole[1][234:239])
+    mean = whole[1].double().mean()  # of a geometric law: 4, of deviation 4.5
+    assert abs(mean - 4) < 4 * 4.5 / 600**0.5
+
+
+def test_a_decorated_function_and_execute_take_a_seed() -> None:
+    decorated = autobatch.function(seed=5)(sampler)
+    expected = autobatch.vmap(sampler, seed=5)(XS)
+    assert torch.equal(decorated.batch(XS), expected)
+    assert torch.equal(autobatch.function(sampler).with_options(seed=5).batch(XS), expected)
+    (found,) = autobatch.execute(autobatch.lower(sampler), XS, seed=5)
+    assert torch.equal(found, expected)
+    (found,) = autobatch.execute(autobatch.lower(sampler), XS[2:], seed=5, thread_offset=2)
+    assert torch.equal(found, expected[2:])
+    assert dict(decorated.stream(list(XS))).keys() == set(range(7))
+
+
+def test_the_numbers_of_a_thread_are_those_of_its_draws() -> None:
+    """A program without calls of its own: the n-th draw is one of seed, index and n."""
+
+    def one(x: Tensor) -> Tensor:
+        return torch.rand(())
+
+    def third(x: Tensor) -> Tensor:
+        a, b = torch.randn(100), torch.randint(9, ())
+        return torch.rand(()) + 0 * a[0] * b
+
+    def three(x: Tensor) -> Tensor:
+        return torch.stack([torch.rand(()), torch.rand(()), torch.rand(())])
+
+    first = autobatch.vmap(one, seed=2)(XS)
+    all_three = autobatch.vmap(three, seed=2)(XS)
+    assert torch.equal(first, all_three[:, 0])
+    assert torch.equal(autobatch.vmap(third, seed=2)(XS), all_three[:, 2])
+    assert len(set(all_three.flatten().tolist())) == 21
+
+
+# Fork-join calls
+
+
+def test_calls_that_draw_run_as_one() -> None:
+    with autobatch.counts() as together:
+        autobatch.vmap(lambda x: tree(x, 6), seed=3)(XS)
+    with autobatch.counts() as apart:
+        autobatch.vmap(lambda x: tree(x, 6), seed=3, fork="off")(XS)
+    assert together.block_executions < apart.block_executions / 3
+
+
+def hidden(x: Tensor, layer: Any) -> Tensor:
+    return layer(x).sum() if x[0] > 2 else layer(x)[0]
+
+
+def around(x: Tensor, layer: Any) -> Tensor:
+    a = hidden(x, layer)
+    u = layer(torch.ones(3)).sum()
+    b = hidden(x, layer)
+    return a + 10 * u + 100 * b + torch.rand(())
+
+
+def test_draws_that_nobody_could_foresee() -> None:
+    def program(x: Tensor) -> Tensor:
+        return around(x, nn.Dropout(0.5))
+
+    hold(program)
+
+
+# Failures, and work that is done again
+
+
+def fails(x: Tensor) -> Tensor:
+    before = torch.rand(())
+    chosen = torch.multinomial(-x if x[0] > 0.8 else x, 1)[0]
+    if torch.rand(()) < 0.2:
+        raise ValueError("unlucky")
+    return before + chosen + 10 * torch.rand(()) + branching(x)
+
+
+def picks(x: Tensor) -> float:
+    items = [1.0, 2.0] if x[0] < 0.8 else []
+    return random.random() + 10 * random.choice(items) + 100 * random.random()
+
+
+def forked(x: Tensor) -> Tensor:
+    return fails(x) + 2 * fails(x)
+
+
+@dataclass
+class Outcome:
+    value: Any
+    error: str
+
+
+@pytest.mark.parametrize("func", [fails, picks, forked], ids=lambda func: func.__name__)
+def test_failures_change_no_draw(func: Callable[..., Any]) -> None:
+    xs = torch.rand(40, 3, generator=torch.Generator().manual_seed(1))
+
+    def outcomes(**way: Any) -> list[tuple[Any, str]]:
+        results = autobatch.vmap(func, seed=4, on_error="isolate", **way)(xs)
+        return [(r.value, repr(r.exception)) for r in results]
+
+    expected = outcomes(engine="sequential")
+    assert 5 < sum(error == "None" for _, error in expected) < 35
+    for name, way in WAYS.items():
+        assert repr(outcomes(**way)) == repr(expected), name
+    with pytest.raises(Exception) as first:
+        autobatch.vmap(func, seed=4, engine="sequential")(xs)
+    for name, way in WAYS.items():
+        with pytest.raises(type(first.value)) as found:
+            autobatch.vmap(func, seed=4, **way)(xs)
+        assert str(found.value) == str(first.value), name
+
+
+def test_a_limit_counts_as_ever() -> None:
+    with pytest.raises(DepthLimitError):
+        autobatch.vmap(lambda x: tree(x, 40), seed=1, max_depth=3)(torch.ones(50, 3))
+
+
+# Gradients
+
+
+def noisy_norm(x: Tensor, w: Tensor) -> Tensor:
+    y = F.dropout(w * x, 0.5) + torch.randn_like(x) * w
+    return (y**2).sum() if torch.rand(()) < 0.5 else branching(x) * y.sum()
+
+
+def test_gradients_are_those_of_the_same_draws() -> None:
+    grads = []
+    for way in ({"engine": "sequential"}, {}, {"engine": "program_counter"}):
+        w = torch.ones(3, requires_grad=True)
+        out = autobatch.vmap(noisy_norm, in_dims=(0, None), seed=9, **way)(XS, w)
+        grads.append(torch.autograd.grad(out.sum(), w)[0])
+    assert grads[0].abs().sum() > 0
+    for grad in grads[1:]:
+        torch.testing.assert_close(grad, grads[0])
+
+
+# Laws of the operations
+
+
+def test_operations_have_their_laws() -> None:
+    xs = torch.tensor([0.1, 0.2, 0.7]).expand(20_000, 3)
+
+    def program(x: Tensor) -> tuple[Tensor, ...]:
+        return (
+            torch.bernoulli(x),
+            F.one_hot(torch.multinomial(x, 1)[0], 3).float(),
+            F.one_hot(torch.multinomial(x, 2), 3).sum(0).float(),
+            F.one_hot(torch.randperm(3)[0], 3).float(),
+            x.clone().exponential_(2.0),
+            torch.normal(x, 2.0),
+            F.dropout(torch.ones(3), 0.25),
+            F.one_hot(torch.randint(3, ()), 3).float(),
+            x.clone().geometric_(0.5),
+        )
+
+    p = torch.tensor([0.1, 0.2, 0.7])
+    third = torch.full((3,), 1 / 3)
+    # Without replacement, the chance to be among two: each first, or second after another.
+    both = torch.stack(
+        [p[i] + sum(p[j] * p[i] / (1 - p[j]) for j in range(3) if j != i) for i in range(3)]
+    )
+    expected = (
+        p,
+        p,
+        both,
+        third,
+        torch.full((3,), 0.5),
+        p,
+        torch.ones(3),
+        third,
+        torch.full((3,), 2.0),
+    )
+    deviations = (0.5, 0.5, 0.5, 0.5, 0.5, 2.0, 0.6, 0.5, 1.5)
+    found = autobatch.vmap(program, seed=11)(xs)
+    for each, mean, deviation in zip(found, expected, deviations, strict=True):
+        assert (each.mean(0) - mean).abs().max() < 4.5 * deviation / 20_000**0.5
+
+
+# Options
+
+
+def test_options_that_cannot_be() -> None:
+    for bad in (1.5, "x", True, 2**64):
+        with pytest.raises(OptionError, match="seed is"):
+            autobatch.vmap(straight, seed=bad)
+    for randomness in ("same", "error"):
+        with pytest.raises(OptionError, match=f"randomness is '{randomness}'"):
+            autobatch.vmap(straight, randomness=randomness, seed=1)
+        with pytest.raises(OptionError, match="with a seed"):
+            autobatch.function(straight).with_options(randomness=randomness).with_options(seed=1)
+    assert autobatch.vmap(straight, randomness="different", seed=1)(XS).shape == (7,)
+    for bad in (-1, 1.0, 2**47):
+        with pytest.raises(OptionError, match="thread_offset is"):
+            autobatch.vmap(straight, seed=1, thread_offset=bad)
+    with pytest.raises(OptionError, match="there is no seed"):
+        autobatch.vmap(straight, randomness="different", thread_offset=3)
+
+
+GENERATOR = torch.Generator().manual_seed(0)
+
+
+def from_generator(x: Tensor) -> Tensor:
+    return x + torch.rand(3, generator=GENERATOR)
+
+
+def into(x: Tensor) -> Tensor:
+    return x.clone().normal_(generator=GENERATOR)
+
+
+@autobatch.per_thread
+def on_the_host(x: Tensor) -> Tensor:
+    return torch.rand(3, generator=GENERATOR)
+
+
+@pytest.mark.parametrize("engine", ["stackless", "program_counter", "sequential"])
+@pytest.mark.parametrize("func", [from_generator, into])
+def test_a_generator_of_its_own_is_refused(func: Callable[..., Any], engine: str) -> None:
+    with pytest.raises(UnsupportedError, match="generator of its own") as caught:
+        autobatch.vmap(func, seed=1, engine=engine)(XS)
+    text = str(caught.value)
+    assert "^^^" in text and "test_random_draws.py" in text and "leave generator= out" in text
+    with pytest.raises(UnsupportedError, match="generator of its own"):
+        autobatch.vmap(lambda x: on_the_host(x), seed=1, engine=engine)(XS)
+
+
+def test_randomness_means_what_it_did_without_a_seed() -> None:
+    def program(x: Tensor) -> tuple[Tensor, ...]:
+        return torch.rand(2) + 0 * x[:2], torch.empty(2).normal_(), F.dropout(torch.ones(8))
+
+    for part in autobatch.vmap(program, randomness="same")(XS)[:1]:
+        assert (part == part[0]).all()
+    different = autobatch.vmap(program, randomness="different")(XS)
+    assert not any((part == part[0]).all() for part in different)
+    again = autobatch.vmap(program, randomness="different")(XS)
+    assert not any(torch.equal(a, b) for a, b in zip(different, again, strict=True))
+    with pytest.raises(RuntimeError, match="random"):
+        autobatch.vmap(program)(XS)
+
+
+def test_nothing_is_drawn_where_a_seed_is_not_used() -> None:
+    with autobatch.counts() as seeded:
+        autobatch.vmap(lambda x: x * 2 + 1, seed=3, trace_after=0)(XS)
+    with autobatch.counts() as plain:
+        autobatch.vmap(lambda x: x * 2 + 1, trace_after=0)(XS)
+    assert seeded == plain
