@@ -22,6 +22,7 @@ from autobatch.vm.groups import Group, restricted
 from autobatch.vm.state import Frame, Gone
 
 Errors = dict[int, BaseException]
+MOST_ORIGINS = 4096
 NOTE, THREADS = "While running this program", "  Threads: "
 
 
@@ -55,11 +56,14 @@ class Just:
 @dataclass(slots=True, eq=False)
 class Failures:
     """``errors`` holds what threads have failed with so far, the lowest one's only unless they
-    ``isolate``; it is replaced, never changed. ``frames`` are those at work, outermost first."""
+    ``isolate``; it is replaced, never changed. ``frames`` are those at work, outermost first.
+    ``origins`` are the places at which the exceptions arose that handlers have got of late: one
+    may be raised again."""
 
     isolate: bool = False
     errors: Errors = field(default_factory=dict)
     frames: list[Frame] = field(default_factory=list)
+    origins: dict[int, tuple[BaseException, Span | None]] = field(default_factory=dict)
 
     @property
     def failure(self) -> BaseException | None:
@@ -94,7 +98,9 @@ class Failures:
 
     def take(self, context: Context) -> None:
         """Record the lost threads of a call that goes on; the frames go on without them."""
-        if context.lost:
+        if self.frames and self.frames[-1].catches:
+            context.leave()
+        elif context.lost:
             self.add(context.lost)
 
     def gather(self, context: Context, failure: RowsFail | None) -> None:
@@ -103,12 +109,25 @@ class Failures:
             return
         late: Lost = context.lost
         if failure is not None and not late:
-            late[int(context.threads[failure.row])] = (failure.error, failure.span)
+            late[int(context.keys[failure.row])] = (failure.error, failure.span)
         context.lost = {}
         if context.checks:
             with suppress(RowsFail):  # they are lost too
                 context.flush()
         context.lost = {**late, **context.lost}
+
+    def caught(self, error: BaseException, span: Span | None) -> BaseException:
+        """An exception as a handler gets it: without what the engine was about."""
+        if isinstance(error.__context__, RowsFail):
+            error.__context__ = None
+        self.origins.setdefault(id(error), (error, span))
+        while len(self.origins) > MOST_ORIGINS:
+            del self.origins[next(iter(self.origins))]
+        return error.with_traceback(None)
+
+    def origin(self, error: BaseException) -> Span | None:
+        """Where an exception arose that a handler has had; None for another one."""
+        return self.origins.get(id(error), (None, None))[1]
 
     def fail(self, thread: int, error: BaseException, span: Span | None = None) -> None:
         """Record a thread's failure in the frame at work, unless an earlier one precedes it."""

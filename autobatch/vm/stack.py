@@ -32,8 +32,8 @@ class Saved:
     """Calls at work: ``group`` holds what lives at ``place``, where their threads go on.
 
     The group's ``rows`` are slots; ``left`` says which of them have been left (None: none has).
-    ``call`` ends the block ``pc`` of the caller; one that ``constructs`` has its result among the
-    variables already.
+    ``call`` ends the block ``pc`` of the caller; one that ``constructs`` has its result in
+    ``group`` already.
     """
 
     group: Group
