@@ -38,19 +38,16 @@ class From:
 
 @dataclass(frozen=True, slots=True)
 class Just:
-    """The threads that ``failed`` says by index; its last entry, a False, is of all further."""
+    """The threads that ``failed``, by index."""
 
     failed: np.ndarray
 
     @classmethod
     def of(cls, threads: Iterable[int]) -> Just:
-        indices = np.fromiter(threads, dtype=np.int64)
-        failed = np.zeros(indices.max(initial=-1) + 2, dtype=bool)
-        failed[indices] = True
-        return cls(failed)
+        return cls(np.fromiter(threads, dtype=np.int64))
 
     def spares(self, threads: np.ndarray) -> np.ndarray:
-        return ~self.failed.take(threads, mode="clip")
+        return np.isin(threads, self.failed, invert=True)
 
 
 @dataclass(slots=True, eq=False)
@@ -167,6 +164,20 @@ class Failures:
             gone = Just.of(errors_)
             for frame in self.frames:
                 frame.gone = gone
+
+    def never_begin(self, threads: np.ndarray, failure: RowsFail) -> None:
+        """A call of the function as a whole fails: for each of the threads alike."""
+        if self.isolate:
+            self.add(dict.fromkeys(threads.tolist(), (failure.error, failure.span)))
+        else:
+            self.fail(int(threads.min()), failure.error, failure.span)
+
+    def handed_out(self) -> Errors:
+        """The isolated threads' failures, which are forgotten: others may have their rows."""
+        found, self.errors = self.errors, {}
+        for frame in self.frames:
+            frame.gone = None
+        return found
 
     def stop(self, threads: np.ndarray, error_of: Callable[[int], AutobatchError]) -> None:
         """Threads have come to a limit, which is an error of so many: theirs, or the run's."""

@@ -112,6 +112,11 @@ class ProgramCounterMachine(Machine):
         empty = not self.state.settings.batch
         return [piece for piece in level.returned if len(piece.rows) or empty]
 
+    def free(self, frame: Frame, rows: np.ndarray) -> None:
+        """Threads have left the run by failing, whatever calls they were in."""
+        assert isinstance(frame, Level)
+        frame.stack.drop(rows)
+
     def first(self, frame: Frame) -> Place:
         assert isinstance(frame, Level)
         return frame.place.routine.places[0]

@@ -104,8 +104,7 @@ class Machine:
         except RowsFail as failure:
             if not len(threads):
                 raise no_data(failure.span) from failure.error
-            for row in context.order():  # the call does not even begin, for any thread
-                self.failures.fail(int(threads[row]), failure.error, failure.span)
+            self.failures.never_begin(threads, failure)
             returned = []
         if self.failures.failure is not None and not self.failures.isolate:
             raise self.failures.failure
@@ -217,6 +216,9 @@ class Machine:
         frame.paths = entry.paths
         frame.caught = bool(frames) and frames[-1].catches
         return frame
+
+    def free(self, frame: Frame, rows: np.ndarray) -> None:
+        """Threads have left the run by failing; others are to have their rows."""
 
     def first(self, frame: Frame) -> Any:
         """Where groups wait that enter a frame."""
