@@ -44,6 +44,10 @@ class RowsFail(Exception):
         self.span = span
 
 
+class Irrevocable(BaseException):
+    """An operation that runs ahead is about to do what cannot be taken back."""
+
+
 class Counter(Protocol):
     """Where the counts of a run go (``vm.listeners.Counts``)."""
 
@@ -106,27 +110,17 @@ class Context:
     ``eager``, or where no operation of a block is at work, such a result is looked at once.
 
     ``lost`` are the threads that have failed and are to leave after the operation at work, which
-    goes on with other threads' values in their rows; None where a failure ends the operation. They
+    goes on with other threads' values in their rows; None where a failure ends the operation. Where
+    it runs ``ahead``, nothing may happen that cannot be taken back (``Irrevocable``). They
     go by ``keys``: their thread indices, or their rows in the frame where each goes to a handler.
     ``paths`` are where the rows draw, None where they do from torch's own generator.
     """
 
     __slots__ = (
-        *("assumed", "at", "careful", "checkpoint", "checks", "closure", "counter", "device"),
-        *(
-            "eager",
-            "escapes",
-            "forecasts",
-            "foreign",
-            "guard",
-            "has_effects",
-            "inline",
-            "invoke",
-            "is_pure",
-            "k",
-            "lost",
-        ),
-        *("after", "keys", "paths", "policy", "randomness", "services", "span", "threads"),
+        *("after", "ahead", "assumed", "at", "careful", "checkpoint", "checks", "closure"),
+        *("counter", "device", "eager", "escapes", "forecasts", "foreign", "guard"),
+        *("has_effects", "inline", "invoke", "is_pure", "k", "keys", "lost", "paths"),
+        *("policy", "randomness", "services", "span", "threads"),
     )
 
     def __init__(
@@ -155,7 +149,7 @@ class Context:
         self.policy = policy
         self.guard = guard
         self.span: Span | None = None
-        self.eager = False
+        self.eager = self.ahead = False
         self.forecasts: list[Any] | None = None
         self.assumed: list[tuple[Callable[[], Any], Any]] = []
         self.escapes: list[Escape] = []
@@ -264,6 +258,8 @@ class Context:
 
     def flush(self) -> None:
         """See the pending checks now: before a visible effect, or where rows are renumbered."""
+        if self.ahead:
+            raise Irrevocable
         self.settle()
         if not self.checks:
             return

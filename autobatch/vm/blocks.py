@@ -20,6 +20,7 @@ from autobatch.batching.truths import truth
 from autobatch.ir.dataflow import terminator_reads
 from autobatch.ir.program import Branch, Jump, Op, Raise
 from autobatch.random.paths import Mark
+from autobatch.vm.ahead import Ahead
 from autobatch.vm.failing import Failures, no_data
 from autobatch.vm.groups import Group, restricted
 from autobatch.vm.state import Frame, Leaving, RunState
@@ -51,6 +52,8 @@ class Blocks:
         self, frame: Frame, ops: Sequence[Op], group: Group, context: Context, position: int = 0
     ) -> tuple[Group, Context]:
         """Run straight-line operations, dropping rows that fail."""
+        if frame.exact and not position and not context.checks:
+            position = Ahead(self.run).position(frame, ops, group)
         work, pc = None if context.eager else self.run.work, self.run.tally.block[1]
         alone = len(ops) if context.careful else 0
         while position < len(ops):

@@ -8,10 +8,11 @@ only those that fail leave, each with its own exception, and all others finish.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, field
+from sys import getrefcount
 
 import numpy as np
 
@@ -22,7 +23,6 @@ from autobatch.vm.groups import Group, restricted
 from autobatch.vm.state import Frame, Gone
 
 Errors = dict[int, BaseException]
-MOST_ORIGINS = 4096
 NOTE, THREADS = "While running this program", "  Threads: "
 
 
@@ -54,13 +54,14 @@ class Just:
 class Failures:
     """``errors`` holds what threads have failed with so far, the lowest one's only unless they
     ``isolate``; it is replaced, never changed. ``frames`` are those at work, outermost first.
-    ``origins`` are the places at which the exceptions arose that handlers have got of late: one
-    may be raised again."""
+    ``origins`` are the places at which the exceptions arose that handlers have got, since one may
+    be raised again: at least as many as are still around, ``most`` before others are let go."""
 
     isolate: bool = False
     errors: Errors = field(default_factory=dict)
     frames: list[Frame] = field(default_factory=list)
     origins: dict[int, tuple[BaseException, Span | None]] = field(default_factory=dict)
+    most: int = 64
 
     @property
     def failure(self) -> BaseException | None:
@@ -118,8 +119,14 @@ class Failures:
         if isinstance(error.__context__, RowsFail):
             error.__context__ = None
         self.origins.setdefault(id(error), (error, span))
-        while len(self.origins) > MOST_ORIGINS:
-            del self.origins[next(iter(self.origins))]
+        if len(self.origins) > self.most:
+            alone = 2  # references to an exception that nobody else holds: its origin's, and ours
+            self.origins = {
+                key: origin
+                for key, origin in self.origins.items()
+                if getrefcount(origin[0]) > alone
+            }
+            self.most = max(64, 2 * len(self.origins))
         return error.with_traceback(None)
 
     def origin(self, error: BaseException) -> Span | None:
@@ -131,23 +138,24 @@ class Failures:
         if self.isolate:
             self.add({thread: (error, span)})
             return
-        if not self.precedes(thread):
+        if not self.precede([thread])[0]:
             return
         for frame in self.frames:
             frame.gone = From(thread)
         self.errors = {thread: error}
         self.note(error, (thread,), span)
 
-    def precedes(self, thread: int) -> bool:
-        """Whether a failure of a thread counts: in the frame at work it has not left."""
+    def precede(self, threads: Sequence[int]) -> Sequence[bool]:
+        """Whether failures of threads count: in the frame at work they have not left."""
         if not self.frames:
-            return thread not in self.errors if self.isolate else not self.errors
+            return [t not in self.errors if self.isolate else not self.errors for t in threads]
         gone = self.frames[-1].gone
-        return gone is None or bool(gone.spares(np.array([thread]))[0])
+        return [True] * len(threads) if gone is None else gone.spares(np.array(threads)).tolist()
 
     def add(self, lost: Lost) -> None:
         """Record the failures of threads that leave one by one."""
-        new = {thread: found for thread, found in lost.items() if self.precedes(thread)}
+        counts = self.precede(list(lost))
+        new = {thread: lost[thread] for thread, is_new in zip(lost, counts, strict=True) if is_new}
         taken = {id(error) for error in self.errors.values()}
         errors_ = dict(self.errors)
         for thread, (error, span) in new.items():

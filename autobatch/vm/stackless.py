@@ -259,6 +259,7 @@ class Machine:
         frame.handler = handler
         frame.exact = handler is not None or (frame.caught and CARRIED in group.env)
         parts = self.run_block(frame, pc, group)
+        frame.snapshot = None
         return [*parts, *self.handed_on(frame)] if frame.leaving else parts
 
     def seen(self, frame: Frame, pc: int, group: Group) -> Group:
@@ -306,7 +307,10 @@ class Machine:
             self.failures.stop(frame.threads[group.rows], error_of)
             return []
         state.begin(frame, pc, group)
-        if block.converted is not None and (made := converted(state, frame, pc, group)) is not None:
+        made = None
+        if block.converted is not None and not frame.exact:
+            made = converted(state, frame, pc, group)
+        if made is not None:
             threads = frame.threads[group.rows]
             parts = self.ended(frame, made.terminator, group)
             if frame.answers and made.ends in frame.code.exits:
