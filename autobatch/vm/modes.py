@@ -6,7 +6,7 @@ other, each once; they run within one another, so that it is entered and left on
 manager is entered for that thread, lowest first, and left in the opposite order, as nested ``with``
 statements are; one whose class is a program's own runs its methods as any method; another object
 that all threads share is entered once. ``__exit__`` gets the failure of the thread that fails; an
-exception that it swallows is refused.
+exception that it swallows is refused, and so is such a manager with a ``try`` statement around.
 """
 
 from __future__ import annotations
