@@ -46,6 +46,7 @@ class Ahead:
             return 0
         before = Snapshot(group.env)
         context = self.run.context(frame, group)
+        drawn = None if frame.paths is None else frame.paths.ledger.mark()
         context.lost, context.checks = None, []
         context.eager, context.ahead = False, True
         try:
@@ -56,6 +57,8 @@ class Ahead:
             raise
         except (Exception, Escaped, Irrevocable):
             before.restore(group.env)
+            if drawn is not None and frame.paths is not None:
+                frame.paths.ledger.rewind(drawn)
             luck.last = min(2 * luck.last + 1, LONGEST)
             luck.wait = luck.last
             return 0

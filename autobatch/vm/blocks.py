@@ -16,12 +16,13 @@ from autobatch.batching.arithmetic import loose_columns
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.escapes import Escaped, Pending, Snapshot, any_left, bind, ends_of
 from autobatch.batching.rows import Rower
+from autobatch.batching.stretches.outline import is_uniform
 from autobatch.batching.truths import truth
 from autobatch.ir.dataflow import terminator_reads
 from autobatch.ir.program import Branch, Jump, Op, Raise
 from autobatch.random.paths import Mark
 from autobatch.vm.ahead import Ahead
-from autobatch.vm.failing import Failures, no_data
+from autobatch.vm.failing import Failures, no_data, separate
 from autobatch.vm.groups import Group, restricted
 from autobatch.vm.state import Frame, Leaving, RunState
 from autobatch.vm.values import Cell, Column, Objects, Uniform, read
@@ -276,11 +277,12 @@ class Blocks:
         error = self.tried(frame, op, group, positions, list(group.env))
         if error is None:
             return
-        if len(positions) == 1:
-            context.lose(int(positions[0]), error, op.span)
+        if len(positions) > 1 and not is_alike(op, group.env):
+            for half in np.array_split(positions, 2):
+                self.lose(frame, op, group, context, half)
             return
-        for half in np.array_split(positions, 2):
-            self.lose(frame, op, group, context, half)
+        for place, row in enumerate(positions.tolist()):
+            context.lose(row, separate(error) if place else error, op.span)
 
     def tried(
         self, frame: Frame, op: Op, group: Group, positions: np.ndarray, names: list[str]
@@ -368,6 +370,12 @@ def redraw(frame: Frame, before: Mark | None, error: Exception | None = None) ->
         return
     assert frame.paths is not None
     frame.paths.ledger.rewind(before)
+
+
+def is_alike(op: Op, env: dict[str, Cell]) -> bool:
+    """Whether an operation does the same for all threads, since it gets the same from them."""
+    cells = [env[name] for name in op.args if name in env]
+    return operations.may_repeat(op, env) and all(map(is_uniform, cells))
 
 
 def parted(state: RunState, frame: Frame, branch: Branch, group: Group, taken: np.ndarray) -> Parts:
