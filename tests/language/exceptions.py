@@ -918,3 +918,49 @@ def walrus(n):
             return y, z
     except ZeroDivisionError:
         return y
+
+
+@case((1,), (0,), (2,), (5,))
+def writes_as_at_the_failure(n):
+    t = torch.zeros(2)
+    u = t[:1]
+    items = [1]
+    table = {"a": 1}
+    try:
+        t += 1
+        u.add_(2)
+        t[1] = t[1] + 5
+        items.append(2)
+        items[0] += 1
+        table["a"] += 1
+        table["b"] = 2
+        items[n] = 12 // n
+        t.mul_(2)
+    except (ZeroDivisionError, IndexError):
+        t += 100
+    return t, u, items, table
+
+
+@case((0,), (1,), (2,), (3,))
+def calls_of_safe_functions(n):
+    def safe(k):
+        try:
+            return 12 // (k - 1)
+        except ZeroDivisionError:
+            return -1
+
+    found = [safe(k) for k in range(n)]
+    return found, safe(n) + safe(n - 1), sum(safe(k) for k in range(3))
+
+
+def checked_sum(tree: Any) -> Any:
+    try:
+        own = 12 // tree.value
+    except ZeroDivisionError:
+        own = 100
+    return own + sum(checked_sum(child) for child in tree.children)
+
+
+@case((Node(1),), (Node(0, [Node(2), Node(0)]),), (Node(1, [Node(0, [Node(4)]), Node(3)]),))
+def safe_recursion(tree):
+    return checked_sum(tree)
