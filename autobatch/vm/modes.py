@@ -97,11 +97,11 @@ def enter(body: Body) -> None:
 
 def enter_own(body: Body, name: str, cell: Cell) -> Cell:
     """A manager that is entered once for each thread."""
-    if not is_chain(body.frame.code.blocks, name):
-        raise refused(body.block, "its body branches, so it runs in several parts")
     if body.frame.catches:
         why = "what fails in it is for a `try` statement around it"
-        raise refused(body.block, why, "put the `try` inside, or use autobatch.per_thread.")
+        raise refused(body.block, why, "put the `with` statement into a function marked autobatch.per_thread.")
+    if not is_chain(body.frame.code.blocks, name):
+        raise refused(body.block, "its body branches, so it runs in several parts")
     body.is_own = True
     body.context.eager = True
     body.attempt(body.context.flush)
