@@ -99,7 +99,8 @@ def enter_own(body: Body, name: str, cell: Cell) -> Cell:
     """A manager that is entered once for each thread."""
     if body.frame.catches:
         why = "what fails in it is for a `try` statement around it"
-        raise refused(body.block, why, "put the `with` statement into a function marked autobatch.per_thread.")
+        hint = "put the `with` statement into a function marked autobatch.per_thread."
+        raise refused(body.block, why, hint)
     if not is_chain(body.frame.code.blocks, name):
         raise refused(body.block, "its body branches, so it runs in several parts")
     body.is_own = True
