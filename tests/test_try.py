@@ -191,6 +191,37 @@ def _without_try(n):
     return x * 1.0, k
 
 
+def quotient(n, depth):
+    b = torch.rand(2)
+    if depth == 0:
+        return b * (12 // n)
+    return quotient(n, depth - 1) + torch.rand(2)
+
+
+def seeded(n):
+    x = torch.rand(2)
+    try:
+        x = x + torch.rand(2)
+        y = quotient(n, 2)
+        x = x + torch.rand(2)
+    except ZeroDivisionError:
+        y = torch.rand(2)
+    for i in range(2):
+        try:
+            x = x + torch.rand(2) * (6 // (n - i))
+        except ZeroDivisionError:
+            x = x + 100 + torch.rand(2)
+    return x, y, torch.rand(2)
+
+
+def test_seeded_draws_are_those_of_each_thread_alone():
+    numbers = torch.tensor([0, 1, 2, 3, 0, 1])
+    wanted = autobatch.vmap(seeded, scalars="python", seed=3, engine="sequential")(numbers)
+    for options in CONFIGURATIONS:
+        found = autobatch.vmap(seeded, scalars="python", seed=3, **options)(numbers)
+        torch.testing.assert_close(found, wanted)
+
+
 # Limits are no exceptions of the program's.
 
 
