@@ -34,6 +34,7 @@ from autobatch.vm.values import Cell, read
 
 QUIET = frozenset(
     {
+        "catches",
         "const",
         "global",
         "load_free",

@@ -54,8 +54,9 @@ class Options:
 
     ``on_error``: ``"raise"`` raises what the plain loop raises. ``"isolate"``: the threads that
     fail leave, all others finish, and the result is a list of B ``Result``, with what each thread
-    has returned or raised, unstacked. The errors of ``max_steps`` and ``max_depth`` are those of
-    the threads that run into them; what autobatch refuses is raised all the same.
+    has returned or raised, unstacked; a stream yields such results. The errors of ``max_steps`` and
+    ``max_depth`` are those of the threads that run into them; what autobatch refuses is raised all
+    the same.
 
     What has no batched form runs thread by thread on the host. ``fallback="warn"`` warns of it
     with a ``FallbackWarning`` at the program's line, once for each place and call; ``"error"``

@@ -27,6 +27,7 @@ from autobatch.outcome import Chunk, apart, has_tensors, stacked, unvaried
 from autobatch.random.drawing import drawing
 from autobatch.random.paths import key_of
 from autobatch.random.sources import Thread
+from autobatch.results import Result
 from autobatch.vm.calling import Returned
 from autobatch.vm.failing import Errors
 from autobatch.vm.frames import Callee
@@ -208,6 +209,19 @@ class OneByOne:
             return nullcontext()
         return drawing(Thread(index + options.thread_offset, key_of(options.seed)))
 
+    def isolated(
+        self, index: int, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Result, Way | None]:
+        """The same as a result that has its exception, where threads are isolated."""
+        try:
+            value, way = self.run(index, args, kwargs)
+        except Exception as error:
+            own = isinstance(error, AutobatchError) and not isinstance(error, LIMITS)
+            if own or self.options.on_error != "isolate":
+                raise
+            return Result(None, error.with_traceback(None)), None
+        return Result(value), way
+
 
 def run_sequential(
     function: Callable[..., Any], batch: Batch, options: Options, library: Library
@@ -219,20 +233,13 @@ def run_sequential(
     marks = np.full(batch.size, UNKNOWN)
     errors: Errors = {}
 
-    def one(index: int) -> None:
-        args, kwargs = batch.row(index, options.scalars)
-        items[index], way = each.run(index, args, kwargs)
+    for index in range(batch.size):
+        result, way = each.isolated(index, *batch.row(index, options.scalars))
+        items[index] = result.value
+        if result.exception is not None:
+            errors[index] = result.exception
         if way is not None:
             marks[index] = ways.number(way.function, way.label)
-
-    for index in range(batch.size):
-        try:
-            one(index)
-        except Exception as error:
-            own = isinstance(error, AutobatchError) and not isinstance(error, LIMITS)
-            if own or options.on_error != "isolate":
-                raise
-            errors[index] = error.with_traceback(None)
     piece = Returned(np.arange(batch.size), Cell(Objects(items)), ways=marks)
     return Chunk(0, [piece], ways, lambda piece: items, errors)
 

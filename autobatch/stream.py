@@ -1,8 +1,9 @@
 """A stream: examples in, results out, as many threads in flight as its width says.
 
 In: any iterable of examples. Out: ``(index, result)``, one example after the other, as a plain
-loop gives them. All runs on the host thread that asks for the next result, when it asks: it
-draws examples while there is room, and executes blocks until some threads have returned.
+loop gives them; under ``on_error="isolate"`` each result is a ``Result``. All runs on the host
+thread that asks for the next result, when it asks: it draws examples while there is room, and
+executes blocks until some threads have returned.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from autobatch.entry import calling, entry
 from autobatch.errors import OptionError, UnknownOptionError
 from autobatch.frontend import MISSING
 from autobatch.options import Options, check_count
+from autobatch.results import Result
 from autobatch.running import OneByOne, Shared, machine_of, room
 from autobatch.vm.library import Library, function_of
 from autobatch.vm.listeners import Tally
@@ -49,6 +51,10 @@ class Plan:
     options: Options
     engine_given: bool
     library: Library
+
+    @property
+    def isolates(self) -> bool:
+        return self.options.on_error == "isolate"
 
     @property
     def enough(self) -> int:
@@ -82,8 +88,6 @@ def planned(
     if not isinstance(shared, Mapping) or not all(type(name) is str for name in shared):
         raise OptionError(f"shared is {shared!r}; it must be a dict of arguments by name.")
     options = base.updated(given)
-    if options.on_error != "raise":
-        raise OptionError('A stream raises what an example raises: on_error must be "raise".')
     engine_given = "engine" in given or base.engine != "stackless"
     return Plan(
         *(function, examples, width, order, dict(shared), as_device(device)),
@@ -114,7 +118,8 @@ def one_by_one(plan: Plan) -> Results:
     source = Source(iter(plan.examples), plan.shared)
     while (example := source.draw()) is not None:
         rows[0] = example.index
-        yield example.index, one.run(example.index, *admission.row(example))[0]
+        result, _ = one.isolated(example.index, *admission.row(example))
+        yield example.index, result if plan.isolates else result.value
     if source.error is not None:
         raise source.error
 
@@ -216,7 +221,12 @@ class Stream:
             self.may_draw = True
             context = Context(self.refill.machine.state.services, threads)
             items = Rower(context).rows(piece.value)
+            if self.plan.isolates:
+                items = list(map(Result, items))
             self.held.update(zip(threads.tolist(), items, strict=True))
+        for index, error in self.refill.lost().items():
+            self.may_draw = True
+            self.held[index] = Result(None, error)
         if self.plan.order == "completion":
             for index in sorted(self.held):
                 yield index, self.held.pop(index)

@@ -15,6 +15,7 @@ from autobatch.ir.program import (
     Call,
     CallShape,
     Function,
+    Handler,
     Jump,
     Op,
     Param,
@@ -70,10 +71,12 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",")) if text.strip() else ()
 
 
-def block(*parts: Op | Terminator, modes: tuple[str, ...] = ()) -> Block:
+def block(
+    *parts: Op | Terminator, modes: tuple[str, ...] = (), handler: Handler | None = None
+) -> Block:
     """Operations, the last part being the terminator."""
     *ops, terminator = parts
-    return Block(tuple(ops), terminator, modes)  # type: ignore[arg-type]
+    return Block(tuple(ops), terminator, modes, handler)  # type: ignore[arg-type]
 
 
 def params(*names: str) -> tuple[Param, ...]:

@@ -69,26 +69,11 @@ def nested_async(n):
     return wait
 
 
-def tries(x):
-    try:
-        return 1 / x
-    except ZeroDivisionError:
-        return 0
-
-
 def tries_groups(x):
     try:
         return 1 / x
     except* ValueError:
         pass
-
-
-def finishes(x):
-    while x:
-        try:
-            x -= 1
-        finally:
-            print(x)
 
 
 def defines_class(x):
@@ -214,7 +199,7 @@ def bare_vars(x):
 
 
 def calls_refused(x):
-    return x + tries(x)
+    return x + tries_groups(x)
 
 
 def wide_text(x):

@@ -59,9 +59,9 @@ def test_type_alias(tmp_path) -> None:
 
 def test_a_refused_helper_is_refused_with_its_own_caret() -> None:
     resolver = Resolver(lambda value: "program" if isinstance(value, FunctionType) else "opaque")
-    with pytest.raises(UnsupportedError, match=r"`try` is not supported") as caught:
+    with pytest.raises(UnsupportedError, match=r"`except\*` is not supported") as caught:
         lower_program(refused.calls_refused, resolver)
-    assert caught.value.lineno == refused.tries.__code__.co_firstlineno + 1
+    assert caught.value.lineno == refused.tries_groups.__code__.co_firstlineno + 1
     lower_function(refused.calls_refused)
 
 

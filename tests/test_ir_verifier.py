@@ -9,7 +9,7 @@ import pytest
 from autobatch.errors import VerifierError
 from autobatch.ir.dataflow import liveness
 from autobatch.ir.printer import HEADER
-from autobatch.ir.program import CallShape, Function, Op, Param, Program, UnpackShape
+from autobatch.ir.program import CallShape, Function, Handler, Join, Op, Param, Program, UnpackShape
 from autobatch.ir.verifier import FLOW, FORM, check, verify
 from autobatch.source import Span
 from tests.building import Lines, block, collatz, function, params
@@ -68,10 +68,34 @@ BROKEN = [
     (12, one_op("%1 = call x, x", CallShape((False, False))), (0, 0)),
     (12, one_op("%1 = call x, x, x", CallShape((), ("a", "a"))), (0, 0)),
     (12, function("f", "x", block(AT.call("y", "x", "x", 1, CallShape(()))), GIVE), (0, 0)),
-    (13, one_op("y = add x, %1"), (0, 0)),
-    (13, function("f", "x", block(AT.give("%1"))), (0, 0)),
+    (13, function("f", "x", block(AT.give("x"), handler=Handler(0, "%1"))), (0, 0)),
+    (13, function("f", "x", block(Join(1, AT.span()), handler=Handler(1, "%1")), GIVE), (0, 0)),
     (
         13,
+        function(
+            "f",
+            "x",
+            block(AT.op("y = fork x", CallShape(())), AT.jump(1), handler=Handler(1, "%1")),
+            GIVE,
+        ),
+        (0, 0),
+    ),
+    (3, function("f", "x", block(AT.jump(1), handler=Handler(2, "%1")), GIVE), (0, -1)),
+    (6, function("f", "x", block(AT.jump(1), handler=Handler(1, "a b")), GIVE), (0, -1)),
+    (
+        14,
+        function(
+            "f",
+            "x",
+            block(AT.op("%1 = neg x"), AT.jump(1), handler=Handler(1, "%2")),
+            block(AT.give("%1")),
+        ),
+        (1, 0),
+    ),
+    (14, one_op("y = add x, %1"), (0, 0)),
+    (14, function("f", "x", block(AT.give("%1"))), (0, 0)),
+    (
+        14,
         function(
             "f",
             "x",
@@ -81,21 +105,21 @@ BROKEN = [
         ),
         (2, 0),
     ),
-    (13, function("f", "x", block(AT.op("delete", "%x"), AT.give("%x"))), (0, 1)),
-    (14, function("f", "x", block(AT.give("x"), modes=("mode",))), (0, -1)),
-    (14, one_op("%1 = enter x"), (0, 0)),
-    (15, one_op("%1 = load_box x", "x"), (0, 0)),
-    (15, one_op("store_box x, x"), (0, 0)),
-    (15, function("f", "x", block(AT.op("%x = box x"), AT.give("%x"))), (0, 1)),
-    (15, function("f", "x", block(AT.op("%x = box x"), AT.op("y = neg %x"), AT.give("y"))), (0, 1)),
-    (15, made(LAMBDA, "x"), (0, 1)),
-    (16, one_op("%1 = load_free", "y"), (0, 0)),
-    (16, one_op("%1 = free_box", "y"), (0, 0)),
-    (17, made(LAMBDA, "%x", known=False), (0, 1)),
-    (17, made(LAMBDA, "%x, x"), (0, 1)),
-    (17, made(DEFAULT, ""), (0, 1)),
-    (18, replace(function("f", "x", GIVE), live_in=(frozenset(),)), (0, -1)),
-    (18, replace(function("f", "x", GIVE), live_in=(frozenset("x"),) * 2), HEADER),
+    (14, function("f", "x", block(AT.op("delete", "%x"), AT.give("%x"))), (0, 1)),
+    (15, function("f", "x", block(AT.give("x"), modes=("mode",))), (0, -1)),
+    (15, one_op("%1 = enter x"), (0, 0)),
+    (16, one_op("%1 = load_box x", "x"), (0, 0)),
+    (16, one_op("store_box x, x"), (0, 0)),
+    (16, function("f", "x", block(AT.op("%x = box x"), AT.give("%x"))), (0, 1)),
+    (16, function("f", "x", block(AT.op("%x = box x"), AT.op("y = neg %x"), AT.give("y"))), (0, 1)),
+    (16, made(LAMBDA, "x"), (0, 1)),
+    (17, one_op("%1 = load_free", "y"), (0, 0)),
+    (17, one_op("%1 = free_box", "y"), (0, 0)),
+    (18, made(LAMBDA, "%x", known=False), (0, 1)),
+    (18, made(LAMBDA, "%x, x"), (0, 1)),
+    (18, made(DEFAULT, ""), (0, 1)),
+    (19, replace(function("f", "x", GIVE), live_in=(frozenset(),)), (0, -1)),
+    (19, replace(function("f", "x", GIVE), live_in=(frozenset("x"),) * 2), HEADER),
 ]
 
 
@@ -119,13 +143,13 @@ KEYWORDS = (Param("x", "var_keyword", False),)
 @pytest.mark.parametrize(
     "rule, program",
     [
-        (19, Program({"f": MAIN}, "g", len, ("out",))),
-        (20, Program({"f": MAIN}, "f", len, ())),
-        (21, Program({"f": MAIN}, "f", len, ("out",), {"y": (3,)})),
-        (21, Program({"f": MAIN}, "f", len, ("out",), {"x": 3})),
-        (21, Program({"f": MAIN}, "f", len, ("out",), {"x": (3, -1)})),
-        (21, Program({"f": MAIN}, "f", len, ("out",), {"x": (2.0,)})),
-        (21, Program({"f": function("f", KEYWORDS, GIVE)}, "f", len, ("out",), {"x": ()})),
+        (20, Program({"f": MAIN}, "g", len, ("out",))),
+        (21, Program({"f": MAIN}, "f", len, ())),
+        (22, Program({"f": MAIN}, "f", len, ("out",), {"y": (3,)})),
+        (22, Program({"f": MAIN}, "f", len, ("out",), {"x": 3})),
+        (22, Program({"f": MAIN}, "f", len, ("out",), {"x": (3, -1)})),
+        (22, Program({"f": MAIN}, "f", len, ("out",), {"x": (2.0,)})),
+        (22, Program({"f": function("f", KEYWORDS, GIVE)}, "f", len, ("out",), {"x": ()})),
         (1, Program({"f": MAIN, "g": function("g", "x")}, "f", len, ("out",))),
     ],
 )
@@ -164,7 +188,7 @@ def test_right(right):
 def test_faults_of_nested_functions_are_found():
     inner = function("g", "", block(AT.give("%9")))
     outer = made(inner, "")
-    assert [(fault.rule, fault.function) for fault in verify(outer)] == [(13, inner)]
+    assert [(fault.rule, fault.function) for fault in verify(outer)] == [(14, inner)]
 
 
 def test_golden_report():

@@ -553,7 +553,9 @@ def with_faults(program: GeneratedProgram, places: list[tuple[int, int]]) -> Gen
     for place, kind in sorted(places, reverse=True):
         at = first + place % (len(lines) - first)
         text = lines[at].lstrip()
-        if text and not text.startswith(("elif", "else", "case", "except", "def program")):
+        if text and not text.startswith(
+            ("elif", "else", "case", "except", "finally", "def program")
+        ):
             indent = lines[at][: len(lines[at]) - len(text)]
             lines.insert(at, indent + FAULTS[kind].format(name="n", place=place))
     return dataclasses.replace(program, source="\n".join(lines))

@@ -17,6 +17,7 @@ from torch import nn
 from autobatch.batching import (
     arithmetic,
     builtins,
+    catching,
     guards,
     lifting,
     methods,
@@ -157,6 +158,8 @@ def run(context: Context, target: Target) -> Cell:
         case "write":
             return writes.write(context, callee, args, kwargs)
     cells = [*args, *kwargs.values()]
+    if isinstance(callee, type) and issubclass(callee, BaseException):
+        return catching.made(context, callee, args, kwargs)
     if target.effect == "host":
         guards.refuse_iterators(context, callee, args, kwargs)
         if all(type(read(cell)) is Uniform for cell in cells) and not any(map(is_code, cells)):

@@ -44,6 +44,10 @@ class RowsFail(Exception):
         self.span = span
 
 
+class Irrevocable(BaseException):
+    """An operation that runs ahead is about to do what cannot be taken back."""
+
+
 class Counter(Protocol):
     """Where the counts of a run go (``vm.listeners.Counts``)."""
 
@@ -106,26 +110,17 @@ class Context:
     ``eager``, or where no operation of a block is at work, such a result is looked at once.
 
     ``lost`` are the threads that have failed and are to leave after the operation at work, which
-    goes on with other threads' values in their rows; None where a failure ends the operation.
+    goes on with other threads' values in their rows; None where a failure ends the operation. Where
+    it runs ``ahead``, nothing may happen that cannot be taken back (``Irrevocable``). They
+    go by ``keys``: their thread indices, or their rows in the frame where each goes to a handler.
     ``paths`` are where the rows draw, None where they do from torch's own generator.
     """
 
     __slots__ = (
-        *("assumed", "at", "careful", "checkpoint", "checks", "closure", "counter", "device"),
-        *(
-            "eager",
-            "escapes",
-            "forecasts",
-            "foreign",
-            "guard",
-            "has_effects",
-            "inline",
-            "invoke",
-            "is_pure",
-            "k",
-            "lost",
-        ),
-        *("after", "paths", "policy", "randomness", "services", "span", "threads"),
+        *("after", "ahead", "assumed", "at", "careful", "checkpoint", "checks", "closure"),
+        *("counter", "device", "eager", "escapes", "forecasts", "foreign", "guard"),
+        *("has_effects", "inline", "invoke", "is_pure", "k", "keys", "lost", "paths"),
+        *("policy", "randomness", "services", "span", "threads"),
     )
 
     def __init__(
@@ -149,12 +144,12 @@ class Context:
         self.has_effects = services.has_effects
         self.foreign = services.foreign
         self.k = len(threads)
-        self.threads = threads
+        self.threads = self.keys = threads
         self.checks: list[Check] = [] if checks is None else checks
         self.policy = policy
         self.guard = guard
         self.span: Span | None = None
-        self.eager = False
+        self.eager = self.ahead = False
         self.forecasts: list[Any] | None = None
         self.assumed: list[tuple[Callable[[], Any], Any]] = []
         self.escapes: list[Escape] = []
@@ -175,14 +170,14 @@ class Context:
         """The thread of a row fails: noted where threads leave one by one, else ``RowsFail``."""
         if self.lost is None:
             raise RowsFail(row, error, span=span) from error
-        self.lost.setdefault(int(self.threads[row]), (error, span or self.span))
+        self.lost.setdefault(int(self.keys[row]), (error, span or self.span))
 
     def leave(self) -> None:
         """Let lost threads leave before the operation goes on, which then begins once more."""
         if self.lost:
-            for row, thread in enumerate(self.threads.tolist()):
-                if thread in self.lost:
-                    raise RowsFail(row, self.lost[thread][0])
+            for row, key in enumerate(self.keys.tolist()):
+                if key in self.lost:
+                    raise RowsFail(row, self.lost[key][0])
 
     def check(self, failed: Tensor, evaluate: Callable[[int], Any]) -> None:
         """Note rows that fail, for the next host read to look at."""
@@ -243,7 +238,7 @@ class Context:
         part = copy(self)
         part.k, part.checks, part.careful = len(rows), [], True
         part.escapes, part.checkpoint, part.at = [], None, None
-        part.threads = self.threads[rows]
+        part.threads, part.keys = self.threads[rows], self.keys[rows]
         if self.paths is not None:
             part.paths = self.paths.taken(np.array(rows, dtype=np.int64))
         return part
@@ -263,6 +258,8 @@ class Context:
 
     def flush(self) -> None:
         """See the pending checks now: before a visible effect, or where rows are renumbered."""
+        if self.ahead:
+            raise Irrevocable
         self.settle()
         if not self.checks:
             return
@@ -300,7 +297,7 @@ def first_failure(checks: Sequence[Check], row: int) -> RowsFail | None:
 
 
 Lost = dict[int, tuple[BaseException, Span | None]]
-"""What each of some threads has failed with, and where."""
+"""What each of some threads has failed with, and where, by their keys."""
 
 Handler = Callable[[Context, list[Cell], dict[str, Cell]], Cell | None]
 """A call with a batched meaning: its result, or None where it has none for these operands."""

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from autobatch.ir.program import Op
-from autobatch.vm.values import Cell, Column, Container, Value, View
+from autobatch.vm.values import Cell, Column, Container, Objects, Value, View
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,21 +54,17 @@ def bind(columns: Iterable[Column], ends: Sequence[int]) -> None:
 
 
 @dataclass(slots=True, eq=False)
-class Checkpoint:
-    """How a block's variables were before ``op``; ``checks`` were pending then.
+class Snapshot:
+    """How a group's variables were, with all that they reach.
 
-    ``blocks`` are the operations of the blocks that the group has gone through since, its own
-    first; none while it is in that one.
+    Objects stay what they are: what an operation did to them, it did to each thread's own.
     """
 
-    op: Op
     env: dict[str, Cell]
-    checks: int
-    blocks: list[Sequence[Op]] = field(default_factory=list)
     values: list[tuple[Cell, Value, Any]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """Keep what each cell holds: it may be written before the escape is seen."""
+        """Keep what each cell holds: it may be written later."""
         self.env = dict(self.env)
         seen: set[int] = set()
         waiting: list[Cell] = list(self.env.values())
@@ -87,9 +83,11 @@ class Checkpoint:
                 self.values.append((cell, value, None))
             waiting.extend(parts)
 
-    def restore(self, ops: Sequence[Op], env: dict[str, Cell]) -> int:
-        """Take ``env`` back to how it was; the position from which the operations run again."""
+    def restore(self, env: dict[str, Cell]) -> None:
+        """Take ``env`` back to how it was."""
         for cell, value, parts in self.values:
+            if type(cell.value) is Objects:
+                continue
             cell.value = value
             if type(value) is Container and isinstance(value.cells, dict):
                 value.cells.clear()
@@ -98,6 +96,28 @@ class Checkpoint:
                 value.cells[:] = parts
         env.clear()
         env.update(self.env)
+
+
+@dataclass(slots=True, eq=False)
+class Checkpoint:
+    """How a block's variables were before ``op``; ``checks`` were pending then.
+
+    ``blocks`` are the operations of the blocks that the group has gone through since, its own
+    first; none while it is in that one.
+    """
+
+    op: Op
+    env: dict[str, Cell]
+    checks: int
+    blocks: list[Sequence[Op]] = field(default_factory=list)
+    snapshot: Snapshot = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.snapshot = Snapshot(self.env)
+
+    def restore(self, ops: Sequence[Op], env: dict[str, Cell]) -> int:
+        """Take ``env`` back to how it was; the position from which the operations run again."""
+        self.snapshot.restore(env)
         return next(place for place, op in enumerate(ops) if op is self.op)
 
 

@@ -8,7 +8,7 @@ warned of or refused:
 - reading Python objects, which live on the host: their attributes, items, length, iteration,
   identity and type, and pure operations whose per-thread operands are all such objects
   (neither tensors nor numbers);
-- making strings (f-strings, ``str``, ``repr``, ``format``);
+- making strings (f-strings, ``str``, ``repr``, ``format``) and exceptions;
 - whatever a block does that ends by raising an exception.
 
 Calls of unknown functions, torch functions on what does not stack, and operations on tensors and
@@ -48,6 +48,7 @@ REDUCTIONS = frozenset({sum, min, max, sorted, any, all})
 NAMES = {"_VariableFunctionsClass.": "torch.", "TensorBase.": "Tensor."}
 STRINGS = "strings are made on the host"
 ATTRIBUTE = "an attribute of objects"
+EXCEPTION = "each thread has an exception of its own"
 
 
 class FallbackWarning(UserWarning):
@@ -136,7 +137,7 @@ def is_meant(
     """Whether the program can be expected to mean that this runs thread by thread."""
     if getattr(function, "__autobatch__", None) == "unknown" or function is print:
         return True
-    if effect or why == STRINGS or is_in(function, OF_STRINGS | OF_IDENTITY):
+    if effect or why in (STRINGS, EXCEPTION) or is_in(function, OF_STRINGS | OF_IDENTITY):
         return not effect
     values = [read(cell) for cell in cells]
     if is_read(function, why):

@@ -16,6 +16,7 @@ from autobatch import errors
 from autobatch.batching import (
     attributes,
     calls,
+    catching,
     comparisons,
     containers,
     displays,
@@ -281,10 +282,6 @@ def _enter(context: Context, scope: Scope, op: Op, env: Env) -> None:
     env[op.outs[0]] = env[ENTERED + op.args[0]]
 
 
-def _assertion(context: Context, attr: Any, *cells: Cell) -> Cell:
-    return host(context, AssertionError, list(cells))
-
-
 Handler = Callable[..., Any]
 FRAMED: dict[str, Handler] = {
     "global": _global,
@@ -338,5 +335,7 @@ TABLE: dict[str, Handler] = {
     "import_from": _import_from,
     "truth": lambda context, attr, cell: truth(context, cell),
     "select": lambda context, attr, *cells: select(context, *cells),
-    "assertion": _assertion,
+    "assertion": lambda context, attr, *cells: catching.made(context, AssertionError, cells, {}),
+    "catches": catching.catches,
+    "context": catching.add_context,
 }

@@ -21,6 +21,7 @@ from itertools import islice
 from types import CellType
 from typing import Any
 
+from autobatch.batching import raising
 from autobatch.ir.ops import BINARY, OPS
 from autobatch.ir.program import CallShape, UnpackShape
 
@@ -249,6 +250,8 @@ SEMANTICS: dict[str, Callable[..., Any]] = {
     "import_from": import_from,
     "truth": bool,
     "select": lambda condition, yes, no: yes if condition else no,
+    "catches": raising.catches,
+    "context": raising.add_context,
     "assertion": AssertionError,
 }
 

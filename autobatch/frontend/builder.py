@@ -9,22 +9,30 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from autobatch.ir.program import Block, Jump, Label, Op, Terminator, Var
+from autobatch.ir.program import Block, Handler, Jump, Label, Op, Terminator, Var
 from autobatch.source import Span
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What the blocks of a place in the source run under."""
+
+    modes: tuple[Var, ...] = ()
+    handler: Handler | None = None
 
 
 @dataclass(slots=True)
 class _Draft:
     label: Label
-    modes: tuple[Var, ...]
+    around: Around
     ops: list[Op] = field(default_factory=list)
     terminator: Terminator | None = None
 
     def block(self) -> Block:
         assert self.terminator is not None
-        return Block(tuple(self.ops), self.terminator, self.modes)
+        return Block(tuple(self.ops), self.terminator, self.around.modes, self.around.handler)
 
 
 class Builder:
@@ -32,8 +40,8 @@ class Builder:
 
     def __init__(self) -> None:
         self._labels = 0
-        self._modes: tuple[Var, ...] = ()
-        self._drafts = [_Draft(self.label(), ())]
+        self.around = Around()
+        self._drafts = [_Draft(self.label(), self.around)]
 
     def label(self) -> Label:
         """A new label, to be placed later."""
@@ -44,7 +52,7 @@ class Builder:
         """Opens the block ``label``; the open block, unless it has ended, goes on there."""
         if self._drafts[-1].terminator is None:
             self.end(Jump(label, span))
-        self._drafts.append(_Draft(label, self._modes))
+        self._drafts.append(_Draft(label, self.around))
 
     def emit(self, op: Op) -> None:
         self._open().ops.append(op)
@@ -55,15 +63,28 @@ class Builder:
 
     def _open(self) -> _Draft:
         if self._drafts[-1].terminator is not None:
-            self._drafts.append(_Draft(self.label(), self._modes))
+            self._drafts.append(_Draft(self.label(), self.around))
         return self._drafts[-1]
+
+    @contextmanager
+    def within(self, around: Around) -> Iterator[None]:
+        """Blocks that are opened within run under ``around``, and nothing else."""
+        outer, self.around = self.around, around
+        yield
+        self.around = outer
 
     @contextmanager
     def modes(self, mode: Var) -> Iterator[None]:
         """Blocks that are opened within run under ``mode`` also."""
-        outer, self._modes = self._modes, (*self._modes, mode)
-        yield
-        self._modes = outer
+        around = self.around
+        with self.within(replace(around, modes=(*around.modes, mode))):
+            yield
+
+    @contextmanager
+    def handled(self, handler: Handler) -> Iterator[None]:
+        """Exceptions of the blocks that are opened within go to ``handler``."""
+        with self.within(replace(self.around, handler=handler)):
+            yield
 
     def finish(self) -> tuple[Block, ...]:
         """The blocks that are reached, and the exit, with indices for labels."""

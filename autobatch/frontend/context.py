@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from autobatch.frontend.builder import Builder
+from autobatch.frontend.builder import Around, Builder
 from autobatch.frontend.resolve import MISSING, Resolver, static_attribute, static_value
 from autobatch.frontend.scope import Scope, walrus_targets
 from autobatch.frontend.subset import GLOBAL_WRITE, NONLOCAL_WRITE, refuse_node, unsupported
@@ -55,10 +55,21 @@ class Root:
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """Where ``continue`` and ``break`` go."""
+    """Where ``continue`` and ``break`` go; ``depth`` is the number of cleanups around it."""
 
     head: Label
     done: Label
+    depth: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cleanup:
+    """What is done on the way out of a statement (``finally``), and what that stands in."""
+
+    run: Callable[[], None]
+    around: Around
+    loops: tuple[Loop, ...]
+    handling: tuple[Var, ...]
 
 
 @dataclass(slots=True)
@@ -67,6 +78,7 @@ class Context:
 
     ``known`` are the variables whose value exists already; the names in ``careful`` may have none
     where they are read, so that reading one is an operation, which raises in its turn.
+    ``handling`` are the exceptions that are being handled, the innermost last.
     """
 
     root: Root
@@ -78,6 +90,8 @@ class Context:
     builder: Builder = field(default_factory=Builder)
     nested: list[Function] = field(default_factory=list)
     loops: list[Loop] = field(default_factory=list)
+    cleanups: list[Cleanup] = field(default_factory=list)
+    handling: list[Var] = field(default_factory=list)
     renamed: list[Mapping[str, Var]] = field(default_factory=list)
     boxes: set[Var] = field(default_factory=set)
     displays: list[tuple[str, ...]] = field(default_factory=list)
@@ -161,9 +175,23 @@ class Context:
 
     @contextmanager
     def loop(self, head: Label, done: Label) -> Iterator[None]:
-        self.loops.append(Loop(head, done))
+        self.loops.append(Loop(head, done, len(self.cleanups)))
         yield
         self.loops.pop()
+
+    def leave(self, target: Label, depth: int, node: ast.AST) -> None:
+        """On to ``target``, out of all statements but ``depth`` that have something to clean up."""
+        kept = self.cleanups, self.loops, self.handling
+        cleanups = self.cleanups
+        for place in range(len(cleanups) - 1, depth - 1, -1):
+            cleanup = cleanups[place]
+            self.cleanups = cleanups[:place]
+            self.loops, self.handling = list(cleanup.loops), list(cleanup.handling)
+            with self.builder.within(cleanup.around):
+                self.place(self.label(), node)
+                cleanup.run()
+        self.cleanups, self.loops, self.handling = kept
+        self.jump(target, node)
 
     # Names
 
@@ -192,6 +220,15 @@ class Context:
             self.effect("store_box", (variable, value), node)
         else:
             self.emit("copy", (value,), node, None, variable)
+
+    def forget(self, name: str, node: ast.AST) -> None:
+        """``del name``, whether or not it has a value still."""
+        self.store(name, self.constant(None, node), node)
+        variable = self.target(name, node)
+        if variable in self.boxes:
+            self.effect("clear_box", (variable,), node, name)
+        else:
+            self.effect("delete", (), node, variable)
 
     def target(self, name: str, node: ast.AST) -> Var:
         """The variable that assigning ``name`` sets; refuses one that others share."""

@@ -23,6 +23,7 @@ from autobatch.frontend import (
     calls,
     comprehensions,
     conditions,
+    exceptions,
     expressions,
     functions,
     patterns,
@@ -180,7 +181,7 @@ RULES = Rules(
         **functions.EXPRESSIONS,
     },
     conditions=conditions.CONDITIONS,
-    statements={**statements.STATEMENTS, **patterns.STATEMENTS},
+    statements={**statements.STATEMENTS, **exceptions.STATEMENTS, **patterns.STATEMENTS},
     function=lower_body,
 )
 

@@ -13,7 +13,7 @@ from autobatch.frontend.expressions import BINARY
 from autobatch.frontend.functions import make_function
 from autobatch.frontend.results import leaves
 from autobatch.frontend.targets import assign, assign_expression, delete, direct, refuse_shared
-from autobatch.ir.program import CallShape, Raise, Var
+from autobatch.ir.program import Var
 
 
 def _expression(context: Context, node: ast.Expr) -> None:
@@ -109,11 +109,13 @@ def _loop_else(context: Context, body: Sequence[ast.stmt], label: int) -> None:
 
 
 def _break(context: Context, node: ast.Break) -> None:
-    context.jump(context.loops[-1].done, node)
+    loop = context.loops[-1]
+    context.leave(loop.done, loop.depth, node)
 
 
 def _continue(context: Context, node: ast.Continue) -> None:
-    context.jump(context.loops[-1].head, node)
+    loop = context.loops[-1]
+    context.leave(loop.head, loop.depth, node)
 
 
 def _return(context: Context, node: ast.Return) -> None:
@@ -122,31 +124,7 @@ def _return(context: Context, node: ast.Return) -> None:
     else:
         context.value(node.value, RESULT)
     context.displays.append(leaves(node.value))
-    context.jump(context.exit, node)
-
-
-def _raise(context: Context, node: ast.Raise) -> None:
-    cause = None
-    if node.exc is None:
-        kind = context.emit("global", (), node, RuntimeError.__name__)
-        text = context.constant("No active exception to reraise", node)
-        exception = context.emit("call", (kind, text), node, CallShape((False,)))
-    else:
-        exception = context.value(node.exc)
-        cause = context.value(node.cause) if node.cause is not None else None
-    context.builder.end(Raise(exception, cause, context.span(node)))
-
-
-def _assert(context: Context, node: ast.Assert) -> None:
-    if not __debug__:
-        return
-    failed, passed = context.label(), context.label()
-    context.condition(node.test, passed, failed)
-    context.place(failed, node)
-    message = context.values((node.msg,)) if node.msg is not None else ()
-    exception = context.emit("assertion", message, node)
-    context.builder.end(Raise(exception, None, context.span(node)))
-    context.place(passed, node)
+    context.leave(context.exit, 0, node)
 
 
 def _with(context: Context, node: ast.With) -> None:
@@ -210,8 +188,6 @@ STATEMENTS: dict[type[ast.stmt], StatementRule] = {
     ast.Break: _break,
     ast.Continue: _continue,
     ast.Return: _return,
-    ast.Raise: _raise,
-    ast.Assert: _assert,
     ast.With: _with,
     ast.FunctionDef: _function,
     ast.Import: _import,

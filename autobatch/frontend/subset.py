@@ -36,12 +36,11 @@ _ASYNC = Refusal(
     "Threads of a batch are run by autobatch, not by an event loop.",
     "write an ordinary function, and do the waiting before the batch.",
 )
-_TRY = Refusal(
-    "try",
-    "`try`",
-    "Exceptions cannot be caught inside a program.",
-    "test with `if` before the operation that may fail, or put the `try` into a function "
-    "marked @autobatch.per_thread.",
+_TRY_STAR = Refusal(
+    "except-star",
+    "`except*`",
+    "A thread raises one exception, not a group of them.",
+    "write `except`, or put the `try` into a function marked @autobatch.per_thread.",
 )
 _CLASS = Refusal(
     "class",
@@ -63,8 +62,7 @@ REFUSED: dict[type[ast.AST], Refusal] = {
     ast.AsyncFunctionDef: _ASYNC,
     ast.AsyncFor: _ASYNC,
     ast.AsyncWith: _ASYNC,
-    ast.Try: _TRY,
-    ast.TryStar: _TRY,
+    ast.TryStar: _TRY_STAR,
     ast.ClassDef: _CLASS,
     **({ast.TypeAlias: _TYPE_ALIAS} if hasattr(ast, "TypeAlias") else {}),
 }

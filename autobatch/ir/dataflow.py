@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from autobatch.ir.program import Block, Branch, Call, Label, Op, Raise, Return, Terminator, Var
@@ -38,6 +38,9 @@ class Analysis(Generic[Fact]):
     """``start`` holds at the entry (at every exit, going backward), ``unknown`` everywhere else.
 
     ``join`` combines the facts of two ways that meet; ``transfer`` takes a fact through a block.
+    ``raised`` takes it on the way to the block's handler: forward, the fact at the block's start
+    to that at the handler's; backward, the fact at the handler's start to what it adds to that at
+    the block's.
     """
 
     forward: bool
@@ -45,6 +48,7 @@ class Analysis(Generic[Fact]):
     unknown: Fact
     join: Callable[[Fact, Fact], Fact]
     transfer: Callable[[Block, Fact], Fact]
+    raised: Callable[[Block, Fact], Fact]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,27 +70,64 @@ def predecessors(blocks: Sequence[Block]) -> list[list[Label]]:
 
 def solve(blocks: Sequence[Block], analysis: Analysis[Fact]) -> Solution[Fact]:
     """The least solution of ``analysis``."""
-    comes_from = predecessors(blocks)
-    goes_to = [list(block.successors()) for block in blocks]
-    sources, targets = (comes_from, goes_to) if analysis.forward else (goes_to, comes_from)
-    inward = [analysis.unknown] * len(blocks)
-    outward = [analysis.unknown] * len(blocks)
-    order = range(len(blocks)) if analysis.forward else range(len(blocks) - 1, -1, -1)
-    work = deque(order)
+    comes_from, goes_to = predecessors(blocks), [block.successors() for block in blocks]
+    depends = goes_to if analysis.forward else comes_from
+    facts = Facts(blocks, analysis, comes_from)
+    work = deque(range(len(blocks)) if analysis.forward else range(len(blocks) - 1, -1, -1))
     done = [False] * len(blocks)
     while work:
         label = work.popleft()
-        boundary = label == 0 if analysis.forward else not sources[label]
-        fact = analysis.start if boundary else analysis.unknown
-        for source in sources[label]:
-            fact = analysis.join(fact, outward[source])
-        result = analysis.transfer(blocks[label], fact)
-        inward[label] = fact
-        if not done[label] or result != outward[label]:
-            done[label], outward[label] = True, result
-            work.extend(target for target in targets[label] if target not in work)
-    before, after = (inward, outward) if analysis.forward else (outward, inward)
-    return Solution(tuple(before), tuple(after))
+        changed = facts.backward(label) if not analysis.forward else facts.forward(label)
+        if changed or not done[label]:
+            done[label] = True
+            work.extend(target for target in depends[label] if target not in work)
+    return Solution(tuple(facts.before), tuple(facts.after))
+
+
+@dataclass(eq=False)
+class Facts(Generic[Fact]):
+    """Facts on their way to the solution; ``raised[label]`` is that on the way to its handler."""
+
+    blocks: Sequence[Block]
+    analysis: Analysis[Fact]
+    comes_from: Sequence[Sequence[Label]]
+    before: list[Fact] = field(init=False)
+    after: list[Fact] = field(init=False)
+    raised: list[Fact] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.before, self.after, self.raised = (
+            [self.analysis.unknown] * len(self.blocks) for _ in range(3)
+        )
+
+    def forward(self, label: Label) -> bool:
+        """Take the facts through a block; whether what follows it changes."""
+        analysis, block = self.analysis, self.blocks[label]
+        fact = analysis.unknown if label else analysis.start
+        for source in self.comes_from[label]:
+            if label in self.blocks[source].targets():
+                fact = analysis.join(fact, self.after[source])
+            handler = self.blocks[source].handler
+            if handler is not None and handler.target == label:
+                fact = analysis.join(fact, self.raised[source])
+        old = self.after[label], self.raised[label]
+        self.before[label], self.after[label] = fact, analysis.transfer(block, fact)
+        if block.handler is not None:
+            self.raised[label] = analysis.raised(block, fact)
+        return old != (self.after[label], self.raised[label])
+
+    def backward(self, label: Label) -> bool:
+        """The same against the flow; whether what leads to the block changes."""
+        analysis, block = self.analysis, self.blocks[label]
+        targets = block.targets()
+        fact = analysis.unknown if targets else analysis.start
+        for target in targets:
+            fact = analysis.join(fact, self.before[target])
+        old, new = self.before[label], analysis.transfer(block, fact)
+        if block.handler is not None:
+            new = analysis.join(new, analysis.raised(block, self.before[block.handler.target]))
+        self.before[label], self.after[label] = new, fact
+        return old != new
 
 
 def postdominators(blocks: Sequence[Block]) -> list[frozenset[Label]]:
@@ -165,7 +206,7 @@ def maybe_unbound(blocks: Sequence[Block], params: Collection[Var]) -> frozenset
     names.update(name for block in blocks for name in terminator_reads(block.terminator))
     nothing: frozenset[Var] = frozenset()
     start = frozenset(names.difference(params))
-    analysis = Analysis(True, start, nothing, frozenset.union, _unbound_after)
+    analysis = Analysis(True, start, nothing, frozenset.union, _unbound_after, unbound_within)
     found: set[Var] = set()
     for block, unbound in zip(blocks, solve(blocks, analysis).before, strict=True):
         for op in block.ops:
@@ -185,6 +226,19 @@ def _unbound_after(block: Block, unbound: frozenset[Var]) -> frozenset[Var]:
     return unbound.difference(terminator_writes(block.terminator))
 
 
+def unbound_within(block: Block, unbound: frozenset[Var]) -> frozenset[Var]:
+    """The variables that may have no value at the handler of a block, wherever that fails."""
+    assert block.handler is not None
+    names = {op.attr for op in block.ops if op.name == "delete"}
+    return unbound.union(names).difference((block.handler.out,))
+
+
+def _live_within(block: Block, live: frozenset[Var]) -> frozenset[Var]:
+    """What the handler needs must be there all the time, since any operation may fail."""
+    assert block.handler is not None
+    return live.difference((block.handler.out,))
+
+
 def _live_before(block: Block, live_after: frozenset[Var]) -> frozenset[Var]:
     live = set(live_after)
     live.difference_update(terminator_writes(block.terminator))
@@ -198,5 +252,5 @@ def _live_before(block: Block, live_after: frozenset[Var]) -> frozenset[Var]:
 def liveness(blocks: Sequence[Block]) -> tuple[frozenset[Var], ...]:
     """For each block, the variables whose value at its start may still be read."""
     nothing: frozenset[Var] = frozenset()
-    analysis = Analysis(False, nothing, nothing, frozenset.union, _live_before)
+    analysis = Analysis(False, nothing, nothing, frozenset.union, _live_before, _live_within)
     return solve(blocks, analysis).before

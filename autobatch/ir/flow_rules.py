@@ -16,6 +16,7 @@ from autobatch.ir.dataflow import (
     solve,
     terminator_reads,
     terminator_writes,
+    unbound_within,
 )
 from autobatch.ir.form_rules import Finding, ops_of, terminators_of
 from autobatch.ir.printer import HEADER, Place
@@ -70,7 +71,8 @@ def _unbound(function: Function) -> tuple[frozenset[Var], ...]:
         names.update(block.modes, terminator_reads(block.terminator))
         names.update(name for op in block.ops for name in op.args)
     start = frozenset(names.difference(param.name for param in function.params))
-    analysis = Analysis(True, start, frozenset[Var](), frozenset.union, _after_block)
+    nothing = frozenset[Var]()
+    analysis = Analysis(True, start, nothing, frozenset.union, _after_block, unbound_within)
     return solve(function.blocks, analysis).before
 
 

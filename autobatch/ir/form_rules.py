@@ -73,6 +73,23 @@ def targets_exist(function: Function) -> Iterator[Finding]:
         if block.converted is not None and block.converted.ends not in labels:
             place = (label, len(block.ops) + 1)
             yield place, f"there is no block b{block.converted.ends} to end with"
+        if block.handler is not None and block.handler.target not in labels:
+            yield (label, -1), f"there is no block b{block.handler.target} to handle exceptions"
+
+
+def handlers_fit(function: Function) -> Iterator[Finding]:
+    """What may not be in a block with a handler: calls that run later, and the return."""
+    for label, block in enumerate(function.blocks):
+        if block.handler is None:
+            continue
+        if isinstance(block.terminator, Return | Join):
+            yield (label, len(block.ops)), "a block with a handler neither returns nor joins"
+        for index, op in enumerate(block.ops):
+            if op.name in ("fork", "defer"):
+                yield (
+                    (label, index),
+                    f"{op.name} runs later, when its handler is not in force",
+                )
 
 
 def one_return(function: Function) -> Iterator[Finding]:
@@ -99,6 +116,8 @@ def names_valid(function: Function) -> Iterator[Finding]:
         yield from _invalid(place, (*op.outs, *op.args))
     for label, block in enumerate(function.blocks):
         yield from _invalid((label, -1), block.modes)
+        caught = () if block.handler is None else (block.handler.out,)
+        yield from _invalid((label, -1), caught)
         out = (block.terminator.out,) if isinstance(block.terminator, Call) else ()
         names = (*out, *terminator_reads(block.terminator))
         yield from _invalid((label, len(block.ops)), names)

@@ -153,6 +153,12 @@ OPS: dict[str, OpInfo] = {
     "assertion": OpInfo(
         "the AssertionError of a failed assert; operand: its message, if any", None
     ),
+    "catches": OpInfo("whether `except kinds` takes an exception: exception, kinds", 2),
+    "context": OpInfo(
+        "an exception that arises while another is handled has that as its context: new, handled",
+        2,
+        outs=0,
+    ),
     "free_box": OpInfo(
         "the box of a captured variable, to hand on to a nested function", 0, "name"
     ),

@@ -10,7 +10,7 @@ name, so that ``ir.program`` can import it for ``__str__``.
     function   = "function" NAME "(" params ")" ["captures" vars] ":" place
                  {block}, then each nested function after an empty line
     params     = as in Python, "=..." on a parameter that has a default
-    block      = LABEL ["under" vars] ":" {operation} terminator
+    block      = LABEL ["under" vars] ["except" VAR "->" LABEL] ":" {operation} terminator
                  [LABEL "converted, to the end of" LABEL ":" {operation} terminator]
     operation  = [vars "="] ("call" | "fork") VAR "(" arguments ")" place
                | [vars "="] OP [literal | NAME] place                 (OP has no operands)
@@ -86,7 +86,7 @@ def function_lines(function: Function, labels: Mapping[int, str]) -> Iterator[tu
     """The lines of one function without its nested ones, each with the place that it shows."""
     yield HEADER, _header(function, labels)
     for label, block in enumerate(function.blocks):
-        yield (label, -1), f"  b{label}{_modes(block)}:"
+        yield (label, -1), f"  b{label}{_modes(block)}{_handler(block)}:"
         for index, op in enumerate(block.ops):
             yield (label, index), _line(_operation(op, labels), op, function)
         text = format_terminator(block.terminator)
@@ -176,6 +176,10 @@ def _params(params: tuple[Param, ...]) -> str:
 
 def _modes(block: Block) -> str:
     return f" under {', '.join(block.modes)}" if block.modes else ""
+
+
+def _handler(block: Block) -> str:
+    return f" except {block.handler.out} -> b{block.handler.target}" if block.handler else ""
 
 
 def _line(text: str, record: Op | Terminator, function: Function) -> str:

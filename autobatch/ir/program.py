@@ -152,21 +152,35 @@ class Converted:
 
 
 @dataclass(frozen=True, slots=True)
+class Handler:
+    """Where threads go that fail in a block: to ``target``, their exceptions in ``out``."""
+
+    target: Label
+    out: Var
+
+
+@dataclass(frozen=True, slots=True)
 class Block:
     """Straight-line ``ops`` and a terminator.
 
     ``modes`` names the variables that hold the context managers (``torch.no_grad()``)
-    that are entered, outermost first, around each execution of the block. ``converted`` is what
-    may run instead of it; whatever changes a function's control flow leaves it out.
+    that are entered, outermost first, around each execution of the block. Threads for which an
+    operation or the terminator fails go to its ``handler``, with their variables as they are then;
+    without one the failure leaves the function. ``converted`` is what may run instead of the block;
+    whatever changes a function's control flow leaves it out.
     """
 
     ops: tuple[Op, ...]
     terminator: Terminator
     modes: tuple[Var, ...] = ()
+    handler: Handler | None = None
     converted: Converted | None = None
 
     def retargeted(self, place: Mapping[Label, Label]) -> Block:
-        """The block with every label of its terminator looked up in ``place``."""
+        """The block with every label of its terminator and its handler looked up in ``place``."""
+        handler = self.handler
+        if handler is not None:
+            handler = replace(handler, target=place[handler.target])
         match self.terminator:
             case Jump(target=target) | Call(target=target) | Join(target=target):
                 terminator: Terminator = replace(self.terminator, target=place[target])
@@ -174,9 +188,16 @@ class Block:
                 terminator = replace(branch, then=place[then], otherwise=place[otherwise])
             case _:
                 terminator = self.terminator
-        return replace(self, terminator=terminator, converted=None)
+        return replace(self, terminator=terminator, handler=handler, converted=None)
 
     def successors(self) -> tuple[Label, ...]:
+        """The blocks that may follow: those of the terminator, then that of the handler."""
+        if self.handler is None:
+            return self.targets()
+        return (*self.targets(), self.handler.target)
+
+    def targets(self) -> tuple[Label, ...]:
+        """The blocks that the terminator goes to."""
         match self.terminator:
             case Jump(target=target) | Call(target=target) | Join(target=target):
                 return (target,)

@@ -17,21 +17,22 @@ Rules of form:
 10. Operations have the number of outs that the table, or the shape of an unpacking, says.
 11. Attributes are what the table says; operations without one have None.
 12. The shape of a call places each operand, and no keyword twice.
+13. A block with a handler forks and joins no calls and does not return.
 
 Rules of flow, judged only where those of form hold:
 
-13. A temporary has a value on every path to where it is read.
-14. So has a variable that is a mode of a block; ``enter`` reads a mode of its own block.
-15. Boxes stand where operations take them, and nowhere else.
-16. Captured variables that are read are declared in ``free``.
-17. A function that is made is one of the nested ones, and gets its boxes and defaults.
-18. ``live_in``, once there, holds for each block at least the variables live at its start.
+14. A temporary has a value on every path to where it is read.
+15. So has a variable that is a mode of a block; ``enter`` reads a mode of its own block.
+16. Boxes stand where operations take them, and nowhere else.
+17. Captured variables that are read are declared in ``free``.
+18. A function that is made is one of the nested ones, and gets its boxes and defaults.
+19. ``live_in``, once there, holds for each block at least the variables live at its start.
 
 Rules of a program:
 
-19. The entry is one of its functions.
-20. The result has at least one leaf.
-21. Event shapes are declared of parameters of the entry that take an input; they are tuples of
+20. The entry is one of its functions.
+21. The result has at least one leaf.
+22. Event shapes are declared of parameters of the entry that take an input; they are tuples of
     sizes from 0 on, or None for any.
 
 That the entry block has no predecessor is not a rule: a function may begin with a loop.
@@ -61,14 +62,15 @@ FORM: dict[int, form.Rule] = {
     10: form.outs_fit,
     11: form.attributes_fit,
     12: form.calls_fit,
+    13: form.handlers_fit,
 }
 FLOW: dict[int, form.Rule] = {
-    13: flow.temporaries_defined,
-    14: flow.modes_defined,
-    15: flow.boxes_kept_apart,
-    16: flow.captures_known,
-    17: flow.nested_functions_fit,
-    18: flow.liveness_covered,
+    14: flow.temporaries_defined,
+    15: flow.modes_defined,
+    16: flow.boxes_kept_apart,
+    17: flow.captures_known,
+    18: flow.nested_functions_fit,
+    19: flow.liveness_covered,
 }
 
 
@@ -127,11 +129,11 @@ def _faults(subject: Function | Program) -> Iterator[Fault]:
 
 def _program_faults(program: Program) -> Iterator[Fault]:
     if program.entry not in program.functions:
-        yield Fault(19, f"there is no function {program.entry!r} to enter", None)
+        yield Fault(20, f"there is no function {program.entry!r} to enter", None)
     if not program.out_vars:
-        yield Fault(20, "the result has no leaf", None)
+        yield Fault(21, "the result has no leaf", None)
     for message in form.shapes_fit(program):
-        yield Fault(21, message, None)
+        yield Fault(22, message, None)
     for function in program.functions.values():
         yield from _faults(function)
 

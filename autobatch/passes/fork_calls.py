@@ -17,7 +17,8 @@ or a comprehension meet. In between, a forked result may be moved (into a tuple 
 and within the loop that forks it, an operation on it is *deferred* until after the join: then
 ``total += f(c)`` does not end the loop's first round.
 
-A fork that would come to its join alone, outside of a loop, stays a call. In: a function
+A fork that would come to its join alone, outside of a loop, stays a call. Nothing is forked in a
+block with a handler, nor pending at its start: the handler is for what fails there. In: a function
 after the pipeline, and what is known of its calls. Out: the function; the pipeline is to run
 again.
 """
@@ -93,6 +94,7 @@ def fork_calls(function: Function, knowledge: Knowledge) -> Function:
         for label, block in enumerate(function.blocks)
         if isinstance(block.terminator, Call)
         and not block.modes
+        and block.handler is None
         and knowledge.may_fork(block.terminator)
     }
     while chosen:
@@ -281,6 +283,8 @@ class Forking:
         """Whether a block's terminator must find no call forked and not joined."""
         if not fact.pending:
             return False
+        if any(self.function.blocks[target].handler for target in block.successors()):
+            return True  # what fails in a forked call is not for the handler of what comes next
         match block.terminator:
             case Return() | Raise():
                 return True

@@ -52,6 +52,8 @@ def may_take(source: Block, label: Label, block: Block, live: Sequence[frozenset
     branch = source.terminator
     if not isinstance(branch, Branch) or source.modes != block.modes:
         return False
+    if source.handler is not None:  # the branch may fail, and the handler read the variable
+        return False
     other = branch.otherwise if branch.then == label else branch.then
     set_here = {out for op in block.ops for out in op.outs}
     return other != label and not set_here & (live[other] | {branch.condition})

@@ -256,8 +256,10 @@ def selected(name: Var, condition: Var, yes: Var, no: Var, span: Span) -> Op:
 
 
 def is_plain(block: Block) -> bool:
-    """Whether it enters no mode, and a recording can hold it."""
-    return not block.modes and all(op.name in RECORDED for op in block.ops)
+    """Whether it enters no mode, has no handler, and a recording can hold it."""
+    if block.modes or block.handler is not None:
+        return False
+    return all(op.name in RECORDED for op in block.ops)
 
 
 def is_cheap(ops: Sequence[Op]) -> bool:

@@ -49,7 +49,9 @@ Fate = Literal["reads", "returns", "stores"]
 Origin = Made | Given | Outer
 Origins = frozenset[Origin]
 
-VALUES = frozenset({"const", "format", "join", "truth", "not", "is", "is_not", "in", "not_in"})
+VALUES = frozenset(
+    {"const", "format", "join", "truth", "not", "is", "is_not", "in", "not_in", "catches"}
+)
 """Operations whose results cannot be written."""
 FRESH = frozenset({*UNARY, *BINARY, *COMPARE, "assertion"}) - VALUES
 DISPLAYS = frozenset({"list", "tuple", "set", "dict", "slice", "box", "function"})
@@ -139,6 +141,13 @@ class Sources:
                 outer = frozenset({OUTER}) if self.gives_outer(call) else frozenset()
                 yield label, (call.out,), origins | outer
                 index += 1
+            if block.handler is not None:
+                yield label, (block.handler.out,), self.anything
+
+    @cached_property
+    def anything(self) -> Origins:
+        """What an exception may hold."""
+        return frozenset({OUTER, *(Given(param.name) for param in self.function.params)})
 
     def result(self, op: Op, label: Label, index: int) -> Origins | None:
         """What the outs of an operation may name."""

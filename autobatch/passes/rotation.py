@@ -62,6 +62,8 @@ def natural_loop(head: Label, last: Label, sources: Sequence[Sequence[Label]]) -
 
 def may_end(last: Block, test: Block) -> bool:
     """Whether a round's last block may take in the test."""
+    if last.handler is not None or test.handler is not None:
+        return False
     jumps = isinstance(last.terminator, Jump) and last.modes == test.modes
     return jumps and last is not test and len(test.ops) <= MOST
 

@@ -12,11 +12,12 @@ Before:                              After:
     b5: %return = copy i
         return %return
 
-1. Jumps to an empty block go on to where that block jumps, unless it enters or leaves a mode.
+1. Jumps to an empty block go on to where that block jumps, unless it enters or leaves a mode;
+   so do exceptions that an empty block handles.
 2. A branch whose two ways are one becomes a jump, after a ``truth`` (which may raise).
 3. Blocks that nothing reaches go, except the last, which holds the return.
-4. A block joins its only predecessor if that jumps to it under the same modes, and is in no loop
-   that it is not in: it would run, in pieces, before the loop is done.
+4. A block joins its only predecessor if that jumps to it under the same modes and the same handler,
+   and is in no loop that it is not in: it would run, in pieces, before the loop is done.
 5. An entry that only jumps to the next block goes: a function may begin with a loop.
 """
 
@@ -92,20 +93,22 @@ def _join(blocks: Sequence[Block]) -> list[Block]:
     sources = predecessors(blocks)
     joined = list(blocks)
     for label in range(len(blocks) - 1, 0, -1):
-        if len(sources[label]) != 1 or not _may_join(sources[label][0], label, blocks):
+        is_exit = label == len(joined) - 1
+        if len(sources[label]) != 1 or not _may_join(sources[label][0], label, blocks, is_exit):
             continue
         before, after = joined[sources[label][0]], joined[label]
         joined[sources[label][0]] = replace(after, ops=before.ops + after.ops)
-        if label == len(joined) - 1:
+        if is_exit:
             joined.pop()
     return joined
 
 
-def _may_join(source: Label, label: Label, blocks: Sequence[Block]) -> bool:
+def _may_join(source: Label, label: Label, blocks: Sequence[Block], is_exit: bool) -> bool:
     before, after = blocks[source], blocks[label]
-    if not isinstance(before.terminator, Jump) or before.modes != after.modes or source >= label:
+    if not isinstance(before.terminator, Jump) or before.terminator.target != label:
         return False
-    is_exit = label == len(blocks) - 1
+    if before.modes != after.modes or before.handler != after.handler or source >= label:
+        return False
     return source == label - 1 if is_exit else not _leaves_loop(source, label, blocks)
 
 

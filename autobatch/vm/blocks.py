@@ -11,18 +11,20 @@ import torch
 from torch import Tensor
 
 from autobatch import errors
-from autobatch.batching import operations
+from autobatch.batching import catching, operations
 from autobatch.batching.arithmetic import loose_columns
 from autobatch.batching.context import Context, RowsFail
-from autobatch.batching.escapes import Escaped, Pending, any_left, bind, ends_of
+from autobatch.batching.escapes import Escaped, Pending, Snapshot, any_left, bind, ends_of
 from autobatch.batching.rows import Rower
+from autobatch.batching.stretches.outline import is_uniform
 from autobatch.batching.truths import truth
+from autobatch.ir.dataflow import terminator_reads
 from autobatch.ir.program import Branch, Jump, Op, Raise
 from autobatch.random.paths import Mark
-from autobatch.vm import heap
-from autobatch.vm.failing import Failures, no_data
+from autobatch.vm.ahead import Ahead
+from autobatch.vm.failing import Failures, no_data, separate
 from autobatch.vm.groups import Group, restricted
-from autobatch.vm.state import Frame, RunState
+from autobatch.vm.state import Frame, Leaving, RunState
 from autobatch.vm.values import Cell, Column, Objects, Uniform, read
 
 Parts = list[tuple[int, Group]]
@@ -51,11 +53,14 @@ class Blocks:
         self, frame: Frame, ops: Sequence[Op], group: Group, context: Context, position: int = 0
     ) -> tuple[Group, Context]:
         """Run straight-line operations, dropping rows that fail."""
+        if frame.exact and not position and not context.checks:
+            position = Ahead(self.run).position(frame, ops, group)
         work, pc = None if context.eager else self.run.work, self.run.tally.block[1]
         alone = len(ops) if context.careful else 0
         while position < len(ops):
             op = ops[position]
             undrawn = drawn(frame)
+            failed: Exception | None = None
             try:
                 if work is not None and position >= alone:
                     ahead = frame.code.site(pc, position, work.executor).advance(
@@ -66,6 +71,8 @@ class Blocks:
                         continue
                     alone = ~ahead
                 frame.span = op.span
+                if frame.exact:
+                    frame.snapshot = Snapshot(group.env)
                 if self.forks.is_due(op, group):
                     group, context = self.drained(frame, group, context)
                     if not group.k:
@@ -82,8 +89,10 @@ class Blocks:
                     break
                 continue
             except Exception as error:
-                redraw(frame, undrawn, error)
-                failure = self.blamed(frame, op, group, context, error)
+                failed = error
+            if failed is not None:  # outside of `except`: what is raised now has no context
+                redraw(frame, undrawn, failed)
+                failure = self.blamed(frame, op, group, context, failed)
                 group, context = self.left(frame, group, context, failure)
                 if not group.k:
                     break
@@ -123,6 +132,8 @@ class Blocks:
     ) -> tuple[Group, Context]:
         """The group without the threads that leave, since they or some below have failed."""
         self.failures.gather(context, failure)
+        if frame.catches:
+            return self.parted_off(frame, group, context, again=failure is not None)
         if context.lost is not None:
             lost = [thread in context.lost for thread in context.threads.tolist()]
             self.forks.first_fail(frame, group, np.flatnonzero(lost))
@@ -132,6 +143,33 @@ class Blocks:
         new = self.run.context(frame, group)
         new.eager, new.span = context.eager, context.span
         return group, new
+
+    def parted_off(
+        self, frame: Frame, group: Group, context: Context, again: bool
+    ) -> tuple[Group, Context]:
+        """The group without the threads that leave for a handler, with all as it was for them.
+
+        As it was for the others too, if the operation is to run ``again``.
+        """
+        lost = context.lost
+        assert lost is not None
+        leave = np.array([key in lost for key in context.keys.tolist()], dtype=bool)
+        here = np.ones(group.k, dtype=bool)
+        if frame.gone is not None:
+            here = frame.gone.spares(frame.threads[group.rows])
+        if again and frame.snapshot is not None:
+            frame.snapshot.restore(group.env)
+        rest = restricted(group, np.flatnonzero(here & ~leave), list(group.env))
+        if frame.snapshot is not None:
+            frame.snapshot.restore(group.env)
+        leaving = restricted(group, np.flatnonzero(here & leave), list(group.env))
+        leaving.checks, leaving.ways, rest.checks = [], None, []
+        found = [lost[row] for row in leaving.rows.tolist()]
+        errors_ = [self.failures.caught(error, span or context.span) for error, span in found]
+        frame.leaving.append(Leaving(leaving, errors_, frame.handler))
+        new = self.run.context(frame, rest)
+        new.span = context.span
+        return rest, new
 
     def seen_to_end(
         self, frame: Frame, ops: Sequence[Op], group: Group, context: Context
@@ -144,9 +182,11 @@ class Blocks:
         try:
             context.settle()
         except Escaped as escaped:
-            group, context, position = self.taken_back(frame, ops, group, context, escaped)
-            return self.operations(frame, ops, group, context, position)
-        return group, context
+            found = escaped
+        else:
+            return group, context
+        group, context, position = self.taken_back(frame, ops, group, context, found)
+        return self.operations(frame, ops, group, context, position)
 
     def take_along(self, frame: Frame, ops: Sequence[Op], group: Group, context: Context) -> bool:
         """Whether the group goes straight on, so that the next block sees what may not fit."""
@@ -154,7 +194,9 @@ class Blocks:
         if type(block.terminator) is not Jump or block.modes or frame.gone is not None:
             return False
         target = block.terminator.target
-        plain = not frame.code.blocks[target].modes and not self.run.settings.isolate
+        after = frame.code.blocks[target]
+        plain = not after.modes and after.handler is None and not frame.catches
+        plain = plain and not self.run.settings.isolate
         if not (plain and self.is_next(frame, target)):
             return False
         checkpoint = context.checkpoint
@@ -235,11 +277,12 @@ class Blocks:
         error = self.tried(frame, op, group, positions, list(group.env))
         if error is None:
             return
-        if len(positions) == 1:
-            context.lose(int(positions[0]), error, op.span)
+        if len(positions) > 1 and not is_alike(op, group.env):
+            for half in np.array_split(positions, 2):
+                self.lose(frame, op, group, context, half)
             return
-        for half in np.array_split(positions, 2):
-            self.lose(frame, op, group, context, half)
+        for place, row in enumerate(positions.tolist()):
+            context.lose(row, separate(error) if place else error, op.span)
 
     def tried(
         self, frame: Frame, op: Op, group: Group, positions: np.ndarray, names: list[str]
@@ -265,26 +308,11 @@ class Blocks:
         """All rows of the group raise; the lowest one's exception counts, unless all are lost."""
         if not group.k:
             raise no_data(terminator.span)
-        for row in context.order():
-            failure = self.raised(context, terminator, group, row)
-            context.lose(row, failure.error)
-        raise failure
-
-    def raised(self, context: Context, terminator: Raise, group: Group, row: int) -> RowsFail:
-        """What a row raises."""
-        part = context.restricted([row])
-
-        def alone(name: str) -> BaseException:
-            (cell,) = heap.select([group.env[name]], np.array([row]))
-            raised: BaseException = Rower(part).rows(cell)[0]
-            return raised
-
-        try:
-            if terminator.cause is None:
-                raise alone(terminator.exception)
-            raise alone(terminator.exception) from alone(terminator.cause)
-        except Exception as error:
-            return RowsFail(row, error)
+        for row, error in catching.raised(
+            context, operations.operands(context, terminator_reads(terminator), group.env)
+        ):
+            context.lose(row, error, self.failures.origin(error))
+        context.leave()
 
     def decided(
         self, frame: Frame, terminator: Branch, group: Group, context: Context
@@ -292,6 +320,7 @@ class Blocks:
         """The rows whose condition is true; one bool where it is the same for all."""
         (cell,) = operations.operands(context, (terminator.condition,), group.env)
         value = read(truth(context, cell))
+        context.leave()
         if type(value) is Uniform:
             context.settle()
             return bool(value.obj)
@@ -318,14 +347,16 @@ class Blocks:
                 context.settle()  # it may have failed on rows that are not what they should be
                 raise
         except Escaped as escaped:
-            ops = frame.code.blocks[self.run.tally.block[1]].ops
-            group, context, position = self.taken_back(frame, ops, group, context, escaped)
-            group, context = self.operations(frame, ops, group, context, position)
-            return self.branch(frame, terminator, group, context) if group.k else []
-        if type(taken) is bool:
-            group.checks = context.checks
-            return [(terminator.then if taken else terminator.otherwise, group)]
-        return parted(self.run, frame, terminator, group, taken)
+            found = escaped
+        else:
+            if type(taken) is bool:
+                group.checks = context.checks
+                return [(terminator.then if taken else terminator.otherwise, group)]
+            return parted(self.run, frame, terminator, group, taken)
+        ops = frame.code.blocks[self.run.tally.block[1]].ops
+        group, context, position = self.taken_back(frame, ops, group, context, found)
+        group, context = self.operations(frame, ops, group, context, position)
+        return self.branch(frame, terminator, group, context) if group.k else []
 
 
 def drawn(frame: Frame) -> Mark | None:
@@ -339,6 +370,12 @@ def redraw(frame: Frame, before: Mark | None, error: Exception | None = None) ->
         return
     assert frame.paths is not None
     frame.paths.ledger.rewind(before)
+
+
+def is_alike(op: Op, env: dict[str, Cell]) -> bool:
+    """Whether an operation does the same for all threads, since it gets the same from them."""
+    cells = [env[name] for name in op.args if name in env]
+    return operations.may_repeat(op, env) and all(map(is_uniform, cells))
 
 
 def parted(state: RunState, frame: Frame, branch: Branch, group: Group, taken: np.ndarray) -> Parts:

@@ -25,7 +25,7 @@ class Returned:
     """A group that has returned: ``rows`` of the caller's, its result, its carried cells.
 
     ``originals`` are the caller's cells for ``carried``, once there is a caller; ``ways`` says
-    which ``return`` gave each row.
+    which ``return`` gave each row. Where the threads ``raised``, ``value`` are their exceptions.
     """
 
     rows: np.ndarray
@@ -33,6 +33,7 @@ class Returned:
     carried: list[Cell] = field(default_factory=list)
     originals: list[Cell] = field(default_factory=list)
     ways: Marks = None
+    raised: bool = False
 
     def settle(self, originals: Sequence[Cell]) -> None:
         """Let the caller's cells take over what the carried ones hold."""

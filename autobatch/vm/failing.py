@@ -8,10 +8,11 @@ only those that fail leave, each with its own exception, and all others finish.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, field
+from sys import getrefcount
 
 import numpy as np
 
@@ -37,29 +38,30 @@ class From:
 
 @dataclass(frozen=True, slots=True)
 class Just:
-    """The threads that ``failed`` says by index; its last entry, a False, is of all further."""
+    """The threads that ``failed``, by index."""
 
     failed: np.ndarray
 
     @classmethod
     def of(cls, threads: Iterable[int]) -> Just:
-        indices = np.fromiter(threads, dtype=np.int64)
-        failed = np.zeros(indices.max(initial=-1) + 2, dtype=bool)
-        failed[indices] = True
-        return cls(failed)
+        return cls(np.fromiter(threads, dtype=np.int64))
 
     def spares(self, threads: np.ndarray) -> np.ndarray:
-        return ~self.failed.take(threads, mode="clip")
+        return np.isin(threads, self.failed, invert=True)
 
 
 @dataclass(slots=True, eq=False)
 class Failures:
     """``errors`` holds what threads have failed with so far, the lowest one's only unless they
-    ``isolate``; it is replaced, never changed. ``frames`` are those at work, outermost first."""
+    ``isolate``; it is replaced, never changed. ``frames`` are those at work, outermost first.
+    ``origins`` are the places at which the exceptions arose that handlers have got, since one may
+    be raised again: at least as many as are still around, ``most`` before others are let go."""
 
     isolate: bool = False
     errors: Errors = field(default_factory=dict)
     frames: list[Frame] = field(default_factory=list)
+    origins: dict[int, tuple[BaseException, Span | None]] = field(default_factory=dict)
+    most: int = 64
 
     @property
     def failure(self) -> BaseException | None:
@@ -94,7 +96,9 @@ class Failures:
 
     def take(self, context: Context) -> None:
         """Record the lost threads of a call that goes on; the frames go on without them."""
-        if context.lost:
+        if self.frames and self.frames[-1].catches:
+            context.leave()
+        elif context.lost:
             self.add(context.lost)
 
     def gather(self, context: Context, failure: RowsFail | None) -> None:
@@ -103,35 +107,55 @@ class Failures:
             return
         late: Lost = context.lost
         if failure is not None and not late:
-            late[int(context.threads[failure.row])] = (failure.error, failure.span)
+            late[int(context.keys[failure.row])] = (failure.error, failure.span)
         context.lost = {}
         if context.checks:
             with suppress(RowsFail):  # they are lost too
                 context.flush()
         context.lost = {**late, **context.lost}
 
+    def caught(self, error: BaseException, span: Span | None) -> BaseException:
+        """An exception as a handler gets it: without what the engine was about."""
+        if isinstance(error.__context__, RowsFail):
+            error.__context__ = None
+        self.origins.setdefault(id(error), (error, span))
+        if len(self.origins) > self.most:
+            alone = 2  # references to an exception that nobody else holds: its origin's, and ours
+            self.origins = {
+                key: origin
+                for key, origin in self.origins.items()
+                if getrefcount(origin[0]) > alone
+            }
+            self.most = max(64, 2 * len(self.origins))
+        return error.with_traceback(None)
+
+    def origin(self, error: BaseException) -> Span | None:
+        """Where an exception arose that a handler has had; None for another one."""
+        return self.origins.get(id(error), (None, None))[1]
+
     def fail(self, thread: int, error: BaseException, span: Span | None = None) -> None:
         """Record a thread's failure in the frame at work, unless an earlier one precedes it."""
         if self.isolate:
             self.add({thread: (error, span)})
             return
-        if not self.precedes(thread):
+        if not self.precede([thread])[0]:
             return
         for frame in self.frames:
             frame.gone = From(thread)
         self.errors = {thread: error}
         self.note(error, (thread,), span)
 
-    def precedes(self, thread: int) -> bool:
-        """Whether a failure of a thread counts: in the frame at work it has not left."""
+    def precede(self, threads: Sequence[int]) -> Sequence[bool]:
+        """Whether failures of threads count: in the frame at work they have not left."""
         if not self.frames:
-            return thread not in self.errors if self.isolate else not self.errors
+            return [t not in self.errors if self.isolate else not self.errors for t in threads]
         gone = self.frames[-1].gone
-        return gone is None or bool(gone.spares(np.array([thread]))[0])
+        return [True] * len(threads) if gone is None else gone.spares(np.array(threads)).tolist()
 
     def add(self, lost: Lost) -> None:
         """Record the failures of threads that leave one by one."""
-        new = {thread: found for thread, found in lost.items() if self.precedes(thread)}
+        counts = self.precede(list(lost))
+        new = {thread: lost[thread] for thread, is_new in zip(lost, counts, strict=True) if is_new}
         taken = {id(error) for error in self.errors.values()}
         errors_ = dict(self.errors)
         for thread, (error, span) in new.items():
@@ -148,6 +172,20 @@ class Failures:
             gone = Just.of(errors_)
             for frame in self.frames:
                 frame.gone = gone
+
+    def never_begin(self, threads: np.ndarray, failure: RowsFail) -> None:
+        """A call of the function as a whole fails: for each of the threads alike."""
+        if self.isolate:
+            self.add(dict.fromkeys(threads.tolist(), (failure.error, failure.span)))
+        else:
+            self.fail(int(threads.min()), failure.error, failure.span)
+
+    def handed_out(self) -> Errors:
+        """The isolated threads' failures, which are forgotten: others may have their rows."""
+        found, self.errors = self.errors, {}
+        for frame in self.frames:
+            frame.gone = None
+        return found
 
     def stop(self, threads: np.ndarray, error_of: Callable[[int], AutobatchError]) -> None:
         """Threads have come to a limit, which is an error of so many: theirs, or the run's."""

@@ -7,7 +7,7 @@ thread, a ``with`` statement enters and leaves its manager once, as in Python.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import takewhile
@@ -17,7 +17,7 @@ from typing import Any
 from autobatch.batching.binding import defaults_of
 from autobatch.batching.semantics import UNBOUND_FREE, UNBOUND_LOCAL, load_global
 from autobatch.errors import LIMITS, AutobatchError, note_for
-from autobatch.ir.program import Call, Function, Label, Op, Var
+from autobatch.ir.program import Call, Function, Handler, Label, Op, Var
 from autobatch.random.sources import Source
 from autobatch.source import Span
 from autobatch.vm.ways import Way, is_tail
@@ -111,6 +111,11 @@ class Frame:
     instance: Any = None
     source: Source | None = None
 
+    @property
+    def handler(self) -> Handler | None:
+        """That of the block at work, which may be in a call."""
+        return self.callee.function.blocks[self.label].handler
+
     def read(self, name: Var) -> Any:
         if name not in self.variables:
             raise UnboundLocalError(UNBOUND_LOCAL.format(name), name=name)
@@ -160,6 +165,13 @@ class Frame:
             stack = ExitStack()
             self.entered[mode] = (stack.enter_context(self.read(mode)), stack)
 
+    def entered_beyond(self, modes: tuple[Var, ...]) -> list[ExitStack]:
+        """The ways out of the modes in force that a block under ``modes`` does not share."""
+        pairs = zip(self.entered, modes, strict=False)
+        shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+        left = list(self.entered)[shared:]
+        return [self.entered.pop(name)[1] for name in left]
+
     def give(self, value: Any) -> None:
         """Return ``value``, by way of the block that ran last or of a call in its place."""
         if self.instance is not None:
@@ -190,12 +202,21 @@ def receiver_of(target: Any) -> tuple[tuple[Any, ...], Any]:
     return (), target
 
 
-def note(error: BaseException, frames: Sequence[Frame], threads: tuple[int, ...]) -> None:
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where an exception arose: through which calls, outermost first, and on what operands."""
+
+    error: BaseException
+    spans: tuple[Span, ...]
+    operands: tuple[Any, ...]
+
+
+def note(error: BaseException, origin: Origin, threads: tuple[int, ...]) -> None:
     """Add to a failure of the user's code where it arose, through which calls, on what."""
     own = isinstance(error, AutobatchError) and not isinstance(error, LIMITS)
     if isinstance(error, Exception) and not own:
-        operands = [_describe(value) for value in frames[-1].operands]
-        error.add_note(note_for([frame.span for frame in frames], operands, threads))
+        operands = [_describe(value) for value in origin.operands]
+        error.add_note(note_for(list(origin.spans), operands, threads))
 
 
 def _describe(value: Any) -> str:

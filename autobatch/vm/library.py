@@ -65,6 +65,16 @@ MOST_VERDICTS = 4
 """Judgements of a function that are kept: of closures, of what its names have meant."""
 
 
+@dataclass(slots=True)
+class Luck:
+    """How running a block ahead has gone (see ``ahead``): how long it has last been put off, in
+    executions of the block, and how long it is still to ``wait``.
+    """
+
+    last: int = 0
+    wait: int = 0
+
+
 @dataclass(slots=True, eq=False)
 class Code:
     """A lowered function, ready to run: the variables that live at each block, sorted; ``exits``
@@ -86,6 +96,7 @@ class Code:
     seeded_forks: list[Verdict] = field(default_factory=list)
     live_after: dict[int, frozenset[str]] = field(default_factory=dict)
     wholes: dict[tuple[int, Executor], WholeSite] = field(default_factory=dict)
+    luck: dict[int, Luck] = field(default_factory=dict)
 
     @property
     def is_straight(self) -> bool:

@@ -6,7 +6,7 @@ other, each once; they run within one another, so that it is entered and left on
 manager is entered for that thread, lowest first, and left in the opposite order, as nested ``with``
 statements are; one whose class is a program's own runs its methods as any method; another object
 that all threads share is entered once. ``__exit__`` gets the failure of the thread that fails; an
-exception that it swallows is refused.
+exception that it swallows is refused, and so is such a manager with a ``try`` statement around.
 """
 
 from __future__ import annotations
@@ -97,6 +97,10 @@ def enter(body: Body) -> None:
 
 def enter_own(body: Body, name: str, cell: Cell) -> Cell:
     """A manager that is entered once for each thread."""
+    if body.frame.catches:
+        why = "what fails in it is for a `try` statement around it"
+        hint = "put the `with` statement into a function marked autobatch.per_thread."
+        raise refused(body.block, why, hint)
     if not is_chain(body.frame.code.blocks, name):
         raise refused(body.block, "its body branches, so it runs in several parts")
     body.is_own = True

@@ -1,9 +1,10 @@
 """Places: the blocks of all the functions that a run comes by, in the one order of its queue.
 
 A ``Routine`` is a function as calls enter it: its code, what it closes over (cells that a program
-made move with the group, under ``CAPTURED``, and do not count), and the modes around it. Threads
-whose calls agree in that are at the same place, whatever their depth. ``Place`` is a block of a
-routine; places compare by ``order_of``, and the smallest that has threads runs next.
+made move with the group, under ``CAPTURED``, and do not count), the modes around it, and whether a
+handler is. Threads whose calls agree in that are at the same place, whatever their depth. ``Place``
+is a block of a routine; places compare by ``order_of``, and the smallest that has threads runs
+next.
 """
 
 from __future__ import annotations
@@ -28,12 +29,14 @@ class Routine:
     """``path`` says where its blocks stand, ``number`` tells routines of one function apart.
 
     ``modes`` are the managers around the call, outermost first, ``ambient`` what they amount to.
+    What threads fail with there is for a handler of a caller's where they are to be ``caught``.
     """
 
     code: Code
     scope: Scope
     modes: tuple[Any, ...]
     ambient: Hashable
+    caught: bool
     path: tuple[int, ...]
     number: int
     places: list[Place] = field(init=False)
@@ -111,14 +114,17 @@ class Routines:
         caller: Place | None,
         modes: tuple[Any, ...],
         ambient: Hashable,
+        caught: bool = False,
     ) -> Place:
         """The first block of a function, called at ``caller``."""
-        key = (id(code), scope_key(scope), ambient)
+        key = (id(code), scope_key(scope), ambient, caught)
         routine = self.known.get(key)
         if routine is None:
             path = () if caller is None else (*caller.routine.path, caller.pc)
             path = self.paths.setdefault(id(code), path)
-            routine = self.known[key] = Routine(code, scope, modes, ambient, path, len(self.known))
+            routine = self.known[key] = Routine(
+                code, scope, modes, ambient, caught, path, len(self.known)
+            )
         return routine.places[0]
 
 

@@ -49,6 +49,8 @@ NESTED = 10_000
 OPERATIONS = "calls that operations make nest no deeper; end the recursion earlier."
 DRAWN = "%drawn"
 """Holds where the caller's threads draw, their keys and numbers, while a call is at work."""
+INSTANCE = "%instance"
+"""Holds what a call builds, while its ``__init__`` is at work."""
 Moves = list[tuple[Place, Group]]
 LIVE = Live()
 
@@ -71,6 +73,7 @@ class Level(Frame):
 
     def enter(self, place: Place) -> None:
         self.place, self.code, self.scope = place, place.routine.code, place.routine.scope
+        self.caught = place.routine.caught
 
     def calls(self, thread: int) -> list[Span]:
         """The calls that a thread is in, then what runs now."""
@@ -109,6 +112,11 @@ class ProgramCounterMachine(Machine):
         empty = not self.state.settings.batch
         return [piece for piece in level.returned if len(piece.rows) or empty]
 
+    def free(self, frame: Frame, rows: np.ndarray) -> None:
+        """Threads have left the run by failing, whatever calls they were in."""
+        assert isinstance(frame, Level)
+        frame.stack.drop(rows)
+
     def first(self, frame: Frame) -> Place:
         assert isinstance(frame, Level)
         return frame.place.routine.places[0]
@@ -124,6 +132,7 @@ class ProgramCounterMachine(Machine):
         """What runs in a queue of its own; None if no thread may go that deep."""
         device, frames = self.state.settings.device, self.failures.frames
         base = 0
+        caught = bool(frames) and frames[-1].catches
         if frames:
             base = self.deeper(threads)
             if base < 0:
@@ -148,7 +157,8 @@ class ProgramCounterMachine(Machine):
             end=end,
             stack=Stack.of(len(threads), device),
             routines=routines,
-            place=routines.entry(entry.code, entry.scope, None, (), ambient()),
+            place=routines.entry(entry.code, entry.scope, None, (), ambient(), caught),
+            caught=caught,
         )
         level.answers = not frames
         level.paths = entry.paths
@@ -231,22 +241,23 @@ class ProgramCounterMachine(Machine):
             context = self.state.context(frame, group)
             context.span = terminator.span
             return self.finish_call(frame, terminator, group, context)
-        names = frame.code.live[terminator.target]
-        live = {n: group.env[n] for n in names if n in group.env and n != terminator.out}
+        live = self.kept(frame, terminator, group)
         constructs = target.effect == "construct"
         keys = self.opened_keys(frame, group, context, live)
         if constructs:
             instance, made = constructed(context, target)
             self.failures.take(context)
-            live[terminator.out] = instance
+            live[INSTANCE] = instance
             if made is None:
+                live[terminator.out] = live.pop(INSTANCE)
                 group.env = live
                 return [(terminator.target, group)]
             target = made
         entry = entered(self.state.library, context, target)
         carried = carry(entry.env.values(), live.values())
         callee = frame.routines.entry(
-            entry.code, entry.scope, frame.place, *self.modes_of(frame, group)
+            *(entry.code, entry.scope, frame.place, *self.modes_of(frame, group)),
+            caught=frame.catches,
         )
         if carried:
             live[KEPT] = Cell(Container(tuple, carried))
@@ -306,20 +317,45 @@ class ProgramCounterMachine(Machine):
             self.resume(frame, resumed, part_of(done, resumed.positions))
         return []
 
+    def handed_down(self, frame: Frame, group: Group, errors: Cell) -> None:
+        """Threads leave their calls, one after the other, until one has a handler for them."""
+        assert isinstance(frame, Level)
+        leaving = [ended(group, errors)]
+        while leaving:
+            done = leaving.pop()
+            calling = frame.stack.tops[some(done.rows)] != NONE
+            here = part_of(done, np.flatnonzero(~calling))
+            if here.k:
+                piece = Returned(here.rows, here.env[RESULT], carried_by(here), raised=True)
+                frame.returned.append(piece)
+            done = part_of(done, np.flatnonzero(calling))
+            if done.k:
+                for resumed in frame.stack.pop(done.rows):
+                    leaving += self.caught(frame, resumed, part_of(done, resumed.positions))
+
+    def caught(self, level: Level, resumed: Resumed, done: Group) -> list[Group]:
+        """Threads go on in the handler around their call; those without one leave the next."""
+        saved = resumed.saved
+        draw_on(level, done.rows, resumed.group.env)
+        piece, group = settled_call(resumed, done)
+        routine = saved.place.routine
+        handler = routine.code.blocks[saved.pc].handler
+        group.env.pop(INSTANCE, None)
+        if handler is None:
+            return [ended(group, piece.value)]
+        group.env[handler.out] = piece.value
+        level.moves.append((routine.places[handler.target], group))
+        return []
+
     def resume(self, level: Level, resumed: Resumed, done: Group) -> None:
         """Threads go on after their call, with what it has returned."""
         saved, env = resumed.saved, resumed.group.env
         function = saved.place.routine.code.function
-        piece = Returned(done.rows, done.env[RESULT], carried_by(done))
-        if DRAWN in env:
-            assert level.paths is not None
-            keys, numbers = env.pop(DRAWN).value.data.numpy().T  # type: ignore[union-attr]
-            level.paths.go(done.rows, keys, numbers)
-        kept = env.pop(KEPT, None)
-        if kept is not None:
-            piece.settle(list(kept.value.children()))  # type: ignore[union-attr]
-        group = Group(done.rows, env)
-        if not saved.constructs:
+        draw_on(level, done.rows, env)
+        piece, group = settled_call(resumed, done)
+        if saved.constructs:
+            env[saved.call.out] = env.pop(INSTANCE)
+        else:
             env[saved.call.out] = piece.value
             group.ways = done.ways if is_tail(function, saved.call) else None
         if level.answers and saved.pc in saved.place.routine.code.exits:
@@ -327,6 +363,24 @@ class ProgramCounterMachine(Machine):
         if self.state.observer is not None:
             self.state.observer.operation(function, saved.call, env)
         level.moves.append((saved.place, group))
+
+
+def draw_on(level: Level, rows: np.ndarray, env: dict[str, Cell]) -> None:
+    """Threads draw again where they did before their call."""
+    if DRAWN in env:
+        assert level.paths is not None
+        keys, numbers = env.pop(DRAWN).value.data.numpy().T  # type: ignore[union-attr]
+        level.paths.go(rows, keys, numbers)
+
+
+def settled_call(resumed: Resumed, done: Group) -> tuple[Returned, Group]:
+    """What threads bring from their call, and the caller's group, which has taken it over."""
+    env = resumed.group.env
+    piece = Returned(done.rows, done.env[RESULT], carried_by(done))
+    kept = env.pop(KEPT, None)
+    if kept is not None:
+        piece.settle(list(kept.value.children()))  # type: ignore[union-attr]
+    return piece, Group(done.rows, env)
 
 
 def ended(group: Group, value: Cell) -> Group:

@@ -5,7 +5,7 @@ returned, whose rows are free for others again. The frame has as many rows as th
 flight; ``threads[row]`` is the input index of a row's thread, ``NOBODY`` of a free one. A new
 group waits at the function's first block like any other and coalesces by itself; ``stages`` says
 what runs next. Once a thread has failed no more are to be admitted; those below it finish
-(``failing``).
+(``failing``). Where threads are isolated, one that has failed makes room as one that has returned.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from autobatch.random.paths import Paths
 from autobatch.vm import invariants
 from autobatch.vm.calling import Returned
 from autobatch.vm.entering import Entry, entered
+from autobatch.vm.failing import Errors
 from autobatch.vm.groups import Group
 from autobatch.vm.queue import Waiting
 from autobatch.vm.stackless import Machine
@@ -64,11 +65,19 @@ class Refill:
 
     @property
     def is_busy(self) -> bool:
-        return bool(self.stages)
+        return bool(self.stages) or self.has_lost
 
     @property
     def failure(self) -> BaseException | None:
-        return self.machine.failures.failure
+        """What the stream is to raise, if anything."""
+        failures = self.machine.failures
+        return None if failures.isolate else failures.failure
+
+    @property
+    def has_lost(self) -> bool:
+        """Whether threads have failed whose failures are to be handed out."""
+        failures = self.machine.failures
+        return failures.isolate and bool(failures.errors)
 
     def admit(self, args: list[Cell], kwargs: dict[str, Cell], threads: np.ndarray) -> None:
         """Let new threads, with indices above all others', enter the function."""
@@ -83,8 +92,7 @@ class Refill:
         try:
             entry = entered(state.library, context, target, self.machine.forking(self.paths))
         except RowsFail as failure:
-            thread = int(threads[failure.row])
-            self.machine.failures.fail(thread, failure.error, failure.span)
+            self.machine.failures.never_begin(threads, failure)
             return
         if self.paths is not None:
             self.paths.begin(rows, state.settings.key)
@@ -136,12 +144,12 @@ class Refill:
         self.machine.lend(self.foreign)
 
     def advance(self) -> None:
-        """Execute blocks until some threads have returned, or none are left."""
+        """Execute blocks until some threads have returned or failed, or none are left."""
         frame, stages, watch = self.frame, self.stages, self.watch
         if frame is None or stages is None:
             return
         execute = self.machine.execute
-        while stages and not frame.returned:
+        while stages and not frame.returned and not self.has_lost:
             frame.waiting, at, group = stages.next()
             if watch is not None:
                 watch.ahead(at, group)
@@ -156,6 +164,17 @@ class Refill:
         for _, piece in found:
             self.threads[piece.rows] = NOBODY
         return found
+
+    def lost(self) -> Errors:
+        """The isolated threads that have failed, whose rows are free from now on."""
+        if not self.has_lost:
+            return {}
+        errors = self.machine.failures.handed_out()
+        rows = np.flatnonzero(np.isin(self.threads, list(errors)))
+        self.threads[rows] = NOBODY
+        if self.frame is not None:
+            self.machine.free(self.frame, rows)
+        return errors
 
     def close(self) -> None:
         """Drop what is in flight."""

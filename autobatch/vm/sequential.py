@@ -8,6 +8,7 @@ of their own, so ``max_depth`` bounds a recursion, not Python's stack.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,18 +20,29 @@ from torch import nn
 from autobatch import errors
 from autobatch.batching.binding import bind
 from autobatch.batching.calls import generated_init, is_plain_class, resolve_object
+from autobatch.batching.raising import raised
 from autobatch.batching.seeding import for_one
 from autobatch.batching.semantics import apply, arguments
 from autobatch.ir.program import Branch, Call, CallShape, Jump, Op, Raise, Return, Terminator
 from autobatch.random.drawing import SOURCE
 from autobatch.source import Span
-from autobatch.vm.frames import OF_THE_FRAME, Callee, Closure, Frame, Lookup, note, receiver_of
+from autobatch.vm.frames import (
+    OF_THE_FRAME,
+    Callee,
+    Closure,
+    Frame,
+    Lookup,
+    Origin,
+    note,
+    receiver_of,
+)
 from autobatch.vm.steps import Steps, too_deep
 from autobatch.vm.values import Cell, Uniform
 from autobatch.vm.watching import Unwatched
 from autobatch.vm.ways import Way
 
 SWALLOWED = "A `with` statement swallowed an exception, which a program cannot do."
+MOST_ORIGINS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +77,8 @@ class Interpreter:
 
     ``lookup`` gives a callee's lowering, None to run it as plain Python; ``steps`` counts block
     executions; ``threads`` holds the thread's index, for notes and listeners. ``way`` is where
-    the last result came from; ``watch`` refuses writes to what existed before.
+    the last result came from; ``origins`` are those of exceptions that handlers have had of late;
+    ``watch`` refuses writes to what existed before.
     """
 
     lookup: Lookup = lambda _: None
@@ -73,6 +86,7 @@ class Interpreter:
     max_depth: int | None = None
     threads: tuple[int, ...] = ()
     frames: list[Frame] = field(default_factory=list)
+    origins: dict[int, Origin] = field(default_factory=dict)
     noted: BaseException | None = None
     way: Way | None = None
     watch: Unwatched = Unwatched()  # noqa: RUF009
@@ -85,16 +99,28 @@ class Interpreter:
         try:
             self.push(callee, args, kwargs, instance)
             while True:
-                frame = self.frames[-1]
-                if self.step(frame):
-                    SOURCE.set(self.frames.pop().source)
-                    if len(self.frames) == base:
-                        self.way = frame.way
-                        return frame.result
-                    self.frames[-1].resume(frame.result, frame.way)
+                try:
+                    if self.advance(base):
+                        return self.frames.pop().result
+                except BaseException as error:
+                    if not self.handle(error, base):
+                        raise
         except BaseException as error:
             self.unwind(error, base)
             raise
+
+    def advance(self, base: int) -> bool:
+        """One block execution; true if it ends the call whose frame stands at ``base``."""
+        frame = self.frames[-1]
+        if not self.step(frame):
+            return False
+        if len(self.frames) == base + 1:
+            self.way = frame.way
+            SOURCE.set(frame.source)
+            return True
+        SOURCE.set(self.frames.pop().source)
+        self.frames[-1].resume(frame.result, frame.way)
+        return False
 
     def push(
         self,
@@ -143,9 +169,9 @@ class Interpreter:
             case Call():
                 self.call(terminator, frame)
             case Raise(exception, None):
-                raise frame.read(exception)
+                raise raised(frame.read(exception))
             case Raise(exception, str(cause)):
-                raise frame.read(exception) from frame.read(cause)
+                raise raised(frame.read(exception), frame.read(cause))
             case Return(value):
                 frame.give(frame.read(value))
         return isinstance(terminator, Return)
@@ -223,17 +249,62 @@ class Interpreter:
             item = self.made(self.resolved(CallShape((False,)), module, [item], span), span)
         return item
 
+    def handle(self, error: BaseException, base: int) -> bool:
+        """Go on in the innermost handler of this call's; whether there is one."""
+        if isinstance(error, errors.AutobatchError):
+            return False
+        caught = [place for place in range(base, len(self.frames)) if self.frames[place].handler]
+        if not caught:
+            return False
+        frame = self.frames[caught[-1]]
+        handler = frame.handler
+        assert handler is not None
+        self.arise(error)
+        modes = frame.callee.function.blocks[handler.target].modes
+        inner = caught[-1] + 1
+        if len(self.frames) > inner:
+            SOURCE.set(self.frames[inner].source)
+        raised = self.leave(error, inner, frame.entered_beyond(modes))
+        self.arise(raised)
+        frame.variables[handler.out] = raised
+        frame.label, frame.way = handler.target, None
+        return True
+
+    def arise(self, error: BaseException) -> Origin:
+        """Where an exception arose: here, unless a handler has had it and it is raised again."""
+        found = self.origins.get(id(error))
+        if found is None:
+            spans = tuple(frame.span for frame in self.frames)
+            operands = self.frames[-1].operands if self.frames else ()
+            found = self.origins[id(error)] = Origin(error, spans, operands)
+        while len(self.origins) > MOST_ORIGINS:
+            del self.origins[next(iter(self.origins))]
+        return found
+
+    def leave(self, error: BaseException, base: int, ways: Sequence[ExitStack]) -> BaseException:
+        """Leave the frames from ``base`` on and their modes, and before these some others.
+
+        What is raised then: ``error``, or what leaving a mode raises in its place.
+        """
+        try:
+            with ExitStack() as modes:
+                modes.callback(self.frames.__delitem__, slice(base, None))
+                for way in ways:
+                    modes.push(way.__exit__)
+                for frame in self.frames[base:]:
+                    for way in frame.entered_beyond(()):
+                        modes.push(way.__exit__)
+                raise error
+        except BaseException as raised:
+            return raised
+        raise errors.UnsupportedError(SWALLOWED) from error
+
     def unwind(self, error: BaseException, base: int) -> None:
         """Note where the error arose, once, and leave the frames of this call and their modes."""
-        if self.frames and self.noted is not error:
-            note(error, self.frames, self.threads)
-        self.noted = error
+        if self.frames and not any(frame.handler for frame in self.frames[:base]):
+            if self.noted is not error:
+                note(error, self.arise(error), self.threads)
+            self.noted = error
         if len(self.frames) > base:
             SOURCE.set(self.frames[base].source)
-        with ExitStack() as modes:
-            modes.callback(self.frames.__delitem__, slice(base, None))
-            for frame in self.frames[base:]:
-                for _, stack in frame.entered.values():
-                    modes.push(stack.__exit__)
-            raise error
-        raise errors.UnsupportedError(SWALLOWED) from error
+        raise self.leave(error, base, ())

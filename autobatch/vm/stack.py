@@ -32,8 +32,8 @@ class Saved:
     """Calls at work: ``group`` holds what lives at ``place``, where their threads go on.
 
     The group's ``rows`` are slots; ``left`` says which of them have been left (None: none has).
-    ``call`` ends the block ``pc`` of the caller; one that ``constructs`` has its result among the
-    variables already.
+    ``call`` ends the block ``pc`` of the caller; one that ``constructs`` has its result in
+    ``group`` already.
     """
 
     group: Group
@@ -169,11 +169,7 @@ class Stack:
             return Resumed(saved, positions, group)
         at = self.position[slots]
         chosen = restricted(group, at, list(group.env))
-        remaining = saved.leave(at)
-        if not remaining:
-            del self.saved[number]
-        elif 2 * remaining <= group.k:
-            self.packed(saved)
+        self.left(number, at)
         return Resumed(saved, positions, chosen)
 
     def packed(self, saved: Saved) -> None:
@@ -183,6 +179,34 @@ class Stack:
         saved.group = restricted(saved.group, kept, list(saved.group.env))
         saved.left = None
         self.position[saved.group.rows] = np.arange(len(kept))
+
+    def drop(self, rows: np.ndarray) -> None:
+        """The threads at ``rows`` leave all their calls, which they will not return from."""
+        slots: list[np.ndarray] = []
+        tops = self.tops[rows]
+        while len(tops := tops[tops != NONE]):
+            slots.append(tops)
+            tops = self.below[tops]
+        if not slots:
+            return
+        left = np.concatenate(slots)
+        self.tops[rows] = NONE
+        self.depths[rows] = 0
+        homes = self.home[left]
+        order = np.argsort(homes, kind="stable")
+        numbers, starts = np.unique(homes[order], return_index=True)
+        for number, own in zip(numbers.tolist(), np.split(left[order], starts[1:]), strict=True):
+            self.left(number, self.position[own])
+        self.release(left)
+
+    def left(self, number: int, positions: np.ndarray) -> None:
+        """Rows of a group of calls have been left."""
+        saved = self.saved[number]
+        remaining = saved.leave(positions)
+        if not remaining:
+            del self.saved[number]
+        elif 2 * remaining <= saved.group.k:
+            self.packed(saved)
 
     def calls(self, row: int) -> list[Call]:
         """The calls that a thread is in, outermost first."""

@@ -21,7 +21,9 @@ import torch
 
 from autobatch.batching import calls, operations
 from autobatch.batching.context import Context, RowsFail, Services
+from autobatch.batching.escapes import Snapshot
 from autobatch.batching.foreign import Foreign
+from autobatch.batching.rows import Rower
 from autobatch.ir.program import Block, Branch, Call, Join, Jump, Raise, Return, Terminator
 from autobatch.random.paths import Paths
 from autobatch.vm import invariants
@@ -33,13 +35,13 @@ from autobatch.vm.entering import Entry, Forking, entered
 from autobatch.vm.failing import Failures, no_data
 from autobatch.vm.forking import Forks
 from autobatch.vm.groups import CARRIED, Group, restricted
-from autobatch.vm.managers import Body, refused
+from autobatch.vm.managers import Body, refused, span_of
 from autobatch.vm.modes import entered_modes
 from autobatch.vm.queue import Waiting
 from autobatch.vm.schedule import Choice
-from autobatch.vm.state import Frame, RunState
+from autobatch.vm.state import Frame, Leaving, RunState
 from autobatch.vm.steps import too_deep
-from autobatch.vm.values import Cell, Container
+from autobatch.vm.values import Cell, Container, Objects
 from autobatch.vm.ways import is_tail
 from autobatch.vm.within import FRAMED, Within
 
@@ -102,8 +104,7 @@ class Machine:
         except RowsFail as failure:
             if not len(threads):
                 raise no_data(failure.span) from failure.error
-            for row in context.order():  # the call does not even begin, for any thread
-                self.failures.fail(int(threads[row]), failure.error, failure.span)
+            self.failures.never_begin(threads, failure)
             returned = []
         if self.failures.failure is not None and not self.failures.isolate:
             raise self.failures.failure
@@ -137,8 +138,14 @@ class Machine:
         return settled(pieces, carried, context.k)
 
     def forking(self, paths: Paths | None) -> Forking:
-        """Which calls a function may fork that draws by these paths."""
+        """Which calls a function may fork that draws by these paths.
+
+        None where each thread's failure is for a handler, with all as it was then.
+        """
+        frames = self.failures.frames
         if not self.state.settings.fork or (paths is not None and paths.flat):
+            return "none"
+        if frames and frames[-1].catches:
             return "none"
         return "silent" if paths is None else "drawing"
 
@@ -152,7 +159,8 @@ class Machine:
             return [Returned(np.arange(context.k), instance)]
         pieces = self.call(context, made, [*kept, instance], paths)
         for piece in pieces:
-            piece.value, piece.ways = piece.kept_cell(instance), None
+            if not piece.raised:
+                piece.value, piece.ways = piece.kept_cell(instance), None
         return pieces
 
     # Frames
@@ -206,7 +214,11 @@ class Machine:
         frame.answers = not frames or frames[-1].hands_on
         frame.gone = self.failures.left_before()
         frame.paths = entry.paths
+        frame.caught = bool(frames) and frames[-1].catches
         return frame
+
+    def free(self, frame: Frame, rows: np.ndarray) -> None:
+        """Threads have left the run by failing; others are to have their rows."""
 
     def first(self, frame: Frame) -> Any:
         """Where groups wait that enter a frame."""
@@ -240,6 +252,48 @@ class Machine:
 
     def step(self, frame: Frame, pc: int, group: Group) -> Parts:
         """Execute one block for a group; the groups that go on, and where."""
+        handler = frame.code.blocks[pc].handler
+        frame.handler, frame.exact, frame.snapshot = None, False, None
+        if handler is not None and group.checks:
+            group = self.seen(frame, pc, group)
+        frame.handler = handler
+        frame.exact = handler is not None or (frame.caught and CARRIED in group.env)
+        parts = self.run_block(frame, pc, group)
+        frame.snapshot = None
+        return [*parts, *self.handed_on(frame)] if frame.leaving else parts
+
+    def seen(self, frame: Frame, pc: int, group: Group) -> Group:
+        """The group without threads that have failed before a block: its handler is not theirs."""
+        context = self.state.context(frame, group)
+        frame.span = context.span = span_of(frame.code.blocks[pc])
+        try:
+            context.flush()
+        except RowsFail as failure:
+            group, context = self.blocks.left(frame, group, context, failure)
+        group.checks = []
+        return group
+
+    def handed_on(self, frame: Frame) -> Parts:
+        """The threads that have failed in a block go to its handler, or to one of a caller's."""
+        leaving, frame.leaving = frame.leaving, []
+        parts: Parts = []
+        for each in leaving:
+            group, errors = each.group, Cell(Objects(list(each.errors)))
+            if not group.k:
+                continue
+            if each.handler is None:
+                self.handed_down(frame, group, errors)
+            else:
+                group.env[each.handler.out] = errors
+                parts.append((each.handler.target, group))
+        return parts
+
+    def handed_down(self, frame: Frame, group: Group, errors: Cell) -> None:
+        """Threads leave a function with their exceptions, for a handler of a caller's."""
+        frame.returned.append(Returned(group.rows, errors, carried_by(group), raised=True))
+
+    def run_block(self, frame: Frame, pc: int, group: Group) -> Parts:
+        """Execute one block for a group; the groups that go on, and where."""
         state, batch = self.state, self.state.settings.batch
         group = self.failures.remaining(frame, group)
         if not group.k and batch:
@@ -253,7 +307,10 @@ class Machine:
             self.failures.stop(frame.threads[group.rows], error_of)
             return []
         state.begin(frame, pc, group)
-        if block.converted is not None and (made := converted(state, frame, pc, group)) is not None:
+        made = None
+        if block.converted is not None and not frame.exact:
+            made = converted(state, frame, pc, group)
+        if made is not None:
             threads = frame.threads[group.rows]
             parts = self.ended(frame, made.terminator, group)
             if frame.answers and made.ends in frame.code.exits:
@@ -335,13 +392,16 @@ class Machine:
         """The terminator, for the rows that failures in it leave."""
         while True:
             undrawn = drawn(frame)
+            if frame.exact:
+                frame.snapshot = Snapshot(group.env)
             try:
                 return self.finish(frame, terminator, group, context)
-            except RowsFail as failure:
-                redraw(frame, undrawn, failure)
-                if context.lost is not None and not context.lost and group.k > 1:
-                    return self.halves(frame, terminator, group, context)
-                group, context = self.blocks.left(frame, group, context, failure)
+            except RowsFail as failed:
+                failure = failed  # what is raised from now on has no context
+            redraw(frame, undrawn, failure)
+            if context.lost is not None and not context.lost and group.k > 1:
+                return self.halves(frame, terminator, group, context)
+            group, context = self.blocks.left(frame, group, context, failure)
             if not group.k:
                 return []
 
@@ -397,8 +457,7 @@ class Machine:
         self, frame: Frame, terminator: Call, group: Group, context: Context, target: calls.Target
     ) -> Parts:
         """A call of a program function: it runs to its end in a frame of its own."""
-        names = frame.code.live[terminator.target]
-        kept = [group.env[name] for name in names if name in group.env and name != terminator.out]
+        kept = list(self.kept(frame, terminator, group).values())
         paths = None if context.paths is None else context.paths.opened()
         frame.hands_on = frame.answers and is_tail(frame.code.function, terminator)
         try:
@@ -406,6 +465,13 @@ class Machine:
         finally:
             frame.hands_on = False
         return self.resumed(frame, terminator, group, pieces)
+
+    def kept(self, frame: Frame, terminator: Call, group: Group) -> dict[str, Cell]:
+        """The variables that a group needs after a call, wherever it goes on."""
+        names = set(frame.code.live[terminator.target]) - {terminator.out}
+        if frame.handler is not None:
+            names |= set(frame.code.live[frame.handler.target]) - {frame.handler.out}
+        return {name: cell for name, cell in group.env.items() if name in names}
 
     def returned(self, frame: Frame, group: Group, value: Cell) -> Parts:
         """A group that has come to the end of its function."""
@@ -434,7 +500,7 @@ class Machine:
         self, frame: Frame, terminator: Call, group: Group, pieces: list[Returned]
     ) -> Parts:
         """The caller's threads go on after a call, in as many groups as it returned unlike ones."""
-        names = [n for n in frame.code.live[terminator.target] if n != terminator.out]
+        names = list(self.kept(frame, terminator, group))
         parts: Parts = []
         for piece in pieces:
             part = group
@@ -442,6 +508,10 @@ class Machine:
                 group.env[KEPT] = Cell(Container(tuple, list(piece.originals)))
                 part = restricted(group, piece.rows, [*names, KEPT])
                 piece.settle(list(part.env.pop(KEPT).value.children()))  # type: ignore[union-attr]
+            if piece.raised:
+                items = Rower(self.state.context(frame, part)).rows(piece.value)
+                frame.leaving.append(Leaving(part, items, frame.handler))
+                continue
             part.env[terminator.out] = piece.value
             part.ways = piece.ways
             parts.append((terminator.target, part))

@@ -11,10 +11,11 @@ import numpy as np
 import torch
 
 from autobatch.batching.context import Context, Services
+from autobatch.batching.escapes import Snapshot
 from autobatch.batching.fallbacks import Policy
 from autobatch.batching.operations import Scope
 from autobatch.batching.stretches import Work
-from autobatch.ir.program import Raise
+from autobatch.ir.program import Handler, Raise
 from autobatch.random.paths import Ledger, Paths, key_of
 from autobatch.source import Span
 from autobatch.vm.calling import Returned
@@ -57,6 +58,15 @@ class Settings:
         return None if self.seed is None else Paths.over(Ledger.of(np.full(rows, self.key)))
 
 
+@dataclass(frozen=True, slots=True)
+class Leaving:
+    """Threads that have failed, as they were then, and with what; None: for a caller's handler."""
+
+    group: Group
+    errors: list[BaseException]
+    handler: Handler | None
+
+
 class Gone(Protocol):
     """The threads that go on no more, since they or threads below them have failed."""
 
@@ -76,6 +86,10 @@ class Frame:
     the run, ``hands_on`` that the call at work gives that. ``open`` are the managers that blocks
     around the one at work have entered and will leave. ``paths`` are where its rows draw, if there
     is a seed.
+
+    ``caught`` says that what threads fail with is for a handler of a caller's; ``handler`` is that
+    of the block at work, which is ``exact`` where threads that fail are to leave with all as it was
+    then: ``snapshot`` is how it was before the operation at work. ``leaving`` are those that do.
     """
 
     code: Code
@@ -89,9 +103,19 @@ class Frame:
     joining: list[Group] = field(default_factory=list)
     answers: bool = False
     hands_on: bool = False
+    caught: bool = False
+    handler: Handler | None = None
+    exact: bool = False
+    snapshot: Snapshot | None = None
+    leaving: list[Leaving] = field(default_factory=list)
     aside: Sequence[Waiting[Any]] = ()
     open: tuple[str, ...] = ()
     paths: Paths | None = None
+
+    @property
+    def catches(self) -> bool:
+        """Whether threads that fail in the block at work go on, in a handler."""
+        return self.caught or self.handler is not None
 
     def calls(self, thread: int) -> list[Span]:
         """The places at work for a thread, outermost first, the last one being what runs now."""
@@ -135,6 +159,8 @@ class RunState:
             context.escapes = group.pending.escapes
             context.checkpoint = group.pending.checkpoint
             group.pending = None
+        if frame.catches:
+            context.lost, context.keys, context.eager = {}, group.rows, frame.exact
         return context
 
     def begin(self, frame: Frame, pc: int, group: Group) -> None:

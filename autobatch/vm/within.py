@@ -93,7 +93,9 @@ class Within:
             pieces = self.call(part, target, [], paths_within(part, opens))
         else:
             pieces = [Returned(np.arange(part.k), calls.run(part, target))]
-        return [Returned(positions[piece.rows], piece.value) for piece in pieces]
+        return [
+            Returned(positions[piece.rows], piece.value, raised=piece.raised) for piece in pieces
+        ]
 
     def with_lost(self, context: Context, pieces: list[Returned]) -> Cell:
         """What the pieces return, and for threads that have failed, which are lost, the same."""
@@ -113,8 +115,26 @@ class Within:
             first.settle(first.originals)
         return self.joined(context, pieces)
 
+    def with_raised(self, context: Context, pieces: list[Returned]) -> Cell:
+        """The same where some raise, which are lost to a handler of the caller's.
+
+        What they have done to the caller's cells stays done.
+        """
+        values = self.row_by_row(context, pieces)
+        for piece in pieces:
+            for row in piece.rows.tolist() if piece.raised else ():
+                context.lose(row, values[row], self.failures.origin(values[row]))
+        given = [row for piece in pieces if not piece.raised for row in piece.rows.tolist()]
+        if not given:
+            context.leave()
+        whole, spare = set(given), values[given[0]]
+        items = [item if row in whole else spare for row, item in enumerate(values)]
+        return from_rows(context, items, fresh=False)
+
     def joined(self, context: Context, pieces: list[Returned]) -> Cell:
         """What the pieces return, in the order of the context's rows."""
+        if any(piece.raised for piece in pieces):
+            return self.with_raised(context, pieces)
         rows = np.concatenate([piece.rows for piece in pieces]) if pieces else np.empty(0, int)
         if len(rows) < context.k:
             lowest = int(np.setdiff1d(np.arange(context.k), rows)[0])
@@ -129,6 +149,10 @@ class Within:
             raise RowsFail(lowest, self.failures.failure, partial)
         if len(pieces) == 1:
             return pieces[0].value
+        return from_rows(context, self.row_by_row(context, pieces), fresh=False)
+
+    def row_by_row(self, context: Context, pieces: list[Returned]) -> list[Any]:
+        """Each row's result; the caller's cells take over what the pieces carry, as objects."""
         originals = pieces[0].originals
         columns: list[list[Any]] = [[None] * context.k for _ in range(1 + len(originals))]
         for piece in pieces:
@@ -138,7 +162,7 @@ class Within:
                     column[row] = item
         for original, column in zip(originals, columns[1:], strict=True):
             original.value = Objects(column)
-        return from_rows(context, columns[0], fresh=False)
+        return columns[0]
 
     def inline(
         self, context: Context, callee: Any, args: list[Cell], kwargs: dict[str, Cell]

@@ -8,7 +8,7 @@ the structure is one. Each family stresses one part of the design.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hypothesis import strategies as st
@@ -217,22 +217,28 @@ FAMILIES = {
 }
 _TENSOR_KINDS = {"int": "i0", "float": "d0", "bool": "b0"}
 _FEATURES = {
-    (name, raises): Features(family.types, raises)
+    (name, raises, catches): Features(family.types, raises, catches)
     for name, family in FAMILIES.items()
     for raises in (False, True)
+    for catches in (False, True)
 }
 
 
 @st.composite
-def programs(draw: Any, family: str = "scalar", raising: bool | None = None) -> GeneratedProgram:
-    """Programs of a family; one in eight may raise on some threads, unless ``raising`` says."""
+def programs(
+    draw: Any, family: str = "scalar", raising: bool | None = None, catching: bool = False
+) -> GeneratedProgram:
+    """Programs of a family; one in eight may raise on some threads, unless ``raising`` says.
+
+    Where they are ``catching``, they hold ``try`` statements.
+    """
     record = FAMILIES[family]
     raises = draw(st.integers(0, 7)) == 7 if raising is None else raising
     kinds = draw(st.sampled_from(record.params))
     numbers = record.python_numbers and draw(st.integers(0, 2)) < 2
     if not numbers:
         kinds = tuple(_TENSOR_KINDS.get(kind, kind) for kind in kinds)
-    features = _FEATURES[family, raises]
+    features = _FEATURES[family, raises, catching]
     source = _ProgramWriter(draw, _with_kinds(features, kinds)).module(record, kinds)
     large = family == "scalar" and draw(st.integers(0, 3)) == 3
     return GeneratedProgram(source, kinds, "python" if numbers else "tensor", large)
@@ -240,6 +246,4 @@ def programs(draw: Any, family: str = "scalar", raising: bool | None = None) -> 
 
 def _with_kinds(features: Features, kinds: Sequence[str]) -> Features:
     types = {TYPE_OF_KIND.get(kind, kind) for kind in kinds}
-    return (
-        features if types <= features.types else Features(features.types | types, features.raises)
-    )
+    return features if types <= features.types else replace(features, types=features.types | types)

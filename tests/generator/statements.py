@@ -26,7 +26,8 @@ def statement(w: Writer) -> None:
     if w.budget < 0:
         return
     writers = (None, None, None, branch, branch, loop, loop, define, closure, definitions, jump)
-    chosen = w.pick(writers if w.scope.nesting > 1 else writers[:-1])
+    attempts = (attempt,) * 5 if w.features.catches else ()
+    chosen = w.pick((*writers, *attempts) if w.scope.nesting > 1 else (*writers[:-1], *attempts))
     deep = w.scope.nesting >= 5 or (chosen is loop and w.scope.loops >= w.scope.max_loops)
     if chosen is None or deep:
         w.statement()
@@ -48,6 +49,52 @@ def branch(w: Writer) -> None:
     if w.budget > 0 and w.chance(2):
         with w.block("else:"):
             suite(w)
+
+
+KINDS = (
+    "Exception",
+    "ZeroDivisionError",
+    "(IndexError, KeyError)",
+    "ValueError",
+    "ArithmeticError",
+)
+RISKY = "{var:int} = 12 // ({int} % 3)"
+IN_HANDLERS = (
+    "{ints$1}.append(len(str(error)))",
+    "{var:int} = len(error.args)",
+    "raise",
+    "raise ValueError({int}) from error",
+    "{var:bool} = isinstance(error, ValueError)",
+)
+
+
+def attempt(w: Writer) -> None:
+    """A ``try`` statement around what may raise, or not."""
+    finally_ = w.chance(3)
+    with w.block("try:"):
+        suite(w)
+        if w.chance(2) and w.fits(RISKY):
+            w.line(w.fill(RISKY, 1))
+    if not finally_ or w.chance(2):
+        kind = w.pick(KINDS)
+        named = w.chance(2)
+        with w.block(f"except {kind} as error:" if named else f"except {kind}:"):
+            if named:
+                handled(w)
+            suite(w, 2)
+        if w.chance(3):
+            with w.block("else:"):
+                suite(w, 2)
+    if finally_:
+        with w.block("finally:"):
+            suite(w, 2)
+
+
+def handled(w: Writer) -> None:
+    """A statement about the exception, which for some threads only."""
+    text = w.pick([each for each in IN_HANDLERS if w.fits(each)])
+    with w.block(f"if {w.condition()}:"):
+        w.line(w.fill(text, 1))
 
 
 def definitions(w: Writer) -> None:

@@ -38,10 +38,11 @@ def _below(n: int) -> st.SearchStrategy[int]:
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """What the programs of a family hold: the types in play, and whether threads may raise."""
+    """What the programs of a family hold: types, whether threads may raise and catch."""
 
     types: frozenset[str]
     raises: bool = False
+    catches: bool = False
 
     @lru_cache(maxsize=256)  # noqa: B019  (a family is small and lives for the session)
     def expressions(self, type_: str) -> tuple[str, ...]:
@@ -146,22 +147,22 @@ class Writer:
     def expression(self, type_: str, depth: int) -> str:
         templates = [*self.features.expressions(type_), *self.helpers.get(type_, ())]
         choice = self.below(len(templates) + 3) if depth > 0 else 0
-        if choice >= 3 and self._fits(templates[choice - 3]):
+        if choice >= 3 and self.fits(templates[choice - 3]):
             return self.fill(templates[choice - 3], depth - 1)
         return self.atom(type_)
 
     def condition(self) -> str:
-        templates = [t for t in self.features.conditions() if self._fits(t)]
+        templates = [t for t in self.features.conditions() if self.fits(t)]
         return self.fill(self.pick(templates), 1)
 
     def statement(self) -> None:
         """One statement of the table, or none where a hole has no name to fill it."""
         templates = self.features.statements()
         choice = self.below(len(templates) + 1)
-        if choice and self._fits(templates[choice - 1]):
+        if choice and self.fits(templates[choice - 1]):
             self.line(self.fill(templates[choice - 1], 2))
 
-    def _fits(self, template: str) -> bool:
+    def fits(self, template: str) -> bool:
         return all(
             type_ == "new" or self.names(type_, bool(var)) or not (var or label)
             for var, type_, label in HOLE.findall(template)

@@ -13,12 +13,13 @@ from tests.language import (
     assignments,
     comprehensions,
     control,
+    exceptions,
     expressions,
     functions,
     values,
 )
 
-MODULES = (assignments, comprehensions, control, expressions, functions, values)
+MODULES = (assignments, comprehensions, control, exceptions, expressions, functions, values)
 
 
 def cases() -> Iterator[tuple[FunctionType, tuple[Any, ...]]]:
