@@ -12,8 +12,8 @@ Before:                              After, beside b1:
         branch %2 ? b1 : b5                  branch %2 ? b1 : b5
 
 One block execution and one host read, where the blocks take four and two, and no row is moved. A
-``and`` or ``or`` whose second half is cheap is converted too: both halves are computed, and what
-the second half assigns is selected where it is read later.
+``and`` or ``or`` whose second half is cheap, and assigns nothing that is read where the first one
+decides, is converted too: both halves are computed.
 
 Both ways are computed for threads that do not take them, so their operations must be ``SAFE``: on
 numbers and tensors, they neither fail on any value nor have an effect (``n += 1`` has one on a
@@ -202,7 +202,10 @@ class Conversion:
             if not is_plain(half) or not is_cheap(half.ops) or not are_safe(half.ops):
                 continue
             shared = branch.otherwise if second == branch.then else branch.then
-            if shared in half.successors() and not self.is_exit(shared):
+            assigned = {out for op in half.ops for out in op.outs}
+            if shared not in half.successors() or assigned & self.live[shared]:
+                continue
+            if not self.is_exit(shared):
                 self.take(trail, branch, second, shared)
                 return True
         return False
@@ -224,12 +227,8 @@ class Conversion:
             selected(condition, first, *ordered(is_then, condition, known), inner.span),
         ]
         further = inner.otherwise if inner.then == shared else inner.then
-        for name in sorted(names.keys() & (self.live[shared] | self.live[further])):
-            if name in self.live[shared]:
-                new = ordered(is_then, names[name], name)
-                trail.ops.append(selected(name, first, *new, inner.span))
-            else:
-                trail.ops.append(Op("copy", (name,), (names[name],), None, inner.span))
+        for name in sorted(names.keys() & self.live[further]):
+            trail.ops.append(Op("copy", (name,), (names[name],), None, inner.span))
         trail.at, trail.converted = second, True
         trail.terminator = replace(inner, condition=condition)
         trail.seen.add(second)
