@@ -19,7 +19,6 @@ from autobatch.batching import (
     builtins,
     catching,
     guards,
-    lifting,
     methods,
     modules,
     seeding,
@@ -41,6 +40,7 @@ from autobatch.batching.effects import READ_ONLY, effect_of, is_library
 from autobatch.batching.kinds import is_instance
 from autobatch.batching.operators import once
 from autobatch.batching.rows import ANY_EFFECT, run_rows
+from autobatch.transforms import batched as transforms
 from autobatch.vm.values import (
     CLOSURE,
     METHOD,
@@ -88,6 +88,10 @@ def not_callable(obj: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def resolve_object(obj: Any, args: list[Cell], kwargs: dict[str, Cell]) -> Target:
+    made = getattr(obj, "__autobatch_transform__", None)
+    if made is not None:
+        function = Cell(Uniform(made.function, shared=True))
+        return Target("transform", made.transform, [function, *args], kwargs)
     wrapped = getattr(obj, "__autobatch_function__", None)
     if wrapped is not None:
         return resolve_object(wrapped, args, kwargs)
@@ -131,6 +135,8 @@ def run(context: Context, target: Target) -> Cell:
             return modules.run_chain(context, callee.children(), args[0])
         case "hooked":
             return modules.run_hooked(context, callee, args, kwargs)
+        case "transform":
+            return transforms.call(context, callee, args, kwargs)
     if context.paths is not None:
         seeding.check_generator(context, target.effect, kwargs)
         drawn = seeding.python_draw(context, callee, args, kwargs)
@@ -151,8 +157,6 @@ def run(context: Context, target: Target) -> Cell:
                 return writes.write_out(context, callee, args, kwargs, target.effect == "draw")
             if in_place_option(callee, args, kwargs):
                 return writes.write(context, callee, args, kwargs)
-            if any(map(lifting.is_closure, args)):
-                return lifting.call(context, callee, args, kwargs)
             result = torch_ops.apply(context, callee, args, kwargs, target.effect == "draw")
             return modules.own_parts(callee, args, result) if type(callee) in PYTHON else result
         case "write":

@@ -3,7 +3,8 @@
 ``program``: Python with source outside torch, numpy and the standard library: it is lowered.
 ``torch``: pure, one batched operation. ``draw``: torch's random functions, one row per thread.
 ``write``: torch's in-place functions, which write their first operand.
-``host``: pure Python or C on host values. ``unknown``: anything else, once per thread.
+``host``: pure Python or C on host values. ``transform``: ``grad(f)``, what makes it, and the like.
+``unknown``: anything else, once per thread.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import get_ignored_functions, get_testing_overrides
 
-Effect = Literal["program", "torch", "draw", "write", "host", "unknown"]
+from autobatch.transforms.records import TORCH
+
+Effect = Literal["program", "torch", "draw", "write", "host", "transform", "unknown"]
 
 # fmt: off
 DRAWS = frozenset(
@@ -70,6 +73,7 @@ WRITING_OPERATORS = frozenset(
 )
 # fmt: on
 """Functions of ``operator`` that may change their first argument."""
+MARKS = ("host", "torch", "unknown", "program", "transform")
 BUILTIN_TYPES = (str, bytes, int, float, complex, bool, tuple, list, dict, set, frozenset, range)
 LIBRARIES = ("torch", "numpy", "functorch", "autobatch")
 
@@ -98,7 +102,7 @@ def effect_of(callee: Any) -> Effect:
 
 @lru_cache(maxsize=4096)
 def _effect_of(callee: Any) -> Effect:
-    if getattr(callee, "__autobatch__", None) in ("host", "torch", "unknown", "program"):
+    if getattr(callee, "__autobatch__", None) in MARKS:
         return callee.__autobatch__  # type: ignore[no-any-return]
     if isinstance(callee, type):
         return type_effect(callee)
@@ -141,6 +145,8 @@ def type_effect(kind: type) -> Effect:
 
 
 def function_effect(function: types.FunctionType) -> Effect:
+    if function in TORCH:
+        return "transform"
     if belongs_to_torch(function):
         if is_sampling(function):
             return "draw"

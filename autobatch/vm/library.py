@@ -267,6 +267,9 @@ class Library:
 
     def purity_of(self, callee: object) -> Purity | None:
         """The purity of a program function that is known; None for what is no such thing."""
+        made = getattr(callee, "__autobatch_transform__", None)
+        if made is not None:
+            return self.purity_of(made.function)
         found = getattr(callee, "__autobatch_function__", callee)
         if effect_of(found) != "program":
             return None

@@ -1,4 +1,4 @@
-"""``torch.func`` inside a program: functions of each thread's own run as one batched call."""
+"""``torch.func`` inside a program: functions of each thread's own, with what they capture."""
 
 from __future__ import annotations
 
@@ -140,10 +140,12 @@ def with_an_effect_of_a_helper(w: Tensor, x: Tensor) -> Any:
 
 
 @ways
-def test_what_cannot_be_lifted_runs_by_thread(way: dict[str, Any]) -> None:
+def test_branches_effects_and_numbers(way: dict[str, Any]) -> None:
     for func in (of_a_branch, of_dicts, with_an_effect, with_an_effect_of_a_helper):
-        got = autobatch.vmap(func, **way)(W, X)  # type: ignore[operator]
+        with autobatch.counts() as counts:
+            got = autobatch.vmap(func, **way)(W, X)  # type: ignore[operator]
         same(got, [func(w, x) for w, x in zip(W, X, strict=True)])  # type: ignore[operator]
+        assert counts.fallbacks == 0
     got = autobatch.vmap(of_a_number, scalars="python", **way)(W, N)
     same(got, [of_a_number(w, n) for w, n in zip(W, N.tolist(), strict=True)])
 

@@ -1,0 +1,174 @@
+"""``vmap`` inside a program: threads x inner rows.
+
+In: a group of ``k`` rows and arguments with an inner dimension of ``n``. The function runs once,
+for ``k * n`` rows in the order of their outer rows; row ``i`` is of the thread of row ``i // n``,
+so a failure in any of them is that thread's. What is not mapped, what the function has captured
+among it, is what the outer row has, a copy for each inner row. Out: ``[k, n, *E]``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from autobatch.batching.context import Context, RowsFail
+from autobatch.batching.rows import Rower
+from autobatch.transforms import parts
+from autobatch.transforms.runs import Call
+from autobatch.vm import heap
+from autobatch.vm.values import (
+    NUMBER_DTYPES,
+    NUMBER_TAGS,
+    Cell,
+    Column,
+    Objects,
+    Uniform,
+    fits_column,
+    read,
+)
+
+
+def mapped(call: Call, options: dict[str, Any]) -> Cell:
+    """The function for every inner row of every thread."""
+    trees = [parts.opened(arg) for arg in call.args]
+    dims = dims_of(trees, options["in_dims"])
+    if dims is None:
+        return call.by_thread("its in_dims do not fit")
+    found = [leaf for tree in trees for leaf in parts.leaves(tree)]
+    sizes = {size_of(leaf, dim) for leaf, dim in zip(found, dims, strict=True) if dim is not None}
+    out_dims = options["out_dims"]
+    if len(sizes) != 1 or None in sizes:
+        return call.by_thread("what it maps has no common size")
+    (n,) = sizes
+    assert n is not None
+    context, k = call.context, call.context.k
+    rows = np.repeat(np.arange(k), n)
+    shared = [leaf for leaf, dim in zip(found, dims, strict=True) if dim is None]
+    function, *rest = heap.select([call.function, *call.kwargs.values(), *shared], rows)
+    kwargs = dict(zip(call.kwargs, rest, strict=False))
+    copies = iter(rest[len(kwargs) :])
+    leaves = iter(
+        [
+            next(copies) if dim is None else inner_rows(leaf, dim, k)
+            for leaf, dim in zip(found, dims, strict=True)
+        ]
+    )
+    args = [parts.rebuilt(tree, leaves) for tree in trees]
+    part = context.restricted(rows.tolist())
+    try:
+        result = context.invoke(part, function, args, kwargs)
+        part.flush()
+    except RowsFail as failure:
+        raise outer(context, failure, n, out_dims) from failure.error
+    return regrouped(part, result, k, n, out_dims)
+
+
+def outer(context: Context, failure: RowsFail, n: int, out_dims: Any) -> RowsFail:
+    """A failure of an inner row as one of its thread's row."""
+    row = failure.row // n
+    if failure.partial is None or failure.kept is None:
+        return RowsFail(row, failure.error, span=failure.span)
+    kept = np.unique(failure.kept // n)
+    part = context.restricted(np.repeat(kept, n).tolist())
+    partial = regrouped(part, failure.partial, len(kept), n, out_dims)
+    return RowsFail(row, failure.error, partial, failure.span, kept)
+
+
+def dims_of(trees: list[Cell], in_dims: Any) -> list[int | None] | None:
+    """The mapped dimension of each leaf; None where ``in_dims`` do not fit."""
+    if isinstance(in_dims, list):
+        in_dims = tuple(in_dims)
+    skeletons = tuple(pytree.tree_unflatten([None], pytree.tree_structure(0)) for _ in trees)
+    del skeletons
+    specs = tuple(skeleton(tree) for tree in trees)
+    if isinstance(in_dims, tuple) and len(in_dims) != len(trees):
+        return None
+    spec = pytree.tree_structure(specs)
+    dims = pytree._broadcast_to_and_flatten(in_dims, spec)
+    if dims is None or not dims:
+        return None
+    return dims
+
+
+def skeleton(tree: Cell) -> Any:
+    """A tree's structure with a number in place of each leaf."""
+    value = read(tree)
+    if not parts.is_tree(value):
+        return 0
+    inner = [skeleton(child) for child in value.children()]  # type: ignore[union-attr]
+    if value.type is dict:  # type: ignore[union-attr]
+        return dict(zip(value.cells, inner, strict=True))  # type: ignore[union-attr]
+    kind: Any = value.type  # type: ignore[union-attr]
+    return kind(*inner) if hasattr(kind, "_fields") else kind(inner)
+
+
+def size_of(leaf: Cell, dim: Any) -> int | None:
+    """How many inner rows a mapped leaf has; None if it has none."""
+    value = read(leaf)
+    if type(value) is Column and value.tag == "tensor":
+        event: Any = value.event_shape
+    elif type(value) is Uniform and isinstance(value.obj, Tensor):
+        event = value.obj.shape
+    else:
+        return None
+    if type(dim) is not int or not -len(event) <= dim < len(event):
+        return None
+    return int(event[dim])
+
+
+def inner_rows(leaf: Cell, dim: int, k: int) -> Cell:
+    """A mapped leaf as a column of ``k * n`` rows."""
+    data = parts.column(leaf, k)
+    assert data is not None
+    moved = data.movedim(dim + 1 if dim >= 0 else dim, 1)
+    return Cell(Column(moved.reshape(-1, *moved.shape[2:])))
+
+
+# Results
+
+
+def regrouped(part: Context, result: Cell, k: int, n: int, out_dims: Any) -> Cell:
+    """Results of ``k * n`` rows as ``[k, n, *E]``, the inner dimension where ``out_dims`` says."""
+    tree = parts.opened(result)
+    leaves = parts.leaves(tree)
+    spec = pytree.tree_structure(skeleton(tree))
+    dims = [out_dims] * len(leaves) if out_dims is None else None
+    if dims is None:
+        if spec.is_leaf() and isinstance(out_dims, tuple | list) and len(out_dims) == 1:
+            (out_dims,) = out_dims
+        dims = pytree._broadcast_to_and_flatten(out_dims, spec)
+    if dims is None:
+        raise RowsFail(part.lowest() // n, ValueError(f"out_dims={out_dims!r} does not fit"))
+    new = [grouped(part, leaf, k, n, dim) for leaf, dim in zip(leaves, dims, strict=True)]
+    return parts.rebuilt(tree, iter(new))
+
+
+def grouped(part: Context, leaf: Cell, k: int, n: int, dim: Any) -> Cell:
+    """One leaf for all inner rows."""
+    value = read(leaf)
+    match value:
+        case Uniform(obj=Tensor() as obj):
+            if dim is None:
+                return leaf
+            return Cell(Uniform(obj.expand(n, *obj.shape).movedim(0, dim)))
+        case Uniform(obj=obj) if dim is None:
+            return leaf
+        case Uniform(obj=obj) if fits_column(obj):
+            dtype = NUMBER_DTYPES[NUMBER_TAGS[type(obj)]]
+            return Cell(Uniform(torch.full((n,), obj, dtype=dtype, device=part.device)))
+        case Column(data=data) if dim is not None:
+            whole = data.reshape(k, n, *data.shape[1:])
+            return Cell(Column(whole.movedim(1, dim + 1 if dim >= 0 else dim)))
+    rows = Rower(part).rows(leaf)
+    return Cell(Objects([stacked(rows[i * n : (i + 1) * n]) for i in range(k)]))
+
+
+def stacked(rows: list[Any]) -> Any:
+    """What the inner rows of one thread give: a tensor where they stack, else a list."""
+    if rows and all(isinstance(row, Tensor) for row in rows):
+        return torch.stack(rows)
+    return rows
