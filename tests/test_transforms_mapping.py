@@ -203,7 +203,7 @@ def test_what_does_not_fit_says_what_it_says_alone() -> None:
         lambda rows: torch.vmap(lambda a, b: a + b)(rows, rows[:2]),
         lambda rows: autobatch.vmap(walk, in_dims=5)(rows),
     ):
-        with pytest.raises(Exception) as alone:  # noqa: PT011
+        with pytest.raises(Exception) as alone:
             wrong(X[0])
         with pytest.raises(type(alone.value)) as together:
             autobatch.vmap(wrong)(X)

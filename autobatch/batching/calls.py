@@ -36,7 +36,7 @@ from autobatch.batching.callees import (
     refuse_backward,
 )
 from autobatch.batching.context import Context
-from autobatch.batching.effects import READ_ONLY, effect_of, is_library
+from autobatch.batching.effects import READ_ONLY, effect_of, is_library, is_transformed
 from autobatch.batching.kinds import is_instance
 from autobatch.batching.operators import once
 from autobatch.batching.rows import ANY_EFFECT, run_rows
@@ -93,7 +93,7 @@ def resolve_object(obj: Any, args: list[Cell], kwargs: dict[str, Cell]) -> Targe
         function = Cell(Uniform(made.function, shared=True))
         return Target("transform", made.transform, [function, *args], kwargs)
     wrapped = getattr(obj, "__autobatch_function__", None)
-    if wrapped is not None:
+    if wrapped is not None and not is_transformed(obj):  # torch.func hands attributes on
         return resolve_object(wrapped, args, kwargs)
     if isinstance(obj, partial):
         given = [Cell(Uniform(arg, shared=True)) for arg in obj.args]

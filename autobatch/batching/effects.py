@@ -165,8 +165,10 @@ def is_sampling(function: types.FunctionType) -> bool:
     return module.startswith("torch.distributions.") and name in ("sample", "rsample", "sample_n")
 
 
-def is_transformed(function: types.FunctionType) -> bool:
+def is_transformed(function: Any) -> bool:
     """Whether ``torch.func`` made it (``jacrev(f)``); it bears the name and the module of ``f``."""
+    if not isinstance(function, types.FunctionType):
+        return False
     return str(function.__globals__.get("__name__", "")).startswith("torch._functorch.")
 
 

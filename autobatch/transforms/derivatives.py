@@ -9,7 +9,7 @@ from torch import Tensor
 
 from autobatch.transforms import parts
 from autobatch.transforms.records import Pull
-from autobatch.transforms.runs import Call, Run, Unfit, differentiated, vjp
+from autobatch.transforms.runs import Call, Misfit, Run, Unfit, differentiated, vjp
 from autobatch.vm import heap
 from autobatch.vm.values import METHOD, Cell, Container, read
 
@@ -48,8 +48,10 @@ def gradient(call: Call, options: dict[str, Any], order: str) -> Cell:
 
     def work(run: Run, given: tuple[Tensor, ...]) -> Cell:
         outs, pull = vjp(run, given)
-        if parts.is_tree(read(run.output)) or outs[0].dim() != 1 or outs[0].is_complex():
+        if parts.is_tree(read(run.output)) or outs[0].dim() != 1:
             raise Unfit
+        if outs[0].is_complex():
+            raise Misfit
         done = gradients(run, pull((torch.ones_like(outs[0]),)))
         if order == "grad":
             return done if run.aux is None else pair(done, run.aux)
@@ -89,8 +91,8 @@ def pulled(call: Call, has_aux: bool) -> Cell:
     run = Run(call, pair(*map(parts.opened, primals)), children, {}, has_aux)
 
     def work(run: Run, given: tuple[Tensor, ...]) -> Cell:
-        _, pull = vjp(run, given)
-        return gradients(run, pull(tuple(aligned(run, run.output, cotangents))))
+        outs, pull = vjp(run, given)
+        return gradients(run, pull(aligned(run, run.output, cotangents, outs)))
 
     return differentiated(run, work)
 
@@ -101,7 +103,7 @@ def pushed(call: Call, strict: bool, has_aux: bool) -> Cell:
     run = Run(call, parts.opened(primals), children, {}, has_aux)
 
     def work(run: Run, given: tuple[Tensor, ...]) -> Cell:
-        along = tuple(aligned(run, run.inputs, tangents))
+        along = aligned(run, run.inputs, tangents, given)
         _, found, *_ = torch.func.jvp(run, given, along, strict=strict)
         done = parts.tree_of(run.output, found)
         return pair(run.output, done) if run.aux is None else pair(run.output, done, run.aux)
@@ -111,13 +113,17 @@ def pushed(call: Call, strict: bool, has_aux: bool) -> Cell:
     return differentiated(run, work)
 
 
-def aligned(run: Run, like: Cell, along: Cell) -> list[Tensor]:
-    """Directions as columns; ``Unfit`` if they have not the structure of what they belong to."""
-    tree = parts.opened(along)
-    found = parts.columns(tree, run.call.context.k)
-    if found is None or outline(tree) != outline(like):
-        raise Unfit
-    return list(map(run.kept, found))
+def aligned(
+    run: Run, tree: Cell, along: Cell, likes: tuple[Tensor, ...]
+) -> tuple[Tensor, ...]:
+    """Directions as columns; ``Misfit`` if they are not of what they belong to."""
+    opened = parts.opened(along)
+    found = parts.columns(opened, run.call.context.k)
+    if found is None or outline(opened) != outline(tree):
+        raise Misfit
+    if any(one.shape[1:] != like.shape[1:] for one, like in zip(found, likes, strict=True)):
+        raise Misfit
+    return tuple(map(run.kept, found))
 
 
 def outline(tree: Cell) -> Any:

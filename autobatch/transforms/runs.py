@@ -30,6 +30,10 @@ class Unfit(Exception):
     """What the function has returned cannot be differentiated as it is."""
 
 
+class Misfit(Exception):
+    """The arguments do not fit the function: one example says it best."""
+
+
 @dataclass(frozen=True, slots=True)
 class Call:
     """A call of a transform: ``callee(function, *args, **kwargs)``, for the group of a context."""
@@ -93,7 +97,16 @@ class Run:
         found = parts.columns(self.output, self.k)
         if not found or not any(map(is_smooth, found)):
             raise Unfit
-        return tuple(found)
+        return tuple(map(self.apart, found))
+
+    def apart(self, out: Tensor) -> Tensor:
+        """An output in which rows of threads that have failed, copies of others, are constant."""
+        context = self.call.context
+        if not context.lost:
+            return out
+        lost = np.isin(context.threads, list(context.lost))
+        mask = torch.from_numpy(lost).to(out.device).reshape(-1, *[1] * (out.dim() - 1))
+        return torch.where(mask, out.detach(), out)
 
     @property
     def k(self) -> int:
@@ -132,7 +145,9 @@ def differentiated(run: Run, work: Work) -> Cell:
     cell, error = attempted(run, work, given)
     if cell is None:
         if isinstance(error, Unfit):
-            return call.by_thread("its arguments do not fit") if run.result is None else unlike(run)
+            return unlike(run)
+        if isinstance(error, Misfit):
+            return call.by_thread("its arguments do not fit")
         if run.result is not None:
             told(run, str(error))
         raise RowsFail(call.context.lowest(), error) from error
