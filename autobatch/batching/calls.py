@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import torch
 from torch import nn
 
 from autobatch.batching import (
@@ -22,6 +23,7 @@ from autobatch.batching import (
     methods,
     modules,
     seeding,
+    stateless,
     torch_ops,
     writes,
 )
@@ -44,6 +46,7 @@ from autobatch.transforms import batched as transforms
 from autobatch.vm.values import (
     CLOSURE,
     METHOD,
+    STATELESS,
     Cell,
     Column,
     Container,
@@ -72,6 +75,11 @@ def resolve(callee: Cell, args: list[Cell], kwargs: dict[str, Cell]) -> Target:
             return resolve_object(function, [*cells, *args], kwargs)
         case Container(type=kind) if kind is CLOSURE:
             return Target("program", value, args, kwargs)
+        case Container(type=kind) if kind is STATELESS:
+            effect, run_by, first = stateless.target(value)
+            if effect == "program":
+                return resolve_object(run_by, [callee, *args], kwargs)
+            return Target(effect, run_by, [*first, *args], kwargs)
         case Container(type=kind) if is_instance(value) and callable(
             getattr(kind, "__call__", None)  # noqa: B004
         ):
@@ -148,6 +156,10 @@ def run(context: Context, target: Target) -> Cell:
     if done is not None:
         return done
     match target.effect:
+        case "torch" if callee is torch.func.functional_call and (
+            out := stateless.called(context, args, kwargs)
+        ):
+            return out
         case "torch" | "draw":
             refuse_backward(context, callee)
             if isinstance(callee, nn.Module) and modules.keeps_statistics(callee):

@@ -113,9 +113,7 @@ def pushed(call: Call, strict: bool, has_aux: bool) -> Cell:
     return differentiated(run, work)
 
 
-def aligned(
-    run: Run, tree: Cell, along: Cell, likes: tuple[Tensor, ...]
-) -> tuple[Tensor, ...]:
+def aligned(run: Run, tree: Cell, along: Cell, likes: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     """Directions as columns; ``Misfit`` if they are not of what they belong to."""
     opened = parts.opened(along)
     found = parts.columns(opened, run.call.context.k)

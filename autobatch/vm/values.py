@@ -190,6 +190,7 @@ class Mark:
 BOX = Mark("box")
 METHOD = Mark("method")
 CLOSURE = Mark("closure")
+STATELESS = Mark("module with given parameters")
 FORK = Mark("forked call")
 DEFERRAL = Mark("deferred operation")
 PENDING = Mark("pending result")
