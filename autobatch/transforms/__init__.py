@@ -17,8 +17,9 @@ a program, go the same one.
 - **Control flow** reads data through functorch's wrappers (``batching.compat``): a branch depends
   on values, never on derivatives. What a thread does not execute adds nothing to its gradient.
 - **Shared arguments.** A differentiated argument that all threads share gets a derivative for each
-  thread; it is a column that repeats one tensor in memory, and stays so when threads part
-  (``repeated``).
+  thread: it becomes a column that repeats one tensor in memory. A large one stays in one place in
+  reverse mode: threads part and meet by row numbers, and its products read it once
+  (``vm.repeated``). What has a row for each thread is only its gradient, as it must.
 - **Mapping** (``mapping``): ``vmap(h)`` inside a program multiplies rows. ``h`` runs for threads
   x inner rows, each row with its thread's index, in one call; results regroup to ``[k, n, *E]``.
 

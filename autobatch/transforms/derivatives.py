@@ -9,7 +9,7 @@ from torch import Tensor
 
 from autobatch.transforms import parts
 from autobatch.transforms.records import Pull
-from autobatch.transforms.runs import Call, Misfit, Run, Unfit, differentiated, vjp
+from autobatch.transforms.runs import Call, Misfit, Run, Unfit, differentiated, jvp, vjp
 from autobatch.vm import heap
 from autobatch.vm.values import METHOD, Cell, Container, read
 
@@ -104,8 +104,7 @@ def pushed(call: Call, strict: bool, has_aux: bool) -> Cell:
 
     def work(run: Run, given: tuple[Tensor, ...]) -> Cell:
         along = aligned(run, run.inputs, tangents, given)
-        _, found, *_ = torch.func.jvp(run, given, along, strict=strict)
-        done = parts.tree_of(run.output, found)
+        done = parts.tree_of(run.output, jvp(run, given, along, strict))
         return pair(run.output, done) if run.aux is None else pair(run.output, done, run.aux)
 
     if not parts.is_tree(read(run.inputs)):

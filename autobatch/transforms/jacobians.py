@@ -18,7 +18,7 @@ from torch import Tensor
 from autobatch.transforms import parts
 from autobatch.transforms.derivatives import pair, run_of
 from autobatch.transforms.records import transform_of
-from autobatch.transforms.runs import Call, Run, differentiated, vjp
+from autobatch.transforms.runs import Call, Run, differentiated, jvp, vjp
 from autobatch.vm.values import METHOD, Cell, Column, Container
 
 
@@ -51,8 +51,7 @@ def forward(call: Call, options: dict[str, Any]) -> Cell:
 
     def work(run: Run, given: tuple[Tensor, ...]) -> Cell:
         def push(*tangents: Tensor) -> tuple[Tensor, ...]:
-            derived: tuple[Tensor, ...] = torch.func.jvp(run, given, tangents)[1]
-            return derived
+            return jvp(run, given, tangents)
 
         found = torch.vmap(push, randomness="same")(*one_hot(given))
         # found[i] is [all inputs' elements, k, *O_i]

@@ -177,6 +177,18 @@ def vjp(run: Run, given: tuple[Tensor, ...]) -> tuple[tuple[Tensor, ...], Pullba
     return outs, pull
 
 
+def jvp(
+    run: Run, given: tuple[Tensor, ...], along: tuple[Tensor, ...], strict: bool = False
+) -> tuple[Tensor, ...]:
+    """The derivatives of the output's columns along some directions.
+
+    A dual's value and tangent have one layout in memory, so what repeats a tensor is copied.
+    """
+    whole = tuple(tensor.contiguous() for tensor in given)
+    found: tuple[Tensor, ...] = torch.func.jvp(run, whole, along, strict=strict)[1]
+    return found
+
+
 def unlike(run: Run) -> Cell:
     """Outputs that are no columns: threads whose outputs are alike go together."""
     call = run.call

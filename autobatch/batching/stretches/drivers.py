@@ -29,6 +29,7 @@ from autobatch.batching.stretches.signature import (
 )
 from autobatch.ir.ops import BINARY, COMPARE, UNARY
 from autobatch.ir.program import Op
+from autobatch.vm.repeated import is_shared
 from autobatch.vm.values import Cell, Column, Uniform, is_mutable, is_number
 
 Driver = Callable[[Env, dict[str, Any], int], bool]
@@ -196,7 +197,7 @@ def printed_inputs(printer: Printer, skeleton: Any) -> list[tuple[str, str]]:
 
 
 def printed_column(printer: Printer, name: str, value: Column) -> list[tuple[str, str]]:
-    if value.tag == "int":  # its bounds are part of the key
+    if value.tag == "int" or is_shared(value.table):  # bounds are part of the key
         raise Undrivable
     table, data = value.table, f"d{len(printer.lines)}"
     printer.line(f"c = env[{name!r}].value")

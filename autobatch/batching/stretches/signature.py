@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from autobatch.batching.trace import Input, Untraceable
 from autobatch.vm.heap import identity
+from autobatch.vm.repeated import is_shared
 from autobatch.vm.strides import dense
 from autobatch.vm.values import (
     INT_MAX,
@@ -113,15 +114,15 @@ class Gathered:
                 self.visit(child, parts)
 
     def column(self, cell: Cell, value: Column, parts: list[Hashable]) -> None:
-        if value.rows is not None:
-            table = value.table
+        table = value.table
+        if value.rows is not None and not is_shared(table):
             parts.append(
                 ("table", table.dtype, table.shape[1:], table.stride(), table.requires_grad)
             )
             self.add(cell, "table", table)
             self.add(cell, "column", value.rows)
             return
-        data, order = dense(value.table)
+        data, order = dense(table if value.rows is None else value.data)
         parts.append((data.dtype, data.shape[1:], order, data.requires_grad, data.device))
         if value.tag != "tensor":
             parts.append(tier_of(value) if value.tag == "int" else value.tag)
