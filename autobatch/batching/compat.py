@@ -42,6 +42,7 @@ __all__ = [
     "storage_id",
     "unwrap_batched",
     "unwrap_if_dead",
+    "within_level",
 ]
 
 _functorch = torch._C._functorch
@@ -143,6 +144,11 @@ def storage_id(tensor: Tensor) -> int:
     while _functorch.is_functorch_wrapped_tensor(tensor):
         tensor = _functorch.get_unwrapped(tensor)
     return int(tensor.untyped_storage()._cdata)
+
+
+def within_level() -> bool:
+    """Whether a functorch level is at work: then a tensor may be one of derivatives unseen."""
+    return current_level() is not None
 
 
 def on_host(tensor: Tensor) -> np.ndarray:

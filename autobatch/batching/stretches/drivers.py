@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from autobatch.batching.compat import any_autocast, deterministic
+from autobatch.batching.compat import any_autocast, deterministic, within_level
 from autobatch.batching.operations import Env
 from autobatch.batching.selects import are_lone
 from autobatch.batching.semantics import load_global
@@ -145,6 +145,7 @@ def printed_modes(printer: Printer) -> None:
         torch.is_inference_mode_enabled,
         torch.get_default_dtype,
         deterministic,
+        within_level,
     ):
         printer.check(f"{printer.refer(question)}() is not {printer.refer(question())}")
 

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from autobatch.batching.compat import within_level
 from autobatch.batching.trace import Input, Untraceable
 from autobatch.vm.heap import identity
 from autobatch.vm.repeated import is_shared
@@ -47,6 +48,7 @@ def ambient_key() -> Hashable:
         torch.is_autocast_enabled("cuda") and torch.get_autocast_dtype("cuda"),
         torch.get_default_dtype(),
         torch.are_deterministic_algorithms_enabled(),
+        within_level(),
     )
 
 
