@@ -169,3 +169,61 @@ def test_the_error_is_the_examples(way: dict[str, Any]) -> None:
     with pytest.raises(RuntimeError) as together:
         autobatch.vmap(wrong, **way)(W, X)
     assert str(together.value).splitlines()[0] == str(alone.value).splitlines()[0]
+
+
+def slope(x: Tensor, module: Any) -> Tensor:
+    found: Tensor = module.grad(lambda v: (v * v).sum() if v.sum() > 0 else v.sum())(x)
+    return found
+
+
+def forked(x: Tensor, n: Tensor) -> Tensor:
+    """Derivatives within calls that run as one."""
+    if n <= 0:
+        return x
+    return forked(x * 0.5, n - 1) + forked(slope(x, autobatch), n - 1)
+
+
+@ways
+def test_derivatives_within_forked_calls(way: dict[str, Any]) -> None:
+    expected = torch.stack([forked(x, n) for x, n in zip(X, N, strict=True)])
+    for fork in ("auto", "off"):
+        with autobatch.counts() as counts:
+            got = autobatch.vmap(forked, fork=fork, **way)(X, N)
+        torch.testing.assert_close(got, expected)
+        assert counts.fallbacks == 0
+
+
+def test_effects_of_a_transforms_function_come_in_order(capsys: Any) -> None:
+    def noisy(x: Tensor, n: Tensor) -> Tensor:
+        def told(v: Tensor) -> Tensor:
+            print(f"at {float(n):.0f} of {float(x.detach()[0]):.3f}")
+            return (v * v).sum() if v[0] > 0 else v.sum()
+
+        if n <= 0:
+            return x
+        first = noisy(x * 0.5, n - 1)
+        second = noisy(autobatch.grad(told)(x), n - 1)
+        return first + second
+
+    expected = [noisy(x, n) for x, n in zip(X[:1], N[2:], strict=True)]
+    lines = capsys.readouterr().out
+    got = autobatch.vmap(noisy)(X[:1], N[2:])
+    torch.testing.assert_close(got, torch.stack(expected))
+    assert capsys.readouterr().out == lines and lines
+
+
+def test_streams_and_explanations(capsys: Any) -> None:
+    gradient = autobatch.grad(lambda w, x: loss(w, x) if w.sum() > 0 else (w * x).sum())
+    expected = [gradient(w, x) for w, x in zip(W, X, strict=True)]
+    results = dict(autobatch.stream(gradient, zip(W, X, strict=True), 2))
+    for index, row in enumerate(expected):
+        torch.testing.assert_close(results[index], row)
+    autobatch.explain(autobatch.vmap(gradient), W, X)
+    head = " ".join(capsys.readouterr().out.split("\n\n")[0].split())
+    assert " 0 operations thread by thread" in head
+
+
+def test_the_sequential_engine_is_the_same() -> None:
+    for func in (of_a_branch, of_a_lambda, with_an_effect, directly):
+        got = autobatch.vmap(func, engine="sequential")(W, X)  # type: ignore[operator]
+        same(got, [func(w, x) for w, x in zip(W, X, strict=True)])  # type: ignore[operator]

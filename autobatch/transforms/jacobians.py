@@ -37,7 +37,7 @@ def reverse(call: Call, options: dict[str, Any]) -> Cell:
         for whole, like in zip(found, given, strict=True):
             for row, part, out in zip(rows, pieces(whole, outs), outs, strict=True):
                 block = run.kept(part.movedim(0, 1))
-                row.append(block.reshape(-1, *out.shape[1:], *like.shape[1:]))
+                row.append(block.reshape(len(block), *out.shape[1:], *like.shape[1:]))
         return with_aux(run, nested(run, rows))
 
     return differentiated(run, work)

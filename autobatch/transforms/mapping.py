@@ -3,7 +3,8 @@
 In: a group of ``k`` rows and arguments with an inner dimension of ``n``. The function runs once,
 for ``k * n`` rows in the order of their outer rows; row ``i`` is of the thread of row ``i // n``,
 so a failure in any of them is that thread's. What is not mapped, what the function has captured
-among it, is what the outer row has, a copy for each inner row. Out: ``[k, n, *E]``.
+among it, is what the outer row has, a copy for each inner row: what the function writes to it is
+seen by that inner row only. Out: ``[k, n, *E]``.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from torch.utils import _pytree as pytree
 
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.rows import Rower
+from autobatch.out_dims import dims_of as dims_of_results
 from autobatch.transforms import parts
 from autobatch.transforms.runs import Call
 from autobatch.vm import heap
@@ -38,26 +40,21 @@ def mapped(call: Call, options: dict[str, Any]) -> Cell:
     dims = dims_of(trees, options["in_dims"])
     if dims is None:
         return call.by_thread("its in_dims do not fit")
-    found = [leaf for tree in trees for leaf in parts.leaves(tree)]
-    sizes = {size_of(leaf, dim) for leaf, dim in zip(found, dims, strict=True) if dim is not None}
-    out_dims = options["out_dims"]
-    if len(sizes) != 1 or None in sizes:
+    leaves = [leaf for tree in trees for leaf in parts.leaves(tree)]
+    n = inner_size(leaves, dims)
+    if n is None:
         return call.by_thread("what it maps has no common size")
-    (n,) = sizes
-    assert n is not None
-    context, k = call.context, call.context.k
+    context, k, out_dims = call.context, call.context.k, options["out_dims"]
     rows = np.repeat(np.arange(k), n)
-    shared = [leaf for leaf, dim in zip(found, dims, strict=True) if dim is None]
+    shared = [leaf for leaf, dim in zip(leaves, dims, strict=True) if dim is None]
     function, *rest = heap.select([call.function, *call.kwargs.values(), *shared], rows)
     kwargs = dict(zip(call.kwargs, rest, strict=False))
     copies = iter(rest[len(kwargs) :])
-    leaves = iter(
-        [
-            next(copies) if dim is None else inner_rows(leaf, dim, k)
-            for leaf, dim in zip(found, dims, strict=True)
-        ]
+    new = iter(
+        next(copies) if dim is None else inner_rows(leaf, dim, k)
+        for leaf, dim in zip(leaves, dims, strict=True)
     )
-    args = [parts.rebuilt(tree, leaves) for tree in trees]
+    args = [parts.rebuilt(tree, new) for tree in trees]
     part = context.restricted(rows.tolist())
     try:
         result = context.invoke(part, function, args, kwargs)
@@ -82,16 +79,11 @@ def dims_of(trees: list[Cell], in_dims: Any) -> list[int | None] | None:
     """The mapped dimension of each leaf; None where ``in_dims`` do not fit."""
     if isinstance(in_dims, list):
         in_dims = tuple(in_dims)
-    skeletons = tuple(pytree.tree_unflatten([None], pytree.tree_structure(0)) for _ in trees)
-    del skeletons
     specs = tuple(skeleton(tree) for tree in trees)
     if isinstance(in_dims, tuple) and len(in_dims) != len(trees):
         return None
     spec = pytree.tree_structure(specs)
-    dims = pytree._broadcast_to_and_flatten(in_dims, spec)
-    if dims is None or not dims:
-        return None
-    return dims
+    return pytree._broadcast_to_and_flatten(in_dims, spec) or None
 
 
 def skeleton(tree: Cell) -> Any:
@@ -104,6 +96,13 @@ def skeleton(tree: Cell) -> Any:
         return dict(zip(value.cells, inner, strict=True))  # type: ignore[union-attr]
     kind: Any = value.type  # type: ignore[union-attr]
     return kind(*inner) if hasattr(kind, "_fields") else kind(inner)
+
+
+def inner_size(leaves: list[Cell], dims: list[int | None]) -> int | None:
+    """The size of the inner dimension; None if the mapped leaves have none in common."""
+    mapped = [(leaf, dim) for leaf, dim in zip(leaves, dims, strict=True) if dim is not None]
+    sizes = {size_of(leaf, dim) for leaf, dim in mapped}
+    return sizes.pop() if len(sizes) == 1 else None
 
 
 def size_of(leaf: Cell, dim: Any) -> int | None:
@@ -125,7 +124,7 @@ def inner_rows(leaf: Cell, dim: int, k: int) -> Cell:
     data = parts.column(leaf, k)
     assert data is not None
     moved = data.movedim(dim + 1 if dim >= 0 else dim, 1)
-    return Cell(Column(moved.reshape(-1, *moved.shape[2:])))
+    return Cell(Column(moved.flatten(0, 1)))
 
 
 # Results
@@ -136,11 +135,7 @@ def regrouped(part: Context, result: Cell, k: int, n: int, out_dims: Any) -> Cel
     tree = parts.opened(result)
     leaves = parts.leaves(tree)
     spec = pytree.tree_structure(skeleton(tree))
-    dims = [out_dims] * len(leaves) if out_dims is None else None
-    if dims is None:
-        if spec.is_leaf() and isinstance(out_dims, tuple | list) and len(out_dims) == 1:
-            (out_dims,) = out_dims
-        dims = pytree._broadcast_to_and_flatten(out_dims, spec)
+    dims = dims_of_results(out_dims, spec)
     if dims is None:
         raise RowsFail(part.lowest() // n, ValueError(f"out_dims={out_dims!r} does not fit"))
     new = [grouped(part, leaf, k, n, dim) for leaf, dim in zip(leaves, dims, strict=True)]
