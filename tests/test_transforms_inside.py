@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -227,3 +228,36 @@ def test_the_sequential_engine_is_the_same() -> None:
     for func in (of_a_branch, of_a_lambda, with_an_effect, directly):
         got = autobatch.vmap(func, engine="sequential")(W, X)  # type: ignore[operator]
         same(got, [func(w, x) for w, x in zip(W, X, strict=True)])  # type: ignore[operator]
+
+
+def test_torchs_transforms_made_outside() -> None:
+    """They bear the attributes of the functions that they are of; wrappers of the user's do too."""
+
+    ws, xs = W.double(), X.double()  # of 0-d float32 tensors torch.func.jacfwd gives float64
+
+    def branching(w: Tensor, x: Tensor) -> Tensor:
+        return loss(w, x) if w.sum() > 0 else (w * x).prod()
+
+    made = [torch.func.grad(branching), torch.func.jacrev(branching, argnums=(1, 0))]
+    made += [torch.func.jacfwd(branching), torch.func.hessian(branching, argnums=1)]
+    made += [torch.func.grad_and_value(branching)]
+    made += [
+        torch.func.jacrev(autobatch.grad(branching)),
+        autobatch.jacfwd(torch.func.grad(branching)),
+    ]
+    for function in made:
+        with autobatch.counts() as counts:
+            got = autobatch.vmap(function)(ws, xs)
+        same(got, [function(w, x) for w, x in zip(ws, xs, strict=True)])
+        assert counts.fallbacks == 0
+    inner = torch.func.vmap(branching, in_dims=(0, None))
+    expected = torch.stack([torch.stack([branching(w, x) for w in ws]) for x in xs])
+    torch.testing.assert_close(autobatch.vmap(inner, in_dims=(None, 0))(ws, xs), expected)
+
+    @functools.wraps(made[0])
+    def doubled(w: Tensor, x: Tensor) -> Tensor:
+        return made[0](w, x) * 2
+
+    for function in (doubled, functools.wraps(autobatch.grad(branching))(lambda w, x: w * x)):
+        got = autobatch.vmap(function)(ws, xs)
+        same(got, [function(w, x) for w, x in zip(ws, xs, strict=True)])

@@ -38,11 +38,12 @@ from autobatch.batching.callees import (
     refuse_backward,
 )
 from autobatch.batching.context import Context
-from autobatch.batching.effects import READ_ONLY, effect_of, is_library, is_transformed
+from autobatch.batching.effects import READ_ONLY, effect_of, is_library
 from autobatch.batching.kinds import is_instance
 from autobatch.batching.operators import once
 from autobatch.batching.rows import ANY_EFFECT, run_rows
 from autobatch.transforms import batched as transforms
+from autobatch.transforms.records import is_torchs, made_of
 from autobatch.vm.values import (
     CLOSURE,
     METHOD,
@@ -96,12 +97,12 @@ def not_callable(obj: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def resolve_object(obj: Any, args: list[Cell], kwargs: dict[str, Cell]) -> Target:
-    made = getattr(obj, "__autobatch_transform__", None)
+    made = made_of(obj)
     if made is not None:
         function = Cell(Uniform(made.function, shared=True))
         return Target("transform", made.transform, [function, *args], kwargs)
     wrapped = getattr(obj, "__autobatch_function__", None)
-    if wrapped is not None and not is_transformed(obj):  # torch.func hands attributes on
+    if wrapped is not None and not is_torchs(obj):  # which hands attributes on
         return resolve_object(wrapped, args, kwargs)
     if isinstance(obj, partial):
         given = [Cell(Uniform(arg, shared=True)) for arg in obj.args]

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import get_ignored_functions, get_testing_overrides
 
-from autobatch.transforms.records import TORCH
+from autobatch.transforms.records import TORCH, is_torchs, made_of
 
 Effect = Literal["program", "torch", "draw", "write", "host", "transform", "unknown"]
 
@@ -102,6 +102,10 @@ def effect_of(callee: Any) -> Effect:
 
 @lru_cache(maxsize=4096)
 def _effect_of(callee: Any) -> Effect:
+    if callee in TORCH or made_of(callee) is not None:
+        return "transform"
+    if is_torchs(callee):
+        return "torch"
     if getattr(callee, "__autobatch__", None) in MARKS:
         return callee.__autobatch__  # type: ignore[no-any-return]
     if isinstance(callee, type):
@@ -145,14 +149,10 @@ def type_effect(kind: type) -> Effect:
 
 
 def function_effect(function: types.FunctionType) -> Effect:
-    if function in TORCH:
-        return "transform"
     if belongs_to_torch(function):
         if is_sampling(function):
             return "draw"
         return torch_effect(function.__name__)
-    if is_transformed(function):
-        return "torch"
     if is_library(function):
         return "unknown"
     return "program"
@@ -163,13 +163,6 @@ def is_sampling(function: types.FunctionType) -> bool:
     module = function.__module__ or ""
     name = function.__name__
     return module.startswith("torch.distributions.") and name in ("sample", "rsample", "sample_n")
-
-
-def is_transformed(function: Any) -> bool:
-    """Whether ``torch.func`` made it (``jacrev(f)``); it bears the name and the module of ``f``."""
-    if not isinstance(function, types.FunctionType):
-        return False
-    return str(function.__globals__.get("__name__", "")).startswith("torch._functorch.")
 
 
 def torch_effect(name: str) -> Effect:

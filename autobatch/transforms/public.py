@@ -26,18 +26,15 @@ def transform(kind: str) -> Callable[[F], F]:
     return mark
 
 
-def derived(
-    made: Transform, func: Function, alone: Function, updated: tuple[str, ...] = ()
-) -> Function:
+def derived(made: Transform, func: Function, alone: Function) -> Function:
     """``func`` transformed; ``alone`` is what that does where no program calls it."""
 
     def transformed(*args: Any, **kwargs: Any) -> Any:
         return alone(*args, **kwargs)
 
     if isinstance(getattr(func, "__name__", None), str):
-        functools.update_wrapper(transformed, func, updated=updated)
-    transformed.__autobatch__ = "transform"  # type: ignore[attr-defined]
-    transformed.__autobatch_transform__ = Made(made, func)  # type: ignore[attr-defined]
+        functools.update_wrapper(transformed, func, updated=())
+    transformed.__autobatch_transform__ = Made(made, func, transformed)  # type: ignore[attr-defined]
     return transformed
 
 

@@ -10,6 +10,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from types import CodeType, FunctionType
 from typing import Any
 
 import torch
@@ -78,12 +79,43 @@ class Pull:
         return "vjp"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Made:
-    """What a transform has made a function of."""
+    """What a transform has made a function of; ``result`` is what it has made."""
 
     transform: Transform
     function: Callable[..., Any]
+    result: Callable[..., Any]
+
+
+def made_of(callee: Any) -> Made | None:
+    """What a function is a transform of, ours or torch's; None if it is none.
+
+    A wrapper may have taken on the attributes of what it wraps, so these alone say nothing.
+    """
+    if is_torchs(callee):
+        return seen_through(callee)
+    made: Made | None = getattr(callee, "__autobatch_transform__", None)
+    return made if made is not None and made.result is callee else None
+
+
+def is_torchs(function: Any) -> bool:
+    """Whether ``torch.func`` made it (``jacrev(f)``); it bears the name and the module of ``f``."""
+    if not isinstance(function, FunctionType):
+        return False
+    return str(function.__globals__.get("__name__", "")).startswith("torch._functorch.")
+
+
+def seen_through(function: FunctionType) -> Made | None:
+    """What ``torch.func`` has made a function of; None for what autobatch does not know."""
+    make = WRAPPERS.get(function.__code__)
+    if make is None:
+        return None
+    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+    held = {name: cell.cell_contents for name, cell in cells}
+    options = {name: held[name] for name in signature(make).parameters if name in held}
+    wrapped = options.pop("func", None)
+    return None if wrapped is None else Made(transform_of(make, (), options), wrapped, function)
 
 
 def kind_of(callee: Any) -> str | None:
@@ -95,6 +127,17 @@ def kind_of(callee: Any) -> str | None:
 @lru_cache(maxsize=64)
 def signature(make: Callable[..., Any]) -> inspect.Signature:
     return inspect.signature(make)
+
+
+def nothing(*args: Any) -> None:
+    """Transformed to see by what code torch's transforms run."""
+
+
+MAKERS = (torch.func.grad, torch.func.grad_and_value, torch.func.jacfwd, torch.func.jacrev)
+WRAPPERS: dict[CodeType, Any] = {
+    make(nothing).__code__: make for make in (*MAKERS, torch.func.vmap)
+}
+"""The code of what ``torch.func`` makes; a Hessian is a Jacobian of another."""
 
 
 @lru_cache(maxsize=1024)
