@@ -208,3 +208,17 @@ def test_what_does_not_fit_says_what_it_says_alone() -> None:
         with pytest.raises(type(alone.value)) as together:
             autobatch.vmap(wrong)(X)
         assert str(together.value).splitlines()[0] == str(alone.value).splitlines()[0]
+
+
+def test_inner_rows_draw_by_themselves_under_a_seed() -> None:
+    def noisy(rows: Tensor) -> Any:
+        both = autobatch.vmap(lambda x: x * 0 + torch.randn(()) if x.sum() < 9 else x)
+        return both(rows), both(rows), torch.randn(())
+
+    run = autobatch.vmap(noisy, seed=3)
+    first, second, after = run(X)
+    drawn = torch.cat([first[:, :, 0].flatten(), second[:, :, 0].flatten(), after])
+    assert len(set(drawn.tolist())) == len(drawn)
+    alone = autobatch.vmap(noisy, seed=3, chunk_size=1)(X)
+    for got, expected in zip(alone, (first, second, after), strict=True):
+        same(got, expected)

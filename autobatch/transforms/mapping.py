@@ -19,6 +19,7 @@ from torch.utils import _pytree as pytree
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.rows import Rower
 from autobatch.out_dims import dims_of as dims_of_results
+from autobatch.random.paths import Ledger, Paths, split
 from autobatch.transforms import parts
 from autobatch.transforms.runs import Call
 from autobatch.vm import heap
@@ -56,12 +57,20 @@ def mapped(call: Call, options: dict[str, Any]) -> Cell:
     )
     args = [parts.rebuilt(tree, new) for tree in trees]
     part = context.restricted(rows.tolist())
+    if context.paths is not None:
+        part.paths = inner_paths(context.paths, k, n)
     try:
         result = context.invoke(part, function, args, kwargs)
         part.flush()
     except RowsFail as failure:
         raise outer(context, failure, n, out_dims) from failure.error
     return regrouped(part, result, k, n, out_dims)
+
+
+def inner_paths(paths: Paths, k: int, n: int) -> Paths:
+    """Where inner rows draw under a seed: by a key of their own, made of the thread's."""
+    keys, _ = paths.opened().here()
+    return Paths.over(Ledger.of(split(np.repeat(keys, n), np.tile(np.arange(n), k))))
 
 
 def outer(context: Context, failure: RowsFail, n: int, out_dims: Any) -> RowsFail:
