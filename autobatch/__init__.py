@@ -35,6 +35,7 @@ from autobatch.ir.program import Program
 from autobatch.options import Options
 from autobatch.report import Report
 from autobatch.results import Result
+from autobatch.transforms import grad, hessian, jacfwd, jacrev, jvp, value_and_grad, vjp
 from autobatch.vm.listeners import Counts, Step, counts
 from autobatch.vm.schedule import WaitingBlock
 
@@ -64,10 +65,17 @@ __all__ = [
     "execute",
     "explain",
     "function",
+    "grad",
+    "hessian",
+    "jacfwd",
+    "jacrev",
+    "jvp",
     "lower",
     "objects",
     "per_thread",
     "primitive",
     "stream",
+    "value_and_grad",
+    "vjp",
     "vmap",
 ]

@@ -17,6 +17,8 @@ from autobatch.options import Options
 from autobatch.results import plain
 from autobatch.running import run
 from autobatch.stream import planned, results
+from autobatch.transforms.public import derived, transform
+from autobatch.transforms.records import transform_of
 from autobatch.vm.library import Library
 
 P = ParamSpec("P")
@@ -106,6 +108,7 @@ def function(func: Any = None, /, **options: Any) -> Any:
     return Function(func, settings)
 
 
+@transform("vmap")
 def vmap(
     func: Callable[..., Any],
     in_dims: Any = 0,
@@ -147,11 +150,10 @@ def vmap(
     def mapped(*args: Any, **kwargs: Any) -> Any:
         return call(func, mapped_by_dims(args, kwargs, in_dims, func), settings)
 
-    if isinstance(getattr(func, "__name__", None), str):
-        functools.update_wrapper(mapped, func)
-    mapped.__autobatch__ = "unknown"  # type: ignore[attr-defined]
-    mapped.__autobatch_mapped__ = (func, settings)  # type: ignore[attr-defined]
-    return mapped
+    given = {"randomness": randomness, "chunk_size": chunk_size, **options}
+    whole = derived(transform_of(vmap, (in_dims, out_dims), given), func, mapped)
+    whole.__autobatch_mapped__ = (func, settings)  # type: ignore[attr-defined]
+    return whole
 
 
 def stream(

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from autobatch.batching import torch_ops, writes
+from autobatch.batching import stateless, torch_ops, writes
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.fallbacks import ATTRIBUTE
 from autobatch.batching.kinds import is_instance, is_tensor, named_cells
@@ -18,6 +18,7 @@ from autobatch.batching.rows import run_rows
 from autobatch.vm.values import (
     METHOD,
     NUMBER_TAGS,
+    STATELESS,
     Cell,
     Column,
     Container,
@@ -47,6 +48,8 @@ def get(context: Context, cell: Cell, name: str) -> Cell:
     match value:
         case Column(tag=tag):
             return type_attribute(context, cell, NUMBER_TYPES[tag], name)
+        case Container(type=kind) if kind is STATELESS:
+            return stateless.attribute(context, cell, value, name)
         case Container() if is_instance(value):
             return instance_attribute(context, cell, value, name)
         case Container():
@@ -246,6 +249,8 @@ def put(context: Context, cell: Cell, name: str, item: Cell) -> None:
         if value.type.__setattr__ is object.__setattr__ and not isinstance(static, property):
             named_cells(value)[name] = item
             return
+    if type(value) is Container and value.type is STATELESS:
+        raise writes.shared_write(context, "an attribute of a module")
     if type(value) is Uniform or is_tensor(value):
         what = "a tensor" if is_tensor(value) else f"an attribute of {writes.described(value.obj)}"  # type: ignore[union-attr]
         raise writes.shared_write(context, what)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import torch
 from torch import nn
 
 from autobatch.batching import (
@@ -19,10 +20,10 @@ from autobatch.batching import (
     builtins,
     catching,
     guards,
-    lifting,
     methods,
     modules,
     seeding,
+    stateless,
     torch_ops,
     writes,
 )
@@ -41,9 +42,12 @@ from autobatch.batching.effects import READ_ONLY, effect_of, is_library
 from autobatch.batching.kinds import is_instance
 from autobatch.batching.operators import once
 from autobatch.batching.rows import ANY_EFFECT, run_rows
+from autobatch.transforms import batched as transforms
+from autobatch.transforms.records import is_torchs, made_of
 from autobatch.vm.values import (
     CLOSURE,
     METHOD,
+    STATELESS,
     Cell,
     Column,
     Container,
@@ -72,6 +76,11 @@ def resolve(callee: Cell, args: list[Cell], kwargs: dict[str, Cell]) -> Target:
             return resolve_object(function, [*cells, *args], kwargs)
         case Container(type=kind) if kind is CLOSURE:
             return Target("program", value, args, kwargs)
+        case Container(type=kind) if kind is STATELESS:
+            effect, run_by, first = stateless.target(value)
+            if effect == "program":
+                return resolve_object(run_by, [callee, *args], kwargs)
+            return Target(effect, run_by, [*first, *args], kwargs)
         case Container(type=kind) if is_instance(value) and callable(
             getattr(kind, "__call__", None)  # noqa: B004
         ):
@@ -88,8 +97,12 @@ def not_callable(obj: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def resolve_object(obj: Any, args: list[Cell], kwargs: dict[str, Cell]) -> Target:
+    made = made_of(obj)
+    if made is not None:
+        function = Cell(Uniform(made.function, shared=True))
+        return Target("transform", made.transform, [function, *args], kwargs)
     wrapped = getattr(obj, "__autobatch_function__", None)
-    if wrapped is not None:
+    if wrapped is not None and not is_torchs(obj):  # which hands attributes on
         return resolve_object(wrapped, args, kwargs)
     if isinstance(obj, partial):
         given = [Cell(Uniform(arg, shared=True)) for arg in obj.args]
@@ -131,6 +144,8 @@ def run(context: Context, target: Target) -> Cell:
             return modules.run_chain(context, callee.children(), args[0])
         case "hooked":
             return modules.run_hooked(context, callee, args, kwargs)
+        case "transform":
+            return transforms.call(context, callee, args, kwargs)
     if context.paths is not None:
         seeding.check_generator(context, target.effect, kwargs)
         drawn = seeding.python_draw(context, callee, args, kwargs)
@@ -142,6 +157,10 @@ def run(context: Context, target: Target) -> Cell:
     if done is not None:
         return done
     match target.effect:
+        case "torch" if callee is torch.func.functional_call and (
+            out := stateless.called(context, args, kwargs)
+        ):
+            return out
         case "torch" | "draw":
             refuse_backward(context, callee)
             if isinstance(callee, nn.Module) and modules.keeps_statistics(callee):
@@ -151,8 +170,6 @@ def run(context: Context, target: Target) -> Cell:
                 return writes.write_out(context, callee, args, kwargs, target.effect == "draw")
             if in_place_option(callee, args, kwargs):
                 return writes.write(context, callee, args, kwargs)
-            if any(map(lifting.is_closure, args)):
-                return lifting.call(context, callee, args, kwargs)
             result = torch_ops.apply(context, callee, args, kwargs, target.effect == "draw")
             return modules.own_parts(callee, args, result) if type(callee) in PYTHON else result
         case "write":

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch._functorch.predispatch import lazy_load_decompositions
@@ -34,11 +35,14 @@ __all__ = [
     "native_attention",
     "native_encoder_layer",
     "no_data",
+    "on_host",
     "outside_everything",
     "outside_level",
     "probe",
     "storage_id",
     "unwrap_batched",
+    "unwrap_if_dead",
+    "within_level",
 ]
 
 _functorch = torch._C._functorch
@@ -51,6 +55,7 @@ _NAMES = (
     "maybe_current_level",
     "is_functorch_wrapped_tensor",
     "get_unwrapped",
+    "unwrap_if_dead",
     "_is_vmap_fallback_enabled",
     "_set_vmap_fallback_enabled",
 )
@@ -65,6 +70,7 @@ enter_level = _functorch._vmap_increment_nesting
 leave_level = _functorch._vmap_decrement_nesting
 add_batch_dim = _functorch._add_batch_dim
 unwrap_batched = _functorch._unwrap_batched
+unwrap_if_dead = _functorch.unwrap_if_dead
 current_level = _functorch.maybe_current_level
 is_batched = _functorch.is_batchedtensor
 native_attention = torch._native_multi_head_attention
@@ -138,6 +144,27 @@ def storage_id(tensor: Tensor) -> int:
     while _functorch.is_functorch_wrapped_tensor(tensor):
         tensor = _functorch.get_unwrapped(tensor)
     return int(tensor.untyped_storage()._cdata)
+
+
+def within_level() -> bool:
+    """Whether a functorch level is at work: then a tensor may be one of derivatives unseen."""
+    return current_level() is not None
+
+
+def on_host(tensor: Tensor) -> np.ndarray:
+    """What a tensor holds, as an array on the host.
+
+    Sees through the wrappers of functorch, whose levels have no arrays: under ``torch.func.grad``
+    or ``jvp`` a tensor wraps one that has the data.
+    """
+    if tensor.requires_grad:
+        tensor = tensor.detach()
+    if current_level() is None:
+        return tensor.cpu().numpy()
+    while _functorch.is_functorch_wrapped_tensor(tensor):
+        tensor = _functorch.get_unwrapped(tensor)
+    with temporarily_clear_interpreter_stack():
+        return tensor.cpu().numpy()
 
 
 @contextmanager

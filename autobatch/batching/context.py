@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from autobatch.batching.compat import on_host
 from autobatch.batching.escapes import Checkpoint, Escape, Escaped, any_left, bind, ends_of
 from autobatch.batching.fallbacks import Policy
 from autobatch.batching.foreign import Foreign
@@ -26,8 +27,8 @@ class RowsFail(Exception):
     """The operation fails for the thread at ``row``, and for no thread of a lower index.
 
     ``partial`` is the result for the threads below it, in row order, where the operation had
-    effects and must not run again for them. ``span`` is where it fails, if not at the operation
-    that is at work.
+    effects and must not run again for them; ``kept`` are their rows, where that is known. ``span``
+    is where it fails, if not at the operation that is at work.
     """
 
     def __init__(
@@ -36,12 +37,14 @@ class RowsFail(Exception):
         error: BaseException,
         partial: Cell | None = None,
         span: Span | None = None,
+        kept: np.ndarray | None = None,
     ) -> None:
         super().__init__(row, error)
         self.row = row
         self.error = error
         self.partial = partial
         self.span = span
+        self.kept = kept
 
 
 class Irrevocable(BaseException):
@@ -214,7 +217,7 @@ class Context:
             return
         columns = [column for escape in self.escapes for column in escape.columns]
         self.counter.host_read("overflow")
-        left, *ends = torch.cat([any_left(self.escapes), *ends_of(columns)]).tolist()
+        left, *ends = on_host(torch.cat([any_left(self.escapes), *ends_of(columns)])).tolist()
         self.take_in(bool(left))
         bind(columns, ends)
 
@@ -231,7 +234,7 @@ class Context:
         """``data`` as nested lists: the one way by which device data reaches the host."""
         self.settle()
         self.counter.host_read(reason)
-        return data.tolist()
+        return on_host(data).tolist()
 
     def restricted(self, rows: list[int]) -> Context:
         """The same for some of the rows, with checks of its own."""

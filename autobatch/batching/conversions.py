@@ -32,7 +32,7 @@ _BOUNDS = {
 
 
 def number_of(context: Context, cell: Cell) -> Cell | None:
-    """The number column that ``.item()`` of a one-element tensor column is."""
+    """The number column that ``.item()`` of a one-element tensor column is: without gradients."""
     value = read(cell)
     if type(value) is not Column or value.tag != "tensor":
         return None
@@ -43,7 +43,7 @@ def number_of(context: Context, cell: Cell) -> Cell | None:
     if data.dtype is torch.bool:
         return Cell(Column(flat, "bool"))
     if data.dtype.is_floating_point:
-        return Cell(Column(flat.to(torch.float64), "float"))
+        return Cell(Column(flat.detach().to(torch.float64), "float"))
     return Cell(Column(flat.to(torch.int64), "int", _BOUNDS.get(data.dtype)))
 
 

@@ -3,7 +3,8 @@
 ``program``: Python with source outside torch, numpy and the standard library: it is lowered.
 ``torch``: pure, one batched operation. ``draw``: torch's random functions, one row per thread.
 ``write``: torch's in-place functions, which write their first operand.
-``host``: pure Python or C on host values. ``unknown``: anything else, once per thread.
+``host``: pure Python or C on host values. ``transform``: ``grad(f)``, what makes it, and the like.
+``unknown``: anything else, once per thread.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import get_ignored_functions, get_testing_overrides
 
-Effect = Literal["program", "torch", "draw", "write", "host", "unknown"]
+from autobatch.transforms.records import TORCH, is_torchs, made_of
+
+Effect = Literal["program", "torch", "draw", "write", "host", "transform", "unknown"]
 
 # fmt: off
 DRAWS = frozenset(
@@ -70,6 +73,7 @@ WRITING_OPERATORS = frozenset(
 )
 # fmt: on
 """Functions of ``operator`` that may change their first argument."""
+MARKS = ("host", "torch", "unknown", "program", "transform")
 BUILTIN_TYPES = (str, bytes, int, float, complex, bool, tuple, list, dict, set, frozenset, range)
 LIBRARIES = ("torch", "numpy", "functorch", "autobatch")
 
@@ -98,7 +102,11 @@ def effect_of(callee: Any) -> Effect:
 
 @lru_cache(maxsize=4096)
 def _effect_of(callee: Any) -> Effect:
-    if getattr(callee, "__autobatch__", None) in ("host", "torch", "unknown", "program"):
+    if callee in TORCH or made_of(callee) is not None:
+        return "transform"
+    if is_torchs(callee):
+        return "torch"
+    if getattr(callee, "__autobatch__", None) in MARKS:
         return callee.__autobatch__  # type: ignore[no-any-return]
     if isinstance(callee, type):
         return type_effect(callee)
@@ -145,8 +153,6 @@ def function_effect(function: types.FunctionType) -> Effect:
         if is_sampling(function):
             return "draw"
         return torch_effect(function.__name__)
-    if is_transformed(function):
-        return "torch"
     if is_library(function):
         return "unknown"
     return "program"
@@ -157,11 +163,6 @@ def is_sampling(function: types.FunctionType) -> bool:
     module = function.__module__ or ""
     name = function.__name__
     return module.startswith("torch.distributions.") and name in ("sample", "rsample", "sample_n")
-
-
-def is_transformed(function: types.FunctionType) -> bool:
-    """Whether ``torch.func`` made it (``jacrev(f)``); it bears the name and the module of ``f``."""
-    return str(function.__globals__.get("__name__", "")).startswith("torch._functorch.")
 
 
 def torch_effect(name: str) -> Effect:

@@ -62,7 +62,7 @@ def mark(cell: Cell, memory: set[int]) -> None:
         value.shared = True
 
 
-def run_chain(context: Context, modules: Iterable[nn.Module], item: Cell) -> Cell:
+def run_chain(context: Context, modules: Iterable[nn.Module | Cell], item: Cell) -> Cell:
     """``nn.Sequential``'s forward."""
     for module in modules:
         item = context.invoke(context, module, [item], {})

@@ -32,6 +32,7 @@ from autobatch.vm.values import (
     NUMBER_TAGS,
     RANGE_ITERATOR,
     SEQUENCE_ITERATOR,
+    STATELESS,
     UNSET,
     ZIP_ITERATOR,
     Cell,
@@ -165,6 +166,14 @@ def bound(function: Any, given: tuple[Any, ...]) -> Any:
     return partial(function, *given)
 
 
+def with_parameters(
+    module: torch.nn.Module, names: tuple[str, ...], tensors: tuple[Any, ...]
+) -> Callable[..., Any]:
+    """A module with given parameters, as a Python callable."""
+    given = dict(zip(names, tensors, strict=True))
+    return lambda *args, **kwargs: torch.func.functional_call(module, given, args, kwargs)
+
+
 FILLED: dict[Any, Callable[[], Any]] = {
     list: list,
     dict: dict,
@@ -172,6 +181,7 @@ FILLED: dict[Any, Callable[[], Any]] = {
     BOX: lambda: types.CellType(),
 }
 MAKERS: dict[Any, Callable[[Any, tuple[Any, ...]], Any]] = {
+    STATELESS: lambda static, part: with_parameters(static[0], static[1], part),
     METHOD: lambda function, part: bound(function, part),
     RANGE_ITERATOR: lambda _, part: iter(range(*part)),
     SEQUENCE_ITERATOR: _sequence_iterator,

@@ -13,6 +13,7 @@ from torch import Tensor
 from autobatch import errors
 from autobatch.batching import catching, operations
 from autobatch.batching.arithmetic import loose_columns
+from autobatch.batching.compat import on_host
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.escapes import Escaped, Pending, Snapshot, any_left, bind, ends_of
 from autobatch.batching.rows import Rower
@@ -398,11 +399,9 @@ def see(context: Context, condition: Tensor, loose: Sequence[Column] = ()) -> np
     """The one host read of a branch: its condition, and all that was pending."""
     context.counter.host_read("branch")
     if not context.checks and not context.escapes and not loose:
-        return condition.cpu().numpy()
+        return on_host(condition)
     masks = torch.stack([condition, *(check.failed for check in context.checks)])
-    seen = (
-        seen_with_bounds(context, masks, loose) if loose or context.escapes else masks.cpu().numpy()
-    )
+    seen = seen_with_bounds(context, masks, loose) if loose or context.escapes else on_host(masks)
     if seen[1:].any():
         context.judge(seen[1:].tolist())
     context.checks = []
@@ -415,7 +414,7 @@ def seen_with_bounds(context: Context, masks: Tensor, loose: Sequence[Column]) -
     parts = [masks.flatten().to(torch.int64), *ends_of(loose)]
     if context.escapes:
         parts.append(any_left(context.escapes))
-    seen: np.ndarray = torch.cat(parts).cpu().numpy()
+    seen = on_host(torch.cat(parts))
     context.take_in(bool(context.escapes and seen[-1]))
     bind(loose, seen[masks.numel() :].tolist())
     return seen[: masks.numel()].reshape(masks.shape) != 0  # type: ignore[no-any-return]

@@ -8,10 +8,10 @@ the same.
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 
 from autobatch.batching.arithmetic import loose_columns
+from autobatch.batching.compat import on_host
 from autobatch.batching.stretches import Site
 from autobatch.ir.program import Block, Branch, Converted, Jump, Terminator
 from autobatch.vm.blocks import Parts, parted
@@ -98,5 +98,5 @@ def plain_end(state: RunState, frame: Frame, terminator: Terminator, group: Grou
     if data.dtype is not torch.bool or data.dim() != 1:
         return None
     state.tally.host_read("branch")
-    taken: np.ndarray = data.cpu().numpy()
+    taken = on_host(data)
     return parted(state, frame, terminator, group, taken)

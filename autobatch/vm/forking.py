@@ -98,7 +98,8 @@ class Forks:
     scopes: dict[tuple[int, int], tuple[Scope, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.own_code = OwnCode(self.state.library.purity_of, self.state.settings.seed is not None)
+        seeded = self.state.settings.seed is not None
+        self.own_code = OwnCode(self.state.library.purity_of, self.within.is_pure, seeded)
 
     # Forking
 

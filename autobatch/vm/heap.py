@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from autobatch.vm.repeated import is_shared
 from autobatch.vm.strides import joined
 from autobatch.vm.values import (
     NO_TIES,
@@ -301,12 +302,22 @@ def merged(values: Sequence[Value], sizes: Sequence[int], device: torch.device) 
     ]
     tag, table = columns[0].tag, columns[0].table
     outside = outside_rows(values, sizes)
-    rows = [c.rows for c in columns if c.rows is not None and c.table is table]
+    rows = [indices(c) for c in columns if c.table is table and is_indexed(c)]
     if len(rows) == len(columns):
         return Column(table, tag, None, torch.cat(rows), outside)
     data = joined([column.data for column in columns])
     bounds = join_bounds(column.bounds for column in columns) if tag == "int" else None
     return Column(data, tag, bounds, None, outside)
+
+
+def is_indexed(column: Column) -> bool:
+    """Whether its rows are looked up in a table that other columns look up theirs in."""
+    return column.rows is not None or is_shared(column.table)
+
+
+def indices(column: Column) -> Tensor:
+    table, rows = column.table, column.rows
+    return torch.arange(table.shape[0], device=table.device) if rows is None else rows
 
 
 def outside_rows(values: Sequence[Value], sizes: Sequence[int]) -> np.ndarray | bool:

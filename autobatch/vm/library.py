@@ -26,6 +26,7 @@ from autobatch.passes.fork_calls import fork_calls
 from autobatch.passes.origins import Fate
 from autobatch.random.python import is_python_draw
 from autobatch.source import Span
+from autobatch.transforms.records import made_of
 from autobatch.vm.groups import CARRIED, FORKED
 from autobatch.vm.purity import (
     ASSUMED,
@@ -267,6 +268,9 @@ class Library:
 
     def purity_of(self, callee: object) -> Purity | None:
         """The purity of a program function that is known; None for what is no such thing."""
+        made = made_of(callee)
+        if made is not None:
+            return self.purity_of(made.function)
         found = getattr(callee, "__autobatch_function__", callee)
         if effect_of(found) != "program":
             return None

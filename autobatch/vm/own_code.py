@@ -11,6 +11,7 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import BuiltinMethodType, FunctionType, MethodType
+from typing import Any
 
 from autobatch.batching.effects import BUILTIN_TYPES, effect_of, is_library
 from autobatch.batching.kinds import is_instance, is_plain_code
@@ -18,7 +19,7 @@ from autobatch.batching.own_methods import is_own, is_quiet_code, is_wrapper
 from autobatch.ir.program import Op
 from autobatch.random.python import is_python_draw
 from autobatch.vm.purity import Purity
-from autobatch.vm.values import METHOD, Cell, Container, Objects, Uniform
+from autobatch.vm.values import CLOSURE, METHOD, Cell, Container, Objects, Uniform
 
 MOVES = frozenset(
     {"const", "copy", "tuple", "list", "append", "slice", "global", "load_free", "free_box"}
@@ -33,10 +34,12 @@ UNASKED = frozenset({"__init__", "__new__", "__post_init__", "__init_subclass__"
 class OwnCode:
     """``purity_of`` gives the purity of a program callable; None for what is no such thing.
 
-    ``seeded``: draws of a call are its own, whenever it runs.
+    ``is_pure`` tells of a function that a program made. ``seeded``: draws of a call are its own,
+    whenever it runs.
     """
 
     purity_of: Callable[[object], Purity | None]
+    is_pure: Callable[[Any], bool]
     seeded: bool = False
 
     def may_show(self, op: Op, env: Mapping[str, Cell]) -> bool:
@@ -84,10 +87,21 @@ class OwnCode:
     def is_call_shown(self, callee: Cell) -> bool:
         value = callee.value
         if type(value) is Container and value.type is METHOD:
+            if effect_of(value.static) == "transform":  # of the function that it is bound to
+                return any(map(self.is_transform_shown, value.cells))
             return self.is_program_shown(value.static)
         if type(value) is Uniform:
             return self.is_callable_shown(value.obj)
         return type(value) is Objects and any(map(self.is_callable_shown, value.items))
+
+    def is_transform_shown(self, function: Cell) -> bool:
+        """Whether what a transform runs, which may be one itself, has effects."""
+        value = function.value
+        if type(value) is Container and value.type is CLOSURE:
+            return not self.is_pure(value.static)
+        if type(value) is Container and value.type is tuple:  # of a pullback
+            return any(map(self.is_transform_shown, value.children()))
+        return self.is_call_shown(function)
 
     def is_callable_shown(self, obj: object) -> bool:
         if isinstance(obj, BuiltinMethodType) and isinstance(obj.__self__, BUILTIN_TYPES):

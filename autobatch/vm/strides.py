@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from autobatch.vm.repeated import is_shared
+
 Order = tuple[int, ...]
 
 
@@ -36,7 +38,12 @@ def in_order(data: Tensor, order: Order, kernel: Callable[[Tensor], Tensor]) -> 
 
 
 def dense(data: Tensor) -> tuple[Tensor, Order]:
-    """The same rows, the batch outermost and each row dense; and their order."""
+    """The same rows, the batch outermost and each row dense; and their order.
+
+    A column that repeats a differentiated tensor stays as it is.
+    """
+    if is_shared(data):
+        return data, ()
     order = row_order(data)
     return in_order(data, order, Tensor.contiguous), order
 

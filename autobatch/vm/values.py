@@ -26,6 +26,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from autobatch.vm.repeated import is_shared, rows_of
 from autobatch.vm.strides import taken
 
 Bounds = tuple[int, int]
@@ -62,7 +63,8 @@ class Column:
     ``outside`` tells the rows that stand for tensors which existed before the call, so may not be
     written: a bool for each row, or one for all.
     A large column that has been split is ``table[rows]``, not yet copied: ``x[t]`` looks up the
-    thread and ``t`` at once, and only a use of the whole copies the rows.
+    thread and ``t`` at once, and only a use of the whole copies the rows. One that repeats a
+    differentiated tensor stays so (see ``repeated``).
     """
 
     __slots__ = ("bounds", "outside", "rows", "table", "tag", "ties")
@@ -86,6 +88,8 @@ class Column:
     def data(self) -> Tensor:
         """The threads' rows, ``[k, *E]``."""
         if self.rows is not None:
+            if is_shared(self.table):
+                return rows_of(self.table, self.rows)
             self.table = taken(self.table, self.rows)
             self.rows = None
         return self.table
@@ -104,7 +108,9 @@ class Column:
         table, rows = self.table, self.rows
         if rows is not None:
             return Column(table, self.tag, self.bounds, rows.index_select(0, index))
-        if table.dim() > 1 and table.stride(0) * table.element_size() >= LARGE_ROW:
+        if table.dim() > 1 and (
+            table.stride(0) * table.element_size() >= LARGE_ROW or is_shared(table)
+        ):
             return Column(table, self.tag, self.bounds, index)
         return Column(taken(table, index), self.tag, self.bounds)
 
@@ -190,6 +196,7 @@ class Mark:
 BOX = Mark("box")
 METHOD = Mark("method")
 CLOSURE = Mark("closure")
+STATELESS = Mark("module with given parameters")
 FORK = Mark("forked call")
 DEFERRAL = Mark("deferred operation")
 PENDING = Mark("pending result")

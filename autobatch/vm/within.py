@@ -146,7 +146,7 @@ class Within:
             part = context.restricted(remaining.tolist())
             assert self.failures.failure is not None
             partial = self.joined(part, pieces) if pieces else None
-            raise RowsFail(lowest, self.failures.failure, partial)
+            raise RowsFail(lowest, self.failures.failure, partial, kept=remaining)
         if len(pieces) == 1:
             return pieces[0].value
         return from_rows(context, self.row_by_row(context, pieces), fresh=False)

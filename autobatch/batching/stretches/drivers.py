@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from autobatch.batching.compat import any_autocast, deterministic
+from autobatch.batching.compat import any_autocast, deterministic, within_level
 from autobatch.batching.operations import Env
 from autobatch.batching.selects import are_lone
 from autobatch.batching.semantics import load_global
@@ -29,6 +29,7 @@ from autobatch.batching.stretches.signature import (
 )
 from autobatch.ir.ops import BINARY, COMPARE, UNARY
 from autobatch.ir.program import Op
+from autobatch.vm.repeated import is_shared
 from autobatch.vm.values import Cell, Column, Uniform, is_mutable, is_number
 
 Driver = Callable[[Env, dict[str, Any], int], bool]
@@ -144,6 +145,7 @@ def printed_modes(printer: Printer) -> None:
         torch.is_inference_mode_enabled,
         torch.get_default_dtype,
         deterministic,
+        within_level,
     ):
         printer.check(f"{printer.refer(question)}() is not {printer.refer(question())}")
 
@@ -196,7 +198,7 @@ def printed_inputs(printer: Printer, skeleton: Any) -> list[tuple[str, str]]:
 
 
 def printed_column(printer: Printer, name: str, value: Column) -> list[tuple[str, str]]:
-    if value.tag == "int":  # its bounds are part of the key
+    if value.tag == "int" or is_shared(value.table):  # bounds are part of the key
         raise Undrivable
     table, data = value.table, f"d{len(printer.lines)}"
     printer.line(f"c = env[{name!r}].value")

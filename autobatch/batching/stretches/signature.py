@@ -15,8 +15,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from autobatch.batching.compat import within_level
 from autobatch.batching.trace import Input, Untraceable
 from autobatch.vm.heap import identity
+from autobatch.vm.repeated import is_shared
 from autobatch.vm.strides import dense
 from autobatch.vm.values import (
     INT_MAX,
@@ -46,6 +48,7 @@ def ambient_key() -> Hashable:
         torch.is_autocast_enabled("cuda") and torch.get_autocast_dtype("cuda"),
         torch.get_default_dtype(),
         torch.are_deterministic_algorithms_enabled(),
+        within_level(),
     )
 
 
@@ -113,15 +116,15 @@ class Gathered:
                 self.visit(child, parts)
 
     def column(self, cell: Cell, value: Column, parts: list[Hashable]) -> None:
-        if value.rows is not None:
-            table = value.table
+        table = value.table
+        if value.rows is not None and not is_shared(table):
             parts.append(
                 ("table", table.dtype, table.shape[1:], table.stride(), table.requires_grad)
             )
             self.add(cell, "table", table)
             self.add(cell, "column", value.rows)
             return
-        data, order = dense(value.table)
+        data, order = dense(table if value.rows is None else value.data)
         parts.append((data.dtype, data.shape[1:], order, data.requires_grad, data.device))
         if value.tag != "tensor":
             parts.append(tier_of(value) if value.tag == "int" else value.tag)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from autobatch.batching import operations, writes
+from autobatch.batching.compat import within_level
 from autobatch.batching.context import Check, Context
 from autobatch.batching.escapes import Escape
 from autobatch.batching.operations import Env, Scope
@@ -317,7 +318,9 @@ class WholeSite(Site):
         roots: list[Cell],
         gathered: Gathered,
     ) -> Plan | Skeleton | None:
-        if torch.is_grad_enabled() and any(map(wants_gradient, gathered.values)):
+        if within_level() or (
+            torch.is_grad_enabled() and any(map(wants_gradient, gathered.values))
+        ):
             return self.nothing()  # that of a way not taken may be nan
         plan = Site.planned(self, skeleton, work, context, scope, roots, gathered)
         if type(plan) is Plan and (plan.checks or plan.loose is not None or plan.written):

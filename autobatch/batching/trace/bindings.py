@@ -21,14 +21,17 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from autobatch.batching.trace.graph import Count, Meta, Node, Ref, Symbol
+from autobatch.vm.repeated import bmm
 
 _ATEN = torch.ops.aten
 _HOMES = (torch, torch._C._nn, torch._C._linalg, torch._C._special, torch._C._fft, Tensor)  # type: ignore[attr-defined]
 _OTHER_NAMES = {_ATEN._to_copy.default: "to"}
-# reshape takes any layout that a later input may have, and costs what view does.
+# reshape takes any layout that a later input may have, and costs what view does; bmm may get an
+# operand that repeats one matrix.
 _STAND_INS: Mapping[OpOverload, Callable[..., Any]] = {
     _ATEN.view.default: torch.reshape,
     _ATEN._unsafe_view.default: torch.reshape,
+    _ATEN.bmm.default: bmm,
 }
 
 

@@ -1,7 +1,8 @@
-"""``torch.func`` inside a program: functions of each thread's own run as one batched call."""
+"""``torch.func`` inside a program: functions of each thread's own, with what they capture."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -140,10 +141,12 @@ def with_an_effect_of_a_helper(w: Tensor, x: Tensor) -> Any:
 
 
 @ways
-def test_what_cannot_be_lifted_runs_by_thread(way: dict[str, Any]) -> None:
+def test_branches_effects_and_numbers(way: dict[str, Any]) -> None:
     for func in (of_a_branch, of_dicts, with_an_effect, with_an_effect_of_a_helper):
-        got = autobatch.vmap(func, **way)(W, X)  # type: ignore[operator]
+        with autobatch.counts() as counts:
+            got = autobatch.vmap(func, **way)(W, X)  # type: ignore[operator]
         same(got, [func(w, x) for w, x in zip(W, X, strict=True)])  # type: ignore[operator]
+        assert counts.fallbacks == 0
     got = autobatch.vmap(of_a_number, scalars="python", **way)(W, N)
     same(got, [of_a_number(w, n) for w, n in zip(W, N.tolist(), strict=True)])
 
@@ -167,3 +170,94 @@ def test_the_error_is_the_examples(way: dict[str, Any]) -> None:
     with pytest.raises(RuntimeError) as together:
         autobatch.vmap(wrong, **way)(W, X)
     assert str(together.value).splitlines()[0] == str(alone.value).splitlines()[0]
+
+
+def slope(x: Tensor, module: Any) -> Tensor:
+    found: Tensor = module.grad(lambda v: (v * v).sum() if v.sum() > 0 else v.sum())(x)
+    return found
+
+
+def forked(x: Tensor, n: Tensor) -> Tensor:
+    """Derivatives within calls that run as one."""
+    if n <= 0:
+        return x
+    return forked(x * 0.5, n - 1) + forked(slope(x, autobatch), n - 1)
+
+
+@ways
+def test_derivatives_within_forked_calls(way: dict[str, Any]) -> None:
+    expected = torch.stack([forked(x, n) for x, n in zip(X, N, strict=True)])
+    for fork in ("auto", "off"):
+        with autobatch.counts() as counts:
+            got = autobatch.vmap(forked, fork=fork, **way)(X, N)
+        torch.testing.assert_close(got, expected)
+        assert counts.fallbacks == 0
+
+
+def test_effects_of_a_transforms_function_come_in_order(capsys: Any) -> None:
+    def noisy(x: Tensor, n: Tensor) -> Tensor:
+        def told(v: Tensor) -> Tensor:
+            print(f"at {float(n):.0f} of {float(x.detach()[0]):.3f}")
+            return (v * v).sum() if v[0] > 0 else v.sum()
+
+        if n <= 0:
+            return x
+        first = noisy(x * 0.5, n - 1)
+        second = noisy(autobatch.grad(told)(x), n - 1)
+        return first + second
+
+    expected = [noisy(x, n) for x, n in zip(X[:1], N[2:], strict=True)]
+    lines = capsys.readouterr().out
+    got = autobatch.vmap(noisy)(X[:1], N[2:])
+    torch.testing.assert_close(got, torch.stack(expected))
+    assert capsys.readouterr().out == lines and lines
+
+
+def test_streams_and_explanations(capsys: Any) -> None:
+    gradient = autobatch.grad(lambda w, x: loss(w, x) if w.sum() > 0 else (w * x).sum())
+    expected = [gradient(w, x) for w, x in zip(W, X, strict=True)]
+    results = dict(autobatch.stream(gradient, zip(W, X, strict=True), 2))
+    for index, row in enumerate(expected):
+        torch.testing.assert_close(results[index], row)
+    autobatch.explain(autobatch.vmap(gradient), W, X)
+    head = " ".join(capsys.readouterr().out.split("\n\n")[0].split())
+    assert " 0 operations thread by thread" in head
+
+
+def test_the_sequential_engine_is_the_same() -> None:
+    for func in (of_a_branch, of_a_lambda, with_an_effect, directly):
+        got = autobatch.vmap(func, engine="sequential")(W, X)  # type: ignore[operator]
+        same(got, [func(w, x) for w, x in zip(W, X, strict=True)])  # type: ignore[operator]
+
+
+def test_torchs_transforms_made_outside() -> None:
+    """They bear the attributes of the functions that they are of; wrappers of the user's do too."""
+
+    ws, xs = W.double(), X.double()  # of 0-d float32 tensors torch.func.jacfwd gives float64
+
+    def branching(w: Tensor, x: Tensor) -> Tensor:
+        return loss(w, x) if w.sum() > 0 else (w * x).prod()
+
+    made = [torch.func.grad(branching), torch.func.jacrev(branching, argnums=(1, 0))]
+    made += [torch.func.jacfwd(branching), torch.func.hessian(branching, argnums=1)]
+    made += [torch.func.grad_and_value(branching)]
+    made += [
+        torch.func.jacrev(autobatch.grad(branching)),
+        autobatch.jacfwd(torch.func.grad(branching)),
+    ]
+    for function in made:
+        with autobatch.counts() as counts:
+            got = autobatch.vmap(function)(ws, xs)
+        same(got, [function(w, x) for w, x in zip(ws, xs, strict=True)])
+        assert counts.fallbacks == 0
+    inner = torch.func.vmap(branching, in_dims=(0, None))
+    expected = torch.stack([torch.stack([branching(w, x) for w in ws]) for x in xs])
+    torch.testing.assert_close(autobatch.vmap(inner, in_dims=(None, 0))(ws, xs), expected)
+
+    @functools.wraps(made[0])
+    def doubled(w: Tensor, x: Tensor) -> Tensor:
+        return made[0](w, x) * 2
+
+    for function in (doubled, functools.wraps(autobatch.grad(branching))(lambda w, x: w * x)):
+        got = autobatch.vmap(function)(ws, xs)
+        same(got, [function(w, x) for w, x in zip(ws, xs, strict=True)])

@@ -1,0 +1,97 @@
+"""What a call of a transform means for the group of threads that makes it.
+
+In: a callee that is or makes a transform, and the cells of its arguments, the function first.
+Out: the cell of the result. ``grad(f)`` within a program gives a bound method of the transform and
+``f``, so it reads what ``f`` has captured when it is called, as in Python.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from autobatch.batching.context import Context
+from autobatch.batching.operators import once
+from autobatch.batching.rows import ANY_EFFECT, run_rows
+from autobatch.batching.trace import Untraceable
+from autobatch.batching.trees import NotATree, contents, tree_of
+from autobatch.transforms import jacobians
+from autobatch.transforms.derivatives import gradient, pullback, pulled, pushed
+from autobatch.transforms.mapping import mapped
+from autobatch.transforms.records import DIRECT, Pull, Transform, kind_of, transform_of
+from autobatch.transforms.runs import Call
+from autobatch.vm.values import METHOD, Cell, Container, Uniform, read
+
+
+def call(context: Context, callee: Any, args: list[Cell], kwargs: dict[str, Cell]) -> Cell:
+    """A call of a transform, or of what makes one."""
+    if context.forecasts is not None:
+        raise Untraceable("it runs a program function")
+    if isinstance(callee, Transform):
+        return transformed(Call(context, callee, args[0], args[1:], kwargs))
+    if isinstance(callee, Pull) and len(args) == 2 and not kwargs:
+        function, *primals = read(args[0]).children()  # type: ignore[union-attr]
+        whole = Call(context, callee.flat, function, [*primals, args[1]], {})
+        return pulled(whole, callee.has_aux)
+    kind = kind_of(callee)
+    if kind in DIRECT and args:
+        done = direct(Call(context, callee, args[0], args[1:], kwargs), kind)
+        if done is not None:
+            return done
+    elif kind is not None:
+        made = maker(context, callee, args, kwargs)
+        if made is not None:
+            return made
+    return run_rows(context, callee, args, kwargs, ANY_EFFECT, keep=True, effect=True, fresh=False)
+
+
+def transformed(call: Call) -> Cell:
+    """A call of what a transform has made."""
+    assert isinstance(call.callee, Transform)
+    kind, options = call.callee.kind, call.callee.options()
+    match kind:
+        case "grad" | "grad_and_value" | "value_and_grad":
+            return gradient(call, options, kind)
+        case "jacrev":
+            return jacobians.reverse(call, options)
+        case "jacfwd":
+            return jacobians.forward(call, options)
+        case "hessian":
+            return jacobians.second(call, options)
+    assert kind == "vmap", kind
+    return mapped(call, options)
+
+
+def direct(call: Call, kind: str) -> Cell | None:
+    """``vjp`` and ``jvp``; None where their arguments do not fit."""
+    given = {name: read(cell) for name, cell in call.kwargs.items()}
+    if not all(type(value) is Uniform and type(value.obj) is bool for value in given.values()):
+        return None
+    options = {name: value.obj for name, value in given.items()}  # type: ignore[union-attr]
+    has_aux, strict = options.pop("has_aux", False), options.pop("strict", False)
+    if kind == "vjp" and not options and call.args:
+        return pullback(call, has_aux)
+    if kind == "jvp" and not options and len(call.args) == 2:
+        return pushed(call, strict, has_aux)
+    return None
+
+
+def maker(context: Context, make: Any, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | None:
+    """``grad(f)`` and the like; None where no function is given, or an option differs by thread."""
+    if not args:
+        return None
+    options: list[Any] = []
+    contents([*args[1:], *kwargs.values()], options.append)
+    if not all(type(value) is Uniform for value in options):
+        return None
+    try:
+        given = tuple(tree_of(arg, None) for arg in args[1:])
+        named = {name: tree_of(cell, None) for name, cell in kwargs.items()}
+    except NotATree:
+        return None
+    once(context, lambda: make(placeholder, *given, **named))  # an option that is wrong is told
+    return Cell(Container(METHOD, [args[0]], transform_of(make, given, named)))
+
+
+def placeholder(*args: Any, **kwargs: Any) -> Any:
+    """Stands for a function while options are looked at."""
+    raise AssertionError("nothing calls it")

@@ -1,0 +1,133 @@
+"""Gradients, pullbacks and tangents of a group's run, each thread's in its own row."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from autobatch.transforms import parts
+from autobatch.transforms.records import Pull
+from autobatch.transforms.runs import Call, Misfit, Run, Unfit, differentiated, jvp, vjp
+from autobatch.vm import heap
+from autobatch.vm.values import METHOD, Cell, Container, read
+
+
+def pair(*cells: Cell) -> Cell:
+    return Cell(Container(tuple, list(cells)))
+
+
+def run_of(call: Call, argnums: Any, has_aux: bool) -> Run | None:
+    """The run of a call's function, by ``argnums``; None if these do not fit its arguments."""
+    chosen = argnums if isinstance(argnums, tuple) else (argnums,)
+    count = len(call.args)
+    if not chosen or any(type(n) is not int or not -count <= n < count for n in chosen):
+        return None
+    places = [n % count for n in chosen]
+    if len(set(places)) < len(places):
+        return None
+    picked = [parts.opened(call.args[place]) for place in places]
+
+    def place(tree: Cell) -> list[Cell]:
+        new = [tree] if type(argnums) is int else list(read(tree).children())  # type: ignore[union-attr]
+        args = list(call.args)
+        for at, cell in zip(places, new, strict=True):
+            args[at] = cell
+        return args
+
+    inputs = picked[0] if type(argnums) is int else pair(*picked)
+    return Run(call, inputs, place, call.kwargs, has_aux)
+
+
+def gradient(call: Call, options: dict[str, Any], order: str) -> Cell:
+    """``grad``, and with the value before or after it ``value_and_grad``, ``grad_and_value``."""
+    run = run_of(call, options["argnums"], options["has_aux"])
+    if run is None:
+        return call.by_thread("its argnums do not fit")
+
+    def work(run: Run, given: tuple[Tensor, ...]) -> Cell:
+        outs, pull = vjp(run, given)
+        if parts.is_tree(read(run.output)) or outs[0].dim() != 1:
+            raise Unfit
+        if outs[0].is_complex():
+            raise Misfit
+        done = gradients(run, pull((torch.ones_like(outs[0]),)))
+        if order == "grad":
+            return done if run.aux is None else pair(done, run.aux)
+        value = run.output if run.aux is None else pair(run.output, run.aux)
+        return pair(value, done) if order == "value_and_grad" else pair(done, value)
+
+    return differentiated(run, work)
+
+
+def gradients(run: Run, found: tuple[Tensor, ...]) -> Cell:
+    return parts.tree_of(run.inputs, map(run.kept, found))
+
+
+# vjp and jvp: functions that take the arguments at once.
+
+
+def pullback(call: Call, has_aux: bool) -> Cell:
+    """``vjp``: the output, and the pullback as a function of what the arguments are now."""
+    copies = heap.copied([call.function, *call.args], lambda value: value)
+    pull = Cell(Container(METHOD, [pair(*copies)], Pull(has_aux)))
+    run = Run(call, pair(*map(parts.opened, call.args)), children, {}, has_aux)
+
+    def work(run: Run, given: tuple[Tensor, ...]) -> Cell:
+        vjp(run, given)
+        return pair(run.output, pull) if run.aux is None else pair(run.output, pull, run.aux)
+
+    return differentiated(run, work)
+
+
+def children(tree: Cell) -> list[Cell]:
+    return list(read(tree).children())  # type: ignore[union-attr]
+
+
+def pulled(call: Call, has_aux: bool) -> Cell:
+    """What the pullback of ``vjp`` gives; the last of the arguments are the cotangents."""
+    *primals, cotangents = call.args
+    run = Run(call, pair(*map(parts.opened, primals)), children, {}, has_aux)
+
+    def work(run: Run, given: tuple[Tensor, ...]) -> Cell:
+        outs, pull = vjp(run, given)
+        return gradients(run, pull(aligned(run, run.output, cotangents, outs)))
+
+    return differentiated(run, work)
+
+
+def pushed(call: Call, strict: bool, has_aux: bool) -> Cell:
+    """``jvp``: the output and its derivative along the tangents."""
+    primals, tangents = call.args
+    run = Run(call, parts.opened(primals), children, {}, has_aux)
+
+    def work(run: Run, given: tuple[Tensor, ...]) -> Cell:
+        along = aligned(run, run.inputs, tangents, given)
+        done = parts.tree_of(run.output, jvp(run, given, along, strict))
+        return pair(run.output, done) if run.aux is None else pair(run.output, done, run.aux)
+
+    if not parts.is_tree(read(run.inputs)):
+        return call.by_thread("its primals are no tuple")
+    return differentiated(run, work)
+
+
+def aligned(run: Run, tree: Cell, along: Cell, likes: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """Directions as columns; ``Misfit`` if they are not of what they belong to."""
+    opened = parts.opened(along)
+    found = parts.columns(opened, run.call.context.k)
+    if found is None or outline(opened) != outline(tree):
+        raise Misfit
+    if any(one.shape[1:] != like.shape[1:] for one, like in zip(found, likes, strict=True)):
+        raise Misfit
+    return tuple(map(run.kept, found))
+
+
+def outline(tree: Cell) -> Any:
+    """The structure of a tree without its leaves."""
+    value = read(tree)
+    if not parts.is_tree(value):
+        return None
+    assert type(value) is Container
+    keys = tuple(value.cells) if isinstance(value.cells, dict) else None
+    return (value.type, keys, tuple(map(outline, value.children())))

@@ -1,0 +1,178 @@
+"""``vmap`` inside a program: threads x inner rows.
+
+In: a group of ``k`` rows and arguments with an inner dimension of ``n``. The function runs once,
+for ``k * n`` rows in the order of their outer rows; row ``i`` is of the thread of row ``i // n``,
+so a failure in any of them is that thread's. What is not mapped, what the function has captured
+among it, is what the outer row has, a copy for each inner row: what the function writes to it is
+seen by that inner row only. Out: ``[k, n, *E]``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from autobatch.batching.context import Context, RowsFail
+from autobatch.batching.rows import Rower
+from autobatch.out_dims import dims_of as dims_of_results
+from autobatch.random.paths import Ledger, Paths, split
+from autobatch.transforms import parts
+from autobatch.transforms.runs import Call
+from autobatch.vm import heap
+from autobatch.vm.values import (
+    NUMBER_DTYPES,
+    NUMBER_TAGS,
+    Cell,
+    Column,
+    Objects,
+    Uniform,
+    fits_column,
+    read,
+)
+
+
+def mapped(call: Call, options: dict[str, Any]) -> Cell:
+    """The function for every inner row of every thread."""
+    trees = [parts.opened(arg) for arg in call.args]
+    dims = dims_of(trees, options["in_dims"])
+    if dims is None:
+        return call.by_thread("its in_dims do not fit")
+    leaves = [leaf for tree in trees for leaf in parts.leaves(tree)]
+    n = inner_size(leaves, dims)
+    if n is None:
+        return call.by_thread("what it maps has no common size")
+    context, k, out_dims = call.context, call.context.k, options["out_dims"]
+    rows = np.repeat(np.arange(k), n)
+    shared = [leaf for leaf, dim in zip(leaves, dims, strict=True) if dim is None]
+    function, *rest = heap.select([call.function, *call.kwargs.values(), *shared], rows)
+    kwargs = dict(zip(call.kwargs, rest, strict=False))
+    copies = iter(rest[len(kwargs) :])
+    new = iter(
+        next(copies) if dim is None else inner_rows(leaf, dim, k)
+        for leaf, dim in zip(leaves, dims, strict=True)
+    )
+    args = [parts.rebuilt(tree, new) for tree in trees]
+    part = context.restricted(rows.tolist())
+    if context.paths is not None:
+        part.paths = inner_paths(context.paths, k, n)
+    try:
+        result = context.invoke(part, function, args, kwargs)
+        part.flush()
+    except RowsFail as failure:
+        raise outer(context, failure, n, out_dims) from failure.error
+    return regrouped(part, result, k, n, out_dims)
+
+
+def inner_paths(paths: Paths, k: int, n: int) -> Paths:
+    """Where inner rows draw under a seed: by a key of their own, made of the thread's."""
+    keys, _ = paths.opened().here()
+    return Paths.over(Ledger.of(split(np.repeat(keys, n), np.tile(np.arange(n), k))))
+
+
+def outer(context: Context, failure: RowsFail, n: int, out_dims: Any) -> RowsFail:
+    """A failure of an inner row as one of its thread's row."""
+    row = failure.row // n
+    if failure.partial is None or failure.kept is None:
+        return RowsFail(row, failure.error, span=failure.span)
+    kept = np.unique(failure.kept // n)
+    part = context.restricted(np.repeat(kept, n).tolist())
+    partial = regrouped(part, failure.partial, len(kept), n, out_dims)
+    return RowsFail(row, failure.error, partial, failure.span, kept)
+
+
+def dims_of(trees: list[Cell], in_dims: Any) -> list[int | None] | None:
+    """The mapped dimension of each leaf; None where ``in_dims`` do not fit."""
+    if isinstance(in_dims, list):
+        in_dims = tuple(in_dims)
+    specs = tuple(skeleton(tree) for tree in trees)
+    if isinstance(in_dims, tuple) and len(in_dims) != len(trees):
+        return None
+    spec = pytree.tree_structure(specs)
+    return pytree._broadcast_to_and_flatten(in_dims, spec) or None
+
+
+def skeleton(tree: Cell) -> Any:
+    """A tree's structure with a number in place of each leaf."""
+    value = read(tree)
+    if not parts.is_tree(value):
+        return 0
+    inner = [skeleton(child) for child in value.children()]  # type: ignore[union-attr]
+    if value.type is dict:  # type: ignore[union-attr]
+        return dict(zip(value.cells, inner, strict=True))  # type: ignore[union-attr]
+    kind: Any = value.type  # type: ignore[union-attr]
+    return kind(*inner) if hasattr(kind, "_fields") else kind(inner)
+
+
+def inner_size(leaves: list[Cell], dims: list[int | None]) -> int | None:
+    """The size of the inner dimension; None if the mapped leaves have none in common."""
+    mapped = [(leaf, dim) for leaf, dim in zip(leaves, dims, strict=True) if dim is not None]
+    sizes = {size_of(leaf, dim) for leaf, dim in mapped}
+    return sizes.pop() if len(sizes) == 1 else None
+
+
+def size_of(leaf: Cell, dim: Any) -> int | None:
+    """How many inner rows a mapped leaf has; None if it has none."""
+    value = read(leaf)
+    if type(value) is Column and value.tag == "tensor":
+        event: Any = value.event_shape
+    elif type(value) is Uniform and isinstance(value.obj, Tensor):
+        event = value.obj.shape
+    else:
+        return None
+    if type(dim) is not int or not -len(event) <= dim < len(event):
+        return None
+    return int(event[dim])
+
+
+def inner_rows(leaf: Cell, dim: int, k: int) -> Cell:
+    """A mapped leaf as a column of ``k * n`` rows."""
+    data = parts.column(leaf, k)
+    assert data is not None
+    moved = data.movedim(dim + 1 if dim >= 0 else dim, 1)
+    return Cell(Column(moved.flatten(0, 1)))
+
+
+# Results
+
+
+def regrouped(part: Context, result: Cell, k: int, n: int, out_dims: Any) -> Cell:
+    """Results of ``k * n`` rows as ``[k, n, *E]``, the inner dimension where ``out_dims`` says."""
+    tree = parts.opened(result)
+    leaves = parts.leaves(tree)
+    spec = pytree.tree_structure(skeleton(tree))
+    dims = dims_of_results(out_dims, spec)
+    if dims is None:
+        raise RowsFail(part.lowest() // n, ValueError(f"out_dims={out_dims!r} does not fit"))
+    new = [grouped(part, leaf, k, n, dim) for leaf, dim in zip(leaves, dims, strict=True)]
+    return parts.rebuilt(tree, iter(new))
+
+
+def grouped(part: Context, leaf: Cell, k: int, n: int, dim: Any) -> Cell:
+    """One leaf for all inner rows."""
+    value = read(leaf)
+    match value:
+        case Uniform(obj=Tensor() as obj):
+            if dim is None:
+                return leaf
+            return Cell(Uniform(obj.expand(n, *obj.shape).movedim(0, dim)))
+        case Uniform(obj=obj) if dim is None:
+            return leaf
+        case Uniform(obj=obj) if fits_column(obj):
+            dtype = NUMBER_DTYPES[NUMBER_TAGS[type(obj)]]
+            return Cell(Uniform(torch.full((n,), obj, dtype=dtype, device=part.device)))
+        case Column(data=data) if dim is not None:
+            whole = data.reshape(k, n, *data.shape[1:])
+            return Cell(Column(whole.movedim(1, dim + 1 if dim >= 0 else dim)))
+    rows = Rower(part).rows(leaf)
+    return Cell(Objects([stacked(rows[i * n : (i + 1) * n]) for i in range(k)]))
+
+
+def stacked(rows: list[Any]) -> Any:
+    """What the inner rows of one thread give: a tensor where they stack, else a list."""
+    if rows and all(isinstance(row, Tensor) for row in rows):
+        return torch.stack(rows)
+    return rows

@@ -1,0 +1,145 @@
+"""Cells as trees of tensors: a group's arguments and results, leaf by leaf.
+
+Tuples, lists, dicts and named tuples are structure; every other cell is a leaf. ``revived`` takes
+tensors out of the wrappers of functorch levels that have ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from autobatch.batching.compat import unwrap_if_dead
+from autobatch.vm.values import Cell, Column, Container, Objects, Uniform, View, read
+
+
+def is_tree(value: Any) -> bool:
+    """Whether a value is structure: a program-made tuple, list, dict or named tuple."""
+    if type(value) is not Container or not isinstance(value.type, type):
+        return False
+    return value.type in (list, dict) or issubclass(value.type, tuple)
+
+
+def opened(cell: Cell) -> Cell:
+    """A cell whose lists, tuples and dicts are containers, those that all threads share too."""
+    value = read(cell)
+    if is_tree(value):
+        assert type(value) is Container
+        return Cell(value.rebuilt(map(opened, value.children())))
+    if type(value) is Objects:
+        return turned(value.items)
+    if type(value) is not Uniform:
+        return cell
+    obj, shared = value.obj, value.shared
+    if type(obj) is dict:
+        parts = {key: opened(Cell(Uniform(item, shared))) for key, item in obj.items()}
+        return Cell(Container(dict, parts))
+    if isinstance(obj, list | tuple) and not isinstance(obj, torch.Size):
+        items = [opened(Cell(Uniform(item, shared))) for item in obj]
+        return Cell(Container(type(obj), items))
+    return cell
+
+
+def turned(items: list[Any]) -> Cell:
+    """Lists, tuples and dicts of one structure, one for each thread, as one of threads' parts."""
+    first: Any = items[0] if items else None
+    kind = type(first)
+    if not isinstance(first, list | tuple | dict) or isinstance(first, torch.Size):
+        return Cell(Objects(items))
+    if any(type(item) is not kind or len(item) != len(first) for item in items):
+        return Cell(Objects(items))
+    if not isinstance(first, dict):
+        inner = zip(*items, strict=True)
+        return Cell(Container(kind, [turned(list(part)) for part in inner]))
+    if kind is not dict or any(tuple(item) != tuple(first) for item in items):
+        return Cell(Objects(items))
+    return Cell(Container(dict, {key: turned([item[key] for item in items]) for key in first}))
+
+
+def leaves(cell: Cell) -> list[Cell]:
+    """The leaves of a tree, in order."""
+    value = read(cell)
+    if not is_tree(value):
+        return [cell]
+    return [leaf for child in value.children() for leaf in leaves(child)]  # type: ignore[union-attr]
+
+
+def rebuilt(tree: Cell, new: Iterator[Cell]) -> Cell:
+    """The same tree of other leaves, or with trees in their place."""
+    value = read(tree)
+    if not is_tree(value):
+        return next(new)
+    assert type(value) is Container
+    return Cell(value.rebuilt(rebuilt(child, new) for child in list(value.children())))
+
+
+def column(cell: Cell, k: int) -> Tensor | None:
+    """A leaf as ``[k, *E]``; None if it is not a tensor of one shape and dtype in all threads."""
+    value = read(cell)
+    if type(value) is Column and value.tag == "tensor":
+        return value.data
+    if type(value) is Uniform and isinstance(value.obj, Tensor):
+        return value.obj.expand(k, *value.obj.shape)
+    if type(value) is Objects and all(isinstance(item, Tensor) for item in value.items):
+        same = len({(item.dtype, item.shape, item.device) for item in value.items}) == 1
+        return torch.stack(value.items) if same else None
+    return None
+
+
+def columns(tree: Cell, k: int) -> list[Tensor] | None:
+    """All leaves of a tree as columns; None if one is none."""
+    found = [column(leaf, k) for leaf in leaves(tree)]
+    known = [tensor for tensor in found if tensor is not None]
+    return known if len(known) == len(found) else None
+
+
+def tree_of(tree: Cell, tensors: Iterable[Tensor]) -> Cell:
+    """The same tree with columns as its leaves."""
+    return rebuilt(tree, (Cell(Column(tensor)) for tensor in tensors))
+
+
+# What a level leaves behind.
+
+
+def revived(cells: Iterable[Cell]) -> None:
+    """Take what the cells reach out of the wrappers of levels that have ended."""
+    seen: set[int] = set()
+    waiting = list(cells)
+    while waiting:
+        cell = waiting.pop()
+        if id(cell) in seen:
+            continue
+        seen.add(id(cell))
+        value = cell.value
+        revive(value)
+        if type(value) is Container:
+            waiting += value.children()
+        elif type(value) is View:
+            waiting += [value.base, *value.args]
+            if value.cache is not None:
+                revive(value.cache)
+
+
+def revive(value: Any) -> None:
+    match value:
+        case Column():
+            value.table = alive(value.table)
+            if value.rows is not None:
+                value.rows = alive(value.rows)
+        case Uniform(obj=Tensor()):
+            value.obj = alive(value.obj)
+        case Objects(items=items):
+            for place, item in enumerate(items):
+                if isinstance(item, Tensor):
+                    items[place] = alive(item)
+
+
+def alive(tensor: Tensor) -> Tensor:
+    """A tensor without the wrappers of levels that have ended."""
+    inner = unwrap_if_dead(tensor)
+    while inner is not tensor:
+        tensor, inner = inner, unwrap_if_dead(inner)
+    return tensor

@@ -1,0 +1,250 @@
+"""One run of a function for a group, on columns that stand for its differentiated arguments.
+
+``Run`` is what the functorch transforms take: a function of columns ``[k, *E]`` that gives the
+columns of the output. What else the run has returned it keeps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from autobatch.batching.context import Context, RowsFail
+from autobatch.batching.rows import Rower, from_rows, run_rows
+from autobatch.errors import AutobatchError
+from autobatch.transforms import parts
+from autobatch.vm import heap
+from autobatch.vm.values import Cell, Container, read, uniform
+
+Pullback = Callable[..., tuple[Tensor, ...]]
+Work = Callable[["Run", tuple[Tensor, ...]], Cell]
+"""Takes the derivative of a run at some columns."""
+
+
+class Unfit(Exception):
+    """What the function has returned cannot be differentiated as it is."""
+
+
+class Misfit(Exception):
+    """The arguments do not fit the function: one example says it best."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call of a transform: ``callee(function, *args, **kwargs)``, for the group of a context."""
+
+    context: Context
+    callee: Callable[..., Any]
+    function: Cell
+    args: list[Cell]
+    kwargs: dict[str, Cell]
+
+    def cells(self) -> list[Cell]:
+        return [self.function, *self.args, *self.kwargs.values()]
+
+    def of_rows(self, rows: np.ndarray) -> Call:
+        """The same call for some of the rows."""
+        function, *rest = heap.select(self.cells(), rows)
+        count = len(self.args)
+        kwargs = dict(zip(self.kwargs, rest[count:], strict=True))
+        context = self.context.restricted(rows.tolist())
+        return Call(context, self.callee, function, rest[:count], kwargs)
+
+    def by_thread(self, why: str) -> Cell:
+        """The call as it is for one example, thread by thread."""
+        given = [self.function, *self.args]
+        return run_rows(
+            self.context, self.callee, given, self.kwargs, why, keep=True, fresh=False, effect=True
+        )
+
+
+@dataclass(slots=True, eq=False)
+class Run:
+    """``inputs`` is the tree that is differentiated; ``place`` gives the arguments with another
+    tree for it.
+
+    ``output``, ``aux`` and ``result``, which is both, are there once it has run. Where threads
+    fail, ``failure`` says so and ``rows`` are those that the results are of, else None.
+    """
+
+    call: Call
+    inputs: Cell
+    place: Callable[[Cell], list[Cell]]
+    kwargs: dict[str, Cell]
+    has_aux: bool = False
+    result: Cell | None = None
+    output: Cell = field(default_factory=lambda: uniform(None))
+    aux: Cell | None = None
+    failure: RowsFail | None = None
+    rows: np.ndarray | None = None
+
+    def __call__(self, *given: Tensor) -> tuple[Tensor, ...]:
+        context = self.call.context
+        args = self.place(parts.tree_of(self.inputs, given))
+        try:
+            self.result = context.invoke(context, self.call.function, args, self.kwargs)
+        except RowsFail as failure:
+            if failure.partial is None or failure.kept is None:
+                raise
+            self.result, self.failure, self.rows = failure.partial, failure, failure.kept
+        self.result = parts.opened(self.result)
+        self.split(self.result)
+        found = parts.columns(self.output, self.k)
+        if not found or not any(map(is_smooth, found)):
+            raise Unfit
+        return tuple(map(self.apart, found))
+
+    def apart(self, out: Tensor) -> Tensor:
+        """An output in which rows of threads that have failed, copies of others, are constant."""
+        context = self.call.context
+        if not context.lost:
+            return out
+        lost = np.isin(context.threads, list(context.lost))
+        mask = torch.from_numpy(lost).to(out.device).reshape(-1, *[1] * (out.dim() - 1))
+        return torch.where(mask, out.detach(), out)
+
+    @property
+    def k(self) -> int:
+        """How many rows the results are of."""
+        return self.call.context.k if self.rows is None else len(self.rows)
+
+    def split(self, result: Cell) -> None:
+        self.output, self.aux = result, None
+        if not self.has_aux:
+            return
+        value = read(result)
+        if type(value) is not Container or value.type is not tuple or len(value.cells) != 2:
+            raise Unfit
+        self.output, self.aux = value.children()
+        if parts.columns(self.aux, self.k) is None:
+            raise Unfit
+
+    def columns(self) -> tuple[Tensor, ...] | None:
+        """The differentiated arguments as fresh columns; None if one is no tensor."""
+        found = parts.columns(self.inputs, self.call.context.k)
+        return None if not found else tuple(found)
+
+    def kept(self, tensor: Tensor) -> Tensor:
+        """Of a column over all rows those that the results are of."""
+        if self.rows is None:
+            return tensor
+        return tensor.index_select(0, torch.from_numpy(self.rows).to(tensor.device))
+
+
+def differentiated(run: Run, work: Work) -> Cell:
+    """What ``work`` makes of a run, or the exception of the lowest thread."""
+    call = run.call
+    given = run.columns()
+    if given is None:
+        return call.by_thread("it differentiates what is no tensor")
+    cell, error = attempted(run, work, given)
+    if cell is None:
+        if isinstance(error, Unfit):
+            return unlike(run)
+        if isinstance(error, Misfit):
+            return call.by_thread("its arguments do not fit")
+        if run.result is not None:
+            told(run, str(error))
+        raise RowsFail(call.context.lowest(), error) from error
+    if run.failure is not None:
+        failure = run.failure
+        raise RowsFail(failure.row, failure.error, cell, failure.span, failure.kept)
+    return cell
+
+
+def attempted(
+    run: Run, work: Work, given: tuple[Tensor, ...]
+) -> tuple[Cell, Exception] | tuple[None, Exception]:
+    """What ``work`` makes of a run, or what is wrong with that for all threads."""
+    try:
+        return work(run, given), Unfit()
+    except (RowsFail, AutobatchError):
+        raise
+    except Exception as error:
+        return None, error
+    finally:
+        parts.revived([*run.call.cells(), *([] if run.result is None else [run.result])])
+
+
+def vjp(run: Run, given: tuple[Tensor, ...]) -> tuple[tuple[Tensor, ...], Pullback]:
+    """The output's columns at some inputs, and how cotangents of them are pulled back."""
+    outs, pull, *_ = torch.func.vjp(run, *given)
+    return outs, pull
+
+
+def jvp(
+    run: Run, given: tuple[Tensor, ...], along: tuple[Tensor, ...], strict: bool = False
+) -> tuple[Tensor, ...]:
+    """The derivatives of the output's columns along some directions.
+
+    A dual's value and tangent have one layout in memory, so what repeats a tensor is copied.
+    """
+    whole = tuple(tensor.contiguous() for tensor in given)
+    found: tuple[Tensor, ...] = torch.func.jvp(run, whole, along, strict=strict)[1]
+    return found
+
+
+def unlike(run: Run) -> Cell:
+    """Outputs that are no columns: threads whose outputs are alike go together."""
+    call = run.call
+    if run.failure is not None:
+        raise RowsFail(run.failure.row, run.failure.error)
+    outputs = Rower(call.context).rows(run.output)
+    classes: dict[Any, list[int]] = {}
+    for row, output in enumerate(outputs):
+        classes.setdefault(signature(output), []).append(row)
+    if None in classes or len(classes) < 2:
+        return without_gradients(run)
+    results: list[Any] = [None] * call.context.k
+    for rows in classes.values():
+        part = call.of_rows(np.array(rows))
+        callee, given = uniform(part.callee), [part.function, *part.args]
+        done = part.context.invoke(part.context, callee, given, part.kwargs)
+        part.context.flush()
+        for row, item in zip(rows, Rower(part.context).rows(done), strict=True):
+            results[row] = item
+    return from_rows(call.context, results)
+
+
+def without_gradients(run: Run) -> Cell:
+    """An output that is no floating-point tensor: what ``torch.func`` says to each example."""
+    found = [parts.column(leaf, run.k) for leaf in parts.leaves(run.output)]
+    done = told(run, "its function returns no floating-point tensor")
+    if any(tensor is not None and is_smooth(tensor) for tensor in found):
+        raise AssertionError("torch.func takes an output that autobatch does not")
+    return done
+
+
+def told(run: Run, why: str) -> Cell:
+    """What ``torch.func`` says to each example's output."""
+    call = run.call
+    assert run.result is not None
+    if run.failure is not None:
+        raise RowsFail(run.failure.row, run.failure.error)
+
+    def alone(result: Any, *args: Any, **kwargs: Any) -> Any:
+        return call.callee(lambda *_, **__: result, *args, **kwargs)
+
+    return run_rows(call.context, alone, [run.result, *call.args], call.kwargs, why)
+
+
+def is_smooth(tensor: Tensor) -> bool:
+    return tensor.is_floating_point() or tensor.is_complex()
+
+
+def signature(output: Any) -> Any:
+    """What must be equal for outputs to stack; None if they never do."""
+    if isinstance(output, Tensor):
+        return (output.dtype, output.shape, output.device)
+    if isinstance(output, tuple | list):
+        inner = tuple(map(signature, output))
+        return None if None in inner else (type(output), inner)
+    if type(output) is dict:
+        inner = tuple(map(signature, output.values()))
+        return None if None in inner else (dict, tuple(output), inner)
+    return None
