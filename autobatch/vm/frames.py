@@ -180,7 +180,9 @@ class Frame:
                 raise TypeError(f"__init__() should return None, not {kind!r}")
             value = self.instance
         self.result = value
-        if self.way is None:
+        if self.instance is not None:
+            self.way = None  # no return of ``__init__`` gives the instance
+        elif self.way is None:
             came_from = self.label if self.before is None else self.before
             self.way = Way(self.callee.function, came_from)
         self.enter(())
