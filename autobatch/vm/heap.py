@@ -38,6 +38,8 @@ from autobatch.vm.values import (
 Rows = np.ndarray
 """Row numbers within a group, int64."""
 
+LONG, LARGE = 16, 2**14
+"""Elements of a uniform tensor, and of its threads' rows, that keep it from becoming a column."""
 NOTHING: frozenset[int] = frozenset()
 REFERRING = (View, Container)
 """Values that refer to other cells."""
@@ -47,7 +49,8 @@ IMMUTABLE = (str, bytes, int, float, complex, bool, type(None), type(Ellipsis), 
 class Heap:
     """Collects the alike key of some roots; see ``alike``."""
 
-    def __init__(self) -> None:
+    def __init__(self, k: int = 0) -> None:
+        self.k = k
         self.numbers: dict[int, int] = {}
         self.parts: list[Hashable] = []
 
@@ -74,6 +77,13 @@ class Heap:
                 self.visit(arg)
         else:
             self.parts.append(leaf_key(value))
+            if kind is Uniform and self.k and is_worth_keeping(value.obj, self.k):  # type: ignore[union-attr]
+                self.parts.append(Uniform)
+
+
+def is_worth_keeping(obj: Any, k: int) -> bool:
+    """Whether a tensor for all ``k`` threads is better left one than made a row for each."""
+    return isinstance(obj, Tensor) and obj.numel() >= LONG and obj.numel() * k >= LARGE
 
 
 def slots(value: Container) -> Hashable:
@@ -85,14 +95,17 @@ def slots(value: Container) -> Hashable:
     return tuple(value.cells)
 
 
-def alike(roots: Iterable[Cell]) -> tuple[Hashable, ...]:
+def alike(roots: Iterable[Cell], k: int = 0) -> tuple[Hashable, ...]:
     """A key that is equal for heaps that may coalesce.
+
+    With ``k``, their number of threads, that of heaps that should: a large uniform tensor saves
+    more, by the operations that it spares each thread, than an execution of a block costs.
 
     Equal keys mean: the same tag, dtype and event shape cell by cell (a uniform number or
     tensor counts as the column that it would make), the same alias graph among what can
     change, and otherwise the same uniform objects.
     """
-    heap = Heap()
+    heap = Heap(k)
     visit = heap.visit
     for root in roots:
         visit(root)
@@ -266,6 +279,9 @@ def merge(
         values: list[Any] = [cell.value for cell in cells]  # where one is no leaf, none is
         first = values[0]
         kind = type(first)
+        if kind is Uniform and not is_mutable(first) and all(v is first for v in values):
+            memo[key] = cells[0]
+            return cells[0]
         new = memo[key] = Cell(first)
         if kind is Container:
             columns = zip(*(value.children() for value in values), strict=True)
@@ -328,12 +344,16 @@ def outside_rows(values: Sequence[Value], sizes: Sequence[int]) -> np.ndarray | 
     ]
     if all(flag is False for flag in flags):
         return False
+    if all(type(flag) is bool for flag in flags):
+        return np.repeat(flags, sizes)
     return np.concatenate([np.broadcast_to(f, size) for f, size in zip(flags, sizes, strict=True)])
 
 
 def same_uniforms(values: Sequence[Value]) -> bool:
     first = values[0].obj  # type: ignore[union-attr]
+    if all(value.obj is first for value in values):  # type: ignore[union-attr]
+        return True
     if isinstance(first, Tensor):
-        return all(value.obj is first for value in values)  # type: ignore[union-attr]
+        return False
     key = identity(first)
     return all(identity(value.obj) == key for value in values)  # type: ignore[union-attr]

@@ -82,7 +82,9 @@ class Machine:
             foreign,
             settings.isolate,
             settings.thread_offset,
+            self.state.names_may_change,
         )
+        self.state.names_may_change()
 
     def run(
         self,
@@ -126,7 +128,8 @@ class Machine:
         paths = context.paths if paths is None else paths
         if target.effect == "construct":
             return self.construct(context, target, kept, paths)
-        entry = entered(self.state.library, context, target, self.forking(paths))
+        state = self.state
+        entry = entered(state.library, context, target, self.forking(paths), state.judgements)
         entry.paths = paths
         if self.forks.active:
             self.forks.watch(context, entry)
