@@ -108,6 +108,8 @@ class Machine:
                 raise no_data(failure.span) from failure.error
             self.failures.never_begin(threads, failure)
             returned = []
+        if self.state.work is not None:
+            self.state.work.forget()
         if self.failures.failure is not None and not self.failures.isolate:
             raise self.failures.failure
         return returned
@@ -206,12 +208,10 @@ class Machine:
             self.failures.stop(threads, lambda _: error())
             return None
 
-        def as_objects(group: Group, names: Sequence[str]) -> None:
-            objectify(self.state.context(frame, group), group, names)
-
         function, empty = entry.code.function, not settings.batch
         schedule, last = settings.schedule, len(function.blocks) - 1
         choose = None if schedule is None else Choice(schedule, lambda pc: (function, pc), last)
+        as_objects = partial(objectify, self.state, threads)
         waiting: Waiting[int] = Waiting(entry.code.live, settings.device, as_objects, empty, choose)
         frame = Frame(entry.code, entry.scope, threads, waiting, depth)
         frame.answers = not frames or frames[-1].hands_on

@@ -173,6 +173,11 @@ class RunState:
             context.lost, context.keys, context.eager = {}, group.rows, frame.exact
         return context
 
+    def context_of(self, threads: np.ndarray, group: Group) -> Context:
+        """What turning the rows of a group into objects needs to know; they draw nothing."""
+        policy = None if self.raising else self.policy
+        return Context(self.services, threads[group.rows], group.checks, policy, self.guard)
+
     def begin(self, frame: Frame, pc: int, group: Group) -> None:
         """Count a block execution."""
         self.steps.begin(frame.code.function, pc, group.k)

@@ -349,6 +349,10 @@ class Work:
     granted: bool = False
     settled: Env = field(default_factory=dict)
 
+    def forget(self) -> None:
+        """Let go of what the last stretch was about: a run's records outlive it for a while."""
+        self.env, self.settled, self.last = {}, {}, None
+
     def settle(self, skeleton: Skeleton, env: Env) -> None:
         """Keep what the host operations have assigned, for a driver to be printed."""
         made = {name: env[name] for op in skeleton.host for name in op.outs}
