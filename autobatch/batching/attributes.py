@@ -227,6 +227,16 @@ def objects_attribute(context: Context, cell: Cell, items: list[Any], name: str)
     return run_rows(context, attribute, [cell], {}, ATTRIBUTE, fresh=False, effect=False)
 
 
+def stored_attribute(context: Context, cell: Cell, name: str) -> Cell | None:
+    """``x.name`` where all threads' objects only have it looked up; None where not."""
+    value = cell.value
+    if type(value) is not Objects or not all(
+        is_stored(kind, name) for kind in set(map(type, value.items))
+    ):
+        return None
+    return objects_attribute(context, cell, value.items, name)
+
+
 def is_stored(kind: type, name: str) -> bool:
     """Whether to read an attribute of a class's instances is to look it up: no code runs."""
     if found_in_class(kind, "__getattribute__") is not LOOKED_UP or hasattr(kind, "__getattr__"):
