@@ -161,6 +161,27 @@ def test_ints_that_leave_their_dtype(ran):
     assert ran[True] > 20
 
 
+def of_quotients(n: int, m: int) -> int:
+    while n > 0:
+        n = n - 10 // m
+        m = m - 1
+    return n
+
+
+def test_what_fails_is_what_the_operands_were(ran):
+    """The operands of a check have other values by the time that it is looked at."""
+    batched = autobatch.vmap(of_quotients, trace_after=0, scalars="python", on_error="isolate")
+    given = [(30, 4), (30, 3), (3, 4), (100, 9), (7, 2)]
+    for _ in range(4):
+        found = batched(*map(torch.tensor, zip(*given, strict=True)))
+        for (n, m), result in zip(given, found, strict=True):
+            try:
+                assert result.value == of_quotients(n, m) and result.exception is None
+            except ZeroDivisionError:
+                assert type(result.exception) is ZeroDivisionError
+    assert ran[True] > 5
+
+
 def test_an_index_out_of_range(ran):
     batched = autobatch.vmap(lambda i: TABLE[i] * 2, trace_after=0, scalars="python")
     for _ in range(4):

@@ -30,7 +30,7 @@ class Driver:
     """``drive(env, scope, k, context)`` runs the operations before ``end``, or answers False.
 
     It launches ``kernels``. Unless it ``asks_context``, that may be None; where it ``leaves_open``
-    whether its results fit, the block goes on with that context.
+    whether its results fit or rows fail, the block goes on with that context.
     """
 
     drive: Drive
@@ -74,7 +74,7 @@ def driver_of(skeleton: Skeleton, plan: Plan, env: Env, before: Env, scope: Scop
     source = "\n".join(["def drive(env, scope, k, context):", *printer.lines, "    return True"])
     space = dict(printer.names)
     exec(source, space)
-    leaves_open = plan.loose is not None
+    leaves_open = plan.loose is not None or plan.checks > 0
     asks = printer.asks_context or leaves_open
     return Driver(space["drive"], skeleton.end, plan.kernels, asks, leaves_open)
 
@@ -95,6 +95,8 @@ def printed_results(printer: Printer, skeleton: Skeleton, plan: Plan) -> None:
     loose = [printed_node(printer, plan, number, made) for number in plan.loose or ()]
     host = [out for op in skeleton.host for out in op.outs]
     early = [(n, printer.cell(n)) for n in (*skeleton.constants, *host) if n in skeleton.wanted]
+    if plan.checks:
+        printer.line(f"roots = [{', '.join(roots)}]")  # before they have other values
     # Only from here on is anything changed; what the replay assigns, it assigns last.
     if plan.loose is not None:
         ints = "".join(f"{cell}.value, " for cell in loose)
@@ -105,7 +107,7 @@ def printed_results(printer: Printer, skeleton: Skeleton, plan: Plan) -> None:
     if plan.checks:
         printer.asks_context = True
         note, here = printer.refer(note_checks), printer.refer((skeleton, plan))
-        printer.line(f"{note}(context, scope, {here}, [{', '.join(roots)}], outs)")
+        printer.line(f"{note}(context, scope, {here}, roots, outs)")
 
 
 def printed_node(printer: Printer, plan: Plan, number: int, made: dict[int, str]) -> str:
