@@ -62,6 +62,9 @@ class Batch:
     size: int
 
     def chunk(self, start: int, stop: int) -> Batch:
+        if stop - start == self.size:
+            return self
+
         def cut(leaf: Any) -> Any:
             return leaf.chunk(start, stop) if isinstance(leaf, Mapped) else leaf
 
@@ -122,31 +125,33 @@ def tree_leaves(tree: Any) -> list[Any]:
     return pytree.tree_leaves(tree, is_leaf=lambda leaf: isinstance(leaf, Mapped))
 
 
+COPIED = (list, dict, set, tuple)
+
+
 def private(item: Any) -> Any:
     """An object of a thread's own: its containers and tensors copied, other objects as they are."""
-    memo: dict[int, Any] = {}
+    return private_part(item, {})
 
-    def visit(part: Any) -> Any:
-        made: Any = memo.get(id(part))
-        if made is not None:
-            return made
-        if isinstance(part, Tensor):
-            memo[id(part)] = made = part.clone()
-        elif type(part) is list:
-            made = memo[id(part)] = []
-            made.extend(visit(entry) for entry in part)
-        elif type(part) is dict:
-            made = memo[id(part)] = {}
-            made.update((key, visit(entry)) for key, entry in part.items())
-        elif type(part) is set:
-            made = memo[id(part)] = set(part)
-        elif type(part) is tuple:
-            made = tuple(visit(entry) for entry in part)
-        else:
-            made = part
+
+def private_part(part: Any, memo: dict[int, Any]) -> Any:
+    if type(part) not in COPIED and not isinstance(part, Tensor):
+        return part
+    made: Any = memo.get(id(part))
+    if made is not None:
         return made
-
-    return visit(item)
+    if isinstance(part, Tensor):
+        memo[id(part)] = made = part.clone()
+    elif type(part) is list:
+        made = memo[id(part)] = []
+        made.extend(private_part(entry, memo) for entry in part)
+    elif type(part) is dict:
+        made = memo[id(part)] = {}
+        made.update((key, private_part(entry, memo)) for key, entry in part.items())
+    elif type(part) is set:
+        made = memo[id(part)] = set(part)
+    else:
+        made = tuple(private_part(entry, memo) for entry in part)
+    return made
 
 
 def cell_of(arg: Any, scalars: str, memo: dict[int, Cell]) -> Cell:
@@ -214,6 +219,14 @@ def mapped_by_dims(
         raise OptionError(
             f"in_dims has {len(in_dims)} entries, but {name} gets {len(args)} positional arguments."
         )
+    sizes = Sizes(name, lambda: leaf_titles(function, args, kwargs))
+    if not kwargs and all(type(arg) is Tensor for arg in args):
+        each = [in_dims] * len(args) if isinstance(in_dims, int) else in_dims
+        if all(type(dim) is int for dim in each):  # the commonest call
+            plain = zip(args, each, strict=True)
+            return Batch(
+                tuple(sizes.mapped(*pair, "in_dims") for pair in plain), {}, sizes.common()
+            )
     flat, spec = pytree.tree_flatten(args, is_leaf=is_leaf)
     dims = pytree._broadcast_to_and_flatten(in_dims, spec, is_leaf=is_leaf)
     if dims is None:
@@ -221,7 +234,6 @@ def mapped_by_dims(
             f"in_dims={in_dims!r} does not fit the arguments of {name}: "
             f"their structure is {pytree.treespec_pprint(spec)}."
         )
-    sizes = Sizes(name, lambda: leaf_titles(function, args, kwargs))
     leaves = [sizes.mapped(leaf, dim, "in_dims") for leaf, dim in zip(flat, dims, strict=True)]
     named, kwspec = pytree.tree_flatten(kwargs, is_leaf=is_leaf)
     named = [sizes.mapped(x, 0 if isinstance(x, objects) else None, "in_dims") for x in named]

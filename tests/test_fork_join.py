@@ -810,3 +810,43 @@ def test_closures_are_judged_each_for_itself(capsys):
         assert autobatch.vmap(func, scalars="python")(torch.tensor([4])).tolist() == [expected]
         assert capsys.readouterr().out == out
     assert joins(quiet) >= 1
+
+
+def keeps_to_itself(xs):
+    return None
+
+
+def adds_to_it(xs):
+    xs.append(1)
+
+
+def used_by_asks(xs):
+    return None
+
+
+@autobatch.per_thread
+def use(function):
+    globals()["used_by_asks"] = function
+
+
+def asks(xs, n):
+    used_by_asks(xs)
+    if n < 2:
+        return len(xs)
+    return asks(xs, n - 1) + asks(xs, n - 2)
+
+
+def before_and_after(n):
+    """A name means something else from one call to the next, as only the host's code can do."""
+    xs = [1]
+    use(keeps_to_itself)
+    first = asks(xs, n)
+    use(adds_to_it)
+    second = asks(xs, n)
+    use(keeps_to_itself)
+    return first, second, len(xs)
+
+
+def test_a_helper_that_the_run_itself_replaces():
+    for _ in range(2):
+        assert_matches_loop(before_and_after, NUMBERS, scalars="python")

@@ -314,3 +314,48 @@ def test_waiting_keeps_its_turn_when_it_joins() -> None:
 def test_keys_name_the_variables_that_are_bound() -> None:
     one, two = group([0], x=uniform(0)), group([1], y=uniform(0))
     assert key_of(one, ("x", "y")) != key_of(two, ("x", "y"))
+
+
+def rows_from(start: int, k: int) -> range:
+    return range(start, start + k)
+
+
+def of_state(rows: range, state: Tensor, own: bool) -> Group:
+    """A group whose ``x`` is one tensor for all threads, or a row of it for each."""
+    value = Column(state.expand(len(rows), -1).clone()) if own else Uniform(state)
+    return group(rows, x=Cell(value))
+
+
+@pytest.mark.parametrize(("k", "apart"), [(1023, False), (1024, True)])
+@pytest.mark.parametrize("own_first", [False, True])
+def test_a_large_tensor_for_all_threads_stays_one(k: int, apart: bool, own_first: bool) -> None:
+    waiting, state = queue(), torch.arange(16.0)
+    for number in range(4):  # one for all threads, rows, one for all threads, rows
+        own = (number % 2 == 0) is own_first
+        waiting.add(0, of_state(rows_from(number * k, k), state, own))
+    found = [waiting.pop()[1] for _ in range(2 if apart else 1)]
+    assert not waiting
+    assert sum(each.k for each in found) == 4 * k
+    kinds = {type(each.env["x"].value) for each in found}
+    assert kinds == ({Uniform, Column} if apart else {Column})
+
+
+def test_too_many_groups_make_large_tensors_columns_first() -> None:
+    waiting = Waiting((tuple("abcd"),), CPU, objectify)
+    for number in range(16):  # each of the four one for all threads, or rows, in every combination
+        cells = [
+            of_state(rows_from(number * 1024, 1024), torch.arange(16.0), bool(number >> bit & 1))
+            for bit in range(4)
+        ]
+        env = {name: cell.env["x"] for name, cell in zip("abcd", cells, strict=True)}
+        waiting.add(0, group(rows_from(number * 1024, 1024), **env))
+    found: list[Group] = []
+    while waiting:
+        found.append(waiting.pop()[1])
+    assert sum(each.k for each in found) == 16 * 1024
+    assert len(found) <= UNLIKE
+    assert not any(type(c.value) is Objects for each in found for c in each.env.values())
+    for each in found:
+        for cell in each.env.values():
+            given = cell.value.data if type(cell.value) is Column else cell.value.obj[None]  # type: ignore[union-attr]
+            assert torch.equal(given, torch.arange(16.0).expand(len(given), -1))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import types
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any
 
 from torch import Tensor
@@ -12,9 +13,9 @@ from torch import Tensor
 from autobatch.batching import stateless, torch_ops, writes
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.fallbacks import ATTRIBUTE
-from autobatch.batching.kinds import is_instance, is_tensor, named_cells
+from autobatch.batching.kinds import found_in_class, is_instance, is_tensor, named_cells
 from autobatch.batching.own_methods import Unknown, each_thread, getter, is_lowered_property
-from autobatch.batching.rows import run_rows
+from autobatch.batching.rows import map_rows, run_rows
 from autobatch.vm.values import (
     METHOD,
     NUMBER_TAGS,
@@ -29,6 +30,7 @@ from autobatch.vm.values import (
     uniform,
 )
 
+LOOKED_UP = object.__dict__["__getattribute__"]
 SUPER = Mark("super")
 NUMBER_TYPES = {tag: kind for kind, tag in NUMBER_TAGS.items()}
 TENSOR_PARTS = frozenset({"T", "mT", "H", "mH", "real", "imag", "data"})
@@ -203,10 +205,10 @@ def uniform_attribute(context: Context, cell: Cell, obj: Any, name: str) -> Cell
 
 
 def objects_attribute(context: Context, cell: Cell, items: list[Any], name: str) -> Cell:
-    kinds = {type(item) for item in items}
+    kinds = set(map(type, items))
     if len(kinds) == 1:
-        kind = kinds.pop()
-        static = inspect.getattr_static(kind, name, None)
+        (kind,) = kinds
+        static = found_in_class(kind, name)
         own = name in getattr(items[0], "__dict__", ())
         if isinstance(static, types.FunctionType) and not own:
             return bound(cell, static)
@@ -218,9 +220,29 @@ def objects_attribute(context: Context, cell: Cell, items: list[Any], name: str)
     def attribute(item: Any) -> Any:
         return getattr(item, name)
 
+    if all(is_stored(kind, name) for kind in kinds):
+        return map_rows(context, attribute, cell, items, ATTRIBUTE, attrgetter(name))
     if any(shown_by(context, item, name) for item in one_of_each(items)):
         return context.invoke(context, Unknown(attribute), [cell], {})
     return run_rows(context, attribute, [cell], {}, ATTRIBUTE, fresh=False, effect=False)
+
+
+def stored_attribute(context: Context, cell: Cell, name: str) -> Cell | None:
+    """``x.name`` where all threads' objects only have it looked up; None where not."""
+    value = cell.value
+    if type(value) is not Objects or not all(
+        is_stored(kind, name) for kind in set(map(type, value.items))
+    ):
+        return None
+    return objects_attribute(context, cell, value.items, name)
+
+
+def is_stored(kind: type, name: str) -> bool:
+    """Whether to read an attribute of a class's instances is to look it up: no code runs."""
+    if found_in_class(kind, "__getattribute__") is not LOOKED_UP or hasattr(kind, "__getattr__"):
+        return False
+    static = found_in_class(kind, name)
+    return isinstance(static, types.MemberDescriptorType) or not hasattr(type(static), "__get__")
 
 
 def one_of_each(items: list[Any]) -> list[Any]:

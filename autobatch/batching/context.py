@@ -82,7 +82,8 @@ class Services:
     ``has_effects`` says whether a method of an object that Python calls by itself may have some;
     ``foreign`` knows the objects that existed before the call.
     ``isolate`` is whether the threads that fail leave one by one; ``thread_offset`` is what a
-    thread's index is short of that by which it draws.
+    thread's index is short of that by which it draws; ``names_may_change`` is told of visible
+    effects.
     """
 
     device: torch.device
@@ -96,6 +97,7 @@ class Services:
     foreign: Foreign = field(default_factory=Foreign)
     isolate: bool = False
     thread_offset: int = 0
+    names_may_change: Callable[[], None] = lambda: None
 
 
 class Context:
@@ -256,6 +258,7 @@ class Context:
     def visible(self, writes: bool) -> None:
         """What comes next has an effect that others can see, on its arguments if it ``writes``."""
         self.flush()
+        self.services.names_may_change()
         if self.guard is not None:
             self.guard(writes)
 

@@ -29,6 +29,8 @@ _INTEGERS = frozenset({torch.int64, torch.int32, torch.int16, torch.int8})
 _SMALL = frozenset({torch.int16, torch.int8})
 MASKS = frozenset({torch.bool, torch.uint8})
 ALL = slice(None)
+LONG_ROW = 16
+"""Elements from which a row is copied whole, by a kernel that needs its number to be from 0 on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,7 @@ def getitem_checked(x: Any, index: Any, k: int) -> tuple[Any, Tensor | None]:
     if not has_batched(x, index):
         return x[index], None
     x, parts, failed = checked(x, parts_of(index), k)
-    return _read(x, plan_of(event_dim(x), parts), k), failed
+    return _read(x, plan_of(event_dim(x), parts), k, in_range=True), failed
 
 
 def parts_of(index: Any) -> list[Any]:
@@ -142,10 +144,17 @@ def _place(tensors: dict[int, Batched | Tensor]) -> int:
     return kept[0] if kept == list(range(kept[0], kept[0] + len(kept))) else 0
 
 
-def _read(x: Any, plan: Plan, k: int) -> Any:
+def _rows(x: Tensor, index: Tensor, in_range: bool) -> Tensor:
+    """``x[index]``; rows that are no mere numbers by the kernel that copies them whole."""
+    if in_range and index.dim() == 1 and x[0].numel() >= LONG_ROW:
+        return x.index_select(0, index.remainder(x.shape[0]))
+    return x[index]
+
+
+def _read(x: Any, plan: Plan, k: int, in_range: bool = False) -> Any:
     if type(x) is not Batched:
         if plan.is_whole and list(plan.tensors) == [0]:
-            return Batched(x[plan.tensors[0].data])
+            return Batched(_rows(x, plan.tensors[0].data, in_range))
         x = Batched(x.expand(k, *x.shape))
     view = x.data if plan.is_whole else x.data[(ALL, *plan.basic)]
     if not plan.tensors:

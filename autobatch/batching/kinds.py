@@ -16,6 +16,14 @@ NO_FUNCTION = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
 NO_INSTANCES = (list, tuple, dict, set, slice, range)
 
 
+def found_in_class(kind: type, name: str) -> Any:
+    """What an attribute of instances is in their class, as it stands there; None if it is not."""
+    for base in kind.__mro__:
+        if name in base.__dict__:
+            return base.__dict__[name]
+    return None
+
+
 def is_tensor(value: Any) -> bool:
     if type(value) is Column:
         return bool(value.tag == "tensor")

@@ -28,7 +28,6 @@ from autobatch.vm.values import (
     ENUMERATE_ITERATOR,
     METHOD,
     NO_TIES,
-    NUMBER_DTYPES,
     NUMBER_TAGS,
     RANGE_ITERATOR,
     SEQUENCE_ITERATOR,
@@ -41,7 +40,6 @@ from autobatch.vm.values import (
     Objects,
     Uniform,
     View,
-    fits_column,
     is_mutable,
     read,
     uniform,
@@ -49,6 +47,9 @@ from autobatch.vm.values import (
 
 SHARABLE = (type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType, torch.nn.Module)
 """Objects that stay one for all threads when all threads have the same."""
+
+
+NUMPY_DTYPES: dict[type, Any] = {bool: np.bool_, int: np.int64, float: np.float64}
 
 
 class Rower:
@@ -264,13 +265,48 @@ def run_rows(
         return called(context, call, range(context.k), fresh, bool(effect))
 
 
+def map_rows(
+    context: Context,
+    function: Callable[[Any], Any],
+    cell: Cell,
+    items: list[Any],
+    why: str,
+    quick: Callable[[Any], Any] | None = None,
+) -> Cell:
+    """``function``, which has no effect, of each object of a cell; it may give what others name.
+
+    ``quick`` gives the same, sooner.
+    """
+    context.settle()
+    try:
+        results = list(map(quick or function, items))
+    except Exception:  # whose it is, and what the others have, tells the long way
+        return run_rows(context, function, [cell], {}, why, fresh=False, effect=False)
+    if items:
+        note_fallback(context, function, (cell,), why)
+    return from_rows(context, results, fresh=False)
+
+
 def called(
     context: Context, call: Callable[..., Any], items: Sequence[Any], fresh: bool, effect: bool
 ) -> Cell:
     """What a call gives for the item of each row; see ``run_rows``."""
+    try:
+        if context.lost is not None:
+            results = isolated(context, call, items)
+        else:
+            results = in_order(context, call, items, fresh, effect)
+    finally:
+        if effect:
+            context.services.names_may_change()
+    return from_rows(context, results, fresh)
+
+
+def in_order(
+    context: Context, call: Callable[..., Any], items: Sequence[Any], fresh: bool, effect: bool
+) -> list[Any]:
+    """What ``call`` gives for each row; with ``RowsFail`` come the results below, if need be."""
     results: list[Any] = [None] * context.k
-    if context.lost is not None:
-        return from_rows(context, isolated(context, call, items, results), fresh)
     row = -1
     try:
         for row in context.order():
@@ -278,22 +314,23 @@ def called(
     except Exception as error:
         done = finished(context, results, row, fresh) if effect else None
         raise RowsFail(row, error, done) from error
-    return from_rows(context, results, fresh)
+    return results
 
 
 def call_row(
     function: Callable[..., Any], columns: list[list[Any]], named: dict[str, list[Any]], row: int
 ) -> Any:
+    if len(columns) == 1 and not named:
+        return function(columns[0][row])
     return function(
         *[column[row] for column in columns],
         **{name: column[row] for name, column in named.items()},
     )
 
 
-def isolated(
-    context: Context, call: Callable[..., Any], items: Sequence[Any], results: list[Any]
-) -> list[Any]:
-    """``results`` filled row by row; a row that fails is lost, and gets what another row has."""
+def isolated(context: Context, call: Callable[..., Any], items: Sequence[Any]) -> list[Any]:
+    """What ``call`` gives for each row; a row that fails is lost, and gets what another has."""
+    results: list[Any] = [None] * context.k
     failed: list[int] = []
     failure: RowsFail | None = None
     for row in context.order():
@@ -365,12 +402,13 @@ def from_rows(context: Context, items: list[Any], fresh: bool = True) -> Cell:
 
 
 def numbers_from(context: Context, items: list[Any], kind: type) -> Cell:
-    bounds = (min(items), max(items)) if kind is int else None
-    if bounds is not None and not all(map(fits_column, bounds)):
+    try:
+        numbers: np.ndarray = np.array(items, dtype=NUMPY_DTYPES[kind])
+    except OverflowError:
         return Cell(Objects(items))
-    tag = NUMBER_TAGS[kind]
-    data = torch.tensor(items, dtype=NUMBER_DTYPES[tag], device=context.device)
-    return Cell(Column(data, tag, bounds))
+    bounds = (int(numbers.min()), int(numbers.max())) if kind is int else None
+    data = torch.from_numpy(numbers).to(context.device)
+    return Cell(Column(data, NUMBER_TAGS[kind], bounds))
 
 
 def signature(tensor: Tensor) -> Any:

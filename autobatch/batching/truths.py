@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -10,7 +11,7 @@ import torch
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.kinds import is_instance, own_method, user_class
 from autobatch.batching.own_methods import asks, each_thread
-from autobatch.batching.rows import run_rows
+from autobatch.batching.rows import map_rows, run_rows
 from autobatch.vm.values import Cell, Column, Container, Objects, Uniform, read, uniform
 
 
@@ -26,6 +27,8 @@ def once(context: Context, function: Callable[..., bool], *objs: Any) -> Cell:
 def truth(context: Context, cell: Cell) -> Cell:
     """``bool(x)``: a uniform bool or a bool column."""
     value = read(cell)
+    if type(value) is Objects and not any(map(says_itself, set(map(type, value.items)))):
+        return map_rows(context, bool, cell, value.items, "objects")
     if type(value) is not Column and asks_user(value):
         return instance_truth(context, cell, user_class(value))
     match value:
@@ -54,6 +57,12 @@ def truth(context: Context, cell: Cell) -> Cell:
 def asks_user(value: Any) -> bool:
     """Whether it is a user's object that says itself whether it is true."""
     return is_instance(value) or any(own_method(value, name) for name in ("__bool__", "__len__"))
+
+
+def says_itself(kind: type) -> bool:
+    """Whether instances of a class are asked, by a method in Python, whether they are true."""
+    found = (getattr(kind, name, None) for name in ("__bool__", "__len__"))
+    return any(isinstance(method, FunctionType) for method in found)
 
 
 def instance_truth(context: Context, cell: Cell, kind: type | None) -> Cell:

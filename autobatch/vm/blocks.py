@@ -420,8 +420,8 @@ def seen_with_bounds(context: Context, masks: Tensor, loose: Sequence[Column]) -
     return seen[: masks.numel()].reshape(masks.shape) != 0  # type: ignore[no-any-return]
 
 
-def objectify(context: Context, group: Group, names: Sequence[str]) -> None:
-    """Turn variables of a group, whose rows are the context's, into objects."""
-    rower = Rower(context, keep=True)
+def objectify(state: RunState, threads: np.ndarray, group: Group, names: Sequence[str]) -> None:
+    """Turn variables of a group into objects; ``threads`` has the thread of each of its rows."""
+    rower = Rower(state.context_of(threads, group), keep=True)
     for name in names:
         group.env[name] = Cell(Objects(rower.rows(group.env[name])))

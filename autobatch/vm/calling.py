@@ -84,22 +84,22 @@ def relinked_value(cell: Cell, known: dict[int, Cell]) -> Value:
 def reach(roots: Iterable[Cell]) -> dict[int, Cell]:
     """The cells that can be changed among those that the roots reach, in a fixed order."""
     found: dict[int, Cell] = {}
-
-    def visit(cell: Cell) -> None:
-        value = cell.value
-        if id(cell) in found:
-            return
-        if is_mutable(value):
-            found[id(cell)] = cell
-        if type(value) is Container:
-            for child in value.children():
-                visit(child)
-        elif type(value) is View:
-            visit(value.base)
-
     for root in roots:
-        visit(root)
+        note_reached(root, found)
     return found
+
+
+def note_reached(cell: Cell, found: dict[int, Cell]) -> None:
+    value = cell.value
+    if id(cell) in found:
+        return
+    if is_mutable(value):
+        found[id(cell)] = cell
+    if type(value) is Container:
+        for child in value.children():
+            note_reached(child, found)
+    elif type(value) is View:
+        note_reached(value.base, found)
 
 
 def carry(args: Iterable[Cell], kept: Iterable[Cell]) -> list[Cell]:
@@ -119,7 +119,7 @@ def settled(pieces: list[Returned], originals: list[Cell], k: int) -> list[Retur
     """Returned groups with rows in ascending order; a single whole one takes effect at once."""
     for piece in pieces:
         piece.originals = originals
-        if len(piece.rows) > 1 and (np.diff(piece.rows) < 0).any():
+        if len(piece.rows) > 1 and (piece.rows[1:] < piece.rows[:-1]).any():
             order = np.argsort(piece.rows)
             piece.rows, piece.ways = piece.rows[order], picked(piece.ways, order)
             piece.value, *piece.carried = heap.select([piece.value, *piece.carried], order)

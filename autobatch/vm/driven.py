@@ -69,15 +69,12 @@ def converted(state: RunState, frame: Frame, pc: int, group: Group) -> Converted
 
 def by_driver(state: RunState, frame: Frame, site: Site, group: Group) -> bool:
     """Run all operations of a site by a driver, if one fits."""
-    for drive, end, kernels in site.drivers:
-        if end != len(site.ops):
+    for driver in site.drivers:
+        if driver.end != len(site.ops) or driver.leaves_open:
             continue
-        try:
-            fits = drive(group.env, frame.scope.namespace, len(group.rows))
-        except Exception:  # the general way finds out what is wrong
-            return False
-        if fits:
-            state.tally.launch(kernels)
+        context = state.context(frame, group) if driver.asks_context else None
+        if driver.fits(group.env, frame.scope, len(group.rows), context):
+            state.tally.launch(driver.kernels)
             return True
     return False
 
@@ -86,7 +83,7 @@ def plain_end(state: RunState, frame: Frame, terminator: Terminator, group: Grou
     """Where a jump or a branch on a plain bool sends the rows; None where that is not so plain."""
     if type(terminator) is Jump:
         return [(terminator.target, group)]
-    if type(terminator) is not Branch:
+    if type(terminator) is not Branch or group.checks:
         return None
     cell = group.env.get(terminator.condition)
     value = None if cell is None else cell.value

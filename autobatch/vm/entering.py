@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 from autobatch.batching import calls
@@ -12,6 +13,7 @@ from autobatch.batching.operations import CAPTURED, Scope
 from autobatch.frontend import MISSING
 from autobatch.random.paths import Paths
 from autobatch.vm.frames import nested_title
+from autobatch.vm.judgements import Judgements
 from autobatch.vm.library import Code, Library
 from autobatch.vm.purity import IMPURE, Names, Purity
 from autobatch.vm.values import Cell, Container, Uniform, uniform
@@ -35,18 +37,21 @@ class Entry:
 
 
 def entered(
-    library: Library, context: Context, target: calls.Target, forking: Forking = "none"
+    library: Library,
+    context: Context,
+    target: calls.Target,
+    forking: Forking = "none",
+    judgements: Judgements | None = None,
 ) -> Entry:
     """A call of a program function, its arguments bound; ``RowsFail`` where they do not fit.
 
-    ``forking``: which of its calls run as fork-join calls.
+    ``forking``: which of its calls run as fork-join calls, as ``judgements`` have it.
     """
-    if isinstance(target.callee, Container):
+    is_closure = isinstance(target.callee, Container)
+    if is_closure:
         code, scope, defaults = entered_closure(library, target.callee)
-        names = Names(scope.namespace)
     else:
         code, scope, defaults = entered_function(library, target)
-        names = Names.of(target.callee, next(iter(receiver_of(target)), MISSING))
     params = code.function.params
     try:
         env = bind(params, scope.title, target.args, target.kwargs, defaults)
@@ -60,9 +65,17 @@ def entered(
     captured = {name: box for name, box in scope.free.items() if isinstance(box, Cell)}
     if captured:
         env[CAPTURED] = Cell(Container(dict, captured))
-    if forking == "none":
+    if forking == "none" or judgements is None:
         return Entry(code, scope, env)
-    forked = library.with_forks(code, names, forking == "drawing")
+    seeded = forking == "drawing"
+    if is_closure:
+        namespace = scope.namespace
+        names = partial(Names, namespace)
+        forked = judgements.with_forks(code, namespace, MISSING, seeded, names)
+    else:
+        receiver = next(iter(receiver_of(target)), MISSING)
+        names = partial(Names.of, target.callee, receiver)
+        forked = judgements.with_forks(code, target.callee, receiver, seeded, names)
     return Entry(forked, scope, env, IMPURE if code.has_effects else forked.purity)
 
 

@@ -31,7 +31,7 @@ from autobatch.source import Span
 from autobatch.vm import heap
 from autobatch.vm.blocks import Parts
 from autobatch.vm.calling import Returned, carry, reach, relinked
-from autobatch.vm.entering import Entry, entered
+from autobatch.vm.entering import Entry, Forking, entered
 from autobatch.vm.failing import Errors, Failures
 from autobatch.vm.groups import CARRIED, FORKED, Group, restricted
 from autobatch.vm.library import Code
@@ -144,7 +144,8 @@ class Forks:
         if target.effect != "program":
             return None
         seeded = context.paths is not None
-        entry = entered(self.state.library, context, target, "drawing" if seeded else "silent")
+        kind: Forking = "drawing" if seeded else "silent"
+        entry = entered(self.state.library, context, target, kind, self.state.judgements)
         purity = entry.purity
         if not purity.may_fork(seeded) or reach(entry.env[name] for name in purity.writes):
             return None
@@ -178,7 +179,7 @@ class Forks:
         if not pending and not self.active:
             return False
         if isinstance(op, Branch):
-            shown = self.own_code.may_ask(group.env[op.condition])
+            shown = self.own_code.may_ask_truth(group.env[op.condition])
         else:  # a property and a method are entered, and so seen, where no call is pending
             shown = (pending or op.name != "getattr") and self.own_code.may_show(op, group.env)
         if shown and self.active:

@@ -38,6 +38,8 @@ from autobatch.vm.values import (
 Rows = np.ndarray
 """Row numbers within a group, int64."""
 
+LONG, LARGE = 16, 2**14
+"""Elements of a uniform tensor, and of its threads' rows, that keep it from becoming a column."""
 NOTHING: frozenset[int] = frozenset()
 REFERRING = (View, Container)
 """Values that refer to other cells."""
@@ -47,7 +49,8 @@ IMMUTABLE = (str, bytes, int, float, complex, bool, type(None), type(Ellipsis), 
 class Heap:
     """Collects the alike key of some roots; see ``alike``."""
 
-    def __init__(self) -> None:
+    def __init__(self, k: int = 0) -> None:
+        self.k = k
         self.numbers: dict[int, int] = {}
         self.parts: list[Hashable] = []
 
@@ -74,6 +77,13 @@ class Heap:
                 self.visit(arg)
         else:
             self.parts.append(leaf_key(value))
+            if kind is Uniform and self.k and is_worth_keeping(value.obj, self.k):  # type: ignore[union-attr]
+                self.parts.append(Uniform)
+
+
+def is_worth_keeping(obj: Any, k: int) -> bool:
+    """Whether a tensor for all ``k`` threads is better left one than made a row for each."""
+    return isinstance(obj, Tensor) and obj.numel() >= LONG and obj.numel() * k >= LARGE
 
 
 def slots(value: Container) -> Hashable:
@@ -85,14 +95,17 @@ def slots(value: Container) -> Hashable:
     return tuple(value.cells)
 
 
-def alike(roots: Iterable[Cell]) -> tuple[Hashable, ...]:
+def alike(roots: Iterable[Cell], k: int = 0) -> tuple[Hashable, ...]:
     """A key that is equal for heaps that may coalesce.
+
+    With ``k``, their number of threads, that of heaps that should: a large uniform tensor saves
+    more, by the operations that it spares each thread, than an execution of a block costs.
 
     Equal keys mean: the same tag, dtype and event shape cell by cell (a uniform number or
     tensor counts as the column that it would make), the same alias graph among what can
     change, and otherwise the same uniform objects.
     """
-    heap = Heap()
+    heap = Heap(k)
     visit = heap.visit
     for root in roots:
         visit(root)
@@ -141,31 +154,42 @@ def copied(
 
     ``plain`` are the ids of views to copy as what they hold now (see ``plain_views``).
     """
-    memo: dict[int, Cell] = {}
+    copying = Copying(transform, plain)
+    return [copying.visit(root) for root in roots]
 
-    def visit(cell: Cell) -> Cell:
+
+class Copying:
+    """A walk of ``copied``; no function within a function, whose cycle would keep rows alive."""
+
+    __slots__ = ("memo", "plain", "transform")
+
+    def __init__(self, transform: Callable[[Value], Value], plain: frozenset[int]) -> None:
+        self.transform = transform
+        self.plain = plain
+        self.memo: dict[int, Cell] = {}
+
+    def visit(self, cell: Cell) -> Cell:
         key = id(cell)
-        new = memo.get(key)
+        new = self.memo.get(key)
         if new is not None:
             return new
         value = cell.value
         kind = type(value)
         if kind is Column:
-            new = memo[key] = Cell(transform(value))
+            new = self.memo[key] = Cell(self.transform(value))
             return new
         if kind is Uniform and not is_mutable(value):
-            memo[id(cell)] = cell
+            self.memo[key] = cell
             return cell
-        new = memo[id(cell)] = Cell(value)
+        new = self.memo[key] = Cell(value)
+        visit = self.visit
         if type(value) is Container:
             new.value = value.rebuilt(visit(child) for child in value.children())
-        elif type(value) is View and id(cell) not in plain:
+        elif type(value) is View and key not in self.plain:
             new.value = View(visit(value.base), value.recipe, tuple(map(visit, value.args)))
         else:
-            new.value = transform(read(cell))
+            new.value = self.transform(read(cell))
         return new
-
-    return [visit(root) for root in roots]
 
 
 def plain_views(roots: Sequence[Cell]) -> list[Cell]:
@@ -177,29 +201,30 @@ def plain_views(roots: Sequence[Cell]) -> list[Cell]:
         return []
     references: dict[int, int] = {}
     views: list[Cell] = []
-
-    def visit(cell: Cell) -> None:
-        references[id(cell)] = references.get(id(cell), 0) + 1
-        if references[id(cell)] > 1:
-            return
-        value = cell.value
-        if type(value) is Container:
-            for child in value.children():
-                visit(child)
-        elif type(value) is View:
-            views.append(cell)
-            visit(value.base)
-            for arg in value.args:
-                visit(arg)
-
     for root in roots:
-        visit(root)
+        count(root, references, views)
     plain: dict[int, Cell] = {}
     for cell in reversed(views):
         base = cell.value.base  # type: ignore[union-attr]
         if references[id(base)] == 1 and (type(base.value) is not View or id(base) in plain):
             plain[id(cell)] = cell
     return list(plain.values())
+
+
+def count(cell: Cell, references: dict[int, int], views: list[Cell]) -> None:
+    """Add up how often cells are referred to, and note the views, the outermost first."""
+    references[id(cell)] = references.get(id(cell), 0) + 1
+    if references[id(cell)] > 1:
+        return
+    value = cell.value
+    if type(value) is Container:
+        for child in value.children():
+            count(child, references, views)
+    elif type(value) is View:
+        views.append(cell)
+        count(value.base, references, views)
+        for arg in value.args:
+            count(arg, references, views)
 
 
 def settle(roots: Sequence[Cell]) -> None:
@@ -256,17 +281,33 @@ def merge(
     """
     if len(pieces) == 1:
         return list(pieces[0])
-    memo: dict[tuple[int, ...], Cell] = {}
+    merging = Merging(sizes, device)
+    return [merging.visit(cells) for cells in zip(*pieces, strict=True)]
 
-    def visit(cells: tuple[Cell, ...]) -> Cell:
+
+class Merging:
+    """A walk of ``merge``, over the cells of all pieces at once."""
+
+    __slots__ = ("device", "memo", "sizes")
+
+    def __init__(self, sizes: Sequence[int], device: torch.device) -> None:
+        self.sizes = sizes
+        self.device = device
+        self.memo: dict[tuple[int, ...], Cell] = {}
+
+    def visit(self, cells: tuple[Cell, ...]) -> Cell:
         key = tuple(map(id, cells))
-        new = memo.get(key)
+        new = self.memo.get(key)
         if new is not None:
             return new
         values: list[Any] = [cell.value for cell in cells]  # where one is no leaf, none is
         first = values[0]
         kind = type(first)
-        new = memo[key] = Cell(first)
+        if kind is Uniform and not is_mutable(first) and all(v is first for v in values):
+            self.memo[key] = cells[0]
+            return cells[0]
+        new = self.memo[key] = Cell(first)
+        visit = self.visit
         if kind is Container:
             columns = zip(*(value.children() for value in values), strict=True)
             new.value = first.rebuilt(visit(children) for children in columns)
@@ -275,13 +316,11 @@ def merge(
             args = zip(*(view.args for view in values), strict=True)
             new.value = View(base, first.recipe, tuple(map(visit, args)))
         else:
-            new.value = merged(values, sizes, device)
+            new.value = merged(values, self.sizes, self.device)
             ties = NO_TIES.union(*(value.ties for value in values))
             if ties:
                 new.value.ties = ties  # type: ignore[union-attr]
         return new
-
-    return [visit(cells) for cells in zip(*pieces, strict=True)]
 
 
 def merged(values: Sequence[Value], sizes: Sequence[int], device: torch.device) -> Value:
@@ -328,12 +367,16 @@ def outside_rows(values: Sequence[Value], sizes: Sequence[int]) -> np.ndarray | 
     ]
     if all(flag is False for flag in flags):
         return False
+    if all(type(flag) is bool for flag in flags):
+        return np.repeat(flags, sizes)
     return np.concatenate([np.broadcast_to(f, size) for f, size in zip(flags, sizes, strict=True)])
 
 
 def same_uniforms(values: Sequence[Value]) -> bool:
     first = values[0].obj  # type: ignore[union-attr]
+    if all(value.obj is first for value in values):  # type: ignore[union-attr]
+        return True
     if isinstance(first, Tensor):
-        return all(value.obj is first for value in values)  # type: ignore[union-attr]
+        return False
     key = identity(first)
     return all(identity(value.obj) == key for value in values)  # type: ignore[union-attr]

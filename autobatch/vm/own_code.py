@@ -7,14 +7,13 @@ come first. Which methods Python calls by itself is known by name; what they do,
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import BuiltinMethodType, FunctionType, MethodType
 from typing import Any
 
 from autobatch.batching.effects import BUILTIN_TYPES, effect_of, is_library
-from autobatch.batching.kinds import is_instance, is_plain_code
+from autobatch.batching.kinds import found_in_class, is_instance, is_plain_code
 from autobatch.batching.own_methods import is_own, is_quiet_code, is_wrapper
 from autobatch.ir.program import Op
 from autobatch.random.python import is_python_draw
@@ -26,6 +25,7 @@ MOVES = frozenset(
     | {"box", "load_box", "store_box", "clear_box", "function", "is", "is_not", "fork", "delete"}
 )
 """Operations that run no method of their operands."""
+TRUTH = ("__bool__", "__len__")
 UNASKED = frozenset({"__init__", "__new__", "__post_init__", "__init_subclass__"})
 """Special methods that Python calls where an instance is made, and those calls are looked at."""
 
@@ -62,6 +62,15 @@ class OwnCode:
             for function in special(kind)
         )
 
+    def may_ask_truth(self, cell: Cell) -> bool:
+        """The same of whether it is true."""
+        return any(
+            self.is_shown(received(function, cell))
+            for kind in kinds(cell)
+            for function in (found_in_class(kind, name) for name in TRUTH)
+            if isinstance(function, FunctionType) and is_plain_code(function.__code__)
+        )
+
     def is_shown(self, function: object, writes: bool = False) -> bool:
         """Whether a function has effects; ``writes``: those on what it is given count."""
         code = getattr(function, "__func__", function)
@@ -73,7 +82,7 @@ class OwnCode:
         return not purity.is_silent or (writes and bool(purity.writes))
 
     def is_attribute_shown(self, kind: type, name: str, cell: Cell) -> bool:
-        static = inspect.getattr_static(kind, name, None)
+        static = found_in_class(kind, name)
         if isinstance(static, property):
             return self.is_shown(received(static.fget, cell))
         if static is None:

@@ -138,13 +138,11 @@ class ProgramCounterMachine(Machine):
             if base < 0:
                 return None
 
-        def as_objects(group: Group, names: Sequence[str]) -> None:
-            objectify(self.state.context(level, group), group, names)
-
         empty = not self.state.settings.batch
         schedule, end = self.state.settings.schedule, End()
         last: Place = end
         choose = None if schedule is None else Choice(schedule, block_of, last)
+        as_objects = partial(objectify, self.state, threads)
         waiting: Waiting[Place] = Waiting(LIVE, device, as_objects, empty, choose)
         routines = Routines()
         level = Level(

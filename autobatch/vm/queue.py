@@ -163,6 +163,11 @@ class Waiting(Generic[P]):
     ) -> dict[Key, list[Group]]:
         """Turn the variables in which the groups differ into objects."""
         groups = [coalesced(groups, names, self.device) for groups in place.values()]
+        nearer: dict[Key, list[Group]] = {}
+        for group in groups:
+            nearer.setdefault(key_of(group, names, near=True), []).append(group)
+        if len(nearer) < len(place):
+            return nearer
         opened = [opened_env(group) for group in groups]
         differing = [
             name
@@ -208,12 +213,13 @@ def first(part: tuple[P, Group]) -> P:
     return part[0]
 
 
-def key_of(group: Group, names: Sequence[str]) -> Key:
+def key_of(group: Group, names: Sequence[str], near: bool = False) -> Key:
+    """Equal for groups that are to coalesce; ``near``: for all that can."""
     env = group.env
     present = [name for name in names if name in env]
     roots = [env[name] for name in present]
     heap.settle(roots)
-    return (tuple(present), *heap.alike(roots))
+    return (tuple(present), *heap.alike(roots, 0 if near else group.k))
 
 
 def opened_env(group: Group) -> dict[str, Cell]:

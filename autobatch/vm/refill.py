@@ -90,7 +90,8 @@ class Refill:
         context = Context(state.services, threads, policy=state.policy)
         target = calls.resolve_object(self.function, args, kwargs)
         try:
-            entry = entered(state.library, context, target, self.machine.forking(self.paths))
+            forking = self.machine.forking(self.paths)
+            entry = entered(state.library, context, target, forking, state.judgements)
         except RowsFail as failure:
             self.machine.failures.never_begin(threads, failure)
             return

@@ -82,7 +82,9 @@ class Machine:
             foreign,
             settings.isolate,
             settings.thread_offset,
+            self.state.names_may_change,
         )
+        self.state.names_may_change()
 
     def run(
         self,
@@ -106,6 +108,8 @@ class Machine:
                 raise no_data(failure.span) from failure.error
             self.failures.never_begin(threads, failure)
             returned = []
+        if self.state.work is not None:
+            self.state.work.forget()
         if self.failures.failure is not None and not self.failures.isolate:
             raise self.failures.failure
         return returned
@@ -126,7 +130,8 @@ class Machine:
         paths = context.paths if paths is None else paths
         if target.effect == "construct":
             return self.construct(context, target, kept, paths)
-        entry = entered(self.state.library, context, target, self.forking(paths))
+        state = self.state
+        entry = entered(state.library, context, target, self.forking(paths), state.judgements)
         entry.paths = paths
         if self.forks.active:
             self.forks.watch(context, entry)
@@ -203,12 +208,10 @@ class Machine:
             self.failures.stop(threads, lambda _: error())
             return None
 
-        def as_objects(group: Group, names: Sequence[str]) -> None:
-            objectify(self.state.context(frame, group), group, names)
-
         function, empty = entry.code.function, not settings.batch
         schedule, last = settings.schedule, len(function.blocks) - 1
         choose = None if schedule is None else Choice(schedule, lambda pc: (function, pc), last)
+        as_objects = partial(objectify, self.state, threads)
         waiting: Waiting[int] = Waiting(entry.code.live, settings.device, as_objects, empty, choose)
         frame = Frame(entry.code, entry.scope, threads, waiting, depth)
         frame.answers = not frames or frames[-1].hands_on

@@ -20,6 +20,7 @@ from autobatch.random.paths import Ledger, Paths, key_of
 from autobatch.source import Span
 from autobatch.vm.calling import Returned
 from autobatch.vm.groups import Group
+from autobatch.vm.judgements import Judgements
 from autobatch.vm.library import Code, Library
 from autobatch.vm.listeners import Tally
 from autobatch.vm.observer import Observer
@@ -142,11 +143,20 @@ class RunState:
     raising: bool = False
     guard: Callable[[bool], None] | None = None
     ways: Ways = field(default_factory=Ways)
+    judgements: Judgements | None = field(init=False)
     tally: Tally = field(init=False)
     services: Services = field(init=False)
 
     def __post_init__(self) -> None:
         self.tally = self.steps.tally
+        settings = self.settings
+        lasting = not self.steps.listeners and settings.schedule is None
+        self.judgements = Judgements(self.library, lasting) if settings.fork else None
+
+    def names_may_change(self) -> None:
+        """Code that nothing here sees into is about to run, or has."""
+        if self.judgements is not None:
+            self.judgements.forget()
 
     def context(self, frame: Frame, group: Group) -> Context:
         """What the operations of one block execution need to know."""
@@ -162,6 +172,11 @@ class RunState:
         if frame.catches:
             context.lost, context.keys, context.eager = {}, group.rows, frame.exact
         return context
+
+    def context_of(self, threads: np.ndarray, group: Group) -> Context:
+        """What turning the rows of a group into objects needs to know; they draw nothing."""
+        policy = None if self.raising else self.policy
+        return Context(self.services, threads[group.rows], group.checks, policy, self.guard)
 
     def begin(self, frame: Frame, pc: int, group: Group) -> None:
         """Count a block execution."""

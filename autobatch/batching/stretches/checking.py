@@ -10,15 +10,18 @@ import torch
 from torch import Tensor
 
 from autobatch.batching import operations
-from autobatch.batching.context import Context, RowsFail
-from autobatch.batching.operations import Scope
+from autobatch.batching.context import Check, Context, RowsFail
+from autobatch.batching.escapes import Escape
+from autobatch.batching.operations import Env, Scope
 from autobatch.batching.stretches.plans import Plan, Skeleton
 from autobatch.batching.stretches.signature import Gathered
 from autobatch.batching.stretches.stretch import recording_context
 from autobatch.batching.trace import Untraceable
+from autobatch.ir.program import Op
 from autobatch.vm import heap
 from autobatch.vm.values import (
     Cell,
+    Column,
     Container,
     read,
 )
@@ -44,6 +47,31 @@ class Alone:
                 context.flush()
             except RowsFail as failure:
                 raise RowsFail(row, failure.error, span=failure.span or op.span) from failure.error
+
+
+def note_checks(
+    context: Context,
+    scope: Scope,
+    here: tuple[Skeleton, Plan],
+    roots: list[Cell],
+    outs: Sequence[Tensor],
+) -> None:
+    """Note the rows that a replay has found to fail, for the next host read to look at."""
+    skeleton, plan = here
+    alone = Alone(skeleton, scope, context, heap.copied(roots, lambda value: value))
+    context.checks += [Check(failed, alone) for failed in plan.failed(outs)]
+
+
+def note_loose(
+    context: Context, first: Op, before: Env, left: Tensor, ints: tuple[Column, ...]
+) -> None:
+    """Note ints that may have left their dtype; a stretch that begins with ``first`` made them.
+
+    ``before`` are the variables at its beginning.
+    """
+    if context.k:
+        context.at = (first, before)
+        context.note_escape(Escape(left, ints))
 
 
 def agrees(

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from autobatch.batching import operations
+from autobatch.batching.attributes import is_stored
 from autobatch.batching.context import Context
 from autobatch.batching.effects import MUTATING_METHODS, belongs_to_torch, effect_of
 from autobatch.batching.operations import Env, Scope
@@ -60,6 +61,8 @@ class Outline:
         if not all(arg in self.env for arg in op.args):
             return False
         cells = [self.env[arg] for arg in op.args]
+        if op.name == "getattr" and has_stored(cells[0], op.attr):
+            return self.run(op, cells)
         if any(has_objects(cell) for cell in cells):
             return False
         if all(is_uniform(cell) for cell in cells) or is_structural(op, cells):
@@ -117,8 +120,24 @@ def is_structural(op: Op, cells: list[Cell]) -> bool:
         return False
     if op.name == "getattr":
         return base.type in (list, dict, set, tuple)
+    if op.name == "unpack":
+        fits = len(base.cells) == len(op.outs) and not op.attr.starred
+        return base.type in (list, tuple) and fits
     key = cells[1].value if op.name == "getitem" and base.type in (list, tuple, dict) else None
     return type(key) is Uniform and type(key.obj) in (int, bool, str)
+
+
+def has_stored(cell: Cell, name: str) -> bool:
+    """Whether an attribute of the threads' objects is only looked up: no code of theirs runs."""
+    value = cell.value
+    return type(value) is Objects and all(
+        is_stored(kind, name) for kind in set(map(type, value.items))
+    )
+
+
+def is_unsafe_read(cell: Cell, name: str) -> bool:
+    """Whether to read an attribute of the threads' objects may run their code."""
+    return type(cell.value) is Objects and not has_stored(cell, name)
 
 
 def is_uniform_number(cell: Cell) -> bool:

@@ -16,7 +16,7 @@ from autobatch.batching import numbers
 from autobatch.batching.operations import Env
 from autobatch.batching.stretches.executors import Run
 from autobatch.batching.stretches.outputs import Template
-from autobatch.batching.stretches.signature import Gathered, content_key
+from autobatch.batching.stretches.signature import content_key
 from autobatch.ir.program import Op
 from autobatch.vm.values import (
     Cell,
@@ -72,8 +72,12 @@ def host_only() -> Plan:
 
 @dataclass(slots=True, eq=False)
 class Skeleton:
-    """Operations from ``start`` to ``end``: which are host, which batched, what goes in and out."""
+    """Operations from ``start`` to ``end``: which are host, which batched, what goes in and out.
 
+    ``first`` is the one that it begins with.
+    """
+
+    first: Op
     start: int
     end: int
     host: tuple[Op, ...]
@@ -94,29 +98,29 @@ class Unforeseen(Exception):
     """An int column may leave int64 this time: the operations run one by one, and look."""
 
 
-def foreseen(plan: Plan, gathered: Gathered) -> list[Any]:
+def outlooks(plan: Plan, leaves: Sequence[Cell | None]) -> list[Any]:
     """The outlook of each number that the stretch computes.
 
     ``Unforeseen`` if one may escape for which the recording has no kernel that would say so.
     """
-    outlooks: list[Any] = []
+    looks: list[Any] = []
     for rule, operands, deferred in plan.forecasts:
-        given = [operand(part, gathered, outlooks) for part in operands]
+        given = [operand(part, leaves, looks) for part in operands]
         if not any(hasattr(part, "tag") for part in given):
             raise Unforeseen
         found = numbers.forecast(rule, *given)
         if found is None or (not deferred and any(outlook.may_escape for outlook in found)):
             raise Unforeseen
-        outlooks += found
-    return outlooks
+        looks += found
+    return looks
 
 
-def operand(part: Any, gathered: Gathered, outlooks: list[Any]) -> Any:
+def operand(part: Any, leaves: Sequence[Cell | None], looks: list[Any]) -> Any:
     if type(part) is tuple:
         where, place = part
         if where == "result":
-            return outlooks[place]
-        cell = gathered.leaves[place]
+            return looks[place]
+        cell = leaves[place]
         value = None if cell is None else read(cell)
         if type(value) is Column:
             return value

@@ -12,21 +12,25 @@ from torch import Tensor
 
 from autobatch.batching import operations, writes
 from autobatch.batching.compat import within_level
-from autobatch.batching.context import Check, Context
-from autobatch.batching.escapes import Escape
+from autobatch.batching.context import Context
 from autobatch.batching.operations import Env, Scope
 from autobatch.batching.selects import are_lone
 from autobatch.batching.stretches.budget import Budget
-from autobatch.batching.stretches.checking import Alone, agrees
+from autobatch.batching.stretches.checking import agrees, note_checks, note_loose
 from autobatch.batching.stretches.drivers import Driver, driver_of
 from autobatch.batching.stretches.executors import Executor
-from autobatch.batching.stretches.outline import Outline, is_pure_call, kind_of, may_begin
-from autobatch.batching.stretches.plans import Plan, Skeleton, Unforeseen, foreseen, host_only
+from autobatch.batching.stretches.outline import (
+    Outline,
+    is_pure_call,
+    is_unsafe_read,
+    kind_of,
+    may_begin,
+)
+from autobatch.batching.stretches.plans import Plan, Skeleton, Unforeseen, host_only, outlooks
 from autobatch.batching.stretches.signature import Gathered, ambient_key
-from autobatch.batching.stretches.stretch import Stretch, refuse, without_programs
+from autobatch.batching.stretches.stretch import Stretch, refuse, unseen
 from autobatch.batching.trace import Untraceable
 from autobatch.ir.program import Op
-from autobatch.vm import heap
 from autobatch.vm.values import Cell, read
 
 MOST_DRIVERS = 3
@@ -49,7 +53,7 @@ class Site:
     begins: bool = True
     budget: Budget = field(default_factory=Budget)
     skeletons: dict[Hashable, Skeleton] = field(default_factory=dict)
-    drivers: list[tuple[Driver, int, int]] = field(default_factory=list)
+    drivers: list[Driver] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         defined: set[str] = set()
@@ -66,16 +70,12 @@ class Site:
         The position after it; ``start`` where the next operation runs by itself, and ``~p`` (less
         than zero) where all before position ``p`` do.
         """
-        for drive, end, kernels in self.drivers:
-            try:
-                driven = drive(env, scope.namespace, context.k)
-            except Exception:  # the general way finds out what is wrong
-                driven = False
-            if driven:
-                context.counter.launch(kernels)
-                return end
+        for driver in self.drivers:
+            if driver.fits(env, scope, context.k, context):
+                context.counter.launch(driver.kernels)
+                return driver.end
         kinds = self.kinds(env) if self.begins else None
-        if kinds is None:
+        if kinds is None or (context.checkpoint is not None and "o" in kinds):
             return self.start
         skeleton = self.skeletons.get(kinds)
         if skeleton is None:
@@ -112,10 +112,11 @@ class Site:
     def kinds(self, env: Env) -> tuple[str, ...] | None:
         """The rough kinds of what the block reads from here on; None where none can begin."""
         kinds: list[str] = []
-        first = len(self.ops[self.start].args)
+        op = self.ops[self.start]
+        first, unfit = len(op.args), "O-" if op.name == "getattr" else "oO-"
         for name in self.exposed:
             kind = kind_of(env.get(name))
-            if len(kinds) < first and kind in "oO-":
+            if len(kinds) < first and kind in unfit:
                 return None
             kinds.append(kind)
         return tuple(kinds)
@@ -130,9 +131,9 @@ class Site:
             return
         plan.drivable = False
         env = {**before, **work.settled}
-        drive = driver_of(skeleton, plan, env, scope.namespace)
-        if drive is not None:
-            self.drivers = [(drive, skeleton.end, plan.kernels), *self.drivers[: MOST_DRIVERS - 1]]
+        driver = driver_of(skeleton, plan, env, before, scope)
+        if driver is not None:
+            self.drivers = [driver, *self.drivers[: MOST_DRIVERS - 1]]
 
     def replay(
         self, skeleton: Skeleton, work: Work, context: Context, scope: Scope, env: Env
@@ -165,7 +166,7 @@ class Site:
         assert type(plan) is Plan
         if plan.lone and not are_lone(work.env, plan.lone):
             return None
-        outlooks = foreseen(plan, gathered) if plan.forecasts else ()
+        looks = outlooks(plan, gathered.leaves) if plan.forecasts else ()
         outs = plan.run(context.k, *gathered.values)
         context.counter.launch(plan.kernels)
         if not plan.verified:
@@ -175,7 +176,7 @@ class Site:
             plan.verified = True
         work.last = plan
         work.settle(skeleton, env)
-        self.leave(skeleton, plan, work, context, scope, env, roots, gathered, outs, outlooks)
+        self.leave(skeleton, plan, work, context, scope, env, roots, gathered, outs, looks)
         return skeleton
 
     def run_host(self, skeleton: Skeleton, context: Context, scope: Scope, env: Env) -> bool:
@@ -184,6 +185,8 @@ class Site:
         try:
             for op in skeleton.host:
                 if op.name == "call" and not is_pure_call(read(env[op.args[0]])):
+                    return False
+                if op.name == "getattr" and is_unsafe_read(env[op.args[0]], op.attr):
                     return False
                 operations.execute(context, scope, op, env)
         finally:
@@ -201,19 +204,17 @@ class Site:
         roots: list[Cell],
         gathered: Gathered,
         outs: Sequence[Tensor],
-        outlooks: Sequence[Any],
+        looks: Sequence[Any],
     ) -> None:
         """Put what a replay has made into the environment."""
         made = plan.template.make(outs, gathered.leaves, gathered.cells)
-        if plan.loose is not None and context.k:
-            context.at = (self.ops[self.start], work.env)
-            ints: Any = [made[node].value for node in plan.loose]
-            context.note_escape(Escape(outs[-1], tuple(ints)))
+        if plan.loose is not None:
+            ints: Any = tuple(made[node].value for node in plan.loose)
+            note_loose(context, skeleton.first, work.env, outs[-1], ints)
         if plan.checks:
-            alone = Alone(skeleton, scope, context, heap.copied(roots, lambda value: value))
-            context.checks += [Check(failed, alone) for failed in plan.failed(outs)]
+            note_checks(context, scope, (skeleton, plan), roots, outs)
         for node, outlook in plan.bounded:
-            made[node].value.bounds = outlooks[outlook].bounds  # type: ignore[union-attr]
+            made[node].value.bounds = looks[outlook].bounds  # type: ignore[union-attr]
         for name, node in plan.names:
             env[name] = made[node]
         for leaf, node in plan.written:
@@ -223,7 +224,7 @@ class Site:
 
     def outlined(self, scope: Scope, context: Context, env: Env, stop: int) -> Skeleton:
         """Tell host from batched operations, up to what a stretch cannot hold."""
-        outline = Outline(scope, without_programs(context), dict(env))
+        outline = Outline(scope, unseen(context), dict(env))
         position = self.start
         while position < stop and outline.take(self.ops[position]):
             position += 1
@@ -240,6 +241,7 @@ class Site:
             if name in wanted or any(name in op.args for op in (*outline.host, *outline.batched))
         }
         return Skeleton(
+            self.ops[self.start],
             self.start,
             end,
             tuple(outline.host),
@@ -252,7 +254,7 @@ class Site:
 
     def nothing(self) -> Skeleton:
         """The next operation runs by itself."""
-        return Skeleton(self.start, self.start, (), (), (), (), {})
+        return Skeleton(self.ops[self.start], self.start, self.start, (), (), (), (), {})
 
     def planned(
         self,
@@ -348,6 +350,10 @@ class Work:
     last: Plan | None = None
     granted: bool = False
     settled: Env = field(default_factory=dict)
+
+    def forget(self) -> None:
+        """Let go of what the last stretch was about: a run's records outlive it for a while."""
+        self.env, self.settled, self.last = {}, {}, None
 
     def settle(self, skeleton: Skeleton, env: Env) -> None:
         """Keep what the host operations have assigned, for a driver to be printed."""

@@ -63,7 +63,16 @@ def refuse(*args: Any) -> NoReturn:
     raise Untraceable("it runs a program function or makes one")
 
 
-def without_programs(context: Context) -> Context:
+class Unseen:
+    """The counter of operations that run once more."""
+
+    def nothing(self, *args: Any) -> None:
+        pass
+
+    host_read = fallback = launch = trace = nothing
+
+
+def unseen(context: Context) -> Context:
     """The same block execution, for operations that may run twice: they enter no function, and draw
     nothing.
 
@@ -71,6 +80,7 @@ def without_programs(context: Context) -> Context:
     """
     made = copy(context)
     made.invoke = refuse
+    made.counter, made.policy = Unseen(), None
     if made.paths is not None:
         made.paths = made.paths.barred()
     return made

@@ -1,7 +1,8 @@
 """Code: a graph becomes one straight-line Python function ``replay(k, *inputs)``.
 
 A line an operation, each calling torch's fast function for it; a value is deleted after its
-last read, so memory peaks as in hand-written code. Operators that ran without gradients stand
+last read, so memory peaks as in hand-written code, and where no gradient flows, results go into
+the memory of what is read for the last time (``reuse``). Operators that ran without gradients stand
 under ``no_grad``; where the recording saw autocast (its casts are operations of the graph),
 the replay runs without it.
 
@@ -24,18 +25,20 @@ from torch import Tensor
 
 from autobatch.batching.trace.bindings import Example, binding
 from autobatch.batching.trace.graph import Count, Graph, Node, Ref, Symbol
+from autobatch.batching.trace.reuse import in_place
 
 Replay = Callable[..., tuple[Tensor, ...]]
 
 
 def compile_graph(
-    graph: Graph, example: Example, autocast: Iterable[str] = ()
+    graph: Graph, example: Example, autocast: Iterable[str] = (), grad: bool = True
 ) -> tuple[Replay, str]:
     """The replay function of a graph and its source.
 
-    ``autocast``: the devices for which the recording saw it on.
+    ``autocast``: the devices for which the recording saw it on; ``grad``: whether gradients may
+    flow through a replay: then results keep to memory of their own.
     """
-    printer = _Printer(graph, example)
+    printer = _Printer(graph, example, {} if grad else in_place(graph))
     body = printer.body()
     for kind in autocast:
         body = [
@@ -59,6 +62,7 @@ class _Printer:
 
     graph: Graph
     example: Example
+    in_place: Mapping[int, Node]
     names: dict[str, Any] = field(default_factory=dict)
 
     def body(self) -> list[str]:
@@ -71,7 +75,7 @@ class _Printer:
                 lines.append(f"with {self.constant(torch.no_grad)}():")
             inside = quiet
             dead = sorted(dying.get(place, ()))
-            here = [self.statement(node, dead)]
+            here = [self.statement(self.in_place.get(place, node), dead)]
             if left := [f"v{value}" for value in dead if self.survives(node, value, dead)]:
                 here.append(f"del {', '.join(left)}")
             lines += _deeper(here) if quiet else here

@@ -4,6 +4,7 @@
                 of equal operations one stays
     turned      mm(W, permute(h))           →  permute(mm(h, permute(W)))
     fused       add(mm(a, b), c)            →  addmm(c, a, b)
+                add(addmm(row, a, b), c)    →  addmm(add(c, row), a, b)
 
 vmap computes ``W @ h`` as ``permute(mm(W, permute(h)))``: a column-major result, which slows
 down everything after it.
@@ -236,6 +237,9 @@ class _Fusion:
         if (inner := self.product(first)) is not None and inner.op is _MM:
             return self.insert(replace(inner, op=_ADDMM, args=(addend, *inner.args)))
         other = self.product(addend)
+        whole = self.metas[addend.value].shape == self.metas[maker.outs[0]].shape  # type: ignore[index]
+        if other is None and whole and self.are_rows(first):
+            return self.insert(replace(maker, op=_ATEN.add.Tensor, args=(addend, first)))
         if other is None or other.op is not _ADDMM or not self.are_rows(first, other.args[0]):
             return None
         row = self.insert(replace(other, op=_ATEN.add.Tensor, args=(other.args[0], first)))

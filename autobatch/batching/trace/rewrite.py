@@ -6,9 +6,9 @@
     constants          scalar_tensor(2.0)               →  a literal, made once
     numbers            mul(x, 2.0)                      →  mul(x, literal 2.0)
 
-and those of ``layout``. A rewrite keeps every value of the results; the storage that a result
-shares with inputs or other results is kept too. Storages that are written to stay untouched,
-except by the second rewrite.
+and those of ``layout`` and ``dots``. A rewrite keeps every value of the results; the storage that
+a result shares with inputs or other results is kept too. Storages that are written to stay
+untouched, except by the second rewrite.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 
+from autobatch.batching.trace.dots import fuse_dots
 from autobatch.batching.trace.graph import (
     Graph,
     Meta,
@@ -47,7 +48,7 @@ def simplify(graph: Graph, grad: bool) -> Graph:
     for _ in range(_ROUNDS):
         before = graph.nodes
         graph = drop_copies(simplify_views(graph), grad)
-        graph = drop_dead(fuse_products(turn_products(graph)))
+        graph = drop_dead(fuse_dots(fuse_products(turn_products(graph))))
         if graph.nodes == before:
             break
     return drop_dead(lift_numbers(lift_constants(graph)))

@@ -1,0 +1,102 @@
+"""Which operations of a graph may write their result into an operand that nobody needs any more.
+
+In: a graph through which no gradient flows. Out: for some of its nodes, the same operation in
+place, ``mul(a, b)`` as ``mul_(a, b)``. Fresh memory costs a step more than its arithmetic once it
+is no longer in the cache. The graph itself stays free of writes: this is how it is printed.
+
+An operand is taken if a kernel of the graph made it, in memory of its own, the result has its very
+layout and dtype, and nothing that shares that memory is read later, or goes out.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import cache
+
+import torch
+from torch._ops import OpOverload
+
+from autobatch.batching.trace.graph import Graph, Node, Ref
+
+_ATEN = torch.ops.aten
+_ADDMM = _ATEN.addmm.default
+_EITHER = (_ATEN.add.Tensor, _ATEN.mul.Tensor)
+"""Operations whose second operand may be written as well as the first."""
+
+
+def in_place(graph: Graph) -> Mapping[int, Node]:
+    """By place among the nodes, the node that runs instead: it writes its first argument."""
+    owned = set(_owned(graph))
+    last: dict[int, int] = {}
+    for place, node in enumerate(graph.nodes):
+        for value in node.reads():
+            last[graph.metas[value].storage] = place
+    found: dict[int, Node] = {}
+    for place, node in enumerate(graph.nodes):
+        for candidate in _candidates(node):
+            target = candidate.args[0].value
+            storage = graph.metas[target].storage
+            if target in owned and last[storage] == place and _fits(candidate, target, graph):
+                found[place] = candidate
+                break
+    return found
+
+
+def _owned(graph: Graph) -> Iterator[int]:
+    """The values that a kernel makes in memory of its own, which stays within the graph."""
+    leaving, written = graph.leaving(), graph.written()
+    uses = Counter(
+        graph.metas[value].storage for value in range(graph.inputs) if value in graph.metas
+    )
+    for node in graph.nodes:
+        out = node.outs[0] if node.single else None
+        if out is None or node.is_view or node.mutates:
+            continue
+        storage = graph.metas[out].storage
+        if storage not in leaving and storage not in written and storage not in uses:
+            yield out
+
+
+def _candidates(node: Node) -> Iterator[Node]:
+    """The node in place, over either operand that it may write."""
+    op = _in_place(node.op)
+    if op is None or not node.single or not node.args or not isinstance(node.args[0], Ref):
+        return
+    yield replace(node, op=op)
+    if node.op in _EITHER and not node.kwargs and isinstance(node.args[1], Ref):
+        yield replace(node, op=op, args=(node.args[1], node.args[0], *node.args[2:]))
+
+
+def _fits(node: Node, target: int, graph: Graph) -> bool:
+    """Whether a node's result is laid out as what it writes, and it reads that only as it is."""
+    metas = graph.metas
+    (out,) = node.outs
+    assert out is not None
+    made, there = metas[out], metas[target]
+    alike = (made.shape, made.stride, made.dtype) == (there.shape, there.stride, there.dtype)
+    if not alike or None in made.shape or None in made.stride:
+        return False
+    others = list(node.reads())[1:]
+    if node.op is _ATEN.addmm_.default and target in others:
+        return False
+    return all(value == target or metas[value].storage != there.storage for value in others)
+
+
+@cache
+def _in_place(op: OpOverload) -> OpOverload | None:
+    """The operator that does the same element by element in place, if there is one."""
+    if op is _ADDMM:
+        return _ATEN.addmm_.default
+    if op.namespace != "aten" or torch.Tag.pointwise not in op.tags:
+        return None
+    if torch.Tag.nondeterministic_seeded in op.tags:
+        return None
+    name = op._schema.name.split("::")[1]
+    found = getattr(getattr(_ATEN, f"{name}_", None), op._overloadname, None)
+    if not isinstance(found, OpOverload):
+        return None
+    names = [[argument.name for argument in each._schema.arguments] for each in (op, found)]
+    writes = [argument.alias_info is not None for argument in found._schema.arguments]
+    return found if names[0] == names[1] and writes[0] and not any(writes[1:]) else None

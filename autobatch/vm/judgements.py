@@ -1,0 +1,52 @@
+"""Which code a call runs under fork-join, judged once and then taken to hold for a while.
+
+In: a lowered function and the object that is called. Out: its code with calls forked. A judgement
+rests on what names mean (``purity``), and to look them all up again costs as much as a small block
+execution. Invariant: nothing but code that batched execution does not see into can change what
+they mean while a run is at work, so a judgement is kept until such code may have run: a visible
+effect, an admission. Where listeners or a policy of the user's run in between, none is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from autobatch.vm.library import Code, Library
+from autobatch.vm.purity import Names
+
+
+@dataclass(slots=True, eq=False)
+class Judgements:
+    """The judgements of a run. ``kept`` holds on to what its keys identify."""
+
+    library: Library
+    keep: bool = True
+    kept: dict[tuple[int, int, int, bool], tuple[Code, object, object, Code]] = field(
+        default_factory=dict
+    )
+
+    def with_forks(
+        self,
+        code: Code,
+        scope: object,
+        receiver: object,
+        seeded: bool,
+        names: Callable[[], Names],
+    ) -> Code:
+        """``code`` with its calls forked, if ``seeded`` those that draw, too.
+
+        ``scope`` is the object that gives ``names`` meaning.
+        """
+        key = (id(code), id(scope), id(receiver), seeded)
+        known = self.kept.get(key)
+        if known is not None:
+            return known[3]
+        made = self.library.with_forks(code, names(), seeded)
+        if self.keep:
+            self.kept[key] = (code, scope, receiver, made)
+        return made
+
+    def forget(self) -> None:
+        """Names may mean something else from now on."""
+        self.kept.clear()

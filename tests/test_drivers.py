@@ -1,0 +1,258 @@
+"""Drivers: what repeats a plan on values of the same kinds runs by one, and means the same."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import autobatch
+from autobatch.batching.context import RowsFail
+from autobatch.batching.stretches.drivers import Driver
+from autobatch.batching.stretches.plans import Unforeseen
+from tests.oracle import assert_matches_loop
+
+
+@dataclass(slots=True)
+class Item:
+    number: int
+    text: str
+    inner: Item | None = None
+
+
+class Asked:
+    """Its attribute is computed: no driver may read it at once."""
+
+    def __init__(self, number: int) -> None:
+        self.hidden = number
+
+    @property
+    def number(self) -> int:
+        return self.hidden + 1
+
+
+class Pair(NamedTuple):
+    left: Tensor
+    right: Tensor
+
+
+TABLE = torch.randn(9, 20)
+
+
+def of_pairs(x: Tensor) -> Tensor:
+    pair = Pair(x, x + 1)
+    both = [pair.left * 2, pair.right]
+    while both[0].sum() < 40:
+        first, second = both
+        both = [first * 2 + second, second + 1]
+    return both[0] + both[1]
+
+
+def of_ints(n: int) -> int:
+    total = 0
+    while n > 0:
+        total = total * 3 + n
+        n = n - 1
+    return total
+
+
+def of_tuples(x: Tensor) -> tuple[Tensor, Tensor]:
+    state = (x, (x * 2, 1.5))
+    while state[0].sum() < 40:
+        a, (b, c) = state
+        state = (a + b.abs() + 1, (b + c, c))
+    return state[0], state[1][0]
+
+
+def of_lookups(i: int) -> Tensor:
+    found = TABLE[i]
+    while found.sum() < 20:
+        i = (i + 1) % 9
+        found = found.abs() + TABLE[i]
+    return found
+
+
+def captured(scale: float) -> Any:
+    def by_scale(x: Tensor) -> Tensor:
+        while x.sum() < 40:
+            x = x * scale + 1
+        return x
+
+    return by_scale
+
+
+def of_objects(item: Any) -> int:
+    total = 0
+    while item is not None:
+        total = total * 2 + item.number
+        item = item.inner
+    return total
+
+
+def of_properties(asked: Any) -> int:
+    total = 0
+    while total < 9:
+        total = total + asked.number
+    return total
+
+
+def items(depth: int) -> Item:
+    return Item(depth, "x" * depth, items(depth - 1) if depth else None)
+
+
+ROWS = torch.tensor([[0.5, 1.0, -0.25], [3.0, 2.0, 1.0], [0.1, 0.2, 0.3], [9.0, 9.0, 40.0]])
+
+
+@pytest.fixture
+def ran(monkeypatch):
+    """How many drivers have answered what; none may fail but for what the program does."""
+    counts: Counter[bool] = Counter()
+
+    def fits(self, env, scope, k, context):
+        if self.asks_context and (context is None or context.checkpoint is not None):
+            return False
+        try:
+            found = self.drive(env, scope, k, context)
+        except (RowsFail, Unforeseen):
+            found = False
+        counts[found] += 1
+        return found
+
+    monkeypatch.setattr(Driver, "fits", fits)
+    return counts
+
+
+@pytest.mark.parametrize("func", [of_pairs, of_tuples, captured(2.0)])
+def test_containers_and_captured_variables(func, ran):
+    for _ in range(3):
+        assert_matches_loop(func, (ROWS,))
+    assert ran[True] > 20
+
+
+@pytest.mark.parametrize("func", [of_ints, of_lookups])
+def test_ints(func, ran):
+    for _ in range(3):
+        assert_matches_loop(func, (torch.tensor([3, 0, 7, 5]),), scalars="python")
+    assert ran[True] > 20
+
+
+def of_conjunctions(n: Tensor) -> tuple[Tensor, int]:
+    """A truth that all threads share, then one of each thread's own, under one name."""
+    steps = 0
+    while n != 1 and steps < 20:
+        n = n // 2 if n % 2 == 0 else 3 * n + 1
+        steps += 1
+    return n, steps
+
+
+def test_what_the_host_and_then_the_replay_assigns(ran):
+    for _ in range(3):
+        assert_matches_loop(of_conjunctions, (torch.tensor([5, 7, 1, 27]),))
+    assert ran[True] > 20
+
+
+def test_ints_that_leave_their_dtype(ran):
+    for _ in range(4):
+        assert_matches_loop(of_ints, (torch.tensor([45, 3, 60]),), scalars="python")
+    assert ran[True] > 20
+
+
+def of_quotients(n: int, m: int) -> int:
+    while n > 0:
+        n = n - 10 // m
+        m = m - 1
+    return n
+
+
+def test_what_fails_is_what_the_operands_were(ran):
+    """The operands of a check have other values by the time that it is looked at."""
+    batched = autobatch.vmap(of_quotients, trace_after=0, scalars="python", on_error="isolate")
+    given = [(30, 4), (30, 3), (3, 4), (100, 9), (7, 2)]
+    for _ in range(4):
+        found = batched(*map(torch.tensor, zip(*given, strict=True)))
+        for (n, m), result in zip(given, found, strict=True):
+            try:
+                assert result.value == of_quotients(n, m) and result.exception is None
+            except ZeroDivisionError:
+                assert type(result.exception) is ZeroDivisionError
+    assert ran[True] > 5
+
+
+def test_an_index_out_of_range(ran):
+    batched = autobatch.vmap(lambda i: TABLE[i] * 2, trace_after=0, scalars="python")
+    for _ in range(4):
+        assert torch.equal(batched(torch.tensor([1, -9, 8])), TABLE[[1, 0, 8]] * 2)
+    assert ran[True]
+    for indices in ([1, 9], [-10, 2]):
+        with pytest.raises(IndexError):
+            batched(torch.tensor(indices))
+
+
+def objects(func: Any, given: list[Any]) -> list[Any]:
+    batched = autobatch.vmap(func, trace_after=0)
+    return batched(autobatch.objects(given)).tolist()  # type: ignore[no-any-return]
+
+
+def test_attributes_of_objects(ran):
+    given = [items(depth) for depth in (3, 0, 5, 1)]
+    for _ in range(4):
+        assert objects(of_objects, given) == [of_objects(item) for item in given]
+    assert ran[True] > 20
+
+
+def test_an_attribute_that_some_do_not_have(ran):
+    given = [items(3), items(2)]
+    for _ in range(4):
+        objects(of_objects, given)
+    del given[1].inner.number
+    with pytest.raises(AttributeError, match="number"):
+        objects(of_objects, given)
+
+
+def test_properties_run_as_the_program_has_them(ran):
+    given = [Asked(2), Asked(0), Asked(7)]
+    for _ in range(4):
+        assert objects(of_properties, given) == [of_properties(one) for one in given]
+
+
+def test_a_class_whose_attribute_becomes_a_property(ran, monkeypatch):
+    class Plain:
+        def __init__(self, number: int) -> None:
+            self.number = number
+
+    given = [Plain(2), Plain(1)]
+    for _ in range(4):
+        assert objects(of_properties, given) == [of_properties(one) for one in given]
+    monkeypatch.setattr(Plain, "number", property(lambda self: 5), raising=False)
+    assert objects(of_properties, given) == [of_properties(one) for one in given] == [10, 10]
+
+
+def test_aliases_among_inputs_and_later_writes(ran):
+    def two_names(x: Tensor, same: bool) -> tuple[Tensor, Tensor]:
+        a = x * 2
+        b = a if same else x * 3
+        while b.sum() < 40:
+            c = a + b  # reads both, whether they are one or not
+            b += c.abs() + 1
+        return a, b
+
+    flags = torch.tensor([True, False, True, False])
+    for _ in range(4):
+        assert_matches_loop(two_names, (ROWS, flags), scalars="python")
+
+
+def test_a_module_is_read_at_each_run(ran):
+    layer = nn.Linear(3, 3)
+    batched = autobatch.vmap(layer, trace_after=0)
+    with torch.no_grad():
+        for _ in range(4):
+            torch.testing.assert_close(batched(ROWS), layer(ROWS))
+        assert ran[True]
+        layer.weight.mul_(2)
+        torch.testing.assert_close(batched(ROWS), layer(ROWS))
+        layer.bias = None
+        torch.testing.assert_close(batched(ROWS), layer(ROWS))
