@@ -8,9 +8,12 @@ no seed of the call's can be for: a draw that names one is refused.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+import torch
 from torch import Tensor
+from torch.utils import _pytree as pytree
 
 from autobatch.batching.context import Context
 from autobatch.batching.effects import effect_of
@@ -20,6 +23,7 @@ from autobatch.random.drawing import SOURCE, refuse_generator
 from autobatch.random.sources import Thread
 from autobatch.random.transforms import double
 from autobatch.source import Span
+from autobatch.transforms.records import Made, made_of
 from autobatch.vm.values import Cell, Column, Uniform, read
 
 DRAWING = ("draw", "write")
@@ -69,7 +73,42 @@ def for_one(called: Any, kwargs: dict[str, Any], span: Span) -> Any:
     """What the call of a callable runs for one thread that draws from its own words."""
     if python.is_python_draw(called):
         return twin(python.FUNCTIONS[called])
+    made = made_of(called)
+    if made is not None and made.transform.kind == "vmap":
+        return partial(row_by_row, made)
     owner = getattr(called, "__self__", None)
     if "generator" in kwargs and (isinstance(owner, Tensor) or effect_of(called) in DRAWING):
         refuse_generator(kwargs["generator"], span)
     return called
+
+
+def row_by_row(made: Made, *args: Any, **kwargs: Any) -> Any:
+    """What a ``vmap`` gives one thread: each of its inner rows draws from words of its own.
+
+    Without a common size, or with an ``out_dims`` that does not fit, what ``torch.vmap`` says.
+    """
+    source, options = SOURCE.get(), made.transform.options()
+    leaves, spec = pytree.tree_flatten(args)
+    dims = pytree._broadcast_to_and_flatten(options["in_dims"], spec) or []
+    sizes = {leaf.shape[dim] for leaf, dim in zip(leaves, dims, strict=False) if dim is not None}
+    n = sizes.pop() if len(sizes) == 1 else 0
+    if type(source) is not Thread or not n:
+        return made.result(*args, **kwargs)
+    path, rows = source.opened(), []
+    try:
+        for row in range(n):
+            SOURCE.set(path.inner(row))
+            own = [
+                leaf if dim is None else leaf.select(dim, row).clone()
+                for leaf, dim in zip(leaves, dims, strict=True)
+            ]
+            rows.append(made.function(*pytree.tree_unflatten(own, spec), **kwargs))
+    finally:
+        SOURCE.set(source)
+    flat, out_spec = zip(*(pytree.tree_flatten(row) for row in rows), strict=True)
+    out_dims = pytree._broadcast_to_and_flatten(options["out_dims"], out_spec[0])
+    parts = [
+        torch.stack([torch.as_tensor(part) for part in column], dim or 0)
+        for column, dim in zip(zip(*flat, strict=True), out_dims or [], strict=True)
+    ]
+    return pytree.tree_unflatten(parts, out_spec[0])

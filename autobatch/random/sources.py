@@ -95,6 +95,11 @@ class Thread:
         (key,) = split(np.array([self.key]), np.array([self.number - 1])).tolist()
         return Thread(self.thread, key)
 
+    def inner(self, row: int) -> Thread:
+        """Where an inner row draws."""
+        (key,) = split(np.array([self.key]), np.array([row])).tolist()
+        return Thread(self.thread, key)
+
 
 def above(thread: Any, number: Any) -> Any:
     """What is above 32 bits."""

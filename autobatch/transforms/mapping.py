@@ -68,9 +68,13 @@ def mapped(call: Call, options: dict[str, Any]) -> Cell:
 
 
 def inner_paths(paths: Paths, k: int, n: int) -> Paths:
-    """Where inner rows draw under a seed: by a key of their own, made of the thread's."""
-    keys, _ = paths.opened().here()
-    return Paths.over(Ledger.of(split(np.repeat(keys, n), np.tile(np.arange(n), k))))
+    """Where inner rows draw under a seed: by a key of their own, made of the thread's.
+
+    Their calls open no paths: for one example Python itself makes them (``seeding.row_by_row``).
+    """
+    keys = split(*paths.counted())
+    own = split(np.repeat(keys, n), np.tile(np.arange(n), k))
+    return Paths.over(Ledger.of(own)).flattened()
 
 
 def outer(context: Context, failure: RowsFail, n: int, out_dims: Any) -> RowsFail:
