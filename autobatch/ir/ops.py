@@ -22,7 +22,8 @@ class OpInfo:
     """One operation: its form, and its traits.
 
     ``arity`` is the number of operands, None if it varies; ``attr`` says what ``Op.attr`` is;
-    ``outs`` is the number of variables that it assigns, -1 if its attribute tells.
+    its first word is the form that it has. ``outs`` is the number of variables that it assigns, -1
+    if its attribute tells.
 
     ``effect``: ``"pure"``, though it may fail; ``"reads"`` what others may write in the meantime;
     ``"binds"`` a variable of its own frame, or the context of an exception on its way;
@@ -273,7 +274,7 @@ OPS: dict[str, OpInfo] = {
         "an operation on what forked calls have yet to give: it runs at the next join, after "
         "them; operands and outs are its own",
         None,
-        "(name, attr): the operation",
+        "operation: (name, attr)",
         -1,
     ),
     "function": OpInfo(
@@ -284,7 +285,7 @@ OPS: dict[str, OpInfo] = {
         effect="pure",
         result="display",
     ),
-    "import": OpInfo("import: a module", 0, "(module, level, names): as __import__ takes them"),
+    "import": OpInfo("import: a module", 0, "module, level, names: as __import__ takes them"),
     "import_from": OpInfo("from module import name", 1, "name", effect="reads", stretch="host"),
     "truth": OpInfo(
         "bool(x) as a branch takes it",
