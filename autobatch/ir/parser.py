@@ -116,8 +116,8 @@ def _given(name: str) -> object:
 def _program(text: Text, sections: Mapping[str, Sequence[list[Line]]]) -> Program:
     heads = sections.get("program", ())
     if len(heads) != 1:
-        line = [first for kind in sections.values() for first, *_ in kind]
-        number = heads[1][0].number if heads else line[0].number if line else 1
+        firsts = [first for kind in sections.values() for first, *_ in kind]
+        number = heads[1][0].number if heads else firsts[0].number if firsts else 1
         text.fail(f"expected one section `program`, not {len(heads)}", number, 0, 1)
     entry, shapes, out_vars = _program_line(heads[0][0])
     called: Any = None
