@@ -38,10 +38,12 @@ PASSES: dict[str, Pass] = {each.__name__: each for each in PIPELINE}
 """The passes by name."""
 
 
-def run_passes(function: Function, passes: Sequence[Pass] = PIPELINE) -> Function:
-    """``function``, and the functions nested in it, after ``passes`` in order."""
+def run_passes(
+    function: Function, passes: Sequence[Pass] = PIPELINE, stage: str = "lowering"
+) -> Function:
+    """``function``, which ``stage`` gave, and those nested in it, after ``passes`` in order."""
     function = apply_pass(without_converted, function)
-    check(function, "lowering")
+    check(function, stage)
     for each in passes:
         function = apply_pass(each, function)
         check(function, pass_name(each))

@@ -248,9 +248,9 @@ class Library:
     def passed(self, function: Function) -> Function:
         return run_passes(function, self.passes)
 
-    def optimised(self, function: Function) -> Function:
+    def optimised(self, function: Function, stage: str = "lowering") -> Function:
         """The function after the passes, with what lives at its blocks, as engines need it."""
-        function = self.passed(function)
+        function = run_passes(function, self.passes, stage)
         return function if function.live_in else apply_pass(annotate_liveness, function)
 
     @property
@@ -362,7 +362,11 @@ class Library:
             purity = self.purity(code, names)
             knowledge = Knowledge(known, purity, self.purity_of, seeded)
             changed = fork_calls(code.function, knowledge)
-            made = replace(code) if changed is code.function else Code.of(self.optimised(changed))
+            made = (
+                replace(code)
+                if changed is code.function
+                else Code.of(self.optimised(changed, "fork_calls"))
+            )
             made.base, made.purity = code, purity
             made.known = Known(made.function, names, definitions_of(made.function)).places()
             return made, True
