@@ -316,6 +316,12 @@ WRONG = [
     ("gt x, %1", "function[g] x"),
     ("gt x, %1", "call x(a=x, %1)"),
     ("    jump b0\n", ""),
+    ("program halved -> out\n", "program halved -> out\nprogram halved -> out\n"),
+    ("function halved(x):", "function halved(x) in outer:"),
+    ("    return x", "    return x\n\nfunction halved(x):\n  b0:\n    return x"),
+    ("    return x", "    return x\n\nobjects\n  <math.sqrt>: known"),
+    ("    return x", "    return x\n\nobjects\n  math.sqrt: imported"),
+    ("    return x", "    return x\n\nfiles\n  walk.py: 3"),
 ]
 
 

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import autobatch
+from autobatch.ir.form_rules import ops_of, terminators_of
 from autobatch.passes import PIPELINE, run_passes
 from programs import PROGRAMS
 from tests.generator import FAMILIES, programs
@@ -50,6 +51,22 @@ def test_the_corpus(passes):
         same(program)
         found += 1
     assert found > 200
+
+
+def spans(program):
+    for function in program.functions.values():
+        for each in function.walk():
+            yield from (record.span for _, record in (*ops_of(each), *terminators_of(each)))
+
+
+def test_passes_keep_places():
+    """What a pass makes stands where something stood that it was made of."""
+    for func in CORPUS.values():
+        try:
+            lowered = autobatch.lower(func, passes=[])
+        except autobatch.UnsupportedError:
+            continue
+        assert set(spans(autobatch.lower(func))) <= set(spans(lowered)), func
 
 
 @pytest.mark.parametrize("func, args", CASES)

@@ -45,19 +45,21 @@ def _linked(ops: Sequence[Op], made: Mapping[str, Function]) -> tuple[Op, ...]:
 
 
 def functions(sections: Sequence[list[Line]]) -> dict[str, Function]:
+    """The outermost functions by name, each with those that are nested in it."""
     outermost: dict[str, Draft] = {}
     known: dict[str, Draft] = {}
     for lines in sections:
         label, outer, draft = _function(lines)
         if outer is None:
-            if draft.function.name in outermost:
-                draft.line.fail("there is another function of this name", len("function "))
-            known = {}
+            known, taken = {}, draft.function.name in outermost
             outermost[draft.function.name] = draft
         elif outer not in known:
-            draft.line.fail(f"expected an earlier function {outer}", None)
+            draft.line.fail(f"expected to be after the function {outer}, in which this is", 0)
         else:
+            taken = label in known
             known[outer].inner[label] = draft
+        if taken:
+            draft.line.fail(f"there is another function {label}", 0)
         known[label] = draft
     return {name: draft.finished() for name, draft in outermost.items()}
 

@@ -64,8 +64,8 @@ _EXPECTED = "a section: program, function, callable, files or objects"
 def _files(text: Text, lines: list[Line]) -> None:
     lines[0].done()
     for line in lines[1:]:
-        key = line.content[line.at :].partition(" = ")[0]
-        line.expect(f"{key} = ")
+        key = line.word("a file, as walk.py = '/its/path/walk.py'")
+        line.expect(" = ")
         text.files[key] = str(line.value())
         line.done()
 
@@ -79,8 +79,8 @@ def _objects(
     lines[0].done()
     for line in lines[1:]:
         start = line.at
-        name = line.rest().rpartition(":")[0]
-        line.expect(f"{name}: ")
+        name = line.object_name()
+        line.expect(": ")
         is_imported = line.one_of({"imported": True, "given": False}, "imported or given")
         line.done()
         try:

@@ -199,16 +199,24 @@ class Line:
 
     def _object(self) -> object:
         start = self.at
+        name = self.object_name("a literal, or an object as <its.name>")
+        if name not in self.text.objects:
+            hint = f"end the text with a line `objects`, then `  {name}: imported`."
+            self.fail("this object is not in the table of objects", start, hint)
+        return self.text.objects[name]
+
+    def object_name(self, what: str = "an object as <its.name>") -> str:
         found = self.match(_OBJECT)
         if found is None:
-            self.fail("expected a literal, or an object as <its.name>")
-        if found.group() not in self.text.objects:
-            self.fail(
-                "this object is not in the table of objects",
-                start,
-                f"end the text with a line `objects`, then `  {found.group()}: imported`.",
-            )
-        return self.text.objects[found.group()]
+            self.fail(f"expected {what}")
+        return found.group()
+
+    def word(self, what: str) -> str:
+        """Anything without blanks."""
+        found = self.match(re.compile(r"\S+"))
+        if found is None:
+            self.fail(f"expected {what}")
+        return found.group()
 
     def end(self, file: str) -> Span:
         """The span that ends the line; without one, the line itself is the source."""
