@@ -104,3 +104,15 @@ def test_libraries_are_kept_and_few():
     for _ in range(MOST_LIBRARIES + 3):
         library.under((lambda function: function,))
     assert len(library.others) == MOST_LIBRARIES
+
+
+class Unhashable:
+    __hash__ = None
+
+    def __call__(self, function):
+        return function
+
+
+def test_a_pass_needs_a_hash():
+    with pytest.raises(OptionError, match="with a hash"):
+        lower(doubled, passes=[Unhashable()])

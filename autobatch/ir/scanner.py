@@ -53,8 +53,9 @@ class Text:
     def fail(self, message: str, number: int, start: int, end: int, *hints: str) -> NoReturn:
         span = Span(self.file, number, start, number, end)
         headline = f"The program's text cannot be read: line {number}, column {start + 1}."
-        given = {"hints": hints, "code": "parse", "text": self.content}
-        raise ParseError(Diagnostic(headline, span, message, **given))  # type: ignore[arg-type]
+        raise ParseError(
+            Diagnostic(headline, span, message, hints=hints, code="parse", text=self.content)
+        )
 
 
 @dataclass(slots=True, eq=False)

@@ -6,7 +6,7 @@ since the driver hands them over first. The verifier runs on what comes in and a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from autobatch.errors import OptionError
@@ -56,13 +56,13 @@ def chosen_passes(given: Iterable[Pass | str]) -> tuple[Pass, ...]:
     for each in given:
         if isinstance(each, str) and each in PASSES:
             found.append(PASSES[each])
-        elif not isinstance(each, str) and callable(each):
+        elif not isinstance(each, str) and callable(each) and isinstance(each, Hashable):
             found.append(each)
         else:
             known = ", ".join(PASSES)
             raise OptionError(
-                f"passes has {each!r}; a pass is a callable that takes a Function and gives one, "
-                f"or one of {known}."
+                f"passes has {each!r}; a pass is a callable, with a hash, that takes a Function "
+                f"and gives one, or one of {known}."
             )
     return tuple(found)
 
