@@ -16,7 +16,7 @@ from autobatch.errors import VerifierError
 from autobatch.ir.literals import literal
 from autobatch.ir.op_parser import ATTRIBUTES
 from autobatch.ir.ops import OPS
-from autobatch.ir.program import CallShape, Converted, Join, Op, Param, UnpackShape
+from autobatch.ir.program import CallShape, Converted, Handler, Join, Op, Param, UnpackShape
 from autobatch.ir.scanner import Line, Text
 from tests.building import Lines, block, collatz, function, line
 from tests.goldens import assert_golden
@@ -100,6 +100,9 @@ def test_operation(text, attr):
     same(Program({"f": main}, "f", None, ("out",)))
 
 
+LAST = Handler(4, "e")
+
+
 def test_terminators_clauses_and_converted():
     at = Lines()
     start = block(at.op("mode = global", "m"), at.branch("x", 1, 2))
@@ -108,14 +111,15 @@ def test_terminators_clauses_and_converted():
         "f",
         "x",
         replace(start, converted=straight),
-        block(at.call("y", "x", "", 3, CallShape(())), modes=("mode", "x")),
+        replace(block(at.call("y", "x", "", 3, CallShape(())), modes=("mode", "x")), handler=LAST),
         block(Join(4, at.span())),
         block(at.fail("x", "y")),
         block(at.give("x")),
     )
     read = same(Program({"f": main}, "f", None, ("out",)))
     assert read.main.blocks[0].converted == straight
-    assert read.main.blocks[1].modes == ("mode", "x")
+    assert read.main.blocks[1].modes == ("mode", "x") and read.main.blocks[1].handler == LAST
+    assert "b1 under mode, x except e -> b4:" in str(read)
 
 
 @pytest.mark.parametrize(
@@ -346,7 +350,7 @@ def test_golden_errors():
 
 
 def test_a_text_that_breaks_a_rule():
-    with pytest.raises(VerifierError, match=r"After parsing .*\n(.*\n)*.*rule 13: %9 has no"):
+    with pytest.raises(VerifierError, match=r"After parsing .*\n(.*\n)*.*rule 14: %9 has no"):
         parse(BY_HAND.replace("return x", "return %9"))
 
 
