@@ -24,6 +24,7 @@ from autobatch.errors import (
     EmptyBatchError,
     FallbackError,
     OptionError,
+    ParseError,
     SharedWriteError,
     StackingError,
     StepLimitError,
@@ -31,6 +32,7 @@ from autobatch.errors import (
 )
 from autobatch.executing import execute
 from autobatch.explain import explain
+from autobatch.ir.parser import parse
 from autobatch.ir.program import Program
 from autobatch.options import Options
 from autobatch.report import Report
@@ -52,6 +54,7 @@ __all__ = [
     "Function",
     "OptionError",
     "Options",
+    "ParseError",
     "Program",
     "Report",
     "Result",
@@ -72,6 +75,7 @@ __all__ = [
     "jvp",
     "lower",
     "objects",
+    "parse",
     "per_thread",
     "primitive",
     "stream",

@@ -13,7 +13,8 @@ from autobatch.entry import name_of
 from autobatch.errors import OptionError
 from autobatch.ir.form_rules import shapes_fit
 from autobatch.ir.program import Program
-from autobatch.options import Options
+from autobatch.options import Options, as_passes
+from autobatch.passes import Pass
 from autobatch.results import plain
 from autobatch.running import run
 from autobatch.stream import planned, results
@@ -210,7 +211,7 @@ def batch_of(
 
 
 def call(func: Callable[..., Any], batch: Batch, options: Options) -> Any:
-    return plain(run(func, batch, options, LIBRARY))
+    return plain(run(func, batch, options, LIBRARY.under(options.passes)))
 
 
 def per_thread(func: F) -> F:
@@ -233,7 +234,10 @@ def marked(func: F, effect: str) -> F:
 
 
 def lower(
-    func: Callable[..., Any], in_shapes: Mapping[str, Sequence[int | None]] | None = None
+    func: Callable[..., Any],
+    in_shapes: Mapping[str, Sequence[int | None]] | None = None,
+    *,
+    passes: Sequence[Pass | str] | None = None,
 ) -> Program:
     """The program that ``func`` is lowered to; ``str(program)`` is its text.
 
@@ -241,11 +245,15 @@ def lower(
         func: a Python function, method, ``nn.Module`` or callable, written for one example.
         in_shapes: the event shape of inputs by parameter, None for a dimension of any size
             (``{"x": (3, None)}``). ``execute`` holds inputs to them.
+        passes: what runs instead of the pipeline, ``autobatch.passes.PIPELINE``: names of
+            passes, and callables that take and give a ``Function``; ``[]`` for none.
 
     Raises ``UnsupportedError`` with file, line and caret for what programs cannot hold,
-    ``OptionError`` for a shape of what is no parameter.
+    ``OptionError`` for a shape of what is no parameter, ``VerifierError`` for a pass whose result
+    breaks a rule.
     """
-    program = LIBRARY.program(func)
+    given = None if passes is None else as_passes(passes)
+    program = LIBRARY.under(given).program(func)
     if in_shapes is None:
         return program
     if not isinstance(in_shapes, Mapping):

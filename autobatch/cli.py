@@ -1,8 +1,10 @@
-"""The command line: run, show or explain a per-example function in a Python file.
+"""The command line: run, show, optimise or explain a per-example function in a Python file.
 
     autobatch run FILE.py:function --input data.npz [--output out.npz] [options]
     autobatch show FILE.py:function
     autobatch explain FILE.py:function --input data.npz [options]
+    autobatch opt FILE.py:function|FILE [--passes a,b,c] [--print-after-all]
+    autobatch ops
 
 Arrays of the input map to parameters by name; results are named ``out``, ``out.0`` or
 ``out.name``. Exit codes: 0; 1 when the program cannot be lowered or fails as it runs; 2, with
@@ -27,7 +29,10 @@ from autobatch.api import function, lower
 from autobatch.arguments import objects
 from autobatch.datafiles import DataFileError, check_writable, read_arguments, write_results
 from autobatch.errors import AutobatchError
+from autobatch.ir.reference import reference
+from autobatch.optimising import optimised
 from autobatch.options import CHOICES
+from autobatch.passes import PASSES
 from autobatch.target import CommandError, Target, check_names, find_target
 
 
@@ -63,6 +68,13 @@ def _parser() -> argparse.ArgumentParser:
     show = commands.add_parser("show", help="print the lowered program")
     show.add_argument("target", metavar="FILE.py:function")
     show.set_defaults(command=_show)
+    opt = commands.add_parser("opt", help="run passes on a program, or on a text of one")
+    opt.add_argument("target", metavar="FILE.py:function|FILE")
+    opt.add_argument("--passes", metavar="a,b,c", help=f"of {', '.join(PASSES)}, FILE.py:pass")
+    opt.add_argument("--print-after-all", action="store_true", help="print it after each pass")
+    opt.set_defaults(command=_opt)
+    ops = commands.add_parser("ops", help="print the table of operations")
+    ops.set_defaults(command=lambda options: print(reference()))
     describe = commands.add_parser("explain", help="run once and report line by line")
     _add_input(describe)
     describe.set_defaults(command=_explain)
@@ -119,6 +131,12 @@ def _run(options: argparse.Namespace) -> None:
 
 def _show(options: argparse.Namespace) -> None:
     print(lower(find_target(options.target)))
+
+
+def _opt(options: argparse.Namespace) -> None:
+    found = optimised(options.target, options.passes)
+    for title, program in found if options.print_after_all else list(found)[-1:]:
+        print(f"# {title}\n\n{program}\n" if options.print_after_all else program)
 
 
 def _explain(options: argparse.Namespace) -> None:

@@ -22,7 +22,10 @@ from autobatch.source import Span, excerpt, users_place
 
 @dataclass(frozen=True, slots=True)
 class Diagnostic:
-    """One message to the user; ``code`` is its stable name for tests and tools."""
+    """One message to the user; ``code`` is its stable name for tests and tools.
+
+    ``text`` is what the span is a part of, where that is in no file.
+    """
 
     headline: str
     span: Span | None = None
@@ -30,13 +33,14 @@ class Diagnostic:
     notes: tuple[str, ...] = ()
     hints: tuple[str, ...] = ()
     code: str = ""
+    text: str | None = None
 
 
 def render(diagnostic: Diagnostic) -> str:
     """The text of a diagnostic, without a newline at its end."""
     parts = [diagnostic.headline]
     if diagnostic.span is not None:
-        parts.append(excerpt(diagnostic.span, diagnostic.label))
+        parts.append(excerpt(diagnostic.span, diagnostic.label, diagnostic.text))
     parts += [f"  Note: {note}" for note in diagnostic.notes]
     parts += [f"  Hint: {hint}" for hint in diagnostic.hints]
     return "\n".join(parts)
@@ -77,6 +81,10 @@ class UnsupportedError(AutobatchError):
     def offset(self) -> int | None:
         """The first column, counted from 1 as in ``SyntaxError``."""
         return self.span.column + 1 if self.span else None
+
+
+class ParseError(UnsupportedError, ValueError):
+    """Text that is no program's, with the place where it is not."""
 
 
 class SharedWriteError(UnsupportedError):

@@ -82,6 +82,10 @@ def settings_of(options: dict[str, Any]) -> Options:
     for name in ("in_dims", "out_dims"):
         if name in options:
             raise UnknownOptionError(f"execute has no option {name!r}: dimension 0 is the batch.")
+    if "passes" in options:
+        raise UnknownOptionError(
+            "execute has no option 'passes': a program runs as it stands; autobatch.lower has it."
+        )
     settings = Options().updated(options)
     if settings.on_error != "raise":
         raise OptionError(

@@ -82,7 +82,7 @@ def explain(func: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Report:
 def watched(func: Callable[..., Any], batch: Batch, options: Options, watch: Watch) -> Report:
     title = name_of(func)
     with counts() as watch.counts:
-        result = run(func, batch, options, LIBRARY, observer=watch)
+        result = run(func, batch, options, LIBRARY.under(options.passes), observer=watch)
     return watch.report(title, batch.size, plain(result))
 
 

@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from autobatch.errors import OptionError, UnknownOptionError
+from autobatch.passes import Pass, chosen_passes
 
 CHOICES = {
     "engine": ("stackless", "program_counter", "sequential"),
@@ -52,6 +53,9 @@ class Options:
     threads' indices there: with ``thread_offset=i``, the first example draws what example ``i``
     of the whole input does.
 
+    ``passes`` run instead of the pipeline, ``autobatch.passes.PIPELINE``: names of passes, and
+    callables that take and give an ``autobatch.ir.program.Function``; what they give is verified.
+
     ``on_error``: ``"raise"`` raises what the plain loop raises. ``"isolate"``: the threads that
     fail leave, all others finish, and the result is a list of B ``Result``, with what each thread
     has returned or raised, unstacked; a stream yields such results. The errors of ``max_steps`` and
@@ -86,6 +90,7 @@ class Options:
     on_error: str = "raise"
     seed: int | None = None
     thread_offset: int = 0
+    passes: tuple[Pass, ...] | None = None
 
     @property
     def draws(self) -> str:
@@ -114,6 +119,8 @@ class Options:
                 )
         if "listeners" in given:
             given = {**given, "listeners": as_listeners(given["listeners"])}
+        if given.get("passes") is not None:
+            given = {**given, "passes": as_passes(given["passes"])}
         new = replace(self, **given)
         new.check()
         return new
@@ -203,3 +210,9 @@ def as_listeners(value: Any) -> tuple[Callable[..., None], ...]:
         if not callable(listener):
             raise OptionError(f"listeners has {listener!r}, which cannot be called.")
     return listeners
+
+
+def as_passes(value: Any) -> tuple[Pass, ...]:
+    if not isinstance(value, tuple | list):
+        raise OptionError(f"passes is {value!r}; it must be a list of passes or of their names.")
+    return chosen_passes(value)

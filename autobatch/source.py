@@ -217,10 +217,14 @@ def is_torch(namespace: dict[str, object]) -> bool:
     return str(namespace.get("__name__", "")).partition(".")[0] == "torch"
 
 
-def excerpt(span: Span, label: str = "") -> str:
-    """The place of ``span``: file and line, then the text with a caret under it."""
+def excerpt(span: Span, label: str = "", source: str | None = None) -> str:
+    """The place of ``span``: file and line, then the text with a caret under it.
+
+    The text is that of the file, unless ``source`` holds it.
+    """
     place = f'  File "{span.file}", line {span.line}'
-    text = linecache.getline(span.file, span.line).rstrip()
+    lines = linecache.getlines(span.file) if source is None else source.splitlines()
+    text = lines[span.line - 1].rstrip() if 0 < span.line <= len(lines) else ""
     if not text:
         return f"{place}: {label}" if label else place
     end = span.end_column if span.end_line == span.line else len(text)

@@ -91,7 +91,7 @@ def planned(
     engine_given = "engine" in given or base.engine != "stackless"
     return Plan(
         *(function, examples, width, order, dict(shared), as_device(device)),
-        *(options, engine_given, library),
+        *(options, engine_given, library.under(options.passes)),
     )
 
 

@@ -201,6 +201,58 @@ def test_show(program: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "collatz" in capsys.readouterr().out
 
 
+def test_opt(program: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A text is optimised to what the function is."""
+    assert run("opt", f"{program}:collatz") == 0
+    optimised = capsys.readouterr().out
+    assert "b1 converted" in optimised
+    assert run("opt", f"{program}:collatz", "--passes", "") == 0
+    text = tmp_path / "collatz.txt"
+    text.write_text(capsys.readouterr().out)
+    assert run("opt", text) == 0
+    assert capsys.readouterr().out == optimised
+    assert run("opt", text, "--passes", "") == 0
+    assert capsys.readouterr().out == text.read_text()
+
+
+def test_opt_after_all(program: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("opt", f"{program}:walk", "--passes", "simplify,order_blocks", PRINT) == 0
+    parts = capsys.readouterr().out.split("# ")
+    assert [p.splitlines()[0] for p in parts if p.startswith(("as ", "after "))] == [
+        "as lowered",
+        "after simplify",
+        "after order_blocks",
+    ]
+
+
+def test_opt_takes_a_pass_of_ones_own(
+    program: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = tmp_path / "own.py"
+    own.write_text("def loses_all(function):\n    return None\n")
+    assert run("opt", f"{program}:walk", "--passes", f"simplify,{own}:loses_all") == 1
+    assert "The pass loses_all gives None" in capsys.readouterr().err
+
+
+def test_opt_of_what_is_no_program(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = tmp_path / "broken.txt"
+    text.write_text("program f -> out\n\nfunction f(x):\n  b0:\n    retrun x\n")
+    assert run("opt", text) == 1
+    told = capsys.readouterr().err
+    assert f'File "{text}", line 5' in told and "did you mean return?" in told
+    assert run("opt", tmp_path / "absent.txt") == 2
+    assert run("opt", text, "--passes", "simplfy") == 1
+    assert "simplify" in capsys.readouterr().err
+
+
+def test_ops(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("ops") == 0
+    assert "| `floordiv` | x // y | 2 |" in capsys.readouterr().out
+
+
+PRINT = "--print-after-all"
+
+
 def test_explain(program: Path, numbers: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("explain", f"{program}:collatz", "--input", numbers) == 0
     assert "while n != 1" in capsys.readouterr().out

@@ -33,6 +33,7 @@ BAD = {
     "on_error": ("ignore", "'raise', 'isolate'"),
     "seed": (0.5, "an int"),
     "thread_offset": (-1, "at least 0"),
+    "passes": ("simplify", "a list of passes or of their names"),
 }
 
 

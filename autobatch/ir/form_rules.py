@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from autobatch.ir.dataflow import terminator_reads
+from autobatch.ir.names import NAME
 from autobatch.ir.ops import OPS
 from autobatch.ir.printer import HEADER, Place
 from autobatch.ir.program import (
@@ -125,7 +126,7 @@ def names_valid(function: Function) -> Iterator[Finding]:
 
 def _invalid(place: Place, names: tuple[Any, ...]) -> Iterator[Finding]:
     for name in names:
-        if not isinstance(name, str) or not name or any(c.isspace() or c == "," for c in name):
+        if not isinstance(name, str) or not NAME.fullmatch(name):
             yield place, f"{name!r} is not the name of a variable"
 
 

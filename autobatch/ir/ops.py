@@ -1,21 +1,64 @@
-"""The table of operations that a block may hold.
+"""The table of operations that a block may hold: what each is, and what may be done with it.
 
-``attr`` says what ``Op.attr`` is; ``arity`` is the number of operands, None if it varies.
-An operation means what the Python expression named in ``doc`` means for one example.
+An operation means what the Python expression named in ``doc`` means for one example. ``OpInfo``
+declares its traits; every set of operations that a pass or an engine goes by is taken from the
+table. What is not declared is taken to be the worst: an operation without traits, or one that is
+not in the table (``info``), is in none of the sets. ``ir.reference`` makes a page of it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
+
+Effect = Literal["pure", "reads", "binds", "advances", "writes", "captures", "calls", "unknown"]
+Result = Literal["value", "fresh", "display", "operand", "within", "inplace", "call", "outer"]
+Stretch = Literal["batched", "host", "never"]
 
 
 @dataclass(frozen=True, slots=True)
 class OpInfo:
+    """One operation: its form, and its traits.
+
+    ``arity`` is the number of operands, None if it varies; ``attr`` says what ``Op.attr`` is;
+    its first word is the form that it has. ``outs`` is the number of variables that it assigns, -1
+    if its attribute tells.
+
+    ``effect``: ``"pure"``, though it may fail; ``"reads"`` what others may write in the meantime;
+    ``"binds"`` a variable of its own frame, or the context of an exception on its way;
+    ``"advances"`` its operand, an iterator; ``"writes"``
+    its first operand; ``"captures"`` a variable for a function to write; ``"calls"``: what its
+    callee does; ``"unknown"``: others may see it.
+
+    ``result``: what its outs name: a ``"value"`` that cannot be written; something ``"fresh"``; a
+    ``"display"``, which is fresh and holds its operands; an ``"operand"``; an operand or what is
+    ``"within"`` one; the first operand or something fresh (``"inplace"``); what a ``"call"`` gives;
+    something that may have existed before (``"outer"``).
+
+    ``stretch``: a recording may hold it (``"batched"``), or it may run on the ``"host"`` while
+    recordings are told apart. ``safe``: on numbers and tensors it fails on no value and has no
+    effect (on numbers, if it is a write in place), so it may run for a thread that should not run
+    it; where Python's numbers would fail or
+    not fit (``1 / 0``), the recording of one has a check. ``commutative``: on numbers and tensors
+    its operands may be swapped. ``moves``: it hands operands on without looking at them. ``free``:
+    it takes no kernel.
+    """
+
     doc: str
     arity: int | None
     attr: str = ""
     outs: int = 1
+    effect: Effect = "unknown"
+    result: Result = "outer"
+    stretch: Stretch = "never"
+    safe: bool = False
+    commutative: bool = False
+    moves: bool = False
+    free: bool = False
 
+
+UNKNOWN = OpInfo("an operation that is not in the table", None)
 
 UNARY = {"neg": "-x", "pos": "+x", "invert": "~x", "not": "not x"}
 BINARY = {
@@ -46,29 +89,278 @@ COMPARE = {
     "not_in": "not in",
 }
 
-PURE = frozenset(
-    {"copy", "getattr", "getitem", "slice", "tuple", "list", "dict", "unpack", "truth", "to_tuple"}
-    | {"select"}
-    | UNARY.keys()
-    | BINARY.keys()
-    | COMPARE.keys()
-)
-HOST = PURE | {"const", "global", "load_free", "format", "join", "import_from"}
-"""Operations that may run on the host while a stretch is told apart, for operands all alike."""
-INPLACE = frozenset(f"i{name}" for name in BINARY)
-RECORDED = HOST | INPLACE | {"setitem", "call"}
-"""Operations that a stretch may hold."""
-SAFE = (
-    frozenset({"const", "copy", "truth", "select", "neg", "pos", "not", "truediv"})
-    | (BINARY.keys() - {"floordiv", "mod", "pow", "matmul", "lshift", "rshift"})
-    | (COMPARE.keys() - {"in", "not_in"})
-)
-"""Operations that, on numbers and tensors, fail on no value and have no effect.
+_UNSAFE = ("invert", "floordiv", "mod", "pow", "matmul", "lshift", "rshift", "in", "not_in")
+_COMMUTATIVE = ("add", "mul", "and", "or", "xor", "eq", "ne", "is", "is_not")
+_TESTS = ("not", "is", "is_not", "in", "not_in")
 
-Where Python's numbers would fail or not fit (``1 / 0``), the recording of one has a check.
-"""
-SAFE_INPLACE = frozenset(f"i{name}" for name in SAFE & BINARY.keys())
-"""The same on numbers; on tensors they write."""
+
+def _computed(doc: str, name: str, arity: int) -> OpInfo:
+    """An operator of Python's that makes a new value."""
+    return OpInfo(
+        doc,
+        arity,
+        effect="pure",
+        result="value" if name in _TESTS else "fresh",
+        stretch="batched",
+        safe=name not in _UNSAFE,
+        commutative=name in _COMMUTATIVE,
+    )
+
+
+def _inplace(sign: str, name: str) -> OpInfo:
+    return OpInfo(
+        f"x {sign}= y",
+        2,
+        effect="writes",
+        result="inplace",
+        stretch="batched",
+        safe=name not in _UNSAFE,
+    )
+
+
+OPS: dict[str, OpInfo] = {
+    **{name: _computed(doc, name, 1) for name, doc in UNARY.items()},
+    **{name: _computed(f"x {sign} y", name, 2) for name, sign in BINARY.items()},
+    **{f"i{name}": _inplace(sign, name) for name, sign in BINARY.items()},
+    **{name: _computed(f"x {sign} y", name, 2) for name, sign in COMPARE.items()},
+    "const": OpInfo(
+        "a literal, or an object of the program's",
+        0,
+        "value: a literal, or an object",
+        effect="pure",
+        result="value",
+        stretch="host",
+        safe=True,
+        free=True,
+    ),
+    "global": OpInfo(
+        "a global or builtin name of the function's module",
+        0,
+        "name",
+        effect="reads",
+        stretch="host",
+        free=True,
+    ),
+    "load_free": OpInfo(
+        "a captured variable of an enclosing function", 0, "name", effect="reads", stretch="host"
+    ),
+    "copy": OpInfo(
+        "y = x: a second name for one value",
+        1,
+        effect="pure",
+        result="operand",
+        stretch="batched",
+        safe=True,
+        moves=True,
+        free=True,
+    ),
+    "delete": OpInfo("del x: the attr names the variable", 0, "name", 0, effect="binds"),
+    "box": OpInfo(
+        "a new box for a captured variable; empty without operand",
+        None,
+        effect="pure",
+        result="display",
+    ),
+    "load_box": OpInfo(
+        "the value in a box", 1, "name of the variable", effect="reads", result="within"
+    ),
+    "store_box": OpInfo("box, value: set the box", 2, outs=0, effect="writes"),
+    "clear_box": OpInfo(
+        "del x of a captured variable: empties its box",
+        1,
+        "name of the variable",
+        0,
+        effect="writes",
+    ),
+    "free_box": OpInfo(
+        "the box of a captured variable, to hand on to a nested function",
+        0,
+        "name",
+        effect="captures",
+    ),
+    "getattr": OpInfo(
+        "x.name", 1, "name", effect="reads", result="within", stretch="batched", free=True
+    ),
+    "setattr": OpInfo("x.name = value (operands x, value)", 2, "name", 0, effect="writes"),
+    "delattr": OpInfo("del x.name", 1, "name", 0, effect="writes"),
+    "getitem": OpInfo("x[i]", 2, effect="reads", result="within", stretch="batched"),
+    "setitem": OpInfo(
+        "x[i] = value (operands x, i, value)", 3, outs=0, effect="writes", stretch="batched"
+    ),
+    "delitem": OpInfo("del x[i]", 2, outs=0, effect="writes"),
+    "slice": OpInfo("start:stop:step", 3, effect="pure", result="display", stretch="batched"),
+    "tuple": OpInfo(
+        "(a, b, …)", None, effect="pure", result="display", stretch="batched", moves=True
+    ),
+    "list": OpInfo(
+        "[a, b, …]", None, effect="pure", result="display", stretch="batched", moves=True
+    ),
+    "set": OpInfo("{a, b, …}", None, effect="pure", result="display"),
+    "dict": OpInfo(
+        "{k: v, …}: operands k, v, k, v, …",
+        None,
+        effect="pure",
+        result="display",
+        stretch="batched",
+    ),
+    "extend": OpInfo(
+        "list display [*x]: extends the fresh list, operands list, iterable",
+        2,
+        outs=0,
+        effect="writes",
+    ),
+    "update": OpInfo(
+        "dict display {**x}: updates the fresh dict, operands dict, mapping",
+        2,
+        outs=0,
+        effect="writes",
+    ),
+    "append": OpInfo(
+        "appends to a fresh list (comprehension), operands list, value",
+        2,
+        outs=0,
+        effect="writes",
+        moves=True,
+    ),
+    "to_tuple": OpInfo(
+        "tuple of a fresh list", 1, effect="reads", result="within", stretch="batched"
+    ),
+    "to_set": OpInfo("set of a fresh list", 1, effect="reads", result="within"),
+    "format": OpInfo(
+        "f'{x!r:spec}': operands x, spec",
+        2,
+        "conversion: '', 's', 'r' or 'a'",
+        effect="reads",
+        result="value",
+        stretch="host",
+    ),
+    "join": OpInfo(
+        "the parts of an f-string, joined", None, effect="pure", result="value", stretch="host"
+    ),
+    "unpack": OpInfo(
+        "a, *b, c = x",
+        1,
+        "UnpackShape",
+        -1,
+        effect="reads",
+        result="within",
+        stretch="batched",
+    ),
+    "iter": OpInfo("an iterator over x", 1, effect="reads", result="within"),
+    "next": OpInfo(
+        "item, more = next(x): item is undefined where more is False",
+        1,
+        outs=2,
+        effect="advances",
+        result="within",
+    ),
+    "call": OpInfo(
+        "a call that stays within its block: operands callee, then arguments",
+        None,
+        "CallShape",
+        effect="calls",
+        result="call",
+        stretch="batched",
+    ),
+    "fork": OpInfo(
+        "a call of a pure function that runs at the next join, with the others that are forked "
+        "until then: operands callee, then arguments",
+        None,
+        "CallShape",
+        effect="calls",
+        result="call",
+    ),
+    "defer": OpInfo(
+        "an operation on what forked calls have yet to give: it runs at the next join, after "
+        "them; operands and outs are its own",
+        None,
+        "operation: (name, attr)",
+        -1,
+    ),
+    "function": OpInfo(
+        "a nested function or lambda: operands are its captured boxes in the order of "
+        "``free``, then its defaults in the order of params that have one",
+        None,
+        "Function",
+        effect="pure",
+        result="display",
+    ),
+    "import": OpInfo("import: a module", 0, "module, level, names: as __import__ takes them"),
+    "import_from": OpInfo("from module import name", 1, "name", effect="reads", stretch="host"),
+    "truth": OpInfo(
+        "bool(x) as a branch takes it",
+        1,
+        effect="pure",
+        result="value",
+        stretch="batched",
+        safe=True,
+        free=True,
+    ),
+    "select": OpInfo(
+        "a where the truth value is true, else b (operands truth value, a, b)",
+        3,
+        effect="pure",
+        result="operand",
+        stretch="batched",
+        safe=True,
+        free=True,
+    ),
+    "enter": OpInfo(
+        "what `with x as …` binds: the value that x.__enter__() gave when this block execution "
+        "entered x, which is among the block's modes",
+        1,
+        result="within",
+    ),
+    "assertion": OpInfo(
+        "the AssertionError of a failed assert; operand: its message, if any",
+        None,
+        effect="pure",
+        result="fresh",
+    ),
+    "catches": OpInfo(
+        "whether `except kinds` takes an exception: exception, kinds",
+        2,
+        effect="reads",
+        result="value",
+    ),
+    "context": OpInfo(
+        "an exception that arises while another is handled has that as its context: new, handled",
+        2,
+        outs=0,
+        effect="binds",
+    ),
+}
+
+
+def info(name: str) -> OpInfo:
+    """What is declared of an operation; of one that is not in the table, nothing."""
+    return OPS.get(name, UNKNOWN)
+
+
+def having(trait: Callable[[OpInfo], bool]) -> frozenset[str]:
+    """The operations of the table that have a trait."""
+    return frozenset(name for name, declared in OPS.items() if trait(declared))
+
+
+INPLACE = having(lambda op: op.result == "inplace")
+STORES = having(lambda op: op.effect == "writes") - INPLACE
+"""Operations that write their first operand, and assign nothing."""
+PURE = having(lambda op: op.stretch == "batched" and op.effect in ("pure", "reads"))
+"""Operations that a recording may hold, and that leave everything as it is."""
+HOST = PURE | having(lambda op: op.stretch == "host")
+"""Operations that may run on the host while a stretch is told apart, for operands all alike."""
+WRITES = having(lambda op: op.stretch == "batched" and op.effect == "writes")
+"""Operations that a recording may hold, and that write their first operand."""
+RECORDED = having(lambda op: op.stretch != "never")
+"""Operations that a stretch may hold."""
+SAFE = having(lambda op: op.safe) - INPLACE
+SAFE_INPLACE = having(lambda op: op.safe) & INPLACE
+"""Safe on numbers; on tensors they write."""
+MOVES = having(lambda op: op.moves)
+FREE = having(lambda op: op.free)
+COMPUTED = frozenset({*UNARY, *BINARY, *COMPARE, *INPLACE})
+"""Python's operators."""
+
 SAFE_GLOBALS = frozenset({"torch", "abs"})
 _ELEMENTWISE = (
     "abs acos asin atan atan2 ceil clamp cos erf exp expm1 floor fmod isfinite isinf isnan"
@@ -77,89 +369,3 @@ _ELEMENTWISE = (
 )
 SAFE_CALLS = frozenset(_ELEMENTWISE.split())
 """Functions and methods of torch's, element by element, of which the same holds."""
-
-OPS: dict[str, OpInfo] = {
-    **{name: OpInfo(doc, 1) for name, doc in UNARY.items()},
-    **{name: OpInfo(f"x {sign} y", 2) for name, sign in BINARY.items()},
-    **{f"i{name}": OpInfo(f"x {sign}= y", 2) for name, sign in BINARY.items()},
-    **{name: OpInfo(f"x {sign} y", 2) for name, sign in COMPARE.items()},
-    "const": OpInfo("a literal", 0, "value: None, bool, int, float, complex, str, bytes, ..."),
-    "global": OpInfo("a global or builtin name of the function's module", 0, "name"),
-    "load_free": OpInfo("a captured variable of an enclosing function", 0, "name"),
-    "copy": OpInfo("y = x: a second name for one value", 1),
-    "delete": OpInfo("del x: the attr names the variable", 0, "name", 0),
-    "box": OpInfo("a new box for a captured variable; empty without operand", None),
-    "load_box": OpInfo("the value in a box", 1, "name of the variable"),
-    "store_box": OpInfo("box, value: set the box", 2, outs=0),
-    "clear_box": OpInfo(
-        "del x of a captured variable: empties its box", 1, "name of the variable", 0
-    ),
-    "getattr": OpInfo("x.name", 1, "name"),
-    "setattr": OpInfo("x.name = value (operands x, value)", 2, "name", 0),
-    "delattr": OpInfo("del x.name", 1, "name", 0),
-    "getitem": OpInfo("x[i]", 2),
-    "setitem": OpInfo("x[i] = value (operands x, i, value)", 3, outs=0),
-    "delitem": OpInfo("del x[i]", 2, outs=0),
-    "slice": OpInfo("start:stop:step", 3),
-    "tuple": OpInfo("(a, b, …)", None),
-    "list": OpInfo("[a, b, …]", None),
-    "set": OpInfo("{a, b, …}", None),
-    "dict": OpInfo("{k: v, …}: operands k, v, k, v, …", None),
-    "extend": OpInfo(
-        "list display [*x]: extends the fresh list, operands list, iterable", 2, outs=0
-    ),
-    "update": OpInfo(
-        "dict display {**x}: updates the fresh dict, operands dict, mapping", 2, outs=0
-    ),
-    "append": OpInfo("appends to a fresh list (comprehension), operands list, value", 2, outs=0),
-    "to_tuple": OpInfo("tuple of a fresh list", 1),
-    "to_set": OpInfo("set of a fresh list", 1),
-    "format": OpInfo("f'{x!r:spec}': operands x, spec", 2, "conversion: '', 's', 'r' or 'a'"),
-    "join": OpInfo("the parts of an f-string, joined", None),
-    "unpack": OpInfo("a, *b, c = x", 1, "UnpackShape", -1),
-    "iter": OpInfo("an iterator over x", 1),
-    "next": OpInfo("item, more = next(x): item is undefined where more is False", 1, outs=2),
-    "call": OpInfo(
-        "a call that stays within its block: operands callee, then arguments", None, "CallShape"
-    ),
-    "fork": OpInfo(
-        "a call of a pure function that runs at the next join, with the others that are forked "
-        "until then: operands callee, then arguments",
-        None,
-        "CallShape",
-    ),
-    "defer": OpInfo(
-        "an operation on what forked calls have yet to give: it runs at the next join, after "
-        "them; operands and outs are its own",
-        None,
-        "(name, attr): the operation",
-        -1,
-    ),
-    "function": OpInfo(
-        "a nested function or lambda: operands are its captured boxes in the order of "
-        "``free``, then its defaults in the order of params that have one",
-        None,
-        "Function",
-    ),
-    "import": OpInfo("import: a module", 0, "(module, level, names): as __import__ takes them"),
-    "import_from": OpInfo("from module import name", 1, "name"),
-    "truth": OpInfo("bool(x) as a branch takes it", 1),
-    "select": OpInfo("a where the truth value is true, else b (operands truth value, a, b)", 3),
-    "enter": OpInfo(
-        "what `with x as …` binds: the value that x.__enter__() gave when this block execution "
-        "entered x, which is among the block's modes",
-        1,
-    ),
-    "assertion": OpInfo(
-        "the AssertionError of a failed assert; operand: its message, if any", None
-    ),
-    "catches": OpInfo("whether `except kinds` takes an exception: exception, kinds", 2),
-    "context": OpInfo(
-        "an exception that arises while another is handled has that as its context: new, handled",
-        2,
-        outs=0,
-    ),
-    "free_box": OpInfo(
-        "the box of a captured variable, to hand on to a nested function", 0, "name"
-    ),
-}

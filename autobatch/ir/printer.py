@@ -1,20 +1,25 @@
-"""The text of programs, for people and golden tests.
+"""The text of programs, for people and golden tests; ``ir.parser`` reads it back.
 
 In: the records of ``ir.program``, well formed or not (the verifier prints broken ones).
-Out: text that depends on nothing but the records. The printer knows records by their class
-name, so that ``ir.program`` can import it for ``__str__``.
+Out: text that depends on nothing but the records and the names that objects have. The printer
+knows records by their class name, so that ``ir.program`` can import it for ``__str__``.
 
-    program    = "program" NAME ["of" shape {", " shape}] "->" vars,
-                 then each function after an empty line
+    program    = "program" NAME ["of" shape {", " shape}] "->" names,
+                 then each function, and the tables that are not empty, after an empty line
     shape      = VAR "[" [size {", " size}] "]"                       (size is a NUMBER or "*")
-    function   = "function" NAME "(" params ")" ["captures" vars] ":" place
-                 {block}, then each nested function after an empty line
+    function   = "function" NAME "(" params ")" ["captures" names] ["in" NAME] ":" place
+                 {block}, then each nested function ("in" its outer one) after an empty line
     params     = as in Python, "=..." on a parameter that has a default
-    block      = LABEL ["under" vars] ["except" VAR "->" LABEL] ":" {operation} terminator
+    block      = LABEL {clause} ":" {operation} terminator
                  [LABEL "converted, to the end of" LABEL ":" {operation} terminator]
+    clause     = "under" vars | "except" VAR "->" LABEL
     operation  = [vars "="] ("call" | "fork") VAR "(" arguments ")" place
-               | [vars "="] OP [literal | NAME] place                 (OP has no operands)
-               | [vars "="] OP ["[" literal | NAME "]"] [vars] place
+               | [vars "="] OP [attribute] place                      (OP has no operands)
+               | [vars "="] OP ["[" attribute "]"] [vars] place
+    attribute  = NAME | literal                                       (as the table of OPs says)
+               | NUMBER [", *, " NUMBER]                              (of unpack)
+               | OP [attribute]                                       (of defer)
+               | "(" arguments ")"                     (of a deferred call, "_" for each operand)
     terminator = "jump" LABEL place
                | "branch" VAR "?" LABEL ":" LABEL place
                | "call" VAR "(" arguments ")" "->" VAR ", then" LABEL place
@@ -23,19 +28,38 @@ name, so that ``ir.program`` can import it for ``__str__``.
                | "raise" VAR ["from" VAR] place
     arguments  = {VAR | "*" VAR | NAME "=" VAR | "**" VAR}, parted by ", "
     vars       = VAR {", " VAR}
-    place      = "# line" NUMBER | "#" FILE ":" NUMBER
+    names      = NAME {", " NAME}
+    place      = "#" [FILE ":"] LINE ":" COLUMN "-" [LINE ":"] COLUMN
+    tables     = ["callable =" literal]
+                 ["files" {FILE "=" literal}]
+                 ["objects" {OBJECT ":" ("imported" | "given")}]
 
-A LABEL is ``b`` and the block's index, a VAR any text without blanks or commas (temporaries
-are ``%1``, ``%2``, …), a literal Python's own; an object that has none is ``<its.name>``.
-Of functions that share a name within one text the second is ``name@2``.
+A LABEL is ``b`` and the block's index. A VAR is any text without blanks, commas, brackets, quotes
+and ``=*?:#`` (temporaries are ``%1``, ``%2``, …), a NAME the same or a quoted string. Of functions
+that share a name within one outermost function the second is ``name@2``.
+
+A place is where a record stands in the user's source, its columns counted from 0; its end is on
+the same line if that is not said. FILE, a file's last name, is left out where it is that of the
+function; the table says the whole path. A line without a place is a source of its own: its records
+stand there, in the text.
+
+A literal is Python's own. An OBJECT is what has none: ``<its.name>``, ``<its.type object>``, with
+``@2`` for the second of that name. One that is ``imported`` is found by importing its module, one
+that is ``given`` has to be handed to whoever reads the text. ``callable`` is the Python function
+that the program was made of.
+
+What begins in the first column is a section, all else is indented. Lines that begin with ``#`` and
+empty ones say nothing.
 """
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
+
+from autobatch.ir.literals import literal
+from autobatch.ir.names import NO_NAMES, Names, files_of, function_names, name_text, objects_of
+from autobatch.ir.objects import is_importable, object_name
 
 if TYPE_CHECKING:
     from autobatch.ir.program import (
@@ -54,16 +78,37 @@ Place = tuple[int, int]
 HEADER: Place = (-1, -1)
 
 _COMMENT_COLUMN = 44
-_LITERALS = (bool, int, float, complex, str, bytes, type(None), type(...))
 
 
 def format_program(program: Program) -> str:
-    """The program's text: a header, then its functions, the entry's first."""
+    """The program's text: a header, its functions, the entry's first, and the tables."""
+    objects, files = objects_of(program), files_of(program)
+    things = {id(value): name for name, value in objects.items()}
+    names = Names(things, {path: key for key, path in files.items()})
+    texts = [_program_header(program)]
+    texts += [_function(function, names) for function in program.functions.values()]
+    texts += _tables(program, files, objects, names)
+    return "\n\n".join(texts)
+
+
+def _program_header(program: Program) -> str:
     shapes = ", ".join(f"{name} {sizes(shape)}" for name, shape in program.in_shapes.items())
     inputs = f" of {shapes}" if shapes else ""
-    texts = [f"program {program.entry}{inputs} -> {', '.join(program.out_vars)}"]
-    texts += [format_function(function) for function in program.functions.values()]
-    return "\n\n".join(texts)
+    outs = ", ".join(map(name_text, program.out_vars))
+    return f"program {name_text(program.entry)}{inputs} -> {outs}"
+
+
+def _tables(
+    program: Program, files: Mapping[str, str], objects: Mapping[str, object], names: Names
+) -> Iterator[str]:
+    if program.callable is not None:
+        yield f"callable = {literal(program.callable, names.of)}"
+    if files:
+        yield "\n".join(["files", *(f"  {key} = {path!r}" for key, path in files.items())])
+    if objects:
+        how = {name: is_importable(name, value) for name, value in objects.items()}
+        lines = (f"  {name}: {'imported' if known else 'given'}" for name, known in how.items())
+        yield "\n".join(["objects", *lines])
 
 
 def sizes(shape: EventShape) -> str:
@@ -75,88 +120,74 @@ def sizes(shape: EventShape) -> str:
 
 def format_function(function: Function) -> str:
     """The function's text, followed by that of the functions nested in it."""
-    labels = function_labels(function)
+    return _function(function, NO_NAMES)
+
+
+def _function(function: Function, names: Names) -> str:
+    names = function_names(function, names)
     texts = (
-        "\n".join(text for _, text in function_lines(each, labels)) for each in function.walk()
+        "\n".join(text for _, text in _lines(each, outer, names))
+        for each, outer in _nesting(function)
     )
     return "\n\n".join(texts)
 
 
-def function_lines(function: Function, labels: Mapping[int, str]) -> Iterator[tuple[Place, str]]:
+def _nesting(
+    function: Function, outer: Function | None = None
+) -> Iterator[tuple[Function, Function | None]]:
+    """The function and the ones nested in it, each with the one that it is nested in."""
+    yield function, outer
+    for inner in function.nested:
+        yield from _nesting(inner, function)
+
+
+def function_lines(function: Function) -> Iterator[tuple[Place, str]]:
     """The lines of one function without its nested ones, each with the place that it shows."""
-    yield HEADER, _header(function, labels)
+    return _lines(function, None, function_names(function, NO_NAMES))
+
+
+def _lines(function: Function, outer: Function | None, names: Names) -> Iterator[tuple[Place, str]]:
+    yield HEADER, _header(function, outer, names)
     for label, block in enumerate(function.blocks):
         yield (label, -1), f"  b{label}{_modes(block)}{_handler(block)}:"
         for index, op in enumerate(block.ops):
-            yield (label, index), _line(_operation(op, labels), op, function)
+            yield (label, index), _line(_operation(op, names), op, function, names)
         text = format_terminator(block.terminator)
-        yield (label, len(block.ops)), _line(text, block.terminator, function)
+        yield (label, len(block.ops)), _line(text, block.terminator, function, names)
         if block.converted is not None:
-            yield from _converted(label, block, function, labels)
+            yield from _converted(label, block, function, names)
 
 
 def _converted(
-    label: int, block: Block, function: Function, labels: Mapping[int, str]
+    label: int, block: Block, function: Function, names: Names
 ) -> Iterator[tuple[Place, str]]:
     """Its places go on from those of the block."""
     converted, start = block.converted, len(block.ops) + 1
     assert converted is not None
     yield (label, start), f"  b{label} converted, to the end of b{converted.ends}:"
     for index, op in enumerate(converted.ops, start + 1):
-        yield (label, index), _line(_operation(op, labels), op, function)
+        yield (label, index), _line(_operation(op, names), op, function, names)
     end = start + 1 + len(converted.ops)
     text = format_terminator(converted.terminator)
-    yield (label, end), _line(text, converted.terminator, function)
-
-
-def function_labels(function: Function) -> dict[int, str]:
-    """A distinct name for the function and each that is nested in it, by identity."""
-    seen: dict[str, int] = {}
-    labels = {}
-    for each in function.walk():
-        count = seen[each.name] = seen.get(each.name, 0) + 1
-        labels[id(each)] = each.name if count == 1 else f"{each.name}@{count}"
-    return labels
+    yield (label, end), _line(text, converted.terminator, function, names)
 
 
 def format_op(op: Op) -> str:
     """One operation, without its place."""
-    return _operation(op, {})
+    return _operation(op, NO_NAMES)
 
 
 def format_terminator(terminator: Terminator) -> str:
     """One terminator, without its place; something else than a terminator as an object."""
-    write = _TERMINATORS.get(type(terminator).__name__, _object)
+    write = _TERMINATORS.get(type(terminator).__name__, object_name)
     return write(terminator)
 
 
-def literal(value: object) -> str:
-    """Python's literal for ``value`` where it has one, otherwise ``<its.name>``."""
-    if type(value) in _LITERALS:
-        return ast.unparse(ast.Constant(value))  # type: ignore[arg-type]
-    if type(value) is tuple:
-        items = ", ".join(map(literal, value))
-        return f"({items},)" if len(value) == 1 else f"({items})"
-    if type(value) is frozenset:
-        return f"frozenset({{{', '.join(sorted(map(literal, value)))}}})"
-    return _object(value)
-
-
-def _object(value: object) -> str:
-    """A name without an address, so that two runs print the same."""
-    name = getattr(value, "__qualname__", None) or getattr(value, "__name__", None)
-    if isinstance(name, str):
-        module = getattr(value, "__module__", None)
-        return f"<{module}.{name}>" if isinstance(module, str) else f"<{name}>"
-    kind = type(value)
-    return f"<{kind.__module__}.{kind.__qualname__} object>"
-
-
-def _header(function: Function, labels: Mapping[int, str]) -> str:
-    captures = f" captures {', '.join(function.free)}" if function.free else ""
-    name = labels.get(id(function), function.name)
-    file, line = getattr(function.span, "file", "?"), getattr(function.span, "line", "?")
-    return f"function {name}({_params(function.params)}){captures}:  # {PurePath(file).name}:{line}"
+def _header(function: Function, outer: Function | None, names: Names) -> str:
+    captures = f" captures {', '.join(map(name_text, function.free))}" if function.free else ""
+    within = f" in {names.of(outer)}" if outer is not None else ""
+    text = f"function {names.of(function)}({_params(function.params)}){captures}{within}:"
+    return f"{text}  # {_place(function, '', names)}"
 
 
 def _params(params: tuple[Param, ...]) -> str:
@@ -182,55 +213,54 @@ def _handler(block: Block) -> str:
     return f" except {block.handler.out} -> b{block.handler.target}" if block.handler else ""
 
 
-def _line(text: str, record: Op | Terminator, function: Function) -> str:
-    span = getattr(record, "span", None)
-    if span is None:
-        place = "no line"
-    elif span.file == getattr(function.span, "file", span.file):
-        place = f"line {span.line}"
-    else:
-        place = f"{PurePath(span.file).name}:{span.line}"
+def _line(text: str, record: Op | Terminator, function: Function, names: Names) -> str:
+    place = _place(record, getattr(function.span, "file", ""), names)
     return f"{'    ' + text:<{_COMMENT_COLUMN}}  # {place}"
 
 
-def _operation(op: Op, labels: Mapping[int, str]) -> str:
+def _place(record: Any, file: str, names: Names) -> str:
+    """Where a record stands; ``file`` need not be named."""
+    span = getattr(record, "span", None)
+    if span is None:
+        return "nowhere"
+    before = "" if span.file == file else f"{names.file(span.file)}:"
+    end = f"{span.end_line}:" if span.end_line != span.line else ""
+    return f"{before}{span.line}:{span.column}-{end}{span.end_column}"
+
+
+def _operation(op: Op, names: Names) -> str:
     outs = f"{', '.join(op.outs)} = " if op.outs else ""
     if op.name in ("call", "fork") and op.args and type(op.attr).__name__ == "CallShape":
         return f"{outs}{op.name} {op.args[0]}({_arguments(op.attr, op.args[1:])})"
-    attr = _attr(op, labels)
+    attr = _attribute(op.name, op.attr, names)
     if op.args:
         bracketed = f"[{attr}]" if attr else ""
         return f"{outs}{op.name}{bracketed} {', '.join(op.args)}"
     return f"{outs}{op.name} {attr}".rstrip()
 
 
-def _attr(op: Op, labels: Mapping[int, str]) -> str:
-    attr = op.attr
-    if attr is None and op.name != "const":
+def _attribute(name: str, attr: Any, names: Names) -> str:
+    if name == "const":
+        return literal(attr, names.of)
+    if attr is None or (name == "format" and attr == ""):
         return ""
-    if op.name != "const" and isinstance(attr, str):
-        return attr  # a name
-    if op.name == "defer" and type(attr) is tuple and len(attr) == 2:
-        return f"{attr[0]} {_attribute(attr[0], attr[1], labels)}".rstrip()
-    return _attribute(op.name, attr, labels)
-
-
-def _attribute(name: str, attr: Any, labels: Mapping[int, str]) -> str:
-    if attr is None and name != "const":
-        return ""
+    if isinstance(attr, str):
+        return name_text(attr)
+    if name == "defer" and type(attr) is tuple and len(attr) == 2:
+        return f"{attr[0]} {_attribute(attr[0], attr[1], names)}".rstrip()
     kind = type(attr).__name__
     if kind == "CallShape":
         return f"({_arguments(attr, tuple('_' * (len(attr.positional) + len(attr.keywords))))})"
     if kind == "UnpackShape":
         return f"{attr.before}, *, {attr.after}" if attr.starred else str(attr.before)
     if kind == "Function":
-        return labels.get(id(attr), attr.name)
-    return literal(attr)
+        return names.things.get(id(attr)) or name_text(attr.name)
+    return literal(attr, names.of)
 
 
 def _arguments(shape: CallShape, args: tuple[str, ...]) -> str:
     stars = ["*" if starred else "" for starred in shape.positional]
-    stars += ["**" if name is None else f"{name}=" for name in shape.keywords]
+    stars += ["**" if name is None else f"{name_text(name)}=" for name in shape.keywords]
     stars += ["?"] * (len(args) - len(stars))  # operands that a broken shape does not place
     return ", ".join(f"{star}{arg}" for star, arg in zip(stars, args, strict=False))
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from autobatch.ir.names import objects_of
 from autobatch.ir.printer import format_function, format_op, format_program, format_terminator
 from autobatch.source import Span
 
@@ -260,6 +261,11 @@ class Program:
 
     def __str__(self) -> str:
         return format_program(self)
+
+    @property
+    def objects(self) -> dict[str, object]:
+        """The Python objects that the text names, by these names."""
+        return objects_of(self)
 
     @property
     def main(self) -> Function:

@@ -10,7 +10,7 @@ Rules of form:
  3. The targets of terminators are blocks of the function.
  4. There is exactly one return, in the last block.
  5. Functions, operations and terminators have a span: a file, and a line from 1 on.
- 6. Variables are named by text without blanks or commas.
+ 6. Variables are named by text without blanks, commas, brackets, quotes and ``=*?:#``.
  7. Parameters have distinct names and known kinds, in an order that Python allows.
  8. Operations are in the table.
  9. Operations have the number of operands that the table says.
@@ -30,7 +30,7 @@ Rules of flow, judged only where those of form hold:
 
 Rules of a program:
 
-20. The entry is one of its functions.
+20. The entry is one of its functions, each of which is there by its own name.
 21. The result has at least one leaf.
 22. Event shapes are declared of parameters of the entry that take an input; they are tuples of
     sizes from 0 on, or None for any.
@@ -46,7 +46,7 @@ from dataclasses import dataclass
 from autobatch.errors import Diagnostic, VerifierError
 from autobatch.ir import flow_rules as flow
 from autobatch.ir import form_rules as form
-from autobatch.ir.printer import HEADER, Place, function_labels, function_lines
+from autobatch.ir.printer import HEADER, Place, function_lines
 from autobatch.ir.program import Function, Program
 
 FORM: dict[int, form.Rule] = {
@@ -112,7 +112,7 @@ def _annotated(function: Function | None, faults: Sequence[Fault]) -> str:
     if function is None:
         return "\n".join(f"! {fault}" for fault in own)
     lines = []
-    for place, text in function_lines(function, function_labels(function)):
+    for place, text in function_lines(function):
         lines.append(text)
         lines += [f"    ! {fault}" for fault in own if fault.place == place]
     return "\n".join(lines)
@@ -130,6 +130,9 @@ def _faults(subject: Function | Program) -> Iterator[Fault]:
 def _program_faults(program: Program) -> Iterator[Fault]:
     if program.entry not in program.functions:
         yield Fault(20, f"there is no function {program.entry!r} to enter", None)
+    for name, function in program.functions.items():
+        if function.name != name:
+            yield Fault(20, f"the function {name} has the name {function.name}", function)
     if not program.out_vars:
         yield Fault(21, "the result has no leaf", None)
     for message in form.shapes_fit(program):

@@ -6,10 +6,11 @@ since the driver hands them over first. The verifier runs on what comes in and a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from autobatch.ir.program import Block, Function, Op
+from autobatch.errors import OptionError
+from autobatch.ir.program import Block, Function, Op, Program
 from autobatch.ir.verifier import check
 from autobatch.passes.hoisting import hoist_constants
 from autobatch.passes.if_conversion import convert_ifs
@@ -33,14 +34,51 @@ PIPELINE: tuple[Pass, ...] = (
 )
 
 
-def run_passes(function: Function, passes: Sequence[Pass] = PIPELINE) -> Function:
-    """``function``, and the functions nested in it, after ``passes`` in order."""
+PASSES: dict[str, Pass] = {each.__name__: each for each in PIPELINE}
+"""The passes by name."""
+
+
+def run_passes(
+    function: Function, passes: Sequence[Pass] = PIPELINE, stage: str = "lowering"
+) -> Function:
+    """``function``, which ``stage`` gave, and those nested in it, after ``passes`` in order."""
     function = apply_pass(without_converted, function)
-    check(function, "lowering")
+    check(function, stage)
     for each in passes:
         function = apply_pass(each, function)
-        check(function, each.__name__)
+        check(function, pass_name(each))
     return function
+
+
+def chosen_passes(given: Iterable[Pass | str]) -> tuple[Pass, ...]:
+    """Passes, of which some may be given by name; ``OptionError`` names what is none."""
+    found: list[Pass] = []
+    for each in given:
+        if isinstance(each, str) and each in PASSES:
+            found.append(PASSES[each])
+        elif not isinstance(each, str) and callable(each) and isinstance(each, Hashable):
+            found.append(each)
+        else:
+            known = ", ".join(PASSES)
+            raise OptionError(
+                f"passes has {each!r}; a pass is a callable, with a hash, that takes a Function "
+                f"and gives one, or one of {known}."
+            )
+    return tuple(found)
+
+
+def pass_name(each: Pass) -> str:
+    return getattr(each, "__name__", type(each).__name__)
+
+
+def stages(program: Program, passes: Sequence[Pass]) -> Iterator[tuple[str, Program]]:
+    """The program after each pass, with the name of the pass; verified every time."""
+    functions = {name: without_converted(f) for name, f in program.functions.items()}
+    for each in passes:
+        functions = {name: apply_pass(each, function) for name, function in functions.items()}
+        program = replace(program, functions=functions)
+        check(program, pass_name(each))
+        yield pass_name(each), program
 
 
 def without_converted(function: Function) -> Function:
@@ -51,11 +89,20 @@ def without_converted(function: Function) -> Function:
 def apply_pass(each: Pass, function: Function) -> Function:
     """One pass over ``function``, its nested functions first."""
     if not function.nested:
-        return each(function)
+        return _applied(each, function)
     nested = tuple(apply_pass(each, inner) for inner in function.nested)
     new = {id(old): inner for old, inner in zip(function.nested, nested, strict=True)}
     blocks = tuple(_with_nested(block, new) for block in function.blocks)
-    return each(replace(function, nested=nested, blocks=blocks))
+    return _applied(each, replace(function, nested=nested, blocks=blocks))
+
+
+def _applied(each: Pass, function: Function) -> Function:
+    made: object = each(function)
+    if not isinstance(made, Function):
+        raise OptionError(f"The pass {pass_name(each)} gives {made!r}; it must give a Function.")
+    if made.live_in and made.live_in is function.live_in and made.blocks is not function.blocks:
+        return annotate_liveness(made)  # what is noted is of the blocks that there were
+    return made
 
 
 def _with_nested(block: Block, new: dict[int, Function]) -> Block:
@@ -68,14 +115,17 @@ def _with_nested(block: Block, new: dict[int, Function]) -> Block:
 
 
 __all__ = [
+    "PASSES",
     "PIPELINE",
     "Pass",
     "annotate_liveness",
     "apply_pass",
+    "chosen_passes",
     "convert_ifs",
     "hoist_constants",
     "order_blocks",
     "rotate_loops",
     "run_passes",
     "simplify",
+    "stages",
 ]

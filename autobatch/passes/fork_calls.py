@@ -32,7 +32,7 @@ from itertools import pairwise
 from typing import Protocol
 
 from autobatch.ir.dataflow import op_writes, terminator_reads, terminator_writes
-from autobatch.ir.ops import BINARY, COMPARE, INPLACE, UNARY
+from autobatch.ir.ops import COMPUTED, INPLACE, MOVES, STORES, info
 from autobatch.ir.program import (
     Block,
     Branch,
@@ -46,12 +46,7 @@ from autobatch.ir.program import (
     Return,
     Var,
 )
-from autobatch.passes.origins import OUTER, STORES, Fate, Given, Origins, Outer, Sources
-
-MOVES = frozenset({"copy", "tuple", "list", "append"})
-"""Operations that hand a result on without looking at it."""
-DEFERRED = frozenset({*UNARY, *BINARY, *COMPARE, *INPLACE})
-VISIBLE = frozenset({"import", "enter"})
+from autobatch.passes.origins import OUTER, Fate, Given, Origins, Outer, Sources
 
 
 class Knowledge(Protocol):
@@ -180,7 +175,7 @@ class Forking:
             return op.name not in MOVES
         if op.name == "call":
             return not self.knowledge.is_quiet(op)
-        return op.name in VISIBLE
+        return info(op.name).effect == "unknown"
 
     def is_own_append(self, op: Op, label: Label) -> bool:
         """Whether an operation is ``xs.append(x)``, and no other variable may name the list."""
@@ -234,7 +229,7 @@ class Forking:
             return False
         if op.name in INPLACE:
             return self.is_unshared(op.args[0], label) and self.are_kept(op.args[1:], fact)
-        pure = op.name in DEFERRED or (op.name == "call" and self.knowledge.gives_value(op))
+        pure = op.name in COMPUTED or (op.name == "call" and self.knowledge.gives_value(op))
         return pure and self.are_kept(op.args, fact)
 
     def are_kept(self, names: Sequence[Var], fact: Fact) -> bool:

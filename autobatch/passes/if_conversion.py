@@ -33,7 +33,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from autobatch.ir.dataflow import liveness, postdominators, reaching
-from autobatch.ir.ops import RECORDED, SAFE, SAFE_CALLS, SAFE_GLOBALS, SAFE_INPLACE
+from autobatch.ir.ops import FREE, RECORDED, SAFE, SAFE_CALLS, SAFE_GLOBALS, SAFE_INPLACE
 from autobatch.ir.program import (
     Block,
     Branch,
@@ -52,7 +52,6 @@ MOST = 12
 """Operations on a way that cost less than to part threads and let them meet again."""
 LONGEST = 80
 """Operations of a converted block, copied from the blocks that it is made of."""
-FREE = frozenset({"const", "copy", "truth", "select", "global", "getattr"})
 
 
 def convert_ifs(function: Function) -> Function:

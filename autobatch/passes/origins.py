@@ -20,7 +20,7 @@ from functools import cached_property
 from typing import Literal
 
 from autobatch.ir.dataflow import reaching
-from autobatch.ir.ops import BINARY, COMPARE, INPLACE, UNARY
+from autobatch.ir.ops import info
 from autobatch.ir.program import Call, Function, Label, Op, Var
 
 
@@ -48,21 +48,6 @@ Fate = Literal["reads", "returns", "stores"]
 """A call only reads its arguments, or may give them back, or may put them into each other too."""
 Origin = Made | Given | Outer
 Origins = frozenset[Origin]
-
-VALUES = frozenset(
-    {"const", "format", "join", "truth", "not", "is", "is_not", "in", "not_in", "catches"}
-)
-"""Operations whose results cannot be written."""
-FRESH = frozenset({*UNARY, *BINARY, *COMPARE, "assertion"}) - VALUES
-DISPLAYS = frozenset({"list", "tuple", "set", "dict", "slice", "box", "function"})
-WITHIN = frozenset(
-    {"getattr", "getitem", "load_box", "iter", "next", "unpack", "enter", "to_tuple", "to_set"}
-)
-STORES = frozenset(
-    {"setitem", "setattr", "append", "extend", "update", "store_box", "delitem", "delattr"}
-    | {"clear_box"}
-)
-"""Operations that write their first operand."""
 
 
 @dataclass(eq=False)
@@ -151,25 +136,27 @@ class Sources:
 
     def result(self, op: Op, label: Label, index: int) -> Origins | None:
         """What the outs of an operation may name."""
-        if op.name in VALUES:
-            return frozenset()
-        if op.name in FRESH:
-            return None
-        if op.name in DISPLAYS:
-            self.store(op.args, label)
-            return None
-        if op.name == "copy":
-            return self.origins(op.args)
-        if op.name in WITHIN:
-            return self.inside(op.args, label) | {Made(index)}
-        if op.name in INPLACE:
+        declared = info(op.name)
+        match declared.result:
+            case "value":
+                return frozenset()
+            case "fresh":
+                return None
+            case "display":
+                self.store(op.args, label)
+                return None
+            case "operand":
+                return self.origins(op.args)
+            case "within":
+                return self.inside(op.args, label) | {Made(index)}
+            case "inplace":
+                self.store(op.args[1:], label)
+                return self.origins(op.args[:1]) | {Made(index)}
+            case "call":
+                return self.called(op, op.args, label, index)
+        if declared.effect == "writes":
             self.store(op.args[1:], label)
-            return self.origins(op.args[:1]) | {Made(index)}
-        if op.name in STORES:
-            self.store(op.args[1:], label)
             return frozenset()
-        if op.name in ("call", "fork"):
-            return self.called(op, op.args, label, index)
         return frozenset({OUTER})  # a global, a captured variable, a module
 
     def called(

@@ -21,7 +21,7 @@ from autobatch.errors import AutobatchError
 from autobatch.frontend import MISSING, Resolver, lower, lower_program
 from autobatch.ir.dataflow import op_reads
 from autobatch.ir.program import Block, Branch, Call, Function, Op, Program, Raise, Return
-from autobatch.passes import run_passes
+from autobatch.passes import PIPELINE, Pass, annotate_liveness, apply_pass, run_passes
 from autobatch.passes.fork_calls import fork_calls
 from autobatch.passes.origins import Fate
 from autobatch.random.python import is_python_draw
@@ -62,6 +62,8 @@ def function_of(value: object) -> tuple[FunctionType, object] | None:
     return target.callee, getattr(first, "obj", MISSING)
 
 
+MOST_LIBRARIES = 8
+"""Sets of passes whose functions are kept."""
 MOST_VERDICTS = 4
 """Judgements of a function that are kept: of closures, of what its names have meant."""
 
@@ -220,7 +222,10 @@ class Knowledge:
 
 @dataclass(slots=True, eq=False)
 class Library:
-    """Lowers Python functions on demand and keeps what it has made; safe for host threads."""
+    """Lowers Python functions on demand and keeps what it has made; safe for host threads.
+
+    ``others`` are the libraries of the same process under other ``passes``.
+    """
 
     codes: dict[tuple[str, CodeType], Code] = field(default_factory=dict)
     nested: dict[int, Code] = field(default_factory=dict)
@@ -228,6 +233,25 @@ class Library:
     lowering: set[Any] = field(default_factory=set)
     asked: dict[int, Code] = field(default_factory=dict)
     trail: list[list[Lookup]] = field(default_factory=list)
+    passes: tuple[Pass, ...] = PIPELINE
+    others: dict[tuple[Pass, ...], Library] = field(default_factory=dict)
+
+    def under(self, passes: tuple[Pass, ...] | None) -> Library:
+        """The library whose functions have been through ``passes``; None for the pipeline."""
+        if passes is None or passes == self.passes:
+            return self
+        with self.lock:
+            while passes not in self.others and len(self.others) >= MOST_LIBRARIES:
+                del self.others[next(iter(self.others))]
+            return self.others.setdefault(passes, Library(passes=passes))
+
+    def passed(self, function: Function) -> Function:
+        return run_passes(function, self.passes)
+
+    def optimised(self, function: Function, stage: str = "lowering") -> Function:
+        """The function after the passes, with what lives at its blocks, as engines need it."""
+        function = run_passes(function, self.passes, stage)
+        return function if function.live_in else apply_pass(annotate_liveness, function)
 
     @property
     def resolver(self) -> Resolver:
@@ -261,7 +285,7 @@ class Library:
                     self.lowering.add(key)
                     try:
                         lowered = lower(function, self.resolver, receiver=receiver).function
-                        code = self.codes[key] = Code.of(run_passes(lowered))
+                        code = self.codes[key] = Code.of(self.optimised(lowered))
                     finally:
                         self.lowering.discard(key)
         return code
@@ -338,7 +362,11 @@ class Library:
             purity = self.purity(code, names)
             knowledge = Knowledge(known, purity, self.purity_of, seeded)
             changed = fork_calls(code.function, knowledge)
-            made = replace(code) if changed is code.function else Code.of(run_passes(changed))
+            made = (
+                replace(code)
+                if changed is code.function
+                else Code.of(self.optimised(changed, "fork_calls"))
+            )
             made.base, made.purity = code, purity
             made.known = Known(made.function, names, definitions_of(made.function)).places()
             return made, True
@@ -390,10 +418,13 @@ class Library:
         return code
 
     def program(self, callable_: Callable[..., Any]) -> Program:
-        """The whole program of a callable: its function and all that it can be seen to call."""
+        """The whole program of a callable: its function and all that it can be seen to call.
+
+        Its functions are as the passes leave them.
+        """
         found = function_of(callable_)
         function, receiver = found if found is not None else (callable_, MISSING)
-        program = lower_program(function, self.resolver, receiver=receiver, transform=run_passes)
+        program = lower_program(function, self.resolver, receiver=receiver, transform=self.passed)
         return Program(program.functions, program.entry, callable_, program.out_vars)
 
 

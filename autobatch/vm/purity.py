@@ -22,14 +22,11 @@ from autobatch.batching.effects import DRAW_WRITES, DRAWS, MUTATING_METHODS, eff
 from autobatch.frontend import MISSING
 from autobatch.frontend.resolve import static_attribute
 from autobatch.ir.dataflow import op_writes
-from autobatch.ir.ops import INPLACE
+from autobatch.ir.ops import info
 from autobatch.ir.program import Block, Call, CallShape, Function, Op, Var
-from autobatch.passes.origins import OUTER, STORES, Fate, Given, Origins, Outer, Sources
+from autobatch.passes.origins import OUTER, Fate, Given, Origins, Outer, Sources
 from autobatch.random.python import is_python_draw
 from autobatch.source import Span
-
-NEVER = frozenset({"import", "enter", "free_box"})
-"""Operations that a pure function does not have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,12 +235,13 @@ class Analysis:
         return all(pure)
 
     def is_pure_op(self, op: Op) -> bool:
-        if op.name in NEVER:
-            return False
-        if op.name in STORES or op.name in INPLACE:
-            return self.may_write(op.args[:1])
-        if op.name in ("call", "fork"):
-            return self.is_pure_call(op.args[0], op.args[1:], op.attr)
+        match info(op.name).effect:
+            case "unknown" | "captures":
+                return False
+            case "writes":
+                return self.may_write(op.args[:1])
+            case "calls":
+                return self.is_pure_call(op.args[0], op.args[1:], op.attr)
         return True
 
     def may_write(self, names: tuple[Var, ...]) -> bool:

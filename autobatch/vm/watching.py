@@ -25,13 +25,13 @@ from autobatch.batching.kinds import is_plain_code, is_users
 from autobatch.batching.operators import backward
 from autobatch.batching.writes import described, shared_write
 from autobatch.errors import SharedWriteError, UnsupportedError
-from autobatch.ir.ops import BINARY, COMPARE, UNARY
+from autobatch.ir.ops import BINARY, COMPARE, INPLACE, UNARY
 from autobatch.source import Span
 from autobatch.vm.purity import content
 from autobatch.vm.values import Cell, Objects, Uniform, uniform
 
 WRITES = frozenset({"setattr", "delattr", "setitem", "delitem"})
-INPLACE = frozenset(f"i{name}" for name in BINARY)
+
 ASKING: dict[Any, tuple[str, ...]] = {len: ("__len__",), abs: ("__abs__",)}
 ASKING[bool] = TRUTH = ("__bool__", "__len__")
 

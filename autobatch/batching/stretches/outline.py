@@ -17,7 +17,7 @@ from autobatch.batching.context import Context
 from autobatch.batching.effects import MUTATING_METHODS, belongs_to_torch, effect_of
 from autobatch.batching.operations import Env, Scope
 from autobatch.batching.stretches.signature import is_plain_module
-from autobatch.ir.ops import HOST, INPLACE, PURE
+from autobatch.ir.ops import HOST, INPLACE, PURE, RECORDED, WRITES
 from autobatch.ir.program import Op
 from autobatch.vm.values import (
     METHOD,
@@ -32,8 +32,6 @@ from autobatch.vm.values import (
     read,
     uniform,
 )
-
-WRITES = INPLACE | {"setitem"}
 
 
 @dataclass(slots=True, eq=False)
@@ -174,7 +172,7 @@ def changes_container(value: Container) -> bool:
 
 def may_begin(op: Op) -> bool:
     """Whether an operation can be the first of a stretch, for some operands."""
-    return op.name in HOST or op.name in WRITES or op.name == "call"
+    return op.name in RECORDED
 
 
 def kind_of(cell: Cell | None) -> str:

@@ -1,0 +1,186 @@
+"""The functions of a program's text: headers, parameters, blocks; see ``ir.parser``.
+
+In: the lines of each function. Out: ``Function`` records. What may stand between a block's label
+and its colon is in the table ``CLAUSES``, each with what it sets of the block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from autobatch.ir.names import own_name
+from autobatch.ir.op_parser import Nested, operation, terminator
+from autobatch.ir.program import Block, Converted, Function, Handler, Op, Param, Terminator
+from autobatch.ir.scanner import Line
+
+
+@dataclass(slots=True, eq=False)
+class Draft:
+    """A function that has been read, but for those nested in it."""
+
+    function: Function
+    line: Line
+    inner: dict[str, Draft] = field(default_factory=dict)
+
+    def finished(self) -> Function:
+        """The function, with the nested ones in place of their labels."""
+        made = {label: draft.finished() for label, draft in self.inner.items()}
+        blocks = tuple(_linked_block(block, made) for block in self.function.blocks)
+        return replace(self.function, blocks=blocks, nested=tuple(made.values()))
+
+
+def _linked_block(block: Block, made: Mapping[str, Function]) -> Block:
+    converted = block.converted
+    if converted is not None:
+        converted = replace(converted, ops=_linked(converted.ops, made))
+    return replace(block, ops=_linked(block.ops, made), converted=converted)
+
+
+def _linked(ops: Sequence[Op], made: Mapping[str, Function]) -> tuple[Op, ...]:
+    return tuple(
+        replace(op, attr=op.attr.among(made)) if isinstance(op.attr, Nested) else op for op in ops
+    )
+
+
+def functions(sections: Sequence[list[Line]]) -> dict[str, Function]:
+    """The outermost functions by name, each with those that are nested in it."""
+    outermost: dict[str, Draft] = {}
+    known: dict[str, Draft] = {}
+    for lines in sections:
+        label, outer, draft = _function(lines)
+        if outer is None:
+            known, taken = {}, draft.function.name in outermost
+            outermost[draft.function.name] = draft
+        elif outer not in known:
+            draft.line.fail(f"expected to be after the function {outer}, in which this is", 0)
+        else:
+            taken = label in known
+            known[outer].inner[label] = draft
+        if taken:
+            draft.line.fail(f"there is another function {label}", 0)
+        known[label] = draft
+    return {name: draft.finished() for name, draft in outermost.items()}
+
+
+def _function(lines: list[Line]) -> tuple[str, str | None, Draft]:
+    """The label of a function, that of the one it is nested in, and the function."""
+    line = lines[0]
+    line.expect(" ")
+    label = line.function_label()
+    line.expect("(")
+    params = _params(line.many(lambda: _param(line), ")"))
+    free = line.many(lambda: line.name("a captured variable")) if line.has(" captures ") else []
+    outer = line.function_label() if line.has(" in ") else None
+    line.expect(":")
+    span = line.end(line.text.file)
+    blocks = Blocks(lines[1:], line, span.file).read()
+    return label, outer, Draft(Function(own_name(label), params, blocks, tuple(free), span), line)
+
+
+_STARS = {"**": "var_keyword", "*": "var_positional", "": "positional"}
+
+
+def _param(line: Line) -> tuple[str, Param | None]:
+    """How a parameter begins, and the parameter; None for a bare ``/`` or ``*``."""
+    if line.has("/"):
+        return "/", None
+    stars = "**" if line.has("**") else "*" if line.has("*") else ""
+    if stars == "*" and line.rest()[:1] in (",", ")"):
+        return "*", None
+    return stars, Param(line.var(), _STARS[stars], line.has("=..."))
+
+
+def _params(parts: Sequence[tuple[str, Param | None]]) -> tuple[Param, ...]:
+    """Parameters with their kinds, which bare signs settle."""
+    found: list[Param] = []
+    keyword_only = False
+    for stars, param in parts:
+        if stars == "/":
+            found = [replace(each, kind="positional_only") for each in found]
+        elif param is not None:
+            kind = "keyword_only" if keyword_only and not stars else param.kind
+            found.append(replace(param, kind=kind))
+        keyword_only = keyword_only or stars == "*"
+    return tuple(found)
+
+
+# Blocks.
+
+
+def handler(line: Line) -> Handler:
+    out = line.var()
+    line.expect(" -> ")
+    return Handler(line.label(), out)
+
+
+CLAUSES: dict[str, tuple[str, Callable[[Line], Any]]] = {
+    " under ": ("modes", lambda line: tuple(line.many(line.var))),
+    " except ": ("handler", handler),
+}
+
+
+@dataclass(slots=True, eq=False)
+class Blocks:
+    """The blocks of one function, line after line; ``file`` is that of places that name none."""
+
+    lines: list[Line]
+    header: Line
+    file: str
+    at: int = 0
+
+    def read(self) -> tuple[Block, ...]:
+        blocks: list[Block] = []
+        while self.at < len(self.lines):
+            line = self.next()
+            start = line.at
+            if line.label() != len(blocks):
+                line.fail(f"expected the block b{len(blocks)}", start)
+            blocks.append(self.block(line))
+        return tuple(blocks)
+
+    def next(self) -> Line:
+        self.at += 1
+        return self.lines[self.at - 1]
+
+    def block(self, line: Line) -> Block:
+        given = clauses(line)
+        ops, end = self.code(line)
+        return Block(ops, end, converted=self.converted(), **given)
+
+    def converted(self) -> Converted | None:
+        """What the block before comes to, if that follows."""
+        if self.at == len(self.lines) or " converted, " not in self.lines[self.at].content:
+            return None
+        line = self.next()
+        line.label()
+        line.expect(" converted, to the end of ")
+        ends = line.label()
+        line.expect(":")
+        line.done()
+        return Converted(*self.code(line), ends)
+
+    def code(self, header: Line) -> tuple[tuple[Op, ...], Terminator]:
+        """Operations, up to the terminator that follows them."""
+        ops: list[Op] = []
+        while self.at < len(self.lines):
+            line = self.next()
+            end = terminator(line, self.file)
+            if end is not None:
+                return tuple(ops), end
+            ops.append(operation(line, self.file))
+        header.fail("this block has no terminator: expected jump, branch, call, …", header.indent)
+
+
+def clauses(line: Line) -> dict[str, Any]:
+    """What stands between a block's label and its colon."""
+    given: dict[str, Any] = {}
+    while not line.has(":"):
+        word = next((word for word in CLAUSES if line.has(word)), None)
+        if word is None:
+            line.fail("expected ':'")
+        name, read = CLAUSES[word]
+        given[name] = read(line)
+    line.done()
+    return given

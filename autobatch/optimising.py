@@ -1,0 +1,48 @@
+"""A program, or a text of one, after each of some passes: what ``autobatch opt`` prints.
+
+In: a target of the command line, and the names of passes. Out: the program as it was lowered or
+read, and after each pass, each with a title; the verifier has been through all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from autobatch.api import lower
+from autobatch.ir.parser import inspected
+from autobatch.ir.program import Program
+from autobatch.passes import PIPELINE, Pass, chosen_passes, stages
+from autobatch.target import CommandError, find_target
+
+
+def optimised(target: str, passes: str | None) -> Iterator[tuple[str, Program]]:
+    """The stages of a program; ``passes`` are names parted by commas, None for the pipeline.
+
+    A pass of one's own is ``FILE.py:name``.
+    """
+    chosen = PIPELINE if passes is None else chosen_passes(map(named, names_in(passes)))
+    title, program = start(target)
+    yield title, program
+    for name, after in stages(program, chosen):
+        yield f"after {name}", after
+
+
+def names_in(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def named(name: str) -> Pass | str:
+    return find_target(name) if ":" in name else name
+
+
+def start(target: str) -> tuple[str, Program]:
+    """The program as a function is lowered to it, or as a text has it."""
+    if ".py:" in target:
+        return "as lowered", lower(find_target(target), passes=[])
+    path = Path(target)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise CommandError(f"{target}: no FILE.py:function, and cannot be read: {error}") from None
+    return "as read", inspected(text, str(path))

@@ -1,0 +1,110 @@
+"""Every program is what its text says, and runs as the plain function when it is read from there.
+
+The corpus, ``programs/`` and generated programs are printed and read back; then they run with all
+their functions read from text, by a pass that goes through it, and are held to the plain loop.
+"""
+
+from __future__ import annotations
+
+import importlib
+from types import FunctionType
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import autobatch
+from autobatch.ir.form_rules import ops_of, terminators_of
+from autobatch.passes import PIPELINE, run_passes
+from programs import PROGRAMS
+from tests.generator import FAMILIES, programs
+from tests.language import cases
+from tests.test_language_batched import MODULES
+from tests.test_lowering import CASES, compare
+from tests.test_programs import TOLERANCES, check_batch, make_example
+from tests.test_properties import QUICK, hold_to_loop
+from tests.through_text import same, through_text
+
+PASSES = (*PIPELINE, through_text)
+WAYS: tuple[dict[str, Any], ...] = (
+    {"executor": "traced", "trace_after": 0},
+    {"engine": "program_counter", "executor": "vmap"},
+)
+CORPUS = {f"{func.__module__}.{func.__name__}": func for func, _ in cases()} | {
+    f"{module.__name__}.{name}": func
+    for module in MODULES
+    for name, func in vars(module).items()
+    if isinstance(func, FunctionType) and func.__module__ == module.__name__
+}
+
+
+@pytest.mark.parametrize("passes", [None, []], ids=["optimised", "as lowered"])
+def test_the_corpus(passes):
+    found = 0
+    for func in CORPUS.values():
+        try:
+            program = autobatch.lower(func, passes=passes)
+        except autobatch.UnsupportedError:
+            continue
+        same(program)
+        found += 1
+    assert found > 200
+
+
+def spans(program):
+    for function in program.functions.values():
+        for each in function.walk():
+            yield from (record.span for _, record in (*ops_of(each), *terminators_of(each)))
+
+
+def test_passes_keep_places():
+    """What a pass makes stands where something stood that it was made of."""
+    for func in CORPUS.values():
+        try:
+            lowered = autobatch.lower(func, passes=[])
+        except autobatch.UnsupportedError:
+            continue
+        assert set(spans(autobatch.lower(func))) <= set(spans(lowered)), func
+
+
+@pytest.mark.parametrize("func, args", CASES)
+def test_the_corpus_runs(func, args):
+    compare(func, args, as_read)
+
+
+def as_read(function):
+    return through_text(run_passes(function))
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_programs(name):
+    dtype = importlib.import_module(f"programs.{name}").DTYPES[0]
+    same(autobatch.lower(make_example(name, 2, dtype).function))
+
+
+@pytest.mark.parametrize("name", sorted(set(PROGRAMS) - TOLERANCES.keys()))
+def test_programs_run(name):
+    dtype = importlib.import_module(f"programs.{name}").DTYPES[0]
+    check_batch(name, dtype, (5,), configurations=[{}], passes=PASSES)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@QUICK
+@given(data=st.data())
+def test_generated_programs(data, family):
+    program = data.draw(programs(family))
+    same(autobatch.lower(program.function()))
+    way = data.draw(st.sampled_from(WAYS))
+    hold_to_loop(program, 0, 7, configurations=(way,), passes=PASSES)
+
+
+def test_a_program_from_text_runs():
+    """Found by its callable, with the names of its module."""
+    example = make_example("collatz", 9, torch.int64)
+    program = autobatch.lower(example.function)
+    inputs = example.mapped(autobatch.objects)
+    (expected,) = autobatch.execute(program, *inputs)
+    (result,) = autobatch.execute(autobatch.parse(str(program)), *inputs)
+    assert torch.equal(result, expected)
