@@ -286,7 +286,20 @@ def unseen(x: Tensor, n: Tensor) -> Tensor:
     return x * x * steps
 
 
-@pytest.mark.parametrize("program", [untaught, unseen])
+def looped(x: Tensor, n: Tensor) -> Tensor:
+    steps = 0
+    while steps < n:
+        steps += 1
+    return x
+
+
+def through_a_call(x: Tensor, n: Tensor) -> Tensor:
+    with torch.no_grad():
+        y = looped(x, n)
+    return y * x
+
+
+@pytest.mark.parametrize("program", [untaught, unseen, through_a_call])
 @pytest.mark.parametrize("executor", ["vmap", "traced"])
 @pytest.mark.parametrize("engine", ["stackless", "program_counter"])
 def test_parting_within_a_mode_keeps_gradients(program: Any, executor: str, engine: str) -> None:
