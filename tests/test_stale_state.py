@@ -6,10 +6,11 @@ import heapq
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import autobatch
 
@@ -268,3 +269,46 @@ def test_recordings_ask_no_fake_tensor_for_its_memory():
     )
     assert found.stdout == "torch.Size([3, 2])\n"
     assert "FakeTensor" not in found.stderr
+
+
+def untaught(x: Tensor, n: Tensor) -> Tensor:
+    y, steps = x, 0
+    with torch.no_grad():
+        while steps < n:
+            y = y * 2
+            steps += 1
+    return y * x
+
+
+def unseen(x: Tensor, n: Tensor) -> Tensor:
+    with torch.inference_mode():
+        steps = 1 if n > 1 else 2
+    return x * x * steps
+
+
+def looped(x: Tensor, n: Tensor) -> Tensor:
+    steps = 0
+    while steps < n:
+        steps += 1
+    return x
+
+
+def through_a_call(x: Tensor, n: Tensor) -> Tensor:
+    with torch.no_grad():
+        y = looped(x, n)
+    return y * x
+
+
+@pytest.mark.parametrize("program", [untaught, unseen, through_a_call])
+@pytest.mark.parametrize("executor", ["vmap", "traced"])
+@pytest.mark.parametrize("engine", ["stackless", "program_counter"])
+def test_parting_within_a_mode_keeps_gradients(program: Any, executor: str, engine: str) -> None:
+    x, n = torch.rand(4, requires_grad=True), torch.arange(4)
+    batched = autobatch.vmap(program, engine=engine, executor=executor, trace_after=0)
+    want = torch.stack([program(a, b) for a, b in zip(x, n, strict=True)])
+    (slope,) = torch.autograd.grad(want.sum(), x)
+    for _ in range(3):
+        (got,) = torch.autograd.grad(batched(x, n).sum(), x)
+        torch.testing.assert_close(got, slope)
+        with torch.no_grad():
+            assert not batched(x, n).requires_grad

@@ -389,9 +389,10 @@ def parted(state: RunState, frame: Frame, branch: Branch, group: Group, taken: n
         return [(branch.otherwise, group)]
     no = (~taken).nonzero()[0]
     parts: Parts = []
-    for target, rows in ((branch.then, yes), (branch.otherwise, no)):
-        parts.append((target, restricted(group, rows, frame.code.live[target])))
-        state.tally.copies(len(rows))
+    with state.moving():
+        for target, rows in ((branch.then, yes), (branch.otherwise, no)):
+            parts.append((target, restricted(group, rows, frame.code.live[target])))
+            state.tally.copies(len(rows))
     return parts
 
 

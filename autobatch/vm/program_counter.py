@@ -308,11 +308,12 @@ class ProgramCounterMachine(Machine):
         if not calling.any():
             frame.moves.append((frame.end, done))
             return []
-        if not calling.all():
-            frame.moves.append((frame.end, part_of(done, np.flatnonzero(~calling))))
-            done = part_of(done, np.flatnonzero(calling))
-        for resumed in frame.stack.pop(done.rows):
-            self.resume(frame, resumed, part_of(done, resumed.positions))
+        with self.state.moving():
+            if not calling.all():
+                frame.moves.append((frame.end, part_of(done, np.flatnonzero(~calling))))
+                done = part_of(done, np.flatnonzero(calling))
+            for resumed in frame.stack.pop(done.rows):
+                self.resume(frame, resumed, part_of(done, resumed.positions))
         return []
 
     def handed_down(self, frame: Frame, group: Group, errors: Cell) -> None:

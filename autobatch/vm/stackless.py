@@ -140,7 +140,8 @@ class Machine:
             entry.env[CARRIED] = Cell(Container(tuple, carried))
         group = Group(np.arange(context.k), entry.env)
         pieces = self.frame(entry, [group], context.threads)
-        return settled(pieces, carried, context.k)
+        with self.state.moving():
+            return settled(pieces, carried, context.k)
 
     def forking(self, paths: Paths | None) -> Forking:
         """Which calls a function may fork that draws by these paths.
@@ -189,7 +190,8 @@ class Machine:
                     watch.ahead(*at)
                 pc, group = at
                 parts = self.execute(frame, pc, group)  # no *at: that nests on the C stack
-                at = waiting.next(mark(function, pc, parts) if pc in exits else parts)
+                with self.state.moving():
+                    at = waiting.next(mark(function, pc, parts) if pc in exits else parts)
             if watch is not None:
                 watch.end()
         finally:
@@ -509,7 +511,8 @@ class Machine:
             part = group
             if len(pieces) > 1 or len(piece.rows) < group.k:
                 group.env[KEPT] = Cell(Container(tuple, list(piece.originals)))
-                part = restricted(group, piece.rows, [*names, KEPT])
+                with self.state.moving():
+                    part = restricted(group, piece.rows, [*names, KEPT])
                 piece.settle(list(part.env.pop(KEPT).value.children()))  # type: ignore[union-attr]
             if piece.raised:
                 items = Rower(self.state.context(frame, part)).rows(piece.value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
@@ -131,7 +132,8 @@ class Frame:
 class RunState:
     """``policy`` says what to do about fallbacks, ``raising`` is whether the block at work ends
     by raising; ``work`` is what makes stretches fast, None where each operation runs as it comes;
-    ``guard`` is called before a visible effect, while fork-join calls run.
+    ``guard`` is called before a visible effect, while fork-join calls run; ``grad`` and
+    ``inference`` are the modes of autograd's that the run began in.
     """
 
     library: Library
@@ -142,6 +144,8 @@ class RunState:
     observer: Observer | None = None
     raising: bool = False
     guard: Callable[[bool], None] | None = None
+    grad: bool = field(default_factory=torch.is_grad_enabled)
+    inference: bool = field(default_factory=torch.is_inference_mode_enabled)
     ways: Ways = field(default_factory=Ways)
     judgements: Judgements | None = field(init=False)
     tally: Tally = field(init=False)
@@ -177,6 +181,18 @@ class RunState:
         """What turning the rows of a group into objects needs to know; they draw nothing."""
         policy = None if self.raising else self.policy
         return Context(self.services, threads[group.rows], group.checks, policy, self.guard)
+
+    def moving(self) -> AbstractContextManager[None]:
+        """Rows that move keep their gradients, whatever the program's ``no_grad`` says."""
+        same = torch.is_grad_enabled() is self.grad
+        if same and torch.is_inference_mode_enabled() is self.inference:
+            return nullcontext()
+        return self.as_it_began()
+
+    @contextmanager
+    def as_it_began(self) -> Iterator[None]:
+        with torch.inference_mode(self.inference), torch.set_grad_enabled(self.grad):
+            yield
 
     def begin(self, frame: Frame, pc: int, group: Group) -> None:
         """Count a block execution."""
