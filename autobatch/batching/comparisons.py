@@ -19,9 +19,21 @@ from autobatch.batching.kinds import (
 )
 from autobatch.batching.operators import binary, once
 from autobatch.batching.rows import run_rows
+from autobatch.batching.trace import Untraceable
 from autobatch.batching.trees import is_plain
 from autobatch.batching.truths import either, negation, truth
-from autobatch.vm.values import Cell, Column, Container, Objects, Uniform, expand, read, uniform
+from autobatch.errors import Diagnostic, UnsupportedError
+from autobatch.vm.values import (
+    Cell,
+    Column,
+    Container,
+    Objects,
+    Uniform,
+    expand,
+    read,
+    ties_of,
+    uniform,
+)
 
 SMALL_INTS = (-5, 256)
 """Ints of which Python keeps one object each."""
@@ -45,6 +57,19 @@ def same(context: Context, left: Cell, right: Cell) -> Cell:
     if left is right:
         return uniform(True)
     x, y = read(left), read(right)
+    if context.forecasts is not None and Column in (type(x), type(y)):
+        raise Untraceable("whether two tensors may be one is known as the program runs")
+    if ties_of(left) & ties_of(right):
+        raise UnsupportedError(
+            Diagnostic(
+                "A program asks whether two names are of one tensor, which differs by thread.",
+                context.span,
+                "asked here",
+                ("`min` and `max` give an operand itself.",),
+                ("compare values (`m == x`), or choose with `if` (`m = x if x < y else y`).",),
+                "tied-identity",
+            )
+        )
     if type(x) is Uniform and type(y) is Uniform:
         return uniform(x.obj is y.obj)
     if Objects in (type(x), type(y)):
