@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from autobatch.batching import arithmetic, semantics, sequences, torch_ops, writes
+from autobatch.batching import arithmetic, packed, semantics, sequences, torch_ops, writes
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.effects import effect_of
 from autobatch.batching.foreign import memory_of
@@ -32,6 +32,7 @@ from autobatch.batching.own_methods import asks, each_thread
 from autobatch.batching.rows import run_rows
 from autobatch.batching.trees import container_of, is_plain
 from autobatch.batching.truths import negation
+from autobatch.vm import packs
 from autobatch.vm.values import Cell, Column, Container, Objects, Uniform, read, uniform
 
 REFLECTED = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le", "eq": "eq", "ne": "ne"}
@@ -137,6 +138,9 @@ def binary(context: Context, name: str, left: Cell, right: Cell) -> Cell:
         return done
     if (is_tensor(x) or is_tensor(y)) and not foreign_operand(x, y):
         return torch_ops.apply(context, meaning, [left, right], {}, False)
+    if packs.is_packed(x) or packs.is_packed(y):
+        cells = [left, right]
+        return packed.lent(context, cells, lambda: binary(context, name, left, right))
     if type(x) is Container or type(y) is Container:
         done = sequences.combined(context, binary, name, left, right)
         if done is not None:
@@ -227,6 +231,11 @@ def inplace(context: Context, name: str, left: Cell, right: Cell) -> Cell:
     """``x += y``: a write where ``x`` is a tensor, list, dict or set, else ``x + y``."""
     meaning = semantics.SEMANTICS[f"i{name}"]
     value = read(left)
+    if packs.is_packed(value):
+        packed.unpack(context, [left])
+        value = read(left)
+    if packs.is_packed(read(right)):
+        return packed.lent(context, [right], lambda: inplace(context, name, left, right))
     if is_tensor(value):
         if foreign_operand(read(right)):
             return run_rows(context, meaning, [left, right], {}, "objects")

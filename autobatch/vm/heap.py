@@ -188,7 +188,11 @@ class Copying:
         elif type(value) is View and key not in self.plain:
             new.value = View(visit(value.base), value.recipe, tuple(map(visit, value.args)))
         else:
-            new.value = self.transform(read(cell))
+            content = read(cell)
+            if type(content) is Container:  # a part of a packed value
+                new.value = content.rebuilt(visit(child) for child in content.children())
+            else:
+                new.value = self.transform(content)
         return new
 
 
