@@ -563,3 +563,25 @@ def test_fallbacks_are_told_of():
     with autobatch.counts() as c:
         autobatch.vmap(lambda x: x.sum())(ragged(floats(2, 2, 2, 3, 3, 3)))
     assert c.fallbacks == 0 and c.launches == 2  # one for each length
+
+
+def test_threads_with_rows_in_several_tables_meet():
+    """One execution a step, whichever argument a thread goes through."""
+
+    def either(x, y):
+        z = x if len(x) > len(y) else y
+        s = torch.zeros(3)
+        for row in z[1:]:
+            s = s * 0.5 + row
+        return s
+
+    xs, ys = floats(2, 5, 0, 3), floats(4, 1, 1, 3, seed=1)
+    function = autobatch.vmap(either, executor="vmap")
+    check(
+        function(ragged(xs), ragged(ys)),
+        torch.stack([either(x, y) for x, y in zip(xs, ys, strict=True)]),
+    )
+    with autobatch.counts() as c:
+        function(ragged(xs), ragged(ys))
+    loops = max(count for (name, _), count in c.by_block.items() if name == "either")
+    assert loops == 4

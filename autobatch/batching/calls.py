@@ -215,7 +215,7 @@ def packed_call(context: Context, target: Target, cells: list[Cell]) -> Cell | N
     """A call with tensors of different lengths; None for one that is to go on as it is."""
     callee, args, kwargs = target.callee, target.args, target.kwargs
     if is_hashable(callee):
-        done = packed.call(callee, args, kwargs)
+        done = packed.call(context, callee, args, kwargs)
         if done is not None or takes_packed(callee):
             return done
     pure = target.effect in ("torch", "draw") and "out" not in kwargs

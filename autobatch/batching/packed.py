@@ -34,6 +34,8 @@ from autobatch.vm.values import (
 )
 
 INTEGERS = frozenset({torch.int64, torch.int32, torch.int16, torch.int8})
+NEW = (Tensor.new_zeros, Tensor.new_ones, Tensor.new_full, Tensor.new_empty, Tensor.new_tensor)
+"""Functions that take the dtype and the device of a tensor only."""
 PLAIN = frozenset({"dtype", "device", "layout", "ndim", "requires_grad", "is_cuda", "itemsize"})
 """Attributes that do not depend on how many rows a tensor has."""
 
@@ -168,10 +170,15 @@ def attribute(pack: Container, name: str) -> Cell | None:
     return uniform(getattr(pack.static, name)) if name in PLAIN else None
 
 
-def call(callee: Any, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | None:
-    """A function of the length or the shape; None for any other."""
+def call(context: Context, callee: Any, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | None:
+    """A function of the length, the shape or the dtype; None for any other."""
     pack = read(args[0]) if args else None
-    if not is_packed(pack) or kwargs:
+    if not is_packed(pack):
+        return None
+    if callee in NEW and not any(is_packed(read(cell)) for cell in (*args[1:], *kwargs.values())):
+        like = uniform(pack.static.detach()[:0])
+        return torch_ops.apply(context, callee, [like, *args[1:]], kwargs, False)
+    if kwargs:
         return None
     if callee in (len, Tensor.__len__):
         return packs.length(pack)

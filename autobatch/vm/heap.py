@@ -21,6 +21,7 @@ from autobatch.vm.strides import joined
 from autobatch.vm.values import (
     NO_TIES,
     NUMBER_TAGS,
+    PACKED,
     Cell,
     Column,
     Container,
@@ -67,7 +68,7 @@ class Heap:
                 return
             self.numbers[id(cell)] = len(self.numbers)
         if type(value) is Container:
-            self.parts.append((value.type, slots(value), identity(value.static)))
+            self.parts.append((value.type, slots(value), static_key(value)))
             for child in value.children():
                 self.visit(child)
         elif type(value) is View:
@@ -93,6 +94,14 @@ def slots(value: Container) -> Hashable:
     if value.type is dict:
         return tuple(identity(key) for key in value.cells)  # 1 and True are two keys to a reader
     return tuple(value.cells)
+
+
+def static_key(value: Container) -> Hashable:
+    """What distinguishes what the threads of containers of one type share."""
+    if value.type is PACKED:  # tables can be joined
+        table = value.static
+        return (table.dtype, table.shape[1:], table.device)
+    return identity(value.static)
 
 
 def alike(roots: Iterable[Cell], k: int = 0) -> tuple[Hashable, ...]:
@@ -313,6 +322,9 @@ class Merging:
         new = self.memo[key] = Cell(first)
         visit = self.visit
         if kind is Container:
+            if first.type is PACKED:
+                values = aligned(values)
+                first = values[0]
             columns = zip(*(value.children() for value in values), strict=True)
             new.value = first.rebuilt(visit(children) for children in columns)
         elif kind is View:
@@ -361,6 +373,27 @@ def is_indexed(column: Column) -> bool:
 def indices(column: Column) -> Tensor:
     table, rows = column.table, column.rows
     return torch.arange(table.shape[0], device=table.device) if rows is None else rows
+
+
+def aligned(packs: Sequence[Container]) -> list[Container]:
+    """Packed values over one table, which has the rows of all their tables."""
+    tables: dict[int, Tensor] = {id(pack.static): pack.static for pack in packs}
+    if len(tables) == 1:
+        return list(packs)
+    firsts: dict[int, int] = {}
+    size = 0
+    for key, table in tables.items():
+        firsts[key] = size
+        size += table.shape[0]
+    whole = torch.cat(list(tables.values()))
+    moved: list[Container] = []
+    for pack in packs:
+        begins, *rest = pack.children()
+        column = begins.value
+        assert type(column) is Column
+        begins = Cell(Column(column.data + firsts[id(pack.static)], "int"))
+        moved.append(Container(PACKED, [begins, *rest], whole))
+    return moved
 
 
 def outside_rows(values: Sequence[Value], sizes: Sequence[int]) -> np.ndarray | bool:
