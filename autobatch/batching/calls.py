@@ -25,6 +25,7 @@ from autobatch.batching import (
     methods,
     modules,
     packed,
+    rowwise,
     seeding,
     stateless,
     torch_ops,
@@ -214,12 +215,16 @@ def run(context: Context, target: Target) -> Cell:
 def packed_call(context: Context, target: Target, cells: list[Cell]) -> Cell | None:
     """A call with tensors of different lengths; None for one that is to go on as it is."""
     callee, args, kwargs = target.callee, target.args, target.kwargs
-    if is_hashable(callee):
+    hashable = is_hashable(callee)
+    if hashable:
         done = packed.call(context, callee, args, kwargs)
         if done is not None or takes_packed(callee):
             return done
     pure = target.effect in ("torch", "draw") and "out" not in kwargs
     if (pure or gives_value(callee)) and not in_place_option(callee, args, kwargs):
+        done = rowwise.apply(context, callee, args, kwargs) if pure and hashable else None
+        if done is not None:
+            return done
         return packed.lent(context, cells, lambda: run(context, target))
     packed.unpack(context, cells)
     return None

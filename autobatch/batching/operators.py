@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from autobatch.batching import arithmetic, packed, semantics, sequences, torch_ops, writes
+from autobatch.batching import arithmetic, packed, rowwise, semantics, sequences, torch_ops, writes
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.effects import effect_of
 from autobatch.batching.foreign import memory_of
@@ -120,6 +120,8 @@ def unary(context: Context, name: str, cell: Cell) -> Cell:
     if type(value) is Uniform:
         return once(context, meaning, value.obj)
     done = arithmetic.apply(context, name, meaning, [cell])
+    if done is None and packs.is_packed(value):
+        done = rowwise.apply(context, meaning, [cell], {})
     return done if done is not None else run_rows(context, meaning, [cell], {}, "objects")
 
 
@@ -140,6 +142,9 @@ def binary(context: Context, name: str, left: Cell, right: Cell) -> Cell:
         return torch_ops.apply(context, meaning, [left, right], {}, False)
     if packs.is_packed(x) or packs.is_packed(y):
         cells = [left, right]
+        done = rowwise.apply(context, meaning, cells, {})
+        if done is not None:
+            return done
         return packed.lent(context, cells, lambda: binary(context, name, left, right))
     if type(x) is Container or type(y) is Container:
         done = sequences.combined(context, binary, name, left, right)

@@ -59,10 +59,26 @@ def lent(context: Context, cells: Iterable[Cell], run: Callable[[], Cell]) -> Ce
     for (cell, _), objects in zip(held, made, strict=True):
         cell.value = objects
     try:
-        return run()
+        return repacked(run())
     finally:
         for cell, value in held:
             cell.value = value
+
+
+def repacked(result: Cell) -> Cell:
+    """New tensors that differ in their first dimension only, packed again."""
+    value = result.value
+    if type(value) is not Objects or value.ties or not value.items:
+        return result
+    items = value.items
+    if not all(type(item) is Tensor and item.dim() for item in items):
+        return result
+    if len({(item.dtype, item.shape[1:], item.device, item.layout) for item in items}) > 1:
+        return result
+    table = torch.cat(items)
+    sizes = [item.shape[0] for item in items]
+    lengths = torch.tensor(sizes, dtype=torch.int64, device=table.device)
+    return Cell(packs.pack(table, lengths.cumsum(0) - lengths, lengths, max(sizes)))
 
 
 # x[i]

@@ -301,12 +301,13 @@ def merge(
 class Merging:
     """A walk of ``merge``, over the cells of all pieces at once."""
 
-    __slots__ = ("device", "memo", "sizes")
+    __slots__ = ("device", "joint", "memo", "sizes")
 
     def __init__(self, sizes: Sequence[int], device: torch.device) -> None:
         self.sizes = sizes
         self.device = device
         self.memo: dict[tuple[int, ...], Cell] = {}
+        self.joint: dict[tuple[int, ...], Tensor] = {}
 
     def visit(self, cells: tuple[Cell, ...]) -> Cell:
         key = tuple(map(id, cells))
@@ -323,7 +324,7 @@ class Merging:
         visit = self.visit
         if kind is Container:
             if first.type is PACKED:
-                values = aligned(values)
+                values = aligned(values, self.joint)
                 first = values[0]
             columns = zip(*(value.children() for value in values), strict=True)
             new.value = first.rebuilt(visit(children) for children in columns)
@@ -375,8 +376,8 @@ def indices(column: Column) -> Tensor:
     return torch.arange(table.shape[0], device=table.device) if rows is None else rows
 
 
-def aligned(packs: Sequence[Container]) -> list[Container]:
-    """Packed values over one table, which has the rows of all their tables."""
+def aligned(packs: Sequence[Container], joint: dict[tuple[int, ...], Tensor]) -> list[Container]:
+    """Packed values over one table, which has the rows of all their tables; ``joint`` keeps it."""
     tables: dict[int, Tensor] = {id(pack.static): pack.static for pack in packs}
     if len(tables) == 1:
         return list(packs)
@@ -385,7 +386,9 @@ def aligned(packs: Sequence[Container]) -> list[Container]:
     for key, table in tables.items():
         firsts[key] = size
         size += table.shape[0]
-    whole = torch.cat(list(tables.values()))
+    whole = joint.get(tuple(tables))
+    if whole is None:
+        whole = joint[tuple(tables)] = torch.cat(list(tables.values()))
     moved: list[Container] = []
     for pack in packs:
         begins, *rest = pack.children()
