@@ -365,6 +365,12 @@ def read_words(words):
     return h
 
 
+def added_up(x):
+    y = x[1:]
+    parts = x.sum(), x.sum(0), y.sum(dim=0), x.sum(-2), x.sum(1), x.sum(0, keepdim=True)
+    return *parts, x.mean(), y.mean(0), (x > 0).sum(0), x.half().mean(0), x.long().sum()
+
+
 def not_by_rows(x, y):
     return x * y, x + torch.ones(1, 3), x.float() + 0
 
@@ -373,6 +379,10 @@ def not_by_rows(x, y):
 def test_what_goes_row_by_row(options):
     match(by_rows, floats(*LENGTHS), options=options)
     match(under_a_branch, floats(*LENGTHS), options=options)
+    match(added_up, floats(*LENGTHS), options=options)
+    match(lambda x: (x.sum(0), x.sum(), x.mean()), floats(*LENGTHS, width=None), options=options)
+    match(lambda x: (x.sum(0), x.sum(), x.mean()), floats(*LENGTHS, width=0), options=options)
+    match(lambda x: x.mean(0), [torch.ones(2, dtype=torch.int64)], options=options)
     words = [torch.randint(0, 5, (n,)) for n in LENGTHS]
     match(read_words, words, options=options)
     match(lambda x: x @ WEIGHT[0], [torch.zeros(n, 3) for n in (1, 0, 3)], options=options)
@@ -601,6 +611,24 @@ def test_gradients(form, options):
             torch.testing.assert_close(one, torch.zeros_like(one) if other is None else other)
 
 
+@pytest.mark.parametrize("options", CONFIGURATIONS[1:], ids=str)
+def test_gradients_of_each_thread(options):
+    def loss(weight, x):
+        s = torch.zeros(3)
+        for row in x:
+            s = torch.tanh(s @ weight + row)
+        return (s * x.sum(0)).sum() + (x @ weight).sum()
+
+    weight, xs = torch.randn(3, 3), floats(*LENGTHS)
+    for argnums in (0, 1):
+        function = autobatch.vmap(
+            autobatch.grad(loss, argnums), in_dims=(None, 0), ragged_out="list", **options
+        )
+        for found, x in zip(function(weight, ragged(xs)), xs, strict=True):
+            wanted = torch.func.grad(loss, argnums)(weight, x)
+            torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
+
+
 def test_tensors_are_read_when_called():
     xs = floats(2, 3)
     given = ragged(xs)
@@ -644,11 +672,17 @@ def test_no_row_but_the_threads_own_is_read():
 
 
 def test_fallbacks_are_told_of():
+    def largest(x):
+        return x.amax(0)
+
     with pytest.raises(autobatch.FallbackError):
-        autobatch.vmap(lambda x: x.sum(), fallback="error")(ragged(floats(2, 3)))
+        autobatch.vmap(largest, fallback="error")(ragged(floats(2, 3)))
     with autobatch.counts() as c:
-        autobatch.vmap(lambda x: x.sum())(ragged(floats(2, 2, 2, 3, 3, 3)))
+        autobatch.vmap(largest)(ragged(floats(2, 2, 2, 3, 3, 3)))
     assert c.fallbacks == 0 and c.launches == 2  # one for each length
+    with autobatch.counts() as c:
+        autobatch.vmap(lambda x: x.mean(0), fallback="error")(ragged(floats(*LENGTHS)))
+    assert c.launches == 1
 
 
 def test_threads_with_rows_in_several_tables_meet():

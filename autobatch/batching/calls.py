@@ -27,6 +27,7 @@ from autobatch.batching import (
     packed,
     rowwise,
     seeding,
+    segments,
     stateless,
     torch_ops,
     writes,
@@ -222,9 +223,10 @@ def packed_call(context: Context, target: Target, cells: list[Cell]) -> Cell | N
             return done
     pure = target.effect in ("torch", "draw") and "out" not in kwargs
     if (pure or gives_value(callee)) and not in_place_option(callee, args, kwargs):
-        done = rowwise.apply(context, callee, args, kwargs) if pure and hashable else None
-        if done is not None:
-            return done
+        for rule in (rowwise.apply, segments.apply) if pure and hashable else ():
+            done = rule(context, callee, args, kwargs)
+            if done is not None:
+                return done
         return packed.lent(context, cells, lambda: run(context, target))
     packed.unpack(context, cells)
     return None
