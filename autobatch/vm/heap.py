@@ -301,13 +301,14 @@ def merge(
 class Merging:
     """A walk of ``merge``, over the cells of all pieces at once."""
 
-    __slots__ = ("device", "joint", "memo", "sizes")
+    __slots__ = ("device", "joint", "kept", "memo", "sizes")
 
     def __init__(self, sizes: Sequence[int], device: torch.device) -> None:
         self.sizes = sizes
         self.device = device
         self.memo: dict[tuple[int, ...], Cell] = {}
         self.joint: dict[tuple[int, ...], Tensor] = {}
+        self.kept: list[Container] = []
 
     def visit(self, cells: tuple[Cell, ...]) -> Cell:
         key = tuple(map(id, cells))
@@ -326,6 +327,7 @@ class Merging:
             if first.type is PACKED:
                 values = aligned(values, self.joint)
                 first = values[0]
+                self.kept += values  # so that no other cell gets the place of one of theirs
             columns = zip(*(value.children() for value in values), strict=True)
             new.value = first.rebuilt(visit(children) for children in columns)
         elif kind is View:
