@@ -35,6 +35,7 @@ from autobatch.explain import explain
 from autobatch.ir.parser import parse
 from autobatch.ir.program import Program
 from autobatch.options import Options
+from autobatch.ragged import ragged
 from autobatch.report import Report
 from autobatch.results import Result
 from autobatch.transforms import grad, hessian, jacfwd, jacrev, jvp, value_and_grad, vjp
@@ -78,6 +79,7 @@ __all__ = [
     "parse",
     "per_thread",
     "primitive",
+    "ragged",
     "stream",
     "value_and_grad",
     "vjp",

@@ -60,9 +60,10 @@ class Function(Generic[P, R]):
     def batch(self, *args: Any, **kwargs: Any) -> Any:
         """The function for every example of a batch.
 
-        Tensors and arrays ``[B, *E]``, lists of B numbers and ``objects(...)`` are mapped,
-        positional or by keyword; everything else is the same for all examples. ``in_dims``
-        among the options maps like ``torch.vmap`` instead. Results are stacked: ``[B, *E]``.
+        Tensors and arrays ``[B, *E]``, lists of B numbers, ``objects(...)``, ``ragged(...)`` and
+        nested tensors of B parts are mapped, positional or by keyword; everything else
+        is the same for all examples. ``in_dims`` among the options maps like ``torch.vmap``
+        instead. Results are stacked: ``[B, *E]``, or as the option ``ragged_out`` says.
 
         Raises what the plain loop over the examples raises, and ``AutobatchError``.
         """
@@ -82,7 +83,7 @@ class Function(Generic[P, R]):
         """The function for every example of an iterable; see ``autobatch.stream``.
 
         The function's own options hold, but for those of batches (``in_dims``, ``out_dims``,
-        ``chunk_size``).
+        ``chunk_size``, ``ragged_out``).
         """
         wrapped, given = self.__autobatch_function__, (self.options, options, LIBRARY)
         return results(planned(wrapped, examples, width, order, shared, device, *given))
@@ -128,7 +129,8 @@ def vmap(
         func: a Python function, method, ``nn.Module`` or callable, written for one example.
         in_dims: the dimension to map of each positional argument (nested like the arguments);
             None for what is the same for all examples. Keyword arguments are the same
-            for all examples, as in ``torch.vmap``, but for ``objects(...)``.
+            for all examples, as in ``torch.vmap``, but for ``objects(...)`` and ``ragged(...)``.
+            Those and nested tensors are mapped along dimension 0.
         out_dims: where the batch dimension goes in each result (nested like the result); None
             for a result that is the same for all examples, which then comes back as it is.
         randomness: ``"error"``, ``"different"`` or ``"same"``: what draws mean. None is
@@ -185,7 +187,8 @@ def stream(
         device: where the tensors of the examples go; as they are by default.
         **options: see ``Options``. The engine is ``"stackless"`` for a program that is seen not to
             call itself, else ``"program_counter"``, unless given. A step's mask is over the rows
-            in flight, ``[width]``. ``in_dims``, ``out_dims`` and ``chunk_size`` have no meaning.
+            in flight, ``[width]``. ``in_dims``, ``out_dims``, ``chunk_size`` and ``ragged_out``
+            have no meaning.
 
     Yields:
         ``(index, result)``: the number of an example, from 0, and what the plain function returns

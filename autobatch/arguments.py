@@ -18,6 +18,7 @@ from torch.utils import _pytree as pytree
 
 from autobatch.entry import name_of
 from autobatch.errors import OptionError
+from autobatch.ragged import Packed, ragged
 from autobatch.vm.values import Cell, Column, Container, Objects, Uniform, fits_column
 
 
@@ -42,9 +43,9 @@ class objects:
 
 @dataclass(frozen=True, slots=True)
 class Mapped:
-    """A leaf that differs by thread: a tensor ``[B, *E]``, or a list of B objects."""
+    """A leaf that differs by thread: a tensor ``[B, *E]``, B objects, or tensors of B lengths."""
 
-    data: Tensor | list[Any]
+    data: Tensor | list[Any] | Packed
 
     def __len__(self) -> int:
         return len(self.data)
@@ -74,7 +75,7 @@ class Batch:
     def device(self) -> torch.device:
         """Where the numbers of the threads are to live: with the first mapped tensor."""
         for leaf in tree_leaves((self.args, self.kwargs)):
-            if isinstance(leaf, Mapped) and isinstance(leaf.data, Tensor):
+            if isinstance(leaf, Mapped) and isinstance(leaf.data, Tensor | Packed):
                 return leaf.data.device
         for leaf in tree_leaves((self.args, self.kwargs)):
             if isinstance(leaf, Tensor):
@@ -159,6 +160,8 @@ def cell_of(arg: Any, scalars: str, memo: dict[int, Cell]) -> Cell:
     if isinstance(arg, Mapped):
         if isinstance(arg.data, list):
             return Cell(Objects([private(item) for item in arg.data]))
+        if isinstance(arg.data, Packed):
+            return arg.data.cell()
         return column_of(arg.data, scalars)
     known = memo.get(id(arg))
     if known is not None:
@@ -236,7 +239,9 @@ def mapped_by_dims(
         )
     leaves = [sizes.mapped(leaf, dim, "in_dims") for leaf, dim in zip(flat, dims, strict=True)]
     named, kwspec = pytree.tree_flatten(kwargs, is_leaf=is_leaf)
-    named = [sizes.mapped(x, 0 if isinstance(x, objects) else None, "in_dims") for x in named]
+    named = [
+        sizes.mapped(x, 0 if isinstance(x, objects | ragged) else None, "in_dims") for x in named
+    ]
     return Batch(
         tuple(pytree.tree_unflatten(leaves, spec)),
         pytree.tree_unflatten(named, kwspec),
@@ -245,7 +250,7 @@ def mapped_by_dims(
 
 
 def mapped_by_kind(args: tuple[Any, ...], kwargs: dict[str, Any], function: Any) -> Batch:
-    """Arguments as ``.batch`` maps them: tensors, arrays, lists of numbers and ``objects``."""
+    """Arguments as ``.batch`` maps them: tensors, arrays, lists of numbers, wrapped ones."""
     sizes = Sizes(name_of(function), lambda: titles(function, args, kwargs))
 
     def mapped(arg: Any) -> Any:
@@ -292,11 +297,11 @@ def leaf_titles(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 
 
 def is_leaf(value: Any) -> bool:
-    return isinstance(value, objects | np.ndarray)
+    return isinstance(value, objects | ragged | np.ndarray)
 
 
 def is_mappable(arg: Any) -> bool:
-    return isinstance(arg, Tensor | np.ndarray | objects)
+    return isinstance(arg, Tensor | np.ndarray | objects | ragged)
 
 
 def is_numbers(arg: Any) -> bool:
@@ -340,6 +345,10 @@ class Sizes:
         if isinstance(leaf, objects):
             self.add(len(leaf))
             return Mapped(leaf.items)
+        if isinstance(leaf, Tensor) and leaf.is_nested:
+            leaf = ragged(leaf)
+        if isinstance(leaf, ragged):
+            return self.packed(leaf, dim, option)
         if isinstance(leaf, np.ndarray):
             leaf = tensor_of(leaf)
         if not isinstance(leaf, Tensor):
@@ -357,6 +366,15 @@ class Sizes:
         self.add(data.shape[0])
         return Mapped(data)
 
+    def packed(self, leaf: ragged, dim: Any, option: str) -> Mapped:
+        if dim != 0:
+            raise OptionError(
+                f"{option} has dimension {dim} for the argument {self.title()} of {self.name}, "
+                "which is ragged: its parts lie along dimension 0."
+            )
+        self.add(len(leaf))
+        return Mapped(leaf.packed())
+
     def add(self, size: int) -> None:
         self.found.append((self.at, size))
 
@@ -372,7 +390,8 @@ class Sizes:
         if not self.found:
             raise OptionError(
                 f"No argument of {self.name} is mapped: at least one must be a tensor, an array, "
-                "a list of numbers or autobatch.objects(...), with in_dims other than None."
+                "a list of numbers, autobatch.objects(...) or autobatch.ragged(...), with in_dims "
+                "other than None."
             )
         sizes = sorted({size for _, size in self.found})
         if len(sizes) > 1:

@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from autobatch.report import listed
-from autobatch.vm.values import Column, Container, Mark, Objects, Uniform, Value, read
+from autobatch.vm.values import PACKED, Column, Container, Mark, Objects, Uniform, Value, read
 
 
 def is_data(value: Value) -> bool:
@@ -16,7 +16,7 @@ def is_data(value: Value) -> bool:
         case Uniform(obj=obj):
             return obj is not None and (not callable(obj) or isinstance(obj, nn.Module))
         case Container(type=kind):
-            return not isinstance(kind, Mark)
+            return not isinstance(kind, Mark) or kind is PACKED
     return True
 
 
@@ -31,6 +31,8 @@ def kind_of(value: Value) -> str:
         case Objects(items=items):
             names = sorted({described(item) for item in items})
             return f"objects ({listed(tuple(names))})" if names else "objects"
+        case Container(type=kind, static=table) if kind is PACKED:
+            return f"packed {tensor_kind(table, 1)} of any length"
         case Container():
             return container_kind(value)
     raise AssertionError(value)

@@ -14,7 +14,7 @@ from typing import Any
 from torch import Tensor
 
 from autobatch.batching.fallbacks import quoted
-from autobatch.errors import Diagnostic, StackingError
+from autobatch.errors import Diagnostic, OptionError, StackingError
 from autobatch.source import Span
 from autobatch.vm.values import fits_column
 
@@ -28,13 +28,33 @@ def nowhere(thread: int) -> tuple[Span, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of the results: ``path`` leads to it, ``spans`` says where a thread returned it."""
+    """A part of the results: ``path`` leads to it, ``spans`` says where a thread returned it.
+
+    ``ragged`` is how its tensors of different lengths come back (``ragged_out``).
+    """
 
     spans: Callable[[int], tuple[Span, ...]] = nowhere
     path: str = ""
+    ragged: Any = None
 
-    def at(self, key: object) -> Part:
-        return Part(self.spans, f"{self.path}[{key!r}]")
+    def inside(self, keys: Iterable[Any]) -> list[Part]:
+        """The parts of a list, tuple or dict, by its keys."""
+        keys = list(keys)
+        forms: Any = [self.ragged] * len(keys)
+        if isinstance(self.ragged, dict):
+            forms = [self.ragged[key] for key in keys if key in self.ragged]
+        elif isinstance(self.ragged, tuple | list):
+            forms = self.ragged
+        if len(forms) != len(keys) or (
+            isinstance(self.ragged, dict) and len(self.ragged) > len(keys)
+        ):
+            raise self.misfit()
+        named = zip(keys, forms, strict=True)
+        return [Part(self.spans, f"{self.path}[{key!r}]", form) for key, form in named]
+
+    def misfit(self) -> OptionError:
+        place = f" at result{self.path}" if self.path else ""
+        return OptionError(f"ragged_out does not fit the result{place}: it is {self.ragged!r}.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +81,17 @@ def structures_differ(items: Sequence[Any], part: Part) -> StackingError:
 
 def shapes_differ(tensors: Sequence[Tensor], part: Part) -> StackingError:
     hint = "pad the results to one shape, or return a Python object of your own"
+    if differ_in_length(tensors):
+        hint = 'pass ragged_out="nested", "list" or "pad" for results of different lengths'
     headline = "Threads return tensors of different shapes."
     found = examples(tensors, [tensor.shape for tensor in tensors], part)
     return unlike(headline, found, part, hint, "ragged-result")
+
+
+def differ_in_length(tensors: Sequence[Tensor]) -> bool:
+    """Whether the first dimension is all in which their shapes differ, if they do at all."""
+    shapes = {tensor.shape[1:] if tensor.dim() else None for tensor in tensors}
+    return len(shapes) == 1 and None not in shapes
 
 
 def unlike(

@@ -9,6 +9,7 @@ from typing import Any
 
 from autobatch.errors import OptionError, UnknownOptionError
 from autobatch.passes import Pass, chosen_passes
+from autobatch.ragged import FORMS
 
 CHOICES = {
     "engine": ("stackless", "program_counter", "sequential"),
@@ -62,6 +63,12 @@ class Options:
     ``max_depth`` are those of the threads that run into them; what autobatch refuses is raised all
     the same.
 
+    ``ragged_out``: how tensors that have lengths of their own in each thread come back: as a
+    ``"nested"`` tensor (jagged), a ``"list"`` of B tensors, or ``"pad"``, a pair of a tensor
+    ``[B, T, *E]`` with zeros behind each thread's rows and the lengths ``[B]``. It goes for every
+    tensor of the result that has a first dimension, whether the lengths happen to be equal or not;
+    nested like the result it says so part by part (``("pad", None)``). None: they must stack.
+
     What has no batched form runs thread by thread on the host. ``fallback="warn"`` warns of it
     with a ``FallbackWarning`` at the program's line, once for each place and call; ``"error"``
     raises a ``FallbackError`` there, before the operation runs. Neither minds what a program
@@ -88,6 +95,7 @@ class Options:
     max_width: int | None = 100_000
     schedule: Any = "earliest"
     on_error: str = "raise"
+    ragged_out: Any = None
     seed: int | None = None
     thread_offset: int = 0
     passes: tuple[Pass, ...] | None = None
@@ -152,6 +160,12 @@ class Options:
             check_count(name, getattr(self, name), least, optional=True)
         check_count("trace_after", self.trace_after, 0, optional=False)
         check_seed(self)
+        check_ragged(self.ragged_out)
+        if self.ragged_out is not None and (self.out_dims != 0 or self.on_error == "isolate"):
+            raise OptionError(
+                f"ragged_out is {self.ragged_out!r}; it does not go with out_dims or "
+                'on_error="isolate", which say themselves how results come back.'
+            )
         if self.on_error == "isolate" and self.out_dims != 0:
             raise OptionError(
                 f'out_dims is {self.out_dims!r}; on_error="isolate" gives a list of results, '
@@ -200,6 +214,17 @@ def check_dims(name: str, value: Any) -> None:
             raise OptionError(
                 f"{name} holds {leaf!r}; a dimension is an int, or None for what is not mapped."
             )
+
+
+def check_ragged(value: Any) -> None:
+    """None or one of the forms, nested like the results."""
+    parts = value.values() if isinstance(value, dict) else value
+    if isinstance(value, tuple | list | dict):
+        for part in parts:
+            check_ragged(part)
+    elif value is not None and value not in FORMS:
+        allowed = ", ".join(map(repr, FORMS))
+        raise OptionError(f"ragged_out has {value!r}; it must be None or one of {allowed}.")
 
 
 def as_listeners(value: Any) -> tuple[Callable[..., None], ...]:

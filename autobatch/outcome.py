@@ -57,10 +57,17 @@ def has_tensors(chunks: list[Chunk]) -> bool:
     )
 
 
-def stacked(chunks: list[Chunk], size: int, device: torch.device) -> Any:
-    """The results of all chunks as one: at once if all are alike, else value by value."""
+def stacked(chunks: list[Chunk], size: int, device: torch.device, ragged: Any = None) -> Any:
+    """The results of all chunks as one: at once if all are alike, else value by value.
+
+    ``ragged`` is the option ``ragged_out``.
+    """
     found = [(chunk, piece) for chunk in chunks for piece in chunk.pieces]
-    whole = Part(lambda thread: next(filter(None, (chunk.spans(thread) for chunk in chunks)), ()))
+
+    def spans(thread: int) -> tuple[Span, ...]:
+        return next(filter(None, (chunk.spans(thread) for chunk in chunks)), ())
+
+    whole = Part(spans, ragged=ragged)
     alike = len({heap.alike([piece.value]) for _, piece in found}) == 1
     in_order = all(len(chunk.pieces) == 1 for chunk in chunks)
     if alike and in_order:

@@ -14,10 +14,12 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from autobatch.mismatch import Part, shapes_differ, structures_differ
+from autobatch.mismatch import Part, differ_in_length, shapes_differ, structures_differ
+from autobatch.ragged import FORMS, collected
 from autobatch.vm.values import (
     NUMBER_DTYPES,
     NUMBER_TAGS,
+    PACKED,
     Cell,
     Column,
     Container,
@@ -53,21 +55,40 @@ def stacked_cell(
     value = read(cell)
     match value:
         case Column(data=data):
-            return data
+            return whole(data, part)
         case Uniform(obj=obj):
             if isinstance(obj, Tensor):
-                return obj.expand(k, *obj.shape)
+                return whole(obj.expand(k, *obj.shape), part)
             if fits_column(obj):
                 dtype = NUMBER_DTYPES[NUMBER_TAGS[type(obj)]]
                 return torch.full((k,), obj, dtype=dtype, device=device)
             if not is_structure(obj):
                 return Batchless([obj] * k)
         case Container(type=kind) if kind is list or is_tuple_type(kind):
-            inner = enumerate(value.children())
-            return rebuilt(kind, (stacked_cell(c, k, device, rows, part.at(i)) for i, c in inner))
+            inner = zip(value.children(), part.inside(range(len(value.cells))), strict=True)
+            return rebuilt(kind, (stacked_cell(c, k, device, rows, own) for c, own in inner))
         case Container(type=kind, cells=cells) if kind is dict and isinstance(cells, dict):
-            return {key: stacked_cell(c, k, device, rows, part.at(key)) for key, c in cells.items()}
+            inner = zip(cells.values(), part.inside(cells), strict=True)
+            made = [stacked_cell(c, k, device, rows, own) for c, own in inner]
+            return dict(zip(cells, made, strict=True))
+        case Container(type=kind, static=table) if kind is PACKED and part.ragged is not None:
+            return as_ragged(rows(cell), table[None, :0][:0], part)
     return stacked_rows(rows(cell), device, part)
+
+
+def whole(data: Tensor, part: Part) -> Any:
+    """``[k, *E]``, or as ``ragged_out`` wants it where a row has a length."""
+    if part.ragged is None or (part.ragged in FORMS and data.dim() < 2):
+        return data
+    return as_ragged(list(data.unbind()), data[:0], part)
+
+
+def as_ragged(rows: Sequence[Tensor], none: Tensor, part: Part) -> Any:
+    """One tensor for each thread in the form of ``ragged_out``; ``none`` has no row."""
+    if part.ragged not in FORMS:
+        raise part.misfit()
+    made = collected(rows, none, part.ragged)
+    return Batchless(made) if type(made) is list else made
 
 
 def is_tuple_type(kind: Any) -> bool:
@@ -98,11 +119,10 @@ def stacked_rows(items: Sequence[Any], device: torch.device, part: Part = WHOLE)
         if outline(item) != spec:
             raise structures_differ(items, part)
     if isinstance(first, dict):
-        return {
-            key: stacked_rows([item[key] for item in items], device, part.at(key)) for key in first
-        }
-    inner = enumerate(zip(*items, strict=True))
-    return rebuilt(type(first), (stacked_rows(row, device, part.at(i)) for i, row in inner))
+        named = zip(first, part.inside(first), strict=True)
+        return {key: stacked_rows([item[key] for item in items], device, own) for key, own in named}
+    inner = zip(zip(*items, strict=True), part.inside(range(len(first))), strict=True)
+    return rebuilt(type(first), (stacked_rows(row, device, own) for row, own in inner))
 
 
 def outline(item: Any) -> Any:
@@ -126,12 +146,16 @@ def stacked_leaves(items: Sequence[Any], device: torch.device, part: Part) -> An
         ]
     else:
         raise structures_differ(items, part)
-    if len({tensor.shape for tensor in tensors}) > 1:
+    ragged = part.ragged is not None and differ_in_length(tensors)
+    if not ragged and len({tensor.shape for tensor in tensors}) > 1:
         raise shapes_differ(tensors, part)
     dtype = tensors[0].dtype
     for tensor in tensors[1:]:
         dtype = torch.promote_types(dtype, tensor.dtype)
-    return torch.stack([tensor.to(dtype) for tensor in tensors])
+    tensors = [tensor.to(dtype) for tensor in tensors]
+    if ragged:
+        return as_ragged(tensors, tensors[0][None, :0], part)
+    return torch.stack(tensors)
 
 
 def number_dtype(item: Any) -> torch.dtype:

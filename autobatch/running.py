@@ -86,7 +86,7 @@ def run(
             shared.policy.spent(name_of(function), *place)
     if isolate:
         return apart(chunks, batch.size)
-    result = stacked(chunks, batch.size, batch.device())
+    result = stacked(chunks, batch.size, batch.device(), options.ragged_out)
     return moved(result, options.out_dims, name_of(function), lambda: unvaried(chunks))
 
 

@@ -34,7 +34,7 @@ from autobatch.vm.state import NOBODY
 from autobatch.vm.steps import Steps
 
 ORDERS = ("completion", "input")
-OF_BATCHES = ("in_dims", "out_dims", "chunk_size")
+OF_BATCHES = ("in_dims", "out_dims", "chunk_size", "ragged_out")
 Results = Iterator[tuple[int, Any]]
 
 

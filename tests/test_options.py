@@ -34,6 +34,7 @@ BAD = {
     "seed": (0.5, "an int"),
     "thread_offset": (-1, "at least 0"),
     "passes": ("simplify", "a list of passes or of their names"),
+    "ragged_out": ("padded", "'nested', 'list', 'pad'"),
 }
 
 

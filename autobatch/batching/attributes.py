@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
-from autobatch.batching import stateless, torch_ops, writes
+from autobatch.batching import packed, stateless, torch_ops, writes
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.fallbacks import ATTRIBUTE
 from autobatch.batching.kinds import found_in_class, is_instance, is_tensor, named_cells
@@ -19,6 +19,7 @@ from autobatch.batching.rows import map_rows, run_rows
 from autobatch.vm.values import (
     METHOD,
     NUMBER_TAGS,
+    PACKED,
     STATELESS,
     Cell,
     Column,
@@ -158,6 +159,8 @@ def container_attribute(context: Context, cell: Cell, value: Container, name: st
     kind = value.type
     if kind is SUPER:
         return super_attribute(context, value, name)
+    if kind is PACKED:
+        return packed_attribute(context, cell, value, name)
     fields: Sequence[str] = getattr(kind, "_fields", ()) or getattr(kind, "__match_args__", ())
     if name in fields and isinstance(value.cells, list):
         return value.cells[fields.index(name)]
@@ -174,6 +177,25 @@ def container_attribute(context: Context, cell: Cell, value: Container, name: st
         if hasattr(kind, name):
             return uniform(getattr(kind, name), shared=True)
     return run_rows(context, lambda x: getattr(x, name), [cell], {}, "objects", keep=True)
+
+
+def packed_attribute(context: Context, cell: Cell, value: Container, name: str) -> Cell:
+    """``x.name`` of tensors of different lengths."""
+    if name == "__class__":
+        return uniform(Tensor, shared=True)
+    attribute = getattr(Tensor, name, None)
+    if callable(attribute) and not isinstance(attribute, type):
+        return bound(cell, attribute)
+    done = packed.attribute(value, name)
+    if done is not None:
+        return done
+    getter = TENSOR_GETTERS.get(name)
+    if getter is not None:
+        return packed.lent(
+            context, [cell], lambda: torch_ops.apply(context, getter, [cell], {}, False)
+        )
+    packed.unpack(context, [cell])
+    return get(context, cell, name)
 
 
 def super_attribute(context: Context, value: Container, name: str) -> Cell:

@@ -20,9 +20,14 @@ from autobatch.batching import (
     builtins,
     catching,
     guards,
+    introspection,
+    iteration,
     methods,
     modules,
+    packed,
+    rowwise,
     seeding,
+    segments,
     stateless,
     torch_ops,
     writes,
@@ -44,6 +49,7 @@ from autobatch.batching.operators import once
 from autobatch.batching.rows import ANY_EFFECT, run_rows
 from autobatch.transforms import batched as transforms
 from autobatch.transforms.records import is_torchs, made_of
+from autobatch.vm import packs
 from autobatch.vm.values import (
     CLOSURE,
     METHOD,
@@ -153,6 +159,11 @@ def run(context: Context, target: Target) -> Cell:
             return drawn
     if target.effect in ("host", "unknown") or type(callee) in PYTHON:
         guards.refuse_writes(context, callee, args, kwargs)
+    given = [*args, *kwargs.values()]
+    if any(packs.is_packed(read(cell)) for cell in given):
+        done = packed_call(context, target, given)
+        if done is not None:
+            return done
     done = special_call(context, callee, args, kwargs)
     if done is not None:
         return done
@@ -200,6 +211,39 @@ def run(context: Context, target: Target) -> Cell:
     keep = callee not in READ_ONLY if is_hashable(callee) else True
     context.foreign.note(getattr(callee, "__self__", None))
     return run_rows(context, callee, args, kwargs, ANY_EFFECT, keep=keep, effect=True, fresh=False)
+
+
+def packed_call(context: Context, target: Target, cells: list[Cell]) -> Cell | None:
+    """A call with tensors of different lengths; None for one that is to go on as it is."""
+    callee, args, kwargs = target.callee, target.args, target.kwargs
+    hashable = is_hashable(callee)
+    if hashable:
+        done = packed.call(context, callee, args, kwargs)
+        if done is not None or takes_packed(callee):
+            return done
+    pure = target.effect in ("torch", "draw") and "out" not in kwargs
+    if (pure or gives_value(callee)) and not in_place_option(callee, args, kwargs):
+        for rule in (rowwise.apply, segments.apply) if pure and hashable else ():
+            done = rule(context, callee, args, kwargs)
+            if done is not None:
+                return done
+        return packed.lent(context, cells, lambda: run(context, target))
+    packed.unpack(context, cells)
+    return None
+
+
+def takes_packed(callee: Any) -> bool:
+    """Whether its batched meaning knows packed values: iteration, types, methods of lists."""
+    if callee in iteration.HANDLERS:
+        return callee not in (list, tuple)
+    return callee in introspection.HANDLERS or getattr(callee, "__objclass__", None) in (list, dict)
+
+
+def gives_value(callee: Any) -> bool:
+    """Whether a builtin only looks at a tensor, and gives no part of it back."""
+    return any(
+        callee is known for known in (abs, sum, any, all, int, float, bool, str, repr, round)
+    )
 
 
 def special_call(

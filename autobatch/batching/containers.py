@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import Tensor
 
-from autobatch.batching import lookup, writes
+from autobatch.batching import lookup, packed, writes
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.kinds import is_instance, is_tensor, own_method, parts_of, user_class
 from autobatch.batching.operators import once
@@ -22,6 +22,7 @@ from autobatch.batching.picking import is_index, pick, put
 from autobatch.batching.rows import Rower, run_rows
 from autobatch.batching.trees import is_plain
 from autobatch.errors import AutobatchError
+from autobatch.vm.packs import is_packed
 from autobatch.vm.values import (
     Cell,
     Container,
@@ -79,6 +80,8 @@ def shared_getitem(context: Context, value: Uniform, key: Any) -> Cell:
 def container_getitem(context: Context, base: Cell, value: Container, index: Cell) -> Cell:
     if is_instance(value):
         return special(context, "__getitem__", [base, index])
+    if is_packed(value):
+        return packed_getitem(context, base, value, index)
     key = static_key(index)
     if key is not NO_KEY and value.type is not range:
         try:
@@ -93,6 +96,14 @@ def container_getitem(context: Context, base: Cell, value: Container, index: Cel
         return pick(context, base, value.cells, index)
     keep = value.type is not range
     return run_rows(context, operator.getitem, [base, index], {}, "objects", keep, fresh=False)
+
+
+def packed_getitem(context: Context, base: Cell, value: Container, index: Cell) -> Cell:
+    done = packed.getitem(context, base, value, index)
+    if done is not None:
+        return done
+    packed.unpack(context, [base])
+    return getitem(context, base, index)
 
 
 def sequence(value: Container) -> Any:

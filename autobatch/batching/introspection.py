@@ -16,6 +16,7 @@ from autobatch.batching.own_methods import Unknown, getter
 from autobatch.vm.values import (
     CLOSURE,
     METHOD,
+    PACKED,
     Cell,
     Column,
     Container,
@@ -25,6 +26,12 @@ from autobatch.vm.values import (
     read,
     uniform,
 )
+
+MARKED: dict[Mark, type] = {
+    CLOSURE: types.FunctionType,
+    METHOD: types.MethodType,
+    PACKED: Tensor,
+}
 
 
 def type_of(value: Any) -> Any:
@@ -38,7 +45,7 @@ def type_of(value: Any) -> Any:
             return attributes.NUMBER_TYPES[tag]
         case Container(type=kind):
             if isinstance(kind, Mark):
-                return {CLOSURE: types.FunctionType, METHOD: types.MethodType}.get(kind)
+                return MARKED.get(kind)
             return kind
     return None
 

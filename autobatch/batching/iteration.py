@@ -14,6 +14,7 @@ from autobatch.batching.kinds import is_instance, is_tensor, own_method, parts_o
 from autobatch.batching.operators import binary, unary
 from autobatch.batching.rows import Rower, from_rows
 from autobatch.batching.truths import truth
+from autobatch.vm import packs
 from autobatch.vm.values import (
     ENUMERATE_ITERATOR,
     ZIP_ITERATOR,
@@ -73,6 +74,8 @@ def _reversed(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Ce
         return iterators.iterate(
             context, torch_ops.apply(context, torch.flip, [*args, uniform((0,))], {}, False)
         )
+    if packs.is_packed(value):
+        return iterators.over(Cell(packs.turned(value)))
     if type(value) is Container and value.type is range:
         return reversed_range(context, value)
     parts = parts_of(args[0])

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from autobatch.batching import containers, guards, semantics
+from autobatch.batching import containers, guards, packed, semantics
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.kinds import is_instance, is_number_column, is_tensor, parts_of
 from autobatch.batching.operators import binary, fresh
@@ -20,8 +20,10 @@ from autobatch.batching.rows import Rower, from_rows, run_rows
 from autobatch.batching.trees import is_plain
 from autobatch.batching.truths import both, truth
 from autobatch.ir.program import UnpackShape
+from autobatch.vm import packs
 from autobatch.vm.values import (
     ENUMERATE_ITERATOR,
+    PACKED,
     RANGE_ITERATOR,
     SEQUENCE_ITERATOR,
     ZIP_ITERATOR,
@@ -50,6 +52,8 @@ def iterate(context: Context, cell: Cell) -> Cell:
     match value:
         case Container(type=kind) if kind in ITERATORS:
             return cell
+        case Container(type=kind) if kind is PACKED:
+            return over(cell)
         case Container(type=kind, cells=cells) if kind is range:
             return Cell(Container(RANGE_ITERATOR, list(cells)))
         case Container(type=kind, cells=cells) if kind is dict:
@@ -130,6 +134,11 @@ def as_bools(value: Any) -> Tensor:
 def _next_sequence(context: Context, value: Container) -> tuple[Cell, Cell]:
     cells: list[Cell] = value.cells  # type: ignore[assignment]
     position, source = cells
+    pack = read(source)
+    if packs.is_packed(pack):
+        cells[0] = binary(context, "add", position, uniform(1))
+        more = binary(context, "lt", position, packs.length(pack))
+        return packed.row_of(source, position), more
     size = length(source)
     if size is None:
         return _next_position(context, value)
@@ -158,7 +167,7 @@ def _next_position(context: Context, value: Container) -> tuple[Cell, Cell]:
 
 def length(source: Cell) -> int | None:
     value = read(source)
-    if type(value) is Objects:
+    if type(value) is Objects or packs.is_packed(value):
         return None
     if type(value) is Container:
         return len(value.cells)
@@ -220,7 +229,7 @@ def exhausted(context: Context, iterable: Cell) -> list[Cell] | None:
     if parts is not None:
         return parts
     value = read(iterable)
-    if type(value) is Objects or (type(value) is Container and value.type is range):
+    if type(value) is Objects or (type(value) is Container and value.type in (range, PACKED)):
         return None
     if type(value) is Container and not in_lockstep(value):
         return None
@@ -259,6 +268,7 @@ def in_lockstep(value: Container) -> bool:
 
 def unpack(context: Context, shape: UnpackShape, cell: Cell) -> tuple[Cell, ...]:
     """``a, *b, c = x``."""
+    packed.unpack(context, [cell])
     value = read(cell)
     if type(value) is Uniform and not isinstance(value.obj, Tensor):
         guards.refuse_iterator(context, cell)

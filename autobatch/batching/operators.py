@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from autobatch.batching import arithmetic, semantics, sequences, torch_ops, writes
+from autobatch.batching import arithmetic, packed, rowwise, semantics, sequences, torch_ops, writes
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.effects import effect_of
 from autobatch.batching.foreign import memory_of
@@ -32,6 +32,7 @@ from autobatch.batching.own_methods import asks, each_thread
 from autobatch.batching.rows import run_rows
 from autobatch.batching.trees import container_of, is_plain
 from autobatch.batching.truths import negation
+from autobatch.vm import packs
 from autobatch.vm.values import Cell, Column, Container, Objects, Uniform, read, uniform
 
 REFLECTED = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le", "eq": "eq", "ne": "ne"}
@@ -119,6 +120,8 @@ def unary(context: Context, name: str, cell: Cell) -> Cell:
     if type(value) is Uniform:
         return once(context, meaning, value.obj)
     done = arithmetic.apply(context, name, meaning, [cell])
+    if done is None and packs.is_packed(value):
+        done = rowwise.apply(context, meaning, [cell], {})
     return done if done is not None else run_rows(context, meaning, [cell], {}, "objects")
 
 
@@ -137,6 +140,12 @@ def binary(context: Context, name: str, left: Cell, right: Cell) -> Cell:
         return done
     if (is_tensor(x) or is_tensor(y)) and not foreign_operand(x, y):
         return torch_ops.apply(context, meaning, [left, right], {}, False)
+    if packs.is_packed(x) or packs.is_packed(y):
+        cells = [left, right]
+        done = rowwise.apply(context, meaning, cells, {})
+        if done is not None:
+            return done
+        return packed.lent(context, cells, lambda: binary(context, name, left, right))
     if type(x) is Container or type(y) is Container:
         done = sequences.combined(context, binary, name, left, right)
         if done is not None:
@@ -227,6 +236,11 @@ def inplace(context: Context, name: str, left: Cell, right: Cell) -> Cell:
     """``x += y``: a write where ``x`` is a tensor, list, dict or set, else ``x + y``."""
     meaning = semantics.SEMANTICS[f"i{name}"]
     value = read(left)
+    if packs.is_packed(value):
+        packed.unpack(context, [left])
+        value = read(left)
+    if packs.is_packed(read(right)):
+        return packed.lent(context, [right], lambda: inplace(context, name, left, right))
     if is_tensor(value):
         if foreign_operand(read(right)):
             return run_rows(context, meaning, [left, right], {}, "objects")

@@ -22,6 +22,7 @@ from autobatch.batching.fallbacks import is_meant
 from autobatch.batching.own_methods import Unknown, may_show
 from autobatch.random.drawing import drawing
 from autobatch.random.sources import Thread, Threads
+from autobatch.vm import packs
 from autobatch.vm.values import (
     BOX,
     CLOSURE,
@@ -29,6 +30,7 @@ from autobatch.vm.values import (
     METHOD,
     NO_TIES,
     NUMBER_TAGS,
+    PACKED,
     RANGE_ITERATOR,
     SEQUENCE_ITERATOR,
     STATELESS,
@@ -66,9 +68,11 @@ class Rower:
         if known is not None:
             return known
         value = cell.value
+        if type(value) is View and not self.keep:
+            value = read(cell)
         if type(value) is Container:
             return self.container(cell, value)
-        rows = self.view(value) if type(value) is View and self.keep else self.leaf(read(cell))
+        rows = self.view(value) if type(value) is View else self.leaf(value)
         self.memo[id(cell)] = rows
         if self.keep and is_mutable(value):
             cell.value = Objects(rows, getattr(read(cell), "ties", NO_TIES))
@@ -188,6 +192,7 @@ MAKERS: dict[Any, Callable[[Any, tuple[Any, ...]], Any]] = {
     SEQUENCE_ITERATOR: _sequence_iterator,
     ENUMERATE_ITERATOR: lambda _, part: iter(enumerate(part[1], part[0])),
     ZIP_ITERATOR: lambda _, part: zip(*part, strict=False),
+    PACKED: lambda table, part: packs.own_tensor(table, *part),
 }
 
 

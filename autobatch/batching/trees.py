@@ -82,6 +82,8 @@ def tree_of(cell: Cell, like: torch.dtype | None) -> Any:
                 return dict(zip(value.cells, parts, strict=True))
             if kind in (list, tuple):
                 return kind(parts)
+            if kind is torch.Size:
+                return tuple(parts)
             if kind is slice or (isinstance(kind, type) and hasattr(kind, "_fields")):
                 return kind(*parts)
             if isinstance(kind, type) and issubclass(kind, tuple):

@@ -12,7 +12,16 @@ from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.kinds import is_instance, own_method, user_class
 from autobatch.batching.own_methods import asks, each_thread
 from autobatch.batching.rows import map_rows, run_rows
-from autobatch.vm.values import Cell, Column, Container, Objects, Uniform, read, uniform
+from autobatch.vm.values import (
+    PACKED,
+    Cell,
+    Column,
+    Container,
+    Objects,
+    Uniform,
+    read,
+    uniform,
+)
 
 
 def once(context: Context, function: Callable[..., bool], *objs: Any) -> Cell:
@@ -47,7 +56,7 @@ def truth(context: Context, cell: Cell) -> Cell:
         case Objects():
             return run_rows(context, bool, [cell], {}, "objects")
         case Container(type=kind, cells=cells):
-            if kind is range:
+            if kind is range or kind is PACKED:
                 return run_rows(context, bool, [cell], {}, "objects")
             sized = kind in (list, tuple, dict, set) or hasattr(kind, "_fields")
             return uniform(bool(cells) if sized else True)

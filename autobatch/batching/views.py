@@ -18,6 +18,7 @@ from torch import Tensor
 from autobatch.batching import compat, vmapped
 from autobatch.batching.levels import Batched, NoRule
 from autobatch.batching.trees import tree_of
+from autobatch.vm import packs
 from autobatch.vm.heap import identity
 from autobatch.vm.values import Cell, Column, Container, Objects, Uniform, Value, View, read
 
@@ -40,14 +41,16 @@ class TorchRecipe:
     path: tuple[Any, ...]
 
     def read(self, base: Value, args: list[Value]) -> Value:
-        values = [base, *args]
+        if packs.is_packed(base) and self.function is operator.getitem:
+            return packs.part(base, self.index(args))
+        values = list(map(packs.opened, (base, *args)))
         if not any(type(value) is Objects for value in values):
             try:
                 return self.read_batched(values)
             except NoRule:
                 pass
         made = Objects([self.row(*own) for own in own_operands(values)])
-        return made if type(base) is Objects else stacked(made)
+        return made if type(values[0]) is Objects else stacked(made)
 
     def read_batched(self, values: list[Value]) -> Value:
         operands = list(map(operand, values))
@@ -58,8 +61,15 @@ class TorchRecipe:
         out = self.pick(vmapped.apply(self.function, made[0], made[1], k))
         return Column(out.data) if type(out) is Batched else Uniform(out)
 
+    def index(self, args: list[Value]) -> Any:
+        """The index of ``x[index]``, with the threads' own ints as tensors ``[k]``."""
+        found = filled(self.args[1], [None, *map(operand, args)])
+        if type(found) is slice:
+            return slice(*map(own_data, (found.start, found.stop, found.step)))
+        return own_data(found)
+
     def write(self, base: Value, args: list[Value], content: Value) -> Value:
-        values = [base, *args, content]
+        values = list(map(packs.opened, (base, *args, content)))
         if not any(type(value) is Objects for value in values):
             try:
                 return self.write_batched(values)
@@ -70,7 +80,7 @@ class TorchRecipe:
             self.row(target, parts).copy_(new)
             rows.append(target)
         made = Objects(rows)
-        return made if type(base) is Objects else stacked(made)
+        return made if type(values[0]) is Objects else stacked(made)
 
     def write_batched(self, values: list[Value]) -> Value:
         operands = list(map(operand, values))
@@ -142,6 +152,10 @@ def operand(value: Value) -> Any:
     return tree_of(Cell(value), None)
 
 
+def own_data(part: Any) -> Any:
+    return part.data if type(part) is Batched else part
+
+
 def filled(template: Any, operands: list[Any]) -> Any:
     """A template with its holes filled."""
     kind = type(template)
@@ -159,7 +173,7 @@ def filled(template: Any, operands: list[Any]) -> Any:
 def template_of(cell: Cell, holes: list[Cell]) -> Any:
     """A cell as a template; the cells of its tensors and numbers are appended to ``holes``."""
     value = read(cell)
-    if type(value) is Container:
+    if type(value) is Container and not packs.is_packed(value):
         parts = [template_of(child, holes) for child in value.children()]
         if value.type is dict:
             return dict(zip(value.cells, parts, strict=True))

@@ -21,6 +21,7 @@ from autobatch.vm.strides import joined
 from autobatch.vm.values import (
     NO_TIES,
     NUMBER_TAGS,
+    PACKED,
     Cell,
     Column,
     Container,
@@ -67,7 +68,7 @@ class Heap:
                 return
             self.numbers[id(cell)] = len(self.numbers)
         if type(value) is Container:
-            self.parts.append((value.type, slots(value), identity(value.static)))
+            self.parts.append((value.type, slots(value), static_key(value)))
             for child in value.children():
                 self.visit(child)
         elif type(value) is View:
@@ -93,6 +94,14 @@ def slots(value: Container) -> Hashable:
     if value.type is dict:
         return tuple(identity(key) for key in value.cells)  # 1 and True are two keys to a reader
     return tuple(value.cells)
+
+
+def static_key(value: Container) -> Hashable:
+    """What distinguishes what the threads of containers of one type share."""
+    if value.type is PACKED:  # tables can be joined
+        table = value.static
+        return (table.dtype, table.shape[1:], table.device)
+    return identity(value.static)
 
 
 def alike(roots: Iterable[Cell], k: int = 0) -> tuple[Hashable, ...]:
@@ -188,7 +197,11 @@ class Copying:
         elif type(value) is View and key not in self.plain:
             new.value = View(visit(value.base), value.recipe, tuple(map(visit, value.args)))
         else:
-            new.value = self.transform(read(cell))
+            content = read(cell)
+            if type(content) is Container:  # a part of a packed value
+                new.value = content.rebuilt(visit(child) for child in content.children())
+            else:
+                new.value = self.transform(content)
         return new
 
 
@@ -288,12 +301,14 @@ def merge(
 class Merging:
     """A walk of ``merge``, over the cells of all pieces at once."""
 
-    __slots__ = ("device", "memo", "sizes")
+    __slots__ = ("device", "joint", "kept", "memo", "sizes")
 
     def __init__(self, sizes: Sequence[int], device: torch.device) -> None:
         self.sizes = sizes
         self.device = device
         self.memo: dict[tuple[int, ...], Cell] = {}
+        self.joint: dict[tuple[int, ...], Tensor] = {}
+        self.kept: list[Container] = []
 
     def visit(self, cells: tuple[Cell, ...]) -> Cell:
         key = tuple(map(id, cells))
@@ -309,6 +324,10 @@ class Merging:
         new = self.memo[key] = Cell(first)
         visit = self.visit
         if kind is Container:
+            if first.type is PACKED:
+                values = aligned(values, self.joint)
+                first = values[0]
+                self.kept += values  # so that no other cell gets the place of one of theirs
             columns = zip(*(value.children() for value in values), strict=True)
             new.value = first.rebuilt(visit(children) for children in columns)
         elif kind is View:
@@ -357,6 +376,29 @@ def is_indexed(column: Column) -> bool:
 def indices(column: Column) -> Tensor:
     table, rows = column.table, column.rows
     return torch.arange(table.shape[0], device=table.device) if rows is None else rows
+
+
+def aligned(packs: Sequence[Container], joint: dict[tuple[int, ...], Tensor]) -> list[Container]:
+    """Packed values over one table, which has the rows of all their tables; ``joint`` keeps it."""
+    tables: dict[int, Tensor] = {id(pack.static): pack.static for pack in packs}
+    if len(tables) == 1:
+        return list(packs)
+    firsts: dict[int, int] = {}
+    size = 0
+    for key, table in tables.items():
+        firsts[key] = size
+        size += table.shape[0]
+    whole = joint.get(tuple(tables))
+    if whole is None:
+        whole = joint[tuple(tables)] = torch.cat(list(tables.values()))
+    moved: list[Container] = []
+    for pack in packs:
+        begins, *rest = pack.children()
+        column = begins.value
+        assert type(column) is Column
+        begins = Cell(Column(column.data + firsts[id(pack.static)], "int"))
+        moved.append(Container(PACKED, [begins, *rest], whole))
+    return moved
 
 
 def outside_rows(values: Sequence[Value], sizes: Sequence[int]) -> np.ndarray | bool:

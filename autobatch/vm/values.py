@@ -8,7 +8,8 @@ holds one *value* that stands for all ``k`` threads of the group:
   program sees Python numbers, ``int``, ``float`` or ``bool`` (int64, float64, bool of ``[k]``);
 - ``Objects``: one Python object per thread, in a list of length ``k``;
 - ``Container``: a list, tuple, dict, instance, box, bound method, closure or iterator that the
-  program made: one structure for all threads, whose parts are cells;
+  program made: one structure for all threads, whose parts are cells; and tensors of different
+  lengths as rows of one table (``packs``);
 - ``View``: a tensor that shares memory with its base cell, kept as a recipe.
 
 A value is replaced, not changed (a container's list or dict of cells excepted), so the
@@ -204,6 +205,7 @@ RANGE_ITERATOR = Mark("range iterator")
 SEQUENCE_ITERATOR = Mark("sequence iterator")
 ENUMERATE_ITERATOR = Mark("enumerate iterator")
 ZIP_ITERATOR = Mark("zip iterator")
+PACKED = Mark("packed rows")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,210 @@
+"""What a program does with packed values: tensors of different lengths in one table (``packs``).
+
+Indexing, slicing, lengths and shapes are batched. ``x[i]`` and ``x[a:b]`` are views of the cell of
+``x``, read when they are wanted: a row is gathered for the threads that use it, and for them only.
+All else runs on objects, one tensor for each thread: for a pure function they are lent
+(``lent``), before a write or an unknown effect the value becomes them (``unpack``).
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from autobatch.batching import lookup, torch_ops
+from autobatch.batching.context import Context
+from autobatch.batching.rows import Rower
+from autobatch.batching.views import Hole, TorchRecipe, viewed
+from autobatch.vm import packs
+from autobatch.vm.packs import is_packed
+from autobatch.vm.values import (
+    Cell,
+    Column,
+    Container,
+    Objects,
+    Uniform,
+    View,
+    fits_column,
+    read,
+    uniform,
+)
+
+INTEGERS = frozenset({torch.int64, torch.int32, torch.int16, torch.int8})
+NEW = (Tensor.new_zeros, Tensor.new_ones, Tensor.new_full, Tensor.new_empty, Tensor.new_tensor)
+"""Functions that take the dtype and the device of a tensor only."""
+PLAIN = frozenset({"dtype", "device", "layout", "ndim", "requires_grad", "is_cuda", "itemsize"})
+"""Attributes that do not depend on how many rows a tensor has."""
+
+ROW = TorchRecipe("row", operator.getitem, (Hole(0), Hole(1)), {}, ())
+"""How a row is read: ``x[i]`` with any index, so that rows at different places are alike."""
+
+
+def unpack(context: Context, cells: Iterable[Cell]) -> None:
+    """Make the packed values among some cells objects, which can be written."""
+    rower = Rower(context, keep=True)
+    for cell in cells:
+        if is_packed(read(cell)):
+            rower.rows(cell)
+
+
+def lent(context: Context, cells: Iterable[Cell], run: Callable[[], Cell]) -> Cell:
+    """What ``run``, which writes to none of the cells, gives for objects in their place."""
+    held = [(cell, cell.value) for cell in cells if is_packed(read(cell))]
+    rower = Rower(context)
+    made = [Objects(rower.rows(cell)) for cell, _ in held]
+    for (cell, _), objects in zip(held, made, strict=True):
+        cell.value = objects
+    try:
+        return repacked(run())
+    finally:
+        for cell, value in held:
+            cell.value = value
+
+
+def repacked(result: Cell) -> Cell:
+    """New tensors that differ in their first dimension only, packed again."""
+    value = result.value
+    if type(value) is not Objects or value.ties or not value.items:
+        return result
+    items = value.items
+    if not all(type(item) is Tensor and item.dim() for item in items):
+        return result
+    if len({(item.dtype, item.shape[1:], item.device, item.layout) for item in items}) > 1:
+        return result
+    table = torch.cat(items)
+    sizes = [item.shape[0] for item in items]
+    lengths = torch.tensor(sizes, dtype=torch.int64, device=table.device)
+    return Cell(packs.pack(table, lengths.cumsum(0) - lengths, lengths, max(sizes)))
+
+
+# x[i]
+
+
+def getitem(context: Context, base: Cell, pack: Container, index: Cell) -> Cell | None:
+    """``x[i]``, ``x[a:b]``, ``x[i, ...]`` and ``x[t]``; None for any other index.
+
+    ``i`` is an int or a 0-d tensor, ``t`` an integer tensor, the thread's own or the same for all.
+    """
+    where = read(index)
+    if type(where) is Container and where.type is slice:
+        return slice_of(base, where) if is_cut(where) else None
+    if type(where) is Container and where.type is tuple and where.cells:
+        first, *rest = where.children()
+        if not is_single(read(first)):
+            return None
+        row = getitem(context, base, pack, first)
+        if not rest or row is None:
+            return row
+        return lookup.getitem(context, row, Cell(Container(tuple, rest)))
+    if not is_int(where):
+        return None
+    found = index_of(where)
+    snapshot = [Cell(pack), Cell(where)]
+    context.check(
+        packs.outside(pack, found),
+        lambda row: torch_ops.one_row(context, operator.getitem, snapshot, row),
+    )
+    if is_single(where):
+        return row_of(base, index)
+    context.counter.launch()
+    return Cell(Column(packs.rows(pack, found)))
+
+
+def row_of(base: Cell, index: Cell) -> Cell:
+    """The row at a thread's index, which shares memory with the whole; gathered when it is read."""
+    return Cell(View(base, ROW, (Cell(read(index)),)))
+
+
+def slice_of(base: Cell, part: Container) -> Cell:
+    """A slice, which shares memory with the whole: numbers only."""
+    ends = [Cell(read(end)) for end in part.children()]
+    index = Cell(Container(slice, ends))
+    return Cell(viewed(operator.getitem, [base, index], {}, base, ()))
+
+
+def is_int(value: Any) -> bool:
+    """Whether it is an int, or a tensor of an integer dtype, for each thread or for all."""
+    if type(value) is Column:
+        return value.tag == "int" or (value.tag == "tensor" and value.table.dtype in INTEGERS)
+    if type(value) is not Uniform:
+        return False
+    if isinstance(value.obj, Tensor):
+        return value.obj.layout is torch.strided and value.obj.dtype in INTEGERS
+    return type(value.obj) is int and fits_column(value.obj)
+
+
+def is_single(value: Any) -> bool:
+    """Whether it is one int for each thread: it picks one row."""
+    if not is_int(value):
+        return False
+    if type(value) is Column:
+        return value.table.dim() == 1
+    return not isinstance(value.obj, Tensor) or not value.obj.dim()
+
+
+def index_of(value: Any) -> Any:
+    """An index as an int, or as a tensor ``[k, ...]``, ``[]`` or ``[1, n, ...]``."""
+    if type(value) is Column:
+        return value.data.long()
+    obj = value.obj
+    if not isinstance(obj, Tensor):
+        return obj
+    return obj.long() if not obj.dim() else obj.long()[None]
+
+
+def is_cut(part: Container) -> bool:
+    """Whether it is a slice of known kinds of bounds, with a step that is the same for all."""
+    start, stop, step = map(read, part.children())
+    ahead = getattr(step, "obj", 0)
+    if ahead is not None and (type(ahead) is not int or not 0 < ahead < 2**31):
+        return False
+    return all(
+        (type(end) is Uniform and end.obj is None) or is_single(end) for end in (start, stop)
+    )
+
+
+# Attributes and calls
+
+
+def shape(pack: Container) -> Cell:
+    """``x.shape``, whose first number is each thread's own."""
+    return Cell(Container(torch.Size, sizes(pack)))
+
+
+def sizes(pack: Container) -> list[Cell]:
+    return [packs.length(pack), *map(uniform, packs.event_shape(pack))]
+
+
+def attribute(pack: Container, name: str) -> Cell | None:
+    """An attribute that all threads share, or the shape; None for any other."""
+    if name == "shape":
+        return shape(pack)
+    return uniform(getattr(pack.static, name)) if name in PLAIN else None
+
+
+def call(context: Context, callee: Any, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | None:
+    """A function of the length, the shape or the dtype; None for any other."""
+    pack = read(args[0]) if args else None
+    if not is_packed(pack):
+        return None
+    if callee in NEW and not any(is_packed(read(cell)) for cell in (*args[1:], *kwargs.values())):
+        like = uniform(pack.static.detach()[:0])
+        return torch_ops.apply(context, callee, [like, *args[1:]], kwargs, False)
+    if kwargs:
+        return None
+    if callee in (len, Tensor.__len__):
+        return packs.length(pack)
+    if callee in (Tensor.dim, Tensor.ndimension):
+        return uniform(pack.static.dim())
+    if callee is Tensor.size:
+        dim = read(args[1]) if len(args) == 2 else None
+        dims = pack.static.dim()
+        if len(args) == 1:
+            return shape(pack)
+        if type(dim) is Uniform and type(dim.obj) is int and -dims <= dim.obj < dims:
+            return sizes(pack)[dim.obj]
+    return None

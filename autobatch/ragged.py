@@ -1,0 +1,185 @@
+"""Tensors of different lengths, from the caller and back to the caller.
+
+``ragged(...)`` is what a caller passes: one tensor for each thread, of lengths of their own. For a
+call it becomes ``Packed``: one table of rows for all threads, and where each thread's rows lie in
+it. ``collected`` makes a result of one tensor for each thread, as ``ragged_out`` wants it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from autobatch.errors import OptionError
+from autobatch.vm import packs
+from autobatch.vm.values import Cell
+
+FORMS = ("nested", "list", "pad")
+"""What ``ragged_out`` may be, besides None."""
+
+
+class ragged:
+    """One tensor for each thread, of lengths of their own: ``f.batch(autobatch.ragged(xs))``.
+
+    In a program each thread has its own tensor ``[length, *E]``; ``len(x)``, ``x.shape``,
+    ``for row in x``, ``x[i]`` and slices run batched, without copying more than the rows they read.
+    Gradients flow to the tensors given.
+
+    Args:
+        tensors: a sequence of B tensors or arrays ``[length, *E]`` of one dtype, device and ``E``;
+            with ``lengths``, one padded tensor ``[B, T, *E]``; or a nested tensor of B parts.
+        lengths: how many rows of each part of a padded tensor count, B ints of at most T. What
+            lies behind them is never read.
+
+    Raises:
+        OptionError: for tensors that are not alike, or lengths that do not fit.
+    """
+
+    __slots__ = ("lengths", "tensors")
+
+    def __init__(self, tensors: Any, lengths: Any = None) -> None:
+        self.lengths: Tensor | None = None
+        self.tensors: Tensor | list[Tensor]
+        if lengths is not None:
+            self.tensors = as_tensor(tensors)
+            self.lengths = lengths_of(self.tensors, lengths)
+        elif isinstance(tensors, Tensor) and tensors.is_nested:
+            self.tensors = tensors
+        elif isinstance(tensors, Tensor | np.ndarray):
+            raise OptionError(
+                f"ragged(...) is given one tensor of shape {tuple(tensors.shape)} without lengths; "
+                "pass the lengths too, or a list of tensors."
+            )
+        else:
+            self.tensors = alike([as_tensor(tensor) for tensor in tensors])
+
+    def __len__(self) -> int:
+        if isinstance(self.tensors, Tensor) and self.tensors.is_nested:
+            return self.tensors.size(0)
+        return len(self.tensors)
+
+    def __repr__(self) -> str:
+        return f"<autobatch.ragged of {len(self)} tensors>"
+
+    def packed(self) -> Packed:
+        """The tensors as they are now, as rows of one table."""
+        if self.lengths is not None:
+            assert isinstance(self.tensors, Tensor)
+            size, longest = self.tensors.shape[:2]
+            table = self.tensors.reshape(size * longest, *self.tensors.shape[2:])
+            return Packed(table, torch.arange(size) * longest, self.lengths)
+        if isinstance(self.tensors, Tensor):
+            parts = alike(list(self.tensors.unbind())) if len(self) else []
+            return joined(parts, self.tensors)
+        return joined(self.tensors, torch.empty(0))
+
+
+def joined(parts: Sequence[Tensor], none: Tensor) -> Packed:
+    """Tensors one after the other; ``none`` has the dtype and device where there is no part."""
+    lengths = torch.tensor([part.shape[0] for part in parts], dtype=torch.int64)
+    table = (
+        torch.cat(list(parts)) if parts else torch.empty(0, dtype=none.dtype, device=none.device)
+    )
+    return Packed(table, lengths.cumsum(0) - lengths, lengths)
+
+
+def as_tensor(item: Any) -> Tensor:
+    if isinstance(item, np.ndarray):
+        return torch.as_tensor(item if item.flags.writeable else item.copy())
+    if not isinstance(item, Tensor):
+        raise OptionError(f"ragged(...) holds a {type(item).__name__}; it must hold tensors.")
+    return item
+
+
+def alike(parts: list[Tensor]) -> list[Tensor]:
+    """The parts, if they differ in their first dimension only."""
+    for part in parts:
+        if not part.dim():
+            raise OptionError("ragged(...) holds a 0-d tensor; its tensors need a first dimension.")
+        for what in ("dtype", "device"):
+            one, other = getattr(parts[0], what), getattr(part, what)
+            if one != other:
+                raise OptionError(f"ragged(...) holds tensors of the {what}s {one} and {other}.")
+        if part.shape[1:] != parts[0].shape[1:]:
+            raise OptionError(
+                f"ragged(...) holds tensors of shapes {tuple(parts[0].shape)} and "
+                f"{tuple(part.shape)}; only the first dimension may differ."
+            )
+    return parts
+
+
+def lengths_of(padded: Tensor, given: Any) -> Tensor:
+    """The lengths of a padded tensor's parts, on the host."""
+    lengths = torch.as_tensor(given).detach().cpu()
+    if padded.is_nested or padded.dim() < 2:
+        raise OptionError("ragged(padded, lengths) takes a padded tensor [B, T, ...].")
+    size, longest = padded.shape[:2]
+    if lengths.shape != (size,) or (size and lengths.dtype.is_floating_point):
+        raise OptionError(
+            f"ragged(padded, lengths) has lengths of shape {tuple(lengths.shape)} and dtype "
+            f"{lengths.dtype} for {size} parts; it takes an int for each."
+        )
+    lengths = lengths.to(torch.int64)
+    wrong = lengths[(lengths < 0) | (lengths > longest)].tolist()
+    if wrong:
+        raise OptionError(
+            f"ragged(padded, lengths) has the length {wrong[0]}; "
+            f"it must lie between 0 and {longest}."
+        )
+    return lengths
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """Thread ``i`` has rows ``begins[i]`` to ``begins[i] + lengths[i]`` of ``table`` ``[N, *E]``.
+
+    ``begins`` and ``lengths`` are ``[B]``, on the host.
+    """
+
+    table: Tensor
+    begins: Tensor
+    lengths: Tensor
+
+    @property
+    def device(self) -> torch.device:
+        return self.table.device
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def __getitem__(self, index: Any) -> Any:
+        """One thread's tensor, or a slice of the threads."""
+        if isinstance(index, slice):
+            return Packed(self.table, self.begins[index], self.lengths[index])
+        begin = int(self.begins[index])
+        return self.table[begin : begin + int(self.lengths[index])]
+
+    def cell(self) -> Cell:
+        """The threads' tensors as a packed value."""
+        longest = int(self.lengths.max()) if len(self) else 0
+        numbers = (self.begins.to(self.device), self.lengths.to(self.device))
+        return Cell(packs.pack(self.table, *numbers, longest))
+
+
+def collected(rows: Sequence[Tensor], none: Tensor, form: str) -> Any:
+    """A tensor for each thread, different in the first dimension only, as ``ragged_out`` says.
+
+    ``none`` ``[0, n, *E]`` is what they would stack to if there were no thread.
+
+    ``"list"``: a list. ``"nested"``: a jagged nested tensor. ``"pad"``: a pair of a tensor
+    ``[B, T, *E]``, zeros behind each thread's rows, and the lengths ``[B]``.
+    """
+    if form == "list":
+        return list(rows)
+    lengths = torch.tensor([len(row) for row in rows], dtype=torch.int64, device=none.device)
+    if form == "pad":
+        return (pad_sequence(list(rows), batch_first=True) if rows else none), lengths
+    offsets = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
+    values = torch.cat(list(rows)) if rows else none.flatten(0, 1)
+    return torch.nested.nested_tensor_from_jagged(values, offsets)
