@@ -16,6 +16,7 @@ from tests.oracle import CONFIGURATIONS, assert_matches_loop
 from tests.outside_world import program
 
 XS = torch.tensor([0.0, 1.0, 3.0])
+SAID = r"(another of its names|of one tensor)[\s\S]*\^"
 BOTH = "a = x * 1;;b = x * -1 + 2;;"
 SHARED = "c = torch.tensor(1.0);;d = torch.tensor(2.0);;"
 RIGHT = (
@@ -73,6 +74,8 @@ def test_refused_where_it_differs_by_thread(source: str) -> None:
     for configuration in batched:
         run = autobatch.vmap(func, **configuration)
         for _ in range(3):
-            with pytest.raises(autobatch.UnsupportedError, match=r"(another of its names|of one tensor)[\s\S]*\^"):
+            with pytest.raises(
+                autobatch.UnsupportedError, match=r"(another of its names|of one tensor)[\s\S]*\^"
+            ):
                 run(XS)
     assert names["G"] == 1.5

@@ -20,6 +20,7 @@ from autobatch.batching.vmapped import (
     setitem_checked,
 )
 from tests.batched_loop import check, difference, loop
+from tests.oracle import assert_matches_loop
 
 K = 3
 
@@ -199,3 +200,19 @@ def test_assignment_keeps_the_targets_dtype() -> None:
             operator.setitem, (x, Batched(torch.tensor([0, 1, 3])), value), None, K
         )
         check(new, assign, (x, Batched(torch.tensor([0, 1, 3])), value), None, K)
+
+
+def index_written(x, i):
+    row = x[i]
+    i += 1
+    if row.sum() > 0:  # noqa: SIM108 threads part while x, too, is wanted later
+        y = torch.stack([row * 2])
+    else:
+        y = torch.stack([row - 1])
+    return y, x[i], row
+
+
+def test_a_row_stays_when_its_index_is_written():
+    draw = torch.Generator().manual_seed(0)
+    xs, index = torch.randn(7, 4, 3, generator=draw), torch.tensor([0, 1, 2, 0, 1, 2, 2])
+    assert_matches_loop(index_written, [xs, index], batch_sizes=(0, 1, 2, 7))

@@ -171,7 +171,10 @@ def filled(template: Any, operands: list[Any]) -> Any:
 
 
 def template_of(cell: Cell, holes: list[Cell]) -> Any:
-    """A cell as a template; the cells of its tensors and numbers are appended to ``holes``."""
+    """A cell as a template; the cells of its tensors and numbers are appended to ``holes``.
+
+    Of all but the base they are copies: the program may write to an index, the view stays.
+    """
     value = read(cell)
     if type(value) is Container and not packs.is_packed(value):
         parts = [template_of(child, holes) for child in value.children()]
@@ -180,10 +183,9 @@ def template_of(cell: Cell, holes: list[Cell]) -> Any:
         return slice(*parts) if value.type is slice else value.type(parts)
     if type(value) is Uniform and not isinstance(value.obj, Tensor):
         return value.obj
-    for index, hole in enumerate(holes):
-        if hole is cell:
-            return Hole(index)
-    holes.append(cell)
+    if cell is holes[0]:
+        return Hole(0)
+    holes.append(Cell(value))
     return Hole(len(holes) - 1)
 
 

@@ -26,7 +26,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.autograd.function import BackwardCFunction
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from autobatch.batching.compat import FALLBACK_OFF
+from autobatch.batching.compat import FALLBACK_OFF, within_level
 from autobatch.batching.trace.graph import Untraceable
 
 T = TypeVar("T")
@@ -59,11 +59,15 @@ class Recording:
 
 @dataclass(frozen=True, slots=True)
 class Ambient:
-    """The modes around the caller that decide what an operator computes."""
+    """The modes around the caller that decide what an operator computes.
+
+    ``level``: whether one of functorch's is at work, whose derivatives tensors do not tell of.
+    """
 
     grad: bool
     device: torch.device | None
     autocast: tuple[tuple[str, torch.dtype], ...]
+    level: bool = False
 
     @staticmethod
     def current() -> Ambient:
@@ -74,6 +78,7 @@ class Ambient:
             grad=torch.is_grad_enabled(),
             device=None if device == torch.device("cpu") else device,
             autocast=tuple((kind, torch.get_autocast_dtype(kind)) for kind in kinds),
+            level=within_level(),
         )
 
     @contextmanager

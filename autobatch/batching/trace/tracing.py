@@ -152,7 +152,7 @@ def _record(
     graph = _unify_with_any(first, run, likes, counts, ambient.grad)
     numbers = {i: like.number for i, like in enumerate(likes) if like.kind in ("int", "float")}
     graph = simplify(graph, ambient.grad)
-    grad = ambient.grad and any(like.requires_grad for like in likes)
+    grad = ambient.level or (ambient.grad and any(like.requires_grad for like in likes))
     replay, source = compile_graph(
         graph, Example(counts[0], numbers), [kind for kind, _ in ambient.autocast], grad
     )
