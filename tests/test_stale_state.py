@@ -299,7 +299,16 @@ def through_a_call(x: Tensor, n: Tensor) -> Tensor:
     return y * x
 
 
-@pytest.mark.parametrize("program", [untaught, unseen, through_a_call])
+def from_a_list(x: Tensor, n: Tensor) -> Tensor:
+    both = [x]
+    with torch.no_grad():
+        if n > 1:
+            both.append(x * 2)
+        y = both[n > 2]
+    return y + 0 * n + x
+
+
+@pytest.mark.parametrize("program", [untaught, unseen, through_a_call, from_a_list])
 @pytest.mark.parametrize("executor", ["vmap", "traced"])
 @pytest.mark.parametrize("engine", ["stackless", "program_counter"])
 def test_parting_within_a_mode_keeps_gradients(program: Any, executor: str, engine: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from copy import copy
 from dataclasses import dataclass, field
 from types import FunctionType
@@ -83,7 +84,7 @@ class Services:
     ``foreign`` knows the objects that existed before the call.
     ``isolate`` is whether the threads that fail leave one by one; ``thread_offset`` is what a
     thread's index is short of that by which it draws; ``names_may_change`` is told of visible
-    effects.
+    effects; within ``moving`` rows keep their gradients, whatever mode the program is in.
     """
 
     device: torch.device
@@ -98,6 +99,7 @@ class Services:
     isolate: bool = False
     thread_offset: int = 0
     names_may_change: Callable[[], None] = lambda: None
+    moving: Callable[[], AbstractContextManager[None]] = nullcontext
 
 
 class Context:

@@ -84,12 +84,14 @@ class Rower:
                 return items
             case Uniform(obj=obj):
                 if isinstance(obj, Tensor) and not value.shared:
-                    return [obj.clone() for _ in range(self.k)]
+                    with self.context.services.moving():
+                        return [obj.clone() for _ in range(self.k)]
                 if value.shared:
                     self.context.foreign.note(obj)
                 return [obj] * self.k
             case Column(data=data, tag="tensor"):
-                rows = [row.clone() for row in data.unbind(0)]
+                with self.context.services.moving():
+                    rows = [row.clone() for row in data.unbind(0)]
                 if value.outside is not False:
                     for place in np.flatnonzero(np.broadcast_to(value.outside, self.k)):
                         self.context.foreign.note(rows[place])

@@ -83,6 +83,7 @@ class Machine:
             settings.isolate,
             settings.thread_offset,
             self.state.names_may_change,
+            self.state.moving,
         )
         self.state.names_may_change()
 
