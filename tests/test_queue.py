@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+import autobatch
 from autobatch.batching.context import Context
 from autobatch.batching.rows import Rower
 from autobatch.vm.groups import CARRIED, Group
@@ -239,7 +240,7 @@ JOINS: list[tuple[Any, torch.dtype, bool]] = [
     (Uniform("s"), F32, False),
     (ints(1, 5), F32, True),
     (ints(1, 2**30), F32, False),
-    (ints(1, 5), I32, True),
+    (ints(1, 5), I32, False),  # its tensors wrap where Python ints do not
     (ints(1, 2**40), I32, False),
     (ints(1, 2**40), I64, True),
     (Column(torch.tensor([1, 2]), "int"), F32, False),  # nothing is known of their size
@@ -359,3 +360,20 @@ def test_too_many_groups_make_large_tensors_columns_first() -> None:
         for cell in each.env.values():
             given = cell.value.data if type(cell.value) is Column else cell.value.obj[None]  # type: ignore[union-attr]
             assert torch.equal(given, torch.arange(16.0).expand(len(given), -1))
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int32])
+@pytest.mark.parametrize("engine", ["stackless", "program_counter"])
+def test_an_int_joins_no_tensor_that_wraps_where_it_does_not(
+    dtype: torch.dtype, engine: Literal["stackless", "program_counter"]
+) -> None:
+    def scaled(x: Tensor) -> tuple[int, int]:
+        a: Any = 3
+        if x > 5:
+            a = x
+        return int(a - 5), int(a * 2**12)
+
+    xs = torch.tensor([1, 2, 9], dtype=dtype)
+    want = [scaled(x) for x in xs]
+    got = autobatch.vmap(scaled, engine=engine)(xs)
+    assert [tuple(row) for row in zip(*(part.tolist() for part in got), strict=True)] == want

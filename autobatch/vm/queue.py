@@ -270,7 +270,8 @@ def joined_value(value: object, like: Tensor) -> Uniform | Column | None:
     """A number as the 0-d tensor of the dtype and device of ``like`` that behaves as it does.
 
     None where it is no number, where its kind of number is no kind that the dtype has (a float
-    is no integer, and a bool only a bool), or where the dtype may not hold its value.
+    is no integer, a bool only a bool, an int none of the integers that wrap before int64 does),
+    or where the dtype may not hold its value.
     """
     dtype = like.dtype
     if type(value) is Uniform and is_number(value.obj):
@@ -291,7 +292,9 @@ def joined_value(value: object, like: Tensor) -> Uniform | Column | None:
 def same_kind(tag: str, dtype: torch.dtype) -> bool:
     if tag == "bool" or dtype is torch.bool:
         return tag == "bool" and dtype is torch.bool
-    return tag == "int" or dtype.is_floating_point or dtype.is_complex
+    if dtype.is_floating_point or dtype.is_complex:
+        return True
+    return tag == "int" and dtype is torch.int64
 
 
 def holds(dtype: torch.dtype, bounds: Bounds | None) -> bool:
