@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
+from autobatch.batching.compat import within_level
 from autobatch.batching.context import Context, Services
 from autobatch.batching.escapes import Snapshot
 from autobatch.batching.fallbacks import Policy
@@ -184,14 +185,15 @@ class RunState:
 
     def moving(self) -> AbstractContextManager[None]:
         """Rows that move keep their gradients, whatever the program's ``no_grad`` says."""
-        same = torch.is_grad_enabled() is self.grad
-        if same and torch.is_inference_mode_enabled() is self.inference:
+        kept = torch.is_grad_enabled() or not (self.grad or within_level())
+        if kept and torch.is_inference_mode_enabled() is self.inference:
             return nullcontext()
         return self.as_it_began()
 
     @contextmanager
     def as_it_began(self) -> Iterator[None]:
-        with torch.inference_mode(self.inference), torch.set_grad_enabled(self.grad):
+        wanted = self.grad or within_level()
+        with torch.inference_mode(self.inference), torch.set_grad_enabled(wanted):
             yield
 
     def begin(self, frame: Frame, pc: int, group: Group) -> None:
