@@ -13,6 +13,7 @@ import autobatch
 from programs.ackermann import ackermann
 from programs.collatz import collatz
 from programs.fibonacci import fibonacci
+from programs.negamax import example as negamax_example
 from tests.oracle import assert_matches_loop
 
 ENGINES = ("stackless", "program_counter")
@@ -109,3 +110,11 @@ def test_an_error_in_a_schedule_comes_out():
 
     with pytest.raises(KeyError, match="mine"):
         autobatch.vmap(parting, schedule=broken)(torch.arange(1, 9))
+
+
+def test_unlike_groups_with_forked_calls_wait_for_their_join():
+    """More of them than turn into objects: what they have forked is none yet."""
+    game = negamax_example(64)
+    want = autobatch.vmap(game.function)(*game.mapped(autobatch.objects))
+    got = autobatch.vmap(game.function, schedule="most_threads")(*game.mapped(autobatch.objects))
+    torch.testing.assert_close(got, want, rtol=0, atol=0)

@@ -8,7 +8,7 @@ becomes objects, by the given ``objectify``, so that their number stays bounded.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -86,7 +86,7 @@ class Waiting(Generic[P]):
         if key not in place:
             key = self.reconciled(place, group, names, key)
         place.setdefault(key, []).append(group)
-        if len(place) > UNLIKE and FORKED not in group.env:
+        if len(place) > UNLIKE and not any(FORKED in other.env for other in waiting_at(place)):
             self.places[pc] = self.unified(place, names)
 
     def prune(self, pc: P, group: Group) -> None:
@@ -207,6 +207,11 @@ class Waiting(Generic[P]):
             heapq.heapify(self.counters)
         del self.places[pc]
         return pc, group
+
+
+def waiting_at(place: dict[Key, list[Group]]) -> Iterator[Group]:
+    """The groups that wait at a block; what some have forked is no object before its join."""
+    return (group for alike in place.values() for group in alike)
 
 
 def first(part: tuple[P, Group]) -> P:
