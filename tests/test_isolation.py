@@ -565,7 +565,11 @@ def one_way(data: st.DataObject, family: str) -> None:
     drawn = data.draw(programs(family, raising=True), label="program")
     fault = st.tuples(st.integers(0, 99), st.integers(0, len(FAULTS) - 1))
     places = data.draw(st.lists(fault, min_size=1, max_size=4), label="faults")
-    program = with_faults(drawn, places)
+    check_faults(data, with_faults(drawn, places))
+
+
+def check_faults(data: st.DataObject, program: GeneratedProgram) -> None:
+    """Hold each thread of a program that fails in some to the loop's value or exception."""
     note(repr(program))
     size = data.draw(st.sampled_from(SIZES), label="batch size")
     columns = program.columns(size, data.draw(st.integers(0, 99), label="seed"))

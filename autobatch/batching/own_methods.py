@@ -13,7 +13,7 @@ import dis
 import inspect
 import operator
 import types
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from types import CodeType, FunctionType, MethodType
 from typing import Any
 
@@ -153,13 +153,15 @@ def is_own(kind: type) -> bool:
     return kind not in BUILTIN_TYPES and kind.__module__ != "builtins" and not is_library(kind)
 
 
-def special(kind: type) -> Iterator[FunctionType]:
-    """The methods of a user's class that Python calls by itself to read an instance."""
+def special(kind: type, unasked: Collection[str] = UNASKED) -> Iterator[FunctionType]:
+    """The methods of a user's class that Python calls by itself: to read an instance, if not told
+    otherwise.
+    """
     for base in kind.__mro__:
         if is_library(base):
             continue
         for name, method in vars(base).items():
-            asked = name.startswith("__") and name.endswith("__") and name not in UNASKED
+            asked = name.startswith("__") and name.endswith("__") and name not in unasked
             if asked and isinstance(method, FunctionType) and not is_wrapper(method):
                 yield method
 

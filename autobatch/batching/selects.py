@@ -18,6 +18,7 @@ from autobatch.batching.rows import run_rows
 from autobatch.batching.trace import Untraceable
 from autobatch.ir.ops import INPLACE
 from autobatch.ir.program import Op
+from autobatch.vm import heap
 from autobatch.vm.values import Cell, Column, Container, Uniform, Value, View, is_mutable, read
 
 LARGEST = 64
@@ -98,19 +99,7 @@ class Chosen:
 
 def held(roots: Iterable[Cell]) -> set[int]:
     """The cells that some roots reach, themselves among them, by identity."""
-    found: set[int] = set()
-    waiting = list(roots)
-    while waiting:
-        cell = waiting.pop()
-        if id(cell) in found:
-            continue
-        found.add(id(cell))
-        value = cell.value
-        if type(value) is Container:
-            waiting += value.children()
-        elif type(value) is View:
-            waiting += [value.base, *value.args]
-    return found
+    return {id(cell) for cell in heap.reached(roots)}
 
 
 def are_lone(env: Mapping[str, Cell], names: Iterable[str]) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 import types
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
 
@@ -25,6 +25,7 @@ from autobatch.batching.trees import NotATree, tensor_dtype, tree_of
 from autobatch.errors import Diagnostic, SharedWriteError, UnsupportedError
 from autobatch.random.drawing import serving
 from autobatch.source import Span
+from autobatch.vm import heap
 from autobatch.vm.values import (
     NO_TIES,
     Cell,
@@ -103,7 +104,7 @@ def refuse_tied(context: Context, cell: Cell) -> None:
     if not ties:
         return
     live = context.live()
-    if live is None or any(c is not cell and ties & ties_of(c) for c in reached(live)):
+    if live is None or any(c is not cell and ties & ties_of(c) for c in heap.reached(live)):
         raise UnsupportedError(
             Diagnostic(
                 "A program writes to what another of its names may stand for, too.",
@@ -118,23 +119,6 @@ def refuse_tied(context: Context, cell: Cell) -> None:
             )
         )
     value.ties = NO_TIES
-
-
-def reached(cells: Iterable[Cell]) -> Iterator[Cell]:
-    """All cells that some lead to."""
-    seen: set[int] = set()
-    waiting = list(cells)
-    while waiting:
-        cell = waiting.pop()
-        if id(cell) in seen:
-            continue
-        seen.add(id(cell))
-        yield cell
-        value = cell.value
-        if type(value) is Container:
-            waiting += value.children()
-        elif type(value) is View:
-            waiting += (value.base, *value.args)
 
 
 def refuse_foreign(context: Context, cell: Cell, what: str) -> None:

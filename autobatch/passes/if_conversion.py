@@ -17,11 +17,10 @@ decides, is converted too: both halves are computed.
 
 Both ways are computed for threads that do not take them, so their operations must be ``SAFE``: on
 numbers and tensors, they neither fail on any value nor have an effect (``n += 1`` has one on a
-tensor; no such recording is made). What else the operands may
-be is known as the program runs, and so is whether two names mean one tensor: an engine runs the
-converted block only where it has a recording of the whole of it that checks nothing (see
-``vm.driven``), and the blocks themselves anywhere else. Gradients stay those of the blocks: where
-one is wanted, these run.
+tensor; no such recording is made). What else the operands may be is known as the program runs, and
+so is whether two names mean one tensor: an engine runs the converted block only where it has a
+recording of the whole of it that checks nothing (see ``vm.driven``), and the blocks themselves
+anywhere else. Gradients stay those of the blocks: where one is wanted, these run.
 
 In: blocks in their final order. Out: the same, with ``converted`` where it is worth having. What
 leads to the exit is left as it is, since a result is traced back to its ``return``.

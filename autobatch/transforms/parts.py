@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from autobatch.batching.compat import unwrap_if_dead
+from autobatch.vm import heap
 from autobatch.vm.values import Cell, Column, Container, Objects, Uniform, View, read
 
 
@@ -106,21 +107,11 @@ def tree_of(tree: Cell, tensors: Iterable[Tensor]) -> Cell:
 
 def revived(cells: Iterable[Cell]) -> None:
     """Take what the cells reach out of the wrappers of levels that have ended."""
-    seen: set[int] = set()
-    waiting = list(cells)
-    while waiting:
-        cell = waiting.pop()
-        if id(cell) in seen:
-            continue
-        seen.add(id(cell))
+    for cell in heap.reached(cells):
         value = cell.value
         revive(value)
-        if type(value) is Container:
-            waiting += value.children()
-        elif type(value) is View:
-            waiting += [value.base, *value.args]
-            if value.cache is not None:
-                revive(value.cache)
+        if type(value) is View and value.cache is not None:
+            revive(value.cache)
 
 
 def revive(value: Any) -> None:

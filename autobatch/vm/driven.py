@@ -49,11 +49,8 @@ def converted(state: RunState, frame: Frame, pc: int, group: Group) -> Converted
     """
     work, code = state.work, frame.code
     made = code.blocks[pc].converted
-    if made is None or work is None or group.checks or group.pending is not None:
-        return None
-    if state.observer is not None:
-        return None
-    if not group.k:
+    open_ends = group.checks or group.pending is not None
+    if made is None or work is None or open_ends or state.observer is not None or not group.k:
         return None
     site = code.whole(pc, work.executor)
     if by_driver(state, frame, site, group):

@@ -8,7 +8,7 @@ threads part and meet. Views move as recipes; only their base moves rows.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from types import MethodType
 from typing import Any
 
@@ -85,6 +85,23 @@ class Heap:
 def is_worth_keeping(obj: Any, k: int) -> bool:
     """Whether a tensor for all ``k`` threads is better left one than made a row for each."""
     return isinstance(obj, Tensor) and obj.numel() >= LONG and obj.numel() * k >= LARGE
+
+
+def reached(cells: Iterable[Cell]) -> Iterator[Cell]:
+    """All cells that some lead to, themselves among them, each once."""
+    seen: set[int] = set()
+    waiting = list(cells)
+    while waiting:
+        cell = waiting.pop()
+        if id(cell) in seen:
+            continue
+        seen.add(id(cell))
+        yield cell
+        value = cell.value
+        if type(value) is Container:
+            waiting += value.children()
+        elif type(value) is View:
+            waiting += (value.base, *value.args)
 
 
 def slots(value: Container) -> Hashable:

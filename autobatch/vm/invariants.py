@@ -24,10 +24,11 @@ from typing import Any
 
 import numpy as np
 
+from autobatch.vm import heap
 from autobatch.vm.groups import Group
 from autobatch.vm.queue import Key, Waiting, key_of
 from autobatch.vm.state import NOBODY, Frame
-from autobatch.vm.values import NUMBER_DTYPES, Cell, Column, Container, Objects, View
+from autobatch.vm.values import NUMBER_DTYPES, Cell, Column, Objects
 
 _CHECKING: ContextVar[bool] = ContextVar("autobatch.invariants", default=False)
 
@@ -143,19 +144,9 @@ def watch(frame: Frame) -> Watch | None:
 
 def check_cells(roots: Iterable[Cell], k: int, place: str, fits: bool = True) -> None:
     """Each cell that the roots reach stands for ``k`` threads, and numbers lie in their bounds."""
-    seen: set[int] = set()
-    stack = list(roots)
-    while stack:
-        cell = stack.pop()
-        if id(cell) in seen:
-            continue
-        seen.add(id(cell))
+    for cell in heap.reached(roots):
         value = cell.value
-        if type(value) is Container:
-            stack += value.children()
-        elif type(value) is View:
-            stack += (value.base, *value.args)
-        elif type(value) is Objects and len(value.items) != k:
+        if type(value) is Objects and len(value.items) != k:
             raise InvariantError(f"{place}: objects of {len(value.items)} threads among {k}")
         elif type(value) is Column:
             check_column(value, k, place)

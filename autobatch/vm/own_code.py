@@ -14,7 +14,7 @@ from typing import Any
 
 from autobatch.batching.effects import BUILTIN_TYPES, effect_of, is_library
 from autobatch.batching.kinds import found_in_class, is_instance, is_plain_code
-from autobatch.batching.own_methods import is_own, is_quiet_code, is_wrapper
+from autobatch.batching.own_methods import is_own, is_quiet_code, special
 from autobatch.ir.program import Op
 from autobatch.random.python import is_python_draw
 from autobatch.vm.purity import Purity
@@ -59,7 +59,7 @@ class OwnCode:
         return any(
             self.is_shown(received(function, cell), writes)
             for kind in kinds(cell)
-            for function in special(kind)
+            for function in special(kind, UNASKED)
         )
 
     def may_ask_truth(self, cell: Cell) -> bool:
@@ -145,14 +145,3 @@ def kinds(cell: Cell) -> Iterator[type]:
         yield from filter(is_own, (type(value.obj),))
     elif type(value) is Objects:
         yield from filter(is_own, set(map(type, value.items)))
-
-
-def special(kind: type) -> Iterator[FunctionType]:
-    """The methods of a user's class that Python calls by itself."""
-    for base in kind.__mro__:
-        if is_library(base):
-            continue
-        for name, method in vars(base).items():
-            asked = name.startswith("__") and name.endswith("__") and name not in UNASKED
-            if asked and isinstance(method, FunctionType) and not is_wrapper(method):
-                yield method

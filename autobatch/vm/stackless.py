@@ -24,7 +24,17 @@ from autobatch.batching.context import Context, RowsFail, Services
 from autobatch.batching.escapes import Snapshot
 from autobatch.batching.foreign import Foreign
 from autobatch.batching.rows import Rower
-from autobatch.ir.program import Block, Branch, Call, Join, Jump, Raise, Return, Terminator
+from autobatch.ir.program import (
+    Block,
+    Branch,
+    Call,
+    Converted,
+    Join,
+    Jump,
+    Raise,
+    Return,
+    Terminator,
+)
 from autobatch.random.paths import Paths
 from autobatch.vm import invariants
 from autobatch.vm.blocks import Blocks, Parts, drawn, objectify, redraw
@@ -318,9 +328,7 @@ class Machine:
             made = converted(state, frame, pc, group)
         if made is not None:
             threads = frame.threads[group.rows]
-            parts = self.ended(frame, made.terminator, group)
-            if frame.answers and made.ends in frame.code.exits:
-                state.ways.mark(frame.code.function, made.ends, parts)
+            parts = self.ended_converted(frame, made, group)
             if listening:
                 seconds = time.perf_counter() - started
                 state.steps.end(frame.code.function, pc, threads, frame.depth, seconds)
@@ -359,6 +367,13 @@ class Machine:
         if listening:
             seconds = time.perf_counter() - started - inner
             state.steps.end(frame.code.function, pc, context.threads, frame.depth, seconds)
+        return parts
+
+    def ended_converted(self, frame: Frame, made: Converted, group: Group) -> Parts:
+        """The terminator of a converted block: results come by way of the block that it is of."""
+        parts = self.ended(frame, made.terminator, group)
+        if frame.answers and made.ends in frame.code.exits:
+            self.state.ways.mark(frame.code.function, made.ends, parts)
         return parts
 
     def inside(self, frame: Frame, block: Block, body: Body, parts: Parts) -> Parts:
