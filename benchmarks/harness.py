@@ -106,6 +106,8 @@ def measure_cell(
     systems: Mapping[str, System],
     seconds: float,
 ) -> list[Measurement]:
+    if cell.kind == "training":
+        systems = {name: system for name, system in systems.items() if system.trains}
     with torch.set_grad_enabled(cell.kind == "training"):
         check = Check(cell, problem, tolerance)
         failures = {name: check.failure(name, system) for name, system in systems.items()}
@@ -148,25 +150,34 @@ class Check:
         try:
             system.run()
             result = system.run()
-            self._compare(result if name == LOOP else rows_of(result, rows))
+            self._compare(system, result if name == LOOP else rows_of(result, rows))
         except Exception as error:  # one system that fails must not end the others' measurement
             return f"{type(error).__name__}: {error}"
         return ""
 
-    def _compare(self, result: Any) -> None:
-        expected = plain_loop(self.problem, sample_rows(self.problem))
+    def _compare(self, system: System, result: Any) -> None:
+        rows = sample_rows(self.problem)
+        expected = plain_loop(self.problem, rows)
         self._close(result, expected)
-        if self.cell.kind == "training":
-            self._close(self._gradients(result), self._gradients(expected))
+        if self.cell.kind != "training":
+            return
+        if system.other is None:
+            self._close(_scaled(self._gradients(result)), _scaled(self._gradients(expected)))
+        elif len(rows) == self.problem.batch:  # it trains on the whole batch, never on a sample
+            assert system.other.train is not None
+            self._close(_scaled(system.other.train()), _scaled(self._gradients(expected)))
 
-    def _gradients(self, result: Any) -> list[Tensor]:
-        found = torch.autograd.grad(total(result), self.problem.parameters, materialize_grads=True)
-        # Sums over many examples and steps: relative to the largest, as rounding is.
-        return [gradient / (gradient.abs().max() + 1e-12) for gradient in found]
+    def _gradients(self, result: Any) -> Sequence[Tensor]:
+        return torch.autograd.grad(total(result), self.problem.parameters, materialize_grads=True)
 
     def _close(self, actual: Any, expected: Any) -> None:
         rtol = atol = self.tolerance
         torch.testing.assert_close(actual, expected, rtol=rtol, atol=atol)
+
+
+def _scaled(gradients: Sequence[Tensor]) -> list[Tensor]:
+    """Sums over many examples and steps: relative to the largest, as rounding is."""
+    return [gradient / (gradient.abs().max() + 1e-12) for gradient in gradients]
 
 
 def counted(run: Run) -> Counts | None:

@@ -1,7 +1,7 @@
 """What can run a problem, by name; each gives the result of the whole batch.
 
 ``autobatch`` and the plain loop, dynamic batching by either strategy, the ways by hand that
-a problem brings, and what is installed of numba and JAX (``extras``).
+a problem brings, and what is installed of the neighbours (``extras``).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflat
 import autobatch
 from benchmarks import extras
 from benchmarks.dynamic_batching import NATIVE_ANALYSIS, STRATEGIES, DynamicBatching
-from benchmarks.workload import Problem, Run
+from benchmarks.workload import Other, Problem, Run
 
 SAMPLE = 32
 LOOP = "loop"
@@ -28,10 +28,18 @@ DEFAULTS = ("autobatch", LOOP, *DYNAMIC)
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """``run()`` gives the batch's result; the plain loop gives that of a sample of rows."""
+    """``run()`` gives the batch's result; the plain loop gives that of a sample of rows.
+
+    What is not torch has its ``other``.
+    """
 
     run: Run
     dynamic: DynamicBatching | None = None
+    other: Other | None = None
+
+    @property
+    def trains(self) -> bool:
+        return self.other is None or self.other.train is not None
 
     def native(self, seconds: float) -> float:
         """Seconds of the last run with building and analysis at native DyNet's price."""
@@ -52,7 +60,8 @@ SYSTEMS: dict[str, Callable[[Problem], System]] = {
 def systems_of(workload: str, problem: Problem, names: Sequence[str]) -> dict[str, System]:
     """Those of the ``names`` that there are for the problem; without names, the usual ones."""
     own = {name: System(run) for name, run in problem.by_hand.items()}
-    own |= {name: System(run) for name, run in extras.runs(workload, problem).items()}
+    others = extras.runs(workload, problem).items()
+    own |= {name: System(other.run, other=other) for name, other in others}
     chosen = names or (*DEFAULTS, *own)
     return {
         name: own[name] if name in own else SYSTEMS[name](problem)
@@ -63,6 +72,9 @@ def systems_of(workload: str, problem: Problem, names: Sequence[str]) -> dict[st
 
 def trained(system: System, problem: Problem) -> System:
     """Forward and backward: from the sum of the results to the parameters' ``grad``."""
+    if system.other is not None:
+        assert system.other.train is not None
+        return System(system.other.train)
 
     def step() -> None:
         for parameter in problem.parameters:

@@ -15,6 +15,18 @@ Inputs = tuple[Tensor | list[Any], ...]
 
 
 @dataclass(frozen=True, slots=True)
+class Other:
+    """A problem in a system other than torch: ``run`` gives the batch's result, as tensors.
+
+    ``train`` runs forward and backward, from ``systems.total`` of the result to the gradients by
+    the problem's parameters, in their order; None where only inference is written.
+    """
+
+    run: Run
+    train: Callable[[], list[Tensor]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Problem:
     """One batch: the per-example ``function``, and its ``inputs``: ``[B, *E]``, or B objects.
 

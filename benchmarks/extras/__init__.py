@@ -1,6 +1,8 @@
 """Other systems, where they are installed: found by import, never required.
 
-Each module has ``RUNS``: by workload, from a problem to a run. What compiles does so at the
+``pip install 'autobatch[neighbours]'`` brings those that the registry has for this Python.
+
+Each module has ``RUNS``: by workload, from a problem to its ``Other``. What compiles does so at the
 first run, which is not timed.
 """
 
@@ -9,12 +11,13 @@ from __future__ import annotations
 import importlib
 import importlib.util
 
-from benchmarks.workload import Problem, Run
+from benchmarks.workload import Other, Problem
 
-INSTALLED = tuple(name for name in ("numba", "jax") if importlib.util.find_spec(name))
+MODULES = {"numba": "numba", "jax": "jax", "tfp": "tensorflow_probability", "dynet": "dynet"}
+INSTALLED = tuple(name for name, module in MODULES.items() if importlib.util.find_spec(module))
 
 
-def runs(workload: str, problem: Problem) -> dict[str, Run]:
+def runs(workload: str, problem: Problem) -> dict[str, Other]:
     """By name, the systems that are installed and have the workload."""
     found = {}
     for name in INSTALLED:

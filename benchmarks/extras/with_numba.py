@@ -12,7 +12,7 @@ import numba
 import numpy as np
 import torch
 
-from benchmarks.workload import Problem, Run
+from benchmarks.workload import Other, Problem
 
 
 @numba.njit
@@ -65,14 +65,15 @@ def all_mandelbrot(re: Any, im: Any) -> Any:
     return out
 
 
-def _run(function: Callable[..., Any]) -> Callable[[Problem], Run]:
-    def run(problem: Problem) -> Run:
-        return lambda: torch.from_numpy(function(*(x.numpy() for x in problem.inputs)))
+def _run(function: Callable[..., Any]) -> Callable[[Problem], Other]:
+    def run(problem: Problem) -> Other:
+        inputs = [x.numpy() for x in problem.inputs]
+        return Other(lambda: torch.from_numpy(function(*inputs)))
 
     return run
 
 
-RUNS: dict[str, Callable[[Problem], Run]] = {
+RUNS: dict[str, Callable[[Problem], Other]] = {
     "collatz": _run(all_collatz),
     "fib": _run(all_fibonacci),
     "mandelbrot": _run(all_mandelbrot),
