@@ -41,7 +41,8 @@ def within(context: Context, node: ast.With, items: Sequence[ast.withitem]) -> N
     item, rest = items[0], items[1:]
     manager = context.value(item.context_expr, context.temporary())
     if makes_mode(context, item.context_expr):
-        given = context.emit("enter", (manager,), item.context_expr)
+        named = item.optional_vars is not None
+        given = context.emit("enter", (manager,), item.context_expr) if named else manager
         with context.builder.modes(manager):
             body(context, node, rest, item, given)
         context.place(context.label(), node.body[-1])
