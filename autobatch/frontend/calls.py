@@ -41,8 +41,9 @@ def _call(context: Context, node: ast.Call, out: Var | None) -> Var:
     reduction = next((name for name in REDUCTIONS if getattr(builtins, name) is found), None)
     if reduction is not None and _reduces(node, reduction):
         return REDUCTIONS[reduction](context, node, out)
-    if found in (sys.exc_info, sys.exception) and not node.args and not node.keywords:
-        return context.emit("handled", context.handling[-1:], node, found.__name__, out)
+    for asked in (sys.exc_info, sys.exception):
+        if found is asked and not node.args and not node.keywords:
+            return context.emit("handled", context.handling[-1:], node, asked.__name__, out)
     callee = context.value(node.func)
     if found is super and not node.args and not node.keywords:
         implicit = _super_arguments(context, node)
