@@ -73,6 +73,12 @@ def structures_differ(items: Sequence[Any], part: Part) -> StackingError:
             "give all examples the same parts, or return an object of a class of your own: "
             "it comes back as it is, in a list"
         )
+    if all(type(item) is list for item in items):
+        hint = (
+            "return one tensor instead, torch.stack(items) or torch.tensor(items), and pass "
+            'ragged_out="nested", "list" or "pad"; on_error="isolate" gives each example\'s result '
+            "by itself, whatever it is"
+        )
     if not part.path and any(item is None for item in items):
         hint += "; a path that ends without `return` gives None"
     found = examples(items, [structure(item) for item in items], part)

@@ -107,7 +107,6 @@ BROKEN = [
     ),
     (14, function("f", "x", block(AT.op("delete", "%x"), AT.give("%x"))), (0, 1)),
     (15, function("f", "x", block(AT.give("x"), modes=("mode",))), (0, -1)),
-    (15, one_op("%1 = enter x"), (0, 0)),
     (16, one_op("%1 = load_box x", "x"), (0, 0)),
     (16, one_op("store_box x, x"), (0, 0)),
     (16, function("f", "x", block(AT.op("%x = box x"), AT.give("%x"))), (0, 1)),

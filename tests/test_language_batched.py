@@ -28,8 +28,6 @@ WAYS = {
 }
 MODULES = (classes, library, mixed, tensors, trees)
 """More of the corpus, for the batched engines alone."""
-REFUSED = ("resources", "empty_with", "with_calls")
-"""Functions whose `with` statements enter managers that only plain Python can enter."""
 
 common.seen.__autobatch__ = "unknown"  # type: ignore[attr-defined]
 
@@ -135,7 +133,7 @@ def held(func: FunctionType, rows: list[tuple[Any, ...]], options: Any) -> None:
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(
     ("func", "rows"),
-    [pytest.param(f, r, id=f.__name__) for f, r in by_function() if f.__name__ not in REFUSED],
+    [pytest.param(f, r, id=f.__name__) for f, r in by_function()],
 )
 def test_batch_is_the_loop(func: FunctionType, rows: list[tuple[Any, ...]], way: str) -> None:
     for batch in batches(rows):

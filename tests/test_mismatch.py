@@ -119,9 +119,25 @@ def counted(x):
     return {f"key {i}": x for i in range(int(x.sum()))}
 
 
-@pytest.mark.parametrize("func", [positives, counted], ids=lambda func: func.__name__)
-def test_lists_of_unequal_length_may_be_padded_or_wrapped(func):
-    text = said(func, torch.tensor([[1.0, 0.0], [2.0, 3.0]]))
+def test_lists_of_unequal_length_may_be_tensors():
+    text = said(positives, torch.tensor([[1.0, 0.0], [2.0, 3.0]]))
+    assert text.endswith(
+        "Hint: return one tensor instead, torch.stack(items) or torch.tensor(items), and pass "
+        'ragged_out="nested", "list" or "pad"; on_error="isolate" gives each example\'s result by '
+        "itself, whatever it is."
+    )
+
+    def stacked(x):
+        return torch.stack(positives(x))
+
+    xs = torch.tensor([[1.0, 0.0], [2.0, 3.0]])
+    assert [len(part) for part in autobatch.vmap(stacked, ragged_out="list")(xs)] == [1, 2]
+    alone = autobatch.vmap(positives, on_error="isolate")(xs)
+    assert [len(result.value) for result in alone] == [1, 2]
+
+
+def test_dicts_of_unequal_length_may_be_wrapped():
+    text = said(counted, torch.tensor([[1.0, 0.0], [2.0, 3.0]]))
     assert text.endswith(
         "Hint: give all examples the same parts, or return an object of a class of your own: "
         "it comes back as it is, in a list."

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import gc
 import itertools
+import sys
 import weakref
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 import torch
 
 import autobatch
-from autobatch import DepthLimitError, StepLimitError, UnsupportedError
+from autobatch import DepthLimitError, StepLimitError
 from autobatch.ir.dataflow import liveness
 from autobatch.ir.program import Handler
 from autobatch.passes import run_passes
@@ -303,23 +303,6 @@ def test_a_body_without_failures_runs_as_one():
     assert counted[0] == counted[1]
 
 
-def test_a_manager_of_the_users_own_in_a_try_statement_is_refused():
-    class Manager:
-        def __enter__(self) -> None: ...
-
-        def __exit__(self, *rest: Any) -> None: ...
-
-    def enters(n):
-        try:
-            with Manager():
-                return 12 // n
-        except ZeroDivisionError:
-            return 0
-
-    with pytest.raises(UnsupportedError, match="for a `try` statement around it"):
-        autobatch.vmap(enters, scalars="python")(torch.tensor([1, 0]))
-
-
 @pytest.mark.parametrize("engine", ["stackless", "program_counter", "sequential"])
 def test_exceptions_that_were_caught_are_let_go(engine):
     class Item:
@@ -386,3 +369,63 @@ def test_the_text_shows_handlers():
     text = str(autobatch.lower(divides))
     assert "b0 except %1 -> b1:" in text
     assert "= catches %1, %" in text
+
+
+# What a function finds being handled by those that call it.
+
+
+def reraises():
+    raise
+
+
+def reraises_later(log, n):
+    for i in range(3):
+        log.append(i)
+        if i == n:
+            reraises()
+    try:
+        raise KeyError("own")
+    except KeyError:
+        log.append(sys.exc_info()[0].__name__)
+    log.append(type(sys.exception()).__name__)
+    if n == 4:
+        raise
+
+
+def handles_by_calls(n, m):
+    log = [str(sys.exc_info())]
+    try:
+        try:
+            log.append(12 // (n - m))
+        except ZeroDivisionError:
+            if m == 1:
+                reraises()
+            try:
+                log.append([1, 2][n])
+            except IndexError as error:
+                reraises_later(log, n - 1)
+                log.append(error is sys.exception())
+            finally:
+                log.append(sys.exc_info()[0].__name__)
+            reraises_later(log, n)
+    except (IndexError, ZeroDivisionError) as error:
+        log.append(str(error))
+    log.append(sys.exception())
+    if n == 5:
+        reraises()
+    return str(log)
+
+
+def test_raise_in_a_function_that_a_handler_calls():
+    rows = [(n, m) for n in range(6) for m in range(6)]
+    hold(handles_by_calls, [n for n, _ in rows], [m for _, m in rows])
+
+
+def test_raise_without_an_exception():
+    def func(n):
+        if n > 1:
+            raise
+        return n
+
+    for row in ([0, 1], [0, 2, 3]):
+        assert_matches_loop(func, (torch.tensor(row),), scalars="python")

@@ -1,6 +1,7 @@
-"""``with`` around managers written in Python: once for each thread, its failure seen, else refused.
+"""``with`` around managers written in Python: what happens, and when.
 
-Managers write what happens to ``LOG``; per-thread functions may do so.
+Managers write what happens to ``LOG``; per-thread functions may do so. What a batch does otherwise
+than the loop is the order of what threads do, and that threads above one that fails go on.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class Inherited(contextlib.AbstractContextManager):
         self.value = value
 
     def __exit__(self, kind, error, trace):
-        LOG.append(("exit", int(self.value), kind))
+        log("exit", int(self.value), kind)
 
 
 class FailsToEnter(Manager):
@@ -263,10 +264,13 @@ def test_exit_sees_the_failure_of_its_thread(executor: str) -> None:
     assert sorted(LOG[3:]) == [("exit", 0), ("exit", 1), ("exit", 2), ("saw", 1)]
     with pytest.raises(ZeroDivisionError):
         run(instance_division, executor, 0, 1, 2)
-    assert LOG[3:] == [("exit", 0, None), ("exit", 1, ZeroDivisionError)]
+    assert sorted(LOG[3:], key=str) == [
+        *[("exit", 0, None), ("exit", 1, ZeroDivisionError), ("exit", 2, None)]
+    ]
     with pytest.raises(KeyError, match="enter"):
         run(instance_failing_entry, executor, 0, 1, 2)
-    assert LOG == [("exit", 0, None)], "what was not entered is not left"
+    assert ("exit", 0, None) in LOG
+    assert all(entry[1] != 1 for entry in LOG), "what was not entered is not left"
 
 
 def swallowed_by_instance(x):
@@ -298,25 +302,16 @@ SWALLOWED = [
 ]
 
 
-@pytest.mark.parametrize("executor", EXECUTORS)
-@pytest.mark.parametrize("func", SWALLOWED)
-def test_swallowing_is_refused(func: Callable[..., Any], executor: str) -> None:
-    assert run(func, executor, 0, 3, 2).tolist() == [-6, 3, 6]
-    with pytest.raises(autobatch.UnsupportedError, match=r"swallows the exception[\s\S]*test with"):
-        run(func, executor, 0, 1, 2)
-
-
 def branches(x):
     with generator(x) as y:
         z = y if x > 1 else -y
     return z
 
 
-@pytest.mark.parametrize("executor", EXECUTORS)
-def test_a_body_that_branches_is_refused(executor: str) -> None:
-    with pytest.raises(autobatch.UnsupportedError, match=r"its body branches[\s\S]*keep branches"):
-        run(branches, executor, 0, 1, 2)
-    assert LOG == [], "nothing was entered"
+@pytest.mark.parametrize("func", [*SWALLOWED, branches])
+def test_swallowing_and_branches(func: Callable[..., Any]) -> None:
+    for rows in ([0, 3, 2], [0, 1, 2], [2, 1], [1]):
+        assert_matches_loop(func, (torch.tensor(rows),), scalars="python")
 
 
 OUTSIDE = Manager(1)
@@ -425,20 +420,17 @@ def test_managers_within_managers(
             assert sorted(map(repr, LOG)) == sorted(map(repr, happened))
 
 
-def test_managers_within_managers_on_the_other_engine() -> None:
+@pytest.mark.parametrize("func", [two_names, calls_inside])
+def test_managers_within_managers_on_the_other_engine(func: Callable[..., Any]) -> None:
     LOG.clear()
     values = [0, 2, 3]
-    expected = [two_names(value) for value in values]
+    expected = [func(value) for value in values]
     happened = list(LOG)
     LOG.clear()
-    batched = autobatch.vmap(two_names, engine="program_counter", scalars="python")
+    batched = autobatch.vmap(func, engine="program_counter", scalars="python")
     result = batched(torch.tensor(values))
-    assert list(zip(*(part.tolist() for part in result), strict=True)) == expected
-    for value in values:
-        assert by_thread(LOG, value) == by_thread(happened, value)
-
-
-def test_a_call_within_a_manager_is_refused_on_the_other_engine() -> None:
-    batched = autobatch.vmap(calls_inside, engine="program_counter", scalars="python")
-    with pytest.raises(autobatch.UnsupportedError, match=r"\^[\s\S]*calls a function"):
-        batched(torch.tensor([0, 2]))
+    if isinstance(result, tuple):
+        assert list(zip(*(part.tolist() for part in result), strict=True)) == expected
+    else:
+        assert result.tolist() == expected
+    assert sorted(map(repr, LOG)) == sorted(map(repr, happened))

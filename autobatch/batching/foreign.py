@@ -31,13 +31,15 @@ class Foreign:
     """What a run was given; ``known`` are the identities of all that it reaches, once asked for.
 
     ``memory`` are the storages of its tensors: a view of one is a tensor of its own. ``older`` is
-    what was given before, of which something is still at work (see ``vm.refill``).
+    what was given before, of which something is still at work (see ``vm.refill``), ``inner`` what
+    is not to be written just now (see ``transforms.captured``).
     """
 
     roots: dict[int, Any] = field(default_factory=dict)
     known: dict[int, Any] = field(default_factory=dict)
     memory: set[int] = field(default_factory=set)
     older: Foreign | None = None
+    inner: Foreign | None = None
 
     @classmethod
     def of(cls, cells: Iterable[Cell]) -> Foreign:
@@ -66,7 +68,7 @@ class Foreign:
             return self.holds(item.obj)
         if id(item) in self.known or memory_of(item) in self.memory:
             return True
-        return self.older is not None and self.older.holds(item)
+        return any(part is not None and part.holds(item) for part in (self.older, self.inner))
 
     def visit(self, obj: Any) -> None:
         waiting = [obj]
@@ -120,6 +122,10 @@ def parts(item: Any) -> list[Any]:
     """What an object refers to, as far as its attributes and items say."""
     if isinstance(item, Tensor):
         return []
+    if isinstance(item, types.CellType):
+        return [item.cell_contents] if item != types.CellType() else []
+    if isinstance(item, types.MethodType):
+        return [item.__func__, item.__self__]
     table = getattr(item, "__dict__", None)
     found: list[Any] = [] if table is None else [table, *table.values()]
     for kind in type(item).__mro__:

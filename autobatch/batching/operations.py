@@ -21,13 +21,14 @@ from autobatch.batching import (
     containers,
     displays,
     iterators,
+    managing,
     operators,
     semantics,
 )
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.effects import effect_of
 from autobatch.batching.operators import once
-from autobatch.batching.rows import run_rows
+from autobatch.batching.rows import Rower, run_rows
 from autobatch.batching.selects import select
 from autobatch.batching.starring import Differing, mapping_of, starred_parts
 from autobatch.batching.truths import truth
@@ -40,16 +41,19 @@ from autobatch.vm.values import (
     UNSET,
     Cell,
     Container,
+    Objects,
     Uniform,
     read,
     uniform,
 )
 
 Env = dict[str, Cell]
-ENTERED = "%entered "
-"""Before the name of a block's manager: what entering it gave."""
 CAPTURED = "%captured"
 """Holds the boxes that the function at work captured, so that they move with its threads."""
+
+
+HANDLED = "%handled"
+"""Holds the exceptions that are being handled where the function at work was called."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,8 +282,16 @@ def arguments(
         raise RowsFail(context.lowest(), error) from error
 
 
-def _enter(context: Context, scope: Scope, op: Op, env: Env) -> None:
-    env[op.outs[0]] = env[ENTERED + op.args[0]]
+def _handled(context: Context, scope: Scope, op: Op, env: Env) -> None:
+    cell = env[op.args[0]] if op.args else env.get(HANDLED)
+    if cell is None:
+        try:
+            env[op.outs[0]] = uniform(semantics.handled(op.attr, None))
+        except RuntimeError as error:
+            raise RowsFail(context.lowest(), error) from error
+        return
+    rows = [semantics.handled(op.attr, error) for error in Rower(context).rows(cell)]
+    env[op.outs[0]] = Cell(Objects(rows))
 
 
 Handler = Callable[..., Any]
@@ -290,7 +302,7 @@ FRAMED: dict[str, Handler] = {
     "delete": _delete,
     "import": _import,
     "function": _function,
-    "enter": _enter,
+    "handled": _handled,
 }
 
 
@@ -337,5 +349,7 @@ TABLE: dict[str, Handler] = {
     "select": lambda context, attr, *cells: select(context, *cells),
     "assertion": lambda context, attr, *cells: catching.made(context, AssertionError, cells, {}),
     "catches": catching.catches,
+    "enter": managing.mode_entered,
+    "manager": managing.ways,
     "context": catching.add_context,
 }

@@ -21,7 +21,7 @@ from itertools import islice
 from types import CellType
 from typing import Any
 
-from autobatch.batching import raising
+from autobatch.batching import managers, raising
 from autobatch.ir.ops import BINARY, OPS
 from autobatch.ir.program import CallShape, UnpackShape
 
@@ -187,6 +187,15 @@ def _clear_box(name: str, box: CellType) -> None:
     del box.cell_contents
 
 
+def handled(name: str, error: BaseException | None) -> Any:
+    """What ``raise`` without an exception, ``sys.exception()`` or ``sys.exc_info()`` is about."""
+    if name == "exc_info":
+        return (None,) * 3 if error is None else (type(error), error, error.__traceback__)
+    if error is None and name == "raise":
+        raise RuntimeError("No active exception to reraise")
+    return error
+
+
 def _format(conversion: str, value: Any, spec: str) -> str:
     return format(_CONVERSIONS[conversion](value), spec)
 
@@ -251,6 +260,8 @@ SEMANTICS: dict[str, Callable[..., Any]] = {
     "truth": bool,
     "select": lambda condition, yes, no: yes if condition else no,
     "catches": raising.catches,
+    "enter": managers.enter_mode,
+    "manager": managers.way,
     "context": raising.add_context,
     "assertion": AssertionError,
 }

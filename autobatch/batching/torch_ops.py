@@ -96,7 +96,8 @@ def draw_message(function: Function) -> str:
     name = getattr(function, "__name__", str(function))
     return (
         f"{name} draws random numbers, and randomness is 'error': "
-        "pass randomness='different' for draws of its own in each thread, or 'same'"
+        "pass randomness='different' for draws of its own in each thread, or 'same', or seed=0 "
+        "(any int) for draws of its own that do not depend on how the batch runs"
     )
 
 

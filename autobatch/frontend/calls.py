@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import sys
 from collections.abc import Sequence
 
 from autobatch.frontend.comprehensions import REDUCTIONS, collect
@@ -40,10 +41,13 @@ def _call(context: Context, node: ast.Call, out: Var | None) -> Var:
     reduction = next((name for name in REDUCTIONS if getattr(builtins, name) is found), None)
     if reduction is not None and _reduces(node, reduction):
         return REDUCTIONS[reduction](context, node, out)
+    for asked in (sys.exc_info, sys.exception):
+        if found is asked and not node.args and not node.keywords:
+            return context.emit("handled", context.handling[-1:], node, asked.__name__, out)
     callee = context.value(node.func)
     if found is super and not node.args and not node.keywords:
         implicit = _super_arguments(context, node)
-        return invoke(context, node, True, callee, implicit, _plain(len(implicit)), out)
+        return invoke(context, node, True, callee, implicit, plain(len(implicit)), out)
     args = [_argument(context, node, argument, found) for argument in node.args]
     args += [context.value(keyword.value) for keyword in node.keywords]
     shape = CallShape(
@@ -94,11 +98,11 @@ def apply_decorators(
     """``value`` handed through the decorators of ``node``, the lowest first."""
     for expression, decorator in reversed([*zip(node.decorator_list, decorators, strict=True)]):
         opaque = is_opaque(context, expression, context.static(expression))
-        value = invoke(context, expression, opaque, decorator, (value,), _plain(1), None)
+        value = invoke(context, expression, opaque, decorator, (value,), plain(1), None)
     return value
 
 
-def _plain(count: int) -> CallShape:
+def plain(count: int) -> CallShape:
     return CallShape((False,) * count)
 
 

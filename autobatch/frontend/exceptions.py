@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from autobatch.frontend.context import Cleanup, Context, StatementRule
-from autobatch.ir.program import CallShape, Handler, Raise, Var
+from autobatch.ir.program import Handler, Raise, Var
 
 
 def raise_(context: Context, node: ast.Raise) -> None:
@@ -38,9 +38,7 @@ def raise_(context: Context, node: ast.Raise) -> None:
     elif context.handling:
         exception = context.handling[-1]
     else:
-        kind = context.emit("global", (), node, RuntimeError.__name__)
-        text = context.constant("No active exception to reraise", node)
-        exception = context.emit("call", (kind, text), node, CallShape((False,)))
+        exception = context.emit("handled", (), node, "raise")
     context.builder.end(Raise(exception, cause, context.span(node)))
 
 

@@ -26,6 +26,7 @@ from autobatch.frontend import (
     exceptions,
     expressions,
     functions,
+    managers,
     patterns,
     statements,
 )
@@ -181,7 +182,12 @@ RULES = Rules(
         **functions.EXPRESSIONS,
     },
     conditions=conditions.CONDITIONS,
-    statements={**statements.STATEMENTS, **exceptions.STATEMENTS, **patterns.STATEMENTS},
+    statements={
+        **statements.STATEMENTS,
+        **exceptions.STATEMENTS,
+        **managers.STATEMENTS,
+        **patterns.STATEMENTS,
+    },
     function=lower_body,
 )
 

@@ -67,12 +67,14 @@ class Resolver:
     ``classify(value)`` is ``"program"`` for a callable whose Python code is lowered, ``"inline"``
     for one whose code is a single block, so that a call of it stays in its block, else
     ``"opaque"``. An unresolved ``x.name(…)`` is taken to be opaque for ``name`` in
-    ``opaque_methods``. ``function_of`` gives the Python function behind a program callable.
+    ``opaque_methods``. ``function_of`` gives the Python function behind a program callable,
+    ``makes_mode`` says whether calling a value makes a manager that is entered around each block.
     """
 
     classify: Callable[[object], str] = _functions_are_programs
     opaque_methods: frozenset[str] = frozenset()
     function_of: Callable[[object], tuple[FunctionType, object] | None] = python_function
+    makes_mode: Callable[[object], bool] = lambda _: False
 
 
 ANY_FUNCTION: Final = Resolver()

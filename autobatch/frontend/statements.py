@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
-from contextlib import ExitStack
 
 from autobatch.frontend.calls import apply_decorators
 from autobatch.frontend.comprehensions import advance
@@ -127,19 +126,6 @@ def _return(context: Context, node: ast.Return) -> None:
     context.leave(context.exit, 0, node)
 
 
-def _with(context: Context, node: ast.With) -> None:
-    with ExitStack() as modes:
-        for item in node.items:
-            manager = context.value(item.context_expr, context.temporary())
-            modes.enter_context(context.builder.modes(manager))
-            context.place(context.label(), item.context_expr)
-            if item.optional_vars is not None:
-                entered = context.emit("enter", (manager,), item.context_expr)
-                assign(context, item.optional_vars, entered)
-        context.statements(node.body)
-    context.place(context.label(), node.body[-1])
-
-
 def _function(context: Context, node: ast.FunctionDef) -> None:
     if not node.decorator_list:
         variable = context.target(node.name, node)
@@ -188,7 +174,6 @@ STATEMENTS: dict[type[ast.stmt], StatementRule] = {
     ast.Break: _break,
     ast.Continue: _continue,
     ast.Return: _return,
-    ast.With: _with,
     ast.FunctionDef: _function,
     ast.Import: _import,
     ast.ImportFrom: _import_from,

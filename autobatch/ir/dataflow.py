@@ -148,6 +148,21 @@ def postdominators(blocks: Sequence[Block]) -> list[frozenset[Label]]:
     return found
 
 
+def handled_at(blocks: Sequence[Block], label: Label) -> Var | None:
+    """The variable that holds the exception which is being handled in a block, if it is lexically.
+
+    An exception that leaves a handler gets the one that was handled as its context, so the way out
+    says which that is.
+    """
+    handler = blocks[label].handler
+    while handler is not None:
+        target = blocks[handler.target]
+        if target.ops and target.ops[0].name == "context":
+            return target.ops[0].args[1]
+        handler = target.handler
+    return None
+
+
 def op_reads(op: Op) -> tuple[Var, ...]:
     """Variables that an operation reads; ``del x`` reads x, since it must be bound."""
     return (*op.args, op.attr) if op.name == "delete" else op.args

@@ -49,9 +49,6 @@ def modes_defined(function: Function) -> Iterator[Finding]:
     for label, unbound in enumerate(_unbound(function)):
         block = function.blocks[label]
         yield from _reported((label, -1), block.modes, unbound)
-        for index, op in enumerate(block.ops):
-            if op.name == "enter" and op.args[0] not in block.modes:
-                yield (label, index), f"{op.args[0]} is not among the modes of its block"
 
 
 def _temporaries(names: tuple[Var, ...]) -> tuple[Var, ...]:

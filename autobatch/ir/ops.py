@@ -306,10 +306,17 @@ OPS: dict[str, OpInfo] = {
         free=True,
     ),
     "enter": OpInfo(
-        "what `with x as …` binds: the value that x.__enter__() gave when this block execution "
-        "entered x, which is among the block's modes",
+        "what `with x as …` binds where x is a mode, which blocks under x enter for themselves",
         1,
+        effect="reads",
         result="within",
+    ),
+    "manager": OpInfo(
+        "the function by which `with x` enters x, or leaves it; it takes x, and to leave it also "
+        "the class of the exception, the exception and its traceback, or three times None",
+        1,
+        "name: __enter__ or __exit__",
+        effect="reads",
     ),
     "assertion": OpInfo(
         "the AssertionError of a failed assert; operand: its message, if any",
@@ -322,6 +329,12 @@ OPS: dict[str, OpInfo] = {
         2,
         effect="reads",
         result="value",
+    ),
+    "handled": OpInfo(
+        "the exception that is being handled: the operand, or what the function's caller handles",
+        None,
+        "name: raise, which fails if there is none, exception, or exc_info as sys has them",
+        effect="reads",
     ),
     "context": OpInfo(
         "an exception that arises while another is handled has that as its context: new, handled",

@@ -164,11 +164,11 @@ class Handler:
 class Block:
     """Straight-line ``ops`` and a terminator.
 
-    ``modes`` names the variables that hold the context managers (``torch.no_grad()``)
-    that are entered, outermost first, around each execution of the block. Threads for which an
-    operation or the terminator fails go to its ``handler``, with their variables as they are then;
-    without one the failure leaves the function. ``converted`` is what may run instead of the block;
-    whatever changes a function's control flow leaves it out.
+    ``modes`` names the variables that hold context managers; those that are modes
+    (``torch.no_grad()``) are entered, outermost first, around each execution of the block. Threads
+    for which an operation or the terminator fails go to its ``handler``, with their variables as
+    they are then; without one the failure leaves the function. ``converted`` is what may run
+    instead of the block; whatever changes a function's control flow leaves it out.
     """
 
     ops: tuple[Op, ...]

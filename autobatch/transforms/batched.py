@@ -15,6 +15,7 @@ from autobatch.batching.rows import ANY_EFFECT, run_rows
 from autobatch.batching.trace import Untraceable
 from autobatch.batching.trees import NotATree, contents, tree_of
 from autobatch.transforms import jacobians
+from autobatch.transforms.captured import held
 from autobatch.transforms.derivatives import gradient, pullback, pulled, pushed
 from autobatch.transforms.mapping import mapped
 from autobatch.transforms.records import DIRECT, Pull, Transform, kind_of, transform_of
@@ -28,10 +29,8 @@ def call(context: Context, callee: Any, args: list[Cell], kwargs: dict[str, Cell
         raise Untraceable("it runs a program function")
     if isinstance(callee, Transform):
         return transformed(Call(context, callee, args[0], args[1:], kwargs))
-    if isinstance(callee, Pull) and len(args) == 2 and not kwargs:
-        function, *primals = read(args[0]).children()  # type: ignore[union-attr]
-        whole = Call(context, callee.flat, function, [*primals, args[1]], {})
-        return pulled(whole, callee.has_aux)
+    if isinstance(callee, Pull):
+        return pulled_back(context, callee, args, kwargs)
     kind = kind_of(callee)
     if kind in DIRECT and args:
         done = direct(Call(context, callee, args[0], args[1:], kwargs), kind)
@@ -42,6 +41,18 @@ def call(context: Context, callee: Any, args: list[Cell], kwargs: dict[str, Cell
         if made is not None:
             return made
     return run_rows(context, callee, args, kwargs, ANY_EFFECT, keep=True, effect=True, fresh=False)
+
+
+def pulled_back(context: Context, pull: Pull, args: list[Cell], kwargs: dict[str, Cell]) -> Cell:
+    """A call of what ``vjp`` returns: thread by thread where the threads' functions are unlike."""
+    given = read(args[0])
+    with held(context, args[:1]):  # the run of ``vjp`` has written what is to be written
+        if type(given) is Container and len(args) == 2 and not kwargs:
+            function, *primals = given.children()
+            whole = Call(context, pull.flat, function, [*primals, args[1]], {})
+            return pulled(whole, pull.has_aux)
+        whole = Call(context, pull, args[0], args[1:], kwargs)
+        return whole.by_thread("it pulls back by functions of several kinds")
 
 
 def transformed(call: Call) -> Cell:

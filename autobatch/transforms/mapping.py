@@ -3,8 +3,10 @@
 In: a group of ``k`` rows and arguments with an inner dimension of ``n``. The function runs once,
 for ``k * n`` rows in the order of their outer rows; row ``i`` is of the thread of row ``i // n``,
 so a failure in any of them is that thread's. What is not mapped, what the function has captured
-among it, is what the outer row has, a copy for each inner row: what the function writes to it is
-seen by that inner row only. Out: ``[k, n, *E]``.
+among it, is what the outer row has, a copy for each inner row: a function that writes to it is
+refused, since there is no one order in which the inner rows would. What it writes to its mapped
+arguments is the outer row's under torch's ``vmap``, and under ours nobody's, as for one example.
+Out: ``[k, n, *E]``.
 """
 
 from __future__ import annotations
@@ -16,11 +18,15 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from autobatch.batching import writes
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.rows import Rower
+from autobatch.errors import Diagnostic, SharedWriteError
 from autobatch.out_dims import dims_of as dims_of_results
 from autobatch.random.paths import Ledger, Paths, split
 from autobatch.transforms import parts
+from autobatch.transforms.captured import Captured, held
+from autobatch.transforms.records import TORCH, Transform
 from autobatch.transforms.runs import Call
 from autobatch.vm import heap
 from autobatch.vm.values import (
@@ -48,23 +54,69 @@ def mapped(call: Call, options: dict[str, Any]) -> Cell:
     context, k, out_dims = call.context, call.context.k, options["out_dims"]
     rows = np.repeat(np.arange(k), n)
     shared = [leaf for leaf, dim in zip(leaves, dims, strict=True) if dim is None]
-    function, *rest = heap.select([call.function, *call.kwargs.values(), *shared], rows)
+    own = heap.select([call.function, *call.kwargs.values(), *shared], rows)
+    function, *rest = own
     kwargs = dict(zip(call.kwargs, rest, strict=False))
     copies = iter(rest[len(kwargs) :])
-    new = iter(
+    new = [
         next(copies) if dim is None else inner_rows(leaf, dim, k)
         for leaf, dim in zip(leaves, dims, strict=True)
-    )
-    args = [parts.rebuilt(tree, new) for tree in trees]
+    ]
+    leaf_of = iter(new)
+    args = [parts.rebuilt(tree, leaf_of) for tree in trees]
     part = context.restricted(rows.tolist())
     if context.paths is not None:
         part.paths = inner_paths(context.paths, k, n)
+    captured = Captured(part, own)
+    given = Captured(part, new if is_torchs(call.callee) else [])
     try:
-        result = context.invoke(part, function, args, kwargs)
+        with held(context, own):
+            result = context.invoke(part, function, args, kwargs)
         part.flush()
     except RowsFail as failure:
         raise outer(context, failure, n, out_dims) from failure.error
+    refuse_writes(captured, context)
+    changed = set(map(id, given.written()))
+    for leaf, cell, dim in zip(leaves, new, dims, strict=True):
+        if dim is not None and id(cell) in changed:
+            write_back(context, leaf, cell, n, dim)
     return regrouped(part, result, k, n, out_dims)
+
+
+def is_torchs(callee: Any) -> bool:
+    """Whether the rows are parts of the arguments themselves, as in torch, and no copies."""
+    return isinstance(callee, Transform) and callee.make in TORCH
+
+
+def write_back(context: Context, leaf: Cell, cell: Cell, n: int, dim: int) -> None:
+    """Let a mapped argument hold what the function has written to its inner rows."""
+    writes.refuse_foreign(context, leaf, "{}")
+    value = read(cell)
+    data = parts.column(cell, context.k * n)
+    if writes.is_outside(leaf) or data is None or type(value) is Objects:
+        raise writes.shared_write(context, "a tensor")
+    whole = data.reshape(context.k, n, *data.shape[1:])
+    writes.set_content(leaf, Column(whole.movedim(1, dim + 1 if dim >= 0 else dim)))
+
+
+def refuse_writes(captured: Captured, context: Context) -> None:
+    """Refuse a function that has written to what the inner rows of a thread share."""
+    names = [captured.name_of(cell) for cell in captured.written()]
+    if not names:
+        return
+    raise SharedWriteError(
+        Diagnostic(
+            "A function that `vmap` maps inside a program writes to what it has captured.",
+            context.span,
+            "mapped here",
+            (
+                f"it writes to {f'`{names[0]}`' if names[0] else 'what is not mapped'}, which "
+                "all inner rows share, so there is no one order in which they would write it.",
+            ),
+            ("return the new value from the function, or call it in a `for` loop over the rows.",),
+            "shared-write",
+        )
+    )
 
 
 def inner_paths(paths: Paths, k: int, n: int) -> Paths:

@@ -18,6 +18,7 @@ from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.rows import Rower, from_rows, run_rows
 from autobatch.errors import AutobatchError
 from autobatch.transforms import parts
+from autobatch.transforms.captured import held
 from autobatch.vm import heap
 from autobatch.vm.values import Cell, Container, read, uniform
 
@@ -49,10 +50,17 @@ class Call:
 
     def of_rows(self, rows: np.ndarray) -> Call:
         """The same call for some of the rows."""
-        function, *rest = heap.select(self.cells(), rows)
+        return self.on(heap.select(self.cells(), rows), self.context.restricted(rows.tolist()))
+
+    def copied(self) -> Call:
+        """The same call on what its cells hold now, whatever becomes of them."""
+        return self.on(heap.copied(self.cells(), lambda value: value), self.context)
+
+    def on(self, cells: list[Cell], context: Context) -> Call:
+        """The same call on other cells, in the order of ``cells``."""
+        function, *rest = cells
         count = len(self.args)
         kwargs = dict(zip(self.kwargs, rest[count:], strict=True))
-        context = self.context.restricted(rows.tolist())
         return Call(context, self.callee, function, rest[:count], kwargs)
 
     def by_thread(self, why: str) -> Cell:
@@ -68,7 +76,8 @@ class Run:
     """``inputs`` is the tree that is differentiated; ``place`` gives the arguments with another
     tree for it.
 
-    ``output``, ``aux`` and ``result``, which is both, are there once it has run. Where threads
+    ``output``, ``aux`` and ``result``, which is both, are there once it has run; ``again`` is the
+    call as it was before, in case it is to run once more without effect. Where threads
     fail, ``failure`` says so and ``rows`` are those that the results are of, else None.
     """
 
@@ -82,6 +91,10 @@ class Run:
     aux: Cell | None = None
     failure: RowsFail | None = None
     rows: np.ndarray | None = None
+    again: Call = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.again = self.call.copied()
 
     def __call__(self, *given: Tensor) -> tuple[Tensor, ...]:
         context = self.call.context
@@ -202,9 +215,10 @@ def unlike(run: Run) -> Cell:
         return without_gradients(run)
     results: list[Any] = [None] * call.context.k
     for rows in classes.values():
-        part = call.of_rows(np.array(rows))
+        part = run.again.of_rows(np.array(rows))
         callee, given = uniform(part.callee), [part.function, *part.args]
-        done = part.context.invoke(part.context, callee, given, part.kwargs)
+        with held(part.context, part.cells()):  # what it has written is written
+            done = part.context.invoke(part.context, callee, given, part.kwargs)
         part.context.flush()
         for row, item in zip(rows, Rower(part.context).rows(done), strict=True):
             results[row] = item

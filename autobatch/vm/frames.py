@@ -15,6 +15,7 @@ from types import CellType, FunctionType, MethodType
 from typing import Any
 
 from autobatch.batching.binding import defaults_of
+from autobatch.batching.managers import is_mode
 from autobatch.batching.semantics import UNBOUND_FREE, UNBOUND_LOCAL, load_global
 from autobatch.errors import LIMITS, AutobatchError, note_for
 from autobatch.ir.program import Call, Function, Handler, Label, Op, Var
@@ -22,7 +23,7 @@ from autobatch.random.sources import Source
 from autobatch.source import Span
 from autobatch.vm.ways import Way, is_tail
 
-OF_THE_FRAME = frozenset(("delete", "global", "load_free", "free_box", "enter", "import"))
+OF_THE_FRAME = frozenset(("delete", "global", "load_free", "free_box", "import"))
 Lookup = Callable[[FunctionType], Function | None]
 
 
@@ -94,7 +95,7 @@ class Closure:
 class Frame:
     """``span`` and ``operands`` are those of what runs now, for the note on a failure.
 
-    ``entered`` are the modes in force, outermost first: what entering gave, and the way out.
+    ``entered`` are the modes in force, outermost first, and their ways out.
     ``before`` is the block that ran last, ``way`` where the result comes from. A frame of an
     ``__init__`` gives the ``instance`` that it fills; ``source`` is what its caller draws from.
     """
@@ -103,7 +104,7 @@ class Frame:
     variables: dict[Var, Any]
     span: Span
     label: int = 0
-    entered: dict[Var, tuple[Any, ExitStack]] = field(default_factory=dict)
+    entered: dict[Var, ExitStack] = field(default_factory=dict)
     operands: tuple[Any, ...] = ()
     result: Any = None
     before: Label | None = None
@@ -139,8 +140,6 @@ class Frame:
                 return self.callee.load_free(op.attr)
             case "free_box":
                 return self.callee.boxes[op.attr]
-            case "enter":
-                return self.entered[op.args[0]][0]
             case "import":
                 module, level, names = op.attr
                 return __import__(module, self.callee.namespace, None, names, level)
@@ -159,18 +158,19 @@ class Frame:
         pairs = zip(self.entered, modes, strict=False)
         shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
         while len(self.entered) > shared:
-            _, (_, stack) = self.entered.popitem()
-            stack.close()
+            self.entered.popitem()[1].close()
         for mode in modes[shared:]:
-            stack = ExitStack()
-            self.entered[mode] = (stack.enter_context(self.read(mode)), stack)
+            self.entered[mode] = stack = ExitStack()
+            manager = self.read(mode)
+            if is_mode(manager):
+                stack.enter_context(manager)
 
     def entered_beyond(self, modes: tuple[Var, ...]) -> list[ExitStack]:
         """The ways out of the modes in force that a block under ``modes`` does not share."""
         pairs = zip(self.entered, modes, strict=False)
         shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
         left = list(self.entered)[shared:]
-        return [self.entered.pop(name)[1] for name in left]
+        return [self.entered.pop(name) for name in left]
 
     def give(self, value: Any) -> None:
         """Return ``value``, by way of the block that ran last or of a call in its place."""

@@ -14,12 +14,13 @@ from torch import Tensor
 from autobatch.batching.calls import generated_init, is_plain_class, resolve_object
 from autobatch.batching.effects import effect_of
 from autobatch.batching.kinds import is_plain_code
-from autobatch.batching.operations import CAPTURED
+from autobatch.batching.managers import makes_mode
+from autobatch.batching.operations import CAPTURED, HANDLED
 from autobatch.batching.own_methods import is_quiet_code
 from autobatch.batching.stretches import Executor, Site, WholeSite
 from autobatch.errors import AutobatchError
 from autobatch.frontend import MISSING, Resolver, lower, lower_program
-from autobatch.ir.dataflow import op_reads
+from autobatch.ir.dataflow import handled_at, op_reads
 from autobatch.ir.program import Block, Branch, Call, Function, Op, Program, Raise, Return
 from autobatch.passes import PIPELINE, Pass, annotate_liveness, apply_pass, run_passes
 from autobatch.passes.fork_calls import fork_calls
@@ -42,6 +43,7 @@ from autobatch.vm.purity import (
     definitions_of,
     fate,
 )
+from autobatch.vm.values import Cell
 from autobatch.vm.ways import is_end
 
 _BUILTIN_TYPES = (str, bytes, int, float, complex, list, tuple, dict, set, frozenset)
@@ -62,6 +64,8 @@ def function_of(value: object) -> tuple[FunctionType, object] | None:
     return target.callee, getattr(first, "obj", MISSING)
 
 
+HIDDEN = frozenset({CARRIED, CAPTURED, FORKED, HANDLED})
+"""Variables that move along wherever a group has them."""
 MOST_LIBRARIES = 8
 """Sets of passes whose functions are kept."""
 MOST_VERDICTS = 4
@@ -101,6 +105,11 @@ class Code:
     wholes: dict[tuple[int, Executor], WholeSite] = field(default_factory=dict)
     luck: dict[int, Luck] = field(default_factory=dict)
 
+    def handled_in(self, pc: int, env: dict[str, Cell]) -> Cell | None:
+        """What a function that is called in a block finds being handled."""
+        name = handled_at(self.blocks, pc)
+        return env.get(HANDLED if name is None else name)
+
     @property
     def is_straight(self) -> bool:
         """One block without modes: a call of it can run within its caller's block."""
@@ -108,7 +117,7 @@ class Code:
 
     @classmethod
     def of(cls, function: Function) -> Code:
-        live = [tuple(sorted({*names, CARRIED, CAPTURED, FORKED})) for names in function.live_in]
+        live = [tuple(sorted({*names, *HIDDEN})) for names in function.live_in]
         blocks = function.blocks
         exits = [
             pc
@@ -149,7 +158,7 @@ class Code:
 
     def alive(self, pc: int, op: Op) -> frozenset[str]:
         """The same, with what moves along for others."""
-        return self.after(pc, op) | {CARRIED, CAPTURED, FORKED}
+        return self.after(pc, op) | HIDDEN
 
     def needed(self, block: Block) -> frozenset[str]:
         """The variables that are read when a block's operations are done."""
@@ -255,7 +264,7 @@ class Library:
 
     @property
     def resolver(self) -> Resolver:
-        return Resolver(self.classify, OPAQUE_METHODS, function_of)
+        return Resolver(self.classify, OPAQUE_METHODS, function_of, makes_mode)
 
     def classify(self, value: object) -> str:
         """Whether a call runs a program function, and whether that is a single block."""

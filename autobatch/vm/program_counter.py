@@ -23,8 +23,10 @@ import numpy as np
 import torch
 
 from autobatch.batching import calls
+from autobatch.batching.ambient import ambient
 from autobatch.batching.context import Context
-from autobatch.ir.program import Block, Call, Function, Label
+from autobatch.batching.operations import HANDLED
+from autobatch.ir.program import Call, Function, Label
 from autobatch.source import Span
 from autobatch.vm import invariants
 from autobatch.vm.blocks import Parts, objectify
@@ -32,8 +34,7 @@ from autobatch.vm.calling import KEPT, Returned, carry
 from autobatch.vm.constructing import constructed
 from autobatch.vm.entering import Entry, entered
 from autobatch.vm.groups import CARRIED, Group, restricted
-from autobatch.vm.managers import Body, refused
-from autobatch.vm.modes import ambient, repeatable_modes
+from autobatch.vm.modes import modes_of
 from autobatch.vm.places import RESULT, End, Live, Place, Routines
 from autobatch.vm.queue import Waiting
 from autobatch.vm.schedule import Choice
@@ -191,12 +192,6 @@ class ProgramCounterMachine(Machine):
         hint = "raise max_depth, or end the recursion earlier."
         self.failures.stop(level.threads[rows], lambda _: too_deep(limit, level.span, hint))
 
-    def inside(self, frame: Frame, block: Block, body: Body, parts: Parts) -> Parts:
-        assert isinstance(frame, Level)
-        if frame.moves:
-            raise refused(block, "its body calls a function, so it runs in several parts")
-        return super().inside(frame, block, body, parts)
-
     def execute(self, level: Frame, place: Place, group: Group) -> Moves:
         """Execute one block for a group; the groups that go on, and where."""
         assert isinstance(level, Level)
@@ -260,6 +255,9 @@ class ProgramCounterMachine(Machine):
         if carried:
             live[KEPT] = Cell(Container(tuple, carried))
             entry.env[CARRIED] = Cell(Container(tuple, list(carried)))
+        handled = frame.code.handled_in(frame.place.pc, group.env) if frame.catches else None
+        if handled is not None:
+            entry.env[HANDLED] = handled
         back = frame.place.routine.places[terminator.target]
         saved = Saved(Group(group.rows, live), back, terminator, frame.place.pc, constructs)
         frame.stack.push(group.rows, saved)
@@ -292,9 +290,9 @@ class ProgramCounterMachine(Machine):
         Managers that change nothing are left out, so that a recursion does not pile them up.
         """
         routine, block = level.place.routine, level.code.blocks[level.place.pc]
-        if not block.modes:
+        managers = modes_of(block, group.env)
+        if not managers:
             return routine.modes, routine.ambient
-        managers = repeatable_modes(block, group.env)
         now = ambient()
         if now == routine.ambient:
             return routine.modes, now

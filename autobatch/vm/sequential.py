@@ -22,7 +22,8 @@ from autobatch.batching.binding import bind
 from autobatch.batching.calls import generated_init, is_plain_class, resolve_object
 from autobatch.batching.raising import raised
 from autobatch.batching.seeding import for_one
-from autobatch.batching.semantics import apply, arguments
+from autobatch.batching.semantics import apply, arguments, handled
+from autobatch.ir.dataflow import handled_at
 from autobatch.ir.program import Branch, Call, CallShape, Jump, Op, Raise, Return, Terminator
 from autobatch.random.drawing import SOURCE
 from autobatch.source import Span
@@ -41,7 +42,6 @@ from autobatch.vm.values import Cell, Uniform
 from autobatch.vm.watching import Unwatched
 from autobatch.vm.ways import Way
 
-SWALLOWED = "A `with` statement swallowed an exception, which a program cannot do."
 MOST_ORIGINS = 64
 
 
@@ -180,6 +180,8 @@ class Interpreter:
         if op.name in OF_THE_FRAME:
             return self.watch.seen(op.name, frame.run(op))
         frame.operands = tuple(map(frame.read, op.args))
+        if op.name == "handled":
+            return handled(op.attr, frame.operands[0] if op.args else self.handled())
         if op.name == "call":
             target, *operands = frame.operands
             found = self.resolved(op.attr, target, operands, frame.span)
@@ -249,6 +251,14 @@ class Interpreter:
             item = self.made(self.resolved(CallShape((False,)), module, [item], span), span)
         return item
 
+    def handled(self) -> Any:
+        """The exception that one of the functions around that at work handles, if any."""
+        for frame in reversed(self.frames[:-1]):
+            name = handled_at(frame.callee.function.blocks, frame.label)
+            if name is not None:
+                return frame.read(name)
+        return None
+
     def handle(self, error: BaseException, base: int) -> bool:
         """Go on in the innermost handler of this call's; whether there is one."""
         if isinstance(error, errors.AutobatchError):
@@ -297,7 +307,7 @@ class Interpreter:
                 raise error
         except BaseException as raised:
             return raised
-        raise errors.UnsupportedError(SWALLOWED) from error
+        raise AssertionError("a mode swallows an exception")
 
     def unwind(self, error: BaseException, base: int) -> None:
         """Note where the error arose, once, and leave the frames of this call and their modes."""

@@ -23,9 +23,9 @@ from autobatch.batching import calls, operations
 from autobatch.batching.context import Context, RowsFail, Services
 from autobatch.batching.escapes import Snapshot
 from autobatch.batching.foreign import Foreign
+from autobatch.batching.operations import HANDLED
 from autobatch.batching.rows import Rower
 from autobatch.ir.program import (
-    Block,
     Branch,
     Call,
     Converted,
@@ -45,7 +45,6 @@ from autobatch.vm.entering import Entry, Forking, entered
 from autobatch.vm.failing import Failures, no_data
 from autobatch.vm.forking import Forks
 from autobatch.vm.groups import CARRIED, Group, restricted
-from autobatch.vm.managers import Body, refused, span_of
 from autobatch.vm.modes import entered_modes
 from autobatch.vm.queue import Waiting
 from autobatch.vm.schedule import Choice
@@ -112,6 +111,7 @@ class Machine:
         paths = self.state.settings.paths(len(threads))
         context = Context(self.state.services, threads, policy=self.state.policy, paths=paths)
         target = calls.resolve_object(function, args, kwargs)
+        grad = torch.is_grad_enabled()
         try:
             returned = self.call(context, target, [])
         except RowsFail as failure:
@@ -119,6 +119,8 @@ class Machine:
                 raise no_data(failure.span) from failure.error
             self.failures.never_begin(threads, failure)
             returned = []
+        finally:
+            torch.set_grad_enabled(grad)  # a block that ends by an error may have left another
         if self.state.work is not None:
             self.state.work.forget()
         if self.failures.failure is not None and not self.failures.isolate:
@@ -149,10 +151,22 @@ class Machine:
         carried = carry(entry.env.values(), kept)
         if carried:
             entry.env[CARRIED] = Cell(Container(tuple, carried))
+        handled = self.handled(context)
+        if handled is not None:
+            entry.env[HANDLED] = handled
         group = Group(np.arange(context.k), entry.env)
         pieces = self.frame(entry, [group], context.threads)
         with self.state.moving():
             return settled(pieces, carried, context.k)
+
+    def handled(self, context: Context) -> Cell | None:
+        """The exceptions that are being handled where a function is called."""
+        if not self.failures.frames:
+            return None
+        frame = self.failures.frames[-1]
+        if context.at is None or not frame.catches:
+            return frame.handled
+        return frame.code.handled_in(self.state.tally.block[1], context.at[1])
 
     def forking(self, paths: Paths | None) -> Forking:
         """Which calls a function may fork that draws by these paths.
@@ -281,7 +295,8 @@ class Machine:
     def seen(self, frame: Frame, pc: int, group: Group) -> Group:
         """The group without threads that have failed before a block: its handler is not theirs."""
         context = self.state.context(frame, group)
-        frame.span = context.span = span_of(frame.code.blocks[pc])
+        block = frame.code.blocks[pc]
+        frame.span = context.span = (block.ops or (block.terminator,))[0].span
         try:
             context.flush()
         except RowsFail as failure:
@@ -338,25 +353,13 @@ class Machine:
         context = state.context(frame, group)
         grad = torch.is_grad_enabled()
         inner = 0.0
-        with (
-            entered_modes(state, self.failures, frame, block, group, context)
-            if block.modes
-            else NO_MODES
-        ) as body:
-            if body is not None:
-                group, context = body.group, body.context
-                if not group.k and batch:
-                    return []
+        with entered_modes(block, group.env) if block.modes else NO_MODES:
             group, context = self.blocks.operations(frame, block.ops, group, context)
-            if body is not None:
-                body.group, body.context = group, context
             if not group.k and batch:
                 return []
             frame.span = context.span = block.terminator.span
             before = time.perf_counter() if listening else 0.0
             parts = self.finished(frame, block.terminator, group, context)
-            if body is not None and body.is_own:
-                parts = self.inside(frame, block, body, parts)
             if listening and isinstance(block.terminator, Call):
                 inner = time.perf_counter() - before
         if torch.is_grad_enabled() is not grad:
@@ -374,25 +377,6 @@ class Machine:
         parts = self.ended(frame, made.terminator, group)
         if frame.answers and made.ends in frame.code.exits:
             self.state.ways.mark(frame.code.function, made.ends, parts)
-        return parts
-
-    def inside(self, frame: Frame, block: Block, body: Body, parts: Parts) -> Parts:
-        """Run what follows within the same managers, before they are left."""
-        own = len(block.modes)
-        parts = [part for part in parts if part[1].k or not self.state.settings.batch]
-        while parts and frame.code.blocks[parts[0][0]].modes[:own] == block.modes:
-            if len(parts) > 1:
-                raise refused(block, "its threads go on in several groups")
-            around, frame.open = frame.open, block.modes
-            try:
-                parts = self.step(frame, *parts[0])
-            finally:
-                frame.open = around
-        if parts:
-            body.group = parts[0][1]
-            body.context = self.state.context(frame, body.group)
-        else:
-            body.group = Group(np.arange(0), {})
         return parts
 
     # Terminators
@@ -481,10 +465,12 @@ class Machine:
         kept = list(self.kept(frame, terminator, group).values())
         paths = None if context.paths is None else context.paths.opened()
         frame.hands_on = frame.answers and is_tail(frame.code.function, terminator)
+        if frame.catches:
+            frame.handled = frame.code.handled_in(self.state.tally.block[1], group.env)
         try:
             pieces = self.call(context, target, kept, paths)
         finally:
-            frame.hands_on = False
+            frame.hands_on, frame.handled = False, None
         return self.resumed(frame, terminator, group, pieces)
 
     def kept(self, frame: Frame, terminator: Call, group: Group) -> dict[str, Cell]:

@@ -29,6 +29,7 @@ from autobatch.vm.observer import Observer
 from autobatch.vm.queue import Waiting
 from autobatch.vm.schedule import Schedule
 from autobatch.vm.steps import Steps
+from autobatch.vm.values import Cell
 from autobatch.vm.ways import Ways
 
 NOBODY = -1
@@ -86,9 +87,8 @@ class Frame:
     free (in a stream, see ``refill``). ``aside`` are all its queues, where there are several and
     ``waiting`` is the one at work. ``span`` is what runs now, ``joining`` are the groups that have
     come to the end of a block with a join. ``answers`` says that what it returns is the result of
-    the run, ``hands_on`` that the call at work gives that. ``open`` are the managers that blocks
-    around the one at work have entered and will leave. ``paths`` are where its rows draw, if there
-    is a seed.
+    the run, ``hands_on`` that the call at work gives that. ``paths`` are where its rows draw, if
+    there is a seed; ``handled`` are the exceptions that are being handled where it is in a call.
 
     ``caught`` says that what threads fail with is for a handler of a caller's; ``handler`` is that
     of the block at work, which is ``exact`` where threads that fail are to leave with all as it was
@@ -112,8 +112,8 @@ class Frame:
     snapshot: Snapshot | None = None
     leaving: list[Leaving] = field(default_factory=list)
     aside: Sequence[Waiting[Any]] = ()
-    open: tuple[str, ...] = ()
     paths: Paths | None = None
+    handled: Cell | None = None
 
     @property
     def catches(self) -> bool:

@@ -17,7 +17,8 @@ from .record import GeneratedProgram
 from .statements import control, statement, suite
 from .writer import Features, Scope, Writer
 
-PRELUDE = """import math
+PRELUDE = """import contextlib
+import math
 
 import torch
 
@@ -33,6 +34,25 @@ class Record:
 
     def total(self, start):
         return start + sum(self.items)
+
+
+class Managed:
+    def __init__(self, log, number, takes):
+        self.log = log
+        self.number = number
+        self.takes = takes
+
+    def __enter__(self):
+        self.log.append(self.number)
+        if self.number % 7 == 5:
+            raise ValueError("entering")
+        return self.number
+
+    def __exit__(self, kind, error, trace):
+        self.log.append(-1 if kind is None else len(str(error)))
+        if self.number % 5 == 4:
+            raise KeyError("leaving")
+        return self.takes
 """
 
 OBSERVATIONS = {

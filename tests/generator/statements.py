@@ -26,7 +26,7 @@ def statement(w: Writer) -> None:
     if w.budget < 0:
         return
     writers = (None, None, None, branch, branch, loop, loop, define, closure, definitions, jump)
-    attempts = (attempt,) * 5 if w.features.catches else ()
+    attempts = (attempt,) * 4 + (managed,) * 3 if w.features.catches else ()
     chosen = w.pick((*writers, *attempts) if w.scope.nesting > 1 else (*writers[:-1], *attempts))
     deep = w.scope.nesting >= 5 or (chosen is loop and w.scope.loops >= w.scope.max_loops)
     if chosen is None or deep:
@@ -88,6 +88,28 @@ def attempt(w: Writer) -> None:
     if finally_:
         with w.block("finally:"):
             suite(w, 2)
+
+
+MANAGERS = (
+    "Managed({ints$1}, {int}, {bool})",
+    "Managed({ints$1}, {int}, not {bool})",
+    "contextlib.suppress(ZeroDivisionError)",
+    "contextlib.suppress(IndexError, KeyError, ValueError)",
+    "contextlib.nullcontext({int})",
+)
+
+
+def managed(w: Writer) -> None:
+    """A ``with`` statement around what may raise, or not."""
+    text = w.pick([each for each in MANAGERS if w.fits(each)])
+    filled = w.fill(text, 1)
+    name = w.fresh("int") if "suppress" not in text and w.chance(2) else ""
+    with w.block(f"with {filled} as {name}:" if name else f"with {filled}:"):
+        if name:
+            w.scope.types[name] = "int"
+        suite(w)
+        if w.chance(2) and w.fits(RISKY):
+            w.line(w.fill(RISKY, 1))
 
 
 def handled(w: Writer) -> None:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from autobatch.batching import operations
+from autobatch.batching.ambient import ambient_key
 from autobatch.batching.attributes import stored_attribute
 from autobatch.batching.compat import any_autocast, deterministic, within_level
 from autobatch.batching.context import Context
@@ -21,7 +22,6 @@ from autobatch.batching.operations import CAPTURED, Env, Scope
 from autobatch.batching.semantics import load_global
 from autobatch.batching.stretches.outline import is_pure_call
 from autobatch.batching.stretches.signature import (
-    ambient_key,
     content_key,
     module_key,
     module_tensors,

@@ -15,7 +15,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from autobatch.batching.compat import within_level
 from autobatch.batching.trace import Input, Untraceable
 from autobatch.vm.heap import identity
 from autobatch.vm.repeated import is_shared
@@ -37,19 +36,6 @@ TIERS = ((-(2**15), 2**15), (-(2**31), 2**31), (-(2**53), 2**53), (INT_MIN, INT_
 """Bounds that recordings are made with: each is right for all columns within its own."""
 Signature = tuple[Hashable, ...]
 _PLAIN = (bool, int, float, str, type(None), tuple, list, torch.dtype)
-
-
-def ambient_key() -> Hashable:
-    """The modes of the host thread that decide what an operator computes."""
-    return (
-        torch.is_grad_enabled(),
-        torch.is_inference_mode_enabled(),
-        torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu"),
-        torch.is_autocast_enabled("cuda") and torch.get_autocast_dtype("cuda"),
-        torch.get_default_dtype(),
-        torch.are_deterministic_algorithms_enabled(),
-        within_level(),
-    )
 
 
 def tier_of(column: Column) -> int:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from autobatch.batching import operations, writes
+from autobatch.batching.ambient import ambient_key
 from autobatch.batching.compat import within_level
 from autobatch.batching.context import Context
 from autobatch.batching.operations import Env, Scope
@@ -27,7 +28,7 @@ from autobatch.batching.stretches.outline import (
     may_begin,
 )
 from autobatch.batching.stretches.plans import Plan, Skeleton, Unforeseen, host_only, outlooks
-from autobatch.batching.stretches.signature import Gathered, ambient_key
+from autobatch.batching.stretches.signature import Gathered
 from autobatch.batching.stretches.stretch import Stretch, refuse, unseen
 from autobatch.batching.trace import Untraceable
 from autobatch.ir.program import Op

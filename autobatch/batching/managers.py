@@ -1,0 +1,87 @@
+"""Context managers, for one example: which are entered around each block, and how others are.
+
+Torch's modes and locks (``is_mode``) are entered around each execution of the blocks inside, so
+what ``with`` itself calls is nothing more than a look at what entering gives. A manager whose class
+is a program's own is entered and left by its methods, any other on the host.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from types import FunctionType
+from typing import Any
+
+import torch
+
+from autobatch.batching.effects import effect_of
+
+MODES: tuple[Any, ...] = (
+    torch.no_grad,
+    torch.enable_grad,
+    torch.set_grad_enabled,
+    torch.inference_mode,
+    torch.autocast,
+    torch.device,
+    torch.autograd.set_detect_anomaly,
+    torch.autograd.detect_anomaly,
+    torch.autograd.profiler.record_function,
+    torch.autograd.graph.saved_tensors_hooks,
+)
+LOCKS = (type(threading.Lock()), type(threading.RLock()), threading.Semaphore, threading.Condition)
+"""Managers that are entered and left again and again."""
+ENTER, EXIT = "__enter__", "__exit__"
+
+
+def is_mode(manager: object) -> bool:
+    """Whether each block inside enters and leaves a manager by itself."""
+    return isinstance(manager, (*MODES, *LOCKS))
+
+
+def makes_mode(callee: object) -> bool:
+    """Whether calling it makes such a manager; lowering asks."""
+    return isinstance(callee, type) and issubclass(callee, MODES)
+
+
+def enter_mode(manager: Any) -> Any:
+    """What entering a mode gives; the blocks inside enter it for themselves."""
+    with manager as given:
+        return given
+
+
+def leave_mode(manager: Any, *failure: Any) -> None:
+    """The blocks inside have left it."""
+
+
+def enter_host(manager: Any) -> Any:
+    return type(manager).__enter__(manager)
+
+
+def leave_host(manager: Any, *failure: Any) -> Any:
+    return type(manager).__exit__(manager, *failure)
+
+
+def itself(manager: Any) -> Any:
+    return manager
+
+
+def function_of(name: str, kind: type, manager: object) -> Any:
+    """The function by which ``with`` enters or leaves a manager of a class."""
+    lacks = [each for each in (ENTER, EXIT) if not hasattr(kind, each)]
+    if lacks:
+        missed = f" (missed {EXIT} method)" if lacks == [EXIT] else ""
+        text = f"{kind.__name__!r} object does not support the context manager protocol{missed}"
+        raise TypeError(text)
+    if is_mode(manager):
+        return enter_mode if name == ENTER else leave_mode
+    method = getattr(kind, name)
+    if isinstance(method, FunctionType) and effect_of(method) == "program":
+        return method
+    if method is contextlib.AbstractContextManager.__enter__:
+        return itself
+    return enter_host if name == ENTER else leave_host
+
+
+def way(name: str, manager: Any) -> Any:
+    """The same of one manager, for one example."""
+    return function_of(name, type(manager), manager)
