@@ -32,6 +32,7 @@ from autobatch.errors import (
 )
 from autobatch.executing import execute
 from autobatch.explain import explain
+from autobatch.forms import cond, foldl, foldr, scan, while_loop
 from autobatch.ir.parser import parse
 from autobatch.ir.program import Program
 from autobatch.options import Options
@@ -65,9 +66,12 @@ __all__ = [
     "StepLimitError",
     "UnsupportedError",
     "WaitingBlock",
+    "cond",
     "counts",
     "execute",
     "explain",
+    "foldl",
+    "foldr",
     "function",
     "grad",
     "hessian",
@@ -80,8 +84,10 @@ __all__ = [
     "per_thread",
     "primitive",
     "ragged",
+    "scan",
     "stream",
     "value_and_grad",
     "vjp",
     "vmap",
+    "while_loop",
 ]

@@ -15,6 +15,7 @@ from autobatch.batching import (
     operator_calls,
     reductions,
     sharing,
+    structures,
 )
 from autobatch.batching.context import Handler
 
@@ -25,4 +26,5 @@ HANDLERS: dict[Any, Handler] = {
     **operator_calls.HANDLERS,
     **reductions.HANDLERS,
     **sharing.HANDLERS,
+    **structures.HANDLERS,
 }

@@ -20,6 +20,8 @@ from torch._functorch.pyfunctorch import (
     temporarily_clear_interpreter_stack,
     temporarily_pop_interpreter_stack,
 )
+from torch._higher_order_ops.scan import scan as torch_scan
+from torch._higher_order_ops.while_loop import while_loop as torch_while_loop
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import _disable_current_modes
 
@@ -40,6 +42,8 @@ __all__ = [
     "outside_level",
     "probe",
     "storage_id",
+    "torch_scan",
+    "torch_while_loop",
     "unwrap_batched",
     "unwrap_if_dead",
     "within_level",
