@@ -16,10 +16,12 @@ from __future__ import annotations
 
 from autobatch.api import Function, function, lower, per_thread, primitive, stream, vmap
 from autobatch.arguments import objects
+from autobatch.batching.custom import register_converter
 from autobatch.batching.fallbacks import FallbackWarning
 from autobatch.batching.stretches import Executor
 from autobatch.errors import (
     AutobatchError,
+    ConverterError,
     DepthLimitError,
     EmptyBatchError,
     FallbackError,
@@ -36,6 +38,7 @@ from autobatch.forms import cond, foldl, foldr, scan, while_loop
 from autobatch.ir.parser import parse
 from autobatch.ir.program import Program
 from autobatch.options import Options
+from autobatch.parallel import map_fn, pfor
 from autobatch.ragged import ragged
 from autobatch.report import Report
 from autobatch.results import Result
@@ -47,6 +50,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AutobatchError",
+    "ConverterError",
     "Counts",
     "DepthLimitError",
     "EmptyBatchError",
@@ -79,11 +83,14 @@ __all__ = [
     "jacrev",
     "jvp",
     "lower",
+    "map_fn",
     "objects",
     "parse",
     "per_thread",
+    "pfor",
     "primitive",
     "ragged",
+    "register_converter",
     "scan",
     "stream",
     "value_and_grad",
