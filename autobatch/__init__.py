@@ -19,6 +19,7 @@ from autobatch.arguments import objects
 from autobatch.batching.custom import register_converter
 from autobatch.batching.fallbacks import FallbackWarning
 from autobatch.batching.stretches import Executor
+from autobatch.encoding import encode
 from autobatch.errors import (
     AutobatchError,
     ConverterError,
@@ -72,6 +73,7 @@ __all__ = [
     "WaitingBlock",
     "cond",
     "counts",
+    "encode",
     "execute",
     "explain",
     "foldl",
