@@ -16,10 +16,13 @@ from __future__ import annotations
 
 from autobatch.api import Function, function, lower, per_thread, primitive, stream, vmap
 from autobatch.arguments import objects
+from autobatch.batching.custom import register_converter
 from autobatch.batching.fallbacks import FallbackWarning
 from autobatch.batching.stretches import Executor
+from autobatch.encoding import encode
 from autobatch.errors import (
     AutobatchError,
+    ConverterError,
     DepthLimitError,
     EmptyBatchError,
     FallbackError,
@@ -32,9 +35,11 @@ from autobatch.errors import (
 )
 from autobatch.executing import execute
 from autobatch.explain import explain
+from autobatch.forms import cond, foldl, foldr, scan, while_loop
 from autobatch.ir.parser import parse
 from autobatch.ir.program import Program
 from autobatch.options import Options
+from autobatch.parallel import map_fn, pfor
 from autobatch.ragged import ragged
 from autobatch.report import Report
 from autobatch.results import Result
@@ -46,6 +51,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AutobatchError",
+    "ConverterError",
     "Counts",
     "DepthLimitError",
     "EmptyBatchError",
@@ -65,9 +71,13 @@ __all__ = [
     "StepLimitError",
     "UnsupportedError",
     "WaitingBlock",
+    "cond",
     "counts",
+    "encode",
     "execute",
     "explain",
+    "foldl",
+    "foldr",
     "function",
     "grad",
     "hessian",
@@ -75,13 +85,18 @@ __all__ = [
     "jacrev",
     "jvp",
     "lower",
+    "map_fn",
     "objects",
     "parse",
     "per_thread",
+    "pfor",
     "primitive",
     "ragged",
+    "register_converter",
+    "scan",
     "stream",
     "value_and_grad",
     "vjp",
     "vmap",
+    "while_loop",
 ]

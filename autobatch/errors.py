@@ -111,6 +111,10 @@ class FallbackError(AutobatchError):
     """An operation would run thread by thread under ``fallback="error"``."""
 
 
+class ConverterError(AutobatchError):
+    """A rule of ``register_converter`` fails, or its result is not what it must be."""
+
+
 class OptionError(AutobatchError, ValueError):
     """An option or argument has a value that it cannot have; the message names it."""
 

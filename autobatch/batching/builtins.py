@@ -16,6 +16,7 @@ from autobatch.batching import (
     operator_calls,
     reductions,
     sharing,
+    structures,
 )
 from autobatch.batching.context import Handler
 
@@ -27,4 +28,5 @@ HANDLERS: dict[Any, Handler] = {
     **operator_calls.HANDLERS,
     **reductions.HANDLERS,
     **sharing.HANDLERS,
+    **structures.HANDLERS,
 }

@@ -47,6 +47,7 @@ from autobatch.batching.effects import READ_ONLY, effect_of, is_library
 from autobatch.batching.kinds import is_instance
 from autobatch.batching.operators import once
 from autobatch.batching.rows import ANY_EFFECT, run_rows
+from autobatch.forms import meant
 from autobatch.transforms import batched as transforms
 from autobatch.transforms.records import is_torchs, made_of
 from autobatch.vm import packs
@@ -107,8 +108,8 @@ def resolve_object(obj: Any, args: list[Cell], kwargs: dict[str, Cell]) -> Targe
     if made is not None:
         function = Cell(Uniform(made.function, shared=True))
         return Target("transform", made.transform, [function, *args], kwargs)
-    wrapped = getattr(obj, "__autobatch_function__", None)
-    if wrapped is not None and not is_torchs(obj):  # which hands attributes on
+    wrapped = meant(obj)
+    if wrapped is not obj and not is_torchs(obj):  # which hands attributes on
         return resolve_object(wrapped, args, kwargs)
     if isinstance(obj, partial):
         given = [Cell(Uniform(arg, shared=True)) for arg in obj.args]

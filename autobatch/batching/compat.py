@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,26 +21,39 @@ from torch._functorch.pyfunctorch import (
     temporarily_clear_interpreter_stack,
     temporarily_pop_interpreter_stack,
 )
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._higher_order_ops.scan import scan as torch_scan
+from torch._higher_order_ops.while_loop import while_loop as torch_while_loop
+from torch._library.custom_ops import CustomOpDef
+from torch._ops import OpOverload, OpOverloadPacket
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import _disable_current_modes
 
 __all__ = [
     "FALLBACK_OFF",
+    "CustomOpDef",
+    "OpOverload",
+    "OpOverloadPacket",
     "add_batch_dim",
     "any_autocast",
     "current_level",
     "deterministic",
     "enter_level",
+    "has_no_data",
     "is_batched",
     "leave_level",
     "native_attention",
     "native_encoder_layer",
     "no_data",
     "on_host",
+    "operator_name",
     "outside_everything",
     "outside_level",
+    "overload_of",
+    "overloads_of",
     "probe",
     "storage_id",
+    "torch_scan",
+    "torch_while_loop",
     "unwrap_batched",
     "unwrap_if_dead",
     "within_level",
@@ -80,6 +94,40 @@ any_autocast = torch._C._is_any_autocast_enabled
 deterministic = torch._C._get_deterministic_algorithms
 
 lazy_load_decompositions()  # torch's batching rules that are written in Python; once per process
+
+
+def operator_name(function: object) -> str | None:
+    """The name ``ns::op`` of a custom operator, an overload or several; None for anything else."""
+    if isinstance(function, CustomOpDef):
+        return str(function._qualname)
+    if isinstance(function, OpOverload):
+        return str(function)
+    if isinstance(function, OpOverloadPacket):
+        return str(function._qualified_op_name)
+    return None
+
+
+def overloads_of(function: Any) -> list[Any]:
+    """The callables that a registration for an operator is for: its overloads, if it has some."""
+    if isinstance(function, OpOverloadPacket):
+        names: list[str] = function.overloads()  # type: ignore[no-untyped-call]
+        return [function, *(getattr(function, name) for name in names)]
+    return [overload_of(function)]
+
+
+def overload_of(function: Any) -> Any:
+    """The overload that a custom operator has, or several have that are one; else as it is."""
+    if isinstance(function, CustomOpDef):
+        return function._opoverload
+    if isinstance(function, OpOverloadPacket):
+        names: list[str] = function.overloads()  # type: ignore[no-untyped-call]
+        return getattr(function, names[0]) if len(names) == 1 else function
+    return function
+
+
+def has_no_data(tensor: Tensor) -> bool:
+    """Whether it is one of those that a recording runs on."""
+    return isinstance(tensor, FakeTensor) or tensor.device.type == "meta"
 
 
 def probe() -> None:

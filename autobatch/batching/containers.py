@@ -21,10 +21,13 @@ from autobatch.batching.own_methods import asks, each_thread
 from autobatch.batching.picking import is_index, pick, put
 from autobatch.batching.rows import Rower, run_rows
 from autobatch.batching.trees import is_plain
+from autobatch.encoding import Parts
 from autobatch.errors import AutobatchError
+from autobatch.vm import packs
 from autobatch.vm.packs import is_packed
 from autobatch.vm.values import (
     Cell,
+    Column,
     Container,
     Uniform,
     read,
@@ -44,6 +47,8 @@ def getitem(context: Context, base: Cell, index: Cell) -> Cell:
     if own_method(value, "__getitem__"):
         return special(context, "__getitem__", [base, index])
     where = read(index)
+    if type(value) is Uniform and type(value.obj) is Parts:
+        return part(context, value.obj, index)
     if type(value) is Uniform:
         key = static_key(index)
         if key is not NO_KEY:
@@ -56,6 +61,19 @@ def getitem(context: Context, base: Cell, index: Cell) -> Cell:
     if any(makes_entry(table, key) for key in keys):
         raise writes.shared_write(context, MAKES_ENTRY)
     return run_rows(context, operator.getitem, [base, index], {}, "objects", fresh=False)
+
+
+def part(context: Context, parts: Parts, index: Cell) -> Cell:
+    """A node's part of a table: two numbers of each thread's own, no row is copied."""
+    bounds = lookup.getitem(context, Cell(Uniform(parts.bounds, shared=True)), index)
+    found = read(bounds)
+    if type(found) is Column and found.table.dim() == 2:
+        begins, ends = found.data.unbind(1)
+        return Cell(packs.pack(parts.table, begins, ends - begins, parts.longest))
+    if type(found) is Uniform:
+        begin, end = found.obj.tolist()
+        return Cell(Uniform(parts.table[begin:end].clone()))
+    return run_rows(context, parts.__getitem__, [index], {}, "objects", fresh=False)
 
 
 def makes_entry(table: Any, key: Any) -> bool:

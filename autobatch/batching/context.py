@@ -280,7 +280,8 @@ class Context:
         Where threads leave one by one, that of every other thread is noted too.
         """
         checks, self.checks = self.checks, []
-        failing = {row for mask in masks for row, failed in enumerate(mask) if failed}
+        found = [mask for mask in masks if True in mask]  # nearly always none
+        failing = {row for mask in found for row, failed in enumerate(mask) if failed}
         first: RowsFail | None = None
         for row in sorted(failing, key=lambda row: int(self.threads[row])):
             pending = [check for check, mask in zip(checks, masks, strict=True) if mask[row]]

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import get_ignored_functions, get_testing_overrides
 
+from autobatch.forms import STAND_INS
 from autobatch.transforms.records import TORCH, is_torchs, made_of
 
 Effect = Literal["program", "torch", "draw", "write", "host", "transform", "unknown"]
@@ -104,6 +105,8 @@ def effect_of(callee: Any) -> Effect:
 def _effect_of(callee: Any) -> Effect:
     if callee in TORCH or made_of(callee) is not None:
         return "transform"
+    if callee in STAND_INS:
+        return "program"
     if is_torchs(callee):
         return "torch"
     if getattr(callee, "__autobatch__", None) in MARKS:

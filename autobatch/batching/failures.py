@@ -6,7 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from autobatch.batching import example
+from autobatch.batching.compat import operator_name
 from autobatch.batching.levels import Batched, DrawError, ExampleError, Layout, NoRule, map_tree
+from autobatch.errors import AutobatchError
 from autobatch.random.drawing import spare
 
 
@@ -19,7 +21,7 @@ def explained(
     """``run()``, which does ``fn(*args, **kwargs)`` for all threads, its errors told apart."""
     try:
         return run()
-    except (NoRule, DrawError, ExampleError):
+    except (NoRule, DrawError, ExampleError, AutobatchError):
         raise
     except Exception as error:
         raise _meaning(error, fn, args, kwargs) from error
@@ -43,7 +45,7 @@ def first_row(
 
 def name_of(fn: Callable[..., Any]) -> str:
     """How a message names a callable."""
-    return getattr(fn, "__name__", type(fn).__name__)
+    return operator_name(fn) or str(getattr(fn, "__name__", type(fn).__name__))
 
 
 def _meaning(
@@ -61,6 +63,8 @@ def _meaning(
     if "view size is not compatible" in text:
         return Layout(f"{name_of(fn)}: {first_line}")
     reason = NoRule(f"{name_of(fn)}: {first_line}")
+    if "hit the vmap fallback" in text:
+        return NoRule("it has no batching rule")
     if "vmap" in text or "atching rule" in text:
         return reason
     try:

@@ -198,11 +198,16 @@ def checked(x: Any, parts: list[Any], k: int) -> tuple[Any, list[Any], Tensor | 
                 bad = inside != part.data
             own = type(part) is Batched
             part = Batched(inside) if own else inside
-            bad = bad.reshape(k, -1).any(1) if own else bad.any().expand(k)
+            bad = in_any(bad) if own else bad.any().expand(k)
             failed = bad if failed is None else failed | bad
         inner.append(part)
         dim += free if part is Ellipsis else _takes(part)
     return x, inner, failed
+
+
+def in_any(bad: Tensor) -> Tensor:
+    """The threads in which an index has a fault, ``[k]``; there may be no threads."""
+    return bad.flatten(1).any(1) if bad.dim() > 1 else bad
 
 
 def _with_one(x: Any, dim: int) -> Any:

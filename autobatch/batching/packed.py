@@ -119,6 +119,20 @@ def row_of(base: Cell, index: Cell) -> Cell:
     return Cell(View(base, ROW, (Cell(read(index)),)))
 
 
+def by_value(cell: Cell) -> Cell:
+    """A row that is an int, apart from the whole, for those that write neither; else the cell.
+
+    A write to what is handed back of it is refused.
+    """
+    value = cell.value
+    if type(value) is not View or value.recipe is not ROW:
+        return cell
+    row = read(cell)
+    if type(row) is not Column or row.table.dim() != 1 or row.table.dtype not in INTEGERS:
+        return cell
+    return Cell(Column(row.data, outside=True))
+
+
 def slice_of(base: Cell, part: Container) -> Cell:
     """A slice, which shares memory with the whole: numbers only."""
     ends = [Cell(read(end)) for end in part.children()]

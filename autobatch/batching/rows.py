@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from autobatch.batching.compat import operator_name
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.fallbacks import is_meant
 from autobatch.batching.own_methods import Unknown, may_show
@@ -381,7 +382,8 @@ def note_fallback(
 
 
 def name_of(function: Any) -> str:
-    return getattr(function, "__qualname__", None) or type(function).__name__
+    named = operator_name(function) or getattr(function, "__qualname__", None)
+    return named or type(function).__name__
 
 
 def from_rows(context: Context, items: list[Any], fresh: bool = True) -> Cell:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from autobatch.batching.predicates import predicate
 from autobatch.batching.rows import Rower, from_rows
 from autobatch.batching.trees import NotATree, cell_of, contents, is_plain, tensor_dtype, tree_of
 from autobatch.batching.views import recorded
+from autobatch.errors import ConverterError
 from autobatch.random.drawing import direct, drawing, serving
 from autobatch.random.paths import Drew
 from autobatch.vm import heap
@@ -64,6 +66,9 @@ def apply(
     try:
         with serving(context.source()):
             out = batched(context, function, made, named, args)
+    except ConverterError as error:
+        told = replace(error.diagnostic, span=context.span, label="converted here")
+        raise ConverterError(told) from error.__cause__
     except NoRule as refusal:
         return by_thread(context, function, args, kwargs, str(refusal))
     except ExampleError as failure:

@@ -7,6 +7,7 @@ Out: the cell of the result. ``grad(f)`` within a program gives a bound method o
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from autobatch.batching.context import Context
@@ -14,7 +15,7 @@ from autobatch.batching.operators import once
 from autobatch.batching.rows import ANY_EFFECT, run_rows
 from autobatch.batching.trace import Untraceable
 from autobatch.batching.trees import NotATree, contents, tree_of
-from autobatch.transforms import jacobians
+from autobatch.transforms import jacobians, loops
 from autobatch.transforms.captured import held
 from autobatch.transforms.derivatives import gradient, pullback, pulled, pushed
 from autobatch.transforms.mapping import mapped
@@ -73,7 +74,9 @@ def transformed(call: Call) -> Cell:
 
 
 def direct(call: Call, kind: str) -> Cell | None:
-    """``vjp`` and ``jvp``; None where their arguments do not fit."""
+    """``vjp``, ``jvp``, ``pfor`` and ``map_fn``; None where their arguments do not fit."""
+    if kind in LOOPS:
+        return loop(call, kind)
     given = {name: read(cell) for name, cell in call.kwargs.items()}
     if not all(type(value) is Uniform and type(value.obj) is bool for value in given.values()):
         return None
@@ -84,6 +87,17 @@ def direct(call: Call, kind: str) -> Cell | None:
     if kind == "jvp" and not options and len(call.args) == 2:
         return pushed(call, strict, has_aux)
     return None
+
+
+LOOPS = {"pfor": (loops.counted, "n"), "map_fn": (loops.over_elements, "elems")}
+"""What loops mean, and what the argument after their function is called."""
+
+
+def loop(call: Call, kind: str) -> Cell | None:
+    """``pfor`` and ``map_fn``; the options are those of the call that the program is run by."""
+    meaning, name = LOOPS[kind]
+    given = call.args or [call.kwargs[name]] if name in call.kwargs or call.args else []
+    return meaning(replace(call, args=given, kwargs={})) if len(given) == 1 else None
 
 
 def maker(context: Context, make: Any, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | None:

@@ -75,7 +75,7 @@ def mapped(call: Call, options: dict[str, Any]) -> Cell:
         part.flush()
     except RowsFail as failure:
         raise outer(context, failure, n, out_dims) from failure.error
-    refuse_writes(captured, context)
+    refuse_writes(captured, context, "vmap")
     changed = set(map(id, given.written()))
     for leaf, cell, dim in zip(leaves, new, dims, strict=True):
         if dim is not None and id(cell) in changed:
@@ -99,14 +99,14 @@ def write_back(context: Context, leaf: Cell, cell: Cell, n: int, dim: int) -> No
     writes.set_content(leaf, Column(whole.movedim(1, dim + 1 if dim >= 0 else dim)))
 
 
-def refuse_writes(captured: Captured, context: Context) -> None:
+def refuse_writes(captured: Captured, context: Context, by: str) -> None:
     """Refuse a function that has written to what the inner rows of a thread share."""
     names = [captured.name_of(cell) for cell in captured.written()]
     if not names:
         return
     raise SharedWriteError(
         Diagnostic(
-            "A function that `vmap` maps inside a program writes to what it has captured.",
+            f"A function that `{by}` maps inside a program writes to what it has captured.",
             context.span,
             "mapped here",
             (

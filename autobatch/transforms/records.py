@@ -26,7 +26,7 @@ TORCH: dict[Any, str] = {
     torch.func.vmap: "vmap",
 }
 """torch's transforms; inside a program they are ours."""
-DIRECT = ("jvp", "vjp")
+DIRECT = ("jvp", "map_fn", "pfor", "vjp")
 """Kinds that take a function and its arguments at once, rather than make a function."""
 
 

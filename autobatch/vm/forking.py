@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 from autobatch import errors
-from autobatch.batching import calls, operations
+from autobatch.batching import calls, operations, packed
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.operations import CAPTURED, Scope
 from autobatch.ir.program import Branch, Op
@@ -139,7 +139,8 @@ class Forks:
     ) -> Entry | None:
         """What a call enters, if it can run out of turn; ``kept`` is what its caller goes on with.
 
-        It cannot if it may hand back what the caller keeps: its result would be a copy.
+        It cannot if it may hand back what the caller keeps: its result would be a copy. A number
+        that is a row of a packed value is handed over by itself.
         """
         if target.effect != "program":
             return None
@@ -149,6 +150,8 @@ class Forks:
         purity = entry.purity
         if not purity.may_fork(seeded) or reach(entry.env[name] for name in purity.writes):
             return None
+        for name in purity.returns:
+            entry.env[name] = packed.by_value(entry.env[name])
         handed_back = [entry.env[name] for name in purity.returns]
         if purity.outer and CAPTURED in entry.env:
             handed_back += captured(entry.env[CAPTURED])

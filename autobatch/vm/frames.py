@@ -18,6 +18,7 @@ from autobatch.batching.binding import defaults_of
 from autobatch.batching.managers import is_mode
 from autobatch.batching.semantics import UNBOUND_FREE, UNBOUND_LOCAL, load_global
 from autobatch.errors import LIMITS, AutobatchError, note_for
+from autobatch.forms import meant
 from autobatch.ir.program import Call, Function, Handler, Label, Op, Var
 from autobatch.random.sources import Source
 from autobatch.source import Span
@@ -198,7 +199,7 @@ class Frame:
 
 def receiver_of(target: Any) -> tuple[tuple[Any, ...], Any]:
     """The object that a bound method hands on, as its leading arguments, and the function."""
-    target = getattr(target, "__autobatch_function__", target)
+    target = meant(target)
     if isinstance(target, MethodType):
         return (target.__self__,), target.__func__
     return (), target

@@ -19,6 +19,7 @@ from autobatch.batching.operations import CAPTURED, HANDLED
 from autobatch.batching.own_methods import is_quiet_code
 from autobatch.batching.stretches import Executor, Site, WholeSite
 from autobatch.errors import AutobatchError
+from autobatch.forms import meant
 from autobatch.frontend import MISSING, Resolver, lower, lower_program
 from autobatch.ir.dataflow import handled_at, op_reads
 from autobatch.ir.program import Block, Branch, Call, Function, Op, Program, Raise, Return
@@ -268,7 +269,7 @@ class Library:
 
     def classify(self, value: object) -> str:
         """Whether a call runs a program function, and whether that is a single block."""
-        wrapped = getattr(value, "__autobatch_function__", value)
+        wrapped = meant(value)
         if effect_of(wrapped) != "program":
             return "opaque"
         if isinstance(wrapped, FunctionType) and self.is_straight(wrapped):
@@ -304,7 +305,7 @@ class Library:
         made = made_of(callee)
         if made is not None:
             return self.purity_of(made.function)
-        found = getattr(callee, "__autobatch_function__", callee)
+        found = meant(callee)
         if effect_of(found) != "program":
             return None
         if isinstance(found, type) and not is_plain_class(found):

@@ -55,7 +55,7 @@ def outside(pack: Container, index: Any) -> Tensor:
     _, lengths, _ = parts_of(pack)
     size: Tensor = spread(lengths, index)
     failed: Tensor = (index < -size) | (index >= size)
-    return failed.reshape(lengths.shape[0], -1).any(1)
+    return failed.flatten(1).any(1) if failed.dim() > 1 else failed
 
 
 def rows(pack: Container, index: Any) -> Tensor:

@@ -27,6 +27,7 @@ from autobatch.ir.dataflow import handled_at
 from autobatch.ir.program import Branch, Call, CallShape, Jump, Op, Raise, Return, Terminator
 from autobatch.random.drawing import SOURCE
 from autobatch.source import Span
+from autobatch.transforms.rounds import round_by_round
 from autobatch.vm.frames import (
     OF_THE_FRAME,
     Callee,
@@ -225,7 +226,9 @@ class Interpreter:
                 return Resolution(callee, (*own, *args), {**named, **kwargs})
         if opened.effect == "chain" and len(args) == 1 and not kwargs:
             return Resolution(partial(self.chained, opened.callee, span), args, kwargs)
-        called = target if SOURCE.get() is None else for_one(target, kwargs, span)
+        called = round_by_round(target)
+        if called is None:
+            called = target if SOURCE.get() is None else for_one(target, kwargs, span)
         return Resolution(called, args, kwargs, opens=opened.effect == "construct")
 
     def made(self, found: Resolution, span: Span) -> Any:

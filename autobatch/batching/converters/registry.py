@@ -19,6 +19,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from autobatch.batching.compat import CustomOpDef, OpOverloadPacket, overload_of
 from autobatch.batching.levels import Batched, DrawError, NoRule, event_dim
 from autobatch.random.drawing import SOURCE
 
@@ -81,9 +82,12 @@ def find(fn: Any) -> Rule | None:
         rule = _RULES.get(type(fn))
         return rule if rule is not None and unhooked(fn) else None
     try:
-        return _RULES.get(fn)
+        rule = _RULES.get(fn)
     except TypeError:  # an unhashable callable has no rule
         return None
+    if rule is None and isinstance(fn, CustomOpDef | OpOverloadPacket):
+        rule = _RULES.get(overload_of(fn))
+    return rule
 
 
 def unhooked(module: nn.Module) -> bool:

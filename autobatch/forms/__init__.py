@@ -1,0 +1,30 @@
+"""Functional forms of control flow, as Python for one example (``control``, ``trees``).
+
+``meant(callee)`` is what a program runs where it calls something that stands for a function.
+"""
+
+from __future__ import annotations
+
+from types import FunctionType
+from typing import Any
+
+import torch
+
+from autobatch.batching.compat import torch_scan, torch_while_loop
+from autobatch.forms.control import cond, foldl, foldr, scan, while_loop
+
+__all__ = ["cond", "foldl", "foldr", "meant", "scan", "while_loop"]
+
+FORMS: tuple[Any, ...] = (cond, foldl, foldr, scan, while_loop)
+for _form in FORMS:
+    _form.__autobatch__ = "program"
+
+STAND_INS: dict[Any, Any] = {torch.cond: cond, torch_while_loop: while_loop, torch_scan: scan}
+"""torch's forms, which compile what they are given, and what they mean for one example."""
+
+
+def meant(callee: Any) -> Any:
+    """The function that a decorated one wraps, or the form that a form of torch's stands for."""
+    if type(callee) is FunctionType and callee in STAND_INS:
+        return STAND_INS[callee]
+    return getattr(callee, "__autobatch_function__", callee)

@@ -1,0 +1,82 @@
+"""``pfor`` and ``map_fn`` for one thread: round after round, as the sequential engine runs them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from autobatch.batching.callees import is_hashable
+from autobatch.errors import Diagnostic, EmptyBatchError
+from autobatch.random.drawing import SOURCE
+from autobatch.random.sources import Thread
+from autobatch.transforms.loops import count
+from autobatch.transforms.records import kind_of
+from autobatch.vm.values import NUMBER_DTYPES, NUMBER_TAGS, fits_column
+
+
+def round_by_round(callee: Any) -> Callable[..., Any] | None:
+    """What a call of ``pfor`` or ``map_fn`` runs for one thread; None for any other callee."""
+    kind = kind_of(callee) if is_hashable(callee) else None
+    if kind == "pfor":
+        return pfor
+    return map_fn if kind == "map_fn" else None
+
+
+def pfor(body: Callable[[int], Any], n: Any, **options: Any) -> Any:
+    return stacked(run(body, range(count(n))))
+
+
+def map_fn(f: Callable[[Any], Any], elems: Any, **options: Any) -> Any:
+    leaves, spec = pytree.tree_flatten(elems)
+    sizes = {leaf.shape[0] for leaf in leaves}
+    if len(sizes) != 1:
+        raise ValueError(f"map_fn takes elements of one number; it got {sorted(sizes)}")
+    trees = (
+        pytree.tree_unflatten([leaf[row].clone() for leaf in leaves], spec)
+        for row in range(sizes.pop())
+    )
+    return stacked(run(f, trees))
+
+
+def run(f: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
+    """Each round draws from words of its own, if there is a seed (see ``loops.inner_paths``)."""
+    source = SOURCE.get()
+    if not isinstance(source, Thread):
+        return [f(item) for item in items]
+    path, results = source.opened(), []
+    try:
+        for row, item in enumerate(items):
+            SOURCE.set(path.inner(row))
+            results.append(f(item))
+    finally:
+        SOURCE.set(source)
+    return results
+
+
+def stacked(results: list[Any]) -> Any:
+    """The results of all rounds, leaf by leaf."""
+    if not results:
+        raise EmptyBatchError(
+            Diagnostic(
+                "A loop of no rounds, one thread at a time, has no result to tell its shape."
+            )
+        )
+    flat, specs = zip(*map(pytree.tree_flatten, results), strict=True)
+    if any(spec != specs[0] for spec in specs):
+        return results
+    leaves = [stack(list(column)) for column in zip(*flat, strict=True)]
+    return pytree.tree_unflatten(leaves, specs[0])
+
+
+def stack(column: list[Any]) -> Any:
+    """One leaf of all rounds: a tensor where they stack, else a list."""
+    if all(isinstance(item, Tensor) for item in column):
+        return torch.stack(column)
+    kinds = set(map(type, column))
+    if len(kinds) == 1 and all(map(fits_column, column)):
+        return torch.tensor(column, dtype=NUMBER_DTYPES[NUMBER_TAGS[kinds.pop()]])
+    return column
