@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import get_ignored_functions, get_testing_overrides
 
+from autobatch.batching.submodules import parts_of
 from autobatch.transforms.records import TORCH, is_torchs, made_of
 
 Effect = Literal["program", "torch", "draw", "write", "host", "transform", "unknown"]
@@ -129,11 +130,12 @@ def is_callable_instance(callee: Any) -> bool:
 def module_effect(module: nn.Module) -> Effect:
     if not type(module).__module__.startswith("torch."):
         return "program"
-    if any(not type(m).__module__.startswith("torch.") for m in module.modules()):
+    parts = parts_of(module)
+    if any(not type(part).__module__.startswith("torch.") for part in parts):
         return "program"
-    if any("forward" in part.__dict__ for part in module.modules()):
+    if any("forward" in part.__dict__ for part in parts):
         return "unknown"
-    if any(isinstance(part, DRAW_MODULES) and part.training for part in module.modules()):
+    if any(isinstance(part, DRAW_MODULES) and part.training for part in parts):
         return "draw"
     return "torch"
 

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from autobatch.batching.compat import within_level
+from autobatch.batching.submodules import parts_of
 from autobatch.batching.trace import Input, Untraceable
 from autobatch.vm.heap import identity
 from autobatch.vm.repeated import is_shared
@@ -36,7 +37,8 @@ from autobatch.vm.values import (
 TIERS = ((-(2**15), 2**15), (-(2**31), 2**31), (-(2**53), 2**53), (INT_MIN, INT_MAX))
 """Bounds that recordings are made with: each is right for all columns within its own."""
 Signature = tuple[Hashable, ...]
-_PLAIN = (bool, int, float, str, type(None), tuple, list, torch.dtype)
+_ATOMS = frozenset((bool, int, str, type(None), torch.dtype))
+_PLAIN = (*_ATOMS, float, tuple, list)
 
 
 def ambient_key() -> Hashable:
@@ -142,7 +144,7 @@ class Gathered:
             parts.append(kind)
             self.add(cell, kind.__name__, obj)
         elif isinstance(obj, nn.Module):
-            if not all(map(is_plain_module, obj.modules())):
+            if not all(map(is_plain_module, parts_of(obj))):
                 raise Untraceable("a module with hooks or a forward of its own runs Python code")
             parts.append(module_key(obj))
             for tensor in module_tensors(obj):
@@ -200,20 +202,21 @@ def content_key(obj: Any) -> Hashable:
 
 def module_key(module: nn.Module) -> Hashable:
     """A module's identity and what its computation depends on besides its tensors."""
-    return tuple(
-        (
-            id(part),
-            part.training,
-            tuple(content_key(v) for v in part.__dict__.values() if type(v) in _PLAIN),
-            part.__dict__.get("forward"),
-            (*part._forward_hooks, *part._forward_pre_hooks),
-        )
-        for part in module.modules()
-    )
+    key: list[Any] = []
+    for part in parts_of(module):
+        table = part.__dict__
+        for value in table.values():
+            kind = type(value)
+            if kind in _ATOMS:
+                key += [kind, value]
+            elif kind in _PLAIN:
+                key.append(content_key(value))
+        key += [id(part), table.get("forward"), *part._forward_hooks, *part._forward_pre_hooks]
+    return tuple(key)
 
 
 def module_tensors(module: nn.Module) -> Iterator[Tensor]:
-    for part in module.modules():
+    for part in parts_of(module):
         for table in (part._parameters, part._buffers):
             for tensor in table.values():
                 if tensor is not None:
@@ -223,13 +226,13 @@ def module_tensors(module: nn.Module) -> Iterator[Tensor]:
 def twin(module: nn.Module, values: Iterator[Tensor]) -> nn.Module:
     """A copy of a module that holds other tensors, in the order of ``module_tensors``."""
     made: dict[int, nn.Module] = {}
-    for part in module.modules():
+    for part in parts_of(module):
         new = made[id(part)] = copy.copy(part)
         for name in ("_parameters", "_buffers"):
             table = getattr(part, name)
             tensors = {key: None if old is None else next(values) for key, old in table.items()}
             new.__dict__[name] = tensors
-    for part in module.modules():
+    for part in parts_of(module):
         new = made[id(part)]
         new.__dict__["_modules"] = {
             key: None if child is None else made[id(child)] for key, child in part._modules.items()
