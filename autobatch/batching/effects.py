@@ -95,6 +95,8 @@ def effect_of(callee: Any) -> Effect:
         return effect_of(callee.__func__)
     if isinstance(callee, partial):
         return effect_of(callee.func)
+    if type(callee) is types.FunctionType and (callee.__closure__ or callee.__defaults__):
+        return found_effect(callee)  # kept, it would keep alive what it holds
     try:
         return _effect_of(callee)
     except TypeError:  # unhashable: an object of a class that compares by value
@@ -103,6 +105,10 @@ def effect_of(callee: Any) -> Effect:
 
 @lru_cache(maxsize=4096)
 def _effect_of(callee: Any) -> Effect:
+    return found_effect(callee)
+
+
+def found_effect(callee: Any) -> Effect:
     if callee in TORCH or made_of(callee) is not None:
         return "transform"
     if is_torchs(callee):

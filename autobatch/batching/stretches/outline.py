@@ -16,7 +16,7 @@ from autobatch.batching.attributes import is_stored
 from autobatch.batching.context import Context
 from autobatch.batching.effects import MUTATING_METHODS, belongs_to_torch, effect_of
 from autobatch.batching.operations import Env, Scope
-from autobatch.batching.stretches.signature import is_plain_module
+from autobatch.batching.stretches.contents import is_plain_module
 from autobatch.batching.submodules import parts_of
 from autobatch.ir.ops import HOST, INPLACE, PURE, RECORDED, WRITES
 from autobatch.ir.program import Op

@@ -135,6 +135,7 @@ class Stretch:
         rebuilt = Rebuilt(self.roots, skeleton.baked, values)
         env = skeleton.environment(rebuilt.roots)
         context = recording_context(self.context, k)
+        context.twins = rebuilt.twins
         before = [None if cell is None else cell.value for cell in rebuilt.leaves]
         self.shared = frozenset(rebuilt.shared.values())
         shapes = [(cell, shape_of(cell)) for cell in rebuilt.cells]
