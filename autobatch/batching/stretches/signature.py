@@ -25,7 +25,7 @@ from autobatch.batching.stretches.contents import (
 )
 from autobatch.batching.submodules import parts_of
 from autobatch.batching.trace import Input, Untraceable
-from autobatch.vm.heap import identity
+from autobatch.vm.heap import identity, reached
 from autobatch.vm.repeated import is_shared
 from autobatch.vm.strides import dense
 from autobatch.vm.values import (
@@ -75,10 +75,11 @@ class Gathered:
     The numbers of the roots in ``baked`` are part of the key.
     ``leaves[i]`` is the cell that ``values[i]`` comes from; None for a module's parameter.
     ``cells`` are the containers and functions, in the order in which they are met; ``held`` are
-    the objects whose identity is in the key, which a plan keeps alive, so that it stays theirs.
+    the objects whose identity is in the key, which a plan keeps alive, so that it stays theirs;
+    ``viewed`` are the cells, by id, that views among the inputs go by.
     """
 
-    __slots__ = ("baked", "cells", "held", "key", "kinds", "leaves", "numbers", "values", "views")
+    __slots__ = ("baked", "cells", "held", "key", "kinds", "leaves", "numbers", "values", "viewed")
 
     def __init__(self, roots: Sequence[Cell], baked: frozenset[int]) -> None:
         self.baked = False
@@ -88,7 +89,7 @@ class Gathered:
         self.kinds: list[str] = []
         self.cells: list[Cell] = []
         self.held: list[Any] = []
-        self.views = False
+        self.viewed: set[int] = set()
         parts: list[Hashable] = []
         for place, root in enumerate(roots):
             self.baked = place in baked
@@ -104,7 +105,7 @@ class Gathered:
                 return
             self.numbers[id(cell)] = len(self.numbers)
         if type(value) is View:
-            self.views = True
+            self.note_view(value)
             parts.append("view")
             value = read(cell)
         if type(value) is Column:
@@ -121,6 +122,11 @@ class Gathered:
             parts.append((value.type, keys, identity(value.static)))
             for child in value.children():
                 self.visit(child, parts)
+
+    def note_view(self, view: View) -> None:
+        """A view is as its base is: what it goes by may not be written beside it."""
+        for cell in reached((view.base, *view.args)):
+            self.viewed.add(id(cell))
 
     def column(self, cell: Cell, value: Column, parts: list[Hashable]) -> None:
         table = value.table
