@@ -71,6 +71,7 @@ def by_driver(state: RunState, frame: Frame, site: Site, group: Group) -> bool:
             continue
         context = state.context(frame, group) if driver.asks_context else None
         if driver.fits(group.env, frame.scope, len(group.rows), context):
+            site.prefer(driver)
             state.tally.launch(driver.kernels)
             return True
     return False

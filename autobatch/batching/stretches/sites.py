@@ -72,6 +72,7 @@ class Site:
         """
         for driver in self.drivers:
             if driver.fits(env, scope, context.k, context):
+                self.prefer(driver)
                 context.counter.launch(driver.kernels)
                 return driver.end
         kinds = self.kinds(env) if self.begins else None
@@ -108,6 +109,11 @@ class Site:
             if found.end == found.start:
                 return self.start
             skeleton = found
+
+    def prefer(self, driver: Driver) -> None:
+        """Try a driver first the next time: the same signature comes again and again."""
+        if self.drivers[0] is not driver:
+            self.drivers = [driver, *(other for other in self.drivers if other is not driver)]
 
     def kinds(self, env: Env) -> tuple[str, ...] | None:
         """The rough kinds of what the block reads from here on; None where none can begin."""
