@@ -53,13 +53,10 @@ def driven(
     executor = TRACED if options.executor == "traced" else options.executor
     kernels = 0
     if block.ops:
-        for driver in code.site(0, 0, executor).drivers:
-            whole = driver.end == len(block.ops) and not driver.leaves_open
-            if whole and driver.fits(env, scope, k, None):
-                kernels = driver.kernels
-                break
-        else:
+        driver = code.site(0, 0, executor).by_driver(env, scope, k, lambda: None)
+        if driver is None:
             return None
+        kernels = driver.kernels
     value = env.get(block.terminator.value)  # type: ignore[union-attr]
     if value is None:
         return None

@@ -46,7 +46,7 @@ XS = torch.linspace(-1.0, 2.0, 12).reshape(4, 3)
 
 
 def test_a_warm_call_makes_no_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    mapped = autobatch.vmap(scaled)
+    mapped = autobatch.vmap(scaled, trace_after=0)
     warm(mapped, XS)
     assert engines_made(monkeypatch, lambda: mapped(XS)) == 0
     assert engines_made(monkeypatch, lambda: mapped(XS[:3])) == 0
@@ -56,7 +56,7 @@ def test_a_warm_call_makes_no_engine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_module_of_torchs_makes_none(monkeypatch: pytest.MonkeyPatch) -> None:
     model = nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Dropout(0.5)).eval()
-    mapped = autobatch.vmap(model)
+    mapped = autobatch.vmap(model, trace_after=0)
     warm(mapped, XS)
     assert engines_made(monkeypatch, lambda: mapped(XS)) == 0
     torch.testing.assert_close(mapped(XS), model(XS))
@@ -74,14 +74,14 @@ def test_a_module_of_torchs_makes_none(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_empty_function_makes_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    mapped = autobatch.vmap(lambda x: x)
+    mapped = autobatch.vmap(lambda x: x, trace_after=0)
     warm(mapped, XS)
     assert engines_made(monkeypatch, lambda: mapped(XS)) == 0
     assert torch.equal(mapped(XS), XS)
 
 
 def test_counts_are_those_of_the_general_way() -> None:
-    mapped = autobatch.vmap(scaled)
+    mapped = autobatch.vmap(scaled, trace_after=0)
     warm(mapped, XS)
     with autobatch.counts() as short:
         mapped(XS)
@@ -92,7 +92,7 @@ def test_counts_are_those_of_the_general_way() -> None:
 
 
 def test_what_nobody_looked_at_is_looked_at_when_asked() -> None:
-    mapped, steps = autobatch.vmap(scaled), []
+    mapped, steps = autobatch.vmap(scaled, trace_after=0), []
     warm(mapped, XS)
     autobatch.vmap(scaled, listeners=steps.append)(XS)
     assert [len(step.threads) for step in steps] == [4]
@@ -106,7 +106,7 @@ def test_state_from_outside_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     def program(x: Tensor, by: float = 1.0) -> Tensor:
         return x * SCALE * factor * by
 
-    mapped = autobatch.vmap(program)
+    mapped = autobatch.vmap(program, trace_after=0)
     warm(mapped, XS)
     monkeypatch.setitem(globals(), "SCALE", 5.0)
     torch.testing.assert_close(mapped(XS), program(XS))
@@ -121,7 +121,7 @@ def test_state_from_outside_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_modes_are_seen() -> None:
-    mapped, xs = autobatch.vmap(scaled), XS.clone().requires_grad_()
+    mapped, xs = autobatch.vmap(scaled, trace_after=0), XS.clone().requires_grad_()
     warm(mapped, xs)
     assert mapped(xs).requires_grad
     with torch.no_grad():
@@ -154,14 +154,16 @@ Pair = collections.namedtuple("Pair", "low high")
     ],
 )
 def test_results_of_all_kinds(program: Callable[[Tensor], Any]) -> None:
-    mapped = autobatch.vmap(program)
+    mapped = autobatch.vmap(program, trace_after=0)
     expected = stacked([program(x) for x in XS])
     for _ in range(5):
         check(mapped(XS), expected)
 
 
 def test_dimensions_out() -> None:
-    mapped = autobatch.vmap(lambda x, y: (x * y, y), in_dims=(1, None), out_dims=(1, None))
+    mapped = autobatch.vmap(
+        lambda x, y: (x * y, y), in_dims=(1, None), out_dims=(1, None), trace_after=0
+    )
     y = torch.arange(4.0)
     for _ in range(5):
         product, same = mapped(XS, y)
@@ -173,7 +175,7 @@ def test_errors_are_those_of_python() -> None:
     def divided(x: Tensor, index: int) -> Tensor:
         return x[index] * 2
 
-    mapped = autobatch.vmap(divided, in_dims=(0, None))
+    mapped = autobatch.vmap(divided, in_dims=(0, None), trace_after=0)
     warm(mapped, XS, 1)
     with pytest.raises(IndexError):
         mapped(XS, 3)

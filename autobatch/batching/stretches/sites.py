@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -109,6 +109,19 @@ class Site:
             if found.end == found.start:
                 return self.start
             skeleton = found
+
+    def by_driver(
+        self, env: Env, scope: Scope, k: int, context_of: Callable[[], Context | None]
+    ) -> Driver | None:
+        """Run all operations by a driver, if one fits, and nothing is left open then."""
+        for driver in self.drivers:
+            if driver.end != len(self.ops) or driver.leaves_open:
+                continue
+            context = context_of() if driver.asks_context else None
+            if driver.fits(env, scope, k, context):
+                self.prefer(driver)
+                return driver
+        return None
 
     def prefer(self, driver: Driver) -> None:
         """Try a driver first the next time: the same signature comes again and again."""
