@@ -74,6 +74,11 @@ class Batch:
 
     def device(self) -> torch.device:
         """Where the numbers of the threads are to live: with the first mapped tensor."""
+        for arg in self.args:
+            if type(arg) is not Mapped:
+                break
+            if isinstance(arg.data, Tensor):  # the commonest call: no tree to look through
+                return arg.data.device
         for leaf in tree_leaves((self.args, self.kwargs)):
             if isinstance(leaf, Mapped) and isinstance(leaf.data, Tensor | Packed):
                 return leaf.data.device
@@ -92,6 +97,14 @@ class Batch:
         """One thread's arguments as real Python values, private copies."""
         args, kwargs = tree_row((self.args, self.kwargs), index, scalars)
         return args, kwargs
+
+
+def is_of_tensors(batch: Batch) -> bool:
+    """Whether all that differs by thread are tensors."""
+    if not batch.kwargs and all(type(arg) is Mapped for arg in batch.args):
+        return all(isinstance(arg.data, Tensor) for arg in batch.args)
+    leaves = tree_leaves((batch.args, batch.kwargs))
+    return all(isinstance(leaf.data, Tensor) for leaf in leaves if type(leaf) is Mapped)
 
 
 def is_of_objects(batch: Batch) -> bool:
@@ -208,6 +221,9 @@ def mapped_by_dims(
     args: tuple[Any, ...], kwargs: dict[str, Any], in_dims: Any, function: Any
 ) -> Batch:
     """Arguments as ``torch.vmap`` maps them: ``in_dims`` for ``args``, ``kwargs`` are shared."""
+    plain = None if kwargs else mapped_tensors(args, in_dims)
+    if plain is not None:
+        return plain
     name = name_of(function)
     if isinstance(in_dims, list):
         in_dims = tuple(in_dims)
@@ -223,13 +239,6 @@ def mapped_by_dims(
             f"in_dims has {len(in_dims)} entries, but {name} gets {len(args)} positional arguments."
         )
     sizes = Sizes(name, lambda: leaf_titles(function, args, kwargs))
-    if not kwargs and all(type(arg) is Tensor for arg in args):
-        each = [in_dims] * len(args) if isinstance(in_dims, int) else in_dims
-        if all(type(dim) is int for dim in each):  # the commonest call
-            plain = zip(args, each, strict=True)
-            return Batch(
-                tuple(sizes.mapped(*pair, "in_dims") for pair in plain), {}, sizes.common()
-            )
     flat, spec = pytree.tree_flatten(args, is_leaf=is_leaf)
     dims = pytree._broadcast_to_and_flatten(in_dims, spec, is_leaf=is_leaf)
     if dims is None:
@@ -247,6 +256,23 @@ def mapped_by_dims(
         pytree.tree_unflatten(named, kwspec),
         sizes.common(),
     )
+
+
+def mapped_tensors(args: tuple[Any, ...], in_dims: Any) -> Batch | None:
+    """The commonest call: a dimension of each of some tensors; None if it is not as plain."""
+    dims = in_dims if type(in_dims) is tuple else (in_dims,) * len(args)
+    if len(dims) != len(args):
+        return None
+    leaves: list[Mapped] = []
+    size = None
+    for arg, dim in zip(args, dims, strict=True):
+        if type(arg) is not Tensor or type(dim) is not int or arg.is_nested:
+            return None
+        if not 0 <= dim < arg.dim() or arg.shape[dim] != (size if leaves else arg.shape[dim]):
+            return None
+        size = arg.shape[dim]
+        leaves.append(Mapped(arg.movedim(dim, 0) if dim else arg))
+    return None if size is None else Batch(tuple(leaves), {}, size)
 
 
 def mapped_by_kind(args: tuple[Any, ...], kwargs: dict[str, Any], function: Any) -> Batch:

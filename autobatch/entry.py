@@ -1,4 +1,4 @@
-"""Where a run begins: any callable as a function that can be lowered."""
+"""Where a run begins: any callable as a function that can be lowered, and what calling it runs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from autobatch.batching.calls import resolve_object
+from autobatch.batching.calls import Target, resolve_object
 from autobatch.batching.effects import effect_of
 
 
@@ -23,6 +23,22 @@ def entry(function: Callable[..., Any]) -> Callable[..., Any]:
     """
     if resolve_object(function, [], {}).effect in ("program", "construct"):
         return function
+    return stand_in(function)
+
+
+def started(function: Callable[..., Any]) -> Target:
+    """What a run of ``entry(function)`` calls, without its arguments."""
+    target = resolve_object(function, [], {})
+    if target.effect in ("program", "construct"):
+        return target
+    found = stand_in(function)
+    if isinstance(found, types.MethodType):
+        return resolve_object(found, [], {})
+    return Target("program", found, [], {})
+
+
+def stand_in(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A program for what is no Python to be lowered itself."""
     method = getattr(type(function), "__call__", None)  # noqa: B004
     if isinstance(method, types.FunctionType) and effect_of(method) == "program":
         return types.MethodType(method, function)

@@ -108,6 +108,20 @@ class Options:
         return self.randomness
 
     @property
+    def is_plain(self) -> bool:
+        """Whether a call is one batch that nobody looks at, and raises what the loop raises."""
+        return (
+            self.engine == "stackless"
+            and self.executor != "vmap"
+            and self.max_steps is None
+            and not self.listeners
+            and self.chunk_size is None
+            and self.schedule == "earliest"
+            and self.on_error == "raise"
+            and self.seed is None
+        )
+
+    @property
     def depth_limit(self) -> int | None:
         """How deep calls may nest; None where only memory bounds it."""
         if self.max_depth is None and self.engine != "program_counter":

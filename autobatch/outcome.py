@@ -19,7 +19,7 @@ from autobatch.source import Span
 from autobatch.vm import heap
 from autobatch.vm.calling import Returned
 from autobatch.vm.failing import Errors
-from autobatch.vm.values import Column
+from autobatch.vm.values import Cell, Column
 from autobatch.vm.ways import Ways
 
 
@@ -68,6 +68,13 @@ def stacked(chunks: list[Chunk], size: int, device: torch.device, ragged: Any = 
         return next(filter(None, (chunk.spans(thread) for chunk in chunks)), ())
 
     whole = Part(spans, ragged=ragged)
+    if len(found) == 1 and len(found[0][1].rows) == size:
+        (chunk, piece) = found[0]  # with its rows in order, as all that has returned
+
+        def all_rows(cell: Cell) -> list[Any]:
+            return chunk.rows(Returned(piece.rows, cell))
+
+        return stacked_cell(piece.value, size, device, all_rows, whole)
     alike = len({heap.alike([piece.value]) for _, piece in found}) == 1
     in_order = all(len(chunk.pieces) == 1 for chunk in chunks)
     if alike and in_order:

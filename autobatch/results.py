@@ -164,6 +164,8 @@ def number_dtype(item: Any) -> torch.dtype:
 
 def plain(result: Any) -> Any:
     """The result with its lists of B as ordinary lists."""
+    if isinstance(result, Tensor):
+        return result
     return pytree.tree_map(lambda leaf: list(leaf) if isinstance(leaf, Batchless) else leaf, result)
 
 

@@ -14,12 +14,12 @@ import numpy as np
 import torch
 
 from autobatch.arguments import Batch, is_of_objects
-from autobatch.batching.calls import resolve_object
+from autobatch.batching.calls import Target, resolve_object
 from autobatch.batching.context import Context
 from autobatch.batching.fallbacks import Policy, policy_of
 from autobatch.batching.rows import Rower
 from autobatch.batching.stretches import TRACED, Work
-from autobatch.entry import entry, name_of
+from autobatch.entry import name_of, started
 from autobatch.errors import LIMITS, AutobatchError
 from autobatch.options import MAX_DEPTH, Options
 from autobatch.out_dims import moved
@@ -28,10 +28,11 @@ from autobatch.random.drawing import drawing
 from autobatch.random.paths import key_of
 from autobatch.random.sources import Thread
 from autobatch.results import Result
+from autobatch.straight import straight
 from autobatch.vm.calling import Returned
 from autobatch.vm.failing import Errors
 from autobatch.vm.frames import Callee
-from autobatch.vm.library import Library
+from autobatch.vm.library import Code, Library
 from autobatch.vm.listeners import Tally
 from autobatch.vm.observer import Observer
 from autobatch.vm.program_counter import ProgramCounterMachine
@@ -40,7 +41,7 @@ from autobatch.vm.sequential import Interpreter
 from autobatch.vm.stackless import Machine
 from autobatch.vm.state import RunState, Settings
 from autobatch.vm.steps import Steps
-from autobatch.vm.values import Cell, Objects, Uniform
+from autobatch.vm.values import Cell, Column, Objects, Uniform
 from autobatch.vm.watching import Watch
 from autobatch.vm.ways import UNKNOWN, Way, Ways
 
@@ -72,26 +73,57 @@ def run(
 
     A batch without threads is run as one batch by either engine: no thread is there to run alone.
     """
-    isolate = options.on_error == "isolate"
-    if isolate and not batch.size:
+    if options.on_error == "isolate" and not batch.size:
         return []
     if options.engine == "sequential" and batch.size:
-        chunks = [run_sequential(function, batch, options, library)]
-    else:
-        shared = Shared(steps_of(options, batch), cache, observer, policy_of(options.fallback))
-        chunks = run_chunks(function, batch, options, library, shared)
-        if shared.policy is not None and is_of_objects(batch) and not has_tensors(chunks):
-            code = getattr(function, "__code__", None)
-            place = (code.co_filename, code.co_firstlineno) if code is not None else ("", 0)
-            shared.policy.spent(name_of(function), *place)
-    if isolate:
+        return collected(
+            [run_sequential(function, batch, options, library)], function, batch, options
+        )
+    target = started(function)
+    if observer is None and cache is None:
+        short = straight(target, batch, options, library)
+        if short is not None:
+            value = short[1].value
+            if type(value) is Column and options.out_dims == 0 and options.ragged_out is None:
+                return value.data  # the commonest result
+            chunks = [returned_at_once(*short, batch, options, library)]
+            return collected(chunks, function, batch, options)
+    shared = Shared(steps_of(options, batch), cache, observer, policy_of(options.fallback))
+    chunks = run_chunks(target, batch, options, library, shared)
+    if shared.policy is not None and is_of_objects(batch) and not has_tensors(chunks):
+        code = getattr(function, "__code__", None)
+        place = (code.co_filename, code.co_firstlineno) if code is not None else ("", 0)
+        shared.policy.spent(name_of(function), *place)
+    return collected(chunks, function, batch, options)
+
+
+def collected(
+    chunks: list[Chunk], function: Callable[..., Any], batch: Batch, options: Options
+) -> Any:
+    """One result of what the chunks have returned, as the options want it."""
+    if options.on_error == "isolate":
         return apart(chunks, batch.size)
     result = stacked(chunks, batch.size, batch.device(), options.ragged_out)
     return moved(result, options.out_dims, name_of(function), lambda: unvaried(chunks))
 
 
+def returned_at_once(
+    code: Code, value: Cell, batch: Batch, options: Options, library: Library
+) -> Chunk:
+    """What one group of all threads has returned, without an engine."""
+    ways = Ways()
+    piece = Returned(np.arange(batch.size), value, ways=ways.number(code.function, 0))
+
+    def rows(piece: Returned) -> list[Any]:
+        shared = Shared(steps_of(options, batch), None, None, policy_of(options.fallback))
+        machine = machine_of(options, library, shared, batch.device(), batch.size)
+        return Rower(Context(machine.state.services, piece.rows)).rows(piece.value)
+
+    return Chunk(0, [piece], ways, rows)
+
+
 def run_chunks(
-    function: Callable[..., Any],
+    target: Target,
     batch: Batch,
     options: Options,
     library: Library,
@@ -100,15 +132,13 @@ def run_chunks(
     size = options.chunk_size or max(batch.size, 1)
     with room(options):
         return [
-            run_chunk(
-                function, batch, start, min(start + size, batch.size), options, library, shared
-            )
+            run_chunk(target, batch, start, min(start + size, batch.size), options, library, shared)
             for start in range(0, max(batch.size, 1), size)
         ]
 
 
 def run_chunk(
-    function: Callable[..., Any],
+    target: Target,
     batch: Batch,
     start: int,
     stop: int,
@@ -118,9 +148,9 @@ def run_chunk(
 ) -> Chunk:
     machine = machine_of(options, library, shared, batch.device(), batch.size)
     state = machine.state
-    args, kwargs = batch.chunk(start, stop).cells(options.scalars)
+    given = batch.chunk(start, stop).cells(options.scalars)
     threads = np.arange(start, stop, dtype=np.int64)
-    pieces = machine.run(entry(function), args, kwargs, threads)
+    pieces = machine.run(target.given(*given), threads)
 
     def rows(piece: Returned) -> list[Any]:
         return Rower(Context(state.services, piece.rows + start)).rows(piece.value)

@@ -256,3 +256,28 @@ def test_a_module_is_read_at_each_run(ran):
         torch.testing.assert_close(batched(ROWS), layer(ROWS))
         layer.bias = None
         torch.testing.assert_close(batched(ROWS), layer(ROWS))
+
+
+def test_the_driver_that_fits_is_tried_first_the_next_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tried: list[bool] = []
+    fits = Driver.fits
+
+    def counted(self: Driver, *args: Any) -> bool:
+        tried.append(fits(self, *args))
+        return tried[-1]
+
+    def program(x: Tensor) -> Tensor:
+        return (x * 3 - 1).cos()
+
+    monkeypatch.setattr(Driver, "fits", counted)
+    mapped, xs = autobatch.vmap(program, trace_after=0), torch.linspace(0.0, 1.0, 6).reshape(3, 2)
+    for _ in range(4):
+        mapped(xs)
+    for _ in range(4):
+        mapped(xs.double())
+    tried.clear()
+    for _ in range(3):
+        torch.testing.assert_close(mapped(xs), program(xs))
+    assert tried == [False, True, True, True]

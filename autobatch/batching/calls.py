@@ -74,6 +74,10 @@ class Target:
     args: list[Cell]
     kwargs: dict[str, Cell]
 
+    def given(self, args: list[Cell], kwargs: dict[str, Cell]) -> Target:
+        """The same call with more arguments."""
+        return Target(self.effect, self.callee, [*self.args, *args], {**self.kwargs, **kwargs})
+
 
 def resolve(callee: Cell, args: list[Cell], kwargs: dict[str, Cell]) -> Target:
     """What calling ``callee`` runs."""

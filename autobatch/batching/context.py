@@ -127,7 +127,7 @@ class Context:
         *("after", "ahead", "assumed", "at", "careful", "checkpoint", "checks", "closure"),
         *("counter", "device", "eager", "escapes", "forecasts", "foreign", "guard"),
         *("has_effects", "inline", "invoke", "is_pure", "k", "keys", "lost", "paths"),
-        *("policy", "randomness", "services", "span", "threads"),
+        *("policy", "randomness", "services", "span", "threads", "twins"),
     )
 
     def __init__(
@@ -159,6 +159,7 @@ class Context:
         self.eager = self.ahead = False
         self.forecasts: list[Any] | None = None
         self.assumed: list[tuple[Callable[[], Any], Any]] = []
+        self.twins: dict[int, Any] = {}
         self.escapes: list[Escape] = []
         self.checkpoint: Checkpoint | None = None
         self.careful = False

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import get_ignored_functions, get_testing_overrides
 
+from autobatch.batching.submodules import parts_of
 from autobatch.forms import STAND_INS
 from autobatch.transforms.records import TORCH, is_torchs, made_of
 
@@ -95,6 +96,8 @@ def effect_of(callee: Any) -> Effect:
         return effect_of(callee.__func__)
     if isinstance(callee, partial):
         return effect_of(callee.func)
+    if type(callee) is types.FunctionType and (callee.__closure__ or callee.__defaults__):
+        return found_effect(callee)  # kept, it would keep alive what it holds
     try:
         return _effect_of(callee)
     except TypeError:  # unhashable: an object of a class that compares by value
@@ -103,6 +106,10 @@ def effect_of(callee: Any) -> Effect:
 
 @lru_cache(maxsize=4096)
 def _effect_of(callee: Any) -> Effect:
+    return found_effect(callee)
+
+
+def found_effect(callee: Any) -> Effect:
     if callee in TORCH or made_of(callee) is not None:
         return "transform"
     if callee in STAND_INS:
@@ -132,11 +139,12 @@ def is_callable_instance(callee: Any) -> bool:
 def module_effect(module: nn.Module) -> Effect:
     if not type(module).__module__.startswith("torch."):
         return "program"
-    if any(not type(m).__module__.startswith("torch.") for m in module.modules()):
+    parts = parts_of(module)
+    if any(not type(part).__module__.startswith("torch.") for part in parts):
         return "program"
-    if any("forward" in part.__dict__ for part in module.modules()):
+    if any("forward" in part.__dict__ for part in parts):
         return "unknown"
-    if any(isinstance(part, DRAW_MODULES) and part.training for part in module.modules()):
+    if any(isinstance(part, DRAW_MODULES) and part.training for part in parts):
         return "draw"
     return "torch"
 

@@ -15,6 +15,7 @@ from torch import nn
 from autobatch.batching.context import Context
 from autobatch.batching.foreign import memory_of
 from autobatch.batching.rows import run_rows
+from autobatch.batching.submodules import parts_of
 from autobatch.vm.values import Cell, Container, Objects, Uniform, read, uniform
 
 
@@ -35,13 +36,13 @@ def keeps_statistics(module: nn.Module) -> bool:
         isinstance(part, nn.modules.batchnorm._NormBase)
         and part.training
         and part.track_running_stats
-        for part in module.modules()
+        for part in parts_of(module)
     )
 
 
 def writes_argument(module: nn.Module) -> bool:
     """Whether a part of the module may change its argument in place."""
-    return any(getattr(part, "inplace", False) is True for part in module.modules())
+    return any(getattr(part, "inplace", False) is True for part in parts_of(module))
 
 
 def own_parts(callee: Any, args: list[Cell], result: Cell) -> Cell:

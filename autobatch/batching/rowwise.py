@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from autobatch.batching import compat, modules
 from autobatch.batching.context import Context
+from autobatch.batching.submodules import parts_of
 from autobatch.vm import packs
 from autobatch.vm.packs import is_packed
 from autobatch.vm.values import Cell, Container, Uniform, read
@@ -89,7 +90,7 @@ def treats_rows_alike(function: Any, values: list[Any]) -> bool:
     first = values[0]
     if isinstance(function, nn.Module):
         only = len(values) == 1 and is_packed(first)
-        hooked = any(map(modules.has_hooks, function.modules()))
+        hooked = any(map(modules.has_hooks, parts_of(function)))
         return only and not hooked and by_rows(function, first)
     if function is F.embedding:
         return is_packed(first) and not any(map(is_packed, values[1:])) and len(values) == 2

@@ -21,6 +21,7 @@ from torch import nn
 from autobatch.batching import modules
 from autobatch.batching.context import Context
 from autobatch.batching.effects import effect_of
+from autobatch.batching.submodules import parts_of
 from autobatch.vm.values import METHOD, STATELESS, Cell, Container, Uniform, read, uniform
 
 
@@ -59,7 +60,7 @@ def called(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell 
     module = getattr(read(args[0]), "obj", None)
     if not isinstance(module, nn.Module) or effect_of(module) != "program":
         return None
-    if any(map(modules.has_hooks, module.modules())):
+    if any(map(modules.has_hooks, parts_of(module))):
         return None
     given = parameters(args[1])
     if given is None or not given.keys() <= names_of(module).keys():

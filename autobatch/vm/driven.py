@@ -8,6 +8,8 @@ the same.
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 
 from autobatch.batching.arithmetic import loose_columns
@@ -66,14 +68,12 @@ def converted(state: RunState, frame: Frame, pc: int, group: Group) -> Converted
 
 def by_driver(state: RunState, frame: Frame, site: Site, group: Group) -> bool:
     """Run all operations of a site by a driver, if one fits."""
-    for driver in site.drivers:
-        if driver.end != len(site.ops) or driver.leaves_open:
-            continue
-        context = state.context(frame, group) if driver.asks_context else None
-        if driver.fits(group.env, frame.scope, len(group.rows), context):
-            state.tally.launch(driver.kernels)
-            return True
-    return False
+    context_of = partial(state.context, frame, group)
+    driver = site.by_driver(group.env, frame.scope, len(group.rows), context_of)
+    if driver is None:
+        return False
+    state.tally.launch(driver.kernels)
+    return True
 
 
 def plain_end(state: RunState, frame: Frame, terminator: Terminator, group: Group) -> Parts | None:

@@ -47,28 +47,14 @@ def entered(
 
     ``forking``: which of its calls run as fork-join calls, as ``judgements`` have it.
     """
-    is_closure = isinstance(target.callee, Container)
-    if is_closure:
-        code, scope, defaults = entered_closure(library, target.callee)
-    else:
-        code, scope, defaults = entered_function(library, target)
-    params = code.function.params
     try:
-        env = bind(params, scope.title, target.args, target.kwargs, defaults)
+        code, scope, env = opened(library, target)
     except TypeError as error:
         raise RowsFail(context.lowest(), error) from error
-    for param in params:
-        if param.kind == "var_positional":
-            env[param.name] = Cell(Container(tuple, list(env[param.name])))
-        elif param.kind == "var_keyword":
-            env[param.name] = Cell(Container(dict, dict(env[param.name])))
-    captured = {name: box for name, box in scope.free.items() if isinstance(box, Cell)}
-    if captured:
-        env[CAPTURED] = Cell(Container(dict, captured))
     if forking == "none" or judgements is None:
         return Entry(code, scope, env)
     seeded = forking == "drawing"
-    if is_closure:
+    if isinstance(target.callee, Container):
         namespace = scope.namespace
         names = partial(Names, namespace)
         forked = judgements.with_forks(code, namespace, MISSING, seeded, names)
@@ -77,6 +63,25 @@ def entered(
         names = partial(Names.of, target.callee, receiver)
         forked = judgements.with_forks(code, target.callee, receiver, seeded, names)
     return Entry(forked, scope, env, IMPURE if code.has_effects else forked.purity)
+
+
+def opened(library: Library, target: calls.Target) -> tuple[Code, Scope, dict[str, Cell]]:
+    """What a call runs, and the variables that it begins with; ``TypeError`` as Python has it."""
+    if isinstance(target.callee, Container):
+        code, scope, defaults = entered_closure(library, target.callee)
+    else:
+        code, scope, defaults = entered_function(library, target)
+    params = code.function.params
+    env = bind(params, scope.title, target.args, target.kwargs, defaults)
+    for param in params:
+        if param.kind == "var_positional":
+            env[param.name] = Cell(Container(tuple, list(env[param.name])))
+        elif param.kind == "var_keyword":
+            env[param.name] = Cell(Container(dict, dict(env[param.name])))
+    captured = {name: box for name, box in scope.free.items() if isinstance(box, Cell)}
+    if captured:
+        env[CAPTURED] = Cell(Container(dict, captured))
+    return code, scope, env
 
 
 def entered_closure(library: Library, closure: Container) -> tuple[Code, Scope, list[Cell]]:

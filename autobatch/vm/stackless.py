@@ -10,7 +10,7 @@ own (on Python's stack). After TensorFlow Probability's ``stackless.execute`` an
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -98,19 +98,16 @@ class Machine:
 
     def run(
         self,
-        function: Callable[..., Any],
-        args: list[Cell],
-        kwargs: dict[str, Cell],
+        target: calls.Target,
         threads: np.ndarray,
     ) -> list[Returned]:
-        """Call ``function`` for the threads with the given indices; raises what the loop raises.
+        """The call ``target`` for the threads with the given indices; raises what the loop raises.
 
         Isolated threads that fail are not among those that return, but in ``failures``.
         """
-        self.lend(Foreign.of([*args, *kwargs.values()]))
+        self.lend(Foreign.of([*target.args, *target.kwargs.values()]))
         paths = self.state.settings.paths(len(threads))
         context = Context(self.state.services, threads, policy=self.state.policy, paths=paths)
-        target = calls.resolve_object(function, args, kwargs)
         grad = torch.is_grad_enabled()
         try:
             returned = self.call(context, target, [])

@@ -36,6 +36,7 @@ Caller = Callable[[Context, calls.Target, Sequence[Cell], Paths | None], list[Re
 CALLS = ("call", "fork", "defer")
 FRAMED = ("program", "construct")
 """Effects of callees that an engine runs in frames."""
+COMPARED = ("is", "is_not", "eq", "ne", "in", "not_in")
 
 
 @dataclass(slots=True, eq=False)
@@ -173,13 +174,16 @@ class Within:
         if target.effect != "program":
             raise Untraceable("it runs a program function")
         entry = entered(self.run.library, context, target)
-        context.assumed += function_reads(target.callee)
+        if id(target.callee) not in context.twins:
+            context.assumed += function_reads(target.callee)
         terminator = entry.code.blocks[0].terminator
         if not entry.code.is_straight or not isinstance(terminator, Return):
             raise Untraceable("it runs a program function that branches")
         for op in entry.code.blocks[0].ops:
+            if op.name in COMPARED and any(is_twin(context, entry.env.get(a)) for a in op.args):
+                raise Untraceable("it compares functions, some of which stand for others")
             operations.execute(context, entry.scope, op, entry.env)
-            context.assumed += outside_reads(entry.scope, op, entry.env)
+            context.assumed += outside_reads(entry.scope, op, entry.env, context.twins)
         return entry.env[terminator.value]
 
     def closure(self, static: Any, part: tuple[Any, ...]) -> Closure:
@@ -202,6 +206,11 @@ class Within:
         if effect_of(function) != "program":
             return None
         return self.run.library.code_of(function).function
+
+
+def is_twin(context: Context, cell: Cell | None) -> bool:
+    """Whether an operand is a function that a recording has in the place of another."""
+    return cell is not None and id(getattr(cell.value, "obj", None)) in context.twins
 
 
 def paths_within(context: Context, opens: bool) -> Paths | None:

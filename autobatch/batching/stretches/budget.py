@@ -4,8 +4,8 @@ A recording costs as much as some hundred operations that run one by one, so it 
 signature that comes again. The rule goes by counts alone, so that it does the same on any
 machine: **every recording of a place doubles how often the next signature must be met there,
 from ``trace_after`` up to sixteen times that; after four that differ in event shapes and lengths
-of lists only, others like them run untraced.** Signatures that never come again (of a function
-object that is made anew for each call, say) thus use up nothing.
+of lists only, others like them run untraced.** Signatures that never come again (of a
+module that is made anew for each call, say) thus use up nothing.
 """
 
 from __future__ import annotations

@@ -16,7 +16,8 @@ from autobatch.batching.attributes import is_stored
 from autobatch.batching.context import Context
 from autobatch.batching.effects import MUTATING_METHODS, belongs_to_torch, effect_of
 from autobatch.batching.operations import Env, Scope
-from autobatch.batching.stretches.signature import is_plain_module
+from autobatch.batching.stretches.contents import is_plain_module
+from autobatch.batching.submodules import parts_of
 from autobatch.ir.ops import HOST, INPLACE, PURE, RECORDED, WRITES
 from autobatch.ir.program import Op
 from autobatch.vm.values import (
@@ -158,7 +159,7 @@ def is_traceable_call(value: Any) -> bool:
     effect = effect_of(value.obj)
     if effect == "torch":
         if isinstance(value.obj, torch.nn.Module):
-            return all(map(is_plain_module, value.obj.modules()))
+            return all(map(is_plain_module, parts_of(value.obj)))
         return belongs_to_torch(value.obj)
     return effect in ("host", "write", "program")
 

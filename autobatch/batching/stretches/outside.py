@@ -8,7 +8,7 @@ kept as a way to read it again, with the key of what it gave.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Collection, Hashable
 from types import FunctionType
 from typing import Any
 
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from autobatch.batching.operations import Env, Scope
 from autobatch.batching.semantics import load_global
-from autobatch.batching.stretches.signature import content_key
+from autobatch.batching.stretches.contents import content_key
 from autobatch.ir.program import Op
 from autobatch.vm.values import Cell, Container, Uniform, read
 
@@ -27,14 +27,20 @@ def noted(again: Callable[[], Any]) -> Read:
     return (again, content_key(again()))
 
 
-def outside_reads(scope: Scope, op: Op, env: Env) -> list[Read]:
-    """What an operation has read that may be another thing next time."""
+def outside_reads(
+    scope: Scope, op: Op, env: Env, twins: Collection[int] = frozenset()
+) -> list[Read]:
+    """What an operation has read that may be another thing next time.
+
+    ``twins`` are the ids of functions' cells that stand for those of inputs.
+    """
     name = op.attr
     if op.name == "global":
         return [noted(lambda: load_global(scope.namespace, name))]
     if op.name == "load_free":
         box: Any = scope.free[name]
-        return [] if isinstance(box, Cell) else [noted(lambda: box.cell_contents)]
+        known = isinstance(box, Cell) or id(box) in twins
+        return [] if known else [noted(lambda: box.cell_contents)]
     if op.name != "getattr":
         return []
     base = read(env[op.args[0]])

@@ -14,9 +14,9 @@ from torch import Tensor
 
 from autobatch.batching import numbers
 from autobatch.batching.operations import Env
+from autobatch.batching.stretches.contents import content_key
 from autobatch.batching.stretches.executors import Run
 from autobatch.batching.stretches.outputs import Template
-from autobatch.batching.stretches.signature import content_key
 from autobatch.ir.program import Op
 from autobatch.vm.values import (
     Cell,

@@ -20,13 +20,10 @@ from autobatch.batching.compat import any_autocast, deterministic, within_level
 from autobatch.batching.context import Context
 from autobatch.batching.operations import CAPTURED, Env, Scope
 from autobatch.batching.semantics import load_global
+from autobatch.batching.stretches.callables import Opened, is_bare, opened
+from autobatch.batching.stretches.contents import content_key, module_key, module_tensors
 from autobatch.batching.stretches.outline import is_pure_call
-from autobatch.batching.stretches.signature import (
-    content_key,
-    module_key,
-    module_tensors,
-    tier_of,
-)
+from autobatch.batching.stretches.signature import tensor_key, tier_of
 from autobatch.batching.stretches.stretch import refuse
 from autobatch.ir.ops import BINARY, COMPARE, UNARY
 from autobatch.ir.program import Op
@@ -349,15 +346,35 @@ def printed_uniform(printer: Printer, cell: str, operand: str, obj: Any, baked: 
     elif type(obj) in (int, float) and not baked:
         printer.check(f"{operand}.__class__ is not {type(obj).__name__}")
         printer.inputs.append((operand, cell))
+    elif (function := opened(obj)) is not None:
+        printed_function(printer, operand, obj, function)
+        printer.whole.append(cell)
     elif isinstance(obj, nn.Module):
         printer.check(f"module_key({operand}) != {printer.refer(module_key(obj))}")
-        tensors = printer.fresh(f"list(module_tensors({operand}))", "t")
-        given = list(module_tensors(obj))
-        wanted = printer.refer([guards(tensor) for tensor in given])
-        printer.check(f"[guards(t) for t in {tensors}] != {wanted}")
-        printer.inputs += [(f"{tensors}[{place}]", "None") for place in range(len(given))]
+        printed_tensors(printer, f"list(module_tensors({operand}))", list(module_tensors(obj)))
     else:
         printer.check(f"content_key({operand}) != {printer.refer(content_key(obj))}")
+
+
+def printed_function(printer: Printer, operand: str, obj: Any, function: Opened) -> None:
+    if is_bare(obj):
+        code, space = printer.refer(obj.__code__), printer.refer(obj.__globals__)
+        printer.check(f"not is_bare({operand}) or {operand}.__code__ is not {code}")
+        printer.check(f"{operand}.__globals__ is not {space}")
+        return
+    name = printer.fresh(f"opened({operand})", "f")
+    printer.check(f"{name} is None or {name}.key != {printer.refer(function.key)}")
+    printed_tensors(printer, f"{name}.tensors", function.tensors)
+
+
+def printed_tensors(printer: Printer, expression: str, given: list[Tensor]) -> None:
+    """The tensors that a module or a function holds, as inputs."""
+    if not given:
+        return
+    tensors = printer.fresh(expression, "t")
+    wanted = printer.refer([guards(tensor) for tensor in given])
+    printer.check(f"[guards(t) for t in {tensors}] != {wanted}")
+    printer.inputs += [(f"{tensors}[{place}]", "None") for place in range(len(given))]
 
 
 def pure_call(context: Context, op: Op, cells: list[Cell]) -> Cell | None:
@@ -374,9 +391,7 @@ def pure_call(context: Context, op: Op, cells: list[Cell]) -> Cell | None:
 
 def guards(tensor: Any) -> Any:
     """What the key holds of a uniform tensor."""
-    if not isinstance(tensor, Tensor):
-        return None
-    return (tensor.dtype, tensor.shape, tensor.stride(), tensor.requires_grad, tensor.device)
+    return tensor_key(tensor) if isinstance(tensor, Tensor) else None
 
 
 NAMES: dict[str, Any] = {
@@ -391,9 +406,11 @@ NAMES: dict[str, Any] = {
     "content_key": content_key,
     "guards": guards,
     "identity": identity,
+    "is_bare": is_bare,
     "load_global": load_global,
     "module_key": module_key,
     "module_tensors": module_tensors,
+    "opened": opened,
     "pure_call": pure_call,
     "read": read,
     "stored_attribute": stored_attribute,

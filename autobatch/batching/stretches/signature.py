@@ -8,15 +8,23 @@ each run, and their plain attributes as part of the key.
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from autobatch.batching.stretches.callables import Opened, Twins, opened
+from autobatch.batching.stretches.contents import (
+    content_key,
+    is_plain_module,
+    module_key,
+    module_tensors,
+    twin_module,
+)
+from autobatch.batching.submodules import parts_of
 from autobatch.batching.trace import Input, Untraceable
-from autobatch.vm.heap import identity
+from autobatch.vm.heap import identity, reached
 from autobatch.vm.repeated import is_shared
 from autobatch.vm.strides import dense
 from autobatch.vm.values import (
@@ -35,7 +43,6 @@ from autobatch.vm.values import (
 TIERS = ((-(2**15), 2**15), (-(2**31), 2**31), (-(2**53), 2**53), (INT_MIN, INT_MAX))
 """Bounds that recordings are made with: each is right for all columns within its own."""
 Signature = tuple[Hashable, ...]
-_PLAIN = (bool, int, float, str, type(None), tuple, list, torch.dtype)
 
 
 def tier_of(column: Column) -> int:
@@ -53,11 +60,12 @@ class Gathered:
 
     The numbers of the roots in ``baked`` are part of the key.
     ``leaves[i]`` is the cell that ``values[i]`` comes from; None for a module's parameter.
-    ``cells`` are the containers, in the order in which they are met; ``held`` are the objects
-    whose identity is in the key, which a plan keeps alive, so that it stays theirs.
+    ``cells`` are the containers and functions, in the order in which they are met; ``held`` are
+    the objects whose identity is in the key, which a plan keeps alive, so that it stays theirs;
+    ``viewed`` are the cells, by id, that views among the inputs go by.
     """
 
-    __slots__ = ("baked", "cells", "held", "key", "kinds", "leaves", "numbers", "values", "views")
+    __slots__ = ("baked", "cells", "held", "key", "kinds", "leaves", "numbers", "values", "viewed")
 
     def __init__(self, roots: Sequence[Cell], baked: frozenset[int]) -> None:
         self.baked = False
@@ -67,7 +75,7 @@ class Gathered:
         self.kinds: list[str] = []
         self.cells: list[Cell] = []
         self.held: list[Any] = []
-        self.views = False
+        self.viewed: set[int] = set()
         parts: list[Hashable] = []
         for place, root in enumerate(roots):
             self.baked = place in baked
@@ -83,7 +91,7 @@ class Gathered:
                 return
             self.numbers[id(cell)] = len(self.numbers)
         if type(value) is View:
-            self.views = True
+            self.note_view(value)
             parts.append("view")
             value = read(cell)
         if type(value) is Column:
@@ -100,6 +108,11 @@ class Gathered:
             parts.append((value.type, keys, identity(value.static)))
             for child in value.children():
                 self.visit(child, parts)
+
+    def note_view(self, view: View) -> None:
+        """A view is as its base is: what it goes by may not be written beside it."""
+        for cell in reached((view.base, *view.args)):
+            self.viewed.add(id(cell))
 
     def column(self, cell: Cell, value: Column, parts: list[Hashable]) -> None:
         table = value.table
@@ -127,16 +140,27 @@ class Gathered:
         elif (kind is int or kind is float) and not self.baked:
             parts.append(kind)
             self.add(cell, kind.__name__, obj)
+        elif (function := opened(obj)) is not None:
+            self.function(cell, function, parts)
         elif isinstance(obj, nn.Module):
-            if not all(map(is_plain_module, obj.modules())):
+            if not all(map(is_plain_module, parts_of(obj))):
                 raise Untraceable("a module with hooks or a forward of its own runs Python code")
             parts.append(module_key(obj))
             for tensor in module_tensors(obj):
-                parts.append((tensor.dtype, tensor.shape, tensor.stride(), tensor.requires_grad))
+                parts.append(tensor_key(tensor))
                 self.add(None, "tensor", tensor)
         else:
             self.held.append(obj)
             parts.append(content_key(obj))
+
+    def function(self, cell: Cell, opened: Opened, parts: list[Hashable]) -> None:
+        """A function is its code and what it holds; where it is given back, it is itself."""
+        self.cells.append(cell)
+        self.held += opened.held
+        parts.append(("function", tuple(opened.key)))
+        for tensor in opened.tensors:
+            parts.append(tensor_key(tensor))
+            self.add(None, "tensor", tensor)
 
     def add(self, cell: Cell | None, kind: str, value: Any) -> None:
         self.leaves.append(cell)
@@ -148,6 +172,11 @@ class Gathered:
             Input(kind, value)  # type: ignore[arg-type]
             for kind, value in zip(self.kinds, self.values, strict=True)
         ]
+
+
+def tensor_key(tensor: Tensor) -> Hashable:
+    """What the key holds of a tensor that all threads share."""
+    return (tensor.dtype, tensor.shape, tensor.stride(), tensor.requires_grad, tensor.device)
 
 
 def shapeless(parts: Signature) -> Hashable:
@@ -165,76 +194,18 @@ def shapeless(parts: Signature) -> Hashable:
     return frozenset(kept)
 
 
-def is_plain_module(module: nn.Module) -> bool:
-    """Whether calling it runs torch's own code only, if its class is torch's."""
-    hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks)
-    return not any(hooks) and "forward" not in module.__dict__
-
-
-def content_key(obj: Any) -> Hashable:
-    """Equal for objects that a recording cannot tell apart: what can change goes by its content."""
-    if isinstance(obj, tuple | list):
-        return (type(obj), tuple(map(content_key, obj)))
-    if isinstance(obj, slice):
-        return (slice, content_key((obj.start, obj.stop, obj.step)))
-    if isinstance(obj, dict):
-        return (type(obj), tuple((key, content_key(part)) for key, part in obj.items()))
-    if isinstance(obj, set | frozenset):
-        return (type(obj), frozenset(map(content_key, obj)))
-    return identity(obj)
-
-
-def module_key(module: nn.Module) -> Hashable:
-    """A module's identity and what its computation depends on besides its tensors."""
-    return tuple(
-        (
-            id(part),
-            part.training,
-            tuple(content_key(v) for v in part.__dict__.values() if type(v) in _PLAIN),
-            part.__dict__.get("forward"),
-            (*part._forward_hooks, *part._forward_pre_hooks),
-        )
-        for part in module.modules()
-    )
-
-
-def module_tensors(module: nn.Module) -> Iterator[Tensor]:
-    for part in module.modules():
-        for table in (part._parameters, part._buffers):
-            for tensor in table.values():
-                if tensor is not None:
-                    yield tensor
-
-
-def twin(module: nn.Module, values: Iterator[Tensor]) -> nn.Module:
-    """A copy of a module that holds other tensors, in the order of ``module_tensors``."""
-    made: dict[int, nn.Module] = {}
-    for part in module.modules():
-        new = made[id(part)] = copy.copy(part)
-        for name in ("_parameters", "_buffers"):
-            table = getattr(part, name)
-            tensors = {key: None if old is None else next(values) for key, old in table.items()}
-            new.__dict__[name] = tensors
-    for part in module.modules():
-        new = made[id(part)]
-        new.__dict__["_modules"] = {
-            key: None if child is None else made[id(child)] for key, child in part._modules.items()
-        }
-        if isinstance(part, nn.RNNBase):
-            new.__dict__["_flat_weights"] = [getattr(new, n) for n in part._flat_weights_names]
-    return made[id(module)]
-
-
 class Rebuilt:
     """The cells of ``Gathered`` again, over other values: fakes, or some of the rows.
 
-    ``shared`` are the cells (by id) of the numbers that are inputs, with their root's place.
+    ``shared`` are the cells (by id) of the numbers that are inputs, with their root's place;
+    ``twins`` are the functions that stand for others, and their cells, by id.
     """
 
     def __init__(self, roots: Sequence[Cell], baked: frozenset[int], values: Sequence[Any]) -> None:
         self.baked = False
         self.shared: dict[int, int] = {}
         self.values = iter(values)
+        self.twins: dict[int, Any] = {}
         self.memo: dict[int, Cell] = {}
         self.leaves: list[Cell | None] = []
         self.cells: list[Cell] = []
@@ -273,7 +244,15 @@ class Rebuilt:
             if not isinstance(obj, Tensor):
                 self.shared[id(new)] = self.place
             return next(self.values)
+        function = opened(obj)
+        if function is not None:
+            self.cells.append(new)
+            self.leaves += [None] * len(function.tensors)
+            twins = Twins(self.values)
+            twin = twins.of(obj)
+            self.twins |= twins.made
+            return twin
         if isinstance(obj, nn.Module):
             self.leaves += [None for _ in module_tensors(obj)]
-            return twin(obj, self.values)
+            return twin_module(obj, self.values)
         return obj

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -73,6 +73,7 @@ class Site:
         """
         for driver in self.drivers:
             if driver.fits(env, scope, context.k, context):
+                self.prefer(driver)
                 context.counter.launch(driver.kernels)
                 return driver.end
         kinds = self.kinds(env) if self.begins else None
@@ -109,6 +110,24 @@ class Site:
             if found.end == found.start:
                 return self.start
             skeleton = found
+
+    def by_driver(
+        self, env: Env, scope: Scope, k: int, context_of: Callable[[], Context | None]
+    ) -> Driver | None:
+        """Run all operations by a driver, if one fits, and nothing is left open then."""
+        for driver in self.drivers:
+            if driver.end != len(self.ops) or driver.leaves_open:
+                continue
+            context = context_of() if driver.asks_context else None
+            if driver.fits(env, scope, k, context):
+                self.prefer(driver)
+                return driver
+        return None
+
+    def prefer(self, driver: Driver) -> None:
+        """Try a driver first the next time: the same signature comes again and again."""
+        if self.drivers[0] is not driver:
+            self.drivers = [driver, *(other for other in self.drivers if other is not driver)]
 
     def kinds(self, env: Env) -> tuple[str, ...] | None:
         """The rough kinds of what the block reads from here on; None where none can begin."""

@@ -37,6 +37,7 @@ from autobatch.vm.values import (
     Column,
     Container,
     Uniform,
+    View,
     read,
 )
 
@@ -117,7 +118,10 @@ class Left:
 
 @dataclass(slots=True, eq=False)
 class Stretch:
-    """The batched operations as a function of rows, and what it left behind when last run."""
+    """The batched operations as a function of rows, and what it left behind when last run.
+
+    ``failed`` is the operation at which a recording ended, ``writer`` the first that writes.
+    """
 
     skeleton: Skeleton
     scope: Scope
@@ -125,6 +129,7 @@ class Stretch:
     roots: list[Cell]
     left: list[Left] = field(default_factory=list)
     failed: Op | None = None
+    writer: Op | None = None
     assumed: tuple[tuple[Callable[[], Any], Any], ...] = ()
     shared: frozenset[int] = frozenset()
     depends: frozenset[int] = frozenset()
@@ -135,6 +140,7 @@ class Stretch:
         rebuilt = Rebuilt(self.roots, skeleton.baked, values)
         env = skeleton.environment(rebuilt.roots)
         context = recording_context(self.context, k)
+        context.twins = rebuilt.twins
         before = [None if cell is None else cell.value for cell in rebuilt.leaves]
         self.shared = frozenset(rebuilt.shared.values())
         shapes = [(cell, shape_of(cell)) for cell in rebuilt.cells]
@@ -149,6 +155,8 @@ class Stretch:
             context.assumed += outside_reads(self.scope, op, env)
             if rebuilt.shared:
                 self.check_shared(op, env, rebuilt.shared, len(context.escapes) > pending)
+            if self.writer is None and has_changed(rebuilt.leaves, before):
+                self.writer = op
             if any(shape_of(cell) != shape for cell, shape in shapes):
                 raise Untraceable("it changes a list or dict that was there before")
         self.failed = None
@@ -230,8 +238,9 @@ class Stretch:
         template, written, forecasts = first.template, first.written, first.forecasts
         if any(other.shape() != first.shape() for other in self.left[1:]):
             raise Untraceable("what it leaves behind depends on a number")
-        if written and gathered.views:
-            raise Untraceable("it writes while views are among its operands")
+        if any(is_seen_through(gathered.leaves[leaf], gathered) for leaf, _ in written):
+            self.failed = self.writer
+            raise Untraceable("it writes what a view among its operands shows")
         columns = {id(column): column for column in template.columns}
         results = [out for _, _, _, outs in forecasts for out in outs]
         bounded = tuple(
@@ -259,6 +268,16 @@ class Stretch:
             tuple(gathered.held),
             self.lone,
         )
+
+
+def has_changed(cells: Sequence[Cell | None], before: Sequence[Any]) -> bool:
+    pairs = zip(cells, before, strict=True)
+    return any(cell is not None and cell.value is not old for cell, old in pairs)
+
+
+def is_seen_through(cell: Cell | None, gathered: Gathered) -> bool:
+    """Whether a write to an input would be seen in another one, or in what it is a view of."""
+    return cell is None or type(cell.value) is View or id(cell) in gathered.viewed
 
 
 def numbers_in(cell: Cell, shared: dict[int, int]) -> list[int]:

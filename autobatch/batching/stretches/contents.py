@@ -1,0 +1,81 @@
+"""What a recording depends on in an object that all threads share: its identity, or its content.
+
+Modules of ``torch.nn`` are told apart by their plain attributes too; their parameters and buffers
+are inputs, for which a *twin* holds others.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Hashable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from autobatch.batching.submodules import parts_of
+from autobatch.vm.heap import identity
+
+_ATOMS = frozenset((bool, int, str, type(None), torch.dtype))
+_PLAIN = (*_ATOMS, float, tuple, list)
+
+
+def is_plain_module(module: nn.Module) -> bool:
+    """Whether calling it runs torch's own code only, if its class is torch's."""
+    hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks)
+    return not any(hooks) and "forward" not in module.__dict__
+
+
+def content_key(obj: Any) -> Hashable:
+    """Equal for objects that a recording cannot tell apart: what can change goes by its content."""
+    if isinstance(obj, tuple | list):
+        return (type(obj), tuple(map(content_key, obj)))
+    if isinstance(obj, slice):
+        return (slice, content_key((obj.start, obj.stop, obj.step)))
+    if isinstance(obj, dict):
+        return (type(obj), tuple((key, content_key(part)) for key, part in obj.items()))
+    if isinstance(obj, set | frozenset):
+        return (type(obj), frozenset(map(content_key, obj)))
+    return identity(obj)
+
+
+def module_key(module: nn.Module) -> Hashable:
+    """A module's identity and what its computation depends on besides its tensors."""
+    key: list[Any] = []
+    for part in parts_of(module):
+        table = part.__dict__
+        for value in table.values():
+            kind = type(value)
+            if kind in _ATOMS:
+                key += [kind, value]
+            elif kind in _PLAIN:
+                key.append(content_key(value))
+        key += [id(part), table.get("forward"), *part._forward_hooks, *part._forward_pre_hooks]
+    return tuple(key)
+
+
+def module_tensors(module: nn.Module) -> Iterator[Tensor]:
+    for part in parts_of(module):
+        for table in (part._parameters, part._buffers):
+            for tensor in table.values():
+                if tensor is not None:
+                    yield tensor
+
+
+def twin_module(module: nn.Module, values: Iterator[Tensor]) -> nn.Module:
+    """A copy of a module that holds other tensors, in the order of ``module_tensors``."""
+    made: dict[int, nn.Module] = {}
+    for part in parts_of(module):
+        new = made[id(part)] = copy.copy(part)
+        for name in ("_parameters", "_buffers"):
+            table = getattr(part, name)
+            tensors = {key: None if old is None else next(values) for key, old in table.items()}
+            new.__dict__[name] = tensors
+    for part in parts_of(module):
+        new = made[id(part)]
+        new.__dict__["_modules"] = {
+            key: None if child is None else made[id(child)] for key, child in part._modules.items()
+        }
+        if isinstance(part, nn.RNNBase):
+            new.__dict__["_flat_weights"] = [getattr(new, n) for n in part._flat_weights_names]
+    return made[id(module)]
