@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 import torch
+from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import autobatch
 from tests.oracle import CONFIGURATIONS, assert_matches_loop
@@ -410,3 +412,26 @@ def test_objects_of_the_callers():
         got = autobatch.vmap(func, **options)(autobatch.objects(items))
         assert got.tolist() == [1, 2, 3, 4]
     assert not log
+
+
+def test_a_choice_of_attention_kernels_is_a_mode() -> None:
+    """It can be entered once only; the blocks inside enter it again and again."""
+    inside: list[bool] = []
+
+    @autobatch.per_thread
+    def noted(x):
+        inside.append(torch.backends.cuda.flash_sdp_enabled())
+        return x
+
+    def attended(x, n):
+        with sdpa_kernel(SDPBackend.MATH):
+            while n > 0:
+                x = noted(F.scaled_dot_product_attention(x, x, x))
+                n = n - 1
+        return x
+
+    x, n = torch.randn(3, 2, 4, 5), torch.tensor([2, 0, 3])
+    wanted = torch.stack([attended(row, k) for row, k in zip(x, n, strict=True)])
+    for options in CONFIGURATIONS:
+        torch.testing.assert_close(autobatch.vmap(attended, **options)(x, n), wanted)
+    assert not any(inside) and torch.backends.cuda.flash_sdp_enabled()

@@ -6,7 +6,12 @@ from collections.abc import Hashable
 
 import torch
 
-from autobatch.batching.compat import within_level
+from autobatch.batching.compat import (
+    flash_attention,
+    lean_attention,
+    plain_attention,
+    within_level,
+)
 
 
 def ambient_key() -> Hashable:
@@ -19,6 +24,9 @@ def ambient_key() -> Hashable:
         torch.get_default_dtype(),
         torch.are_deterministic_algorithms_enabled(),
         within_level(),
+        flash_attention(),
+        lean_attention(),
+        plain_attention(),
     )
 
 
@@ -29,7 +37,4 @@ def ambient() -> Hashable:
         torch.is_anomaly_enabled(),
         torch.is_anomaly_check_nan_enabled(),
         torch.get_default_device(),
-        torch.backends.cuda.flash_sdp_enabled(),  # type: ignore[no-untyped-call]
-        torch.backends.cuda.mem_efficient_sdp_enabled(),  # type: ignore[no-untyped-call]
-        torch.backends.cuda.math_sdp_enabled(),  # type: ignore[no-untyped-call]
     )

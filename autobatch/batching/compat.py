@@ -38,8 +38,10 @@ __all__ = [
     "current_level",
     "deterministic",
     "enter_level",
+    "flash_attention",
     "has_no_data",
     "is_batched",
+    "lean_attention",
     "leave_level",
     "native_attention",
     "native_encoder_layer",
@@ -50,6 +52,7 @@ __all__ = [
     "outside_level",
     "overload_of",
     "overloads_of",
+    "plain_attention",
     "probe",
     "storage_id",
     "torch_scan",
@@ -92,6 +95,9 @@ native_encoder_layer = torch._transformer_encoder_layer_fwd
 outside_level = temporarily_pop_interpreter_stack
 any_autocast = torch._C._is_any_autocast_enabled
 deterministic = torch._C._get_deterministic_algorithms
+flash_attention = torch._C._get_flash_sdp_enabled
+lean_attention = torch._C._get_mem_efficient_sdp_enabled
+plain_attention = torch._C._get_math_sdp_enabled
 
 lazy_load_decompositions()  # torch's batching rules that are written in Python; once per process
 

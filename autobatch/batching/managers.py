@@ -8,6 +8,7 @@ is a program's own is entered and left by its methods, any other on the host.
 from __future__ import annotations
 
 import contextlib
+import inspect
 import threading
 from types import FunctionType
 from typing import Any
@@ -16,6 +17,7 @@ import torch
 
 from autobatch.batching.effects import effect_of
 
+GeneratorManager: Any = contextlib._GeneratorContextManager
 MODES: tuple[Any, ...] = (
     torch.no_grad,
     torch.enable_grad,
@@ -28,6 +30,8 @@ MODES: tuple[Any, ...] = (
     torch.autograd.profiler.record_function,
     torch.autograd.graph.saved_tensors_hooks,
 )
+REMADE: frozenset[Any] = frozenset({torch.nn.attention.sdpa_kernel})
+"""Functions of torch's that make modes which can be entered once only: each entry makes it anew."""
 LOCKS = (type(threading.Lock()), type(threading.RLock()), threading.Semaphore, threading.Condition)
 """Managers that are entered and left again and again."""
 ENTER, EXIT = "__enter__", "__exit__"
@@ -35,17 +39,32 @@ ENTER, EXIT = "__enter__", "__exit__"
 
 def is_mode(manager: object) -> bool:
     """Whether each block inside enters and leaves a manager by itself."""
-    return isinstance(manager, (*MODES, *LOCKS))
+    return isinstance(manager, (*MODES, *LOCKS)) or is_remade(manager)
+
+
+def is_remade(manager: object) -> bool:
+    if not isinstance(manager, GeneratorManager):
+        return False
+    return any(manager.func is inspect.unwrap(made) for made in REMADE)
 
 
 def makes_mode(callee: object) -> bool:
     """Whether calling it makes such a manager; lowering asks."""
-    return isinstance(callee, type) and issubclass(callee, MODES)
+    if isinstance(callee, type):
+        return issubclass(callee, MODES)
+    return any(callee is made for made in REMADE)
+
+
+def ready(manager: Any) -> Any:
+    """The mode, to be entered once."""
+    if is_remade(manager):
+        return type(manager)(manager.func, manager.args, manager.kwds)
+    return manager
 
 
 def enter_mode(manager: Any) -> Any:
     """What entering a mode gives; the blocks inside enter it for themselves."""
-    with manager as given:
+    with ready(manager) as given:
         return given
 
 

@@ -25,6 +25,7 @@ from collections.abc import Sequence
 from autobatch.frontend.calls import invoke, plain
 from autobatch.frontend.context import Context, StatementRule
 from autobatch.frontend.exceptions import cleaned_up, raise_again, while_handling
+from autobatch.frontend.resolve import MISSING
 from autobatch.frontend.targets import assign
 from autobatch.ir.program import Handler, Var
 
@@ -41,8 +42,8 @@ def within(context: Context, node: ast.With, items: Sequence[ast.withitem]) -> N
     item, rest = items[0], items[1:]
     manager = context.value(item.context_expr, context.temporary())
     if makes_mode(context, item.context_expr):
-        named = item.optional_vars is not None
-        given = context.emit("enter", (manager,), item.context_expr) if named else manager
+        asked = item.optional_vars is not None or not is_everyones(context, item.context_expr)
+        given = context.emit("enter", (manager,), item.context_expr) if asked else manager
         with context.builder.modes(manager):
             body(context, node, rest, item, given)
         context.place(context.label(), node.body[-1])
@@ -54,6 +55,13 @@ def makes_mode(context: Context, node: ast.expr) -> bool:
     if not isinstance(node, ast.Call):
         return False
     return context.root.resolver.makes_mode(context.static(node.func))
+
+
+def is_everyones(context: Context, node: ast.expr) -> bool:
+    """Whether a mode is made of nothing that may differ by thread."""
+    assert isinstance(node, ast.Call)
+    given = [*node.args, *(keyword.value for keyword in node.keywords)]
+    return all(isinstance(arg, ast.Constant) or context.static(arg) is not MISSING for arg in given)
 
 
 def body(

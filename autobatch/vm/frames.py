@@ -15,7 +15,7 @@ from types import CellType, FunctionType, MethodType
 from typing import Any
 
 from autobatch.batching.binding import defaults_of
-from autobatch.batching.managers import is_mode
+from autobatch.batching.managers import is_mode, ready
 from autobatch.batching.semantics import UNBOUND_FREE, UNBOUND_LOCAL, load_global
 from autobatch.errors import LIMITS, AutobatchError, note_for
 from autobatch.forms import meant
@@ -164,7 +164,7 @@ class Frame:
             self.entered[mode] = stack = ExitStack()
             manager = self.read(mode)
             if is_mode(manager):
-                stack.enter_context(manager)
+                stack.enter_context(ready(manager))
 
     def entered_beyond(self, modes: tuple[Var, ...]) -> list[ExitStack]:
         """The ways out of the modes in force that a block under ``modes`` does not share."""

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
-from autobatch.batching.managers import is_mode
+from autobatch.batching.managers import is_mode, ready
 from autobatch.ir.program import Block
 from autobatch.vm.values import Cell, Uniform, read
 
@@ -18,7 +18,8 @@ from autobatch.vm.values import Cell, Uniform, read
 def modes_of(block: Block, env: dict[str, Cell]) -> tuple[AbstractContextManager[Any], ...]:
     """The modes that a block runs in, outermost first."""
     values = [read(env[name]) for name in block.modes]
-    return tuple(value.obj for value in values if type(value) is Uniform and is_mode(value.obj))
+    found = (value.obj for value in values if type(value) is Uniform)
+    return tuple(ready(manager) for manager in found if is_mode(manager))
 
 
 @contextmanager

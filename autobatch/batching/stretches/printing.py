@@ -16,7 +16,14 @@ from torch import Tensor, nn
 from autobatch.batching import operations
 from autobatch.batching.ambient import ambient_key
 from autobatch.batching.attributes import stored_attribute
-from autobatch.batching.compat import any_autocast, deterministic, within_level
+from autobatch.batching.compat import (
+    any_autocast,
+    deterministic,
+    flash_attention,
+    lean_attention,
+    plain_attention,
+    within_level,
+)
 from autobatch.batching.context import Context
 from autobatch.batching.operations import CAPTURED, Env, Scope
 from autobatch.batching.semantics import load_global
@@ -120,6 +127,9 @@ def printed_modes(printer: Printer) -> None:
         torch.get_default_dtype,
         deterministic,
         within_level,
+        flash_attention,
+        lean_attention,
+        plain_attention,
     ):
         printer.check(f"{printer.refer(question)}() is not {printer.refer(question())}")
 
