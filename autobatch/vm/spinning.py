@@ -17,13 +17,16 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Protocol
 
+import numpy as np
+
 from autobatch.batching.iterators import advance_shared, shared_range
 from autobatch.batching.stretches.drivers import Again
 from autobatch.batching.stretches.sites import PATIENCE
-from autobatch.ir.program import Label, Terminator
-from autobatch.vm.blocks import Parts
-from autobatch.vm.driven import plain_end
-from autobatch.vm.groups import Group
+from autobatch.ir.program import Branch, Label, Terminator
+from autobatch.vm.blocks import Parts, parted
+from autobatch.vm.driven import plain_decision, plain_end
+from autobatch.vm.groups import Group, restricted
+from autobatch.vm.speculating import Riders
 from autobatch.vm.state import Frame, RunState
 from autobatch.vm.turns import Turn
 
@@ -80,6 +83,7 @@ class Spin:
     laps: dict[Label, Lap] = field(default_factory=dict)
     left: Parts = field(default_factory=list)
     nearest: float = math.inf
+    riders: Riders | None = None
 
     def run(self) -> Parts | None:
         """Go round; None, with nothing done, where the block execution goes the general way."""
@@ -90,11 +94,11 @@ class Spin:
             return None
         while True:
             state.tally.launch(lap.kernels)
-            terminator = lap.turn.terminator
-            parts = plain_end(state, frame, terminator, self.group)
+            parts = self.end(lap)
             plain = parts is not None
             if parts is None:
-                parts = self.engine.ended(frame, terminator, self.group)
+                self.settle()
+                parts = self.engine.ended(frame, lap.turn.terminator, self.group)
             if lap.marks:
                 state.ways.mark(function, lap.turn.ends, parts)
             if not plain:
@@ -106,7 +110,9 @@ class Spin:
             if following is None:
                 break
             lap = following
-            state.steps.begin(function, self.pc, self.group.k)
+            active = self.group.k if self.riders is None else self.riders.active
+            state.steps.begin(function, self.pc, active)
+        self.settle()
         return [(self.pc, self.group), *self.left]
 
     def part(self, lap: Lap, parts: Parts) -> None:
@@ -115,20 +121,73 @@ class Spin:
             parts.sort(key=itemgetter(0))
             self.left += parts[1:]
             self.nearest = min(self.nearest, parts[1][0])
-        self.pc, self.group = parts[0]
-        if len(parts) == 1:
-            env = self.group.env
+        self.pc, group = parts[0]
+        if group is self.group:
             for name in lap.turn.dead[self.pc]:
-                env.pop(name, None)
+                group.env.pop(name, None)
+        self.group = group
 
     def following(self) -> Lap | None:
         """The lap that has just run of the block that comes next, if nothing waits before it."""
         if self.pc >= self.nearest:
             return None
+        if self.riders is not None and not self.riders.may_ride():
+            self.settle()
         lap = self.laps.get(self.pc)
         if lap is not None and lap.run(self.group):
             return lap
+        self.settle()
         return self.begun()
+
+    # Threads that have left and are computed along
+
+    def end(self, lap: Lap) -> Parts | None:
+        """Where the threads go after a lap; None where that is not plain."""
+        turn, group = lap.turn, self.group
+        if not turn.safe or self.frame.aside:
+            return plain_end(self.state, self.frame, turn.terminator, group)
+        branch = turn.terminator
+        assert type(branch) is Branch
+        taken = plain_decision(self.state, branch, group)
+        if taken is None:
+            return None
+        if type(taken) is bool:
+            target = branch.then if taken else branch.otherwise
+            self.settle()
+            return [(target, self.group)]
+        if self.riders is None:
+            self.riders = Riders.of(group, lap.kernels)
+            if self.riders is None:
+                return parted(self.state, self.frame, branch, group, taken)
+        return self.ridden(branch, taken, self.riders)
+
+    def ridden(self, branch: Branch, taken: np.ndarray, riders: Riders) -> Parts:
+        """Put aside what threads leave with; their rows stay."""
+        stays, out = taken, branch.otherwise
+        if branch.then != self.pc:
+            stays, out = ~taken, branch.then
+        gone = riders.leave(stays)
+        if not len(gone):
+            return [(self.pc, self.group)]
+        if len(gone) == self.group.k:
+            self.riders = None
+            return [(out, self.group)]
+        self.state.tally.copies(len(gone))
+        with self.state.moving():
+            left = restricted(self.group, gone, self.frame.code.live[out])
+        if riders.active:
+            return [(self.pc, self.group), (out, left)]
+        self.riders = None
+        return [(out, left)]
+
+    def settle(self) -> None:
+        """Drop the rows of threads that have left, if there are any."""
+        riders, self.riders = self.riders, None
+        if riders is None or riders.active == self.group.k:
+            return
+        self.state.tally.copies(riders.active)
+        with self.state.moving():
+            self.group = restricted(self.group, riders.rows, list(self.group.env))
 
     def begun(self, first: bool = False) -> Lap | None:
         """The same, of what has not been round or has changed in kind."""

@@ -13,6 +13,7 @@ from typing import Protocol
 
 from autobatch.batching.stretches import Executor, Site, WholeSite
 from autobatch.ir.program import Block, Branch, Function, Jump, Label, Op, Var
+from autobatch.passes.if_conversion import are_safe
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +21,8 @@ class Turn:
     """A driver of ``site`` runs the operations before ``end``; None where there are none.
 
     ``advance`` is the last one, if it is a ``next``. ``ends`` is the block whose terminator it has,
-    ``dead`` are the variables that a target's threads have no more use for.
+    ``dead`` are the variables that a target's threads have no more use for. ``safe``: it is a loop
+    of its own, left for what comes later, and its operations are safe on any row.
     """
 
     site: Site | None
@@ -29,6 +31,7 @@ class Turn:
     terminator: Jump | Branch
     ends: Label
     dead: Mapping[Label, Sequence[Var]]
+    safe: bool
 
 
 class Coded(Protocol):
@@ -65,7 +68,14 @@ def turn_of(code: Coded, pc: Label, executor: Executor, whole: bool) -> Turn | N
     site = None
     if end:
         site = code.whole(pc, executor) if whole else code.site(pc, 0, executor)
-    return Turn(site, end, advance, terminator, ends, dead_of(code, pc, block))
+    safe = is_own_loop(pc, terminator) and are_safe(block.ops[:end])
+    return Turn(site, end, advance, terminator, ends, dead_of(code, pc, block), safe)
+
+
+def is_own_loop(pc: Label, terminator: Jump | Branch) -> bool:
+    """Whether a branch leads back to its own block, or on to a later one."""
+    targets = {terminator.then, terminator.otherwise} if type(terminator) is Branch else set()
+    return len(targets) == 2 and min(targets) == pc
 
 
 def dead_of(code: Coded, pc: Label, block: Block) -> Mapping[Label, Sequence[Var]]:
