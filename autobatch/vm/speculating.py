@@ -59,11 +59,14 @@ class Riders:
         split = SPLIT + group.k * (ROW + MOVED * total)
         return cls(np.ones(group.k, dtype=bool), group.k, kernels * largest, split)
 
-    def leave(self, stays: np.ndarray) -> np.ndarray:
-        """Who is still in the loop; the rows of those who have just left it."""
+    def leave(self, stays: np.ndarray) -> np.ndarray | None:
+        """Say who stays in the loop; the rows of the threads that have just left it, if any has."""
         stays = stays & self.stays
+        active = int(np.count_nonzero(stays))
+        if active == self.active:
+            return None
         gone = np.flatnonzero(self.stays ^ stays)
-        self.stays, self.active = stays, self.active - len(gone)
+        self.stays, self.active = stays, active
         return gone
 
     @property

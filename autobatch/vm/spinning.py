@@ -155,23 +155,23 @@ class Spin:
             target = branch.then if taken else branch.otherwise
             self.settle()
             return [(target, self.group)]
-        if self.riders is None:
-            self.riders = Riders.of(group, lap.kernels)
-            if self.riders is None:
-                return parted(self.state, self.frame, branch, group, taken)
-        return self.ridden(branch, taken, self.riders)
-
-    def ridden(self, branch: Branch, taken: np.ndarray, riders: Riders) -> Parts:
-        """Put aside what threads leave with; their rows stay."""
         stays, out = taken, branch.otherwise
         if branch.then != self.pc:
             stays, out = ~taken, branch.then
+        if self.riders is None:
+            staying = np.count_nonzero(stays)
+            if not staying or staying == group.k:
+                return [(self.pc if staying else out, group)]
+            self.riders = Riders.of(group, lap.kernels)
+            if self.riders is None:
+                return parted(self.state, self.frame, branch, group, taken)
+        return self.ridden(stays, out, self.riders)
+
+    def ridden(self, stays: np.ndarray, out: Label, riders: Riders) -> Parts:
+        """Put aside what threads leave with; their rows stay."""
         gone = riders.leave(stays)
-        if not len(gone):
+        if gone is None:
             return [(self.pc, self.group)]
-        if len(gone) == self.group.k:
-            self.riders = None
-            return [(out, self.group)]
         self.state.tally.copies(len(gone))
         with self.state.moving():
             left = restricted(self.group, gone, self.frame.code.live[out])
@@ -183,7 +183,7 @@ class Spin:
     def settle(self) -> None:
         """Drop the rows of threads that have left, if there are any."""
         riders, self.riders = self.riders, None
-        if riders is None or riders.active == self.group.k:
+        if riders is None:
             return
         self.state.tally.copies(riders.active)
         with self.state.moving():
