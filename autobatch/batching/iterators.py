@@ -112,8 +112,32 @@ def advance(context: Context, iterator: Cell) -> tuple[Cell, Cell]:
     return _next_rows(context, iterator)
 
 
+def shared_range(iterator: Cell) -> list[Cell] | None:
+    """Where an iterator over a range stands, stops, and its step, if all threads share them."""
+    value = iterator.value
+    if type(value) is not Container or value.type is not RANGE_ITERATOR:
+        return None
+    for cell in value.cells:
+        if type(cell.value) is not Uniform or type(cell.value.obj) is not int:
+            return None
+    return value.cells  # type: ignore[return-value]
+
+
+def advance_shared(cells: list[Cell]) -> tuple[Cell, Cell]:
+    """``next`` of a range that all threads share; ``cells`` as ``shared_range`` gives them."""
+    now = cells[0]
+    at, end, ahead = (cell.value.obj for cell in cells)  # type: ignore[union-attr]
+    more = at < end if ahead > 0 else at > end
+    if more:
+        cells[0] = Cell(Uniform(at + ahead))
+    return now, Cell(Uniform(more))
+
+
 def _next_range(context: Context, value: Container) -> tuple[Cell, Cell]:
     cells: list[Cell] = value.cells  # type: ignore[assignment]
+    shared = shared_range(Cell(value))
+    if shared is not None:
+        return advance_shared(shared)
     now, stop, step = cells
     ahead = read(step)
     if type(ahead) is Uniform:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from functools import partial
 
+import numpy as np
 import torch
 
 from autobatch.batching.arithmetic import loose_columns
@@ -82,15 +83,24 @@ def plain_end(state: RunState, frame: Frame, terminator: Terminator, group: Grou
         return [(terminator.target, group)]
     if type(terminator) is not Branch or group.checks:
         return None
-    cell = group.env.get(terminator.condition)
+    taken = plain_decision(state, terminator, group)
+    if taken is None:
+        return None
+    if type(taken) is bool:
+        return [(terminator.then if taken else terminator.otherwise, group)]
+    return parted(state, frame, terminator, group, taken)
+
+
+def plain_decision(state: RunState, branch: Branch, group: Group) -> np.ndarray | bool | None:
+    """A branch's plain bool, for all threads or for each of them; None where it is not so plain."""
+    cell = group.env.get(branch.condition)
     value = None if cell is None else cell.value
     if type(value) is Uniform and type(value.obj) is bool:
-        return [(terminator.then if value.obj else terminator.otherwise, group)]
+        return value.obj
     if type(value) is not Column or loose_columns(group.env):
         return None
     data = value.data
     if data.dtype is not torch.bool or data.dim() != 1:
         return None
     state.tally.host_read("branch")
-    taken = on_host(data)
-    return parted(state, frame, terminator, group, taken)
+    return on_host(data)

@@ -42,6 +42,7 @@ Rows = np.ndarray
 LONG, LARGE = 16, 2**14
 """Elements of a uniform tensor, and of its threads' rows, that keep it from becoming a column."""
 NOTHING: frozenset[int] = frozenset()
+NUMPY_DTYPES = {"bool": np.bool_, "int": np.int64, "float": np.float64}
 REFERRING = (View, Container)
 """Values that refer to other cells."""
 IMMUTABLE = (str, bytes, int, float, complex, bool, type(None), type(Ellipsis), torch.dtype)
@@ -271,6 +272,9 @@ def select(roots: Sequence[Cell], rows: Rows) -> list[Cell]:
 
     Views of what the roots do not reach otherwise come out plain; the roots stay as they are.
     """
+    flat = select_flat(roots, rows)
+    if flat is not None:
+        return flat
     views = plain_views(roots)
     plain = frozenset(map(id, views)) if views else NOTHING
     on_host = torch.from_numpy(rows)
@@ -300,6 +304,28 @@ def select(roots: Sequence[Cell], rows: Rows) -> list[Cell]:
         return Uniform(value.obj, ties=value.ties)
 
     return copied(roots, transform, plain)
+
+
+def select_flat(roots: Sequence[Cell], rows: Rows) -> list[Cell] | None:
+    """The same where all roots are columns on the host or what no thread can change; else None."""
+    index: Tensor | None = None
+    made: list[Cell] = []
+    memo: dict[int, Cell] = {}
+    for cell in roots:
+        value = cell.value
+        kind = type(value)
+        if kind is Uniform and not is_mutable(value):
+            made.append(cell)
+            continue
+        if kind is not Column or not value.is_whole or not value.table.is_cpu:  # type: ignore[union-attr]
+            return None
+        new = memo.get(id(cell))
+        if new is None:
+            if index is None:
+                index = torch.from_numpy(rows)
+            new = memo[id(cell)] = Cell(value.select(index))  # type: ignore[union-attr]
+        made.append(new)
+    return made
 
 
 def merge(
@@ -371,6 +397,9 @@ def merged(values: Sequence[Value], sizes: Sequence[int], device: torch.device) 
         return Objects([item for value in values for item in value.items])  # type: ignore[union-attr]
     if all(type(value) is Uniform for value in values) and same_uniforms(values):
         return Uniform(first.obj, any(value.shared for value in values))  # type: ignore[union-attr]
+    numbers = repeated_numbers(values, sizes, device)
+    if numbers is not None:
+        return numbers
     columns = [
         value if type(value) is Column else expand(value.obj, size, device)  # type: ignore[union-attr]
         for value, size in zip(values, sizes, strict=True)
@@ -383,6 +412,21 @@ def merged(values: Sequence[Value], sizes: Sequence[int], device: torch.device) 
     data = joined([column.data for column in columns])
     bounds = join_bounds(column.bounds for column in columns) if tag == "int" else None
     return Column(data, tag, bounds, None, outside)
+
+
+def repeated_numbers(
+    values: Sequence[Value], sizes: Sequence[int], device: torch.device
+) -> Column | None:
+    """The column of numbers of one kind, each for so many threads; None if they are not that."""
+    if any(type(value) is not Uniform for value in values):
+        return None
+    objs = [value.obj for value in values]  # type: ignore[union-attr]
+    kinds = set(map(type, objs))
+    tag = NUMBER_TAGS.get(kinds.pop()) if len(kinds) == 1 else None
+    if tag is None:
+        return None
+    data = torch.from_numpy(np.repeat(np.array(objs, NUMPY_DTYPES[tag]), sizes)).to(device)
+    return Column(data, tag, (min(objs), max(objs)) if tag == "int" else None)
 
 
 def is_indexed(column: Column) -> bool:

@@ -21,7 +21,7 @@ from autobatch.batching.stretches import Executor, Site, WholeSite
 from autobatch.errors import AutobatchError
 from autobatch.forms import meant
 from autobatch.frontend import MISSING, Resolver, lower, lower_program
-from autobatch.ir.dataflow import handled_at, op_reads
+from autobatch.ir.dataflow import handled_at, op_reads, reaching
 from autobatch.ir.program import Block, Branch, Call, Function, Op, Program, Raise, Return
 from autobatch.passes import PIPELINE, Pass, annotate_liveness, apply_pass, run_passes
 from autobatch.passes.fork_calls import fork_calls
@@ -44,6 +44,7 @@ from autobatch.vm.purity import (
     definitions_of,
     fate,
 )
+from autobatch.vm.turns import Turn, turn_of
 from autobatch.vm.values import Cell
 from autobatch.vm.ways import is_end
 
@@ -105,6 +106,8 @@ class Code:
     live_after: dict[int, frozenset[str]] = field(default_factory=dict)
     wholes: dict[tuple[int, Executor], WholeSite] = field(default_factory=dict)
     luck: dict[int, Luck] = field(default_factory=dict)
+    turns: dict[tuple[int, Executor, bool], Turn | None] = field(default_factory=dict)
+    loops: list[frozenset[str] | None] | None = None
 
     def handled_in(self, pc: int, env: dict[str, Cell]) -> Cell | None:
         """What a function that is called in a block finds being handled."""
@@ -133,7 +136,7 @@ class Code:
         site = self.sites[pc].get((position, executor))
         if site is None:
             block = self.blocks[pc]
-            site = Site(block.ops, position, self.needed(block))
+            site = Site(block.ops, position, self.needed(block), self.varying(pc))
             self.sites[pc][position, executor] = site
         return site
 
@@ -144,8 +147,25 @@ class Code:
             converted = self.blocks[pc].converted
             assert converted is not None
             needed = self.needed(Block(converted.ops, converted.terminator))
-            site = self.wholes[pc, executor] = WholeSite(converted.ops, 0, needed)
+            site = WholeSite(converted.ops, 0, needed, self.varying(pc))
+            self.wholes[pc, executor] = site
         return site
+
+    def varying(self, pc: int) -> frozenset[str] | None:
+        """The variables that the loop assigns which a block is in; None if it is in none."""
+        if self.loops is None:
+            self.loops = loops_of(self.blocks)
+        return self.loops[pc]
+
+    def turn(self, pc: int, executor: Executor, whole: bool) -> Turn | None:
+        """What a block of a loop is to threads that come by again; None if it is nothing plain.
+
+        ``whole``: what it comes to, converted.
+        """
+        key = (pc, executor, whole)
+        if key not in self.turns:
+            self.turns[key] = turn_of(self, pc, executor, whole)
+        return self.turns[key]
 
     def after(self, pc: int, op: Op) -> frozenset[str]:
         """The variables that are read once an operation of a block is done."""
@@ -176,6 +196,19 @@ class Code:
             case Raise(exception=exception, cause=cause):
                 wanted |= {exception} | ({cause} if cause is not None else set())
         return frozenset(wanted)
+
+
+def loops_of(blocks: Sequence[Block]) -> list[frozenset[str] | None]:
+    """For each block the variables assigned in its loop, the outermost; None if it is in none."""
+    after = reaching(blocks)
+    found: list[frozenset[str] | None] = []
+    for pc, ways in enumerate(after):
+        loop = [blocks[at] for at in ways if pc in after[at]] if pc in ways else []
+        parts = [part for block in loop for part in (block, block.converted) if part is not None]
+        assigned = {out for part in parts for op in part.ops for out in op.outs}
+        assigned |= {block.terminator.out for block in loop if type(block.terminator) is Call}
+        found.append(frozenset(assigned) if loop else None)
+    return found
 
 
 @dataclass(frozen=True, slots=True)

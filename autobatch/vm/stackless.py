@@ -48,6 +48,7 @@ from autobatch.vm.groups import CARRIED, Group, restricted
 from autobatch.vm.modes import entered_modes
 from autobatch.vm.queue import Waiting
 from autobatch.vm.schedule import Choice
+from autobatch.vm.spinning import spun
 from autobatch.vm.state import Frame, Leaving, RunState
 from autobatch.vm.steps import too_deep
 from autobatch.vm.values import Cell, Container, Objects
@@ -335,6 +336,11 @@ class Machine:
             self.failures.stop(frame.threads[group.rows], error_of)
             return []
         state.begin(frame, pc, group)
+        plain = is_plain(state, block, group)
+        if plain:
+            rounds = spun(state, self, frame, pc, group)
+            if rounds is not None:
+                return rounds
         made = None
         if block.converted is not None and not frame.exact:
             made = converted(state, frame, pc, group)
@@ -345,7 +351,7 @@ class Machine:
                 seconds = time.perf_counter() - started
                 state.steps.end(frame.code.function, pc, threads, frame.depth, seconds)
             return parts
-        if is_plain(state, block, group) and driven(state, frame, pc, group):
+        if plain and driven(state, frame, pc, group):
             return self.ended(frame, block.terminator, group)
         context = state.context(frame, group)
         grad = torch.is_grad_enabled()

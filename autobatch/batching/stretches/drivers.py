@@ -6,11 +6,15 @@ operations and the replay, and writes the results; about a third of what the gen
 It answers False, with nothing changed, where a check fails, and the general way decides.
 
 Only plain plans have one: nothing is written in place, and no two inputs are one cell.
+
+In a loop, what only reads variables that the loop leaves alone comes out the same each time. So
+the driver of a block in a loop is two functions, ``begin``, which does that, and what it gives,
+which does the rest, time after time; see ``vm.spinning``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,9 +24,35 @@ from autobatch.batching.selects import are_lone
 from autobatch.batching.stretches.checking import note_checks, note_loose
 from autobatch.batching.stretches.outputs import Node, view_of
 from autobatch.batching.stretches.plans import Plan, Skeleton, outlooks
-from autobatch.batching.stretches.printing import Printer, Undrivable, printed_plan
+from autobatch.batching.stretches.printing import (
+    Printer,
+    Undrivable,
+    printed_plan,
+    told_apart,
+    unmoved,
+)
 
 Drive = Callable[[Env, Scope, int, Any], bool]
+Again = Callable[[Env, int], bool]
+Begin = Callable[[Env, Scope], Again | None]
+
+WHOLE = """
+def drive(env, scope, k, context):
+{lines}
+    return True
+"""
+PARTED = """
+def begin(env, scope):
+{steady}
+    def again(env, k):
+{moving}
+        return True
+    return again
+
+def drive(env, scope, k, context):
+    again = begin(env, scope)
+    return again is not None and again(env, k)
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +61,8 @@ class Driver:
 
     It launches ``kernels``. Unless it ``asks_context``, that may be None; where it ``leaves_open``
     whether its results fit or rows fail, the block goes on with that context.
+    ``begin(env, scope)`` gives ``again(env, k)``, which does what ``drive`` does for as long as no
+    variable changes but those that the block's loop assigns.
     """
 
     drive: Drive
@@ -38,6 +70,16 @@ class Driver:
     kernels: int
     asks_context: bool
     leaves_open: bool
+    begin: Begin | None = None
+
+    def starts(self, env: Env, scope: Scope) -> Again | None:
+        """What runs it again and again; None if it may not or cannot be."""
+        if self.begin is None:
+            return None
+        try:
+            return self.begin(env, scope)
+        except Exception:  # the general way finds out what is wrong
+            return None
 
     def fits(self, env: Env, scope: Scope, k: int, context: Context | None) -> bool:
         """Run it if it may and can be; else nothing has changed."""
@@ -49,10 +91,18 @@ class Driver:
             return False
 
 
-def driver_of(skeleton: Skeleton, plan: Plan, env: Env, before: Env, scope: Scope) -> Driver | None:
+def driver_of(
+    skeleton: Skeleton,
+    plan: Plan,
+    env: Env,
+    before: Env,
+    scope: Scope,
+    varying: Set[str] | None = None,
+) -> Driver | None:
     """The driver of a plan, whose variables hold what ``env`` holds; None if it is not plain.
 
-    ``before`` are the variables at its beginning.
+    ``before`` are the variables at its beginning, ``varying`` those that the loop assigns which
+    its block is in.
     """
     if plan.written:
         return None
@@ -71,12 +121,24 @@ def driver_of(skeleton: Skeleton, plan: Plan, env: Env, before: Env, scope: Scop
         printed_results(printer, skeleton, plan)
     except Undrivable:
         return None
-    source = "\n".join(["def drive(env, scope, k, context):", *printer.lines, "    return True"])
-    space = dict(printer.names)
-    exec(source, space)
     leaves_open = plan.loose is not None or plan.checks > 0
     asks = printer.asks_context or leaves_open
-    return Driver(space["drive"], skeleton.end, plan.kernels, asks, leaves_open)
+    space = dict(printer.names)
+    exec(source_of(printer, None if asks else varying), space)
+    drive, begin = space["drive"], space.get("begin")
+    return Driver(drive, skeleton.end, plan.kernels, asks, leaves_open, begin)
+
+
+def source_of(printer: Printer, varying: Set[str] | None) -> str:
+    """The text of a driver, in two functions where it is known what its loop assigns."""
+    if varying is None:
+        return WHOLE.format(lines="\n".join(printer.lines))
+    moving = {name for name, cell in printer.env.items() if not unmoved(cell)}
+    steady, others = told_apart(printer.lines, moving | varying)
+    return PARTED.format(
+        steady="\n".join(line.replace("return False", "return None") for line in steady),
+        moving="\n".join(f"    {line}" for line in others),
+    )
 
 
 def printed_results(printer: Printer, skeleton: Skeleton, plan: Plan) -> None:

@@ -6,7 +6,8 @@ object. What it cannot print is ``Undrivable``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping, Set
 from types import CellType
 from typing import Any
 
@@ -49,6 +50,10 @@ from autobatch.vm.values import (
     is_number,
     read,
 )
+
+MENTIONED = re.compile(r"env\['([^']*)'\]|\b(env|context|k|looks|outs|roots|[a-z]\d+)\b")
+"""What a line reads or assigns: a variable of the program's, or a local name."""
+OTHERS = frozenset(("env", "context", "k"))
 
 
 class Undrivable(Exception):
@@ -113,6 +118,26 @@ class Printer:
             self.check(f"{u}.__class__ is not Uniform or {u}.shared is not {value.shared}")
             known = self.objs[name] = self.fresh(f"{u}.obj", "o")
         return known
+
+
+def told_apart(lines: Iterable[str], moving: Set[str]) -> tuple[list[str], list[str]]:
+    """Lines that do the same each time while only ``moving`` variables change, and the others."""
+    steady: list[str] = []
+    others: list[str] = []
+    changing: set[str] = set(OTHERS)
+    for line in lines:
+        mentioned = MENTIONED.findall(line)
+        if any(name in moving if name else local in changing for name, local in mentioned):
+            changing.update(assigned for assigned in [line.strip().partition(" = ")[0]])
+            others.append(line)
+        else:
+            steady.append(line)
+    return steady, others
+
+
+def unmoved(cell: Cell) -> bool:
+    """Whether a variable's cell is the same for some of its threads as for all of them."""
+    return type(cell.value) is Uniform and not is_mutable(cell.value)
 
 
 def printed_modes(printer: Printer) -> None:

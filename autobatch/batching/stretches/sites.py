@@ -44,12 +44,14 @@ LOG = logging.getLogger("autobatch")
 class Site:
     """A place in a block where stretches begin.
 
-    ``needed`` are the variables that are still wanted when the block is done.
+    ``needed`` are the variables that are still wanted when the block is done, ``varying`` those
+    that the loop assigns which the block is in, if it is in one.
     """
 
     ops: Sequence[Op]
     start: int
     needed: frozenset[str]
+    varying: frozenset[str] | None = None
     exposed: tuple[str, ...] = ()
     begins: bool = True
     budget: Budget = field(default_factory=Budget)
@@ -151,7 +153,7 @@ class Site:
             return
         plan.drivable = False
         env = {**before, **work.settled}
-        driver = driver_of(skeleton, plan, env, before, scope)
+        driver = driver_of(skeleton, plan, env, before, scope, self.varying)
         if driver is not None:
             self.drivers = [driver, *self.drivers[: MOST_DRIVERS - 1]]
 

@@ -1,0 +1,240 @@
+"""Threads that go round a loop on their own, block after block, without the queue in between.
+
+A group is as good as certain to run next where it goes on in its loop and nothing waits earlier.
+Then all that is left of a block execution is a driver, one host read and, where some threads leave,
+the split; what its variables are checked for, and what it reads from outside, is known from the
+last time (``Driver.begin``). Groups that leave wait here until the spin ends.
+
+In: a group at a block of a loop, for which a block execution has been counted. Out: the groups that
+go on, and where, as of any block execution. Each round is one block execution, with one host read
+where its branch is per thread. Whatever is not plain ends the spin, with nothing done of it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from operator import itemgetter
+from typing import Protocol
+
+import numpy as np
+
+from autobatch.batching.iterators import advance_shared, shared_range
+from autobatch.batching.stretches.drivers import Again
+from autobatch.batching.stretches.sites import PATIENCE
+from autobatch.ir.program import Branch, Label, Terminator
+from autobatch.vm.blocks import Parts, parted
+from autobatch.vm.driven import plain_decision, plain_end
+from autobatch.vm.groups import Group, restricted
+from autobatch.vm.speculating import Riders
+from autobatch.vm.state import Frame, RunState
+from autobatch.vm.turns import Turn
+
+
+@dataclass(slots=True, eq=False)
+class Lap:
+    """A turn as this spin runs it: ``again`` runs its operations, None where it has none.
+
+    ``marks``: it leads to the function's exit, where it matters for results which way they came.
+    """
+
+    turn: Turn
+    again: Again | None
+    kernels: int
+    marks: bool
+
+    def run(self, group: Group) -> bool:
+        """Run the operations; where that cannot be, nothing has changed."""
+        env, advance = group.env, self.turn.advance
+        steps = None
+        if advance is not None:
+            iterator = env.get(advance.args[0])
+            steps = None if iterator is None else shared_range(iterator)
+            if steps is None:
+                return False
+        try:
+            if self.again is not None and not self.again(env, len(group.rows)):
+                return False
+        except Exception:  # the general way finds out what is wrong
+            return False
+        if advance is not None and steps is not None:
+            env.update(zip(advance.outs, advance_shared(steps), strict=True))
+        return True
+
+
+class Engine(Protocol):
+    """What a spin asks of its engine."""
+
+    def is_next(self, frame: Frame, target: Label) -> bool: ...
+    def ended(self, frame: Frame, terminator: Terminator, group: Group) -> Parts: ...
+
+
+@dataclass(slots=True, eq=False)
+class Spin:
+    """``group`` is at block ``pc``; ``left`` are those that have left, ``nearest`` where the first
+    of them waits.
+    """
+
+    state: RunState
+    engine: Engine
+    frame: Frame
+    pc: Label
+    group: Group
+    laps: dict[Label, Lap] = field(default_factory=dict)
+    left: Parts = field(default_factory=list)
+    nearest: float = math.inf
+    riders: Riders | None = None
+
+    def run(self) -> Parts | None:
+        """Go round; None, with nothing done, where the block execution goes the general way."""
+        state, frame = self.state, self.frame
+        function = frame.code.function
+        lap = self.begun(first=True)
+        if lap is None:
+            return None
+        while True:
+            state.tally.launch(lap.kernels)
+            parts = self.end(lap)
+            plain = parts is not None
+            if parts is None:
+                self.settle()
+                parts = self.engine.ended(frame, lap.turn.terminator, self.group)
+            if lap.marks:
+                state.ways.mark(function, lap.turn.ends, parts)
+            if not plain:
+                return [*parts, *self.left]
+            self.part(lap, parts)
+            if (frame.aside and self.left) or state.steps.spent:
+                break
+            following = self.following()
+            if following is None:
+                break
+            lap = following
+            active = self.group.k if self.riders is None else self.riders.active
+            state.steps.begin(function, self.pc, active)
+        self.settle()
+        return [(self.pc, self.group), *self.left]
+
+    def part(self, lap: Lap, parts: Parts) -> None:
+        """Who goes first goes on, who does not waits."""
+        if len(parts) > 1:
+            parts.sort(key=itemgetter(0))
+            self.left += parts[1:]
+            self.nearest = min(self.nearest, parts[1][0])
+        self.pc, group = parts[0]
+        if group is self.group:
+            for name in lap.turn.dead[self.pc]:
+                group.env.pop(name, None)
+        self.group = group
+
+    def following(self) -> Lap | None:
+        """The lap that has just run of the block that comes next, if nothing waits before it."""
+        if self.pc >= self.nearest:
+            return None
+        if self.riders is not None and not self.riders.may_ride():
+            self.settle()
+        lap = self.laps.get(self.pc)
+        if lap is not None and lap.run(self.group):
+            return lap
+        self.settle()
+        return self.begun()
+
+    # Threads that have left and are computed along
+
+    def end(self, lap: Lap) -> Parts | None:
+        """Where the threads go after a lap; None where that is not plain."""
+        turn, group = lap.turn, self.group
+        if not turn.safe or self.frame.aside:
+            return plain_end(self.state, self.frame, turn.terminator, group)
+        branch = turn.terminator
+        assert type(branch) is Branch
+        taken = plain_decision(self.state, branch, group)
+        if taken is None:
+            return None
+        if type(taken) is bool:
+            target = branch.then if taken else branch.otherwise
+            self.settle()
+            return [(target, self.group)]
+        stays, out = taken, branch.otherwise
+        if branch.then != self.pc:
+            stays, out = ~taken, branch.then
+        if self.riders is None:
+            staying = np.count_nonzero(stays)
+            if not staying or staying == group.k:
+                return [(self.pc if staying else out, group)]
+            self.riders = Riders.of(group, lap.kernels)
+            if self.riders is None:
+                return parted(self.state, self.frame, branch, group, taken)
+        return self.ridden(stays, out, self.riders)
+
+    def ridden(self, stays: np.ndarray, out: Label, riders: Riders) -> Parts:
+        """Put aside what threads leave with; their rows stay."""
+        gone = riders.leave(stays)
+        if gone is None:
+            return [(self.pc, self.group)]
+        self.state.tally.copies(len(gone))
+        with self.state.moving():
+            left = restricted(self.group, gone, self.frame.code.live[out])
+        if riders.active:
+            return [(self.pc, self.group), (out, left)]
+        self.riders = None
+        return [(out, left)]
+
+    def settle(self) -> None:
+        """Drop the rows of threads that have left, if there are any."""
+        riders, self.riders = self.riders, None
+        if riders is None:
+            return
+        self.state.tally.copies(riders.active)
+        with self.state.moving():
+            self.group = restricted(self.group, riders.rows, list(self.group.env))
+
+    def begun(self, first: bool = False) -> Lap | None:
+        """The same, of what has not been round or has changed in kind."""
+        code, pc, work = self.frame.code, self.pc, self.state.work
+        assert work is not None
+        if not first and not self.engine.is_next(self.frame, pc):
+            return None
+        for whole in (True, False):
+            turn = code.turn(pc, work.executor, whole)
+            if turn is None or (not whole and self.waits_for_whole(pc, first)):
+                continue
+            lap = self.fitting(turn)
+            if lap is not None:
+                self.laps[pc] = lap
+                return lap
+        return None
+
+    def waits_for_whole(self, pc: Label, first: bool) -> bool:
+        """Whether a block may come to be run as converted, so is not to be run as it stands."""
+        code, work = self.frame.code, self.state.work
+        if code.blocks[pc].converted is None:
+            return False
+        return first or work is None or code.whole(pc, work.executor).misses <= PATIENCE
+
+    def fitting(self, turn: Turn) -> Lap | None:
+        """A lap of a driver that fits; it has run."""
+        frame = self.frame
+        marks = frame.answers and turn.ends in frame.code.exits
+        if turn.site is None:
+            lap = Lap(turn, None, 0, marks)
+            return lap if lap.run(self.group) else None
+        for driver in turn.site.drivers:
+            if driver.end != turn.end:
+                continue
+            again = driver.starts(self.group.env, frame.scope)
+            if again is not None:
+                lap = Lap(turn, again, driver.kernels, marks)
+                if lap.run(self.group):
+                    return lap
+        return None
+
+
+def spun(state: RunState, engine: Engine, frame: Frame, pc: Label, group: Group) -> Parts | None:
+    """A block execution, and all that follow it in a loop; None, with nothing done, if none can.
+
+    The first of them has been counted; it must be plain (see ``driven.is_plain``).
+    """
+    if state.work is None or frame.code.varying(pc) is None or frame.exact or not group.k:
+        return None
+    return Spin(state, engine, frame, pc, group).run()

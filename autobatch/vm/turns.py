@@ -1,0 +1,89 @@
+"""Blocks of loops as threads come by them again and again: what is known of them beforehand.
+
+In: a block that is in a loop, or what it comes to, converted. Out: its ``Turn``, if it is plain: no
+managers and no handler, operations that one driver may run all of, but for the ``next`` of a loop
+over a range, and an end that is a jump or a branch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from autobatch.batching.stretches import Executor, Site, WholeSite
+from autobatch.ir.program import Block, Branch, Function, Jump, Label, Op, Var
+from autobatch.passes.if_conversion import are_safe
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A driver of ``site`` runs the operations before ``end``; None where there are none.
+
+    ``advance`` is the last one, if it is a ``next``. ``ends`` is the block whose terminator it has,
+    ``dead`` are the variables that a target's threads have no more use for. ``safe``: it is a loop
+    of its own, left for what comes later, and its operations are safe on any row.
+    """
+
+    site: Site | None
+    end: int
+    advance: Op | None
+    terminator: Jump | Branch
+    ends: Label
+    dead: Mapping[Label, Sequence[Var]]
+    safe: bool
+
+
+class Coded(Protocol):
+    """A lowered function, ready to run; see ``library.Code``."""
+
+    @property
+    def function(self) -> Function: ...
+    @property
+    def blocks(self) -> tuple[Block, ...]: ...
+    @property
+    def live(self) -> Sequence[tuple[str, ...]]: ...
+
+    def varying(self, pc: int) -> frozenset[str] | None: ...
+    def site(self, pc: int, position: int, executor: Executor) -> Site: ...
+    def whole(self, pc: int, executor: Executor) -> WholeSite: ...
+    def needed(self, block: Block) -> frozenset[str]: ...
+
+
+def turn_of(code: Coded, pc: Label, executor: Executor, whole: bool) -> Turn | None:
+    """The turn of a block, or of what it comes to where ``whole``."""
+    block = code.blocks[pc]
+    if block.modes or block.handler is not None or code.varying(pc) is None:
+        return None
+    ends, made = pc, block.converted
+    if whole:
+        if made is None:
+            return None
+        block, ends = Block(made.ops, made.terminator), made.ends
+    terminator = block.terminator
+    if not isinstance(terminator, Jump | Branch):
+        return None
+    advance = block.ops[-1] if block.ops and block.ops[-1].name == "next" else None
+    end = len(block.ops) - (advance is not None)
+    site = None
+    if end:
+        site = code.whole(pc, executor) if whole else code.site(pc, 0, executor)
+    safe = is_own_loop(pc, terminator) and are_safe(block.ops[:end])
+    return Turn(site, end, advance, terminator, ends, dead_of(code, pc, block), safe)
+
+
+def is_own_loop(pc: Label, terminator: Jump | Branch) -> bool:
+    """Whether a branch leads back to its own block, or on to a later one."""
+    targets = {terminator.then, terminator.otherwise} if type(terminator) is Branch else set()
+    return len(targets) == 2 and min(targets) == pc
+
+
+def dead_of(code: Coded, pc: Label, block: Block) -> Mapping[Label, Sequence[Var]]:
+    """What a driver may leave in the environment, and no thread reads from a target on."""
+    there = code.needed(block) | code.function.live_in[pc] | outs_of(block)
+    return {to: sorted(there.difference(code.live[to])) for to in block.targets()}
+
+
+def outs_of(block: Block) -> set[Var]:
+    """What the operation of a block that no driver runs reads and assigns."""
+    return {name for op in block.ops[-1:] if op.name == "next" for name in (*op.outs, *op.args)}

@@ -1,0 +1,265 @@
+"""Threads that go round a loop on their own: the same results, counts and failures as by the queue.
+
+What a listener hears goes by the queue, block by block, so it says what a run without one must
+count. ``asked`` tells how often the queue has been asked: hardly, where threads spin.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+import torch
+from torch import Tensor
+
+import autobatch
+from autobatch.vm.queue import Waiting
+from programs.collatz import collatz
+from programs.fixed_point import FixedPoint
+from programs.mandelbrot import mandelbrot
+from tests.oracle import assert_matches_loop
+
+SIZES = (0, 1, 2, 7, 64)
+STARTS = torch.arange(1, 65)
+POINTS = torch.linspace(-2.0, 0.5, 64), torch.linspace(-1.1, 1.2, 64)
+
+
+def until_large(x: Tensor) -> Tensor:
+    for i in range(20):
+        x = torch.tanh(x) * 1.5 + 0.1 * i
+        if x.sum() > 4.0:
+            break
+    return x
+
+
+def nested(n: Tensor) -> tuple[Tensor, int]:
+    total, rounds = torch.zeros(()), 0
+    while n > 0:
+        m = n
+        while m > 1:
+            m = m // 2
+            total = total + m
+            rounds += 1
+        n = n - 3
+    return total, rounds
+
+
+def swapped(n: Tensor) -> tuple[Tensor, Tensor]:
+    """Names change places, and two of them mean one tensor when the loop is left."""
+    a, b = torch.zeros((), dtype=torch.int64), torch.ones((), dtype=torch.int64)
+    c = b
+    while b < n:
+        a, b = b, a + b
+        c = a
+    a += 1
+    return a, c
+
+
+def growing(n: int) -> int:
+    """An int that leaves int64 while its loop goes on."""
+    total = 1
+    while n > 0:
+        total = total * 3 + n
+        n = n - 1
+    return total
+
+
+def rooted(x: Tensor) -> Tensor:
+    """What a thread computes once it has left is nan, and so is its gradient."""
+    total = x * 0.0
+    while x > 1.0:
+        total = total + torch.sqrt(x - 1.0) * x
+        x = x - 1.0
+    return total
+
+
+def looked_up(n: Tensor, table: Tensor) -> Tensor:
+    """It fails for whoever comes to the end of the table."""
+    found, i = torch.zeros(()), 0
+    while n > 0:
+        found = found + table[i]
+        n, i = n - 1, i + 1
+    return found
+
+
+def kept_aside(x: Tensor, limit: Tensor) -> tuple[Tensor, Tensor, int]:
+    """A variable that the loop leaves alone moves with the threads that leave."""
+    steps, before = 0, x
+    while x < limit:
+        x = x * 1.25 + 0.5
+        steps += 1
+    return x, before * 2, steps
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """How often a queue has given what runs next."""
+    times = Counter()
+    given = Waiting.next
+
+    def counted(self, parts):
+        times["queue"] += 1
+        return given(self, parts)
+
+    monkeypatch.setattr(Waiting, "next", counted)
+    return times
+
+
+CASES = {
+    "collatz": (collatz, (STARTS,)),
+    "mandelbrot": (mandelbrot, POINTS),
+    "until_large": (until_large, (torch.linspace(-3, 3, 64)[:, None].expand(64, 4),)),
+    "nested": (nested, (STARTS % 11,)),
+    "swapped": (swapped, (STARTS * 5,)),
+    "rooted": (rooted, (torch.linspace(0.0, 30.0, 64),)),
+    "kept_aside": (kept_aside, (torch.linspace(1.0, 2.0, 64), torch.linspace(0.0, 50.0, 64))),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_loops_results(name):
+    func, args = CASES[name]
+    assert_matches_loop(func, args, batch_sizes=SIZES, chunk_sizes=(None, 5))
+
+
+@pytest.mark.parametrize("func", [collatz, growing])
+def test_the_loops_results_of_numbers(func):
+    assert_matches_loop(func, (STARTS,), batch_sizes=SIZES, scalars="python")
+
+
+@pytest.mark.parametrize("engine", ["stackless", "program_counter"])
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("size", [1, 2, 7, 64])
+def test_counts_are_what_listeners_hear(name, engine, size, asked):
+    func, args = CASES[name]
+    some = [arg[:size] for arg in args]
+    batched = autobatch.vmap(func, engine=engine, trace_after=0)
+    steps: list[autobatch.Step] = []
+    heard = autobatch.vmap(func, engine=engine, trace_after=0, listeners=steps.append)
+    with torch.no_grad():
+        for _ in range(6):
+            batched(*some)
+        heard(*some)
+        steps.clear()
+        with autobatch.counts() as told:
+            heard(*some)
+        asked.clear()
+        with autobatch.counts() as counted:
+            batched(*some)
+    assert counted.block_executions == len(steps)
+    assert counted.by_block == Counter((step.function, step.pc) for step in steps)
+    threads: Counter[tuple[str, int]] = Counter()
+    for step in steps:
+        threads[step.function, step.pc] += len(step.threads)
+    assert counted.threads_by_block == threads
+    assert counted.reads_by_block == told.reads_by_block
+    assert counted.launches_by_block == told.launches_by_block
+    assert counted.row_copies <= told.row_copies
+    if name != "swapped":  # where two names mean one tensor, no driver runs
+        assert asked["queue"] < len(steps) or len(steps) < 8
+
+
+def test_a_loop_asks_the_queue_once(asked):
+    batched = autobatch.vmap(collatz, trace_after=0)
+    for _ in range(4):
+        batched(torch.tensor([27]))
+    asked.clear()
+    with autobatch.counts() as counted:
+        assert batched(torch.tensor([27])).tolist() == [111]
+    assert counted.by_block["collatz", 1] == 111
+    assert counted.host_reads == 112
+    assert asked["queue"] <= 4
+
+
+@pytest.mark.parametrize("engine", ["stackless", "program_counter"])
+def test_the_limit_of_steps_holds_within_a_spin(engine):
+    for _ in range(4):
+        autobatch.vmap(collatz, engine=engine, trace_after=0)(torch.tensor([27, 97]))
+    needed = 120
+    with autobatch.counts() as counted:
+        autobatch.vmap(collatz, engine=engine, trace_after=0)(torch.tensor([27, 97]))
+        needed = counted.block_executions
+    with autobatch.counts() as counted:
+        autobatch.vmap(collatz, engine=engine, trace_after=0, max_steps=needed)(
+            torch.tensor([27, 97])
+        )
+    assert counted.block_executions == needed
+    with autobatch.counts() as counted, pytest.raises(autobatch.StepLimitError, match="1 thread"):
+        autobatch.vmap(collatz, engine=engine, trace_after=0, max_steps=115)(torch.tensor([27, 97]))
+    assert counted.block_executions == 115
+
+
+@pytest.mark.parametrize("engine", ["stackless", "program_counter"])
+def test_who_fails_within_a_spin(engine):
+    counts, table = torch.tensor([2, 9, 4, 12, 1]), torch.arange(6.0)
+    assert_matches_loop(looked_up, (counts, table), in_dims=(0, None))
+    batched = autobatch.vmap(
+        looked_up, in_dims=(0, None), engine=engine, on_error="isolate", trace_after=0
+    )
+    for _ in range(4):
+        results = batched(counts, table)
+        assert [type(result.exception) for result in results] == [
+            type(None),
+            IndexError,
+            type(None),
+            IndexError,
+            type(None),
+        ]
+        assert [results[i].value.item() for i in (0, 2, 4)] == [1.0, 6.0, 0.0]
+
+
+@pytest.mark.parametrize("order", ["input", None])
+def test_streams(order):
+    options = {} if order is None else {"order": order}
+    for _ in range(3):
+        found = dict(autobatch.stream(collatz, list(STARTS), 8, **options))
+        assert found == {i: collatz(start) for i, start in enumerate(STARTS)}
+
+
+@pytest.mark.parametrize("func", [rooted, lambda x: kept_aside(x, torch.tensor(20.0))[0]])
+def test_gradients_are_those_of_the_loop(func):
+    xs = torch.linspace(0.5, 12.5, 64, requires_grad=True)
+    wanted = torch.stack([torch.autograd.grad(func(x), x)[0] for x in xs.unbind()])
+    batched = autobatch.vmap(func, trace_after=0)
+    for _ in range(4):
+        (found,) = torch.autograd.grad(batched(xs).sum(), xs)
+        torch.testing.assert_close(found, wanted)
+
+
+def test_threads_that_have_left_ride_along():
+    batched, starts = autobatch.vmap(collatz, trace_after=0), torch.arange(1, 1025)
+    for _ in range(4):
+        batched(starts)
+    with autobatch.counts() as counted:
+        assert batched(starts).tolist() == [collatz(n) for n in range(1, 1025)]
+    apart = autobatch.vmap(collatz, trace_after=0, listeners=[lambda step: None])
+    with autobatch.counts() as parted:
+        apart(starts)
+    assert counted.threads_by_block == parted.threads_by_block
+    assert counted.row_copies * 8 < parted.row_copies
+
+
+def test_heavy_bodies_part_at_once():
+    layer = FixedPoint()
+    batched, xs = autobatch.vmap(layer, trace_after=0), torch.randn(64, 128) * 2
+    apart = autobatch.vmap(layer, trace_after=0, listeners=[lambda step: None])
+    with torch.no_grad():
+        for _ in range(4):
+            batched(xs)
+        with autobatch.counts() as counted:
+            batched(xs)
+        with autobatch.counts() as parted:
+            apart(xs)
+    assert counted.row_copies == parted.row_copies
+
+
+def test_a_module_that_changes_between_calls():
+    layer = FixedPoint()
+    batched, xs = autobatch.vmap(layer, trace_after=0), torch.randn(8, 128)
+    with torch.no_grad():
+        for scale in (1.0, 0.5, 0.25):
+            layer.W *= scale
+            layer.tolerance = 1e-3 * scale
+            for _ in range(3):
+                wanted = torch.stack([layer(x) for x in xs])
+                torch.testing.assert_close(batched(xs), wanted, rtol=2e-3, atol=2e-3)
