@@ -45,7 +45,8 @@ def is_mode(manager: object) -> bool:
 def is_remade(manager: object) -> bool:
     if not isinstance(manager, GeneratorManager):
         return False
-    return any(manager.func is inspect.unwrap(made) for made in REMADE)
+    func = getattr(manager, "func", None)  # gone once it has been entered
+    return any(func is inspect.unwrap(made) for made in REMADE)
 
 
 def makes_mode(callee: object) -> bool:
