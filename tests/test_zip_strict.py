@@ -43,7 +43,7 @@ def unequal(x):
 
 def shared_iterator(x):
     rest = iter([x[0], x[1]])
-    return [a + b for a, b in zip(rest, rest, strict=True)][0]
+    return next(a + b for a, b in zip(rest, rest, strict=True))
 
 
 def ragged(seed, lengths=LENGTHS):
