@@ -31,9 +31,9 @@ def examples(batch: int) -> Iterator[tuple[str, Example]]:
 
 
 def counted(example: Example, **options: Any) -> autobatch.Counts:
-    args = example.mapped(autobatch.objects)
+    args = example.mapped(autobatch.objects, autobatch.ragged)
     with autobatch.counts() as counts, torch.no_grad():
-        autobatch.vmap(example.function, **options)(*args)
+        autobatch.vmap(example.function, **example.options(), **options)(*args)
     return counts
 
 

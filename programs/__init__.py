@@ -30,4 +30,12 @@ PROGRAMS = (
     "adaptive_computation",
     "shift_reduce",
     "halting_transformer",
+    "reinforce",
+    "dqn",
+    "particle_filter",
+    "message_passing",
+    "early_stopping",
+    "mixture_of_experts",
+    "bilstm_tagger",
+    "ode_layer",
 )

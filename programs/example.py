@@ -1,8 +1,9 @@
 """A seeded problem for a program: what to call, and a batch of arguments.
 
-``Example.args`` has one row per thread: a tensor ``[B, *E]``, or a list of B Python
-objects (trees, say). ``row(i)`` are the arguments of one thread, ``mapped(objects)`` those
-of the whole batch, lists wrapped by ``objects``.
+``Example.args`` has one row per thread: a tensor ``[B, *E]``, or a list of B tensors of
+lengths of their own, or of B Python objects (trees, say). ``row(i)`` are the arguments of one
+thread, ``mapped(objects, ragged)`` those of the whole batch, lists wrapped. What a program draws
+depends on ``seed``.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from torch import Tensor
 class Example:
     function: Callable[..., Any]
     args: tuple[Tensor | list[Any], ...]
+    seed: int | None = None
+    """What a batch draws by; None for what does not draw."""
 
     @property
     def batch(self) -> int:
@@ -28,8 +31,19 @@ class Example:
     def row(self, index: int) -> tuple[Any, ...]:
         return tuple(arg[index] for arg in self.args)
 
-    def mapped(self, objects: Callable[[list[Any]], Any]) -> tuple[Any, ...]:
-        return tuple(objects(arg) if isinstance(arg, list) else arg for arg in self.args)
+    def mapped(
+        self, objects: Callable[[list[Any]], Any], ragged: Callable[[list[Tensor]], Any]
+    ) -> tuple[Any, ...]:
+        def wrapped(arg: Tensor | list[Any]) -> Any:
+            if isinstance(arg, list):
+                return ragged(arg) if isinstance(arg[0], Tensor) else objects(arg)
+            return arg
+
+        return tuple(map(wrapped, self.args))
+
+    def options(self) -> dict[str, Any]:
+        """What a batched call is to be given."""
+        return {} if self.seed is None else {"seed": self.seed}
 
 
 @contextmanager

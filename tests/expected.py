@@ -93,6 +93,8 @@ def check(actual: Any, expected: Any, rtol: float | None = None, atol: float | N
         assert close or (actual != actual and expected != expected), f"{actual} != {expected}"
     elif isinstance(expected, autobatch.objects):
         check(actual.items, expected.items, rtol, atol)
+    elif isinstance(expected, autobatch.ragged):
+        check(list(actual.tensors), list(expected.tensors), rtol, atol)
     elif isinstance(expected, (tuple, list)):
         assert len(actual) == len(expected), f"{actual!r} where the loop has {expected!r}"
         for one, other in zip(actual, expected, strict=True):

@@ -11,12 +11,16 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor
 
 import autobatch
+from autobatch.random.drawing import drawing
+from autobatch.random.paths import key_of
+from autobatch.random.sources import Thread
 from tests.expected import check, has_unstackable, stacked
 
 Options = Mapping[str, Any]
@@ -64,7 +68,7 @@ def assert_matches_loop(
     for size in batch_sizes:
         some = _take(tuple(args), dims, size)
         named = dict(kwargs or {})
-        outcome = run_loop(func, some, named, dims, scalars)
+        outcome = run_loop(func, some, named, dims, scalars, options.get("seed"))
         for configuration in configurations:
             for chunk_size in chunk_sizes:
                 chosen = {**configuration, **options, "chunk_size": chunk_size, "scalars": scalars}
@@ -83,14 +87,20 @@ def run_loop(
     kwargs: dict[str, Any],
     dims: tuple[Any, ...],
     scalars: str = "tensor",
+    seed: int | None = None,
 ) -> Outcome:
-    """``func`` on a private copy of each row, in order, up to the first that raises."""
+    """``func`` on a private copy of each row, in order, up to the first that raises.
+
+    With a seed each row draws what its thread does. That holds for programs that draw in no
+    function but the outermost, and call none with branches or methods: those open paths.
+    """
     rows: list[Any] = []
     for index in range(_batch_size(args, kwargs, dims)):
         row = _row(args, dims, index, scalars)
         named = _row(kwargs, None, index, scalars)
         try:
-            rows.append(func(*row, **named))
+            with nullcontext() if seed is None else drawing(Thread(index, key_of(seed))):
+                rows.append(func(*row, **named))
         except Exception as error:
             return Outcome(rows, error)
     return Outcome(rows, None)
@@ -162,6 +172,8 @@ def _row(value: Any, dims: Any, index: int, scalars: str) -> Any:
             return _private(part)
         if isinstance(part, autobatch.objects):
             return _private(part.items[index])
+        if isinstance(part, autobatch.ragged):
+            return part.tensors[index].clone()
         row = torch.as_tensor(part).select(dim, index).clone(memory_format=torch.contiguous_format)
         return row.item() if scalars == "python" and row.dim() == 0 else row
 
@@ -174,6 +186,8 @@ def _take(value: Any, dims: Any, size: int | None) -> Any:
             return part
         if isinstance(part, autobatch.objects):
             return autobatch.objects(part.items[:size])
+        if isinstance(part, autobatch.ragged):
+            return autobatch.ragged(list(part.tensors[:size]))
         return torch.as_tensor(part).narrow(dim, 0, size)
 
     return _walk(value, dims, leaf)
@@ -184,7 +198,8 @@ def _batch_size(args: tuple[Any, ...], kwargs: dict[str, Any], dims: tuple[Any, 
 
     def leaf(part: Any, dim: Any) -> None:
         if dim is not None:
-            sizes.add(len(part) if isinstance(part, autobatch.objects) else part.shape[dim])
+            whole = isinstance(part, autobatch.objects | autobatch.ragged)
+            sizes.add(len(part) if whole else part.shape[dim])
 
     _walk(args, dims, leaf)
     _walk(kwargs, None, leaf)
@@ -197,6 +212,8 @@ def _private(value: Any) -> Any:
         return value.clone()
     if isinstance(value, autobatch.objects):
         return autobatch.objects([_private(part) for part in value.items])
+    if isinstance(value, autobatch.ragged):
+        return autobatch.ragged([part.clone() for part in value.tensors])
     if type(value) in (tuple, list):
         return type(value)(_private(part) for part in value)
     if type(value) is dict:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import math
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.utils import _pytree as pytree
 
 import autobatch
 from programs import PROGRAMS, merge_sort
@@ -30,6 +32,7 @@ from programs.runge_kutta import runge_kutta
 from programs.shift_reduce import ShiftReduce
 from programs.tail_sampler import tail_sampler
 from programs.treelstm import Tree, TreeLSTM
+from tests.expected import check
 from tests.oracle import CONFIGURATIONS, Options, assert_matches_loop
 
 CASES = [
@@ -53,11 +56,12 @@ def check_batch(name: str, dtype: torch.dtype, sizes: tuple[int, ...], **options
     with torch.no_grad():
         assert_matches_loop(
             example.function,
-            example.mapped(autobatch.objects),
+            example.mapped(autobatch.objects, autobatch.ragged),
             batch_sizes=sizes,
             rtol=1e-4 if rough else 1e-7,
             atol=atol,
             max_steps=100_000,
+            **example.options(),
             **options,
         )
 
@@ -96,11 +100,10 @@ def test_on_cuda(name: str) -> None:
     function = example.function
     if isinstance(function, nn.Module):
         function = function.cuda()
-    args = tuple(
-        autobatch.objects(arg) if isinstance(arg, list) else arg.cuda() for arg in example.args
-    )
+    args = pytree.tree_map_only(torch.Tensor, lambda arg: arg.cuda(), example.args)
+    args = dataclasses.replace(example, args=args).mapped(autobatch.objects, autobatch.ragged)
     with torch.no_grad():
-        assert_matches_loop(function, args, rtol=1e-4, atol=2e-3)
+        assert_matches_loop(function, args, rtol=1e-4, atol=2e-3, **example.options())
 
 
 def test_gradients_flow_through_a_batch() -> None:
@@ -125,7 +128,7 @@ def test_examples_are_seeded_and_leave_the_generator_alone(name: str) -> None:
     assert torch.equal(torch.get_rng_state(), state)
     second = make_example(name, 3, importlib.import_module(f"programs.{name}").DTYPES[0])
     for one, other in zip(first.args, second.args, strict=True):
-        assert torch.equal(one, other) if isinstance(one, torch.Tensor) else one == other
+        check(one, other, 0.0, 0.0)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -188,6 +188,8 @@ PROGRAMS: dict[str, Callable[[Tensor], Any]] = {
     "partial": lambda x: functools.partial(tree, depth=2)(x) + torch.rand(()),
     "inner vmap": mapped,
     "no_grad": lambda x: quiet(x),
+    "derivative": lambda x: torch.func.grad(parting)(x) + torch.rand(()),
+    "derivative of calls": lambda x: torch.func.grad(sums_of_calls)(x) + torch.rand(()),
 }  # fmt: skip
 
 
@@ -195,6 +197,19 @@ def quiet(x: Tensor) -> Tensor:
     with torch.inference_mode():
         y = F.dropout(torch.ones(4), 0.5) * branching(x)
     return y.clone()
+
+
+def parting(x: Tensor) -> Tensor:
+    """Threads that part make calls, under a derivative."""
+    if x[0] > 0.5:
+        return (x * branching(x)).sum() + torch.rand(()) * x[1]
+    return (x**2 * branching(2 * x)).sum()
+
+
+def sums_of_calls(x: Tensor) -> Tensor:
+    if x[0] > 0.5:
+        return (x * (branching(x) + branching(2 * x))).sum()
+    return (x**3 * (branching(x) + tree(x, 2))).sum()
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -115,6 +115,8 @@ def test_an_error_in_a_schedule_comes_out():
 def test_unlike_groups_with_forked_calls_wait_for_their_join():
     """More of them than turn into objects: what they have forked is none yet."""
     game = negamax_example(64)
-    want = autobatch.vmap(game.function)(*game.mapped(autobatch.objects))
-    got = autobatch.vmap(game.function, schedule="most_threads")(*game.mapped(autobatch.objects))
+    want = autobatch.vmap(game.function)(*game.mapped(autobatch.objects, autobatch.ragged))
+    got = autobatch.vmap(game.function, schedule="most_threads")(
+        *game.mapped(autobatch.objects, autobatch.ragged)
+    )
     torch.testing.assert_close(got, want, rtol=0, atol=0)

@@ -104,7 +104,7 @@ def test_a_program_from_text_runs():
     """Found by its callable, with the names of its module."""
     example = make_example("collatz", 9, torch.int64)
     program = autobatch.lower(example.function)
-    inputs = example.mapped(autobatch.objects)
+    inputs = example.mapped(autobatch.objects, autobatch.ragged)
     (expected,) = autobatch.execute(program, *inputs)
     (result,) = autobatch.execute(autobatch.parse(str(program)), *inputs)
     assert torch.equal(result, expected)

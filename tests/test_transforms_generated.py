@@ -164,7 +164,7 @@ def test_gradcheck_of_parameters(name: str, engine: str) -> None:
     model = example.function
     assert isinstance(model, nn.Module)
     mapped = autobatch.vmap(model, engine=engine, trace_after=0)
-    args = example.mapped(autobatch.objects)
+    args = example.mapped(autobatch.objects, autobatch.ragged)
     parameters = [p for p in model.parameters() if p.requires_grad]
 
     def function(*given: Tensor) -> Any:

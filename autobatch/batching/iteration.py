@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from autobatch.batching import arithmetic, iterators, torch_ops
+from autobatch.batching.compat import on_host
 from autobatch.batching.context import Context, Handler, RowsFail
 from autobatch.batching.conversions import as_index
 from autobatch.batching.kinds import is_instance, is_tensor, own_method, parts_of
@@ -19,6 +20,7 @@ from autobatch.vm.values import (
     ENUMERATE_ITERATOR,
     ZIP_ITERATOR,
     Cell,
+    Column,
     Container,
     Uniform,
     read,
@@ -63,9 +65,36 @@ def _enumerate(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> C
 
 
 def _zip(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | None:
-    if kwargs:
+    strict = read(kwargs["strict"]) if kwargs.keys() == {"strict"} else None
+    if kwargs and type(strict) is not Uniform:
+        return None
+    if type(strict) is Uniform and strict.obj and not of_one_length(context, args):
         return None
     return Cell(Container(ZIP_ITERATOR, [iterators.iterate(context, arg) for arg in args]))
+
+
+def of_one_length(context: Context, args: list[Cell]) -> bool:
+    """Whether sequences are known to be as long as each other, in every thread."""
+    sizes = [size_of(context, arg) for arg in args]
+    for size in sizes[1:]:
+        if size is None or sizes[0] is None:
+            return False
+        same = read(binary(context, "eq", sizes[0], size))
+        if type(same) is not Uniform and not (type(same) is Column and on_host(same.data).all()):
+            return False
+        if type(same) is Uniform and not same.obj:
+            return False
+    return True
+
+
+def size_of(context: Context, cell: Cell) -> Cell | None:
+    """The length of a sequence; None for what ``iter`` may use up, and for objects."""
+    value = read(cell)
+    if packs.is_packed(value):
+        return packs.length(value)
+    if type(value) is Uniform:
+        return uniform(len(value.obj)) if type(value.obj) in (list, tuple, range, str) else None
+    return None if is_instance(value) else _len(context, [cell], {})
 
 
 def _reversed(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | None:

@@ -14,6 +14,7 @@ from autobatch.ir.program import Block, Function, Op, Program
 from autobatch.ir.verifier import check
 from autobatch.passes.hoisting import hoist_constants
 from autobatch.passes.if_conversion import convert_ifs
+from autobatch.passes.latches import join_latches
 from autobatch.passes.layout import order_blocks
 from autobatch.passes.liveness import annotate_liveness
 from autobatch.passes.rotation import rotate_loops
@@ -25,6 +26,7 @@ PIPELINE: tuple[Pass, ...] = (
     simplify,
     hoist_constants,
     simplify,
+    join_latches,
     rotate_loops,
     simplify,
     order_blocks,
@@ -123,6 +125,7 @@ __all__ = [
     "chosen_passes",
     "convert_ifs",
     "hoist_constants",
+    "join_latches",
     "order_blocks",
     "rotate_loops",
     "run_passes",

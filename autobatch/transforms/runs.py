@@ -6,7 +6,8 @@ columns of the output. What else the run has returned it keeps.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -100,7 +101,8 @@ class Run:
         context = self.call.context
         args = self.place(parts.tree_of(self.inputs, given))
         try:
-            self.result = context.invoke(context, self.call.function, args, self.kwargs)
+            with unopened(context):
+                self.result = context.invoke(context, self.call.function, args, self.kwargs)
         except RowsFail as failure:
             if failure.partial is None or failure.kept is None:
                 raise
@@ -147,6 +149,17 @@ class Run:
         if self.rows is None:
             return tensor
         return tensor.index_select(0, torch.from_numpy(self.rows).to(tensor.device))
+
+
+@contextmanager
+def unopened(context: Context) -> Iterator[None]:
+    """No call opens a path inside: for one example it is Python itself that makes them."""
+    paths = context.paths
+    context.paths = None if paths is None else paths.flattened()
+    try:
+        yield
+    finally:
+        context.paths = paths
 
 
 def differentiated(run: Run, work: Work) -> Cell:

@@ -23,6 +23,7 @@ import torch
 
 from autobatch import errors
 from autobatch.batching import calls, operations, packed
+from autobatch.batching.compat import on_host
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.operations import CAPTURED, Scope
 from autobatch.ir.program import Branch, Op
@@ -514,8 +515,7 @@ def keys_cell(paths: Paths) -> Cell:
 def keys_of(cell: Cell) -> np.ndarray:
     value = cell.value
     assert type(value) is Column
-    keys: np.ndarray = value.data.numpy()
-    return keys
+    return on_host(value.data)
 
 
 def snapshot(cells: Any) -> list[Cell]:

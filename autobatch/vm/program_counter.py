@@ -24,6 +24,7 @@ import torch
 
 from autobatch.batching import calls
 from autobatch.batching.ambient import ambient
+from autobatch.batching.compat import on_host
 from autobatch.batching.context import Context
 from autobatch.batching.operations import HANDLED
 from autobatch.ir.program import Call, Function, Label
@@ -366,7 +367,7 @@ def draw_on(level: Level, rows: np.ndarray, env: dict[str, Cell]) -> None:
     """Threads draw again where they did before their call."""
     if DRAWN in env:
         assert level.paths is not None
-        keys, numbers = env.pop(DRAWN).value.data.numpy().T  # type: ignore[union-attr]
+        keys, numbers = on_host(env.pop(DRAWN).value.data).T  # type: ignore[union-attr]
         level.paths.go(rows, keys, numbers)
 
 
