@@ -18,10 +18,13 @@ from autobatch.vm.purity import Names
 
 @dataclass(slots=True, eq=False)
 class Judgements:
-    """The judgements of a run. ``kept`` holds on to what its keys identify."""
+    """The judgements of a run, which may ``inline`` calls. ``kept`` holds on to what its keys
+    identify.
+    """
 
     library: Library
     keep: bool = True
+    inline: bool = True
     kept: dict[tuple[int, int, int, bool], tuple[Code, object, object, Code]] = field(
         default_factory=dict
     )
@@ -42,7 +45,7 @@ class Judgements:
         known = self.kept.get(key)
         if known is not None:
             return known[3]
-        made = self.library.with_forks(code, names(), seeded)
+        made = self.library.with_forks(code, names(), seeded, self.inline)
         if self.keep:
             self.kept[key] = (code, scope, receiver, made)
         return made
