@@ -28,11 +28,12 @@ else while the caller is at work. Out: the function; the pipeline is to run agai
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from autobatch.ir.dataflow import maybe_unbound, reaching
+from autobatch.ir.dataflow import maybe_unbound, op_reads, reaching, terminator_reads
 from autobatch.ir.program import (
     Block,
     Branch,
@@ -79,9 +80,11 @@ def inline_calls(function: Function, callee: Callable[[Call], Callee | None]) ->
         place[label] = count
         count += len(taken[label].function.blocks) if label in taken else 1
     made: list[Block] = []
+    reads = reads_of(function)
     for label, block in enumerate(function.blocks):
         if label in taken:
-            made += taken[label].blocks(block, place)
+            before = without_lookup(block, taken[label].call, reads)
+            made += taken[label].blocks(before, place)
         else:
             made.append(block.retargeted(place))
     return replace(function, blocks=tuple(made), live_in=())
@@ -102,6 +105,26 @@ def chosen(function: Function, callee: Callable[[Call], Callee | None]) -> dict[
         size += operations_of(runs.function)
         if given is not None and size <= LARGEST:
             found[label] = Inlined(runs.function, call, label, given)
+    return found
+
+
+def without_lookup(block: Block, call: Call, reads: Counter[Var]) -> Block:
+    """The block that ended in a call, without looking up by name what was called."""
+    alone = call.callee.startswith("%") and reads[call.callee] == 1
+    ops = (
+        op for op in block.ops if not (alone and op.name == "global" and op.outs == (call.callee,))
+    )
+    return replace(block, ops=tuple(ops))
+
+
+def reads_of(function: Function) -> Counter[Var]:
+    """How often the text reads each variable."""
+    found: Counter[Var] = Counter()
+    for block in function.blocks:
+        found.update(block.modes)
+        found.update(terminator_reads(block.terminator))
+        for op in block.ops:
+            found.update(op_reads(op))
     return found
 
 
