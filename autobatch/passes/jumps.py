@@ -32,24 +32,37 @@ MOST = 8
 
 def thread_jumps(function: Function) -> Function:
     """The function with jumps past the tests that they decide."""
-    blocks = function.blocks
+    asking = {
+        label: test
+        for label in range(len(function.blocks))
+        if (test := test_after(label, function.blocks)) is not None
+    }
+    if not asking:
+        return function
+    blocks = list(function.blocks)
     known = facts_before(blocks)
-    made = (
-        threaded(label, facts_after(block, facts), blocks)
-        for label, (block, facts) in enumerate(zip(blocks, known, strict=True))
-    )
-    return replace(function, blocks=tuple(made))
+    for label, test in asking.items():
+        facts = facts_after(function.blocks[label], known[label])
+        blocks[label] = threaded(label, test, facts, function.blocks)
+    return replace(function, blocks=tuple(blocks))
 
 
-def threaded(label: Label, facts: Facts, blocks: Sequence[Block]) -> Block:
-    """The block, perhaps with the test that it jumps to taken in, all of it literals."""
+def test_after(label: Label, blocks: Sequence[Block]) -> Label | None:
+    """The short test that a block jumps to, if it does."""
     block = blocks[label]
     if not isinstance(block.terminator, Jump) or block.handler is not None:
-        return block
-    test = blocks[block.terminator.target]
-    alike = test.modes == block.modes and test.handler is None and test is not block
-    if not alike or not isinstance(test.terminator, Branch) or len(test.ops) > MOST:
-        return block
+        return None
+    target = block.terminator.target
+    test = blocks[target]
+    alike = test.modes == block.modes and test.handler is None and target != label
+    is_test = isinstance(test.terminator, Branch) and len(test.ops) <= MOST
+    return target if alike and is_test else None
+
+
+def threaded(label: Label, target: Label, facts: Facts, blocks: Sequence[Block]) -> Block:
+    """The block, perhaps with the test that it jumps to taken in, all of it literals."""
+    block, test = blocks[label], blocks[target]
+    assert isinstance(test.terminator, Branch)
     ops: list[Op] = []
     for op in test.ops:
         if not isinstance(result(op, facts), Literal):
@@ -57,7 +70,7 @@ def threaded(label: Label, facts: Facts, blocks: Sequence[Block]) -> Block:
         ops.append(folded(op, facts))
         facts = after(op, facts)
     end = decided(test.terminator, facts)
-    if end is None or begins_loop(label, block.terminator.target, end.target, blocks):
+    if end is None or begins_loop(label, target, end.target, blocks):
         return block
     return replace(block, ops=(*block.ops, *ops), terminator=end, converted=None)
 
