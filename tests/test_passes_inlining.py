@@ -355,6 +355,19 @@ def test_names_that_change_while_the_caller_is_at_work(monkeypatch: pytest.Monke
     assert result.tolist() == (XS[2:] * 2 + 11).tolist()
 
 
+def test_names_that_change_while_a_stream_is_at_work(monkeypatch: pytest.MonkeyPatch):
+    """What gives the examples runs between them, in the midst of a frame."""
+    monkeypatch.setitem(globals(), "current", helper_one)
+
+    def examples():
+        for index in range(6):
+            globals()["current"] = helper_one if index < 3 else helper_two
+            yield torch.tensor(1.0)
+
+    found = autobatch.stream(calls_current, examples(), 1, order="input")
+    assert [float(result) for _, result in found] == [4.0] * 3 + [22.0] * 3
+
+
 def noisy(x):
     return x + torch.rand(()) if x > 0 else x - torch.rand(())
 

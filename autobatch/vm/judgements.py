@@ -10,7 +10,7 @@ effect, an admission. Where listeners or a policy of the user's run in between, 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from autobatch.vm.library import Code, Library
 from autobatch.vm.purity import Names
@@ -49,6 +49,10 @@ class Judgements:
         if self.keep:
             self.kept[key] = (code, scope, receiver, made)
         return made
+
+    def without_inlining(self) -> Judgements:
+        """For a frame that is at work while others' code runs: between two admissions."""
+        return replace(self, inline=False, kept={})
 
     def forget(self) -> None:
         """Names may mean something else from now on."""
