@@ -53,7 +53,9 @@ LONGEST = 60
 """Operations of a function that is worth having at each of its calls."""
 LARGEST = 400
 """Operations of a function that takes in others."""
-_OF_A_FRAME = frozenset({"box", "load_free", "free_box", "function", "delete", "fork", "defer"})
+_OF_A_FRAME = frozenset(
+    {"box", "load_free", "free_box", "function", "delete", "fork", "defer", "handled"}
+)
 """Operations that mean what they mean in a frame of their own."""
 _PLAIN = ("positional", "positional_only", "keyword_only")
 

@@ -30,7 +30,7 @@ from autobatch.ir.dataflow import maybe_unbound
 from autobatch.ir.program import Block, Call, Function, Jump, Op, Return, Var
 from autobatch.passes.inlining import Callee, bound
 
-_OF_A_FRAME = frozenset({"box", "load_free", "free_box", "function", "delete"})
+_OF_A_FRAME = frozenset({"box", "load_free", "free_box", "function", "delete", "handled"})
 
 
 def loop_tail_calls(function: Function, callee: Callable[[Call], Callee | None]) -> Function:
