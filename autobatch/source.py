@@ -13,7 +13,7 @@ import os
 import sys
 import unicodedata
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from types import CodeType, FunctionType
 from typing import cast
@@ -33,13 +33,27 @@ class SourceUnavailable(LookupError):
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A stretch of source text: lines count from 1, columns from 0 in characters."""
+    """A stretch of source text: lines count from 1, columns from 0 in characters.
+
+    ``caller`` is the call whose callee's text it is, where that was inlined.
+    """
 
     file: str
     line: int
     column: int
     end_line: int
     end_column: int
+    caller: Span | None = None
+
+    def called_from(self, call: Span) -> Span:
+        """The same place, in a function that was inlined at ``call``."""
+        outer = call if self.caller is None else self.caller.called_from(call)
+        return replace(self, caller=outer)
+
+    def chain(self) -> tuple[Span, ...]:
+        """The calls that lead here within one function of the program, then the place itself."""
+        before = () if self.caller is None else self.caller.chain()
+        return (*before, self)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from autobatch.passes import PIPELINE
 from benchmarks import __main__ as command
-from benchmarks import chains, compare, extras, handwritten, harness, report
+from benchmarks import chains, compare, extras, handwritten, harness, passes, report
 from benchmarks.counting import Counting
 from benchmarks.dynamic_batching import NATIVE_ANALYSIS
 from benchmarks.handwritten import Loop
@@ -19,6 +20,7 @@ from benchmarks.harness import Cell, Check
 from benchmarks.systems import DYNAMIC, LOOP, NATIVE, System, plain_loop, systems_of
 from benchmarks.workload import Workload
 from benchmarks.workloads import WORKLOADS, treelstm
+from programs.gcd import example as gcd_example
 from programs.stdlib_trees import library_files
 
 pytest.importorskip("greenlet")
@@ -248,3 +250,14 @@ def test_compare_refuses_in_a_line(
     assert compared(data, name) == 2
     error = capsys.readouterr().err
     assert reason in error and error.count("\n") == 1
+
+
+def test_the_table_of_passes():
+    """All but the time are the same on any machine; each pass has a row of its own."""
+    example = gcd_example(64)
+    name, ops, blocks, _, executions, reads = passes.summary("gcd", example)
+    assert (name, ops, blocks) == ("gcd", "6 → 8", "5 → 3")
+    assert (executions, reads) == ("36 → 18 → 18", "17 → 17 → 17")
+    rows = list(passes.by_stage("gcd", example))
+    assert [row[1] for row in rows] == ["as lowered", *(each.__name__ for each in PIPELINE)]
+    assert rows[0][2:4] == ("6", "5") and rows[-1][2:4] == ("8", "3")

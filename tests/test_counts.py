@@ -255,7 +255,7 @@ class Stepper:
         return x + 1
 
 
-def calls_a_method(stepper, x):
+def calls_a_method(x, stepper):
     xs = [x, 2 * x] if x > 0 else [x]
     return stepper.step(xs[0] if x > 1 else xs[-1])
 
@@ -264,6 +264,6 @@ def test_threads_meet_at_a_method_that_they_looked_up_apart():
     """Before the call, lists of two lengths keep them apart."""
     xs = torch.tensor([-1.0, 1.0, 2.0])
     with autobatch.counts() as counts:
-        result = autobatch.vmap(calls_a_method, in_dims=(None, 0))(Stepper(), xs)
+        result = autobatch.vmap(calls_a_method, in_dims=(0, None))(xs, Stepper())
     assert result.tolist() == [0.0, 3.0, 3.0]
     assert counts.by_block["Stepper.step", 0] == 1

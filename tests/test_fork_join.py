@@ -226,7 +226,7 @@ OVER_TREES = [
     *(sum_returned, two_sums, length_of_lists),
     first_of_comprehension,
 ]
-OTHER_FORMS = [list_returned, writes_what_it_makes, nested_calls, merge_sort]
+OTHER_FORMS = [list_returned, writes_what_it_makes, merge_sort]
 
 
 @pytest.mark.parametrize("func", [*OVER_NUMBERS, local_recursion], ids=lambda f: f.__name__)

@@ -49,10 +49,11 @@ def objects_of(program: Program) -> dict[str, object]:
 def files_of(program: Program) -> dict[str, str]:
     """The files that a program comes from by the names that they have in its text."""
     paths = dict.fromkeys(
-        record.span.file
+        span.file
         for function in _all(program)
         for record in (function, *(each for block in function.blocks for each in _records(block)))
         if hasattr(record.span, "file")
+        for span in record.span.chain()
     )
     keys: dict[str, str] = {}
     for path in paths:

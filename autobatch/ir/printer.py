@@ -29,7 +29,8 @@ knows records by their class name, so that ``ir.program`` can import it for ``__
     arguments  = {VAR | "*" VAR | NAME "=" VAR | "**" VAR}, parted by ", "
     vars       = VAR {", " VAR}
     names      = NAME {", " NAME}
-    place      = "#" [FILE ":"] LINE ":" COLUMN "-" [LINE ":"] COLUMN
+    place      = "#" spot {" from " spot}
+    spot       = [FILE ":"] LINE ":" COLUMN "-" [LINE ":"] COLUMN
     tables     = ["callable =" literal]
                  ["files" {FILE "=" literal}]
                  ["objects" {OBJECT ":" ("imported" | "given")}]
@@ -40,8 +41,9 @@ that share a name within one outermost function the second is ``name@2``.
 
 A place is where a record stands in the user's source, its columns counted from 0; its end is on
 the same line if that is not said. FILE, a file's last name, is left out where it is that of the
-function; the table says the whole path. A line without a place is a source of its own: its records
-stand there, in the text.
+function; the table says the whole path. What was inlined says ``from`` where it was called, the
+innermost call first. A line without a place is a source of its own: its records stand there, in the
+text.
 
 A literal is Python's own. An OBJECT is what has none: ``<its.name>``, ``<its.type object>``, with
 ``@2`` for the second of that name. One that is ``imported`` is found by importing its module, one
@@ -60,6 +62,7 @@ from typing import TYPE_CHECKING, Any
 from autobatch.ir.literals import literal
 from autobatch.ir.names import NO_NAMES, Names, files_of, function_names, name_text, objects_of
 from autobatch.ir.objects import is_importable, object_name
+from autobatch.source import Span
 
 if TYPE_CHECKING:
     from autobatch.ir.program import (
@@ -223,6 +226,10 @@ def _place(record: Any, file: str, names: Names) -> str:
     span = getattr(record, "span", None)
     if span is None:
         return "nowhere"
+    return " from ".join(_spot(each, file, names) for each in reversed(span.chain()))
+
+
+def _spot(span: Span, file: str, names: Names) -> str:
     before = "" if span.file == file else f"{names.file(span.file)}:"
     end = f"{span.end_line}:" if span.end_line != span.line else ""
     return f"{before}{span.line}:{span.column}-{end}{span.end_column}"

@@ -23,7 +23,7 @@ T = TypeVar("T")
 _STRING = re.compile(r"b?'(?:[^'\\]|\\.)*'|b?\"(?:[^\"\\]|\\.)*\"")
 _NUMBER = re.compile(r"-?(?:0x[0-9a-f]+|nan|[0-9.]+(?:e[-+]?[0-9]+)?j?)")
 _OBJECT = re.compile(r"<(?:[^<>]|<[^<>]*>)+>(?:@[0-9]+)?")
-_SPAN = re.compile(r"# (?:(\S+):)?([0-9]+):([0-9]+)-(?:([0-9]+):)?([0-9]+)$")
+_SPAN = re.compile(r"(?:(\S+):)?([0-9]+):([0-9]+)-(?:([0-9]+):)?([0-9]+)(?= from |$)")
 _WORDS: dict[str, object] = {"None": None, "True": True, "False": False, "...": ...}
 
 
@@ -225,8 +225,17 @@ class Line:
         read, self.at = self.at, self.at + len(self.rest()) - len(self.rest().lstrip())
         if not self.rest():
             return Span(self.text.file, self.number, start, self.number, read)
-        found = self.match(_SPAN)
+        span = self.spot(file, "# ")
+        while self.has(" from "):
+            span = span.called_from(self.spot(file))
+        return span
+
+    def spot(self, file: str, before: str = "") -> Span:
+        """A stretch of source text, without what it was called from."""
+        start = self.at
+        found = self.match(_SPAN) if self.has(before) else None
         if found is None:
+            self.at = start
             self.fail("expected the end of the line, or a place as `# 12:4-12`")
         key, line, column, end_line, end_column = found.groups()
         path = self.text.files.get(key, key) if key else file

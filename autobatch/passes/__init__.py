@@ -12,23 +12,28 @@ from dataclasses import replace
 from autobatch.errors import OptionError
 from autobatch.ir.program import Block, Function, Op, Program
 from autobatch.ir.verifier import check
+from autobatch.passes.clean_up import ROUND, clean_up
+from autobatch.passes.dead_code import drop_dead_code
+from autobatch.passes.folding import fold_constants
 from autobatch.passes.hoisting import hoist_constants
 from autobatch.passes.if_conversion import convert_ifs
+from autobatch.passes.jumps import thread_jumps
 from autobatch.passes.latches import join_latches
 from autobatch.passes.layout import order_blocks
 from autobatch.passes.liveness import annotate_liveness
 from autobatch.passes.rotation import rotate_loops
 from autobatch.passes.simplify import simplify
+from autobatch.passes.strip_debug import strip_debug
 
 Pass = Callable[[Function], Function]
 
 PIPELINE: tuple[Pass, ...] = (
-    simplify,
+    clean_up,
     hoist_constants,
-    simplify,
+    clean_up,
     join_latches,
     rotate_loops,
-    simplify,
+    clean_up,
     order_blocks,
     simplify,
     convert_ifs,
@@ -36,7 +41,7 @@ PIPELINE: tuple[Pass, ...] = (
 )
 
 
-PASSES: dict[str, Pass] = {each.__name__: each for each in PIPELINE}
+PASSES: dict[str, Pass] = {each.__name__: each for each in (*ROUND, *PIPELINE, strip_debug)}
 """The passes by name."""
 
 
@@ -123,7 +128,10 @@ __all__ = [
     "annotate_liveness",
     "apply_pass",
     "chosen_passes",
+    "clean_up",
     "convert_ifs",
+    "drop_dead_code",
+    "fold_constants",
     "hoist_constants",
     "join_latches",
     "order_blocks",
@@ -131,4 +139,6 @@ __all__ = [
     "run_passes",
     "simplify",
     "stages",
+    "strip_debug",
+    "thread_jumps",
 ]

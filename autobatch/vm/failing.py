@@ -210,7 +210,8 @@ class Failures:
         chain = [span for frame in self.frames for span in frame.calls(threads[0])]
         if span is not None and chain:
             chain[-1] = span
-        error.add_note(note_for(chain, (), threads))
+        whole = [place for span in chain for place in span.chain()]
+        error.add_note(note_for(whole, (), threads))
 
     def remaining(self, frame: Frame, group: Group) -> Group:
         """The group without dropped rows."""

@@ -10,7 +10,7 @@ effect, an admission. Where listeners or a policy of the user's run in between, 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from autobatch.vm.library import Code, Library
 from autobatch.vm.purity import Names
@@ -18,10 +18,13 @@ from autobatch.vm.purity import Names
 
 @dataclass(slots=True, eq=False)
 class Judgements:
-    """The judgements of a run. ``kept`` holds on to what its keys identify."""
+    """The judgements of a run, which may ``inline`` calls. ``kept`` holds on to what its keys
+    identify.
+    """
 
     library: Library
     keep: bool = True
+    inline: bool = True
     kept: dict[tuple[int, int, int, bool], tuple[Code, object, object, Code]] = field(
         default_factory=dict
     )
@@ -42,10 +45,14 @@ class Judgements:
         known = self.kept.get(key)
         if known is not None:
             return known[3]
-        made = self.library.with_forks(code, names(), seeded)
+        made = self.library.with_forks(code, names(), seeded, self.inline)
         if self.keep:
             self.kept[key] = (code, scope, receiver, made)
         return made
+
+    def without_inlining(self) -> Judgements:
+        """For a frame that is at work while others' code runs: between two admissions."""
+        return replace(self, inline=False, kept={})
 
     def forget(self) -> None:
         """Names may mean something else from now on."""

@@ -25,7 +25,9 @@ from autobatch.ir.dataflow import handled_at, op_reads, reaching
 from autobatch.ir.program import Block, Branch, Call, Function, Op, Program, Raise, Return
 from autobatch.passes import PIPELINE, Pass, annotate_liveness, apply_pass, run_passes
 from autobatch.passes.fork_calls import fork_calls
+from autobatch.passes.inlining import inline_calls
 from autobatch.passes.origins import Fate
+from autobatch.passes.tail_calls import loop_tail_calls
 from autobatch.random.python import is_python_draw
 from autobatch.source import Span
 from autobatch.transforms.records import made_of
@@ -44,6 +46,7 @@ from autobatch.vm.purity import (
     definitions_of,
     fate,
 )
+from autobatch.vm.settled import Targets
 from autobatch.vm.turns import Turn, turn_of
 from autobatch.vm.values import Cell
 from autobatch.vm.ways import is_end
@@ -101,8 +104,7 @@ class Code:
     purity: Purity = IMPURE
     has_effects: bool = False
     purities: list[Verdict] = field(default_factory=list)
-    forks: list[Verdict] = field(default_factory=list)
-    seeded_forks: list[Verdict] = field(default_factory=list)
+    forks: dict[tuple[bool, bool], list[Verdict]] = field(default_factory=dict)
     live_after: dict[int, frozenset[str]] = field(default_factory=dict)
     wholes: dict[tuple[int, Executor], WholeSite] = field(default_factory=dict)
     luck: dict[int, Luck] = field(default_factory=dict)
@@ -275,6 +277,7 @@ class Library:
     lock: threading.RLock = field(default_factory=threading.RLock)
     lowering: set[Any] = field(default_factory=set)
     asked: dict[int, Code] = field(default_factory=dict)
+    inlining: set[int] = field(default_factory=set)
     trail: list[list[Lookup]] = field(default_factory=list)
     passes: tuple[Pass, ...] = PIPELINE
     others: dict[tuple[Pass, ...], Library] = field(default_factory=dict)
@@ -295,6 +298,11 @@ class Library:
         """The function after the passes, with what lives at its blocks, as engines need it."""
         function = run_passes(function, self.passes, stage)
         return function if function.live_in else apply_pass(annotate_liveness, function)
+
+    @property
+    def methods(self) -> frozenset[str]:
+        """Names of methods that are taken to be torch's, or a builtin's."""
+        return OPAQUE_METHODS
 
     @property
     def resolver(self) -> Resolver:
@@ -395,16 +403,25 @@ class Library:
         purity: Purity = self.judged(code, code.purities, names, judge)
         return purity
 
-    def with_forks(self, code: Code, names: Names, seeded: bool = False) -> Code:
+    def with_forks(
+        self, code: Code, names: Names, seeded: bool = False, inline: bool = True
+    ) -> Code:
         """The code with its calls forked, where several can run as one, and its purity noted.
 
-        ``seeded``: calls that draw, too.
+        ``seeded``: calls that draw, too. ``inline``: other calls are inlined, unless ``seeded``,
+        since what is drawn depends on the call.
         """
 
         def fork(known: Known) -> tuple[Code, bool]:
             purity = self.purity(code, names)
             knowledge = Knowledge(known, purity, self.purity_of, seeded)
-            changed = fork_calls(code.function, knowledge)
+            inside = Targets(self, code, known, purity) if inline and not seeded else None
+            changed = code.function
+            if inside is not None:
+                changed = loop_tail_calls(changed, inside.itself)
+            changed = fork_calls(changed, knowledge)
+            if inside is not None:
+                changed = self.with_calls_inside(code, changed, inside)
             made = (
                 replace(code)
                 if changed is code.function
@@ -414,9 +431,34 @@ class Library:
             made.known = Known(made.function, names, definitions_of(made.function)).places()
             return made, True
 
-        verdicts = code.seeded_forks if seeded else code.forks
+        verdicts = code.forks.setdefault((seeded, inline), [])
         forked: Code = self.judged(code, verdicts, names, fork)
         return forked
+
+    def with_calls_inside(self, code: Code, function: Function, targets: Targets[Code]) -> Function:
+        """A function of ``code``'s with what short calls run in their places."""
+        self.inlining.add(id(code))
+        try:
+            return inline_calls(function, targets.callee)
+        finally:
+            self.inlining.discard(id(code))
+
+    def taken_in(self, code: Code, names: Names) -> Function | None:
+        """A function as callers may take it in; None if that is being found out already."""
+        return None if id(code) in self.inlining else self.with_forks(code, names).function
+
+    def lowered(self, callee: object) -> tuple[Code, Names] | None:
+        """The code of a program callable and what its names mean; None if it has no code."""
+        program = function_of(callee)
+        if program is None:
+            return None
+        try:
+            return self.code_of(*program), Names.of(*program)
+        except AutobatchError:
+            return None  # what is wrong is told when the call is reached
+
+    def known(self, code: Code, names: Names) -> Known:
+        return Known(code.function, names, code.definitions)
 
     def judged(
         self,

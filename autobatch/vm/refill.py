@@ -91,7 +91,8 @@ class Refill:
         target = calls.resolve_object(self.function, args, kwargs)
         try:
             forking = self.machine.forking(self.paths)
-            entry = entered(state.library, context, target, forking, state.judgements)
+            judgements = state.judgements and state.judgements.without_inlining()
+            entry = entered(state.library, context, target, forking, judgements)
         except RowsFail as failure:
             self.machine.failures.never_begin(threads, failure)
             return

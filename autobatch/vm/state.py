@@ -156,7 +156,8 @@ class RunState:
         self.tally = self.steps.tally
         settings = self.settings
         lasting = not self.steps.listeners and settings.schedule is None
-        self.judgements = Judgements(self.library, lasting) if settings.fork else None
+        inline = self.observer is None  # it is told of each function by itself
+        self.judgements = Judgements(self.library, lasting, inline) if settings.fork else None
 
     def names_may_change(self) -> None:
         """Code that nothing here sees into is about to run, or has."""

@@ -1,0 +1,242 @@
+"""Inlining: the blocks of a short function stand in the place of its call.
+
+Before:                                  After:
+
+    b1: call f(x) -> y, then b2              b1: %f.1.a = copy x
+    b2: return y                                 %f.1.1 = lt %f.1.a, %0
+                                                 branch %f.1.1 ? b2 : b3
+    f(a):                                    b2: y = neg %f.1.a
+    b0: %1 = lt a, %0                            jump b4
+        branch %1 ? b1 : b2                  b3: y = copy %f.1.a
+    b1: %return = neg a                          jump b4
+        jump b3                              b4: return y
+    b2: %return = copy a
+        jump b3
+    b3: return %return
+
+A call costs a frame, and ends its block; what is inlined joins the blocks around it, and a short
+branch in it may be converted (``if_conversion``). Only functions without loops are: threads that
+leave a loop at different times would go on apart, where a call lets them wait for each other.
+
+A place in a callee says what it was called from, so that errors tell of the same calls. A result is
+assigned under the name that the call gave it, so that it is traced back to its ``return``.
+
+In: a function after ``fork_calls``, which has taken the calls that run better as one, and what is
+known of the others: that they call a certain function, and that no name can come to mean something
+else while the caller is at work. Out: the function; the pipeline is to run again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from autobatch.ir.dataflow import maybe_unbound, op_reads, reaching, terminator_reads
+from autobatch.ir.program import (
+    Block,
+    Branch,
+    Call,
+    Function,
+    Join,
+    Jump,
+    Label,
+    Op,
+    Raise,
+    Return,
+    Terminator,
+    Var,
+)
+
+LONGEST = 60
+"""Operations of a function that is worth having at each of its calls."""
+LARGEST = 400
+"""Operations of a function that takes in others."""
+_OF_A_FRAME = frozenset(
+    {"box", "load_free", "free_box", "function", "delete", "fork", "defer", "handled"}
+)
+"""Operations that mean what they mean in a frame of their own."""
+_PLAIN = ("positional", "positional_only", "keyword_only")
+
+
+@dataclass(frozen=True, slots=True)
+class Callee:
+    """What a call runs; ``receiver`` names the variable that is its first argument, for methods."""
+
+    function: Function
+    receiver: Var | None = None
+
+
+def inline_calls(function: Function, callee: Callable[[Call], Callee | None]) -> Function:
+    """The function with short functions in the places of their calls.
+
+    ``callee`` says what a call is sure to run, if that is known.
+    """
+    taken = chosen(function, callee)
+    if not taken:
+        return function
+    place: dict[Label, Label] = {}
+    count = 0
+    for label in range(len(function.blocks)):
+        place[label] = count
+        count += len(taken[label].function.blocks) if label in taken else 1
+    made: list[Block] = []
+    reads = reads_of(function)
+    for label, block in enumerate(function.blocks):
+        if label in taken:
+            before = without_lookup(block, taken[label].call, reads)
+            made += taken[label].blocks(before, place)
+        else:
+            made.append(block.retargeted(place))
+    return replace(function, blocks=tuple(made), live_in=())
+
+
+def chosen(function: Function, callee: Callable[[Call], Callee | None]) -> dict[Label, Inlined]:
+    """The calls to inline, by the block that each ends, in the order of the text."""
+    found: dict[Label, Inlined] = {}
+    size = sum(len(block.ops) for block in function.blocks)
+    for label, block in enumerate(function.blocks):
+        call = block.terminator
+        if not isinstance(call, Call) or block.modes or block.handler is not None:
+            continue
+        runs = callee(call)
+        if runs is None or not is_short(runs.function):
+            continue
+        given = bound(runs, call)
+        size += operations_of(runs.function)
+        if given is not None and size <= LARGEST:
+            found[label] = Inlined(runs.function, call, label, given)
+    return found
+
+
+def without_lookup(block: Block, call: Call, reads: Counter[Var]) -> Block:
+    """The block that ended in a call, without looking up by name what was called."""
+    alone = call.callee.startswith("%") and reads[call.callee] == 1
+    ops = (
+        op for op in block.ops if not (alone and op.name == "global" and op.outs == (call.callee,))
+    )
+    return replace(block, ops=tuple(ops))
+
+
+def reads_of(function: Function) -> Counter[Var]:
+    """How often the text reads each variable."""
+    found: Counter[Var] = Counter()
+    for block in function.blocks:
+        found.update(block.modes)
+        found.update(terminator_reads(block.terminator))
+        for op in block.ops:
+            found.update(op_reads(op))
+    return found
+
+
+def operations_of(function: Function) -> int:
+    return sum(len(block.ops) for block in function.blocks)
+
+
+def is_short(function: Function) -> bool:
+    """Whether a function is short, has no loop, and means the same in its caller's frame."""
+    if function.free or function.nested or operations_of(function) > LONGEST:
+        return False
+    reached = reaching(function.blocks)
+    for label, block in enumerate(function.blocks):
+        if label in reached[label] or block.modes or block.handler is not None:
+            return False
+        if isinstance(block.terminator, Join) or any(op.name in _OF_A_FRAME for op in block.ops):
+            return False
+    return not maybe_unbound(function.blocks, [param.name for param in function.params])
+
+
+def bound(callee: Callee, call: Call) -> dict[Var, Var] | None:
+    """The operand of each parameter; None where that is not one for one."""
+    params, shape = callee.function.params, call.shape
+    if not shape.is_plain or any(param.kind not in _PLAIN for param in params):
+        return None
+    count = len(shape.positional)
+    first = () if callee.receiver is None else (callee.receiver,)
+    operands = (*first, *call.args[:count])
+    by_place = [param.name for param in params if param.kind != "keyword_only"]
+    by_name = {param.name for param in params if param.kind != "positional_only"}
+    if len(operands) > len(by_place):
+        return None
+    given = dict(zip(by_place, operands, strict=False))
+    for name, operand in zip(shape.keywords, call.args[count:], strict=True):
+        if name is None or name not in by_name or name in given:
+            return None
+        given[name] = operand
+    return given if len(given) == len(params) else None
+
+
+@dataclass(eq=False)
+class Inlined:
+    """A function in the place of the call that ends the block ``label``; ``given`` its operands."""
+
+    function: Function
+    call: Call
+    label: Label
+    given: Mapping[Var, Var]
+
+    @cached_property
+    def result(self) -> Var:
+        end = self.function.blocks[-1].terminator
+        assert isinstance(end, Return)
+        return end.value
+
+    def blocks(self, caller: Block, place: Mapping[Label, Label]) -> list[Block]:
+        """The block with its call replaced, and those after it; ``place`` has the caller's new
+        labels.
+        """
+        after = Jump(place[self.call.target], self.call.span)
+        own = {at: place[self.label] + at for at in range(len(self.function.blocks))}
+        entry, *rest = (
+            self.changed(block.retargeted(own), after) for block in self.function.blocks
+        )
+        return [
+            replace(
+                caller,
+                ops=(*caller.ops, *self.entering(), *entry.ops),
+                terminator=entry.terminator,
+                converted=None,
+            ),
+            *rest,
+        ]
+
+    def changed(self, block: Block, after: Jump) -> Block:
+        ops = list(map(self.renamed, block.ops))
+        if isinstance(block.terminator, Return) and self.result in self.given:
+            ops.append(Op("copy", (self.call.out,), (self.name(self.result),), None, after.span))
+        return replace(block, ops=tuple(ops), terminator=self.ended(block.terminator, after))
+
+    def entering(self) -> list[Op]:
+        """Parameters under their own names."""
+        span = self.call.span
+        return [Op("copy", (self.name(p),), (v,), None, span) for p, v in self.given.items()]
+
+    def name(self, variable: Var) -> Var:
+        """What the callee's variable is called here: its result as the call says."""
+        if variable == self.result and variable not in self.given:
+            return self.call.out
+        function = self.function.name.rpartition(".")[2]
+        return f"%{function}.b{self.label}.{variable.removeprefix('%')}"
+
+    def renamed(self, op: Op) -> Op:
+        outs, args = (tuple(map(self.name, names)) for names in (op.outs, op.args))
+        return replace(op, outs=outs, args=args, span=op.span.called_from(self.call.span))
+
+    def ended(self, terminator: Terminator, after: Jump) -> Terminator:
+        """A terminator of the callee's, its labels being the caller's already."""
+        span = terminator.span.called_from(self.call.span)
+        match terminator:
+            case Branch(condition=condition):
+                return replace(terminator, condition=self.name(condition), span=span)
+            case Call(out=out, callee=callee, args=args):
+                names = tuple(map(self.name, args))
+                out, callee = self.name(out), self.name(callee)
+                return replace(terminator, out=out, callee=callee, args=names, span=span)
+            case Raise(exception=exception, cause=cause):
+                cause = None if cause is None else self.name(cause)
+                return Raise(self.name(exception), cause, span)
+            case Return():
+                return replace(after, span=span)
+            case _:
+                return replace(terminator, span=span)

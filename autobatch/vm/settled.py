@@ -1,0 +1,117 @@
+"""What calls are sure to run while a function is at work: what inlining goes by.
+
+In: a lowered function, what its names mean, and the library. Out: for a call the function that it
+runs, where that is certain. A name may come to mean something else only by code that batched
+execution does not see into; so a function is *settled* that calls none, nor do those that it calls,
+however deep. Whether its names mean the same at the next call is asked then (``purity.Verdict``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import FunctionType, MethodType
+from typing import Generic, Protocol, TypeVar
+
+from autobatch.batching.effects import effect_of
+from autobatch.frontend import MISSING
+from autobatch.ir.program import Call, Function, Var
+from autobatch.passes.inlining import Callee
+from autobatch.vm.purity import Known, Names, Purity
+
+C = TypeVar("C")
+"""A function as the library keeps it."""
+
+
+class Lowerings(Protocol[C]):
+    """What is asked of the library.
+
+    ``lowered`` is the code of a program callable, with what its names mean, if it has any;
+    ``taken_in`` a function as callers may take it in, unless it is being made.
+    """
+
+    @property
+    def methods(self) -> frozenset[str]: ...
+    def purity_of(self, callee: object) -> Purity | None: ...
+    def lowered(self, callee: object) -> tuple[C, Names] | None: ...
+    def known(self, code: C, names: Names) -> Known: ...
+    def taken_in(self, code: C, names: Names) -> Function | None: ...
+
+
+@dataclass(eq=False)
+class Settled(Generic[C]):
+    """Which functions call nothing that is not known, and nothing with effects, however deep."""
+
+    library: Lowerings[C]
+    seen: set[int] = field(default_factory=set)
+
+    def is_settled(self, code: C, names: Names) -> bool:
+        if id(code) in self.seen:
+            return True
+        self.seen.add(id(code))
+        known = self.library.known(code, names)
+        if not known.calls_only(self.library.methods):
+            return False
+        found = (known.value(callee) for callee, _ in known.calls())
+        return all(each is MISSING or self.is_settled_callee(each) for each in found)
+
+    def is_settled_callee(self, found: object) -> bool:
+        purity = self.library.purity_of(found)
+        if purity is None:
+            return effect_of(found) != "unknown"
+        if not purity.is_silent:
+            return False
+        program = self.library.lowered(found)
+        return program is None or self.is_settled(*program)
+
+
+@dataclass(eq=False)
+class Targets(Generic[C]):
+    """What the calls of a function run; ``known`` is of it, with calls forked or not."""
+
+    library: Lowerings[C]
+    code: C
+    known: Known
+    purity: Purity
+
+    @cached_property
+    def are_settled(self) -> bool:
+        names = self.known.names
+        return self.purity.is_silent and Settled(self.library).is_settled(self.code, names)
+
+    def itself(self, call: Call) -> Callee | None:
+        """This very function, if that is what a call runs."""
+        found = self.found(call)
+        if found is None or found[0] is not self.code:
+            return None
+        function, names = self.known.function, self.known.names
+        first = found[2] if found[2] is not None else next(iter(call.args), None)
+        if names.receiver is not MISSING and first != function.params[0].name:
+            return None  # the next round would have another one than is known
+        return Callee(function, found[2])
+
+    def callee(self, call: Call) -> Callee | None:
+        """The function that a call runs, as it may be taken in."""
+        found = self.found(call)
+        if found is None or found[0] is self.code:
+            return None
+        code, names, receiver = found
+        function = self.library.taken_in(code, names)
+        return None if function is None else Callee(function, receiver)
+
+    def found(self, call: Call) -> tuple[C, Names, Var | None] | None:
+        """The code that a call runs, what its names mean, and the variable of its receiver."""
+        value = self.known.value(call.callee)
+        value = getattr(value, "__autobatch_function__", value)
+        receiver, function = None, value
+        if isinstance(value, MethodType):
+            method = self.known.method(call.callee)
+            if method is None or self.known.value(method[0]) is not value.__self__:
+                return None
+            receiver, function = method[0], value.__func__
+        if not isinstance(function, FunctionType) or effect_of(function) != "program":
+            return None
+        if function.__globals__ is not self.known.names.namespace or not self.are_settled:
+            return None
+        program = self.library.lowered(value)
+        return None if program is None else (*program, receiver)
