@@ -20,6 +20,7 @@ CHOICES = {
     "fork": ("auto", "off"),
     "schedule": ("earliest", "most_threads"),
     "on_error": ("raise", "isolate"),
+    "save": ("keep", "recompute"),
 }
 
 MOST_THREADS = 2**47
@@ -69,6 +70,12 @@ class Options:
     tensor of the result that has a first dimension, whether the lengths happen to be equal or not;
     nested like the result it says so part by part (``("pad", None)``). None: they must stack.
 
+    ``save``: what is there between a call and its backward. ``"keep"``: all that torch saves.
+    ``"recompute"``: what recorded stretches save is computed once more, in segments of about the
+    square root of the number of steps; gradients are the same, bit by bit. What runs by itself, or
+    within ``grad``, ``vjp`` and the like, is kept, and tensors that the call has read must not be
+    changed in place before the backward. The sequential engine keeps everything.
+
     What has no batched form runs thread by thread on the host. ``fallback="warn"`` warns of it
     with a ``FallbackWarning`` at the program's line, once for each place and call; ``"error"``
     raises a ``FallbackError`` there, before the operation runs. Neither minds what a program
@@ -99,6 +106,7 @@ class Options:
     seed: int | None = None
     thread_offset: int = 0
     passes: tuple[Pass, ...] | None = None
+    save: str = "keep"
 
     @property
     def draws(self) -> str:
@@ -179,6 +187,11 @@ class Options:
             raise OptionError(
                 f"ragged_out is {self.ragged_out!r}; it does not go with out_dims or "
                 'on_error="isolate", which say themselves how results come back.'
+            )
+        if self.save != "keep" and self.executor != "traced":
+            raise OptionError(
+                f"save is {self.save!r} and executor is {self.executor!r}; it is for what is "
+                'recorded, so executor must be "traced".'
             )
         if self.on_error == "isolate" and self.out_dims != 0:
             raise OptionError(
