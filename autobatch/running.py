@@ -28,6 +28,7 @@ from autobatch.random.drawing import drawing
 from autobatch.random.paths import key_of
 from autobatch.random.sources import Thread
 from autobatch.results import Result
+from autobatch.saving.offload import Offload, Offloading
 from autobatch.saving.savers import Saver, saving
 from autobatch.saving.segments import Tape
 from autobatch.straight import straight
@@ -212,7 +213,10 @@ def work_of(options: Options, cache: dict[Any, Any] | None) -> Work | None:
 
 def saver_of(options: Options, tally: Tally) -> Saver | None:
     """What sees to what a run saves for its backward; None: torch's own way."""
-    return Tape(tally.again) if options.save == "recompute" else None
+    if options.save == "recompute":
+        return Tape(tally.again)
+    plan = Offload() if options.save == "offload" else options.save
+    return Offloading(plan, tally.moved) if isinstance(plan, Offload) else None
 
 
 @dataclass(frozen=True, slots=True)

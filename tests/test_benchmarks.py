@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from benchmarks import __main__ as command
-from benchmarks import chains, compare, extras, handwritten, harness, report
+from benchmarks import chains, compare, derivatives, extras, handwritten, harness, memory, report
 from benchmarks.counting import Counting
 from benchmarks.dynamic_batching import NATIVE_ANALYSIS
 from benchmarks.handwritten import Loop
@@ -248,3 +248,15 @@ def test_compare_refuses_in_a_line(
     assert compared(data, name) == 2
     error = capsys.readouterr().err
     assert reason in error and error.count("\n") == 1
+
+
+def test_memory_of_a_loop(capsys: pytest.CaptureFixture[str]) -> None:
+    memory.main(["--steps", "256", "--rows", "4", "--width", "8", "--seconds", "0"])
+    steps, kept, again, *_ = map(float, capsys.readouterr().out.splitlines()[1].split())
+    assert steps == 256 and again < kept / 4
+
+
+def test_derivatives_agree(capsys: pytest.CaptureFixture[str]) -> None:
+    derivatives.main(["--batch", "2", "--outputs", "3", "--seconds", "0"])
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[1:]] == ["convnet", "lstm", "jacobian"]

@@ -12,14 +12,35 @@ from contextvars import ContextVar
 from typing import Any, Protocol
 
 import torch
+from torch import Tensor
 
 from autobatch.batching.compat import within_level
 
+CHANGED = (
+    "A tensor that a batched call needs for its gradients was changed in place after the call; "
+    'clone it before, or use save="keep".'
+)
+
 
 class Saver(Protocol):
-    """``is_step``: whether the call is a step of the run, or moves rows between two of them."""
+    """``is_step``: whether the call is a step of the run, or moves rows between two of them.
+
+    ``rest`` is called when a part of the run is over.
+    """
 
     def call(self, function: Callable[..., Any], args: Sequence[Any], is_step: bool) -> Any: ...
+    def rest(self) -> None: ...
+
+
+def results(made: Any) -> Sequence[Tensor]:
+    """What a function returns, a tensor or several, as a sequence."""
+    found: Sequence[Tensor] = (made,) if isinstance(made, Tensor) else made
+    return found
+
+
+def version(tensor: Tensor) -> int:
+    """How often a tensor has been written in place; tensors of inference mode do not count."""
+    return -1 if tensor.is_inference() else tensor._version
 
 
 _AT_WORK: ContextVar[Saver | None] = ContextVar("autobatch.saver", default=None)
@@ -36,6 +57,7 @@ def saving(saver: Saver | None) -> Iterator[None]:
         yield
     finally:
         _AT_WORK.reset(token)
+        saver.rest()
 
 
 def saved(function: Callable[..., Any], *args: Any, is_step: bool = False) -> Any:

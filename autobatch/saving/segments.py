@@ -28,6 +28,8 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
+from autobatch.saving.savers import CHANGED, results, version
+
 Function = Callable[..., Any]
 Note = Callable[[int], None]
 
@@ -145,6 +147,9 @@ class Tape:
             self.segment, self.known = Segment(self.desk), {}
         return made
 
+    def rest(self) -> None:
+        """Nothing is under way."""
+
     def hold(self, tensor: Tensor) -> Held:
         segment = self.segment
         segment.saved += 1
@@ -166,17 +171,6 @@ class Tape:
         return number
 
 
-def results(made: Any) -> Sequence[Tensor]:
-    """What a function returns, a tensor or several, as a sequence."""
-    found: Sequence[Tensor] = (made,) if isinstance(made, Tensor) else made
-    return found
-
-
-def version(tensor: Tensor) -> int:
-    """How often a tensor has been written in place; tensors of inference mode do not count."""
-    return -1 if tensor.is_inference() else tensor._version
-
-
 # Running again.
 
 
@@ -184,10 +178,7 @@ def recomputed(segment: Segment, note: Note) -> dict[int, Tensor]:
     """All that the calls of a segment save, by their numbers."""
     for given in segment.given.values():
         if version(given.tensor) != given.version:
-            raise RuntimeError(
-                'A tensor that a batched call with save="recompute" needs for its gradients was '
-                'changed in place after the call; clone it before, or use save="keep".'
-            )
+            raise RuntimeError(CHANGED)
     values = {number: given.tensor for number, given in segment.given.items()}
     kept: list[Tensor] = []
     calls = needed(segment)
