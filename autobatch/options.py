@@ -76,8 +76,8 @@ class Options:
     square root of the number of steps; gradients are the same, bit by bit. ``"offload"``: what they
     save on a CUDA device goes to the host once a run has saved 1 GiB, tensors of 1 MiB or more, and
     comes back as the backward goes on; ``autobatch.Offload(after, least)`` says other sizes. Under
-    both, what runs by itself, or within ``grad``, ``vjp`` and the like, is kept, and tensors that
-    the call has read must not be changed in place before the backward. The sequential engine keeps
+    both, what runs by itself, or within a functorch transform, is kept, and tensors that the call
+    has read must not be changed in place before the backward. The sequential engine keeps
     everything.
 
     What has no batched form runs thread by thread on the host. ``fallback="warn"`` warns of it
