@@ -43,6 +43,7 @@ from autobatch.parallel import map_fn, pfor
 from autobatch.ragged import ragged
 from autobatch.report import Report
 from autobatch.results import Result
+from autobatch.saving.offload import Offload
 from autobatch.transforms import grad, hessian, jacfwd, jacrev, jvp, value_and_grad, vjp
 from autobatch.vm.listeners import Counts, Step, counts
 from autobatch.vm.schedule import WaitingBlock
@@ -59,6 +60,7 @@ __all__ = [
     "FallbackError",
     "FallbackWarning",
     "Function",
+    "Offload",
     "OptionError",
     "Options",
     "ParseError",

@@ -10,6 +10,7 @@ from typing import Any
 from autobatch.errors import OptionError, UnknownOptionError
 from autobatch.passes import Pass, chosen_passes
 from autobatch.ragged import FORMS
+from autobatch.saving.offload import Offload
 
 CHOICES = {
     "engine": ("stackless", "program_counter", "sequential"),
@@ -20,6 +21,7 @@ CHOICES = {
     "fork": ("auto", "off"),
     "schedule": ("earliest", "most_threads"),
     "on_error": ("raise", "isolate"),
+    "save": ("keep", "recompute", "offload"),
 }
 
 MOST_THREADS = 2**47
@@ -69,6 +71,15 @@ class Options:
     tensor of the result that has a first dimension, whether the lengths happen to be equal or not;
     nested like the result it says so part by part (``("pad", None)``). None: they must stack.
 
+    ``save``: what is there between a call and its backward. ``"keep"``: all that torch saves.
+    ``"recompute"``: what recorded stretches save is computed once more, in segments of about the
+    square root of the number of steps; gradients are the same, bit by bit. ``"offload"``: what they
+    save on a CUDA device goes to the host once a run has saved 1 GiB, tensors of 1 MiB or more, and
+    comes back as the backward goes on; ``autobatch.Offload(after, least)`` says other sizes. Under
+    both, what runs by itself, or within a functorch transform, is kept, and tensors that the call
+    has read must not be changed in place before the backward. The sequential engine keeps
+    everything.
+
     What has no batched form runs thread by thread on the host. ``fallback="warn"`` warns of it
     with a ``FallbackWarning`` at the program's line, once for each place and call; ``"error"``
     raises a ``FallbackError`` there, before the operation runs. Neither minds what a program
@@ -99,6 +110,7 @@ class Options:
     seed: int | None = None
     thread_offset: int = 0
     passes: tuple[Pass, ...] | None = None
+    save: Any = "keep"
 
     @property
     def draws(self) -> str:
@@ -119,6 +131,7 @@ class Options:
             and self.schedule == "earliest"
             and self.on_error == "raise"
             and self.seed is None
+            and self.save == "keep"
         )
 
     @property
@@ -160,6 +173,8 @@ class Options:
                 continue
             if name == "randomness" and value is None:
                 continue
+            if name == "save" and isinstance(value, Offload):
+                continue
             if value not in choices:
                 allowed = ", ".join(repr(choice) for choice in choices)
                 raise OptionError(f"{name} is {value!r}; it must be one of {allowed}.")
@@ -179,6 +194,14 @@ class Options:
             raise OptionError(
                 f"ragged_out is {self.ragged_out!r}; it does not go with out_dims or "
                 'on_error="isolate", which say themselves how results come back.'
+            )
+        if isinstance(self.save, Offload):
+            check_count("after, of save,", self.save.after, 0, optional=False)
+            check_count("least, of save,", self.save.least, 1, optional=False)
+        if self.save != "keep" and self.executor != "traced":
+            raise OptionError(
+                f"save is {self.save!r} and executor is {self.executor!r}; it is for what is "
+                'recorded, so executor must be "traced".'
             )
         if self.on_error == "isolate" and self.out_dims != 0:
             raise OptionError(

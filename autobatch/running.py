@@ -18,7 +18,7 @@ from autobatch.batching.calls import Target, resolve_object
 from autobatch.batching.context import Context
 from autobatch.batching.fallbacks import Policy, policy_of
 from autobatch.batching.rows import Rower
-from autobatch.batching.stretches import TRACED, Work
+from autobatch.batching.stretches import SAVING, TRACED, Work
 from autobatch.entry import name_of, started
 from autobatch.errors import LIMITS, AutobatchError
 from autobatch.options import MAX_DEPTH, Options
@@ -28,6 +28,9 @@ from autobatch.random.drawing import drawing
 from autobatch.random.paths import key_of
 from autobatch.random.sources import Thread
 from autobatch.results import Result
+from autobatch.saving.offload import Offload, Offloading
+from autobatch.saving.savers import Saver, saving
+from autobatch.saving.segments import Tape
 from autobatch.straight import straight
 from autobatch.vm.calling import Returned
 from autobatch.vm.failing import Errors
@@ -150,7 +153,8 @@ def run_chunk(
     state = machine.state
     given = batch.chunk(start, stop).cells(options.scalars)
     threads = np.arange(start, stop, dtype=np.int64)
-    pieces = machine.run(target.given(*given), threads)
+    with saving(state.saver):
+        pieces = machine.run(target.given(*given), threads)
 
     def rows(piece: Returned) -> list[Any]:
         return Rower(Context(state.services, piece.rows + start)).rows(piece.value)
@@ -186,6 +190,7 @@ def machine_of(
         work=work_of(options, shared.cache) if size else None,
         policy=shared.policy,
         observer=shared.observer,
+        saver=saver_of(options, shared.steps.tally),
     )
     engine = ProgramCounterMachine if options.engine == "program_counter" else Machine
     return engine(state)
@@ -200,8 +205,18 @@ def work_of(options: Options, cache: dict[Any, Any] | None) -> Work | None:
     """What makes stretches fast; None where each operation runs as it comes."""
     if options.executor == "vmap":
         return None
-    executor = TRACED if options.executor == "traced" else options.executor
+    executor = options.executor
+    if executor == "traced":
+        executor = TRACED if options.save == "keep" else SAVING
     return Work(executor, options.trace_after, {} if cache is None else cache)
+
+
+def saver_of(options: Options, tally: Tally) -> Saver | None:
+    """What sees to what a run saves for its backward; None: torch's own way."""
+    if options.save == "recompute":
+        return Tape(tally.again)
+    plan = Offload() if options.save == "offload" else options.save
+    return Offloading(plan, tally.moved) if isinstance(plan, Offload) else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,17 @@ from torch import Tensor
 
 from autobatch.passes import PIPELINE
 from benchmarks import __main__ as command
-from benchmarks import chains, compare, extras, handwritten, harness, passes, report
+from benchmarks import (
+    chains,
+    compare,
+    derivatives,
+    extras,
+    handwritten,
+    harness,
+    memory,
+    passes,
+    report,
+)
 from benchmarks.counting import Counting
 from benchmarks.dynamic_batching import NATIVE_ANALYSIS
 from benchmarks.handwritten import Loop
@@ -261,3 +271,15 @@ def test_the_table_of_passes():
     rows = list(passes.by_stage("gcd", example))
     assert [row[1] for row in rows] == ["as lowered", *(each.__name__ for each in PIPELINE)]
     assert rows[0][2:4] == ("6", "5") and rows[-1][2:4] == ("8", "3")
+
+
+def test_memory_of_a_loop(capsys: pytest.CaptureFixture[str]) -> None:
+    memory.main(["--steps", "256", "--rows", "4", "--width", "8", "--seconds", "0"])
+    steps, kept, again, *_ = map(float, capsys.readouterr().out.splitlines()[1].split())
+    assert steps == 256 and again < kept / 4
+
+
+def test_derivatives_agree(capsys: pytest.CaptureFixture[str]) -> None:
+    derivatives.main(["--batch", "2", "--outputs", "3", "--seconds", "0"])
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[1:]] == ["convnet", "lstm", "jacobian"]

@@ -35,6 +35,7 @@ BAD = {
     "thread_offset": (-1, "at least 0"),
     "passes": ("simplify", "a list of passes or of their names"),
     "ragged_out": ("padded", "'nested', 'list', 'pad'"),
+    "save": ("everything", "'keep'"),
 }
 
 

@@ -26,6 +26,7 @@ from torch._higher_order_ops.while_loop import while_loop as torch_while_loop
 from torch._library.custom_ops import CustomOpDef
 from torch._ops import OpOverload, OpOverloadPacket
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.autograd import forward_ad
 from torch.utils._python_dispatch import _disable_current_modes
 
 __all__ = [
@@ -59,6 +60,7 @@ __all__ = [
     "torch_while_loop",
     "unwrap_batched",
     "unwrap_if_dead",
+    "within_duals",
     "within_level",
 ]
 
@@ -203,6 +205,11 @@ def storage_id(tensor: Tensor) -> int:
 def within_level() -> bool:
     """Whether a functorch level is at work: then a tensor may be one of derivatives unseen."""
     return current_level() is not None
+
+
+def within_duals() -> bool:
+    """Whether tensors may have tangents of forward mode."""
+    return forward_ad._current_level >= 0
 
 
 def on_host(tensor: Tensor) -> np.ndarray:

@@ -20,9 +20,14 @@ from torch import nn
 
 from autobatch.batching import modules
 from autobatch.batching.context import Context
+from autobatch.batching.converters.dense import affine, weighted
+from autobatch.batching.converters.registry import unhooked
 from autobatch.batching.effects import effect_of
 from autobatch.batching.submodules import parts_of
 from autobatch.vm.values import METHOD, STATELESS, Cell, Container, Uniform, read, uniform
+
+LINEAR = {("weight",): weighted, ("weight", "bias"): affine}
+"""What an ``nn.Linear`` does, by the parameters that it is given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +169,9 @@ def target(value: Container) -> tuple[str, Any, list[Cell]]:
     module, names = value.static
     given = dict(zip(names, value.children(), strict=True))
     if effect_of(module) != "program":
+        rule = LINEAR.get(names) if type(module) is nn.Linear and unhooked(module) else None
+        if rule is not None:
+            return "torch", rule, list(given.values())
         return "torch", Operation(module, names), list(given.values())
     if modules.is_chain(module):
         return "chain", Chain(tuple(part(module, given, name) for name, _ in children(module))), []

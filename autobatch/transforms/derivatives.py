@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from autobatch.transforms import parts
+from autobatch.transforms import parts, plain, runs
 from autobatch.transforms.records import Pull
 from autobatch.transforms.runs import Call, Misfit, Run, Unfit, differentiated, jvp, vjp
 from autobatch.vm import heap
@@ -47,7 +47,7 @@ def gradient(call: Call, options: dict[str, Any], order: str) -> Cell:
         return call.by_thread("its argnums do not fit")
 
     def work(run: Run, given: tuple[Tensor, ...]) -> Cell:
-        outs, pull = vjp(run, given)
+        outs, pull = (plain if plain.is_plain(run, given) else runs).vjp(run, given)
         if parts.is_tree(read(run.output)) or outs[0].dim() != 1:
             raise Unfit
         if outs[0].is_complex():

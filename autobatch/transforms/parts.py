@@ -6,7 +6,7 @@ tensors out of the wrappers of functorch levels that have ended.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -107,25 +107,30 @@ def tree_of(tree: Cell, tensors: Iterable[Tensor]) -> Cell:
 
 def revived(cells: Iterable[Cell]) -> None:
     """Take what the cells reach out of the wrappers of levels that have ended."""
+    changed(cells, alive)
+
+
+def changed(cells: Iterable[Cell], change: Callable[[Tensor], Tensor]) -> None:
+    """Put other tensors in the place of those that the cells reach."""
     for cell in heap.reached(cells):
         value = cell.value
-        revive(value)
+        change_value(value, change)
         if type(value) is View and value.cache is not None:
-            revive(value.cache)
+            change_value(value.cache, change)
 
 
-def revive(value: Any) -> None:
+def change_value(value: Any, change: Callable[[Tensor], Tensor]) -> None:
     match value:
         case Column():
-            value.table = alive(value.table)
+            value.table = change(value.table)
             if value.rows is not None:
-                value.rows = alive(value.rows)
+                value.rows = change(value.rows)
         case Uniform(obj=Tensor()):
-            value.obj = alive(value.obj)
+            value.obj = change(value.obj)
         case Objects(items=items):
             for place, item in enumerate(items):
                 if isinstance(item, Tensor):
-                    items[place] = alive(item)
+                    items[place] = change(item)
 
 
 def alive(tensor: Tensor) -> Tensor:

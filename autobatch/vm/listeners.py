@@ -47,6 +47,8 @@ class Counts:
     ``host_reads`` are those of branches and checks; what objects' conversions, int overflow and
     the search for an exception read is counted by reason in ``other_reads``.
     ``by_block[(function, pc)]`` counts a block's executions, ``threads_by_block`` its threads.
+    ``recomputed`` are the replays and moves of rows that ran once more for a backward, and
+    ``offloaded`` the bytes that went to the host, whenever that was.
     """
 
     block_executions: int = 0
@@ -56,6 +58,8 @@ class Counts:
     row_copies: int = 0
     launches: int = 0
     fallbacks: int = 0
+    recomputed: int = 0
+    offloaded: int = 0
     by_block: Counter[tuple[str, int]] = field(default_factory=Counter)
     threads_by_block: Counter[tuple[str, int]] = field(default_factory=Counter)
     reads_by_block: Counter[tuple[str, int]] = field(default_factory=Counter)
@@ -114,6 +118,14 @@ class Tally:
     def copies(self, rows: int) -> None:
         for counts in self.active:
             counts.row_copies += rows
+
+    def again(self, calls: int) -> None:
+        for counts in self.active:
+            counts.recomputed += calls
+
+    def moved(self, size: int) -> None:
+        for counts in self.active:
+            counts.offloaded += size
 
     def fallback(self, span: Span | None, what: str, why: str) -> None:
         place = (span.file, span.line) if span is not None else ("", 0)

@@ -20,6 +20,7 @@ from autobatch.batching import calls
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.foreign import Foreign
 from autobatch.random.paths import Paths
+from autobatch.saving.savers import saving
 from autobatch.vm import invariants
 from autobatch.vm.calling import Returned
 from autobatch.vm.entering import Entry, entered
@@ -151,11 +152,12 @@ class Refill:
         if frame is None or stages is None:
             return
         execute = self.machine.execute
-        while stages and not frame.returned and not self.has_lost:
-            frame.waiting, at, group = stages.next()
-            if watch is not None:
-                watch.ahead(at, group)
-            stages.add(execute(frame, at, group))
+        with saving(self.machine.state.saver):
+            while stages and not frame.returned and not self.has_lost:
+                frame.waiting, at, group = stages.next()
+                if watch is not None:
+                    watch.ahead(at, group)
+                stages.add(execute(frame, at, group))
 
     def take(self) -> list[tuple[np.ndarray, Returned]]:
         """The groups that have returned, and their threads, whose rows are free from now on."""

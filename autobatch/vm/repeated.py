@@ -3,7 +3,7 @@
 In values it is the same for all threads, in gradients it has a row for each: a tensor
 ``[k, *E]`` whose threads' stride is 0. Threads part and meet without a copy of it, ``rows`` says
 which thread each row is of, and its products read it once. The backward of either gives every
-thread's own row, ``[k, *E]``.
+thread's own row, ``[k, *E]``, unless that is gathered (see ``gathering``).
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
+
+from autobatch.vm.gathering import Share, share_of
 
 LARGE = 8192
 """Bytes of a row from which that pays."""
@@ -43,12 +45,15 @@ class Rows(torch.autograd.Function):
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
         table, index = inputs
         ctx.count = table.shape[0]
+        ctx.set_materialize_grads(False)
         ctx.save_for_backward(index)
         ctx.save_for_forward(index)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, None]:
         (index,), (grad,) = ctx.saved_tensors, grads
+        if grad is None:
+            return None, None
         return grad.new_zeros(ctx.count, *grad.shape[1:]).index_add(0, index, grad), None
 
     @staticmethod
@@ -73,6 +78,7 @@ class Product(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        ctx.shares = tuple(map(share_of, inputs))
         ctx.save_for_backward(*inputs)
         ctx.save_for_forward(*inputs)
 
@@ -81,9 +87,10 @@ class Product(torch.autograd.Function):
         left, right = ctx.saved_tensors
         (grad,) = grads
         wanted = ctx.needs_input_grad
+        of_left, of_right = ctx.shares
         return (
-            bmm(grad, right.mT) if wanted[0] else None,
-            bmm(left.mT, grad) if wanted[1] else None,
+            gradient(of_left, grad, right.mT) if wanted[0] else None,
+            gradient(of_right, left.mT, grad) if wanted[1] else None,
         )
 
     @staticmethod
@@ -95,6 +102,17 @@ class Product(torch.autograd.Function):
         ]
         found = [part for part in along if part is not None]
         return found[0] if len(found) == 1 else found[0] + found[1]
+
+
+def gradient(share: Share | None, left: Tensor, right: Tensor) -> Tensor | None:
+    """An operand's gradient ``left @ right``, unless that is gathered, to be differentiated never.
+
+    A backward that is differentiated itself has autograd add up what it makes.
+    """
+    if share is None or torch.is_grad_enabled():
+        return bmm(left, right)
+    share.add(left, right)
+    return None
 
 
 def bmm(left: Tensor, right: Tensor) -> Tensor:

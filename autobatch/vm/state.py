@@ -19,6 +19,7 @@ from autobatch.batching.operations import Scope
 from autobatch.batching.stretches import Work
 from autobatch.ir.program import Handler, Raise
 from autobatch.random.paths import Ledger, Paths, key_of
+from autobatch.saving.savers import Saver
 from autobatch.source import Span
 from autobatch.vm.calling import Returned
 from autobatch.vm.groups import Group
@@ -134,7 +135,8 @@ class RunState:
     """``policy`` says what to do about fallbacks, ``raising`` is whether the block at work ends
     by raising; ``work`` is what makes stretches fast, None where each operation runs as it comes;
     ``guard`` is called before a visible effect, while fork-join calls run; ``grad`` and
-    ``inference`` are the modes of autograd's that the run began in.
+    ``inference`` are the modes of autograd's that the run began in; ``saver`` sees to what is
+    saved for a backward, None: torch's own way.
     """
 
     library: Library
@@ -148,6 +150,7 @@ class RunState:
     grad: bool = field(default_factory=torch.is_grad_enabled)
     inference: bool = field(default_factory=torch.is_inference_mode_enabled)
     ways: Ways = field(default_factory=Ways)
+    saver: Saver | None = None
     judgements: Judgements | None = field(init=False)
     tally: Tally = field(init=False)
     services: Services = field(init=False)

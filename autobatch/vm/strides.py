@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from autobatch.saving.savers import saved
 from autobatch.vm.repeated import is_shared
 
 Order = tuple[int, ...]
@@ -50,6 +51,11 @@ def dense(data: Tensor) -> tuple[Tensor, Order]:
 
 def taken(data: Tensor, index: Tensor) -> Tensor:
     """The rows at ``index``."""
+    found: Tensor = saved(rows_at, data, index)
+    return found
+
+
+def rows_at(data: Tensor, index: Tensor) -> Tensor:
     if data.is_contiguous():
         return data.index_select(0, index)
     return in_order(data, row_order(data), lambda part: part.index_select(0, index))
@@ -57,6 +63,11 @@ def taken(data: Tensor, index: Tensor) -> Tensor:
 
 def joined(parts: Sequence[Tensor]) -> Tensor:
     """The rows of all parts; they keep their order if it is one for all."""
+    found: Tensor = saved(end_to_end, *parts)
+    return found
+
+
+def end_to_end(*parts: Tensor) -> Tensor:
     order = row_order(parts[0])
     if not order or any(row_order(part) != order for part in parts):
         return torch.cat(list(parts))

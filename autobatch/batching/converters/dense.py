@@ -1,7 +1,8 @@
 """Products with a matrix that all threads share: one 2-D product, its result laid out row by row.
 
 vmap turns ``W @ h`` into ``permute(mm(W, permute(h)))``, whose column-major result slows all that
-follows, and an affine map into a product and an addition; here both are one ``addmm``.
+follows, and an affine map into a product and an addition; here both are one ``addmm``. A matrix
+that is shared but differentiated by each thread is a ``vm.repeated`` one.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 
 from autobatch.batching.converters.registry import Info, event_dim, register, rows
 from autobatch.batching.levels import Batched
+from autobatch.vm.repeated import bmm, is_repeated
 
 
 def _shared(*operands: Any) -> bool:
@@ -24,9 +26,45 @@ def _shared(*operands: Any) -> bool:
 @register(F.linear)
 def linear(info: Info, input: Any, weight: Any, bias: Any = None) -> Any:
     """``x Wᵀ + b`` on the last dimension, with one weight."""
+    if _repeated(weight) and event_dim(input) == 1:
+        return _repeated_linear(info, input, weight, bias)
     if not _shared(weight, bias) or weight.dim() != 2 or event_dim(input) == 0:
         return NotImplemented
     return Batched(F.linear(input.data, weight, bias))
+
+
+def _repeated(matrix: Any) -> bool:
+    return type(matrix) is Batched and matrix.data.dim() == 3 and is_repeated(matrix.data)
+
+
+def _repeated_linear(info: Info, input: Any, weight: Batched, bias: Any) -> Any:
+    if bias is not None and (rows(bias, info.k).shape[1:] != weight.data.shape[1:2]):
+        return NotImplemented
+    out = bmm(rows(input, info.k)[:, None], weight.data.mT)[:, 0]
+    return Batched(out if bias is None else out + rows(bias, info.k))
+
+
+def weighted(weight: Tensor, input: Tensor) -> Tensor:
+    """``F.linear`` of a module's weight, as an operation on it."""
+    return F.linear(input, weight)
+
+
+def affine(weight: Tensor, bias: Tensor, input: Tensor) -> Tensor:
+    """The same with its bias."""
+    return F.linear(input, weight, bias)
+
+
+weighted.__autobatch__ = affine.__autobatch__ = "torch"  # type: ignore[attr-defined]
+
+
+@register(weighted)
+def weighted_rule(info: Info, weight: Any, input: Any) -> Any:
+    return linear(info, input, weight)
+
+
+@register(affine)
+def affine_rule(info: Info, weight: Any, bias: Any, input: Any) -> Any:
+    return linear(info, input, weight, bias)
 
 
 @register(nn.Linear)
@@ -37,6 +75,8 @@ def linear_module(info: Info, module: nn.Linear, input: Any) -> Any:
 @register(torch.matmul, Tensor.matmul, Tensor.__matmul__, operator.matmul, torch.mv, Tensor.mv)
 def matmul(info: Info, first: Any, second: Any) -> Any:
     """A shared matrix times per-thread vectors, or per-thread rows times a shared matrix."""
+    if _repeated(first) and event_dim(second) == 1:
+        return Batched(bmm(first.data, rows(second, info.k)[:, :, None])[:, :, 0])
     if _shared(first) and first.dim() == 2 and event_dim(second) == 1:
         return Batched(F.linear(second.data, first))
     if _shared(second) and second.dim() == 2 and event_dim(first) >= 1:

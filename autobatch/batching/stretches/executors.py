@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from torch import Tensor
 
-from autobatch.batching.trace import Input, record
+from autobatch.batching.trace import Input, Trace, record
+from autobatch.saving.savers import saved
 
 Run = Callable[..., Sequence[Tensor]]
 
@@ -35,3 +37,30 @@ class TracedExecutor:
 
 TRACED = TracedExecutor()
 """The one that runs share, so that they share what it has recorded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A trace whose replays run by way of the saver at work; ``kernels`` are those of one."""
+
+    trace: Trace
+
+    @property
+    def kernels(self) -> int:
+        return self.trace.kernels
+
+    def __call__(self, k: int, *values: object) -> Sequence[Tensor]:
+        found: Sequence[Tensor] = saved(self.trace.replay, k, *values, is_step=True)
+        return found
+
+
+class SavingExecutor:
+    """The same as ``TracedExecutor``, for runs that do not save in torch's own way."""
+
+    __slots__ = ()
+
+    def compile(self, stretch: Run, inputs: Sequence[Input]) -> Run:
+        return Saved(record(stretch, inputs))
+
+
+SAVING = SavingExecutor()

@@ -1,0 +1,68 @@
+"""The saver at work in this host thread: it runs the functions that a run's kernels are in.
+
+In: a function of tensors, pure, and its arguments. Out: what it returns; the saver has seen to what
+autograd saves of it. Within a functorch transform torch lets nobody do that, so it saves as ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from autobatch.batching.compat import within_level
+
+CHANGED = (
+    "A tensor that a batched call needs for its gradients was changed in place after the call; "
+    'clone it before, or use save="keep".'
+)
+
+
+class Saver(Protocol):
+    """``is_step``: whether the call is a step of the run, or moves rows between two of them.
+
+    ``rest`` is called when a part of the run is over.
+    """
+
+    def call(self, function: Callable[..., Any], args: Sequence[Any], is_step: bool) -> Any: ...
+    def rest(self) -> None: ...
+
+
+def results(made: Any) -> Sequence[Tensor]:
+    """What a function returns, a tensor or several, as a sequence."""
+    found: Sequence[Tensor] = (made,) if isinstance(made, Tensor) else made
+    return found
+
+
+def version(tensor: Tensor) -> int:
+    """How often a tensor has been written in place; tensors of inference mode do not count."""
+    return -1 if tensor.is_inference() else tensor._version
+
+
+_AT_WORK: ContextVar[Saver | None] = ContextVar("autobatch.saver", default=None)
+
+
+@contextmanager
+def saving(saver: Saver | None) -> Iterator[None]:
+    """``saver`` is at work, where gradients are wanted; None: torch's own way."""
+    if saver is None or not torch.is_grad_enabled() or torch.is_inference_mode_enabled():
+        yield
+        return
+    token = _AT_WORK.set(saver)
+    try:
+        yield
+    finally:
+        _AT_WORK.reset(token)
+        saver.rest()
+
+
+def saved(function: Callable[..., Any], *args: Any, is_step: bool = False) -> Any:
+    """``function(*args)``, by way of the saver at work."""
+    saver = _AT_WORK.get()
+    if saver is None or within_level():
+        return function(*args)
+    return saver.call(function, args, is_step)
