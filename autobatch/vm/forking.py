@@ -121,6 +121,7 @@ class Forks:
         ]
         entry = self.forkable(context, target, kept)
         if entry is None:
+            context.at = (op, group.env)
             group.env[op.outs[0]] = self.within.invoke(context, callee, args, kwargs, True)
             return
         params = dict(zip(entry.env, snapshot(entry.env.values()), strict=True))
