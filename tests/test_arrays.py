@@ -99,7 +99,7 @@ def collected(n: int) -> list[int]:
         return [0]
     left = collected(n - 1)
     right = collected(n - 2)
-    return left + [n] + right
+    return [*left, n, *right]
 
 
 def joined(n: int, m: int) -> tuple[int, int]:
@@ -123,7 +123,7 @@ def sieve(n: int, m: int) -> int:
 
 
 def caught(n: int, m: int) -> tuple[int, int]:
-    xs = [i for i in range(n)]
+    xs = list(range(n))
     missed = 0
     for i in range(m):
         try:
@@ -185,19 +185,19 @@ def test_lists_of_numbers_are_as_in_the_loop(program: Callable[..., Any]) -> Non
 
 
 def popped(n: int, m: int) -> int:
-    xs = [i for i in range(n)]
+    xs = list(range(n))
     for _ in range(m):
         xs.pop()
     return len(xs)
 
 
 def out_of_range(n: int, m: int) -> int:
-    xs = [i for i in range(n)]
+    xs = list(range(n))
     return xs[m]
 
 
 def assigned(n: int, m: int) -> int:
-    xs = [i for i in range(n)]
+    xs = list(range(n))
     xs[-m] = 3
     return sum(xs)
 
