@@ -17,6 +17,7 @@ from autobatch.batching import (
     reductions,
     sharing,
     structures,
+    whole_arrays,
 )
 from autobatch.batching.context import Handler
 
@@ -29,4 +30,5 @@ HANDLERS: dict[Any, Handler] = {
     **reductions.HANDLERS,
     **sharing.HANDLERS,
     **structures.HANDLERS,
+    **whole_arrays.HANDLERS,
 }

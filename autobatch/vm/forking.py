@@ -38,7 +38,18 @@ from autobatch.vm.groups import CARRIED, FORKED, Group, restricted
 from autobatch.vm.library import Code
 from autobatch.vm.own_code import OwnCode
 from autobatch.vm.state import Frame, Gone, RunState
-from autobatch.vm.values import BOX, CLOSURE, DEFERRAL, FORK, PENDING, Cell, Column, Container
+from autobatch.vm.values import (
+    BOX,
+    CLOSURE,
+    DEFERRAL,
+    FORK,
+    PENDING,
+    Cell,
+    Column,
+    Container,
+    Objects,
+    is_mutable,
+)
 from autobatch.vm.within import Within
 
 Run = Callable[[Entry, Sequence[Group], np.ndarray], list[Returned]]
@@ -121,6 +132,7 @@ class Forks:
         ]
         entry = self.forkable(context, target, kept)
         if entry is None:
+            context.at = (op, group.env)
             group.env[op.outs[0]] = self.within.invoke(context, callee, args, kwargs, True)
             return
         params = dict(zip(entry.env, snapshot(entry.env.values()), strict=True))
@@ -149,7 +161,10 @@ class Forks:
         kind: Forking = "drawing" if seeded else "silent"
         entry = entered(self.state.library, context, target, kind, self.state.judgements)
         purity = entry.purity
-        if not purity.may_fork(seeded) or reach(entry.env[name] for name in purity.writes):
+        if not purity.may_fork(seeded) or any(
+            is_mutable(cell.value) or type(cell.value) is Objects
+            for cell in heap.reached(entry.env[name] for name in purity.writes)
+        ):
             return None
         for name in purity.returns:
             entry.env[name] = packed.by_value(entry.env[name])

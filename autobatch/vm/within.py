@@ -65,7 +65,8 @@ class Within:
             return calls.run(context, target)
         context.flush()
         span, at = context.span, self.run.tally.block
-        kept = [cell, *args, *kwargs.values()]
+        env = {} if context.at is None else context.at[1]
+        kept = [cell, *args, *kwargs.values(), *env.values()]
         if target.effect == "objects":
             pieces = []
             for rows, part in calls.partition(cell):
