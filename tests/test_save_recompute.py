@@ -136,7 +136,7 @@ def test_gradcheck_and_second_derivatives(engine: str) -> None:
 @pytest.mark.parametrize("name", [*SMOOTH, *TREES])
 def test_programs(name: str) -> None:
     example = make_example(name)
-    args = example.mapped(autobatch.objects) if name in TREES else example.args
+    args = example.mapped(autobatch.objects, autobatch.ragged) if name in TREES else example.args
     inputs = [a.requires_grad_() for a in args if isinstance(a, Tensor) and a.is_floating_point()]
     if isinstance(example.function, torch.nn.Module):
         inputs += list(example.function.parameters())

@@ -33,6 +33,8 @@ def is_plain(run: Run, given: Sequence[Tensor]) -> bool:
         return False
     if within_duals() or not all(map(torch.is_floating_point, given)):
         return False
+    if any(tensor.requires_grad for tensor in given):
+        return False
     with torch.no_grad(), run.call.context.services.moving():
         if not torch.is_grad_enabled():
             return False  # rows that move where the program says ``no_grad`` would lose theirs
