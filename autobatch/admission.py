@@ -96,11 +96,15 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """How examples become arguments: ``scalars`` as for a batch, ``device`` where rows go."""
+    """How examples become arguments: ``scalars`` as for a batch, ``device`` where rows go.
+
+    ``copies``: whether containers of threads that run one by one are copies, too.
+    """
 
     shared: Mapping[str, Any]
     scalars: str
     device: torch.device | None
+    copies: bool = True
 
     def home(self, examples: Sequence[Example]) -> torch.device:
         """Where the numbers of the threads are to live: with the first tensor of an example."""
@@ -147,7 +151,7 @@ class Admission:
         """One thread's arguments as real Python values, private copies."""
         args = tuple(self.private(from_array(arg)) for arg in example.args)
         kwargs = {name: self.private(from_array(arg)) for name, arg in example.kwargs.items()}
-        return args, {**kwargs, **tree_row(dict(self.shared), 0, self.scalars)}
+        return args, {**kwargs, **tree_row(dict(self.shared), 0, self.scalars, self.copies)}
 
     def private(self, item: Any) -> Any:
         """A thread's own copy of its argument, where it is to be."""
@@ -155,10 +159,13 @@ class Admission:
             return row_of(self.moved(item), self.scalars)
         if type(item) is tuple:
             return tuple(self.private(from_array(part)) for part in item)
-        return private(self.moved(item))
+        moved = self.moved(item)
+        return private(moved) if self.copies else moved
 
     def moved(self, item: Any) -> Any:
-        if self.device is None:
+        if self.device is None or not any(
+            isinstance(leaf, Tensor) for leaf in pytree.tree_leaves(item)
+        ):
             return item
         return pytree.tree_map_only(Tensor, lambda tensor: tensor.to(self.device), item)
 

@@ -214,7 +214,7 @@ def batch_of(
 
 
 def call(func: Callable[..., Any], batch: Batch, options: Options) -> Any:
-    return plain(run(func, batch, options, LIBRARY.under(options.passes)))
+    return plain(run(func, batch, options, LIBRARY.under(options.passes, options.writes)))
 
 
 def per_thread(func: F) -> F:

@@ -93,9 +93,15 @@ class Batch:
         args = [cell_of(arg, scalars, memo) for arg in self.args]
         return args, {name: cell_of(arg, scalars, memo) for name, arg in self.kwargs.items()}
 
-    def row(self, index: int, scalars: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """One thread's arguments as real Python values, private copies."""
-        args, kwargs = tree_row((self.args, self.kwargs), index, scalars)
+    def row(
+        self, index: int, scalars: str, copies: bool = True
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """One thread's arguments as real Python values, private copies.
+
+        Without ``copies``, only rows of tensors are; all else is the caller's own.
+        """
+        args = tuple(tree_row(arg, index, scalars, copies) for arg in self.args)
+        kwargs = {name: tree_row(arg, index, scalars, copies) for name, arg in self.kwargs.items()}
         return args, kwargs
 
 
@@ -117,16 +123,23 @@ def tree_map(function: Callable[[Any], Any], tree: Any) -> Any:
     return pytree.tree_map(function, tree, is_leaf=lambda leaf: isinstance(leaf, Mapped))
 
 
-def tree_row(tree: Any, index: int, scalars: str) -> Any:
-    """One thread's tree of real Python values, private copies."""
+def tree_row(tree: Any, index: int, scalars: str, copies: bool = True) -> Any:
+    """One thread's tree of real Python values, private copies; see ``Batch.row``."""
 
     def pick(leaf: Any) -> Any:
-        if isinstance(leaf, Mapped):
-            item = leaf.data[index]
-            return row_of(item, scalars) if isinstance(item, Tensor) else private(item)
-        return leaf.clone() if isinstance(leaf, Tensor) else leaf
+        if not isinstance(leaf, Mapped):
+            return leaf.clone() if copies and isinstance(leaf, Tensor) else leaf
+        item = leaf.data[index]
+        if isinstance(item, Tensor) and (copies or not isinstance(leaf.data, list)):
+            return row_of(item, scalars)
+        return private(item) if copies else item
 
-    return tree_map(pick, tree)
+    return tree_map(pick, tree) if copies or has_mapped(tree) else tree
+
+
+def has_mapped(tree: Any) -> bool:
+    """Whether any of it differs by thread."""
+    return any(isinstance(leaf, Mapped) for leaf in tree_leaves(tree))
 
 
 def row_of(item: Tensor, scalars: str) -> Any:
@@ -252,10 +265,18 @@ def mapped_by_dims(
         sizes.mapped(x, 0 if isinstance(x, objects | ragged) else None, "in_dims") for x in named
     ]
     return Batch(
-        tuple(pytree.tree_unflatten(leaves, spec)),
-        pytree.tree_unflatten(named, kwspec),
+        tuple(map(as_given, pytree.tree_unflatten(leaves, spec), args)),
+        {
+            name: as_given(made, kwargs[name])
+            for name, made in pytree.tree_unflatten(named, kwspec).items()
+        },
         sizes.common(),
     )
+
+
+def as_given(made: Any, arg: Any) -> Any:
+    """An argument of which nothing is mapped is the caller's own, not one made of its leaves."""
+    return made if has_mapped(made) else arg
 
 
 def mapped_tensors(args: tuple[Any, ...], in_dims: Any) -> Batch | None:
@@ -285,11 +306,12 @@ def mapped_by_kind(args: tuple[Any, ...], kwargs: dict[str, Any], function: Any)
         if is_mappable(arg):
             return sizes.mapped(arg, 0, "the arguments")
         if type(arg) in (list, tuple, dict) or hasattr(arg, "_fields"):
-            return pytree.tree_map(
+            made = pytree.tree_map(
                 lambda leaf: sizes.mapped(leaf, 0, "the arguments") if is_mappable(leaf) else leaf,
                 arg,
                 is_leaf=is_leaf,
             )
+            return as_given(made, arg)
         return arg
 
     found = []

@@ -72,7 +72,9 @@ def execute(
         raise OptionError(f"block_code_cache is {block_code_cache!r}; it must be a dict or None.")
     entry = Entry.of(program)
     batch = batch_of(program, entry, inputs)
-    library = ProgramLibrary(function=entry.function, code=Code.of(entry.main))
+    library = ProgramLibrary(
+        function=entry.function, code=Code.of(entry.main), writes=settings.writes
+    )
     cache = {} if block_code_cache is None else block_code_cache
     result = run(entry.called, batch, settings, library, cache=cache)
     return [plain(leaf) for leaf in ordered(result, program.out_vars)]
@@ -167,7 +169,7 @@ class ProgramLibrary(Library):
     def code_of(self, function: FunctionType, receiver: object = MISSING) -> Code:
         if function.__code__ is self.function.__code__:
             return self.code
-        return LIBRARY.code_of(function, receiver)
+        return LIBRARY.under(None, self.writes).code_of(function, receiver)
 
 
 # Inputs and outputs.

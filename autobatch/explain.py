@@ -67,6 +67,11 @@ def explain(func: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Report:
         wrapped, options = func.__autobatch_mapped__
     if not callable(wrapped):
         raise OptionError(f"autobatch.explain runs functions; it got {func!r}.")
+    if options.writes:
+        raise OptionError(
+            f"stateful is {options.stateful!r}: {name_of(wrapped)} runs one thread after the "
+            "other, so there is nothing to explain."
+        )
     engine = "stackless" if options.engine == "sequential" else options.engine
     options = options.updated({"engine": engine, "executor": "vmap"})
     batch = batch_of(wrapped, args, kwargs, options)

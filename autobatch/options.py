@@ -22,6 +22,7 @@ CHOICES = {
     "schedule": ("earliest", "most_threads"),
     "on_error": ("raise", "isolate"),
     "save": ("keep", "recompute", "offload"),
+    "stateful": ("refuse", "sequential"),
 }
 
 MOST_THREADS = 2**47
@@ -80,6 +81,13 @@ class Options:
     has read must not be changed in place before the backward. The sequential engine keeps
     everything.
 
+    ``stateful``: writes to what existed before the call (globals, captured variables, modules,
+    arguments that all threads share, the items of ``objects(...)``). ``"refuse"``: they are errors.
+    ``"sequential"``: the threads run one after the other, in order, whatever the engine, and write
+    the real objects as the plain loop does: running statistics, lists that grow, a counter. Rows of
+    mapped tensors are private copies all the same. Assignment to ``global`` and ``nonlocal`` names
+    stays refused.
+
     What has no batched form runs thread by thread on the host. ``fallback="warn"`` warns of it
     with a ``FallbackWarning`` at the program's line, once for each place and call; ``"error"``
     raises a ``FallbackError`` there, before the operation runs. Neither minds what a program
@@ -111,6 +119,17 @@ class Options:
     thread_offset: int = 0
     passes: tuple[Pass, ...] | None = None
     save: Any = "keep"
+    stateful: str = "refuse"
+
+    @property
+    def is_one_by_one(self) -> bool:
+        """Whether threads run one after the other, by the definitional interpreter."""
+        return self.engine == "sequential" or self.writes
+
+    @property
+    def writes(self) -> bool:
+        """Whether threads may write what existed before the call, as in the plain loop."""
+        return self.stateful == "sequential"
 
     @property
     def draws(self) -> str:

@@ -16,11 +16,13 @@ import torch
 from autobatch.arguments import Batch, is_of_objects
 from autobatch.batching.calls import Target, resolve_object
 from autobatch.batching.context import Context
+from autobatch.batching.effects import effect_of
 from autobatch.batching.fallbacks import Policy, policy_of
 from autobatch.batching.rows import Rower
 from autobatch.batching.stretches import SAVING, TRACED, Work
 from autobatch.entry import name_of, started
 from autobatch.errors import LIMITS, AutobatchError
+from autobatch.ir.program import Function
 from autobatch.options import MAX_DEPTH, Options
 from autobatch.out_dims import moved
 from autobatch.outcome import Chunk, apart, has_tensors, stacked, unvaried
@@ -45,7 +47,7 @@ from autobatch.vm.stackless import Machine
 from autobatch.vm.state import RunState, Settings
 from autobatch.vm.steps import Steps
 from autobatch.vm.values import Cell, Column, Objects, Uniform
-from autobatch.vm.watching import Watch
+from autobatch.vm.watching import Unwatched, Watch
 from autobatch.vm.ways import UNKNOWN, Way, Ways
 
 FRAMES_PER_CALL = 16
@@ -78,7 +80,7 @@ def run(
     """
     if options.on_error == "isolate" and not batch.size:
         return []
-    if options.engine == "sequential" and batch.size:
+    if options.is_one_by_one and batch.size:
         return collected(
             [run_sequential(function, batch, options, library)], function, batch, options
         )
@@ -240,12 +242,20 @@ class OneByOne:
         lowered = self.library.code_of(target.callee, *receivers[:1]).function
         callee = Callee.of(lowered, target.callee)
         limit = self.options.depth_limit
-        watch = Watch(self.library.code_of)
+        watch = self.watch()
         watch.closure(target.callee)
         watch.given((*receivers, *args, *kwargs.values()))
-        interpreter = Interpreter(watch.lookup(()), self.steps, limit, (index,), watch=watch)
+        interpreter = Interpreter(self.lookup, self.steps, limit, (index,), watch=watch)
         with self.drawing(index):
             return interpreter.run(callee, (*receivers, *args), kwargs), interpreter.way
+
+    def watch(self) -> Unwatched:
+        """What keeps a thread from writing what existed before it, unless it may."""
+        return Unwatched() if self.options.writes else Watch(self.library.code_of)
+
+    def lookup(self, function: FunctionType) -> Function | None:
+        """The lowering of a function that a thread calls; None for what runs as plain Python."""
+        return self.library.code_of(function).function if effect_of(function) == "program" else None
 
     def drawing(self, index: int) -> AbstractContextManager[None]:
         """The thread draws from words of its own, if there is a seed."""
@@ -279,7 +289,7 @@ def run_sequential(
     errors: Errors = {}
 
     for index in range(batch.size):
-        result, way = each.isolated(index, *batch.row(index, options.scalars))
+        result, way = each.isolated(index, *batch.row(index, options.scalars, not options.writes))
         items[index] = result.value
         if result.exception is not None:
             errors[index] = result.exception

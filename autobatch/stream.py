@@ -91,7 +91,7 @@ def planned(
     engine_given = "engine" in given or base.engine != "stackless"
     return Plan(
         *(function, examples, width, order, dict(shared), as_device(device)),
-        *(options, engine_given, library.under(options.passes)),
+        *(options, engine_given, library.under(options.passes, options.writes)),
     )
 
 
@@ -106,7 +106,7 @@ def as_device(device: Any) -> torch.device | None:
 
 def results(plan: Plan) -> Results:
     """The results of a stream; nothing runs before the first is asked for."""
-    if plan.options.engine == "sequential":
+    if plan.options.is_one_by_one:
         return one_by_one(plan)
     return Stream(plan, Source(iter(plan.examples), plan.shared)).results()
 
@@ -114,7 +114,8 @@ def results(plan: Plan) -> Results:
 def one_by_one(plan: Plan) -> Results:
     rows = np.full(plan.width, NOBODY)
     one = OneByOne(plan.function, plan.options, plan.library, steps_of(plan, rows))
-    admission = Admission(plan.shared, plan.options.scalars, plan.device)
+    options = plan.options
+    admission = Admission(plan.shared, options.scalars, plan.device, not options.writes)
     source = Source(iter(plan.examples), plan.shared)
     while (example := source.draw()) is not None:
         rows[0] = example.index

@@ -36,6 +36,7 @@ BAD = {
     "passes": ("simplify", "a list of passes or of their names"),
     "ragged_out": ("padded", "'nested', 'list', 'pad'"),
     "save": ("everything", "'keep'"),
+    "stateful": ("once", "'refuse', 'sequential'"),
 }
 
 

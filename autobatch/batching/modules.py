@@ -27,7 +27,10 @@ def is_chain(module: nn.Module) -> bool:
     return type(module).forward is nn.Sequential.forward
 
 
-KEEP_NONE = "call eval() on the module, or make the layer with track_running_stats=False."
+KEEP_NONE = (
+    "call eval() on the module, or make the layer with track_running_stats=False; "
+    'stateful="sequential" runs the threads one after the other.'
+)
 
 
 def keeps_statistics(module: nn.Module) -> bool:

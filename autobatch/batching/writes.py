@@ -73,7 +73,10 @@ def is_outside(cell: Cell) -> bool:
     return type(value) is Uniform and value.shared
 
 
-RETURN_IT = "pass it as an argument and return the new value, or write to a copy of it."
+RETURN_IT = (
+    "pass it as an argument and return the new value, or write to a copy of it; "
+    'stateful="sequential" runs the threads one after the other.'
+)
 
 
 class Place(Protocol):

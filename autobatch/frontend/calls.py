@@ -146,7 +146,7 @@ def _refuse(context: Context, node: ast.Call, found: object) -> None:
     ):
         label = f"`{ast.unparse(node.func)}` works on a frame"
         raise unsupported(FRAME_ACCESS, context.span(node), label)
-    if isinstance(node.func, ast.Attribute):
+    if isinstance(node.func, ast.Attribute) and not context.root.resolver.writes:
         receiver = context.static(node.func.value)
         if receiver is not MISSING and _changes(receiver, node.func.attr):
             raise shared_write(context, node, node.func.value)

@@ -89,7 +89,8 @@ SHARED_WRITE = Refusal(
     "shared-write",
     "a write to an object that existed before the call",
     "All threads share it, so the threads' writes would overwrite each other.",
-    "make a copy inside the program and change that, or return the new value.",
+    "make a copy inside the program and change that, or return the new value; "
+    'stateful="sequential" runs the threads one after the other.',
 )
 FRAME_ACCESS = Refusal(
     "frame-access",

@@ -269,7 +269,8 @@ class Knowledge:
 class Library:
     """Lowers Python functions on demand and keeps what it has made; safe for host threads.
 
-    ``others`` are the libraries of the same process under other ``passes``.
+    ``writes``: its functions may write to what existed before the call. ``others`` are the
+    libraries of the same process under other ``passes``, or another ``writes``.
     """
 
     codes: dict[tuple[str, CodeType], Code] = field(default_factory=dict)
@@ -280,16 +281,18 @@ class Library:
     inlining: set[int] = field(default_factory=set)
     trail: list[list[Lookup]] = field(default_factory=list)
     passes: tuple[Pass, ...] = PIPELINE
-    others: dict[tuple[Pass, ...], Library] = field(default_factory=dict)
+    writes: bool = False
+    others: dict[tuple[tuple[Pass, ...], bool], Library] = field(default_factory=dict)
 
-    def under(self, passes: tuple[Pass, ...] | None) -> Library:
+    def under(self, passes: tuple[Pass, ...] | None, writes: bool = False) -> Library:
         """The library whose functions have been through ``passes``; None for the pipeline."""
-        if passes is None or passes == self.passes:
+        key = (self.passes if passes is None else passes, writes)
+        if key == (self.passes, self.writes):
             return self
         with self.lock:
-            while passes not in self.others and len(self.others) >= MOST_LIBRARIES:
+            while key not in self.others and len(self.others) >= MOST_LIBRARIES:
                 del self.others[next(iter(self.others))]
-            return self.others.setdefault(passes, Library(passes=passes))
+            return self.others.setdefault(key, Library(passes=key[0], writes=writes))
 
     def passed(self, function: Function) -> Function:
         return run_passes(function, self.passes)
@@ -306,7 +309,7 @@ class Library:
 
     @property
     def resolver(self) -> Resolver:
-        return Resolver(self.classify, OPAQUE_METHODS, function_of, makes_mode)
+        return Resolver(self.classify, OPAQUE_METHODS, function_of, makes_mode, self.writes)
 
     def classify(self, value: object) -> str:
         """Whether a call runs a program function, and whether that is a single block."""

@@ -54,6 +54,12 @@ class Unwatched:
         """A call of what is no program function."""
         return callee(*args, **kwargs)
 
+    def given(self, args: tuple[Any, ...]) -> None:
+        """Arguments: their builtin containers and tensors are copies."""
+
+    def closure(self, function: FunctionType) -> None:
+        """What a function closes over existed before."""
+
     def lookup(self, receiver: tuple[Any, ...]) -> Callable[[FunctionType], Any] | None:
         """Gives the lowering of a function that is called on ``receiver``, if on anything."""
         return None
