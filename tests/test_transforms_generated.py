@@ -8,8 +8,9 @@ through a batched call and for the batched gradient.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -49,10 +50,19 @@ def loss_of(program: Callable[..., Any]) -> Callable[..., Any]:
     return loss
 
 
+def by_index(tensor: Tensor) -> Iterator[Tensor]:
+    """The rows of a tensor as ``tensor[i]``, as batched code goes through them.
+
+    Plain autograd refuses a write to a row that ``for row in tensor`` gives, by ``unbind``.
+    """
+    return (tensor[i] for i in range(len(tensor)))
+
+
 def alone(loss: Callable[..., Any], row: tuple[Any, ...], places: tuple[int, ...]) -> list[Tensor]:
     """The gradient of one example, by plain autograd."""
     leaves = [row[place].requires_grad_() for place in places]
-    value = loss(*row)
+    with patch.object(Tensor, "__iter__", by_index):
+        value = loss(*row)
     if not value.requires_grad:
         return [torch.zeros_like(leaf) for leaf in leaves]
     found = torch.autograd.grad(value, leaves, allow_unused=True, materialize_grads=True)
@@ -60,7 +70,6 @@ def alone(loss: Callable[..., Any], row: tuple[Any, ...], places: tuple[int, ...
 
 
 def hold_to_loop(program: GeneratedProgram, seed: int, size: int, way: dict[str, Any]) -> None:
-    note(repr(program))
     columns = program.columns(size, seed)
     loss = loss_of(program.function())
     places = tuple(place for place, kind in enumerate(program.params) if kind in FLOATS)
@@ -92,6 +101,7 @@ def compare(got: Any, expected: list[Tensor]) -> None:
 
 def one_way(data: st.DataObject, family: str) -> None:
     program = data.draw(programs(family), label="program")
+    note(repr(program))
     way = {**data.draw(st.sampled_from(ENGINES), label="way"), "scalars": program.scalars}
     size = data.draw(st.sampled_from((1, 3, 7)), label="size")
     hold_to_loop(program, data.draw(st.integers(0, 99), label="seed"), size, way)
@@ -113,6 +123,35 @@ def test_gradients_are_the_loops(data: st.DataObject, family: str) -> None:
 @given(data=st.data())
 def test_many_gradients_are_the_loops(data: st.DataObject, family: str) -> None:
     one_way(data, family)
+
+
+ROWS_WRITTEN = """
+def program(a, b):
+    y = a * b
+    for row in y:
+        if row > 0:
+            row.mul_(b)
+        else:
+            row.sub_(a[0])
+    return y * y
+"""
+
+
+@pytest.mark.parametrize("way", ENGINES)
+def test_rows_that_a_loop_writes_have_the_gradient_of_writes_by_index(way: dict[str, Any]) -> None:
+    hold_to_loop(GeneratedProgram(ROWS_WRITTEN, ("f3", "f0"), "tensor"), 0, 7, way)
+
+
+@pytest.mark.parametrize("way", [*ENGINES, {"engine": "sequential"}])
+def test_writes_to_parts_of_a_split_are_refused_as_in_torch(way: dict[str, Any]) -> None:
+    def loss(y: Tensor) -> Tensor:
+        y = y * y
+        head, _ = y.split(2)
+        head.add_(1)
+        return y.sum()
+
+    with pytest.raises(RuntimeError, match="Split is a view and is being modified inplace"):
+        autobatch.vmap(autobatch.grad(loss), **way)(torch.ones(2, 4))
 
 
 # gradcheck on every program that has float inputs or parameters.
