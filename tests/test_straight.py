@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -185,3 +186,36 @@ def test_errors_are_those_of_python() -> None:
         autobatch.vmap(divided)(XS, XS[:2])
     with pytest.raises(autobatch.OptionError, match="in_dims has dimension 2"):
         autobatch.vmap(divided, in_dims=(2, None))(XS, 1)
+
+
+def item_of(x: Tensor, i: Any) -> Tensor:
+    return x[i]
+
+
+def item_by_two(x: Tensor, i: Any) -> Tensor:
+    return item_of(x, i) + 1
+
+
+def items(x: Tensor, i: Any) -> Tensor:
+    while i < 9:
+        y = item_by_two(x, i)
+        i = i + 1
+    return y
+
+
+@pytest.mark.parametrize("fork", ["auto", "off"])
+@pytest.mark.parametrize("executor", ["traced", "vmap"])
+def test_a_failure_seen_later_names_its_calls(executor: str, fork: str) -> None:
+    """The index is looked at with the branch of the loop; the note tells of the calls."""
+    batched = autobatch.vmap(items, trace_after=0, executor=executor, fork=fork)
+    for _ in range(3):
+        with pytest.raises(IndexError) as caught:
+            batched(torch.randn(3, 5), torch.tensor([8, 2, 4]))
+        (note,) = caught.value.__notes__
+        lines = [line.partition("|")[2] for line in note.splitlines()]
+        marked = [
+            text[below.index("^") : below.rindex("^") + 1]
+            for text, below in pairwise(lines)
+            if "^" in below
+        ]
+        assert marked == ["item_by_two(x, i)", "item_of(x, i)", "x[i]"]
