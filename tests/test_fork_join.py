@@ -964,3 +964,18 @@ def test_a_nested_function_that_calls_another_one_is_as_wide_as_its_recursion() 
             autobatch.vmap(nested_and_pure, executor="vmap", fork=fork)(torch.arange(8))
         executions.append(counted.block_executions)
     assert executions == [42, 226]
+
+
+class Clipper:
+    @staticmethod
+    def clip(value, low, high):
+        return max(low, min(high, value))
+
+
+def clipped(x, clipper):
+    return clipper.clip(x, -1.0, 1.0)
+
+
+def test_a_static_method_of_objects_gets_no_receiver() -> None:
+    clippers = autobatch.objects([Clipper() for _ in range(3)])
+    assert_matches_loop(clipped, [torch.tensor([-2.0, 0.5, 3.0]), clippers])
