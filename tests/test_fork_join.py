@@ -850,3 +850,132 @@ def before_and_after(n):
 def test_a_helper_that_the_run_itself_replaces():
     for _ in range(2):
         assert_matches_loop(before_and_after, NUMBERS, scalars="python")
+
+
+# A function of the program's own that writes what it has captured.
+
+
+def visited_in_order(n):
+    seen = []
+
+    def visit(n):
+        seen.append(n)
+
+    def walk(n):
+        if n > 0:
+            visit(n)
+            walk(n - 1)
+            walk(n - 2)
+
+    walk(int(n))
+    return str(seen)
+
+
+def visited_from_further_in(n):
+    seen = []
+
+    def visit(n):
+        seen.append(n)
+
+    def start(n):
+        def walk(n):
+            if n > 0:
+                walk(n - 1)
+                walk(n - 2)
+                visit(n)
+
+        walk(n)
+
+    start(int(n))
+    return str(seen)
+
+
+def sorted_in_place(x):
+    def part(low, high):
+        pivot, at = x[high].clone(), low
+        for i in range(low, high):
+            if x[i] < pivot:
+                x[[at, i]] = x[[i, at]]
+                at += 1
+        x[[at, high]] = x[[high, at]]
+        return at
+
+    def sort(low, high):
+        if low < high:
+            middle = part(low, high)
+            sort(low, middle - 1)
+            sort(middle + 1, high)
+
+    sort(0, len(x) - 1)
+    return x
+
+
+@pytest.mark.parametrize("func", [visited_in_order, visited_from_further_in])
+def test_a_nested_function_that_writes_what_it_captures_is_called_in_order(func) -> None:
+    assert_matches_loop(func, [torch.arange(5)])
+
+
+def test_nested_functions_sort_in_place_what_they_capture() -> None:
+    rows = torch.randn(7, 6, generator=torch.Generator().manual_seed(0))
+    assert_matches_loop(sorted_in_place, [rows])
+
+
+def walked(visit, n):
+    if n > 0:
+        visit(n)
+        walked(visit, n - 1)
+        walked(visit, n - 2)
+
+
+def walked_with_a_function(n):
+    seen = []
+
+    def visit(n):
+        seen.append(n)
+
+    walked(visit, int(n))
+    return str(seen)
+
+
+def test_a_forked_call_that_writes_by_a_function_it_gets_is_refused() -> None:
+    with pytest.raises(autobatch.UnsupportedError, match="may change its arguments"):
+        autobatch.vmap(walked_with_a_function)(torch.arange(5))
+    numbers = [torch.arange(5)]
+    assert_matches_loop(walked_with_a_function, numbers, configurations=[{"fork": "off"}])
+
+
+def nested_and_pure(n):
+    def step(n):
+        return n * 2 + 1
+
+    def walk(n):
+        if n < 2:
+            return step(n)
+        return walk(n - 1) + walk(n - 2)
+
+    return walk(n)
+
+
+def test_a_nested_function_that_calls_another_one_is_as_wide_as_its_recursion() -> None:
+    assert_matches_loop(nested_and_pure, [torch.arange(8)])
+    executions = []
+    for fork in ("auto", "off"):
+        with autobatch.counts() as counted:
+            autobatch.vmap(nested_and_pure, executor="vmap", fork=fork)(torch.arange(8))
+        executions.append(counted.block_executions)
+    assert executions == [42, 226]
+
+
+class Clipper:
+    @staticmethod
+    def clip(value, low, high):
+        return max(low, min(high, value))
+
+
+def clipped(x, clipper):
+    return clipper.clip(x, -1.0, 1.0)
+
+
+def test_a_static_method_of_objects_gets_no_receiver() -> None:
+    clippers = autobatch.objects([Clipper() for _ in range(3)])
+    assert_matches_loop(clipped, [torch.tensor([-2.0, 0.5, 3.0]), clippers])

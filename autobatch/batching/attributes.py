@@ -237,6 +237,8 @@ def objects_attribute(context: Context, cell: Cell, items: list[Any], name: str)
         own = name in getattr(items[0], "__dict__", ())
         if isinstance(static, types.FunctionType) and not own:
             return bound(cell, static)
+        if isinstance(static, staticmethod) and not own:  # a method descriptor, too
+            return uniform(static.__func__, shared=True)
         if isinstance(static, property) and static.fget is not None:
             return context.invoke(context, static.fget, [cell], {})
         if inspect.ismethoddescriptor(static) and callable(static) and not own:

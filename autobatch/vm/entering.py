@@ -15,6 +15,7 @@ from autobatch.random.paths import Paths
 from autobatch.vm.frames import nested_title
 from autobatch.vm.judgements import Judgements
 from autobatch.vm.library import Code, Library
+from autobatch.vm.nested import Nested
 from autobatch.vm.purity import IMPURE, Names, Purity
 from autobatch.vm.values import Cell, Container, Uniform, uniform
 
@@ -56,7 +57,8 @@ def entered(
     seeded = forking == "drawing"
     if isinstance(target.callee, Container):
         namespace = scope.namespace
-        names = partial(Names, namespace)
+        nested = Nested(target.callee.static[0], namespace)
+        names = partial(library.names_within, nested)
         forked = judgements.with_forks(code, namespace, MISSING, seeded, names)
     else:
         receiver = next(iter(receiver_of(target)), MISSING)

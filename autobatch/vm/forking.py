@@ -142,7 +142,12 @@ class Forks:
         group.env[op.outs[0]] = remember(group, known)
 
     def watch(self, context: Context, entry: Entry) -> None:
-        """A call within forked ones: it may write what it gets only where that was looked at."""
+        """A call within forked ones: it may write what it gets only where that was looked at.
+
+        What it captures it may not write at all: forked calls have copies of that.
+        """
+        if CAPTURED in entry.env and not entry.purity.is_pure:
+            not_pure(writes=True)
         frame = self.failures.frames[-1]
         if entry.purity.writes and context.span not in frame.code.known:
             not_pure(writes=True)

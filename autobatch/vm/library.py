@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import CodeType, FunctionType
 from typing import Any
@@ -32,6 +32,7 @@ from autobatch.random.python import is_python_draw
 from autobatch.source import Span
 from autobatch.transforms.records import made_of
 from autobatch.vm.groups import CARRIED, FORKED
+from autobatch.vm.nested import Nested, captures
 from autobatch.vm.purity import (
     ASSUMED,
     IMPURE,
@@ -275,6 +276,7 @@ class Library:
 
     codes: dict[tuple[str, CodeType], Code] = field(default_factory=dict)
     nested: dict[int, Code] = field(default_factory=dict)
+    captures: dict[int, tuple[Function, Mapping[str, Function]]] = field(default_factory=dict)
     lock: threading.RLock = field(default_factory=threading.RLock)
     lowering: set[Any] = field(default_factory=set)
     asked: dict[int, Code] = field(default_factory=dict)
@@ -339,13 +341,15 @@ class Library:
                     self.lowering.add(key)
                     try:
                         lowered = lower(function, self.resolver, receiver=receiver).function
-                        code = self.codes[key] = Code.of(self.optimised(lowered))
+                        code = self.codes[key] = self.made(self.optimised(lowered))
                     finally:
                         self.lowering.discard(key)
         return code
 
     def purity_of(self, callee: object) -> Purity | None:
         """The purity of a program function that is known; None for what is no such thing."""
+        if type(callee) is Nested:
+            return self.purity(self.code_for(callee.function), self.names_within(callee))
         made = made_of(callee)
         if made is not None:
             return self.purity_of(made.function)
@@ -428,7 +432,7 @@ class Library:
             made = (
                 replace(code)
                 if changed is code.function
-                else Code.of(self.optimised(changed, "fork_calls"))
+                else self.made(self.optimised(changed, "fork_calls"))
             )
             made.base, made.purity = code, purity
             made.known = Known(made.function, names, definitions_of(made.function)).places()
@@ -452,6 +456,8 @@ class Library:
 
     def lowered(self, callee: object) -> tuple[Code, Names] | None:
         """The code of a program callable and what its names mean; None if it has no code."""
+        if type(callee) is Nested:
+            return self.code_for(callee.function), self.names_within(callee)
         program = function_of(callee)
         if program is None:
             return None
@@ -504,6 +510,20 @@ class Library:
         if code is None or code.function is not function:
             code = self.nested[id(function)] = Code.of(function)
         return code
+
+    def made(self, function: Function) -> Code:
+        """The code of a function; what the functions within it capture is noted."""
+        self.captures.update((id(inner), (inner, found)) for inner, found in captures(function))
+        return Code.of(function)
+
+    def names_within(self, nested: Nested) -> Names:
+        """What the names of a function mean that a program defines."""
+        function, found = self.captures.get(id(nested.function), (None, {}))
+        if function is not nested.function:
+            return Names(nested.namespace)
+        namespace = nested.namespace
+        own = {name: Nested(inner, namespace) for name, inner in found.items()}
+        return Names(namespace, nested=own)
 
     def program(self, callable_: Callable[..., Any]) -> Program:
         """The whole program of a callable: its function and all that it can be seen to call.

@@ -27,6 +27,7 @@ from autobatch.ir.program import Block, Call, CallShape, Function, Op, Var
 from autobatch.passes.origins import OUTER, Fate, Given, Origins, Outer, Sources
 from autobatch.random.python import is_python_draw
 from autobatch.source import Span
+from autobatch.vm.nested import Nested
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +61,15 @@ ASSUMED = Purity(True, outer=False)
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What a function's names mean before it runs."""
+    """What a function's names mean before it runs.
+
+    ``nested`` are the program's own functions that captured variables are sure to name.
+    """
 
     namespace: Mapping[str, Any]
     closure: Mapping[str, CellType] = field(default_factory=dict)
     receiver: object = MISSING
+    nested: Mapping[str, Nested] = field(default_factory=dict)
 
     @classmethod
     def of(cls, function: FunctionType, receiver: object = MISSING) -> Names:
@@ -123,7 +128,8 @@ class Known:
                 return self.names.global_value(definition.attr)
             case "load_free":
                 cell = self.names.closure.get(definition.attr)
-                return MISSING if cell is None else content(cell)
+                own = self.names.nested.get(definition.attr, MISSING)
+                return own if cell is None else content(cell)
             case "getattr":
                 base = self.looked_up(definition.args[0])
                 return MISSING if base is MISSING else static_attribute(base, definition.attr)
@@ -190,8 +196,8 @@ class Verdict:
 
 
 def is_same(left: object, right: object) -> bool:
-    """The same object; methods are bound anew at each look."""
-    return left is right or (type(left) is MethodType and left == right)
+    """The same object; methods are bound, and nested functions found, anew at each look."""
+    return left is right or (type(left) in (MethodType, Nested) and left == right)
 
 
 @dataclass(eq=False)

@@ -27,7 +27,7 @@ from autobatch.vm.calling import Returned
 from autobatch.vm.entering import entered
 from autobatch.vm.failing import Failures
 from autobatch.vm.frames import Callee, Closure, nested_title
-from autobatch.vm.purity import Names
+from autobatch.vm.nested import Nested
 from autobatch.vm.sequential import Interpreter
 from autobatch.vm.state import RunState
 from autobatch.vm.values import Cell, Objects, uniform
@@ -201,9 +201,8 @@ class Within:
     def is_pure(self, static: Any) -> bool:
         """Whether a program's function can be seen to change nothing that it did not make."""
         function, namespace, _ = static
-        code = self.run.library.code_for(function)
-        found = self.run.library.purity(code, Names(namespace))
-        return found.is_silent and not found.writes
+        found = self.run.library.purity_of(Nested(function, namespace))
+        return found is not None and found.is_silent and not found.writes
 
     def lookup(self, function: FunctionType) -> Any:
         if effect_of(function) != "program":
