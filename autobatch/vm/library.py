@@ -47,6 +47,7 @@ from autobatch.vm.purity import (
     fate,
 )
 from autobatch.vm.settled import Targets
+from autobatch.vm.subjects import Subjects
 from autobatch.vm.turns import Turn, turn_of
 from autobatch.vm.values import Cell
 from autobatch.vm.ways import is_end
@@ -281,6 +282,7 @@ class Library:
     trail: list[list[Lookup]] = field(default_factory=list)
     passes: tuple[Pass, ...] = PIPELINE
     others: dict[tuple[Pass, ...], Library] = field(default_factory=dict)
+    subjects: Subjects[Code] = field(default_factory=Subjects)
 
     def under(self, passes: tuple[Pass, ...] | None) -> Library:
         """The library whose functions have been through ``passes``; None for the pipeline."""
@@ -339,7 +341,8 @@ class Library:
                         code = self.codes[key] = Code.of(self.optimised(lowered))
                     finally:
                         self.lowering.discard(key)
-        return code
+        subject = getattr(function, "__autobatch_stands_for__", None)
+        return code if subject is None else self.subjects.code(subject, code)
 
     def purity_of(self, callee: object) -> Purity | None:
         """The purity of a program function that is known; None for what is no such thing."""
