@@ -53,7 +53,8 @@ def pass_time(program: Program) -> float:
 
 def counted(example: Example, **options: Any) -> autobatch.Counts:
     """The counts of a run for which recordings are there."""
-    mapped = autobatch.vmap(example.function, trace_after=0, **options)
+    settings = {**example.options(), "trace_after": 0, **options}
+    mapped = autobatch.vmap(example.function, **settings)
     args = example.mapped(autobatch.objects, autobatch.ragged)
     with torch.no_grad():
         for _ in range(3):

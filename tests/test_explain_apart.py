@@ -11,9 +11,9 @@ import autobatch
 
 
 def of_lists(x: Any) -> Any:
-    hits = [x]
+    hits = ["once"]
     if x > 0:
-        hits.append(x)
+        hits.append("more")
     x = x + 1
     return x * len(hits)
 
