@@ -46,9 +46,10 @@ def stand_in(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def calling(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A program of its own that calls ``function``."""
+    """A program of its own that calls ``function``, which has recordings of its own."""
 
     def called(*args: Any, **kwargs: Any) -> Any:
         return function(*args, **kwargs)
 
+    called.__autobatch_stands_for__ = function  # type: ignore[attr-defined]
     return called

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from autobatch.apart import unlike
 from autobatch.api import LIBRARY, Function, batch_of
 from autobatch.arguments import Batch
 from autobatch.batching.fallbacks import quoted, reason
@@ -121,9 +122,17 @@ class Watch:
                 label = out if own else quoted(op.span).strip("`")
                 self.seen(function).hold(op.span.line, label, env[out])
 
+    def apart(
+        self, function: Lowered, pc: int, first: dict[str, Cell], other: dict[str, Cell]
+    ) -> None:
+        why = unlike(first, other)
+        if why is not None:
+            self.seen(function).apart.setdefault(pc, Counter())[why] += 1
+
     def report(self, title: str, threads: int, result: Any = None) -> Report:
         by_line: dict[tuple[str, int], Counter[str]] = {}
-        for (file, line, what, why), count in self.counts.fallbacks_by_place.items():
+        places = self.counts.fallbacks_by_place + self.counts.meant_by_place
+        for (file, line, what, why), count in places.items():
             by_line.setdefault((file, line), Counter())[reason(what, why)] += count
         functions = [seen.report(by_line) for seen in self.functions.values()]
         return Report(title, threads, tuple(functions), self.counts, result)
@@ -136,6 +145,7 @@ class Seen:
     function: Lowered
     sizes: dict[int, list[int]] = field(default_factory=dict)
     values: dict[int, dict[str, Counter[str]]] = field(default_factory=dict)
+    apart: dict[int, Counter[str]] = field(default_factory=dict)
 
     def hold(self, line: int, name: str, cell: Cell) -> None:
         kinds = self.values.setdefault(line, {}).setdefault(name, Counter())
@@ -143,7 +153,7 @@ class Seen:
 
     def report(self, fallbacks: dict[tuple[str, int], Counter[str]]) -> FunctionReport:
         span = self.function.span
-        blocks = self.blocks_by_line()
+        blocks, apart = self.blocks_by_line(), self.apart_by_line()
         lines = []
         for number, text in source_lines(span.file, span.line, span.end_line):
             values = self.values.get(number, {})
@@ -157,6 +167,7 @@ class Seen:
                         f"{times(count)}: {why}"
                         for why, count in fallbacks.get((span.file, number), Counter()).items()
                     ),
+                    tuple(apart.get(number, ())),
                 )
             )
         return FunctionReport(self.function.name, span.file, tuple(lines))
@@ -165,11 +176,22 @@ class Seen:
         """The blocks that ran, by the first line that they hold."""
         found: dict[int, list[BlockRuns]] = {}
         for pc in sorted(self.sizes):
-            sizes, block = self.sizes[pc], self.function.blocks[pc]
-            lines = [op.span.line for op in (*block.ops, block.terminator)]
+            sizes = self.sizes[pc]
             runs = BlockRuns(pc, len(sizes), min(sizes), max(sizes), sum(sizes))
-            found.setdefault(min(lines), []).append(runs)
+            found.setdefault(self.line_of(pc), []).append(runs)
         return found
+
+    def apart_by_line(self) -> dict[int, list[str]]:
+        """Why groups were kept apart at blocks, by the first line that those hold."""
+        found: dict[int, list[str]] = {}
+        for pc in sorted(self.apart):
+            told = [f"at block {pc} {times(count)}: {why}" for why, count in self.apart[pc].items()]
+            found.setdefault(self.line_of(pc), []).extend(told)
+        return found
+
+    def line_of(self, pc: int) -> int:
+        block = self.function.blocks[pc]
+        return min(op.span.line for op in (*block.ops, block.terminator))
 
 
 def source_lines(file: str, first: int, last: int) -> Iterator[tuple[int, str]]:

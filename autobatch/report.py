@@ -35,18 +35,21 @@ class BlockRuns:
 @dataclass(frozen=True, slots=True)
 class Line:
     """A line of the source: the blocks that begin there, the values that its results held
-    (``("n", ("column int",))``), and what ran thread by thread there and why."""
+    (``("n", ("column int",))``), what ran thread by thread there and why, and which variables kept
+    groups apart that waited for a block that begins there."""
 
     number: int
     text: str
     blocks: tuple[BlockRuns, ...] = ()
     values: tuple[tuple[str, tuple[str, ...]], ...] = ()
     fallbacks: tuple[str, ...] = ()
+    apart: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         notes = [str(block) for block in self.blocks]
         notes += [f"{name}: {listed(kinds, ' or ')}" for name, kinds in self.values]
         notes += [f"thread by thread {fallback}" for fallback in self.fallbacks]
+        notes += [f"groups kept apart {apart}" for apart in self.apart]
         source = f"{self.number:5} | {self.text}".rstrip()
         return "\n".join([source, *(f"      |     # {note}" for note in notes)])
 
@@ -80,10 +83,10 @@ class Report:
         total = self.counts
         headline = (
             f"{self.title}: {self.threads} threads, {total.block_executions} block executions, "
-            f"{total.host_reads} host reads, {total.fallbacks} operations thread by thread"
+            f"{total.host_reads} host reads, {total.by_thread} operations thread by thread"
         )
         if self.is_on_objects():
-            headline += f"\n{total.fallbacks} {ON_OBJECTS.format(self.title)}"
+            headline += f"\n{total.by_thread} {ON_OBJECTS.format(self.title)}"
         return "\n\n".join([headline, *map(str, self.functions)])
 
     def is_on_objects(self) -> bool:
@@ -92,7 +95,7 @@ class Report:
         kinds = [kind for line in lines for _, held in line.values for kind in held]
         objects = any("objects" in kind for kind in kinds)
         return (
-            self.counts.fallbacks >= WORTH_IT and objects and not any("tensor" in k for k in kinds)
+            self.counts.by_thread >= WORTH_IT and objects and not any("tensor" in k for k in kinds)
         )
 
     def line(self, number: int) -> Line:

@@ -53,8 +53,9 @@ def pass_time(program: Program) -> float:
 
 def counted(example: Example, **options: Any) -> autobatch.Counts:
     """The counts of a run for which recordings are there."""
-    mapped = autobatch.vmap(example.function, trace_after=0, **options)
-    args = example.mapped(autobatch.objects)
+    settings = {**example.options(), "trace_after": 0, **options}
+    mapped = autobatch.vmap(example.function, **settings)
+    args = example.mapped(autobatch.objects, autobatch.ragged)
     with torch.no_grad():
         for _ in range(3):
             with autobatch.counts() as counts:

@@ -78,3 +78,28 @@ def test_a_step_without_threads():
         run = autobatch.vmap(straight, engine=engine, listeners=steps.append)
         run(torch.empty(0, 3))
         assert [(len(step.threads), len(step.mask)) for step in steps] == [(0, 0)]
+
+
+SHARED = torch.ones(7, 3)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("trace_after", [0, 8])
+@pytest.mark.parametrize(
+    "func",
+    [
+        lambda i: SHARED * i,
+        lambda i: i - SHARED,
+        lambda i: torch.where(i > 0, SHARED, i),
+        lambda i: (SHARED + i).sum(0) @ SHARED.T,
+        lambda i: torch.stack([i, i * 2]) + SHARED[:2, :2].double(),
+    ],
+)
+@pytest.mark.parametrize("dtype", [torch.int64, torch.float32])
+def test_a_tensor_that_all_share_meets_a_number_of_no_thread(func, engine, trace_after, dtype):
+    like = func(torch.ones((), dtype=dtype))
+    for _ in range(2):
+        made = autobatch.vmap(func, engine=engine, trace_after=trace_after)(
+            torch.empty(0, dtype=dtype)
+        )
+        assert (made.shape, made.dtype) == ((0, *like.shape), like.dtype)

@@ -96,7 +96,7 @@ def test_recursion_over_numbers_runs_as_wide_as_over_objects(
         autobatch.vmap(twin, in_dims=(None, 0))(nodes, nodes.roots)
     assert numbers.block_executions <= objects.block_executions
     if plain is TreeLSTM:
-        assert numbers.fallbacks == 0 < objects.fallbacks
+        assert numbers.by_thread == 0 < objects.by_thread
 
 
 def leaf_sum(nodes: Any, i: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 
 import numpy as np
@@ -219,11 +220,11 @@ def test_one_host_read_for_each_per_thread_branch(executor):
     assert counted.host_reads == sum(counted.reads_by_block.values()) == 5
 
 
-def test_fallbacks_are_counted_by_place():
+def test_what_runs_thread_by_thread_is_counted_by_place():
     with autobatch.counts() as counted:
         autobatch.vmap(upper)(autobatch.objects(["a", "b"]))
-    assert counted.fallbacks == 1
-    ((file, line, what, why),) = counted.fallbacks_by_place
+    assert (counted.fallbacks, counted.meant, counted.by_thread) == (0, 1, 1)
+    ((file, line, what, why),) = counted.meant_by_place
     assert (file, line) == (__file__, upper.__code__.co_firstlineno + 1)
     assert what == "str.upper" and why
 
@@ -245,3 +246,25 @@ def test_traces_do_not_grow_with_trips_or_threads():
     assert first.traces == sum(first.traces_by_block.values())
     again = [traces(torch.arange(size) * 7) for size in (3, 17, 5)]
     assert all(found.traces <= first.traces for found in again)
+
+
+def named(x):
+    table = dict(LINEAR.named_parameters())
+    for _, value in table.items():
+        x = x + value.sum()
+    return x.unique().sum()
+
+
+LINEAR = torch.nn.Linear(2, 1)
+
+
+def test_fallbacks_are_what_is_warned_of_and_what_is_meant_counts_apart():
+    with warnings.catch_warnings(record=True) as told, autobatch.counts() as counted:
+        warnings.simplefilter("always")
+        autobatch.vmap(named, fallback="warn")(torch.ones(3))
+    lines = {line for _, line, _, _ in counted.fallbacks_by_place}
+    assert lines == {warning.lineno for warning in told}
+    assert counted.fallbacks == len(told) == len(counted.fallbacks_by_place) > 0
+    assert {what for _, _, what, _ in counted.meant_by_place} >= {"dict", "dict.items"}
+    assert counted.meant == sum(counted.meant_by_place.values())
+    assert counted.by_thread == counted.meant + counted.fallbacks

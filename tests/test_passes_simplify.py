@@ -157,3 +157,30 @@ def test_the_driver_names_the_pass_that_breaks_a_rule() -> None:
 
     with pytest.raises(VerifierError, match="After loses_return the program is not valid"):
         run_passes(lower_function(nested), [simplify, loses_return])
+
+
+def with_two_ways(at: Lines, *body: Block) -> Function:
+    return function(
+        "f",
+        "i, n, f",
+        block(at.jump(1)),
+        block(at.op("%1 = lt i, n"), at.branch("%1", 2, 6)),
+        block(at.op("%2 = gt i, n"), at.branch("%2", 3, 4)),
+        *body,
+        block(at.jump(1)),
+        block(at.op("%3 = copy i"), at.give("%3")),
+    )
+
+
+def test_ways_of_a_loop_meet_before_its_next_round() -> None:
+    at = Lines()
+    ways = [block(at.op("i = add i, i"), at.jump(5)), block(at.op("i = sub i, i"), at.jump(5))]
+    made = shape(simplify(with_two_ways(at, *ways)))
+    assert made == ["1 ? 1 : 5", "1 ? 2 : 3", "1 -> 4", "1 -> 4", "0 -> 0", "1 return"]
+
+
+def test_they_do_not_where_a_round_calls() -> None:
+    at = Lines()
+    ways = [block(at.call("i", "f", "i", 5)), block(at.op("i = sub i, i"), at.jump(5))]
+    made = shape(simplify(with_two_ways(at, *ways)))
+    assert made == ["1 ? 1 : 4", "1 ? 2 : 3", "0 call", "1 -> 0", "1 return"]

@@ -1,8 +1,8 @@
 """What counts as a fallback, and what the option ``fallback`` does about it.
 
 Whatever has no batched form runs thread by thread. A *fallback* is such a run where the program
-could not be expected to mean it. These are meant, so they are counted and explained, but never
-warned of or refused:
+could not be expected to mean it. These are meant, so they are explained, and counted apart, but
+never warned of or refused:
 
 - functions marked ``autobatch.per_thread``, and ``print``;
 - reading Python objects, which live on the host: their attributes, items, length, iteration,

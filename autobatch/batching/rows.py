@@ -393,10 +393,11 @@ def note_fallback(
 ) -> None:
     """Count what runs thread by thread, and hold it to the option ``fallback``."""
     what = name_of(function)
-    context.counter.fallback(context.span, what, why)
+    meant = partial(is_meant, function, cells, why, effect)
+    context.counter.fallback(context.span, what, why, meant)
     if context.policy is not None:
         context.policy.runs += 1
-        if not is_meant(function, cells, why, effect):
+        if not meant():
             context.policy.met(context.span, what, why)
 
 

@@ -16,11 +16,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from autobatch.batching import vmapped
+from autobatch.batching import example, vmapped
 from autobatch.batching.aliases import by_thread, has_view
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.foreign import memory_of
-from autobatch.batching.levels import Batched, DrawError, ExampleError, NoRule, leaves_of
+from autobatch.batching.levels import Batched, DrawError, ExampleError, NoRule, leaves_of, map_tree
 from autobatch.batching.predicates import predicate
 from autobatch.batching.rows import Rower, from_rows
 from autobatch.batching.trees import NotATree, cell_of, contents, is_plain, tensor_dtype, tree_of
@@ -70,8 +70,12 @@ def apply(
         told = replace(error.diagnostic, span=context.span, label="converted here")
         raise ConverterError(told) from error.__cause__
     except NoRule as refusal:
+        if not context.k and (none := without_threads(function, made, named)):
+            return none
         return by_thread(context, function, args, kwargs, str(refusal))
     except ExampleError as failure:
+        if not context.k and (none := without_threads(function, made, named)):
+            return none
         if has_numbers(cells):
             why = "a number of its own in each thread"
             return by_thread(context, function, args, kwargs, why)
@@ -123,6 +127,27 @@ def batched(
     if drawn is not None:
         return Batched(drawn)
     return vmapped.apply(function, made, named, context.k, randomness=context.randomness)
+
+
+def without_threads(
+    function: Function, made: tuple[Any, ...], named: dict[str, Any]
+) -> Cell | None:
+    """The result for no threads where torch's rules fail for them: of the shape of one example's.
+
+    None where that depends on data.
+    """
+    try:
+        one = example.without_data(function, made, named)
+    except Exception:
+        return None
+    leaves = leaves_of(one)
+    if not leaves or not all(isinstance(leaf, Tensor) for leaf in leaves):
+        return None
+    return cell_of(map_tree(no_rows, one))
+
+
+def no_rows(leaf: Tensor) -> Batched:
+    return Batched(torch.empty((0, *leaf.shape), dtype=leaf.dtype, device=leaf.device))
 
 
 def one_row(context: Context, function: Function, args: list[Cell], row: int) -> Any:

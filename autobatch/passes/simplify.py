@@ -12,8 +12,9 @@ Before:                              After:
     b5: %return = copy i
         return %return
 
-1. Jumps to an empty block go on to where that block jumps, unless it enters or leaves a mode;
-   so do exceptions that an empty block handles.
+1. Jumps to an empty block go on to where that block jumps, unless it enters or leaves a mode, or
+   several ways of a loop without calls meet there before the next round; so do exceptions that an
+   empty block handles.
 2. A branch whose two ways are one becomes a jump, after a ``truth`` (which may raise).
 3. Blocks that nothing reaches go, except the last, which holds the return.
 4. A block joins its only predecessor if that jumps to it under the same modes and the same handler,
@@ -27,7 +28,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from autobatch.ir.dataflow import predecessors
-from autobatch.ir.program import Block, Branch, Function, Jump, Label, Op, Var
+from autobatch.ir.program import Block, Branch, Call, Function, Jump, Label, Op, Var
+from autobatch.passes.rotation import natural_loop
 
 Modes = tuple[Var, ...]
 
@@ -43,11 +45,24 @@ def _destination(modes: Modes, label: Label, blocks: Sequence[Block]) -> Label:
     seen = {label}
     while not blocks[label].ops and isinstance(jump := blocks[label].terminator, Jump):
         passed = _on_the_way(modes, blocks[label].modes, blocks[jump.target].modes)
-        if jump.target in seen or not passed:
+        if jump.target in seen or not passed or _is_meeting(label, jump.target, blocks):
             break
         label = jump.target
         seen.add(label)
     return label
+
+
+def _is_meeting(label: Label, head: Label, blocks: Sequence[Block]) -> bool:
+    """Whether several ways of a loop without calls meet at an empty block, and it leads back.
+
+    Threads that wait there stay in step. Where a round calls, one that is ahead is no loss: its
+    calls are forked sooner, and run with those of others.
+    """
+    sources = predecessors(blocks)
+    if len(sources[label]) < 2:
+        return False
+    loop = natural_loop(head, label, sources)
+    return bool(loop) and not any(isinstance(blocks[at].terminator, Call) for at in loop)
 
 
 def _on_the_way(start: Modes, between: Modes, end: Modes) -> bool:

@@ -48,6 +48,7 @@ from autobatch.vm.purity import (
     fate,
 )
 from autobatch.vm.settled import Targets
+from autobatch.vm.subjects import Subjects
 from autobatch.vm.turns import Turn, turn_of
 from autobatch.vm.values import Cell
 from autobatch.vm.ways import is_end
@@ -285,6 +286,7 @@ class Library:
     passes: tuple[Pass, ...] = PIPELINE
     writes: bool = False
     others: dict[tuple[tuple[Pass, ...], bool], Library] = field(default_factory=dict)
+    subjects: Subjects[Code] = field(default_factory=Subjects)
 
     def under(self, passes: tuple[Pass, ...] | None, writes: bool = False) -> Library:
         """The library whose functions have been through ``passes``; None for the pipeline."""
@@ -344,7 +346,8 @@ class Library:
                         code = self.codes[key] = self.made(self.optimised(lowered))
                     finally:
                         self.lowering.discard(key)
-        return code
+        subject = getattr(function, "__autobatch_stands_for__", None)
+        return code if subject is None else self.subjects.code(subject, code)
 
     def purity_of(self, callee: object) -> Purity | None:
         """The purity of a program function that is known; None for what is no such thing."""

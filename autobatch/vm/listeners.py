@@ -38,6 +38,8 @@ class Step:
 
 
 Listener = Callable[[Step], None]
+Place = tuple[str, int, str, str]
+"""File, line, what ran there, and why thread by thread."""
 
 
 @dataclass(slots=True)
@@ -47,6 +49,8 @@ class Counts:
     ``host_reads`` are those of branches and checks; what objects' conversions, int overflow and
     the search for an exception read is counted by reason in ``other_reads``.
     ``by_block[(function, pc)]`` counts a block's executions, ``threads_by_block`` its threads.
+    ``fallbacks`` are the runs thread by thread of which ``fallback="warn"`` tells, ``meant`` those
+    that the program could be expected to mean (see ``batching.fallbacks``).
     ``recomputed`` are the replays and moves of rows that ran once more for a backward, and
     ``offloaded`` the bytes that went to the host, whenever that was.
     """
@@ -58,6 +62,7 @@ class Counts:
     row_copies: int = 0
     launches: int = 0
     fallbacks: int = 0
+    meant: int = 0
     recomputed: int = 0
     offloaded: int = 0
     by_block: Counter[tuple[str, int]] = field(default_factory=Counter)
@@ -65,7 +70,13 @@ class Counts:
     reads_by_block: Counter[tuple[str, int]] = field(default_factory=Counter)
     traces_by_block: Counter[tuple[str, int]] = field(default_factory=Counter)
     launches_by_block: Counter[tuple[str, int]] = field(default_factory=Counter)
-    fallbacks_by_place: Counter[tuple[str, int, str, str]] = field(default_factory=Counter)
+    fallbacks_by_place: Counter[Place] = field(default_factory=Counter)
+    meant_by_place: Counter[Place] = field(default_factory=Counter)
+
+    @property
+    def by_thread(self) -> int:
+        """All operations that ran thread by thread."""
+        return self.fallbacks + self.meant
 
 
 _ACTIVE: ContextVar[tuple[Counts, ...]] = ContextVar("autobatch.counts", default=())
@@ -127,8 +138,16 @@ class Tally:
         for counts in self.active:
             counts.offloaded += size
 
-    def fallback(self, span: Span | None, what: str, why: str) -> None:
-        place = (span.file, span.line) if span is not None else ("", 0)
+    def fallback(self, span: Span | None, what: str, why: str, meant: Callable[[], bool]) -> None:
+        """What runs thread by thread; ``meant`` says whether that is no fallback."""
+        if not self.active:
+            return
+        place = (*((span.file, span.line) if span is not None else ("", 0)), what, why)
+        is_meant = meant()
         for counts in self.active:
-            counts.fallbacks += 1
-            counts.fallbacks_by_place[(*place, what, why)] += 1
+            if is_meant:
+                counts.meant += 1
+                counts.meant_by_place[place] += 1
+            else:
+                counts.fallbacks += 1
+                counts.fallbacks_by_place[place] += 1

@@ -54,7 +54,8 @@ class Waiting(Generic[P]):
 
     A program counter is a number within a frame, a ``Place`` where a queue is of several functions.
     ``choose`` picks the one to run next among those that wait, each with its number of threads, in
-    ascending order; None for the smallest.
+    ascending order; None for the smallest. ``apart`` is told of a group that is like none of those
+    which wait at its block, with the first of them.
     """
 
     names: Names
@@ -62,6 +63,7 @@ class Waiting(Generic[P]):
     objectify: Callable[[Group, Sequence[str]], None]
     empty: bool = False
     choose: Callable[[list[tuple[P, int]]], P] | None = None
+    apart: Callable[[P, Group, Group], None] | None = None
     counters: list[P] = field(default_factory=list)
     places: dict[P, Group | dict[Key, list[Group]]] = field(default_factory=dict)
 
@@ -85,6 +87,8 @@ class Waiting(Generic[P]):
         key = key_of(group, names)
         if key not in place:
             key = self.reconciled(place, group, names, key)
+            if self.apart is not None and key not in place:
+                self.apart(pc, next(waiting_at(place)), group)
         place.setdefault(key, []).append(group)
         if len(place) > UNLIKE and not any(FORKED in other.env for other in waiting_at(place)):
             self.places[pc] = self.unified(place, names)

@@ -238,6 +238,8 @@ class Machine:
         choose = None if schedule is None else Choice(schedule, lambda pc: (function, pc), last)
         as_objects = partial(objectify, self.state, threads)
         waiting: Waiting[int] = Waiting(entry.code.live, settings.device, as_objects, empty, choose)
+        if self.state.observer is not None:
+            waiting.apart = lambda pc, *groups: self.state.kept_apart(function, pc, *groups)
         frame = Frame(entry.code, entry.scope, threads, waiting, depth)
         frame.answers = not frames or frames[-1].hands_on
         frame.gone = self.failures.left_before()

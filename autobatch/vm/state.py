@@ -17,7 +17,7 @@ from autobatch.batching.escapes import Snapshot
 from autobatch.batching.fallbacks import Policy
 from autobatch.batching.operations import Scope
 from autobatch.batching.stretches import Work
-from autobatch.ir.program import Handler, Raise
+from autobatch.ir.program import Function, Handler, Raise
 from autobatch.random.paths import Ledger, Paths, key_of
 from autobatch.saving.savers import Saver
 from autobatch.source import Span
@@ -207,3 +207,8 @@ class RunState:
         if self.observer is not None:
             threads = frame.threads[group.rows]
             self.observer.block(frame.code.function, pc, threads, group.env)
+
+    def kept_apart(self, function: Function, pc: int, first: Group, other: Group) -> None:
+        """Tell of two groups at a block that are not alike."""
+        if self.observer is not None:
+            self.observer.apart(function, pc, first.env, other.env)

@@ -50,7 +50,9 @@ class Recording:
     def host_read(self, reason: str) -> NoReturn:
         raise Untraceable(f"it reads data on the host ({reason})")
 
-    def fallback(self, span: Span | None, what: str, why: str) -> NoReturn:
+    def fallback(
+        self, span: Span | None, what: str, why: str, meant: Callable[[], bool]
+    ) -> NoReturn:
         raise Untraceable(f"{what} runs thread by thread: {why}")
 
     def launch(self, number: int = 1) -> None:

@@ -1,0 +1,50 @@
+"""What is mapped and is no Python to be lowered, a module say: each has sites of its own.
+
+All of them run by one and the same lowered function, a stand-in that calls them. In: what a
+stand-in stands for, and the code of stand-ins. Out: a code of that lowering for this object alone,
+so that what is recorded for one neither uses up the budget of another nor displaces its drivers.
+
+Recordings and judgements hold what they are of, so an object is held until ``MOST_SUBJECTS`` others
+have been mapped after it; its sites go with it.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from typing import Generic, Protocol, Self, TypeVar
+
+from autobatch.ir.program import Function
+
+MOST_SUBJECTS = 128
+
+
+class Lowered(Protocol):
+    """The code of a function."""
+
+    function: Function
+
+    @classmethod
+    def of(cls, function: Function, /) -> Self: ...
+
+
+C = TypeVar("C", bound=Lowered)
+
+
+@dataclass(slots=True, eq=False)
+class Subjects(Generic[C]):
+    """The codes by the identity of what is called, that of the latest last."""
+
+    codes: dict[int, tuple[object, C]] = field(default_factory=dict)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def code(self, subject: object, shared: C) -> C:
+        """The code for one object, made after ``shared``, that of all, when it is new."""
+        with self.lock:
+            known, code = self.codes.pop(id(subject), (None, shared))
+            if known is not subject or code.function is not shared.function:
+                code = type(shared).of(shared.function)
+            self.codes[id(subject)] = subject, code
+            while len(self.codes) > MOST_SUBJECTS:
+                del self.codes[next(iter(self.codes))]
+            return code
