@@ -979,3 +979,44 @@ def clipped(x, clipper):
 def test_a_static_method_of_objects_gets_no_receiver() -> None:
     clippers = autobatch.objects([Clipper() for _ in range(3)])
     assert_matches_loop(clipped, [torch.tensor([-2.0, 0.5, 3.0]), clippers])
+
+
+def visits(visit: Any, n: int) -> None:
+    if n > 0:
+        visit(n)
+        visits(visit, n - 1)
+        visits(visit, n - 2)
+
+
+def appended(x: Tensor) -> list[int]:
+    out: list[int] = []
+    visits(out.append, 3)
+    return out
+
+
+def appended_by_a_lambda(x: Tensor) -> list[int]:
+    out: list[int] = []
+    visits(lambda n: out.append(n), 3)
+    return out
+
+
+def added_up(x: Tensor) -> Tensor:
+    total = torch.zeros(())
+    visits(total.add_, 3)
+    return total + x
+
+
+@pytest.mark.parametrize("func", [appended, appended_by_a_lambda, added_up])
+@pytest.mark.parametrize("fork", ["auto", "off"])
+def test_what_a_function_given_to_a_recursion_writes_is_not_lost(func: Any, fork: str) -> None:
+    """It is as in the loop, or refused with the way out."""
+    x = torch.arange(2.0)
+    expected = torch.stack([torch.as_tensor(func(row), dtype=torch.float32) for row in x])
+    try:
+        found = autobatch.vmap(func, fork=fork)(x)
+    except autobatch.UnsupportedError as refusal:
+        assert fork == "auto" and 'fork="off"' in str(refusal)
+        return
+    if isinstance(found, list):
+        found = torch.stack(found, 1)
+    assert torch.equal(found.to(torch.float32), expected)

@@ -26,7 +26,7 @@ from autobatch.batching import calls, operations, packed
 from autobatch.batching.compat import on_host
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.operations import CAPTURED, Scope
-from autobatch.ir.program import Branch, Op
+from autobatch.ir.program import Branch, Call, Op
 from autobatch.random.paths import Ledger, Paths
 from autobatch.source import Span
 from autobatch.vm import heap
@@ -37,6 +37,7 @@ from autobatch.vm.failing import Errors, Failures
 from autobatch.vm.groups import CARRIED, FORKED, Group, restricted
 from autobatch.vm.library import Code
 from autobatch.vm.own_code import OwnCode
+from autobatch.vm.purity import may_change
 from autobatch.vm.state import Frame, Gone, RunState
 from autobatch.vm.values import (
     BOX,
@@ -150,6 +151,11 @@ class Forks:
             not_pure(writes=True)
         frame = self.failures.frames[-1]
         if entry.purity.writes and context.span not in frame.code.known:
+            not_pure(writes=True)
+
+    def watch_opaque(self, frame: Frame, call: Call, target: calls.Target) -> None:
+        """The same of what is no program function: nothing was known of it when it was judged."""
+        if call.span not in frame.code.known and may_change(target.callee):
             not_pure(writes=True)
 
     def forkable(

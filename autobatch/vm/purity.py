@@ -323,3 +323,15 @@ def fate(known: Known, purity_of: Callable[[object], Purity | None], call: Op | 
 
 def is_inplace_name(name: str) -> bool:
     return name.endswith("_") and not name.endswith("__")
+
+
+def may_change(callee: object) -> bool:
+    """Whether what is no program function may write to what it is given.
+
+    What nothing is known of is guarded where it runs (``Context.visible``).
+    """
+    name = getattr(callee, "__name__", "")
+    if name in MUTATING_METHODS or is_inplace_name(name):
+        return True
+    consumes = any(callee is each for each in CONSUMERS)
+    return consumes or callee == random.shuffle or effect_of(callee) == "write"

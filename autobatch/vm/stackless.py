@@ -494,6 +494,8 @@ class Machine:
         self, frame: Frame, terminator: Call, group: Group, context: Context, target: calls.Target
     ) -> Parts:
         """A call that ends its block, of what turns out to be no program function."""
+        if self.forks.active:
+            self.forks.watch_opaque(frame, terminator, target)
         try:
             result = calls.run(context, target)
         except RowsFail as failure:
