@@ -19,7 +19,7 @@ from torch.utils import _pytree as pytree
 
 from autobatch.errors import OptionError
 from autobatch.results import is_structure, is_tuple_type, outline, rebuilt
-from autobatch.vm.identities import identity
+from autobatch.vm.heap import identity
 from autobatch.vm.values import Cell, Column, Container, Objects, Uniform, read
 
 

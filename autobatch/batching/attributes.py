@@ -17,7 +17,6 @@ from autobatch.batching.kinds import found_in_class, is_instance, is_tensor, nam
 from autobatch.batching.own_methods import Unknown, each_thread, getter, is_lowered_property
 from autobatch.batching.rows import map_rows, run_rows
 from autobatch.vm.values import (
-    ARRAY,
     METHOD,
     NUMBER_TAGS,
     PACKED,
@@ -162,8 +161,6 @@ def container_attribute(context: Context, cell: Cell, value: Container, name: st
         return super_attribute(context, value, name)
     if kind is PACKED:
         return packed_attribute(context, cell, value, name)
-    if kind is ARRAY:
-        kind = list
     fields: Sequence[str] = getattr(kind, "_fields", ()) or getattr(kind, "__match_args__", ())
     if name in fields and isinstance(value.cells, list):
         return value.cells[fields.index(name)]

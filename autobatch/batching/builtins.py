@@ -17,7 +17,6 @@ from autobatch.batching import (
     reductions,
     sharing,
     structures,
-    whole_arrays,
 )
 from autobatch.batching.context import Handler
 
@@ -30,5 +29,4 @@ HANDLERS: dict[Any, Handler] = {
     **reductions.HANDLERS,
     **sharing.HANDLERS,
     **structures.HANDLERS,
-    **whole_arrays.HANDLERS,
 }

@@ -7,7 +7,7 @@ import operator
 import torch
 from torch import Tensor
 
-from autobatch.batching import guards, semantics, torch_ops, whole_arrays
+from autobatch.batching import guards, semantics, torch_ops
 from autobatch.batching.context import Context
 from autobatch.batching.kinds import (
     foreign_operand,
@@ -23,8 +23,6 @@ from autobatch.batching.trace import Untraceable
 from autobatch.batching.trees import is_plain
 from autobatch.batching.truths import either, negation, truth
 from autobatch.errors import Diagnostic, UnsupportedError
-from autobatch.vm.arrays import is_array
-from autobatch.vm.stores import is_stored, root_of
 from autobatch.vm.values import (
     Cell,
     Column,
@@ -58,8 +56,6 @@ def same(context: Context, left: Cell, right: Cell) -> Cell:
     """``x is y``."""
     if left is right:
         return uniform(True)
-    if is_stored(left) or is_stored(right):
-        return same_row(context, left, right)
     x, y = read(left), read(right)
     if context.forecasts is not None and Column in (type(x), type(y)):
         raise Untraceable("whether two tensors may be one is known as the program runs")
@@ -79,20 +75,6 @@ def same(context: Context, left: Cell, right: Cell) -> Cell:
     if Objects in (type(x), type(y)):
         return run_rows(context, operator.is_, [left, right], {}, "objects")
     return same_numbers(context, x, y)
-
-
-def same_row(context: Context, left: Cell, right: Cell) -> Cell:
-    """Whether tensors in stores are one."""
-    if context.forecasts is not None:
-        raise Untraceable("whether two tensors may be one is known as the program runs")
-    if is_stored(left) and is_stored(right):
-        (one, mine), (other, theirs) = (root_of(cell.value.base) for cell in (left, right))  # type: ignore[union-attr]
-        if one is other:
-            x, y = (read(cell.value.args[0]).data for cell in (left, right))  # type: ignore[union-attr]
-            return Cell(Column(x + mine == y + theirs, "bool"))
-    if Objects in (type(read(left)), type(read(right))):
-        return run_rows(context, operator.is_, [left, right], {}, "objects")
-    return uniform(False)
 
 
 def same_numbers(context: Context, x: object, y: object) -> Cell:
@@ -126,10 +108,6 @@ def contains(context: Context, item: Cell, holder: Cell) -> Cell:
         return truth(context, context.invoke(context, method, [holder, item], {}))
     if type(value) is Container and value.type is range:
         return in_range(context, item, holder, value)
-    if is_array(value):
-        done = whole_arrays.contains(context, value, item)
-        if done is not None:
-            return done
     parts = parts_of(holder)
     if parts is not None and all(map(is_simple, (item, *parts))):
         return any_equal(context, item, parts)

@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import Tensor
 
-from autobatch.batching import arrays, lookup, packed, writes
+from autobatch.batching import lookup, packed, writes
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.kinds import is_instance, is_tensor, own_method, parts_of, user_class
 from autobatch.batching.operators import once
@@ -24,10 +24,8 @@ from autobatch.batching.trees import is_plain
 from autobatch.encoding import Parts
 from autobatch.errors import AutobatchError
 from autobatch.vm import packs
-from autobatch.vm.arrays import is_array
 from autobatch.vm.packs import is_packed
 from autobatch.vm.values import (
-    ARRAY,
     Cell,
     Column,
     Container,
@@ -102,14 +100,8 @@ def container_getitem(context: Context, base: Cell, value: Container, index: Cel
         return special(context, "__getitem__", [base, index])
     if is_packed(value):
         return packed_getitem(context, base, value, index)
-    if differs(read(index)) and arrays.taken_over(context, base):
-        value = base.value  # type: ignore[assignment]
-    if is_array(value):
-        done = arrays.getitem(context, base, value, index)
-        if done is not None:
-            return done
     key = static_key(index)
-    if key is not NO_KEY and value.type not in (range, ARRAY):
+    if key is not NO_KEY and value.type is not range:
         try:
             if isinstance(key, slice):
                 return Cell(
@@ -118,17 +110,10 @@ def container_getitem(context: Context, base: Cell, value: Container, index: Cel
             return sequence(value)[key]  # type: ignore[no-any-return]
         except Exception as error:
             raise RowsFail(context.lowest(), error) from error
-    if is_index(read(index)) and isinstance(value.cells, list) and value.type is not ARRAY:
+    if is_index(read(index)) and isinstance(value.cells, list):
         return pick(context, base, value.cells, index)
     keep = value.type is not range
     return run_rows(context, operator.getitem, [base, index], {}, "objects", keep, fresh=False)
-
-
-def differs(index: Any) -> bool:
-    """Whether it is an index, or a slice, of each thread's own."""
-    if type(index) is Container and index.type is slice:
-        return any(is_index(read(end)) for end in index.children())
-    return is_index(index)
 
 
 def packed_getitem(context: Context, base: Cell, value: Container, index: Cell) -> Cell:
@@ -183,10 +168,6 @@ def setitem(context: Context, base: Cell, index: Cell, item: Cell) -> None:
         if is_instance(value):
             special(context, "__setitem__", [base, index, item])
             return
-        if differs(read(index)):
-            arrays.taken_over(context, base)
-        if arrays.setitem(context, base, index, item):
-            return
         if container_setitem(context, value, index, item):
             return
     writes.refuse_foreign(context, base, "{}")
@@ -224,8 +205,6 @@ def delitem(context: Context, base: Cell, index: Cell) -> None:
         raise writes.shared_write(context, f"a {type(value.obj).__name__}")
     if is_instance(value):
         special(context, "__delitem__", [base, index])
-        return
-    if is_array(value) and arrays.pop(context, base, [index]) is not None:
         return
     writes.refuse_foreign(context, base, "{}")
     run_rows(context, operator.delitem, [base, index], {}, "objects", keep=True)

@@ -7,13 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from autobatch.batching import arithmetic, whole_arrays
+from autobatch.batching import arithmetic
 from autobatch.batching.context import Context, Handler
 from autobatch.batching.kinds import is_tensor
 from autobatch.batching.levels import Batched
-from autobatch.batching.trees import NotATree, tree_of
+from autobatch.batching.trees import tree_of
 from autobatch.batching.truths import truth
-from autobatch.vm.arrays import is_array
 from autobatch.vm.values import (
     Cell,
     Column,
@@ -103,15 +102,11 @@ def _tensor(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell
     value = read(args[0])
     if is_tensor(value):
         return None
-    options = {name: read(cell).obj for name, cell in kwargs.items()}  # type: ignore[union-attr]
-    if is_array(value):
-        return whole_arrays.tensor(context, value, options) if len(args) == 1 else None
-    try:
-        data = stacked_numbers(context, tree_of(args[0], None))
-    except NotATree:
-        return None
+    tree = tree_of(args[0], None)
+    data = stacked_numbers(context, tree)
     if data is None:
         return None
+    options = {name: read(cell).obj for name, cell in kwargs.items()}  # type: ignore[union-attr]
     dtype = options.get("dtype") or (
         torch.get_default_dtype() if data.dtype.is_floating_point else data.dtype
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from autobatch.batching import (
-    arrays,
     containers,
     iterators,
     semantics,
@@ -14,7 +13,6 @@ from autobatch.batching.callees import is_hashable
 from autobatch.batching.context import Context
 from autobatch.batching.rows import run_rows
 from autobatch.vm.values import (
-    ARRAY,
     Cell,
     Container,
     Uniform,
@@ -49,15 +47,11 @@ def append(context: Context, attr: Any, target: Cell, item: Cell) -> None:
     if type(value) is Container and value.type is list:
         value.cells.append(item)  # type: ignore[union-attr]
         return
-    if arrays.append(context, target, item):
-        return
     run_rows(context, semantics.SEMANTICS["append"], [target, item], {}, "objects", keep=True)
 
 
 def extend(context: Context, attr: Any, target: Cell, items: Cell) -> None:
     value = read(target)
-    if arrays.extend(context, target, items):
-        return
     parts = iterators.exhausted(context, items)
     if type(value) is Container and value.type is list and parts is not None:
         value.cells.extend(parts)  # type: ignore[union-attr]
@@ -79,7 +73,7 @@ def update(context: Context, attr: Any, target: Cell, items: Cell) -> None:
 
 def to_tuple(context: Context, attr: Any, cell: Cell) -> Cell:
     value = read(cell)
-    if type(value) is Container and value.type is not ARRAY:
+    if type(value) is Container:
         return Cell(Container(tuple, list(value.children())))
     return run_rows(context, tuple, [cell], {}, "objects", fresh=False)
 

@@ -14,7 +14,6 @@ from autobatch.batching.context import Context, Handler, RowsFail
 from autobatch.batching.kinds import is_instance
 from autobatch.batching.own_methods import Unknown, getter
 from autobatch.vm.values import (
-    ARRAY,
     CLOSURE,
     METHOD,
     PACKED,
@@ -29,7 +28,6 @@ from autobatch.vm.values import (
 )
 
 MARKED: dict[Mark, type] = {
-    ARRAY: list,
     CLOSURE: types.FunctionType,
     METHOD: types.MethodType,
     PACKED: Tensor,

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from autobatch.batching import arithmetic, arrays, iterators, torch_ops
+from autobatch.batching import arithmetic, iterators, torch_ops
 from autobatch.batching.compat import on_host
 from autobatch.batching.context import Context, Handler, RowsFail
 from autobatch.batching.conversions import as_index
@@ -16,7 +16,6 @@ from autobatch.batching.operators import binary, unary
 from autobatch.batching.rows import Rower, from_rows
 from autobatch.batching.truths import truth
 from autobatch.vm import packs
-from autobatch.vm.arrays import is_array, length_of
 from autobatch.vm.values import (
     ENUMERATE_ITERATOR,
     ZIP_ITERATOR,
@@ -36,8 +35,6 @@ def _len(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | 
     method = own_method(value, "__len__")
     if method is not None:
         return context.invoke(context, method, args, {})
-    if is_array(value):
-        return length_of(value)
     is_sized = type(value) is Container and isinstance(value.type, type)
     if is_sized and not is_instance(value) and value.type is not range:  # type: ignore[union-attr]
         return uniform(len(value.cells))  # type: ignore[union-attr]
@@ -134,29 +131,10 @@ def reversed_range(context: Context, value: Container) -> Cell | None:
     return iterators.iterate(context, Cell(Container(range, [last, before, down])))
 
 
-def counted(context: Context, value: Container) -> Cell | None:
-    """``list(range(start, stop, step))`` of bounds of each thread's own; a uniform step."""
-    start, stop, step = value.children()
-    ahead = read(step)
-    if type(ahead) is not Uniform:
-        return None
-    distance = binary(context, "sub", stop, start)
-    count = unary(
-        context, "neg", binary(context, "floordiv", unary(context, "neg", distance), step)
-    )
-    size = arithmetic.apply(context, max, max, [count, uniform(0)])
-    return None if size is None else arrays.progression(context, start, ahead.obj, size)
-
-
 def _sequence(kind: type) -> Handler:
     def handler(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | None:
         if not args:
             return Cell(Container(kind, []))
-        value = read(args[0])
-        if kind is list and is_array(value):
-            return arrays.copied(context, value)
-        if kind is list and type(value) is Container and value.type is range:
-            return counted(context, value)
         parts = iterators.exhausted(context, args[0])
         return None if parts is None else Cell(Container(kind, list(parts)))
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from autobatch.batching import arrays, containers, guards, packed, semantics
+from autobatch.batching import containers, guards, packed, semantics
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.kinds import is_instance, is_number_column, is_tensor, parts_of
 from autobatch.batching.operators import binary, fresh
@@ -21,9 +21,7 @@ from autobatch.batching.trees import is_plain
 from autobatch.batching.truths import both, truth
 from autobatch.ir.program import UnpackShape
 from autobatch.vm import packs
-from autobatch.vm.arrays import is_array, length_of
 from autobatch.vm.values import (
-    ARRAY,
     ENUMERATE_ITERATOR,
     PACKED,
     RANGE_ITERATOR,
@@ -54,7 +52,7 @@ def iterate(context: Context, cell: Cell) -> Cell:
     match value:
         case Container(type=kind) if kind in ITERATORS:
             return cell
-        case Container(type=kind) if kind is PACKED or kind is ARRAY:
+        case Container(type=kind) if kind is PACKED:
             return over(cell)
         case Container(type=kind, cells=cells) if kind is range:
             return Cell(Container(RANGE_ITERATOR, list(cells)))
@@ -165,8 +163,6 @@ def _next_sequence(context: Context, value: Container) -> tuple[Cell, Cell]:
         cells[0] = binary(context, "add", position, uniform(1))
         more = binary(context, "lt", position, packs.length(pack))
         return packed.row_of(source, position), more
-    if is_array(pack):
-        return arrays.advance(context, cells, pack)
     size = length(source)
     if size is None:
         return _next_position(context, value)
@@ -197,9 +193,6 @@ def length(source: Cell) -> int | None:
     value = read(source)
     if type(value) is Objects or packs.is_packed(value):
         return None
-    if is_array(value):
-        size = read(length_of(value))
-        return int(size.obj) if type(size) is Uniform else None
     if type(value) is Container:
         return len(value.cells)
     if is_tensor(value):
@@ -263,8 +256,6 @@ def exhausted(context: Context, iterable: Cell) -> list[Cell] | None:
     if type(value) is Objects or (type(value) is Container and value.type in (range, PACKED)):
         return None
     if type(value) is Container and not in_lockstep(value):
-        return None
-    if is_array(value) and length(iterable) is None:
         return None
     if is_instance(value):
         return None

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from autobatch.batching import arrays
 from autobatch.batching.containers import NO_KEY, static_key
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.kinds import named_cells, parts_of
 from autobatch.batching.operators import fresh
-from autobatch.vm.arrays import is_array
 from autobatch.vm.values import (
     Cell,
     Container,
@@ -131,24 +129,9 @@ METHODS: dict[Any, Method] = {
 }
 
 
-def array_method(context: Context, function: Any, receiver: Cell, args: list[Cell]) -> Cell | None:
-    """A list method on lists of different lengths."""
-    if function is list.append and len(args) == 1:
-        return uniform(None) if arrays.append(context, receiver, args[0]) else None
-    if function is list.extend and len(args) == 1:
-        return uniform(None) if arrays.extend(context, receiver, args[0]) else None
-    if function is list.pop:
-        return arrays.pop(context, receiver, args)
-    if function is list.copy and not args:
-        return arrays.copied(context, read(receiver))  # type: ignore[arg-type]
-    return None
-
-
 def method(context: Context, function: Any, receiver: Cell, args: list[Cell]) -> Cell | None:
     """A list or dict method on a program-made container; None if it has to run by thread."""
     value = read(receiver)
-    if is_array(value):
-        return array_method(context, function, receiver, args)
     rule = METHODS.get(function)
     if type(value) is not Container or rule is None or value.type is not function.__objclass__:
         return None

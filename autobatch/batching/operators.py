@@ -14,16 +14,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from autobatch.batching import (
-    arithmetic,
-    arrays,
-    packed,
-    rowwise,
-    semantics,
-    sequences,
-    torch_ops,
-    writes,
-)
+from autobatch.batching import arithmetic, packed, rowwise, semantics, sequences, torch_ops, writes
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.effects import effect_of
 from autobatch.batching.foreign import memory_of
@@ -42,7 +33,7 @@ from autobatch.batching.rows import run_rows
 from autobatch.batching.trees import container_of, is_plain
 from autobatch.batching.truths import negation
 from autobatch.vm import packs
-from autobatch.vm.values import ARRAY, Cell, Column, Container, Objects, Uniform, read, uniform
+from autobatch.vm.values import Cell, Column, Container, Objects, Uniform, read, uniform
 
 REFLECTED = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le", "eq": "eq", "ne": "ne"}
 
@@ -254,8 +245,6 @@ def inplace(context: Context, name: str, left: Cell, right: Cell) -> Cell:
         if foreign_operand(read(right)):
             return run_rows(context, meaning, [left, right], {}, "objects")
         return writes.write(context, meaning, [left, right], {})
-    if name == "add" and arrays.extend(context, left, right):
-        return left
     if type(value) is Container and value.type is list and name == "add":
         parts = parts_of(right)
         if parts is not None:
@@ -263,7 +252,7 @@ def inplace(context: Context, name: str, left: Cell, right: Cell) -> Cell:
             return left
     if is_instance(value) and hasattr(value.type, f"__i{name}__"):
         return context.invoke(context, getattr(value.type, f"__i{name}__"), [left, right], {})
-    if type(value) is Container and value.type in (list, dict, set, ARRAY):
+    if type(value) is Container and value.type in (list, dict, set):
         return kept(context, meaning, left, right)
     if type(value) is Uniform and hasattr(value.obj, f"__i{name}__"):
         method = getattr(type(value.obj), f"__i{name}__")

@@ -10,13 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from autobatch.batching import arithmetic, arrays, iterators, torch_ops, whole_arrays
+from autobatch.batching import arithmetic, iterators, torch_ops
 from autobatch.batching.context import Context, Handler
 from autobatch.batching.kinds import is_number, is_tensor, own_method, parts_of
 from autobatch.batching.operators import binary
 from autobatch.batching.trace import Untraceable
 from autobatch.batching.truths import truth
-from autobatch.vm.arrays import is_array
 from autobatch.vm.values import (
     Cell,
     Column,
@@ -44,14 +43,10 @@ def _sum(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | 
     value = read(args[0])
     if type(value) is Uniform and not isinstance(value.obj, Tensor):
         return None
-    total = args[1] if len(args) > 1 else kwargs.get("start", uniform(0))
-    if is_array(value):
-        done = whole_arrays.total(context, value, total)
-        if done is not None:
-            return done
     parts = iterators.exhausted(context, args[0])
     if parts is None:
         return None
+    total = args[1] if len(args) > 1 else kwargs.get("start", uniform(0))
     for part in parts:
         total = binary(context, "add", total, part)
     return total
@@ -61,9 +56,6 @@ def _extreme(meaning: Callable[..., Any], beats: str) -> Handler:
     """``min`` and ``max``: the first part that no other one ``beats`` ("lt", "gt")."""
 
     def handler(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | None:
-        array = arrays.array_of(args[0]) if len(args) == 1 else None
-        if array is not None:
-            return whole_arrays.extreme(context, array, meaning, kwargs)
         if kwargs:
             return None
         parts = args if len(args) > 1 else iterators.exhausted(context, args[0])

@@ -23,10 +23,8 @@ from autobatch.batching.fallbacks import is_meant
 from autobatch.batching.own_methods import Unknown, may_show
 from autobatch.random.drawing import drawing
 from autobatch.random.sources import Thread, Threads
-from autobatch.vm import arrays, packs
-from autobatch.vm.stores import Shelf, is_stored
+from autobatch.vm import packs
 from autobatch.vm.values import (
-    ARRAY,
     BOX,
     CLOSURE,
     ENUMERATE_ITERATOR,
@@ -37,7 +35,6 @@ from autobatch.vm.values import (
     RANGE_ITERATOR,
     SEQUENCE_ITERATOR,
     STATELESS,
-    STORE,
     UNSET,
     ZIP_ITERATOR,
     Cell,
@@ -72,7 +69,7 @@ class Rower:
         if known is not None:
             return known
         value = cell.value
-        if type(value) is View and not self.keep and not is_stored(cell):
+        if type(value) is View and not self.keep:
             value = read(cell)
         if type(value) is Container:
             return self.container(cell, value)
@@ -121,28 +118,12 @@ class Rower:
             for name, child in value.cells.items():  # type: ignore[union-attr]
                 for row, item in zip(rows, self.rows(child), strict=True):
                     object.__setattr__(row, name, item)
-        elif value.type is ARRAY:
-            shelves = [self.rows(base)[0] for base in arrays.stores_of(value)] if self.k else []
-            rows = arrays.lists(
-                value, lambda data: self.context.host(data, "objects"), self.k, shelves
-            )
-            self.memo[id(cell)] = rows
-        elif value.type is STORE:
-            rows = [self.shelf(value)] * self.k
-            self.memo[id(cell)] = rows
         else:
             rows = self.immutable(value)
             self.memo[id(cell)] = rows
         if self.keep:
             cell.value = Objects(rows)
         return rows
-
-    def shelf(self, value: Container) -> Shelf:
-        """The tensors of a store."""
-        for cell in value.children():
-            found: Shelf = self.rows(cell)[0]
-            return found.shifted(value.static.offset)
-        return Shelf(value.static, self.context.services.moving)
 
     def immutable(self, value: Container) -> list[Any]:
         columns = [self.rows(child) for child in value.children()]

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from autobatch.batching import arrays
 from autobatch.batching.context import Context
 from autobatch.batching.kinds import is_number, is_tensor, parts_of
 from autobatch.batching.truths import both, either, flipped, truth
-from autobatch.vm.arrays import is_array
 from autobatch.vm.values import Cell, Container, Uniform, read, uniform
 
 Binary = Callable[[Context, str, Cell, Cell], Cell]
@@ -21,8 +19,6 @@ ORDERINGS = ("lt", "le", "gt", "ge")
 
 def combined(context: Context, binary: Binary, name: str, left: Cell, right: Cell) -> Cell | None:
     """``left`` and ``right`` by their parts; None if single threads have to be looked at."""
-    if name == "add" and (is_array(read(left)) or is_array(read(right))):
-        return arrays.concatenated(context, left, right)
     x, y = sequence(left), sequence(right)
     if name == "mul":
         return repeated(left, right) or repeated(right, left)

@@ -12,9 +12,7 @@ from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.kinds import is_instance, own_method, user_class
 from autobatch.batching.own_methods import asks, each_thread
 from autobatch.batching.rows import map_rows, run_rows
-from autobatch.vm.arrays import length_of
 from autobatch.vm.values import (
-    ARRAY,
     PACKED,
     Cell,
     Column,
@@ -58,8 +56,6 @@ def truth(context: Context, cell: Cell) -> Cell:
         case Objects():
             return run_rows(context, bool, [cell], {}, "objects")
         case Container(type=kind, cells=cells):
-            if kind is ARRAY:
-                return truth(context, length_of(value))
             if kind is range or kind is PACKED:
                 return run_rows(context, bool, [cell], {}, "objects")
             sized = kind in (list, tuple, dict, set) or hasattr(kind, "_fields")

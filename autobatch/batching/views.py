@@ -19,7 +19,7 @@ from autobatch.batching import compat, vmapped
 from autobatch.batching.levels import Batched, NoRule
 from autobatch.batching.trees import tree_of
 from autobatch.vm import packs
-from autobatch.vm.identities import identity
+from autobatch.vm.heap import identity
 from autobatch.vm.values import Cell, Column, Container, Objects, Uniform, Value, View, read
 
 

@@ -22,7 +22,6 @@ from autobatch.batching.truths import truth
 from autobatch.ir.dataflow import terminator_reads
 from autobatch.ir.program import Branch, Jump, Op, Raise
 from autobatch.random.paths import Mark
-from autobatch.vm import arrays, heap
 from autobatch.vm.ahead import Ahead
 from autobatch.vm.failing import Failures, no_data, separate
 from autobatch.vm.groups import Group, restricted
@@ -291,7 +290,6 @@ class Blocks:
     ) -> BaseException | None:
         part = restricted(group, positions, names)
         part.checks = []
-        arrays.freeze(heap.reached(part.env.values()))
         context = self.run.context(frame, part)
         context.careful = True
         undrawn = drawn(frame)

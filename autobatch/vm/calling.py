@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from autobatch.vm import heap
-from autobatch.vm.stores import closed
 from autobatch.vm.values import NO_TIES, Cell, Container, Value, View, is_mutable, ties_of
 from autobatch.vm.ways import Marks, picked
 
@@ -111,7 +110,6 @@ def carry(args: Iterable[Cell], kept: Iterable[Cell]) -> list[Cell]:
     theirs = reach(kept)
     found = [cell for key, cell in mine.items() if key in theirs]
     ties = NO_TIES.union(*(ties_of(cell) for cell in mine.values()))
-    found += closed(found, list(theirs.values()))
     if ties:
         found += [c for key, c in theirs.items() if key not in mine and ties & ties_of(c)]
     return found

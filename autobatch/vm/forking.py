@@ -39,18 +39,7 @@ from autobatch.vm.library import Code
 from autobatch.vm.own_code import OwnCode
 from autobatch.vm.purity import may_change
 from autobatch.vm.state import Frame, Gone, RunState
-from autobatch.vm.values import (
-    BOX,
-    CLOSURE,
-    DEFERRAL,
-    FORK,
-    PENDING,
-    Cell,
-    Column,
-    Container,
-    Objects,
-    is_mutable,
-)
+from autobatch.vm.values import BOX, CLOSURE, DEFERRAL, FORK, PENDING, Cell, Column, Container
 from autobatch.vm.within import Within
 
 Run = Callable[[Entry, Sequence[Group], np.ndarray], list[Returned]]
@@ -133,7 +122,6 @@ class Forks:
         ]
         entry = self.forkable(context, target, kept)
         if entry is None:
-            context.at = (op, group.env)
             group.env[op.outs[0]] = self.within.invoke(context, callee, args, kwargs, True)
             return
         params = dict(zip(entry.env, snapshot(entry.env.values()), strict=True))
@@ -172,10 +160,7 @@ class Forks:
         kind: Forking = "drawing" if seeded else "silent"
         entry = entered(self.state.library, context, target, kind, self.state.judgements)
         purity = entry.purity
-        if not purity.may_fork(seeded) or any(
-            is_mutable(cell.value) or type(cell.value) is Objects
-            for cell in heap.reached(entry.env[name] for name in purity.writes)
-        ):
+        if not purity.may_fork(seeded) or reach(entry.env[name] for name in purity.writes):
             return None
         for name in purity.returns:
             entry.env[name] = packed.by_value(entry.env[name])

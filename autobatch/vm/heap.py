@@ -7,24 +7,21 @@ threads part and meet. Views move as recipes; only their base moves rows.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from types import MethodType
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from autobatch.vm import arrays, stores
-from autobatch.vm.identities import identity
 from autobatch.vm.repeated import is_shared
-from autobatch.vm.stores import is_store, is_stored, storable
 from autobatch.vm.strides import joined
 from autobatch.vm.values import (
-    ARRAY,
     NO_TIES,
     NUMBER_TAGS,
     PACKED,
-    STORE,
     Cell,
     Column,
     Container,
@@ -48,6 +45,7 @@ NOTHING: frozenset[int] = frozenset()
 NUMPY_DTYPES = {"bool": np.bool_, "int": np.int64, "float": np.float64}
 REFERRING = (View, Container)
 """Values that refer to other cells."""
+IMMUTABLE = (str, bytes, int, float, complex, bool, type(None), type(Ellipsis), torch.dtype)
 
 
 class Heap:
@@ -64,12 +62,6 @@ class Heap:
         if kind is Column and value.tag != "tensor":  # type: ignore[union-attr]
             self.parts.append(value.tag)  # type: ignore[union-attr]
             return
-        if is_store(value):
-            self.parts.append(static_key(value))  # which tensors share one says nothing
-            return
-        if kind is View and is_stored(cell) and is_store(value.base.value):  # type: ignore[union-attr]
-            self.parts.append(("view", static_key(value.base.value)))  # type: ignore[union-attr]
-            return  # its number says which tensor it is, whatever the cell
         if kind is Column or is_mutable(value):
             number = self.numbers.get(id(cell))
             if number is not None:
@@ -127,10 +119,6 @@ def static_key(value: Container) -> Hashable:
     if value.type is PACKED:  # tables can be joined
         table = value.static
         return (table.dtype, table.shape[1:], table.device)
-    if value.type is ARRAY:
-        return arrays.layout_of_list(value)
-    if value.type is STORE:
-        return (STORE, *value.static.kind)
     return identity(value.static)
 
 
@@ -151,116 +139,6 @@ def alike(roots: Iterable[Cell], k: int = 0) -> tuple[Hashable, ...]:
     return tuple(heap.parts)
 
 
-class Pairing:
-    """A walk over two heaps side by side; ``lists`` are those that differ in length.
-
-    ``tensors`` are those that have to be in stores. Where a heap ``holds_lists``, tensors may be
-    one in one heap and two in the other: views of a store tell that by thread.
-    """
-
-    def __init__(self, holds_lists: bool) -> None:
-        self.forth: dict[int, int] = {}
-        self.back: dict[int, int] = {}
-        self.lists: list[tuple[Cell, Cell, arrays.Layout]] = []
-        self.tensors: list[tuple[Cell, Cell]] = []
-        self.holds_lists = holds_lists
-
-    def visit(self, mine: Cell, theirs: Cell) -> bool:
-        """Whether two cells are alike, or would be if lists of like elements were."""
-        x, y = mine.value, theirs.value
-        if is_store(x) and is_store(y):
-            return static_key(x) == static_key(y)
-        if is_stored(mine) or is_stored(theirs):
-            return self.stored(mine, theirs)
-        if is_mutable(x) or is_mutable(y):
-            known = self.forth.get(id(mine))
-            if known is not None or id(theirs) in self.back:
-                return known == id(theirs) or (self.holds_lists and self.stored(mine, theirs))
-            self.forth[id(mine)], self.back[id(theirs)] = id(theirs), id(mine)
-        if type(x) is Container and type(y) is Container:
-            if x.type is not y.type or slots(x) != slots(y):
-                return self.pair(mine, theirs)
-            if static_key(x) != static_key(y):
-                return False
-            before = self.state()
-            if self.all(x.children(), y.children()):
-                return True
-            self.restore(before)
-            return self.pair(mine, theirs)
-        if type(x) is View and type(y) is View:
-            same = x.recipe.key == y.recipe.key and len(x.args) == len(y.args)
-            return same and self.all((x.base, *x.args), (y.base, *y.args))
-        if type(x) in REFERRING or type(y) in REFERRING:
-            return False
-        return leaf_key(x) == leaf_key(y)
-
-    def stored(self, mine: Cell, theirs: Cell) -> bool:
-        """Whether two tensors are alike once they are in stores."""
-        if not (is_stored(mine) and is_stored(theirs)):
-            self.tensors.append((mine, theirs))
-        kind = storable(mine)
-        return kind is not None and kind == storable(theirs)
-
-    def state(self) -> tuple[Any, ...]:
-        """What to go back to."""
-        return (dict(self.forth), dict(self.back), len(self.lists), len(self.tensors))
-
-    def restore(self, state: tuple[Any, ...]) -> None:
-        self.forth, self.back, lists, tensors = state
-        del self.lists[lists:], self.tensors[tensors:]
-
-    def all(self, mine: Iterable[Cell], theirs: Iterable[Cell]) -> bool:
-        return all(self.visit(x, y) for x, y in zip(mine, theirs, strict=True))
-
-    def pair(self, mine: Cell, theirs: Cell) -> bool:
-        """Whether two containers are lists of like elements."""
-        values: list[Any] = [mine.value, theirs.value]
-        if not all(map(is_list, values)):
-            return False
-        known = {arrays.layout_of_list(v) for v in values if v.type is ARRAY or v.cells}
-        if len(known) != 1 or None in known:
-            return False
-        self.lists.append((mine, theirs, known.pop()))  # type: ignore[arg-type]
-        return True
-
-
-def assimilate(
-    mine: Sequence[Cell], theirs: Sequence[Cell], sizes: tuple[int, int], device: torch.device
-) -> bool:
-    """Make two heaps alike that differ only in the lengths of lists of like elements.
-
-    The lists become arrays. False, with nothing changed, where the heaps differ in more.
-    """
-    while True:
-        pairing = Pairing(any(is_list(cell.value) for cell in reached([*mine, *theirs])))
-        if not pairing.all(mine, theirs):
-            return False
-        if not pairing.lists and not pairing.tensors:
-            return True
-        for one, other, layout in pairing.lists:
-            arrays.convert(one, sizes[0], device, layout)
-            arrays.convert(other, sizes[1], device, layout)
-        for place, (roots, size) in enumerate(zip((mine, theirs), sizes, strict=True)):
-            take_in(roots, [pair[place] for pair in pairing.tensors], size)
-
-
-def is_list(value: Value) -> bool:
-    return type(value) is Container and value.type in (list, ARRAY)
-
-
-def take_in(roots: Sequence[Cell], tensors: Iterable[Cell], k: int) -> None:
-    """Put tensors into the stores that a heap has, or into new ones."""
-    known: dict[stores.Kind, Cell] = {}
-    plain = [cell for cell in tensors if not is_stored(cell)]
-    if plain:
-        for base, _ in referred(roots):
-            known.setdefault(stores.kind_of(base.value), base)  # type: ignore[arg-type]
-    for cell in plain:
-        kind = storable(cell)
-        assert kind is not None
-        stores.numbers_of(cell, known.setdefault(kind, stores.store(kind)), k)
-
-
 def leaf_key(value: Value) -> Hashable:
     if type(value) is Column:
         if value.tag != "tensor":
@@ -278,6 +156,22 @@ def leaf_key(value: Value) -> Hashable:
     return identity(obj)
 
 
+def identity(obj: object) -> Hashable:
+    """Equal for the same object, and for the same bits of the same immutable type.
+
+    A bound method is a new object each time that it is looked up; it goes by what it binds.
+    """
+    if type(obj) is float:
+        return (float, struct.pack("d", obj))
+    if type(obj) in IMMUTABLE:
+        return (type(obj), repr(obj) if type(obj) is complex else obj)
+    if type(obj) is tuple:
+        return (tuple, tuple(identity(part) for part in obj))
+    if type(obj) is MethodType:
+        return (MethodType, id(obj.__self__), id(obj.__func__))
+    return id(obj)
+
+
 def copied(
     roots: Iterable[Cell],
     transform: Callable[[Value], Value],
@@ -285,24 +179,20 @@ def copied(
 ) -> list[Cell]:
     """New cells for all that the roots reach, leaves passed through ``transform`` once each.
 
-    Both heaps may be written to. ``plain`` are the ids of views to copy as what they hold now
-    (see ``plain_views``).
+    ``plain`` are the ids of views to copy as what they hold now (see ``plain_views``).
     """
-    copying = Copying(transform, plain, True)
+    copying = Copying(transform, plain)
     return [copying.visit(root) for root in roots]
 
 
 class Copying:
     """A walk of ``copied``; no function within a function, whose cycle would keep rows alive."""
 
-    __slots__ = ("memo", "plain", "shares", "transform")
+    __slots__ = ("memo", "plain", "transform")
 
-    def __init__(
-        self, transform: Callable[[Value], Value], plain: frozenset[int], shares: bool
-    ) -> None:
+    def __init__(self, transform: Callable[[Value], Value], plain: frozenset[int]) -> None:
         self.transform = transform
         self.plain = plain
-        self.shares = shares  # whether one thread's row may be in two heaps from now on
         self.memo: dict[int, Cell] = {}
 
     def visit(self, cell: Cell) -> Cell:
@@ -318,8 +208,6 @@ class Copying:
         if kind is Uniform and not is_mutable(value):
             self.memo[key] = cell
             return cell
-        if type(value) is Container:
-            value = self.prepared(cell)
         new = self.memo[key] = Cell(value)
         visit = self.visit
         if type(value) is Container:
@@ -333,13 +221,6 @@ class Copying:
             else:
                 new.value = self.transform(content)
         return new
-
-    def prepared(self, cell: Cell) -> Any:
-        """A container in the form in which it moves."""
-        arrays.settle_long(cell)
-        if self.shares:
-            arrays.freeze([cell])
-        return cell.value
 
 
 def plain_views(roots: Sequence[Cell]) -> list[Cell]:
@@ -356,8 +237,6 @@ def plain_views(roots: Sequence[Cell]) -> list[Cell]:
     plain: dict[int, Cell] = {}
     for cell in reversed(views):
         base = cell.value.base  # type: ignore[union-attr]
-        if is_store(base.value) and base.value.cells:
-            continue  # others may know the tensor by the store that has taken it over
         if references[id(base)] == 1 and (type(base.value) is not View or id(base) in plain):
             plain[id(cell)] = cell
     return list(plain.values())
@@ -424,13 +303,7 @@ def select(roots: Sequence[Cell], rows: Rows) -> list[Cell]:
         assert type(value) is Uniform
         return Uniform(value.obj, ties=value.ties)
 
-    shares = len(rows) > 1 and not bool((rows[1:] > rows[:-1]).all()) and has_repeats(rows)
-    copying = Copying(transform, plain, shares)
-    return [copying.visit(root) for root in roots]
-
-
-def has_repeats(rows: Rows) -> bool:
-    return len(np.unique(rows)) < len(rows)
+    return copied(roots, transform, plain)
 
 
 def select_flat(roots: Sequence[Cell], rows: Rows) -> list[Cell] | None:
@@ -464,20 +337,16 @@ def merge(
     """
     if len(pieces) == 1:
         return list(pieces[0])
-    merging = Merging(sizes, device, pieces)
+    merging = Merging(sizes, device)
     return [merging.visit(cells) for cells in zip(*pieces, strict=True)]
 
 
 class Merging:
     """A walk of ``merge``, over the cells of all pieces at once."""
 
-    __slots__ = ("device", "joint", "kept", "memo", "pieces", "sizes", "stores")
+    __slots__ = ("device", "joint", "kept", "memo", "sizes")
 
-    def __init__(
-        self, sizes: Sequence[int], device: torch.device, pieces: Sequence[Sequence[Cell]]
-    ) -> None:
-        self.pieces = pieces
-        self.stores: dict[stores.Kind, stores.Joint] | None = None
+    def __init__(self, sizes: Sequence[int], device: torch.device) -> None:
         self.sizes = sizes
         self.device = device
         self.memo: dict[tuple[int, ...], Cell] = {}
@@ -498,27 +367,12 @@ class Merging:
         new = self.memo[key] = Cell(first)
         visit = self.visit
         if kind is Container:
-            layout = arrays.long_layout(values) if first.type is list else None
-            if layout is not None:
-                for cell, size in zip(cells, self.sizes, strict=True):
-                    arrays.convert(cell, size, self.device, layout)
-                values = [cell.value for cell in cells]
-                first = values[0]
-            if first.type is PACKED or first.type is ARRAY:
-                packed = first.type is PACKED
-                if packed:
-                    values = aligned(values, self.joint)
-                else:
-                    values = arrays.joined(values, self.renumbering)
+            if first.type is PACKED:
+                values = aligned(values, self.joint)
                 first = values[0]
                 self.kept += values  # so that no other cell gets the place of one of theirs
-            if first.type is STORE:
-                new = self.memo[key] = self.joint_of(first).cell
-                return new
             columns = zip(*(value.children() for value in values), strict=True)
             new.value = first.rebuilt(visit(children) for children in columns)
-        elif kind is View and is_store(first.base.value) and first.recipe is stores.ROW:
-            new.value = self.stored(values)
         elif kind is View:
             base = visit(tuple(view.base for view in values))
             args = zip(*(view.args for view in values), strict=True)
@@ -529,43 +383,6 @@ class Merging:
             if ties:
                 new.value.ties = ties  # type: ignore[union-attr]
         return new
-
-    def joint_of(self, store: Container) -> stores.Joint:
-        """The one store that all pieces have for a kind from now on."""
-        if self.stores is None:
-            self.stores = stores.joints([referred(piece) for piece in self.pieces])
-        kind = stores.kind_of(store)
-        known = self.stores.get(kind)
-        if known is None:  # nobody refers to a tensor of that kind
-            known = self.stores[kind] = stores.Joint(stores.store(kind))
-        return known
-
-    def renumbering(self, store: Cell) -> arrays.Renumbering:
-        return self.joint_of(store.value).renumbering(store)  # type: ignore[arg-type]
-
-    def stored(self, views: Sequence[View]) -> View:
-        """Views of stores as one."""
-        columns: list[Any] = []
-        for view in views:
-            numbers: Any = read(view.args[0])
-            rule = self.renumbering(view.base)
-            columns.append(numbers if rule is None else rule(numbers))
-        numbers = merged(columns, self.sizes, self.device)
-        base = self.visit(tuple(view.base for view in views))
-        return View(base, stores.ROW, (Cell(numbers),))
-
-
-def referred(roots: Iterable[Cell]) -> list[tuple[Cell, Tensor]]:
-    """The stores that some roots refer to, and the numbers of the tensors in them."""
-    found: list[tuple[Cell, Tensor]] = []
-    for cell in reached(roots):
-        value = cell.value
-        if type(value) is View and value.recipe is stores.ROW and is_store(value.base.value):
-            numbers = read(value.args[0])
-            found.append((value.base, numbers.data))  # type: ignore[union-attr]
-        elif arrays.is_array(value):
-            found += arrays.numbers_of_tensors(value)
-    return found
 
 
 def merged(values: Sequence[Value], sizes: Sequence[int], device: torch.device) -> Value:

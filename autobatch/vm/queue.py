@@ -143,13 +143,7 @@ class Waiting(Generic[P]):
     def reconciled(
         self, place: dict[Key, list[Group]], group: Group, names: Sequence[str], key: Key
     ) -> Key:
-        """Let a number that meets a 0-d tensor join it, if that is all that keeps groups apart.
-
-        Lists of like elements become arrays where their lengths do.
-        """
-        key = self.rearranged(place, group, names, key)
-        if key in place:
-            return key
+        """Let a number that meets a 0-d tensor join it, if that is all that keeps groups apart."""
         for other_key, others in list(place.items()):
             if len(other_key) != len(key):
                 continue
@@ -166,24 +160,6 @@ class Waiting(Generic[P]):
                 place.clear()
                 place.update(renamed)
                 return key
-        return key
-
-    def rearranged(
-        self, place: dict[Key, list[Group]], group: Group, names: Sequence[str], key: Key
-    ) -> Key:
-        """Make the lists arrays whose lengths keep groups apart; the key of ``group`` then."""
-        for other_key, others in list(place.items()):
-            first, *rest = others
-            if not assimilated(first, group, names, self.device):
-                continue
-            key = key_of(group, names)
-            if key_of(first, names) != other_key:
-                for other in rest:
-                    assimilated(other, group, names, self.device)
-                for other in place.pop(other_key):
-                    place.setdefault(key_of(other, names), []).append(other)
-            if key in place:
-                break
         return key
 
     def unified(
@@ -253,14 +229,6 @@ def key_of(group: Group, names: Sequence[str], near: bool = False) -> Key:
     roots = [env[name] for name in present]
     heap.settle(roots)
     return (tuple(present), *heap.alike(roots, 0 if near else group.k))
-
-
-def assimilated(group: Group, other: Group, names: Sequence[str], device: torch.device) -> bool:
-    """Whether two groups are alike now that lists have become arrays."""
-    if any((name in group.env) != (name in other.env) for name in names):
-        return False
-    mine, theirs = ([g.env[name] for name in names if name in g.env] for g in (group, other))
-    return heap.assimilate(mine, theirs, (group.k, other.k), device)
 
 
 def opened_env(group: Group) -> dict[str, Cell]:

@@ -8,8 +8,8 @@ holds one *value* that stands for all ``k`` threads of the group:
   program sees Python numbers, ``int``, ``float`` or ``bool`` (int64, float64, bool of ``[k]``);
 - ``Objects``: one Python object per thread, in a list of length ``k``;
 - ``Container``: a list, tuple, dict, instance, box, bound method, closure or iterator that the
-  program made: one structure for all threads, whose parts are cells; tensors of different
-  lengths as rows of one table (``packs``); and lists of different lengths (``arrays``);
+  program made: one structure for all threads, whose parts are cells; and tensors of different
+  lengths as rows of one table (``packs``);
 - ``View``: a tensor that shares memory with its base cell, kept as a recipe.
 
 A value is replaced, not changed (a container's list or dict of cells excepted), so the
@@ -206,8 +206,6 @@ SEQUENCE_ITERATOR = Mark("sequence iterator")
 ENUMERATE_ITERATOR = Mark("enumerate iterator")
 ZIP_ITERATOR = Mark("zip iterator")
 PACKED = Mark("packed rows")
-ARRAY = Mark("array")
-STORE = Mark("store of tensors")
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,5 +272,5 @@ def read(cell: Cell) -> Value:
     base = read(value.base)
     if value.seen is not base or value.cache is None:
         value.cache = value.recipe.read(base, [read(arg) for arg in value.args])
-        value.seen = None if type(base) is Container and base.type is STORE and base.cells else base
+        value.seen = base
     return value.cache

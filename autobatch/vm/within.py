@@ -65,8 +65,7 @@ class Within:
             return calls.run(context, target)
         context.flush()
         span, at = context.span, self.run.tally.block
-        env = {} if context.at is None else context.at[1]
-        kept = [cell, *args, *kwargs.values(), *env.values()]
+        kept = [cell, *args, *kwargs.values()]
         if self.failures.frames and span is not None:
             self.failures.frames[-1].span = span  # a check is looked at from a later place
         if target.effect == "objects":

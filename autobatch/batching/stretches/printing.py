@@ -35,7 +35,7 @@ from autobatch.batching.stretches.signature import tensor_key, tier_of
 from autobatch.batching.stretches.stretch import refuse
 from autobatch.ir.ops import BINARY, COMPARE, UNARY
 from autobatch.ir.program import Op
-from autobatch.vm.identities import identity
+from autobatch.vm.heap import identity
 from autobatch.vm.repeated import is_shared
 from autobatch.vm.strides import row_order
 from autobatch.vm.values import (
