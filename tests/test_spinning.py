@@ -159,7 +159,7 @@ def test_counts_are_what_listeners_hear(name, engine, size, asked):
         assert asked["queue"] < len(steps) or len(steps) < 8
 
 
-def of_its_own() -> Any:
+def of_its_own():
     """Collatz with recordings that no other test uses up."""
 
     def collatz(n):
