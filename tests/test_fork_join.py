@@ -988,7 +988,7 @@ def visits(visit: Any, n: int) -> None:
         visits(visit, n - 2)
 
 
-def appended(x: Tensor) -> list[int]:
+def visited_by_append(x: Tensor) -> list[int]:
     out: list[int] = []
     visits(out.append, 3)
     return out
@@ -1006,7 +1006,7 @@ def added_up(x: Tensor) -> Tensor:
     return total + x
 
 
-@pytest.mark.parametrize("func", [appended, appended_by_a_lambda, added_up])
+@pytest.mark.parametrize("func", [visited_by_append, appended_by_a_lambda, added_up])
 @pytest.mark.parametrize("fork", ["auto", "off"])
 def test_what_a_function_given_to_a_recursion_writes_is_not_lost(func: Any, fork: str) -> None:
     """It is as in the loop, or refused with the way out."""

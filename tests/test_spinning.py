@@ -156,7 +156,7 @@ def test_counts_are_what_listeners_hear(name, engine, size, asked):
     assert counted.launches_by_block == told.launches_by_block
     assert counted.row_copies <= told.row_copies
     if name != "swapped":  # where two names mean one tensor, no driver runs
-        assert asked["queue"] < len(steps) or len(steps) < 8
+        assert asked["queue"] <= len(steps) + 4  # fewer where recordings are left to be made
 
 
 def of_its_own():
