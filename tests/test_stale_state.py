@@ -321,3 +321,19 @@ def test_parting_within_a_mode_keeps_gradients(program: Any, executor: str, engi
         torch.testing.assert_close(got, slope)
         with torch.no_grad():
             assert not batched(x, n).requires_grad
+
+
+@pytest.mark.parametrize("first", [-1.0, -2.0, 0.5, 1.0])
+def test_a_number_is_read_at_each_call(first: float) -> None:
+    """Whatever number it was recorded with; once -1.0 was kept as a constant."""
+
+    def shifted(y, unused, n):
+        n = n * 1.0
+        y += n
+        return y * unused
+
+    mapped = autobatch.vmap(shifted, in_dims=(0, None, None), trace_after=0)
+    for unused in (1.0, first):
+        for n in (first, 5.0, 0.0):
+            got = mapped(torch.zeros(3, 2), unused, n)
+            assert got.tolist() == (torch.zeros(3, 2) + n).mul(unused).tolist()

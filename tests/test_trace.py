@@ -7,9 +7,11 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import hypothesis
 import pytest
 import torch
 import torch.nn.functional as F
+from hypothesis import strategies as st
 from torch import Tensor
 
 from autobatch.batching.trace import Input, Trace, Untraceable, record
@@ -155,6 +157,33 @@ def test_a_uniform_float_is_a_symbol() -> None:
     trace = record(fn, [Input("column", x), Input("float", 0.5), Input("float", 0.5)])
     for now in ((0.5, 0.25), (-1.0, 2.0), (math.inf, 0.0)):
         torch.testing.assert_close(trace(3, x, *now), fn(3, x, *now), equal_nan=True)
+
+
+@hypothesis.given(
+    st.lists(
+        st.floats(width=64)
+        | st.sampled_from([k / 4 for k in range(-40, 41)])
+        | st.sampled_from([1e17, -1e300, 1.7e308, 5e-324, -0.0, math.inf, math.nan]),
+        min_size=1,
+        max_size=6,
+    ),
+    st.integers(0, 3),
+)
+def test_every_uniform_float_is_a_symbol_of_its_own(floats: list[float], before: int) -> None:
+    """None is taken for a constant or for another one, whatever the values recorded with."""
+
+    def fn(k: int, *values: Any) -> tuple[Tensor, ...]:
+        x = values[0]
+        return tuple(x * number for number in values[1 + before :])
+
+    x = torch.tensor([[1.0], [2.0]], dtype=torch.float64)
+    ints = range(1, 1 + before)
+    given_ints = [Input("int", n) for n in ints]
+    given_floats = [Input("float", each) for each in floats]
+    trace = record(fn, [Input("column", x), *given_ints, *given_floats])
+    now = [float(place) + 0.5 for place in range(len(floats))]
+    for got, number in zip(trace(2, x, *ints, *now), now, strict=True):
+        assert got.tolist() == (x * number).tolist()
 
 
 def test_a_float_that_must_stay_small() -> None:

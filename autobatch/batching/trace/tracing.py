@@ -185,24 +185,42 @@ def _second_numbers(likes: list[_Like]) -> Iterator[list[int | float]]:
         yield [0 for _ in likes]
         return
     for signs, scale in (((-1, 1), 1.5), ((1, -1), 0.5), ((-1,), 1.5), ((1,), 0.5)):
-        used: set[int] = set()
-        yield [_another(like, place, signs, scale, used) for place, like in enumerate(likes)]
+        steps: set[int] = set()
+        taken = {like.number for like in likes if like.kind == "float"}
+        yield [_another(like, signs, scale, steps, taken) for like in likes]
 
 
 def _another(
-    like: _Like, place: int, signs: tuple[int, ...], scale: float, used: set[int]
+    like: _Like, signs: tuple[int, ...], scale: float, steps: set[int], taken: set[int | float]
 ) -> int | float:
-    """Another number for one input; an index stays on its side of zero if it can."""
-    value = like.number
+    """Another number for one input; ``steps`` and ``taken`` are those that no other may have."""
     if like.kind == "float":
-        return value * scale + 0.25 * (place + 1) if math.isfinite(value) else float(place)
-    if like.kind != "int":
-        return 0
+        number = next(each for each in _other_floats(like.number, scale) if each not in taken)
+        taken.add(number)
+        return number
+    return _another_int(like.number, signs, steps) if like.kind == "int" else 0
+
+
+def _another_int(value: int | float, signs: tuple[int, ...], used: set[int]) -> int | float:
+    """An index stays on its side of zero if it can."""
     steps = [sign * size for size in range(1, _LARGEST_STEP) for sign in signs]
     free = [step for step in steps if step not in used]
     step = next((step for step in free if (value < 0) == (value + step < 0)), free[0])
     used.add(step)
     return value + step
+
+
+def _other_floats(value: float, scale: float) -> Iterator[float]:
+    """Floats of about this size. None is an integer, which an int might become, unless it is huge.
+
+    A recording holds no trace of an input whose second value is the first: it would be a
+    constant. Two that change alike would be taken for each other.
+    """
+    for size in (value * scale, scale):
+        for place in range(1, _LARGEST_STEP):
+            other = size * (1 + place / 1024) + 0.171875
+            if math.isfinite(other) and (not other.is_integer() or abs(other) > 2**40):
+                yield other
 
 
 def _pick_counts(likes: list[_Like]) -> tuple[int, int]:

@@ -63,17 +63,18 @@ class _Numbers:
         self.counts = counts
         pairs = list(enumerate(zip(first, second, strict=True)))
         self.ints = {a - b: (i, a) for i, (a, b) in pairs if type(a) is int}
-        self.floats = {(a, b): i for i, (a, b) in pairs if type(a) is float}
+        self.floats = {b: (i, a) for i, (a, b) in pairs if type(a) is float}
 
     def join(self, a: Any, b: Any) -> Any:
         if type(a) is not type(b):
             raise _Differs
-        if a == b or (a != a and b != b):
+        if _is_same(a, b):
             return a
         if type(a) is int:
             return self._join_ints(a, b)
-        if type(a) is float and (a, b) in self.floats:
-            return Symbol(self.floats[a, b])
+        position, value = self.floats.get(b, (-1, None))
+        if position >= 0 and _is_same(a, value):
+            return Symbol(position)
         raise _Differs
 
     def _join_ints(self, a: int, b: int) -> Count | Symbol:
@@ -84,6 +85,10 @@ class _Numbers:
         if position < 0 or abs(a - value) > _LARGEST_OFFSET:
             raise _Differs
         return Symbol(position, a - value)
+
+
+def _is_same(a: Any, b: Any) -> bool:
+    return bool(a == b) or (a != a and b != b)
 
 
 @dataclass(slots=True)
