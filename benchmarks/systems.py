@@ -52,6 +52,7 @@ class System:
 SYSTEMS: dict[str, Callable[[Problem], System]] = {
     "autobatch": lambda p: _batched(p, {}),
     "autobatch-vmap": lambda p: _batched(p, {"executor": "vmap"}),
+    "autobatch-map_fn": lambda p: _map_fn(p),
     LOOP: lambda p: System(lambda: plain_loop(p, sample_rows(p))),
     **{name: lambda p, name=name: _dynamic(p, name) for name in DYNAMIC},
 }
@@ -120,6 +121,14 @@ def _batched(problem: Problem, options: dict[str, Any]) -> System:
     batched = autobatch.vmap(problem.function, **problem.options, **options)
     inputs = problem.mapped()
     return System(lambda: batched(*inputs))
+
+
+def _map_fn(problem: Problem) -> System:
+    def function(example: tuple[Any, ...]) -> Any:
+        return problem.function(*example)
+
+    inputs = problem.mapped()
+    return System(lambda: autobatch.map_fn(function, inputs, **problem.options))
 
 
 def _dynamic(problem: Problem, name: str) -> System:

@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import Tensor
 
-from autobatch.batching import lookup, packed, writes
+from autobatch.batching import lookup, packed, windows, writes
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.kinds import is_instance, is_tensor, own_method, parts_of, user_class
 from autobatch.batching.operators import once
@@ -158,6 +158,7 @@ def setitem(context: Context, base: Cell, index: Cell, item: Cell) -> None:
     """``x[i] = v``."""
     value = read(base)
     if is_tensor(value):
+        index = windows.spread(context, lookup.shape_of(value), index)
         writes.write(context, operator.setitem, [base, index, item], {})
         return
     if type(value) is Uniform:

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from autobatch.batching.levels import Batched, NoRule, event_dim, has_batched
 
-_INTEGERS = frozenset({torch.int64, torch.int32, torch.int16, torch.int8})
+INTEGERS = frozenset({torch.int64, torch.int32, torch.int16, torch.int8})
 _SMALL = frozenset({torch.int16, torch.int8})
 MASKS = frozenset({torch.bool, torch.uint8})
 ALL = slice(None)
@@ -85,7 +85,7 @@ def parts_of(index: Any) -> list[Any]:
             raise NoRule("a slice whose bounds differ by thread gives rows of unequal length")
         if not isinstance(part, Batched | Tensor):
             parts.append(part)
-        elif part.data.dtype in _INTEGERS:
+        elif part.data.dtype in INTEGERS:
             small = part.data.dtype in _SMALL and event_dim(part) == 0
             parts.append(_long(part) if small else part)
         elif part.data.dtype not in MASKS:

@@ -13,23 +13,29 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from autobatch.batching import torch_ops
+from autobatch.batching import torch_ops, windows
 from autobatch.batching.context import Context
+from autobatch.batching.indexing import in_any
 from autobatch.batching.levels import Batched
 from autobatch.batching.trees import NotATree, tree_of
-from autobatch.batching.views import view_of
+from autobatch.batching.views import view_of, viewed
 from autobatch.vm.values import Cell, Column, Container, Uniform, read
 
 
 def getitem(context: Context, base: Cell, index: Cell) -> Cell:
     """``x[i]`` where ``x`` is a tensor."""
     value = read(base)
+    basic = is_basic(index)
+    index = windows.spread(context, shape_of(value), index)
+    part = windows.slice_of_ints(index) if type(value) is Column else None
+    if part is not None and windows.is_own(part):
+        return Cell(viewed(operator.getitem, [base, index], {}, base, ()))
     result: Cell | None = None
     if type(value) is Column and value.rows is not None:
         result = looked_up(context, value, value.rows, index)
     if result is None:
         result = torch_ops.apply(context, operator.getitem, [base, index], {}, False)
-    if type(result.value) is Column and is_basic(index):
+    if type(result.value) is Column and basic:
         if type(value) is not Uniform or not value.shared:
             return view_of(operator.getitem, [base, index], {}, result)
         result.value.outside = True
@@ -67,12 +73,18 @@ def folded(table: Tensor, rows: Tensor, index: Any) -> tuple[Tensor, Tensor | No
         return table.select(1, index).index_select(0, rows), None
     if type(index) is slice and all(type(p) in (int, type(None)) for p in ends(index)):
         return table[:, index].index_select(0, rows), None
-    if type(index) is Batched and index.data.dim() == 1 and is_integer(index.data):
+    if type(index) is Batched and 0 < index.data.dim() < 3 and is_integer(index.data):
         where = index.data.long()
-        failed = (where < -size) | (where >= size)
-        where = torch.where(where < 0, where + size, where).clamp(0, size - 1)
-        return table[rows, where], failed
+        failed = in_any((where < -size) | (where >= size))
+        where = torch.where(where < 0, where + size, where).clamp(0, max(size - 1, 0))
+        return table[rows.reshape(-1, *(1,) * (where.dim() - 1)), where], failed
     return None
+
+
+def shape_of(value: Any) -> torch.Size:
+    """The shape of one thread's tensor."""
+    shape: torch.Size = value.event_shape if type(value) is Column else value.obj.shape
+    return shape
 
 
 def ends(part: slice) -> tuple[Any, Any, Any]:

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from autobatch.batching import lookup, torch_ops
+from autobatch.batching import lookup, torch_ops, windows
 from autobatch.batching.context import Context
 from autobatch.batching.rows import Rower
 from autobatch.batching.views import Hole, TorchRecipe, viewed
@@ -91,7 +91,7 @@ def getitem(context: Context, base: Cell, pack: Container, index: Cell) -> Cell 
     """
     where = read(index)
     if type(where) is Container and where.type is slice:
-        return slice_of(base, where) if is_cut(where) else None
+        return None if windows.slice_of_ints(index) is None else slice_of(base, where)
     if type(where) is Container and where.type is tuple and where.cells:
         first, *rest = where.children()
         if not is_single(read(first)):
@@ -168,17 +168,6 @@ def index_of(value: Any) -> Any:
     if not isinstance(obj, Tensor):
         return obj
     return obj.long() if not obj.dim() else obj.long()[None]
-
-
-def is_cut(part: Container) -> bool:
-    """Whether it is a slice of known kinds of bounds, with a step that is the same for all."""
-    start, stop, step = map(read, part.children())
-    ahead = getattr(step, "obj", 0)
-    if ahead is not None and (type(ahead) is not int or not 0 < ahead < 2**31):
-        return False
-    return all(
-        (type(end) is Uniform and end.obj is None) or is_single(end) for end in (start, stop)
-    )
 
 
 # Attributes and calls

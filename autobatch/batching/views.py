@@ -41,8 +41,10 @@ class TorchRecipe:
     path: tuple[Any, ...]
 
     def read(self, base: Value, args: list[Value]) -> Value:
-        if packs.is_packed(base) and self.function is operator.getitem:
-            return packs.part(base, self.index(args))
+        if self.function is operator.getitem and not any(type(arg) is Objects for arg in args):
+            packed = self.read_packed(base, args)
+            if packed is not None:
+                return packed
         values = list(map(packs.opened, (base, *args)))
         if not any(type(value) is Objects for value in values):
             try:
@@ -51,6 +53,16 @@ class TorchRecipe:
                 pass
         made = Objects([self.row(*own) for own in own_operands(values)])
         return made if type(values[0]) is Objects else stacked(made)
+
+    def read_packed(self, base: Value, args: list[Value]) -> Value | None:
+        """A part of packed rows, or the rows between a thread's own bounds; else None."""
+        if packs.is_packed(base):
+            return packs.part(base, self.index(args))
+        if type(base) is not Column or not args:
+            return None
+        index = self.index(args)
+        has_own = type(index) is slice and has_tensor(index)
+        return packs.cut(packs.rows_of(base), index) if has_own else None
 
     def read_batched(self, values: list[Value]) -> Value:
         operands = list(map(operand, values))
@@ -150,6 +162,10 @@ def stacked(rows: Objects) -> Value:
 
 def operand(value: Value) -> Any:
     return tree_of(Cell(value), None)
+
+
+def has_tensor(part: slice) -> bool:
+    return any(isinstance(end, Tensor) for end in (part.start, part.stop))
 
 
 def own_data(part: Any) -> Any:

@@ -26,6 +26,7 @@ from autobatch.errors import Diagnostic, SharedWriteError, UnsupportedError
 from autobatch.random.drawing import serving
 from autobatch.source import Span
 from autobatch.vm import heap
+from autobatch.vm.packs import is_packed
 from autobatch.vm.values import (
     NO_TIES,
     Cell,
@@ -128,6 +129,8 @@ def refuse_foreign(context: Context, cell: Cell, what: str) -> None:
     """Refuse a write to a thread's object that existed before the call, or is another name's."""
     refuse_tied(context, cell)
     value = read(cell)
+    if is_packed(value) and is_outside(cell):
+        raise shared_write(context, "a tensor")
     if type(value) is Objects:
         for item in value.items:
             if context.foreign.holds(item):

@@ -25,6 +25,14 @@ def pack(table: Tensor, begins: Tensor, lengths: Tensor, longest: int) -> Contai
     return Container(PACKED, [*map(Cell, numbers), uniform(1)], table)
 
 
+def rows_of(column: Column) -> Container:
+    """A tensor ``[n, *E]`` of each thread's own as ``n`` rows of one table."""
+    table, size = column.table, column.event_shape[0]
+    rows = torch.arange(len(table), device=table.device) if column.rows is None else column.rows
+    begins = rows * size
+    return pack(table.flatten(0, 1), begins, torch.full_like(begins, size), size)
+
+
 def is_packed(value: Any) -> TypeGuard[Container]:
     return type(value) is Container and value.type is PACKED
 
@@ -87,15 +95,19 @@ def spread(part: Any, index: Any) -> Any:
 def cut(pack: Container, part: slice) -> Container:
     """``x[a:b:s]`` for bounds that are None, ints or integer tensors ``[k]``; ``s`` is positive."""
     begins, lengths, step = parts_of(pack)
+    start, size = extent(lengths, part)
+    bounds = read(length(pack)).bounds  # type: ignore[union-attr]
+    cells = [Cell(Column(begins + start * step, "int")), Cell(Column(size, "int", bounds))]
+    return Container(PACKED, [*cells, stepped(step * (part.step or 1))], pack.static)
+
+
+def extent(lengths: Tensor, part: slice) -> tuple[Any, Tensor]:
+    """Where a slice of sequences of these lengths, ``[k]``, begins, and how long it is."""
     start = 0 if part.start is None else bound(part.start, lengths)
     stop = lengths if part.stop is None else bound(part.stop, lengths)
     size = (stop - start).clamp(min=0)
     ahead = part.step or 1
-    if ahead != 1:
-        size = (size + (ahead - 1)) // ahead
-    bounds = read(length(pack)).bounds  # type: ignore[union-attr]
-    cells = [Cell(Column(begins + start * step, "int")), Cell(Column(size, "int", bounds))]
-    return Container(PACKED, [*cells, stepped(step * ahead)], pack.static)
+    return start, size if ahead == 1 else (size + (ahead - 1)) // ahead
 
 
 def bound(given: Any, lengths: Tensor) -> Tensor:

@@ -10,8 +10,10 @@ from benchmarks.workloads.lstm import LSTM
 from benchmarks.workloads.mandelbrot import MANDELBROT
 from benchmarks.workloads.nuts import NUTS_GAUSSIAN
 from benchmarks.workloads.ode import ODE
+from benchmarks.workloads.pipeline import PIPELINE
 from benchmarks.workloads.straight import CONVNET, LINEAR
 from benchmarks.workloads.treelstm import SYNTAX_TREES, TREELSTM_128, TREELSTM_256
+from benchmarks.workloads.unrolled import UNROLLED
 from benchmarks.workloads.value_loop import VALUE_LOOP
 
 WORKLOADS: tuple[Workload, ...] = (
@@ -28,4 +30,6 @@ WORKLOADS: tuple[Workload, ...] = (
     CONVNET,
     VALUE_LOOP,
     NUTS_GAUSSIAN,
+    UNROLLED,
+    PIPELINE,
 )
