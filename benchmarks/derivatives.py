@@ -1,10 +1,11 @@
-"""``python -m benchmarks.derivatives [--batch …] [--outputs …] [--seconds S]``: per-example.
+"""``python -m benchmarks.derivatives``: per-example gradients and Jacobians.
 
 As in the parallel-for paper (Agarwal and Ganichev 2019, arXiv 1903.04243): gradients of each
 example of a batch with respect to shared parameters, of an MNIST-shaped convnet and of an LSTM of
-ten steps, and Jacobians of such an LSTM by its input, for some numbers of outputs. Systems: the
-loop over examples (over rows of the Jacobian), ``torch.func``, autobatch; their results are held to
-one another. Medians of interleaved runs, seconds of the process, one torch thread.
+ten steps; and Jacobians by the input, for some numbers of outputs, of such an LSTM and of VGG16 on
+48 × 48 pixels (``--pixels 224`` for a GPU). Systems: the loop over examples (over rows of the
+Jacobian), ``torch.func``, autobatch; their results are held to one another. Medians of interleaved
+runs, seconds of the process, one torch thread.
 """
 
 from __future__ import annotations
@@ -76,10 +77,22 @@ def gradients(model: nn.Module, shape: Sequence[int], batch: int) -> dict[str, R
     }
 
 
-def jacobians(outputs: int) -> dict[str, Run]:
-    """The Jacobian of the LSTM's outputs with respect to its input."""
-    with seeded(2):
-        model, x = Recurrent(outputs), torch.randn(10, 64)
+def vgg16(outputs: int, pixels: int) -> nn.Module:
+    """Thirteen convolutions and three layers (Simonyan and Zisserman 2015), for one image."""
+    layers: list[nn.Module] = []
+    channels = 3
+    for width, depth in ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3)):
+        for _ in range(depth):
+            layers += [nn.Conv2d(channels, width, 3, padding=1), nn.ReLU()]
+            channels = width
+        layers.append(nn.MaxPool2d(2))
+    layers += [nn.Flatten(0), nn.Linear(512 * (pixels // 32) ** 2, 4096), nn.ReLU()]
+    layers += [nn.Linear(4096, 4096), nn.ReLU(), nn.Linear(4096, outputs)]
+    return nn.Sequential(*layers)
+
+
+def jacobians(model: nn.Module, x: Tensor) -> dict[str, Run]:
+    """The Jacobian of a model's outputs with respect to its input."""
 
     def loop() -> Any:
         given = x.clone().requires_grad_()
@@ -114,6 +127,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--batch", type=int, nargs="*", default=BATCHES)
     parser.add_argument("--outputs", type=int, nargs="*", default=OUTPUTS)
+    parser.add_argument("--pixels", type=int, default=48, help="of VGG16's image")
     parser.add_argument("--seconds", type=float, default=5.0)
     given = parser.parse_args(arguments)
     torch.set_num_threads(1)
@@ -126,7 +140,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
             runs = gradients(model, shape, batch)
             print(measured(name, batch, runs, given.seconds, max(1, batch / LOOPED)), flush=True)
     for outputs in given.outputs:
-        print(measured("jacobian", outputs, jacobians(outputs), given.seconds), flush=True)
+        with seeded(2):
+            lstm, x = Recurrent(outputs), torch.randn(10, 64)
+            vgg, image = vgg16(outputs, given.pixels), torch.randn(3, given.pixels, given.pixels)
+        print(measured("J of lstm", outputs, jacobians(lstm, x), given.seconds), flush=True)
+        print(measured("J of vgg16", outputs, jacobians(vgg, image), given.seconds), flush=True)
 
 
 if __name__ == "__main__":

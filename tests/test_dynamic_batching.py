@@ -196,6 +196,15 @@ def test_a_shape_that_depends_on_data_runs_for_its_example() -> None:
     assert DynamicBatching(positive)(x).tolist() == [8.0, 10.0]
 
 
+def test_slices_by_an_examples_own_numbers() -> None:
+    def cropped(x: Tensor, i: Tensor) -> Tensor:
+        return x[:, i : i + 2] * 2
+
+    x, i = torch.randn(6, 3, 5), torch.tensor([0, 3, 1, 0, 2, 1])
+    found = DynamicBatching(cropped, "depth")(x, i)
+    assert torch.equal(found, torch.stack([cropped(x[k], i[k]) for k in range(6)]))
+
+
 def test_waiting_inside_a_torch_call_leaves_the_others_lazy() -> None:
     def function(x: Tensor) -> Tensor:
         found = torch.nonzero(x > 0)  # waits within the call

@@ -91,6 +91,8 @@ class Recorder(Values, TorchFunctionMode):
         """A node for a call with lazy values: its outputs, lazy, in the call's structure."""
         key: list[Any] = [function]
         values: list[int] = []
+        if function is _GETITEM:
+            args = (args[0], self._with_bounds(args[1]))
         index = _index_of_lookup(function, args)
         if index is not None:
             self.collect(args[:1], key, values)
@@ -116,6 +118,15 @@ class Recorder(Values, TorchFunctionMode):
             return Lazy(self, first, signature.kinds[0])
         outputs = [Lazy(self, first + i, kind) for i, kind in enumerate(signature.kinds)]
         return signature.container(outputs)
+
+    def _with_bounds(self, index: Any) -> Any:
+        """An index whose slices have numbers for bounds: they say what shape comes out."""
+        if type(index) is tuple:
+            return tuple(map(self._with_bounds, index))
+        if type(index) is not slice:
+            return index
+        ends = (index.start, index.stop, index.step)
+        return slice(*(int(end) if type(end) is Lazy else end for end in ends))
 
     def _infer(
         self, function: Any, args: Any, kwargs: dict[str, Any], index: Any
