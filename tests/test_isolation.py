@@ -34,20 +34,13 @@ def loop(func: Callable[..., Any], rows: list[tuple[Any, ...]]) -> list[Result]:
     return results
 
 
-def named(error: Exception | None) -> type:
-    """The class of an error; within a comprehension, whose names are its function's own here."""
-    is_inner = type(error) is NameError and "free variable" in str(error)
-    return UnboundLocalError if is_inner else type(error)
-
-
 def assert_apart(actual: list[Result], expected: list[Result]) -> None:
     assert type(actual) is list and len(actual) == len(expected)
     for thread, (mine, theirs) in enumerate(zip(actual, expected, strict=True)):
         try:
             assert type(mine) is Result
-            same = type(mine.exception) is type(theirs.exception)
-            assert same or type(mine.exception) is named(theirs.exception), (mine, theirs)
-            assert not same or str(mine.exception) == str(theirs.exception)
+            assert type(mine.exception) is type(theirs.exception), (mine, theirs)
+            assert str(mine.exception) == str(theirs.exception)
             check(mine.value, theirs.value)
         except AssertionError as error:
             error.add_note(f"thread {thread}: {mine!r}, the loop has {theirs!r}")

@@ -18,7 +18,7 @@ from autobatch.ir.program import CallShape, Param, UnpackShape
 
 VALUES = [0, 3, -2, 2.5, True, None, "ab", [1, 2], (3,), {1: 2}, {1}, torch.tensor([1.0, 2.0])]
 OF_A_FRAME = {"global", "load_free", "free_box", "function", "import", "delete"}
-OF_A_FRAME |= {"fork", "defer", "handled"}
+OF_A_FRAME |= {"load_outer", "fork", "defer", "handled"}
 
 
 def outcome(run: Any, *args: Any) -> Any:

@@ -109,7 +109,7 @@ def operands(context: Context, names: tuple[str, ...], env: Env) -> list[Cell]:
         return [env[name] for name in names]
     except KeyError as missing:
         name = missing.args[0]
-        error = UnboundLocalError(semantics.UNBOUND_LOCAL.format(name))
+        error = semantics.unbound_local(name)
         raise RowsFail(context.lowest(), error) from error
 
 
@@ -136,10 +136,16 @@ def _load_free(context: Context, scope: Scope, op: Op, env: Env) -> None:
         try:
             env[op.outs[0]] = uniform(box.cell_contents, shared=True)
         except ValueError:
-            error = NameError(semantics.UNBOUND_FREE.format(op.attr))
+            error = semantics.unbound_free(op.attr)
             raise RowsFail(context.lowest(), error) from error
         return
-    env[op.outs[0]] = boxed(context, box, op.attr, semantics.UNBOUND_FREE, NameError)
+    env[op.outs[0]] = boxed(context, box, op.attr, semantics.unbound_free)
+
+
+def _load_outer(context: Context, scope: Scope, op: Op, env: Env) -> None:
+    if op.args[0] not in env:
+        raise RowsFail(context.lowest(), semantics.unbound_free(op.attr))
+    env[op.outs[0]] = env[op.args[0]]
 
 
 def _free_box(context: Context, scope: Scope, op: Op, env: Env) -> None:
@@ -149,7 +155,7 @@ def _free_box(context: Context, scope: Scope, op: Op, env: Env) -> None:
 
 def _delete(context: Context, scope: Scope, op: Op, env: Env) -> None:
     if op.attr not in env:
-        error = UnboundLocalError(semantics.UNBOUND_LOCAL.format(op.attr))
+        error = semantics.unbound_local(op.attr)
         raise RowsFail(context.lowest(), error) from error
     del env[op.attr]
 
@@ -169,18 +175,17 @@ def _function(context: Context, scope: Scope, op: Op, env: Env) -> None:
     env[op.outs[0]] = Cell(Container(CLOSURE, cells, static))
 
 
-def boxed(context: Context, box: Cell, name: str, message: str, kind: type[Exception]) -> Cell:
-    """What a captured variable's box holds."""
+def boxed(context: Context, box: Cell, name: str, unbound: Callable[[str], NameError]) -> Cell:
+    """What a captured variable's box holds; ``unbound`` makes what an empty one raises."""
     value = read(box)
     if type(value) is Container:
         content: Cell = value.cells[0]
         inner = content.value
         if type(inner) is Uniform and inner.obj is UNSET:
-            error = kind(message.format(name))
-            raise RowsFail(context.lowest(), error) from error
+            raise RowsFail(context.lowest(), unbound(name))
         return content
     return run_rows(
-        context, lambda b: semantics.load_box(name, b), [box], {}, "objects", fresh=False
+        context, lambda b: semantics.load_box(name, b, unbound), [box], {}, "objects", fresh=False
     )
 
 
@@ -189,7 +194,11 @@ def _box(context: Context, attr: Any, *cells: Cell) -> Cell:
 
 
 def _load_box(context: Context, attr: Any, box: Cell) -> Cell:
-    return boxed(context, box, attr, semantics.UNBOUND_LOCAL, UnboundLocalError)
+    return boxed(context, box, attr, semantics.unbound_local)
+
+
+def _load_outer_box(context: Context, attr: Any, box: Cell) -> Cell:
+    return boxed(context, box, attr, semantics.unbound_free)
 
 
 def _store_box(context: Context, attr: Any, box: Cell, item: Cell) -> None:
@@ -203,7 +212,7 @@ def _store_box(context: Context, attr: Any, box: Cell, item: Cell) -> None:
 def _clear_box(context: Context, name: str, box: Cell) -> None:
     value = read(box)
     if type(value) is Container:
-        boxed(context, box, name, semantics.UNBOUND_LOCAL, UnboundLocalError)
+        boxed(context, box, name, semantics.unbound_local)
         value.cells[0] = uniform(UNSET)
         return
     clear = partial(semantics.SEMANTICS["clear_box"], name)
@@ -298,6 +307,7 @@ Handler = Callable[..., Any]
 FRAMED: dict[str, Handler] = {
     "global": _global,
     "load_free": _load_free,
+    "load_outer": _load_outer,
     "free_box": _free_box,
     "delete": _delete,
     "import": _import,
@@ -320,6 +330,7 @@ TABLE: dict[str, Handler] = {
     "copy": lambda context, attr, cell: cell,
     "box": _box,
     "load_box": _load_box,
+    "load_outer_box": _load_outer_box,
     "store_box": _store_box,
     "clear_box": _clear_box,
     "getattr": lambda context, name, cell: attributes.get(context, cell, name),

@@ -17,6 +17,7 @@ import builtins
 import operator
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from itertools import islice
 from types import CellType
 from typing import Any
@@ -170,12 +171,22 @@ def _box(*content: Any) -> CellType:
     return CellType(*content)
 
 
-def load_box(name: str, box: CellType) -> Any:
-    """The value in a box; an empty one raises what Python raises for a function's own variable."""
+def unbound_local(name: str) -> UnboundLocalError:
+    """What Python raises for a function's own variable that has no value; it sets no ``name``."""
+    return UnboundLocalError(UNBOUND_LOCAL.format(name))
+
+
+def unbound_free(name: str) -> NameError:
+    """What Python raises for a variable of a function around that has no value."""
+    return NameError(UNBOUND_FREE.format(name), name=name)
+
+
+def load_box(name: str, box: CellType, unbound: Callable[[str], NameError] = unbound_local) -> Any:
+    """The value in a box; ``unbound`` makes what an empty one raises."""
     try:
         return box.cell_contents
     except ValueError:
-        raise UnboundLocalError(UNBOUND_LOCAL.format(name), name=name) from None
+        raise unbound(name) from None
 
 
 def _store_box(box: CellType, value: Any) -> None:
@@ -232,6 +243,7 @@ SEMANTICS: dict[str, Callable[..., Any]] = {
     "copy": lambda value: value,
     "box": _box,
     "load_box": load_box,
+    "load_outer_box": partial(load_box, unbound=unbound_free),
     "store_box": _store_box,
     "clear_box": _clear_box,
     "getattr": lambda name, value: getattr(value, name),

@@ -8,16 +8,24 @@ but ``any``, ``all``, ``sum`` and ``next`` of one are loops that stop where Pyth
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from autobatch.frontend.context import Context, ExpressionRule
+from autobatch.frontend.context import Context, ExpressionRule, Inner
 from autobatch.frontend.scope import Comprehension, captured_names, comprehension_targets
 from autobatch.frontend.targets import assign
 from autobatch.ir.program import Label, Op, Raise, Var
 
 Element = Callable[[Label], None]
 """Lowers what is done with one item; the label is where the next item is taken."""
+
+SCOPES: tuple[type[ast.expr], ...] = (
+    (ast.GeneratorExp,)
+    if sys.version_info >= (3, 12)
+    else (ast.GeneratorExp, ast.ListComp, ast.SetComp, ast.DictComp)
+)
+"""Which are scopes of their own in the Python that runs (PEP 709), as an unbound name tells."""
 
 
 def advance(context: Context, node: ast.AST, iterator: Var, body: Label, done: Label) -> Var:
@@ -76,9 +84,9 @@ def _own_names(context: Context, node: Comprehension) -> Iterator[None]:
         if name in captured:
             context.emit("box", (), node, None, names[name])
             context.boxes.add(names[name])
-    context.renamed.append(names)
+    context.within.append(Inner(names, isinstance(node, SCOPES)))
     yield
-    context.renamed.pop()
+    context.within.pop()
 
 
 def _first_iterator(context: Context, node: Comprehension) -> Var:

@@ -72,13 +72,22 @@ class Cleanup:
     handling: tuple[Var, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Inner:
+    """A comprehension at work: its targets' variables, and whether it is a scope of its own."""
+
+    names: Mapping[str, Var]
+    is_scope: bool
+
+
 @dataclass(slots=True)
 class Context:
     """One function's lowering.
 
     ``known`` are the variables whose value exists already; the names in ``careful`` may have none
     where they are read, so that reading one is an operation, which raises in its turn.
-    ``handling`` are the exceptions that are being handled, the innermost last.
+    ``handling`` are the exceptions that are being handled, ``within`` the comprehensions at work,
+    the innermost last.
     """
 
     root: Root
@@ -92,7 +101,7 @@ class Context:
     loops: list[Loop] = field(default_factory=list)
     cleanups: list[Cleanup] = field(default_factory=list)
     handling: list[Var] = field(default_factory=list)
-    renamed: list[Mapping[str, Var]] = field(default_factory=list)
+    within: list[Inner] = field(default_factory=list)
     boxes: set[Var] = field(default_factory=set)
     displays: list[tuple[str, ...]] = field(default_factory=list)
     walrus: frozenset[str] = frozenset()
@@ -197,10 +206,19 @@ class Context:
 
     def local(self, name: str) -> Var | None:
         """The variable of a local name or comprehension target, None for names from outside."""
-        for names in reversed(self.renamed):
-            if name in names:
-                return names[name]
+        for inner in reversed(self.within):
+            if name in inner.names:
+                return inner.names[name]
         return name if self.scope.is_local(name) else None
+
+    def is_outer(self, name: str) -> bool:
+        """Whether a variable belongs to a scope around the comprehension at work."""
+        for inner in reversed(self.within):
+            if name in inner.names:
+                return False
+            if inner.is_scope:
+                return True
+        return False
 
     def load(self, name: str, node: ast.AST, out: Var | None = None) -> Var:
         variable = self.local(name)
@@ -209,7 +227,10 @@ class Context:
                 "load_free" if name in self.scope.free else "global", (), node, name, out
             )
         if variable in self.boxes:
-            return self.emit("load_box", (variable,), node, name, out)
+            load = "load_outer_box" if self.is_outer(name) else "load_box"
+            return self.emit(load, (variable,), node, name, out)
+        if variable in self.careful and self.is_outer(name):
+            return self.emit("load_outer", (variable,), node, name, out)
         if out is None and (name in self.walrus or variable in self.careful):
             out = self.temporary()
         return self.deliver(variable, node, out)
@@ -251,7 +272,7 @@ class Context:
         return static_value(node, self.static_name)
 
     def static_name(self, name: str) -> object:
-        if any(name in names for names in self.renamed):
+        if any(name in inner.names for inner in self.within):
             return MISSING
         if name in self.known:
             return self.known[name]

@@ -41,7 +41,7 @@ def _inner_context(context: Context, node: FunctionNode) -> Context:
 
 def _offered(context: Context) -> set[str]:
     """Variables that a function nested here may capture."""
-    targets = {name for names in context.renamed for name in names}
+    targets = {name for inner in context.within for name in inner.names}
     return targets.union(context.scope.locals(), context.scope.free)
 
 

@@ -104,7 +104,7 @@ def _box_operands(op: Op) -> int:
     """How many of the first operands are boxes."""
     if op.name == "function" and isinstance(op.attr, Function):
         return len(op.attr.free)
-    return 1 if op.name in ("load_box", "store_box", "clear_box") else 0
+    return 1 if op.name in ("load_box", "load_outer_box", "store_box", "clear_box") else 0
 
 
 def captures_known(function: Function) -> Iterator[Finding]:

@@ -154,6 +154,16 @@ OPS: dict[str, OpInfo] = {
         moves=True,
         free=True,
     ),
+    "load_outer": OpInfo(
+        "a variable of the function, as a comprehension reads it that is a scope of its own",
+        1,
+        "name of the variable",
+        effect="pure",
+        result="operand",
+        stretch="batched",
+        moves=True,
+        free=True,
+    ),
     "delete": OpInfo("del x: the attr names the variable", 0, "name", 0, effect="binds"),
     "box": OpInfo(
         "a new box for a captured variable; empty without operand",
@@ -163,6 +173,13 @@ OPS: dict[str, OpInfo] = {
     ),
     "load_box": OpInfo(
         "the value in a box", 1, "name of the variable", effect="reads", result="within"
+    ),
+    "load_outer_box": OpInfo(
+        "the value in a box, as a comprehension reads it that is a scope of its own",
+        1,
+        "name of the variable",
+        effect="reads",
+        result="within",
     ),
     "store_box": OpInfo("box, value: set the box", 2, outs=0, effect="writes"),
     "clear_box": OpInfo(

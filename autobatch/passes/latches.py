@@ -30,6 +30,7 @@ from autobatch.ir.program import Block, Call, Function, Label
 from autobatch.passes.rotation import MOST, is_left_by, natural_loop
 
 FREE = {"const", "global", "getattr", "copy", "tuple", "slice", "list", "dict", "load_box"}
+FREE |= {"load_outer", "load_outer_box"}
 """Operations that run no kernel."""
 CALL = 10
 """What a call of a program function counts, in operations."""

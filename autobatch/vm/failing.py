@@ -226,10 +226,17 @@ def names_threads(error: BaseException) -> bool:
     return any(note.startswith(NOTE) and f"\n{THREADS}" in note for note in notes)
 
 
+LEFT_OUT = ("name", "obj")
+"""What a copy of a ``NameError`` or an ``AttributeError`` lacks before Python 3.12."""
+
+
 def separate(error: BaseException) -> BaseException:
     """A thread's own copy of an exception that several raise; the same one if it has no copies."""
     try:
         own = copy(error)
+        if isinstance(error, (NameError, AttributeError)):
+            for name in LEFT_OUT:
+                setattr(own, name, getattr(error, name, None))
     except Exception:
         return error
     if type(own) is not type(error):

@@ -16,7 +16,7 @@ from typing import Any
 
 from autobatch.batching.binding import defaults_of
 from autobatch.batching.managers import is_mode, ready
-from autobatch.batching.semantics import UNBOUND_FREE, UNBOUND_LOCAL, load_global
+from autobatch.batching.semantics import load_box, load_global, unbound_free, unbound_local
 from autobatch.errors import LIMITS, AutobatchError, note_for
 from autobatch.forms import meant
 from autobatch.ir.program import Call, Function, Handler, Label, Op, Var
@@ -24,7 +24,7 @@ from autobatch.random.sources import Source
 from autobatch.source import Span
 from autobatch.vm.ways import Way, is_tail
 
-OF_THE_FRAME = frozenset(("delete", "global", "load_free", "free_box", "import"))
+OF_THE_FRAME = frozenset(("delete", "global", "load_free", "load_outer", "free_box", "import"))
 Lookup = Callable[[FunctionType], Function | None]
 
 
@@ -64,10 +64,7 @@ class Callee:
         return Callee(function, self.namespace, title, boxes, operands[count:])
 
     def load_free(self, name: str) -> Any:
-        try:
-            return self.boxes[name].cell_contents
-        except ValueError:
-            raise NameError(UNBOUND_FREE.format(name), name=name) from None
+        return load_box(name, self.boxes[name], unbound_free)
 
 
 def nested_title(outer: str, function: Function) -> str:
@@ -120,8 +117,14 @@ class Frame:
 
     def read(self, name: Var) -> Any:
         if name not in self.variables:
-            raise UnboundLocalError(UNBOUND_LOCAL.format(name), name=name)
+            raise unbound_local(name)
         return self.variables[name]
+
+    def outer(self, variable: Var, name: str) -> Any:
+        """A variable of this function as a comprehension reads it that is a scope of its own."""
+        if variable not in self.variables:
+            raise unbound_free(name)
+        return self.variables[variable]
 
     def assign(self, op: Op, result: Any) -> None:
         """Bind an operation's outs; ``unpack`` gives a tuple however many it has."""
@@ -139,6 +142,8 @@ class Frame:
                 return load_global(self.callee.namespace, op.attr)
             case "load_free":
                 return self.callee.load_free(op.attr)
+            case "load_outer":
+                return self.outer(op.args[0], op.attr)
             case "free_box":
                 return self.callee.boxes[op.attr]
             case "import":

@@ -23,6 +23,7 @@ from autobatch.vm.values import CLOSURE, METHOD, Cell, Container, Objects, Unifo
 MOVES = frozenset(
     {"const", "copy", "tuple", "list", "append", "slice", "global", "load_free", "free_box"}
     | {"box", "load_box", "store_box", "clear_box", "function", "is", "is_not", "fork", "delete"}
+    | {"load_outer", "load_outer_box"}
 )
 """Operations that run no method of their operands."""
 TRUTH = ("__bool__", "__len__")

@@ -133,7 +133,7 @@ class Known:
             case "getattr":
                 base = self.looked_up(definition.args[0])
                 return MISSING if base is MISSING else static_attribute(base, definition.attr)
-            case "copy":
+            case "copy" | "load_outer":
                 return self.looked_up(definition.args[0])
         return MISSING
 

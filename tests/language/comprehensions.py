@@ -94,3 +94,62 @@ def targets(xss):
     d = {}
     [0 for d["k"] in (1, 2)]
     return pairs, d, [[x for x in x] for x in xss]
+
+
+@case((2, 0), (0, 1), (0, 2), (0, 3), (0, 4), (0, 5), (0, 6), (0, 7))
+def unbound_in_a_comprehension(n, which):
+    if n:
+        kept = n
+    try:
+        if which == 0:
+            return [kept * x for x in range(n)]
+        if which == 1:
+            return [kept * x for x in range(2)]
+        if which == 2:
+            return sum(kept * x for x in range(2))
+        if which == 3:
+            return {kept for x in range(2)}, [0]
+        if which == 4:
+            return [x for x in kept]
+        if which == 5:
+            return [[y + kept for y in range(2)] for x in range(2)]
+        if which == 6:
+            return any(x > kept for x in range(2))
+        return kept
+    except NameError as missing:
+        return type(missing).__name__, str(missing), missing.name
+
+
+@case((2, 0), (0, 1), (0, 2), (0, 3))
+def unbound_and_captured(n, which):
+    if n:
+        kept = n
+    later = lambda: kept
+    try:
+        if which == 0:
+            return [kept * x for x in range(n)] + [later()]
+        if which == 1:
+            return sum(kept * x for x in range(2))
+        if which == 2:
+            return later()
+        return kept
+    except NameError as missing:
+        return type(missing).__name__, str(missing), missing.name
+
+
+@case((1,), (0,))
+def unbound_from_the_iterable_on(n):
+    found = []
+    if n:
+        total = n
+    for read in (0, 1, 2):
+        try:
+            if read == 0:
+                found.append([(x, y) for x in range(2) for y in range(total)])
+            elif read == 1:
+                found.append([total := x + total for x in range(3)])
+            else:
+                found.append(list(x for x in range(total)))
+        except NameError as missing:
+            found.append((type(missing).__name__, str(missing), missing.name))
+    return found

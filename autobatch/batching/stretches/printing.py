@@ -190,7 +190,7 @@ def printed_host(printer: Printer, skeleton: Any, scope: Scope, before: Env) -> 
 
 def printed_operation(printer: Printer, op: Op, scope: Scope, before: Env) -> None:
     """A host operation, its operands checked to be of the kinds it was planned with."""
-    if op.name == "copy":
+    if op.name in ("copy", "load_outer"):
         printed_copy(printer, op)
     elif op.name in ("tuple", "list", "slice"):
         parts = ", ".join(map(printer.cell, op.args))
