@@ -112,10 +112,31 @@ def within_a_gradient(xs: Tensor) -> Any:
     return torch.vmap(torch.func.grad(h))(xs).sum() + len(seen)
 
 
+def adds_to_a_number(xs: Tensor) -> Any:
+    total = [1.0]
+
+    def h(x: Tensor) -> Tensor:
+        total[0] += 1e-12
+        return x * x
+
+    return torch.vmap(h)(xs).sum() + total[0]
+
+
+def turns_a_number_into_a_tensor(xs: Tensor) -> Any:
+    total: list[Any] = [1.0]
+
+    def h(x: Tensor) -> Tensor:
+        total[0] = torch.ones((), dtype=torch.float64)
+        return x * x
+
+    return torch.vmap(h)(xs).sum() + total[0]
+
+
 REFUSED = [
     *((appends, "seen"), (appends_for_ours, "seen"), (adds, "t"), (adds_rows, "t"), (stores, "d")),
     *((sets_an_attribute, "o"), (adds_to_a_set, "s"), (writes_by_a_helper, "note")),
     *((writes_what_is_not_mapped, ""), (within_a_gradient, "")),
+    *((adds_to_a_number, "total"), (turns_a_number_into_a_tensor, "total")),
 ]
 
 

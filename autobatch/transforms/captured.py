@@ -27,12 +27,10 @@ from autobatch.vm.values import (
     CLOSURE,
     METHOD,
     Cell,
-    Column,
     Container,
     Objects,
-    Uniform,
     View,
-    fits_column,
+    as_column,
     read,
 )
 
@@ -94,13 +92,13 @@ class Captured:
         if one is other:
             return True
         rows = self.rows()
-        found = [as_column(value, self.context) for value in (one, other)]
-        if found[0] is not None and found[1] is not None:
-            return equal_tensors(
-                *(data.index_select(0, rows) for data in found if data is not None)
-            )
-        given, now = Rower(self.context).rows(old), Rower(self.context).rows(new)
-        return all(equal(given[row], now[row], set()) for row in rows.tolist())
+        k, device = self.context.k, self.context.device
+        before, now = as_column(one, k, device), as_column(other, k, device)
+        if before is not None and now is not None:
+            alike = before.tag == now.tag
+            return alike and equal_tensors(before.data[rows], now.data[rows])
+        given, made = Rower(self.context).rows(old), Rower(self.context).rows(new)
+        return all(equal(given[row], made[row], set()) for row in rows.tolist())
 
     def rows(self) -> Tensor:
         """The rows of threads that have not failed meanwhile."""
@@ -116,19 +114,6 @@ def pairs_of(old: Cell, new: Cell) -> list[tuple[Cell, Cell]]:
     if both and one.type in (CLOSURE, METHOD) and one.type == other.type:  # type: ignore[union-attr]
         return list(zip(one.children(), other.children(), strict=True))  # type: ignore[union-attr]
     return [(old, new)]
-
-
-def as_column(value: Any, context: Context) -> Tensor | None:
-    """A tensor or number as ``[k, *E]``; None for what is neither."""
-    if type(value) is Column:
-        return value.data
-    if type(value) is not Uniform:
-        return None
-    if isinstance(value.obj, Tensor):
-        return value.obj.expand(context.k, *value.obj.shape)
-    if fits_column(value.obj):
-        return torch.tensor(value.obj, device=context.device).expand(context.k)
-    return None
 
 
 def equal_tensors(one: Tensor, other: Tensor) -> bool:

@@ -244,6 +244,16 @@ def expand(obj: Any, k: int, device: torch.device) -> Column:
     return Column(data, tag, (int(obj), int(obj)) if tag == "int" else None)
 
 
+def as_column(value: Value, k: int, device: torch.device) -> Column | None:
+    """A number or tensor, each thread's own or the same for all, as ``[k, *E]``; else None."""
+    if type(value) is Column:
+        return value
+    if type(value) is not Uniform:
+        return None
+    fits = isinstance(value.obj, Tensor) or fits_column(value.obj)
+    return expand(value.obj, k, device) if fits else None
+
+
 def is_mutable(value: Value) -> bool:
     """Whether two names for it must stay two names for one thing."""
     if type(value) is Column:
