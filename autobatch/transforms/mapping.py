@@ -11,9 +11,9 @@ Out: ``[k, n, *E]``.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
@@ -23,9 +23,9 @@ from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.rows import Rower
 from autobatch.errors import Diagnostic, SharedWriteError
 from autobatch.out_dims import dims_of as dims_of_results
-from autobatch.random.paths import Ledger, Paths, split
 from autobatch.transforms import parts
 from autobatch.transforms.captured import Captured, held
+from autobatch.transforms.inner_rows import InnerRows
 from autobatch.transforms.records import TORCH, Transform
 from autobatch.transforms.runs import Call
 from autobatch.vm import heap
@@ -52,9 +52,9 @@ def mapped(call: Call, options: dict[str, Any]) -> Cell:
     if n is None:
         return call.by_thread("what it maps has no common size")
     context, k, out_dims = call.context, call.context.k, options["out_dims"]
-    rows = np.repeat(np.arange(k), n)
+    rows = InnerRows.of(n, context)
     shared = [leaf for leaf, dim in zip(leaves, dims, strict=True) if dim is None]
-    own = heap.select([call.function, *call.kwargs.values(), *shared], rows)
+    own = heap.select([call.function, *call.kwargs.values(), *shared], rows.owners)
     function, *rest = own
     kwargs = dict(zip(call.kwargs, rest, strict=False))
     copies = iter(rest[len(kwargs) :])
@@ -64,9 +64,7 @@ def mapped(call: Call, options: dict[str, Any]) -> Cell:
     ]
     leaf_of = iter(new)
     args = [parts.rebuilt(tree, leaf_of) for tree in trees]
-    part = context.restricted(rows.tolist())
-    if context.paths is not None:
-        part.paths = inner_paths(context.paths, k, n)
+    part = rows.within(context)
     captured = Captured(part, own)
     given = Captured(part, new if is_torchs(call.callee) else [])
     try:
@@ -74,13 +72,14 @@ def mapped(call: Call, options: dict[str, Any]) -> Cell:
             result = context.invoke(part, function, args, kwargs)
         part.flush()
     except RowsFail as failure:
-        raise outer(context, failure, n, out_dims) from failure.error
+        by_thread = partial(regrouped, out_dims=out_dims)
+        raise rows.outer(context, failure, by_thread) from failure.error
     refuse_writes(captured, context, "vmap")
     changed = set(map(id, given.written()))
     for leaf, cell, dim in zip(leaves, new, dims, strict=True):
         if dim is not None and id(cell) in changed:
             write_back(context, leaf, cell, n, dim)
-    return regrouped(part, result, k, n, out_dims)
+    return regrouped(part, result, rows, out_dims)
 
 
 def is_torchs(callee: Any) -> bool:
@@ -117,27 +116,6 @@ def refuse_writes(captured: Captured, context: Context, by: str) -> None:
             "shared-write",
         )
     )
-
-
-def inner_paths(paths: Paths, k: int, n: int) -> Paths:
-    """Where inner rows draw under a seed: by a key of their own, made of the thread's.
-
-    Their calls open no paths: for one example Python itself makes them (``seeding.row_by_row``).
-    """
-    keys = split(*paths.counted())
-    own = split(np.repeat(keys, n), np.tile(np.arange(n), k))
-    return Paths.over(Ledger.of(own)).flattened()
-
-
-def outer(context: Context, failure: RowsFail, n: int, out_dims: Any) -> RowsFail:
-    """A failure of an inner row as one of its thread's row."""
-    row = failure.row // n
-    if failure.partial is None or failure.kept is None:
-        return RowsFail(row, failure.error, span=failure.span)
-    kept = np.unique(failure.kept // n)
-    part = context.restricted(np.repeat(kept, n).tolist())
-    partial = regrouped(part, failure.partial, len(kept), n, out_dims)
-    return RowsFail(row, failure.error, partial, failure.span, kept)
 
 
 def dims_of(trees: list[Cell], in_dims: Any) -> list[int | None] | None:
@@ -195,8 +173,10 @@ def inner_rows(leaf: Cell, dim: int, k: int) -> Cell:
 # Results
 
 
-def regrouped(part: Context, result: Cell, k: int, n: int, out_dims: Any) -> Cell:
+def regrouped(part: Context, result: Cell, rows: InnerRows, out_dims: Any) -> Cell:
     """Results of ``k * n`` rows as ``[k, n, *E]``, the inner dimension where ``out_dims`` says."""
+    k, n = len(rows.counts), rows.common
+    assert n is not None
     tree = parts.opened(result)
     leaves = parts.leaves(tree)
     spec = pytree.tree_structure(skeleton(tree))

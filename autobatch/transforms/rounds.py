@@ -43,7 +43,7 @@ def map_fn(f: Callable[[Any], Any], elems: Any, **options: Any) -> Any:
 
 
 def run(f: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
-    """Each round draws from words of its own, if there is a seed (see ``loops.inner_paths``)."""
+    """Each round draws from words of its own, if there is a seed (see ``InnerRows.within``)."""
     source = SOURCE.get()
     if not isinstance(source, Thread):
         return [f(item) for item in items]
