@@ -173,49 +173,59 @@ def run(context: Context, target: Target) -> Cell:
     if done is not None:
         return done
     match target.effect:
-        case "torch" if callee is torch.func.functional_call and (
-            out := stateless.called(context, args, kwargs)
-        ):
-            return out
         case "torch" | "draw":
-            refuse_backward(context, callee)
-            if isinstance(callee, nn.Module) and modules.keeps_statistics(callee):
-                what = "the running statistics of a BatchNorm"
-                raise writes.shared_write(context, what, modules.KEEP_NONE)
-            if "out" in kwargs:
-                return writes.write_out(context, callee, args, kwargs, target.effect == "draw")
-            if in_place_option(callee, args, kwargs):
-                return writes.write(context, callee, args, kwargs)
-            result = torch_ops.apply(context, callee, args, kwargs, target.effect == "draw")
-            return modules.own_parts(callee, args, result) if type(callee) in PYTHON else result
+            return torch_call(context, target)
         case "write":
             return writes.write(context, callee, args, kwargs)
-    cells = [*args, *kwargs.values()]
     if isinstance(callee, type) and issubclass(callee, BaseException):
         return catching.made(context, callee, args, kwargs)
     if target.effect == "host":
-        guards.refuse_iterators(context, callee, args, kwargs)
-        if all(type(read(cell)) is Uniform for cell in cells) and not any(map(is_code, cells)):
-            names = list(kwargs)
-            count = len(args)
-            return once(
-                context,
-                lambda *objs: callee(*objs[:count], **dict(zip(names, objs[count:], strict=True))),
-                *[read(cell).obj for cell in cells],  # type: ignore[union-attr]
-                receiver=getattr(callee, "__self__", None),
-                meaning=callee,
-            )
-        done = arithmetic.apply(context, callee, callee, args) if not kwargs else None
-        if done is not None:
-            return done
-        fresh = is_fresh(callee)
-        keep = any(map(is_used_up, cells)) or (
-            gives_operand(callee) and any(map(has_tensor, cells))
-        )
-        return run_rows(context, callee, args, kwargs, "no batched form", keep=keep, fresh=fresh)
+        return host_call(context, target)
     keep = callee not in READ_ONLY if is_hashable(callee) else True
     context.foreign.note(getattr(callee, "__self__", None))
     return run_rows(context, callee, args, kwargs, ANY_EFFECT, keep=keep, effect=True, fresh=False)
+
+
+def torch_call(context: Context, target: Target) -> Cell:
+    """A function or module of torch's, or what draws."""
+    callee, args, kwargs = target.callee, target.args, target.kwargs
+    draws = target.effect == "draw"
+    if callee is torch.func.functional_call and not draws:
+        out = stateless.called(context, args, kwargs)
+        if out is not None:
+            return out
+    refuse_backward(context, callee)
+    if isinstance(callee, nn.Module) and modules.keeps_statistics(callee):
+        what = "the running statistics of a BatchNorm"
+        raise writes.shared_write(context, what, modules.KEEP_NONE)
+    if "out" in kwargs:
+        return writes.write_out(context, callee, args, kwargs, draws)
+    if in_place_option(callee, args, kwargs):
+        return writes.write(context, callee, args, kwargs)
+    result = torch_ops.apply(context, callee, args, kwargs, draws)
+    return modules.own_parts(callee, args, result) if type(callee) in PYTHON else result
+
+
+def host_call(context: Context, target: Target) -> Cell:
+    """A function without effects that is not torch's: once, as arithmetic, or row by row."""
+    callee, args, kwargs = target.callee, target.args, target.kwargs
+    guards.refuse_iterators(context, callee, args, kwargs)
+    cells = [*args, *kwargs.values()]
+    if all(type(read(cell)) is Uniform for cell in cells) and not any(map(is_code, cells)):
+        names, count = list(kwargs), len(args)
+        return once(
+            context,
+            lambda *objs: callee(*objs[:count], **dict(zip(names, objs[count:], strict=True))),
+            *[read(cell).obj for cell in cells],  # type: ignore[union-attr]
+            receiver=getattr(callee, "__self__", None),
+            meaning=callee,
+        )
+    done = arithmetic.apply(context, callee, callee, args) if not kwargs else None
+    if done is not None:
+        return done
+    keep = any(map(is_used_up, cells)) or (gives_operand(callee) and any(map(has_tensor, cells)))
+    fresh = is_fresh(callee)
+    return run_rows(context, callee, args, kwargs, "no batched form", keep=keep, fresh=fresh)
 
 
 def packed_call(context: Context, target: Target, cells: list[Cell]) -> Cell | None:
