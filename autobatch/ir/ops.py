@@ -42,7 +42,7 @@ class OpInfo:
     it; where Python's numbers would fail or
     not fit (``1 / 0``), the recording of one has a check. ``commutative``: on numbers and tensors
     its operands may be swapped. ``moves``: it hands operands on without looking at them. ``free``:
-    it takes no kernel.
+    it takes no kernel. ``framed``: it means what it means in the frame of its own function.
     """
 
     doc: str
@@ -56,6 +56,7 @@ class OpInfo:
     commutative: bool = False
     moves: bool = False
     free: bool = False
+    framed: bool = False
 
 
 UNKNOWN = OpInfo("an operation that is not in the table", None)
@@ -142,7 +143,12 @@ OPS: dict[str, OpInfo] = {
         free=True,
     ),
     "load_free": OpInfo(
-        "a captured variable of an enclosing function", 0, "name", effect="reads", stretch="host"
+        "a captured variable of an enclosing function",
+        0,
+        "name",
+        effect="reads",
+        stretch="host",
+        framed=True,
     ),
     "copy": OpInfo(
         "y = x: a second name for one value",
@@ -164,12 +170,15 @@ OPS: dict[str, OpInfo] = {
         moves=True,
         free=True,
     ),
-    "delete": OpInfo("del x: the attr names the variable", 0, "name", 0, effect="binds"),
+    "delete": OpInfo(
+        "del x: the attr names the variable", 0, "name", 0, effect="binds", framed=True
+    ),
     "box": OpInfo(
         "a new box for a captured variable; empty without operand",
         None,
         effect="pure",
         result="display",
+        framed=True,
     ),
     "load_box": OpInfo(
         "the value in a box", 1, "name of the variable", effect="reads", result="within"
@@ -194,6 +203,7 @@ OPS: dict[str, OpInfo] = {
         0,
         "name",
         effect="captures",
+        framed=True,
     ),
     "getattr": OpInfo(
         "x.name", 1, "name", effect="reads", result="within", stretch="batched", free=True
@@ -286,6 +296,7 @@ OPS: dict[str, OpInfo] = {
         "CallShape",
         effect="calls",
         result="call",
+        framed=True,
     ),
     "defer": OpInfo(
         "an operation on what forked calls have yet to give: it runs at the next join, after "
@@ -293,6 +304,7 @@ OPS: dict[str, OpInfo] = {
         None,
         "operation: (name, attr)",
         -1,
+        framed=True,
     ),
     "function": OpInfo(
         "a nested function or lambda: operands are its captured boxes in the order of "
@@ -301,6 +313,7 @@ OPS: dict[str, OpInfo] = {
         "Function",
         effect="pure",
         result="display",
+        framed=True,
     ),
     "import": OpInfo("import: a module", 0, "module, level, names: as __import__ takes them"),
     "import_from": OpInfo("from module import name", 1, "name", effect="reads", stretch="host"),
@@ -352,6 +365,7 @@ OPS: dict[str, OpInfo] = {
         None,
         "name: raise, which fails if there is none, exception, or exc_info as sys has them",
         effect="reads",
+        framed=True,
     ),
     "context": OpInfo(
         "an exception that arises while another is handled has that as its context: new, handled",
@@ -388,6 +402,8 @@ SAFE_INPLACE = having(lambda op: op.safe) & INPLACE
 """Safe on numbers; on tensors they write."""
 MOVES = having(lambda op: op.moves)
 FREE = having(lambda op: op.free)
+OF_A_FRAME = having(lambda op: op.framed)
+"""Operations of a frame: a function with one of them cannot be taken into another, or go round."""
 COMPUTED = frozenset({*UNARY, *BINARY, *COMPARE, *INPLACE})
 """Python's operators."""
 

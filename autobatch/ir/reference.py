@@ -45,6 +45,6 @@ def cells(name: str, declared: OpInfo) -> tuple[str, ...]:
 def traits(declared: OpInfo) -> Iterator[str]:
     if declared.stretch != "never":
         yield declared.stretch
-    for name in ("safe", "commutative", "moves", "free"):
+    for name in ("safe", "commutative", "moves", "free", "framed"):
         if getattr(declared, name):
             yield name

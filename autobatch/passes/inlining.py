@@ -34,6 +34,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from autobatch.ir.dataflow import maybe_unbound, op_reads, reaching, terminator_reads
+from autobatch.ir.ops import OF_A_FRAME
 from autobatch.ir.program import (
     Block,
     Branch,
@@ -53,10 +54,6 @@ LONGEST = 60
 """Operations of a function that is worth having at each of its calls."""
 LARGEST = 400
 """Operations of a function that takes in others."""
-_OF_A_FRAME = frozenset(
-    {"box", "load_free", "free_box", "function", "delete", "fork", "defer", "handled"}
-)
-"""Operations that mean what they mean in a frame of their own."""
 _PLAIN = ("positional", "positional_only", "keyword_only")
 
 
@@ -142,7 +139,7 @@ def is_short(function: Function) -> bool:
     for label, block in enumerate(function.blocks):
         if label in reached[label] or block.modes or block.handler is not None:
             return False
-        if isinstance(block.terminator, Join) or any(op.name in _OF_A_FRAME for op in block.ops):
+        if isinstance(block.terminator, Join) or any(op.name in OF_A_FRAME for op in block.ops):
             return False
     return not maybe_unbound(function.blocks, [param.name for param in function.params])
 

@@ -27,10 +27,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from autobatch.ir.dataflow import maybe_unbound
+from autobatch.ir.ops import OF_A_FRAME
 from autobatch.ir.program import Block, Call, Function, Jump, Op, Return, Var
 from autobatch.passes.inlining import Callee, bound
-
-_OF_A_FRAME = frozenset({"box", "load_free", "free_box", "function", "delete", "handled"})
 
 
 def loop_tail_calls(function: Function, callee: Callable[[Call], Callee | None]) -> Function:
@@ -65,7 +64,7 @@ def may_loop(function: Function) -> bool:
 
 
 def is_free(block: Block) -> bool:
-    return not any(op.name in _OF_A_FRAME for op in block.ops)
+    return not any(op.name in OF_A_FRAME for op in block.ops)
 
 
 def is_last(function: Function, call: Call) -> bool:
