@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import heapq
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 import autobatch
+from autobatch.vm.purity import Known
 
 SCALE = 2.0
 ROWS = torch.tensor([[1.0, -2.0], [3.0, 4.0], [-5.0, 6.0]])
@@ -337,3 +339,35 @@ def test_a_number_is_read_at_each_call(first: float) -> None:
         for n in (first, 5.0, 0.0):
             got = mapped(torch.zeros(3, 2), unused, n)
             assert got.tolist() == (torch.zeros(3, 2) + n).mul(unused).tolist()
+
+
+def first(n: int) -> int:
+    return n + second(n - 1) + third(n - 2) + second(n - 3) if n > 0 else SCALE
+
+
+def second(n: int) -> int:
+    return n + third(n - 1) + first(n - 2) + third(n - 3) if n > 0 else SCALE
+
+
+def third(n: int) -> int:
+    return n + first(n - 1) + second(n - 2) + first(n - 3) if n > 0 else SCALE
+
+
+def test_what_functions_that_call_one_another_rest_on_is_looked_up_once(monkeypatch: Any) -> None:
+    """On how many ways a name is come to does not matter: those are many where calls go round."""
+    batched = autobatch.vmap(first, scalars="python")
+    ns = torch.arange(5)
+    for _ in range(2):
+        assert batched(ns).tolist() == [first(n) for n in range(5)]
+    looked: collections.Counter[tuple[str, str]] = collections.Counter()
+    looked_up = Known.looked_up
+
+    def counted(self: Known, name: str) -> object:
+        looked[self.function.name, name] += 1
+        return looked_up(self, name)
+
+    monkeypatch.setattr(Known, "looked_up", counted)
+    batched(ns)
+    assert {function for function, _ in looked} == {"first", "second", "third"}
+    judged = 3
+    assert max(looked.values()) <= 2 * judged

@@ -45,6 +45,7 @@ from autobatch.vm.purity import (
     Purity,
     Verdict,
     definitions_of,
+    distinct,
     fate,
 )
 from autobatch.vm.settled import Targets
@@ -492,7 +493,7 @@ class Library:
                     value, keep = judge(known)
                 finally:
                     others = self.trail.pop()
-                verdict = Verdict(value, tuple(known.seen.items()), tuple(others))
+                verdict = Verdict(value, tuple(known.seen.items()), distinct(others))
                 if keep:
                     verdicts[:] = [verdict, *verdicts[: MOST_VERDICTS - 1]]
                 if self.trail:

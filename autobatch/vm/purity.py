@@ -12,7 +12,7 @@ from __future__ import annotations
 import builtins
 import math
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import CellType, FunctionType, MethodType
@@ -113,6 +113,13 @@ class Known:
     seen: dict[Var, object] = field(default_factory=dict)
     """What has been looked up, with what it was."""
 
+    def identity(self) -> Hashable:
+        """Equal for those that look the same names up at the same places."""
+        names = self.names
+        cells = frozenset((name, id(cell)) for name, cell in names.closure.items())
+        nested = frozenset(names.nested.items())
+        return id(self.function), id(names.namespace), cells, id(names.receiver), nested
+
     def value(self, name: Var) -> object:
         found = self.seen[name] = self.looked_up(name)
         return found
@@ -193,6 +200,25 @@ class Verdict:
 
     def rests_on(self, known: Known) -> list[Lookup]:
         return [*((known, name, value) for name, value in self.own), *self.others]
+
+
+def distinct(lookups: Iterable[Lookup]) -> tuple[Lookup, ...]:
+    """Each once: functions that call one another come to the same names on many ways."""
+    found = {
+        (known.identity(), name, identity(value)): (known, name, value)
+        for known, name, value in lookups
+    }
+    return tuple(found.values())
+
+
+def identity(value: object) -> Hashable:
+    """Equal for what ``is_same`` of, as long as both are there."""
+    match value:
+        case MethodType():
+            return id(value.__self__), id(value.__func__)
+        case Nested():
+            return value
+    return id(value)
 
 
 def is_same(left: object, right: object) -> bool:
