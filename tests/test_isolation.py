@@ -63,7 +63,7 @@ def hold(func: Callable[..., Any], *columns: list[Any], **options: Any) -> None:
             for column in columns
         ]
         for configuration in CONFIGURATIONS:
-            for chunk_size in (None, 3):
+            for chunk_size in (None, 3 if size < 8 else 24):
                 chosen = {**configuration, "chunk_size": chunk_size, "scalars": "python", **options}
                 batched = autobatch.vmap(func, on_error="isolate", **chosen)
                 try:
@@ -587,7 +587,7 @@ def check_faults(data: st.DataObject, program: GeneratedProgram) -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@QUICK
+@settings(QUICK, max_examples=8)
 @given(data=st.data())
 def test_random_programs_that_fail(data: st.DataObject, family: str) -> None:
     one_way(data, family)

@@ -20,6 +20,7 @@ import autobatch
 from tests import language
 from tests.expected import check
 from tests.language import classes, common, library, mixed, tensors, trees
+from tests.sweeps import case
 
 WAYS = {
     "vmap": {"executor": "vmap"},
@@ -50,15 +51,18 @@ def by_function() -> Iterator[tuple[FunctionType, list[tuple[Any, ...]]]]:
     yield from ((func, rows) for func, rows in found.items() if rows)
 
 
-def batches(rows: list[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]:
-    """Every row alone, pairs of neighbours, all together up to seven, for each length of row."""
+def batches(rows: list[tuple[Any, ...]], few: bool) -> Iterator[list[tuple[Any, ...]]]:
+    """Every row alone, pairs of neighbours, all together up to seven, for each length of row.
+
+    ``few``: one row alone, one pair, and all together.
+    """
     lengths = sorted({len(row) for row in rows})
     for length in lengths:
         fitting = [row for row in rows if len(row) == length]
         if not length:
             continue
-        yield from ([row] for row in fitting)
-        yield from (list(pair) for pair in itertools.pairwise(fitting))
+        yield from ([row] for row in fitting[: 1 if few else None])
+        yield from itertools.islice(map(list, itertools.pairwise(fitting)), 1 if few else None)
         yield [fitting[index % len(fitting)] for index in range(7)]
 
 
@@ -130,13 +134,23 @@ def held(func: FunctionType, rows: list[tuple[Any, ...]], options: Any) -> None:
     assert sorted(map(repr, seen)) == sorted(map(repr, effects))
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize(
-    ("func", "rows"),
-    [pytest.param(f, r, id=f.__name__) for f, r in by_function()],
-)
-def test_batch_is_the_loop(func: FunctionType, rows: list[tuple[Any, ...]], way: str) -> None:
-    for batch in batches(rows):
+WHOLE = "traced"
+"""The way that runs every batch by default; the others run few, and all in the sweep."""
+
+
+def in_every_way() -> Iterator[Any]:
+    for func, rows in by_function():
+        for way in WAYS:
+            for few in (False,) if way == WHOLE else (True, False):
+                name = f"{func.__name__}-{way}{'-few' if few else ''}"
+                yield case(func, rows, way, few, name=name, default=few or way == WHOLE)
+
+
+@pytest.mark.parametrize(("func", "rows", "way", "few"), in_every_way())
+def test_batch_is_the_loop(
+    func: FunctionType, rows: list[tuple[Any, ...]], way: str, few: bool
+) -> None:
+    for batch in batches(rows, few):
         try:
             held(func, batch, WAYS[way])
         except AssertionError as error:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import autobatch
@@ -90,14 +90,26 @@ def test_programs_run(name):
     check_batch(name, dtype, (5,), configurations=[{}], passes=PASSES)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-@QUICK
-@given(data=st.data())
-def test_generated_programs(data, family):
+def one_way(data, family):
     program = data.draw(programs(family))
     same(autobatch.lower(program.function()))
     way = data.draw(st.sampled_from(WAYS))
     hold_to_loop(program, 0, 7, configurations=(way,), passes=PASSES)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@settings(QUICK, max_examples=5)
+@given(data=st.data())
+def test_generated_programs(data, family):
+    one_way(data, family)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", FAMILIES)
+@settings(QUICK, max_examples=60, derandomize=False)
+@given(data=st.data())
+def test_many_generated_programs(data, family):
+    one_way(data, family)
 
 
 def test_a_program_from_text_runs():

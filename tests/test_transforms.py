@@ -6,7 +6,7 @@ branches, loops or calls itself on data.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -15,17 +15,16 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 import autobatch
+from tests.sweeps import case
 
 torch_func: Any = torch.func
-ENGINES: list[dict[str, Any]] = [
-    {"executor": "vmap"},
-    {"trace_after": 0},
-    {"engine": "program_counter", "trace_after": 0},
-    {"fork": "off", "chunk_size": 2},
-]
-engines = pytest.mark.parametrize(
-    "way", ENGINES, ids=["vmap", "traced", "program_counter", "chunks"]
-)
+WAYS: dict[str, dict[str, Any]] = {
+    "vmap": {"executor": "vmap"},
+    "traced": {"trace_after": 0},
+    "program_counter": {"engine": "program_counter", "trace_after": 0},
+    "chunks": {"fork": "off", "chunk_size": 2},
+}
+engines = pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 
 
 def generated(*shape: int, seed: int = 0) -> Tensor:
@@ -174,9 +173,17 @@ def test_alone(name: str, program: Callable[..., Any]) -> None:
     same(make(autobatch, program)(W[0], X[0]), make(torch_func, program)(W[0], X[0]))
 
 
-@engines
-@transforms
-@programs
+def in_every_way() -> Iterator[Any]:
+    """By default each transform of each program recorded; a third of the other ways' each."""
+    for place, (way, options) in enumerate(WAYS.items()):
+        for first, name in enumerate(TRANSFORMS):
+            for second, program in enumerate(PROGRAMS):
+                default = way == "traced" or (place + first + second) % 3 == 0
+                title = f"{program.__name__}-{name}-{way}"
+                yield case(name, program, options, name=title, default=default)
+
+
+@pytest.mark.parametrize(("name", "program", "way"), in_every_way())
 def test_within_vmap(name: str, program: Callable[..., Any], way: dict[str, Any]) -> None:
     make = TRANSFORMS[name]
     expected = loop(make(torch_func, program), W, X)
