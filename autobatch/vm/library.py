@@ -45,7 +45,7 @@ from autobatch.vm.purity import (
     Purity,
     Verdict,
     definitions_of,
-    distinct,
+    different,
     fate,
 )
 from autobatch.vm.settled import Targets
@@ -493,7 +493,7 @@ class Library:
                     value, keep = judge(known)
                 finally:
                     others = self.trail.pop()
-                verdict = Verdict(value, tuple(known.seen.items()), distinct(others))
+                verdict = Verdict(value, tuple(known.seen.items()), different(others))
                 if keep:
                     verdicts[:] = [verdict, *verdicts[: MOST_VERDICTS - 1]]
                 if self.trail:

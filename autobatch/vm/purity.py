@@ -113,12 +113,13 @@ class Known:
     seen: dict[Var, object] = field(default_factory=dict)
     """What has been looked up, with what it was."""
 
-    def identity(self) -> Hashable:
-        """Equal for those that look the same names up at the same places."""
+    @cached_property
+    def place(self) -> Hashable:
+        """Equal where names are looked up in the same way, while both are there."""
         names = self.names
-        cells = frozenset((name, id(cell)) for name, cell in names.closure.items())
-        nested = frozenset(names.nested.items())
-        return id(self.function), id(names.namespace), cells, id(names.receiver), nested
+        inner = tuple(names.nested.values())
+        cells = tuple(map(id, names.closure.values()))
+        return id(self.definitions), id(names.namespace), id(names.receiver), cells, inner
 
     def value(self, name: Var) -> object:
         found = self.seen[name] = self.looked_up(name)
@@ -202,23 +203,15 @@ class Verdict:
         return [*((known, name, value) for name, value in self.own), *self.others]
 
 
-def distinct(lookups: Iterable[Lookup]) -> tuple[Lookup, ...]:
-    """Each once: functions that call one another come to the same names on many ways."""
-    found = {
-        (known.identity(), name, identity(value)): (known, name, value)
-        for known, name, value in lookups
-    }
-    return tuple(found.values())
-
-
-def identity(value: object) -> Hashable:
-    """Equal for what ``is_same`` of, as long as both are there."""
-    match value:
-        case MethodType():
-            return id(value.__self__), id(value.__func__)
-        case Nested():
-            return value
-    return id(value)
+def different(lookups: Iterable[Lookup]) -> tuple[Lookup, ...]:
+    """Each lookup once: a function's callees call the same ones again and again."""
+    kept: dict[Hashable, list[Lookup]] = {}
+    for lookup in lookups:
+        known, name, value = lookup
+        same = kept.setdefault((known.place, name), [])
+        if not any(is_same(value, other) for _, _, other in same):
+            same.append(lookup)
+    return tuple(lookup for same in kept.values() for lookup in same)
 
 
 def is_same(left: object, right: object) -> bool:
