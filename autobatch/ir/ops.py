@@ -369,6 +369,7 @@ RECORDED = having(lambda op: op.stretch != "never")
 SAFE = having(lambda op: op.safe) - INPLACE
 SAFE_INPLACE = having(lambda op: op.safe) & INPLACE
 """Safe on numbers; on tensors they write."""
+COMMUTATIVE = having(lambda op: op.commutative)
 MOVES = having(lambda op: op.moves)
 FREE = having(lambda op: op.free)
 COMPUTED = frozenset({*UNARY, *BINARY, *COMPARE, *INPLACE})

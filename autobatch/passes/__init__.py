@@ -13,6 +13,7 @@ from autobatch.errors import OptionError
 from autobatch.ir.program import Block, Function, Op, Program
 from autobatch.ir.verifier import check
 from autobatch.passes.clean_up import ROUND, clean_up
+from autobatch.passes.common_subexpressions import share_expressions
 from autobatch.passes.dead_code import drop_dead_code
 from autobatch.passes.folding import fold_constants
 from autobatch.passes.hoisting import hoist_constants
@@ -24,6 +25,7 @@ from autobatch.passes.liveness import annotate_liveness
 from autobatch.passes.rotation import rotate_loops
 from autobatch.passes.simplify import simplify
 from autobatch.passes.strip_debug import strip_debug
+from autobatch.passes.types import note_types
 
 Pass = Callable[[Function], Function]
 
@@ -33,10 +35,12 @@ PIPELINE: tuple[Pass, ...] = (
     clean_up,
     join_latches,
     rotate_loops,
+    share_expressions,
     clean_up,
     order_blocks,
     simplify,
     convert_ifs,
+    note_types,
     annotate_liveness,
 )
 
@@ -107,8 +111,12 @@ def _applied(each: Pass, function: Function) -> Function:
     made: object = each(function)
     if not isinstance(made, Function):
         raise OptionError(f"The pass {pass_name(each)} gives {made!r}; it must give a Function.")
-    if made.live_in and made.live_in is function.live_in and made.blocks is not function.blocks:
-        return annotate_liveness(made)  # what is noted is of the blocks that there were
+    if made.blocks is function.blocks:
+        return made
+    if made.types is function.types:  # what is noted is of the blocks that there were
+        made = replace(made, types=())
+    if made.live_in and made.live_in is function.live_in:
+        return annotate_liveness(made)
     return made
 
 
@@ -134,9 +142,11 @@ __all__ = [
     "fold_constants",
     "hoist_constants",
     "join_latches",
+    "note_types",
     "order_blocks",
     "rotate_loops",
     "run_passes",
+    "share_expressions",
     "simplify",
     "stages",
     "strip_debug",
