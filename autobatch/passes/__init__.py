@@ -18,12 +18,14 @@ from autobatch.passes.dead_code import drop_dead_code
 from autobatch.passes.folding import fold_constants
 from autobatch.passes.hoisting import hoist_constants
 from autobatch.passes.if_conversion import convert_ifs
+from autobatch.passes.invariants import hoist_invariants
 from autobatch.passes.jumps import thread_jumps
 from autobatch.passes.latches import join_latches
 from autobatch.passes.layout import order_blocks
 from autobatch.passes.liveness import annotate_liveness
 from autobatch.passes.rotation import rotate_loops
 from autobatch.passes.simplify import simplify
+from autobatch.passes.specialisation import Specialised, specialised
 from autobatch.passes.strip_debug import strip_debug
 from autobatch.passes.types import note_types
 
@@ -45,7 +47,9 @@ PIPELINE: tuple[Pass, ...] = (
 )
 
 
-PASSES: dict[str, Pass] = {each.__name__: each for each in (*ROUND, *PIPELINE, strip_debug)}
+PASSES: dict[str, Pass] = {
+    each.__name__: each for each in (*ROUND, *PIPELINE, hoist_invariants, strip_debug)
+}
 """The passes by name."""
 
 
@@ -133,6 +137,7 @@ __all__ = [
     "PASSES",
     "PIPELINE",
     "Pass",
+    "Specialised",
     "annotate_liveness",
     "apply_pass",
     "chosen_passes",
@@ -141,6 +146,7 @@ __all__ = [
     "drop_dead_code",
     "fold_constants",
     "hoist_constants",
+    "hoist_invariants",
     "join_latches",
     "note_types",
     "order_blocks",
@@ -148,6 +154,7 @@ __all__ = [
     "run_passes",
     "share_expressions",
     "simplify",
+    "specialised",
     "stages",
     "strip_debug",
     "thread_jumps",
