@@ -35,6 +35,7 @@ from autobatch.errors import (
 )
 from autobatch.executing import execute
 from autobatch.explain import explain
+from autobatch.exporting import to_fx
 from autobatch.forms import cond, foldl, foldr, scan, while_loop
 from autobatch.ir.parser import parse
 from autobatch.ir.program import Program
@@ -97,6 +98,7 @@ __all__ = [
     "register_converter",
     "scan",
     "stream",
+    "to_fx",
     "value_and_grad",
     "vjp",
     "vmap",

@@ -12,6 +12,7 @@ from autobatch.arguments import Batch, mapped_by_dims, mapped_by_kind
 from autobatch.entry import name_of
 from autobatch.errors import OptionError
 from autobatch.ir.form_rules import shapes_fit
+from autobatch.ir.inference import inputs_of, noted
 from autobatch.ir.program import Program
 from autobatch.options import Options, as_passes
 from autobatch.passes import Pass
@@ -265,7 +266,9 @@ def lower(
     declared = replace(program, in_shapes=shapes)
     for fault in shapes_fit(declared):
         raise OptionError(f"in_shapes of {name_of(func)}: {fault}.")
-    return declared
+    types = noted(declared.main, inputs_of(declared, declared.entry))
+    main = replace(declared.main, types=types)
+    return replace(declared, functions={**declared.functions, declared.entry: main})
 
 
 def as_shape(shape: Any) -> Any:

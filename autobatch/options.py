@@ -60,6 +60,10 @@ class Options:
     ``passes`` run instead of the pipeline, ``autobatch.passes.PIPELINE``: names of passes, and
     callables that take and give an ``autobatch.ir.program.Function``; what they give is verified.
 
+    ``fast_math``: recordings may compute what is equal only in exact arithmetic (``x + 0`` as
+    ``x``, though -0.0 + 0 is 0.0; ``x / 3`` as ``x * (1 / 3)``); the table is in
+    ``batching.trace.arithmetic``. Only the executor ``"traced"`` makes use of it.
+
     ``on_error``: ``"raise"`` raises what the plain loop raises. ``"isolate"``: the threads that
     fail leave, all others finish, and the result is a list of B ``Result``, with what each thread
     has returned or raised, unstacked; a stream yields such results. The errors of ``max_steps`` and
@@ -120,6 +124,7 @@ class Options:
     passes: tuple[Pass, ...] | None = None
     save: Any = "keep"
     stateful: str = "refuse"
+    fast_math: bool = False
 
     @property
     def is_one_by_one(self) -> bool:
@@ -214,6 +219,8 @@ class Options:
                 f"ragged_out is {self.ragged_out!r}; it does not go with out_dims or "
                 'on_error="isolate", which say themselves how results come back.'
             )
+        if type(self.fast_math) is not bool:
+            raise OptionError(f"fast_math is {self.fast_math!r}; it must be True or False.")
         if isinstance(self.save, Offload):
             check_count("after, of save,", self.save.after, 0, optional=False)
             check_count("least, of save,", self.save.least, 1, optional=False)

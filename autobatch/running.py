@@ -19,7 +19,7 @@ from autobatch.batching.context import Context
 from autobatch.batching.effects import effect_of
 from autobatch.batching.fallbacks import Policy, policy_of
 from autobatch.batching.rows import Rower
-from autobatch.batching.stretches import SAVING, TRACED, Work
+from autobatch.batching.stretches import Work, traced
 from autobatch.entry import name_of, started
 from autobatch.errors import LIMITS, AutobatchError
 from autobatch.ir.program import Function
@@ -209,7 +209,7 @@ def work_of(options: Options, cache: dict[Any, Any] | None) -> Work | None:
         return None
     executor = options.executor
     if executor == "traced":
-        executor = TRACED if options.save == "keep" else SAVING
+        executor = traced(options.save == "keep", options.fast_math)
     return Work(executor, options.trace_after, {} if cache is None else cache)
 
 

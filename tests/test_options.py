@@ -37,6 +37,7 @@ BAD = {
     "ragged_out": ("padded", "'nested', 'list', 'pad'"),
     "save": ("everything", "'keep'"),
     "stateful": ("once", "'refuse', 'sequential'"),
+    "fast_math": ("yes", "True or False"),
 }
 
 

@@ -1,7 +1,8 @@
 """The functions of a program's text: headers, parameters, blocks; see ``ir.parser``.
 
-In: the lines of each function. Out: ``Function`` records. What may stand between a block's label
-and its colon is in the table ``CLAUSES``, each with what it sets of the block.
+In: the lines of each function. Out: a ``Draft`` of each outermost function, which makes it and the
+nested ones. What may stand between a block's label and its colon is in the table ``CLAUSES``, each
+with what it sets of the block.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from autobatch.ir.inference import NOTHING, Noted, Types, noted
 from autobatch.ir.names import own_name
-from autobatch.ir.op_parser import Nested, operation, terminator
+from autobatch.ir.op_parser import Nested, Said, operation, said_type, terminator
 from autobatch.ir.program import Block, Converted, Function, Handler, Op, Param, Terminator
 from autobatch.ir.scanner import Line
 
@@ -22,13 +24,27 @@ class Draft:
 
     function: Function
     line: Line
+    said: list[list[Said | None]]
     inner: dict[str, Draft] = field(default_factory=dict)
 
     def finished(self) -> Function:
         """The function, with the nested ones in place of their labels."""
         made = {label: draft.finished() for label, draft in self.inner.items()}
         blocks = tuple(_linked_block(block, made) for block in self.function.blocks)
-        return replace(self.function, blocks=blocks, nested=tuple(made.values()))
+        types: Noted = ()
+        if any(map(any, self.said)):
+            types = tuple(tuple(each.type if each else None for each in of) for of in self.said)
+        return replace(self.function, blocks=blocks, nested=tuple(made.values()), types=types)
+
+    def hold_types(self, function: Function, given: Types = NOTHING) -> None:
+        """Hold the types that the text says to what is known; the function must be valid."""
+        if function.types:
+            for said, known in zip(self.said, noted(function, given), strict=True):
+                for each, found in zip(said, known, strict=True):
+                    if each is not None:
+                        each.hold(found)
+        for draft, inner in zip(self.inner.values(), function.nested, strict=True):
+            draft.hold_types(inner)
 
 
 def _linked_block(block: Block, made: Mapping[str, Function]) -> Block:
@@ -44,7 +60,7 @@ def _linked(ops: Sequence[Op], made: Mapping[str, Function]) -> tuple[Op, ...]:
     )
 
 
-def functions(sections: Sequence[list[Line]]) -> dict[str, Function]:
+def drafts(sections: Sequence[list[Line]]) -> dict[str, Draft]:
     """The outermost functions by name, each with those that are nested in it."""
     outermost: dict[str, Draft] = {}
     known: dict[str, Draft] = {}
@@ -61,7 +77,7 @@ def functions(sections: Sequence[list[Line]]) -> dict[str, Function]:
         if taken:
             draft.line.fail(f"there is another function {label}", 0)
         known[label] = draft
-    return {name: draft.finished() for name, draft in outermost.items()}
+    return outermost
 
 
 def _function(lines: list[Line]) -> tuple[str, str | None, Draft]:
@@ -75,8 +91,9 @@ def _function(lines: list[Line]) -> tuple[str, str | None, Draft]:
     outer = line.function_label() if line.has(" in ") else None
     line.expect(":")
     span = line.end(line.text.file)
-    blocks = Blocks(lines[1:], line, span.file).read()
-    return label, outer, Draft(Function(own_name(label), params, blocks, tuple(free), span), line)
+    reader = Blocks(lines[1:], line, span.file)
+    made = Function(own_name(label), params, reader.read(), tuple(free), span)
+    return label, outer, Draft(made, line, reader.said)
 
 
 _STARS = {"**": "var_keyword", "*": "var_positional", "": "positional"}
@@ -129,6 +146,7 @@ class Blocks:
     header: Line
     file: str
     at: int = 0
+    said: list[list[Said | None]] = field(default_factory=list)
 
     def read(self) -> tuple[Block, ...]:
         blocks: list[Block] = []
@@ -146,6 +164,7 @@ class Blocks:
 
     def block(self, line: Line) -> Block:
         given = clauses(line)
+        self.said.append([])
         ops, end = self.code(line)
         return Block(ops, end, converted=self.converted(), **given)
 
@@ -169,6 +188,7 @@ class Blocks:
             end = terminator(line, self.file)
             if end is not None:
                 return tuple(ops), end
+            self.said[-1].append(said_type(line))
             ops.append(operation(line, self.file))
         header.fail("this block has no terminator: expected jump, branch, call, …", header.indent)
 

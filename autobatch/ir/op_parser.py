@@ -29,8 +29,9 @@ from autobatch.ir.program import (
     Var,
 )
 from autobatch.ir.scanner import Line
+from autobatch.ir.types import Type, of_text
 
-_OUTS = re.compile(rf"({NAME.pattern}(?:, {NAME.pattern})*) = ")
+_OUTS = re.compile(rf"({NAME.pattern}(?:, {NAME.pattern})*)(?:: ([^=\"'#]*))? = ")
 _WORD = re.compile(r"\w+")
 _MORE = re.compile(r" (?=[^\s#])")
 _EXPECTED = "an operation of the table (`autobatch ops`) or a terminator"
@@ -48,6 +49,33 @@ class Nested:
         if self.label not in made:
             self.line.fail("no function of this name is nested in this one", self.start)
         return made[self.label]
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A type that a line says, and where."""
+
+    type: Type
+    line: Line
+    start: int
+
+    def hold(self, known: Type | None) -> None:
+        """A line may say what is known, and nothing else."""
+        if known != self.type:
+            what = "nothing is known of what" if known is None else f"it is {known} that"
+            text, end = self.line.text, self.start + len(str(self.type))
+            text.fail(f"{what} this operation gives", self.line.number, self.start, end)
+
+
+def said_type(line: Line) -> Said | None:
+    """What a line that has not been read says of what its operation gives."""
+    found = _OUTS.match(line.content, line.at)
+    if found is None or found.group(2) is None:
+        return None
+    kind = of_text(found.group(2))
+    if kind is None:
+        line.fail("expected a type, as int or float32[3, *]", found.start(2))
+    return Said(kind, line, found.start(2))
 
 
 def operation(line: Line, file: str) -> Op:

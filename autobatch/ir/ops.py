@@ -400,6 +400,7 @@ RECORDED = having(lambda op: op.stretch != "never")
 SAFE = having(lambda op: op.safe) - INPLACE
 SAFE_INPLACE = having(lambda op: op.safe) & INPLACE
 """Safe on numbers; on tensors they write."""
+COMMUTATIVE = having(lambda op: op.commutative)
 MOVES = having(lambda op: op.moves)
 FREE = having(lambda op: op.free)
 OF_A_FRAME = having(lambda op: op.framed)

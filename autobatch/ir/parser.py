@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from autobatch.ir.function_parser import functions
+from autobatch.ir.function_parser import drafts
+from autobatch.ir.inference import inputs_of
 from autobatch.ir.objects import Absent, Unresolved, imported
-from autobatch.ir.program import EventShape, Program, Var
+from autobatch.ir.program import EventShape, Function, Program, Var
 from autobatch.ir.scanner import Line, Text
 from autobatch.ir.verifier import check
 
@@ -52,8 +53,11 @@ def read(text: Text, objects: Mapping[str, object], given: Callable[[str], objec
         _files(text, section)
     for section in sections.get("objects", ()):
         _objects(text, section, objects, given)
-    program = _program(text, sections)
+    read = drafts(sections.get("function", ()))
+    program = _program(text, sections, {name: draft.finished() for name, draft in read.items()})
     check(program, "parsing")
+    for name, draft in read.items():
+        draft.hold_types(program.functions[name], inputs_of(program, name))
     return program
 
 
@@ -113,7 +117,9 @@ def _given(name: str) -> object:
     raise Unresolved("importing does not give it")
 
 
-def _program(text: Text, sections: Mapping[str, Sequence[list[Line]]]) -> Program:
+def _program(
+    text: Text, sections: Mapping[str, Sequence[list[Line]]], functions: dict[str, Function]
+) -> Program:
     heads = sections.get("program", ())
     if len(heads) != 1:
         firsts = [first for kind in sections.values() for first, *_ in kind]
@@ -125,7 +131,7 @@ def _program(text: Text, sections: Mapping[str, Sequence[list[Line]]]) -> Progra
         line.expect(" = ")
         called = line.value()
         line.done()
-    return Program(functions(sections.get("function", ())), entry, called, out_vars, shapes)
+    return Program(functions, entry, called, out_vars, shapes)
 
 
 def _program_line(line: Line) -> tuple[str, dict[Var, EventShape], tuple[str, ...]]:

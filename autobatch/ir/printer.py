@@ -13,9 +13,10 @@ knows records by their class name, so that ``ir.program`` can import it for ``__
     block      = LABEL {clause} ":" {operation} terminator
                  [LABEL "converted, to the end of" LABEL ":" {operation} terminator]
     clause     = "under" vars | "except" VAR "->" LABEL
-    operation  = [vars "="] ("call" | "fork") VAR "(" arguments ")" place
-               | [vars "="] OP [attribute] place                      (OP has no operands)
-               | [vars "="] OP ["[" attribute "]"] [vars] place
+    operation  = [outs "="] ("call" | "fork") VAR "(" arguments ")" place
+               | [outs "="] OP [attribute] place                      (OP has no operands)
+               | [outs "="] OP ["[" attribute "]"] [vars] place
+    outs       = VAR ":" type | vars                                  (type is that of ir.types)
     attribute  = NAME | literal                                       (as the table of OPs says)
                | NUMBER [", *, " NUMBER]                              (of unpack)
                | OP [attribute]                                       (of defer)
@@ -44,6 +45,9 @@ the same line if that is not said. FILE, a file's last name, is left out where i
 function; the table says the whole path. What was inlined says ``from`` where it was called, the
 innermost call first. A line without a place is a source of its own: its records stand there, in the
 text.
+
+A type says what an operation gives, where that is known and the operation does not say it: it is
+what literals and declared shapes come to (``ir.inference``).
 
 A literal is Python's own. An OBJECT is what has none: ``<its.name>``, ``<its.type object>``, with
 ``@2`` for the second of that name. One that is ``imported`` is found by importing its module, one
@@ -75,6 +79,7 @@ if TYPE_CHECKING:
         Program,
         Terminator,
     )
+    from autobatch.ir.types import Type
 
 Place = tuple[int, int]
 """Block and index within it; the index of a terminator is the number of ops, of a label -1."""
@@ -153,8 +158,10 @@ def _lines(function: Function, outer: Function | None, names: Names) -> Iterator
     yield HEADER, _header(function, outer, names)
     for label, block in enumerate(function.blocks):
         yield (label, -1), f"  b{label}{_modes(block)}{_handler(block)}:"
+        types = _types_of(label, function)
         for index, op in enumerate(block.ops):
-            yield (label, index), _line(_operation(op, names), op, function, names)
+            text = _operation(op, names, types[index])
+            yield (label, index), _line(text, op, function, names)
         text = format_terminator(block.terminator)
         yield (label, len(block.ops)), _line(text, block.terminator, function, names)
         if block.converted is not None:
@@ -167,12 +174,21 @@ def _converted(
     """Its places go on from those of the block."""
     converted, start = block.converted, len(block.ops) + 1
     assert converted is not None
+    types = _types_of(label, function)[len(block.ops) :]
     yield (label, start), f"  b{label} converted, to the end of b{converted.ends}:"
     for index, op in enumerate(converted.ops, start + 1):
-        yield (label, index), _line(_operation(op, names), op, function, names)
+        text = _operation(op, names, types[index - start - 1])
+        yield (label, index), _line(text, op, function, names)
     end = start + 1 + len(converted.ops)
     text = format_terminator(converted.terminator)
     yield (label, end), _line(text, converted.terminator, function, names)
+
+
+def _types_of(label: int, function: Function) -> tuple[Type | None, ...]:
+    """What the operations of a block are known to give, and those that it is converted to."""
+    block = function.blocks[label]
+    ops = (*block.ops, *(() if block.converted is None else block.converted.ops))
+    return function.types[label] if function.types else (None,) * len(ops)
 
 
 def format_op(op: Op) -> str:
@@ -235,8 +251,9 @@ def _spot(span: Span, file: str, names: Names) -> str:
     return f"{before}{span.line}:{span.column}-{end}{span.end_column}"
 
 
-def _operation(op: Op, names: Names) -> str:
-    outs = f"{', '.join(op.outs)} = " if op.outs else ""
+def _operation(op: Op, names: Names, known: Type | None = None) -> str:
+    said = "" if known is None else f": {known}"
+    outs = f"{', '.join(op.outs)}{said} = " if op.outs else ""
     if op.name in ("call", "fork") and op.args and type(op.attr).__name__ == "CallShape":
         return f"{outs}{op.name} {op.args[0]}({_arguments(op.attr, op.args[1:])})"
     attr = _attribute(op.name, op.attr, names)

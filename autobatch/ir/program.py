@@ -18,6 +18,7 @@ from typing import Any
 
 from autobatch.ir.names import objects_of
 from autobatch.ir.printer import format_function, format_op, format_program, format_terminator
+from autobatch.ir.types import Type
 from autobatch.source import Span
 
 Var = str
@@ -223,7 +224,8 @@ class Function:
 
     ``boxed`` are the variables that nested functions capture: they live in boxes
     (ops ``box``, ``load_box``, ``store_box``), made at entry. ``free`` are the variables
-    that it captures itself, read by ``load_free``.
+    that it captures itself, read by ``load_free``. ``types`` notes what operations are known to
+    give (see ``ir.inference``).
     """
 
     name: str
@@ -233,6 +235,7 @@ class Function:
     span: Span
     nested: tuple[Function, ...] = ()
     live_in: tuple[frozenset[Var], ...] = field(default=(), compare=False)
+    types: tuple[tuple[Type | None, ...], ...] = field(default=(), compare=False)
 
     def __str__(self) -> str:
         return format_function(self)

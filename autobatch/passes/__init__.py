@@ -13,17 +13,21 @@ from autobatch.errors import OptionError
 from autobatch.ir.program import Block, Function, Op, Program
 from autobatch.ir.verifier import check
 from autobatch.passes.clean_up import ROUND, clean_up
+from autobatch.passes.common_subexpressions import share_expressions
 from autobatch.passes.dead_code import drop_dead_code
 from autobatch.passes.folding import fold_constants
 from autobatch.passes.hoisting import hoist_constants
 from autobatch.passes.if_conversion import convert_ifs
+from autobatch.passes.invariants import hoist_invariants
 from autobatch.passes.jumps import thread_jumps
 from autobatch.passes.latches import join_latches
 from autobatch.passes.layout import order_blocks
 from autobatch.passes.liveness import annotate_liveness
 from autobatch.passes.rotation import rotate_loops
 from autobatch.passes.simplify import simplify
+from autobatch.passes.specialisation import Specialised, specialised
 from autobatch.passes.strip_debug import strip_debug
+from autobatch.passes.types import note_types
 
 Pass = Callable[[Function], Function]
 
@@ -33,15 +37,19 @@ PIPELINE: tuple[Pass, ...] = (
     clean_up,
     join_latches,
     rotate_loops,
+    share_expressions,
     clean_up,
     order_blocks,
     simplify,
     convert_ifs,
+    note_types,
     annotate_liveness,
 )
 
 
-PASSES: dict[str, Pass] = {each.__name__: each for each in (*ROUND, *PIPELINE, strip_debug)}
+PASSES: dict[str, Pass] = {
+    each.__name__: each for each in (*ROUND, *PIPELINE, hoist_invariants, strip_debug)
+}
 """The passes by name."""
 
 
@@ -107,8 +115,12 @@ def _applied(each: Pass, function: Function) -> Function:
     made: object = each(function)
     if not isinstance(made, Function):
         raise OptionError(f"The pass {pass_name(each)} gives {made!r}; it must give a Function.")
-    if made.live_in and made.live_in is function.live_in and made.blocks is not function.blocks:
-        return annotate_liveness(made)  # what is noted is of the blocks that there were
+    if made.blocks is function.blocks:
+        return made
+    if made.types is function.types:  # what is noted is of the blocks that there were
+        made = replace(made, types=())
+    if made.live_in and made.live_in is function.live_in:
+        return annotate_liveness(made)
     return made
 
 
@@ -125,6 +137,7 @@ __all__ = [
     "PASSES",
     "PIPELINE",
     "Pass",
+    "Specialised",
     "annotate_liveness",
     "apply_pass",
     "chosen_passes",
@@ -133,11 +146,15 @@ __all__ = [
     "drop_dead_code",
     "fold_constants",
     "hoist_constants",
+    "hoist_invariants",
     "join_latches",
+    "note_types",
     "order_blocks",
     "rotate_loops",
     "run_passes",
+    "share_expressions",
     "simplify",
+    "specialised",
     "stages",
     "strip_debug",
     "thread_jumps",

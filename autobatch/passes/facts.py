@@ -69,11 +69,13 @@ NOTHING: Facts = {}
 
 def facts_before(blocks: Sequence[Block]) -> Sequence[Facts]:
     """What is known at the start of each block; nothing of one that is never reached."""
-    analysis: Analysis[Facts | None] = Analysis(True, NOTHING, None, _joined, _through, _raised)
+    analysis: Analysis[Facts | None] = Analysis(
+        True, NOTHING, None, joined_facts, _through, _raised
+    )
     return [NOTHING if fact is None else fact for fact in solve(blocks, analysis).before]
 
 
-def _joined(one: Facts | None, other: Facts | None) -> Facts | None:
+def joined_facts(one: Facts | None, other: Facts | None) -> Facts | None:
     if one is None or other is None:
         return other if one is None else one
     return {name: known for name, known in one.items() if other.get(name) == known}
@@ -87,7 +89,7 @@ def facts_after(block: Block, facts: Facts) -> Facts:
     """What is known at the end of a block."""
     for op in block.ops:
         facts = after(op, facts)
-    return without(facts, terminator_writes(block.terminator))
+    return unwritten(facts, terminator_writes(block.terminator))
 
 
 def _raised(block: Block, facts: Facts | None) -> Facts | None:
@@ -95,10 +97,10 @@ def _raised(block: Block, facts: Facts | None) -> Facts | None:
     assert block.handler is not None
     written = {name for op in block.ops for name in op_writes(op)}
     written.update(terminator_writes(block.terminator), (block.handler.out,))
-    return None if facts is None else without(facts, written)
+    return None if facts is None else unwritten(facts, written)
 
 
-def without(facts: Facts, written: Sequence[Var] | set[Var]) -> Facts:
+def unwritten(facts: Facts, written: Sequence[Var] | set[Var]) -> Facts:
     """The facts that still hold once variables are written."""
     if not written:
         return facts
@@ -112,7 +114,7 @@ def without(facts: Facts, written: Sequence[Var] | set[Var]) -> Facts:
 def after(op: Op, facts: Facts) -> Facts:
     """What is known after an operation."""
     known = result(op, facts)
-    facts = without(facts, op_writes(op))
+    facts = unwritten(facts, op_writes(op))
     if known is None or known == Same(op.outs[0]):
         return facts
     return {**facts, op.outs[0]: known}

@@ -12,7 +12,7 @@ or writes; a stretch that fails, on fakes or on data, leaves the environment as 
 
 from __future__ import annotations
 
-from autobatch.batching.stretches.executors import SAVING, TRACED, Executor, Run, TracedExecutor
+from autobatch.batching.stretches.executors import Executor, Run, TracedExecutor, traced
 from autobatch.batching.stretches.sites import Site, WholeSite, Work
 
-__all__ = ["SAVING", "TRACED", "Executor", "Run", "Site", "TracedExecutor", "WholeSite", "Work"]
+__all__ = ["Executor", "Run", "Site", "TracedExecutor", "WholeSite", "Work", "traced"]

@@ -26,17 +26,22 @@ class Executor(Protocol):
     def compile(self, stretch: Run, inputs: Sequence[Input]) -> Run: ...
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class TracedExecutor:
-    """Records the stretch on fake tensors and replays it as straight-line torch code."""
+    """Records the stretch on fake tensors and replays it as straight-line torch code.
 
-    __slots__ = ()
+    ``fast_math``: floats may come out rounded otherwise (see ``batching.trace.arithmetic``).
+    """
+
+    fast_math: bool = False
 
     def compile(self, stretch: Run, inputs: Sequence[Input]) -> Run:
-        return record(stretch, inputs)
+        return record(stretch, inputs, fast_math=self.fast_math)
 
 
 TRACED = TracedExecutor()
-"""The one that runs share, so that they share what it has recorded."""
+FAST = TracedExecutor(fast_math=True)
+"""The ones that runs share, so that they share what is recorded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +59,22 @@ class Saved:
         return found
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class SavingExecutor:
     """The same as ``TracedExecutor``, for runs that do not save in torch's own way."""
 
-    __slots__ = ()
+    fast_math: bool = False
 
     def compile(self, stretch: Run, inputs: Sequence[Input]) -> Run:
-        return Saved(record(stretch, inputs))
+        return Saved(record(stretch, inputs, fast_math=self.fast_math))
 
 
 SAVING = SavingExecutor()
+FAST_SAVING = SavingExecutor(fast_math=True)
+
+
+def traced(keeps: bool, fast_math: bool) -> Executor:
+    """The executor of recordings; ``keeps``: torch saves in its own way for a backward."""
+    if keeps:
+        return FAST if fast_math else TRACED
+    return FAST_SAVING if fast_math else SAVING

@@ -2,13 +2,13 @@
 
     dead code          what no result needs goes
     in place → pure    c = clone(x); add_(c, y)         →  c = add(x, y)
-    copies             y = _to_copy(x) to x's own dtype →  y is x, as is mul(x, 1)
+    copies             y = _to_copy(x) to x's own dtype →  y is x
     constants          scalar_tensor(2.0)               →  a literal, made once
     numbers            mul(x, 2.0)                      →  mul(x, literal 2.0)
 
-and those of ``layout`` and ``dots``. A rewrite keeps every value of the results; the storage that
-a result shares with inputs or other results is kept too. Storages that are written to stay
-untouched, except by the second rewrite.
+and those of ``arithmetic``, ``layout`` and ``dots``. A rewrite keeps every value of the results;
+the storage that a result shares with inputs or other results is kept too. Storages that are
+written to stay untouched, except by the second rewrite.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 
+from autobatch.batching.trace.arithmetic import Site, cheaper, equal
 from autobatch.batching.trace.dots import fuse_dots
 from autobatch.batching.trace.graph import (
     Graph,
@@ -35,19 +36,21 @@ from autobatch.batching.trace.graph import (
 from autobatch.batching.trace.layout import fuse_products, simplify_views, turn_products
 
 _ATEN = torch.ops.aten
-_PRODUCTS = (_ATEN.mul.Tensor, _ATEN.mul.Scalar)
 _TO = _ATEN._to_copy.default
 _NO_GRADIENT = (_ATEN.copy.default, _ATEN.zero.default)
 _LARGEST_CONSTANT = 4096
 _ROUNDS = 4
 
 
-def simplify(graph: Graph, grad: bool) -> Graph:
-    """The graph after all rewrites; ``grad``: whether gradients may flow through a replay."""
+def simplify(graph: Graph, grad: bool, fast: bool = False) -> Graph:
+    """The graph after all rewrites.
+
+    ``grad``: gradients may flow through a replay; ``fast``: floats may be rounded otherwise.
+    """
     graph = make_pure(drop_dead(graph))
     for _ in range(_ROUNDS):
         before = graph.nodes
-        graph = drop_copies(simplify_views(graph), grad)
+        graph = drop_copies(simplify_views(graph), grad, fast)
         graph = drop_dead(fuse_dots(fuse_products(turn_products(graph))))
         if graph.nodes == before:
             break
@@ -121,22 +124,33 @@ def _computes(pure: OpOverload, op: OpOverload) -> bool:
     return kinds.isdisjoint(op.tags) and names[0] == names[1] and pure not in _NO_GRADIENT
 
 
-def drop_copies(graph: Graph, grad: bool) -> Graph:
-    """A copy that changes nothing is its source, where nobody can tell them apart."""
-    pinned = graph.written() | graph.leaving()
+def drop_copies(graph: Graph, grad: bool, fast: bool = False) -> Graph:
+    """What is equal to a value is that value, where nobody can tell them apart."""
+    written = graph.written()
+    pinned = written | graph.leaving()
     metas = dict(graph.metas)
     now: dict[int, int] = {}
     nodes: list[Node] = []
     moved: dict[int, int] = {}
+    makers: dict[int, Node] = {}
     for node in graph.nodes:
         node = rename(node, now)
+        site = Site(node, makers, metas, grad, fast)
         source = _copied(node, metas, grad)
+        if source is None:
+            source = equal(site)
         if source is not None and node.outs[0] is not None:
             old, new = metas[node.outs[0]].storage, metas[source].storage
-            if old == new or (old not in pinned and new not in graph.written()):
+            if old == new or (old not in pinned and new not in written):
                 now[node.outs[0]] = source
                 moved[old] = moved.get(new, new)
                 continue
+        less = cheaper(site)
+        if written.isdisjoint(metas[value].storage for value in less.reads()):
+            node = less
+            out = node.outs[0] if len(node.outs) == 1 else None
+            if out is not None and metas[out].storage not in written:
+                makers[out] = node
         nodes.append(node)
     metas = {v: replace(m, storage=moved.get(m.storage, m.storage)) for v, m in metas.items()}
     outputs = tuple(now.get(out, out) for out in graph.outputs)
@@ -150,8 +164,7 @@ def _copied(node: Node, metas: Mapping[int, Meta], grad: bool) -> int | None:
     source = node.args[0].value
     if node.op is _ATEN.alias.default or (node.op is _ATEN.detach.default and not grad):
         return source
-    is_one = node.op in _PRODUCTS and type(node.args[1]) is int and node.args[1] == 1
-    if (is_one or node.op in (_TO, _ATEN.clone.default)) and node.outs[0] is not None:
+    if node.op in (_TO, _ATEN.clone.default) and node.outs[0] is not None:
         a, b = metas[source], metas[node.outs[0]]
         known = None not in (*a.shape, *a.stride)
         if known and replace(a, storage=0) == replace(b, storage=0):

@@ -65,17 +65,22 @@ class Trace:
 
 
 def record(
-    fn: Callable[..., Sequence[Tensor]], inputs: Sequence[Input], *, allow_random: bool = False
+    fn: Callable[..., Sequence[Tensor]],
+    inputs: Sequence[Input],
+    *,
+    allow_random: bool = False,
+    fast_math: bool = False,
 ) -> Trace:
     """Record ``fn(k, *values)`` for any thread count, or raise ``Untraceable``.
 
     ``fn`` gets the thread count and values like the inputs' (columns ``[k, *E]``) and returns a
     tuple of tensors. It runs at least twice, on fake tensors in another host thread, so it must
-    be pure. ``allow_random``: whether it may draw random numbers.
+    be pure. ``allow_random``: whether it may draw random numbers. ``fast_math``: whether floats may
+    come out rounded otherwise (see ``arithmetic``).
     """
     ambient = Ambient.current()
     likes = [_Like.of(each) for each in inputs]
-    return outside(lambda: _record(fn, likes, ambient, allow_random))
+    return outside(lambda: _record(fn, likes, ambient, allow_random, fast_math))
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +134,11 @@ def _dense(shape: tuple[int, ...], stride: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _record(
-    fn: Callable[..., Sequence[Tensor]], likes: list[_Like], ambient: Ambient, allow_random: bool
+    fn: Callable[..., Sequence[Tensor]],
+    likes: list[_Like],
+    ambient: Ambient,
+    allow_random: bool,
+    fast_math: bool,
 ) -> Trace:
     counts = _pick_counts(likes)
     mode = FakeTensorMode(allow_non_fake_inputs=False)
@@ -151,7 +160,7 @@ def _record(
     first = run(counts[0], [like.number for like in likes])
     graph = _unify_with_any(first, run, likes, counts, ambient.grad)
     numbers = {i: like.number for i, like in enumerate(likes) if like.kind in ("int", "float")}
-    graph = simplify(graph, ambient.grad)
+    graph = simplify(graph, ambient.grad, fast_math)
     grad = ambient.level or (ambient.grad and any(like.requires_grad for like in likes))
     replay, source = compile_graph(
         graph, Example(counts[0], numbers), [kind for kind, _ in ambient.autocast], grad

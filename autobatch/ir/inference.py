@@ -1,0 +1,264 @@
+"""What the variables of a function hold at each point, as far as literals and declarations tell.
+
+In: the blocks of a function, and what its parameters are declared to hold. Out: the types at the
+start of each block (``types_before``), a way to take them through operations (``types_after``),
+and a note of what each operation gives (``noted``), for the text. Nothing is said of what a
+call gives, nor of objects. A call, or a write to an attribute, may change a tensor in place, its
+shape too (``x.unsqueeze_(0)``), under any name: past one, a tensor is still a tensor, and no more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from autobatch.ir.dataflow import Analysis, op_writes, solve, terminator_writes
+from autobatch.ir.ops import BINARY, COMPARE, INPLACE, UNARY, info
+from autobatch.ir.program import Block, Call, Function, Join, Op, Program, Var
+from autobatch.ir.types import (
+    FLOATING,
+    INTEGRAL,
+    LITERALS,
+    TENSOR,
+    Shape,
+    Type,
+    declared,
+    joined,
+)
+
+Types = Mapping[Var, Type]
+Noted = tuple[tuple[Type | None, ...], ...]
+NOTHING: Types = {}
+_OF_LITERALS = {kind: Type(kind.__name__) for kind in (bool, int, float, str)} | {
+    type(None): Type("None")
+}
+TRUTHS = ("not", "truth", "is", "is_not", "in", "not_in")
+"""Operators that give one of Python's own booleans, whatever they are asked."""
+BOOL = Type("bool")
+
+
+def inputs_of(program: Program, name: str) -> Types:
+    """What the parameters of a program's function hold, as the event shapes of inputs declare.
+
+    Nothing where the function calls others: one of them may call it with what is no input.
+    """
+    function = program.functions[name]
+    ends = (type(block.terminator) in (Call, Join) for block in function.blocks)
+    if name != program.entry or any(ends):
+        return NOTHING
+    plain = {param.name for param in function.params if param.kind != "var_positional"}
+    found = {each: declared(shape) for each, shape in program.in_shapes.items() if each in plain}
+    return {each: kind for each, kind in found.items() if kind is not None}
+
+
+def noted(function: Function, given: Types = NOTHING) -> Noted:
+    """What each operation of each block gives, then those of what the block is converted to.
+
+    None where that is not known, or where the operation says it.
+    """
+    pairs = zip(function.blocks, types_before(function.blocks, given), strict=True)
+    return tuple(tuple(_given_in(block, types)) for block, types in pairs)
+
+
+def _given_in(block: Block, types: Types) -> Iterator[Type | None]:
+    for ops in (block.ops, () if block.converted is None else block.converted.ops):
+        now = types
+        for op in ops:
+            now = types_after(op, now)
+            told = op.name in (*TRUTHS, "const") or len(op.outs) != 1
+            yield None if told else now.get(op.outs[0])
+
+
+def types_before(blocks: Sequence[Block], given: Types = NOTHING) -> Sequence[Types]:
+    """What is known at the start of each block; nothing of one that is never reached."""
+    analysis: Analysis[Types | None] = Analysis(
+        True, given, None, joined_types, types_through, types_raised
+    )
+    return [NOTHING if found is None else found for found in solve(blocks, analysis).before]
+
+
+def joined_types(one: Types | None, other: Types | None) -> Types | None:
+    if one is None or other is None:
+        return other if one is None else one
+    both = ((name, joined(one[name], other[name])) for name in one.keys() & other.keys())
+    return {name: found for name, found in both if found is not None}
+
+
+def types_through(block: Block, types: Types | None) -> Types | None:
+    if types is None:
+        return None
+    for op in block.ops:
+        types = types_after(op, types)
+    if not isinstance(block.terminator, Call | Join):
+        return types
+    return without(unshaped(types), terminator_writes(block.terminator))
+
+
+def types_raised(block: Block, types: Types | None) -> Types | None:
+    """At a handler, wherever the block has failed."""
+    assert block.handler is not None
+    if types is None:
+        return None
+    written = [name for op in block.ops for name in op_writes(op)]
+    return without(
+        unshaped(types), (*written, *terminator_writes(block.terminator), block.handler.out)
+    )
+
+
+def unshaped(types: Types) -> Types:
+    if all(found.is_bare for found in types.values()):
+        return types
+    return {name: found.without_shape() for name, found in types.items()}
+
+
+def without(types: Types, names: Sequence[Var]) -> Types:
+    if types.keys().isdisjoint(names):
+        return types
+    return {name: found for name, found in types.items() if name not in names}
+
+
+def types_after(op: Op, types: Types) -> Types:
+    """What is known after an operation."""
+    found = result(op, types)
+    if types and not is_quiet(op, types):
+        types = unshaped(types)
+    if found is None:
+        return without(types, op_writes(op))
+    name = op.outs[0]
+    return types if types.get(name) == found else {**types, name: found}
+
+
+def is_quiet(op: Op, types: Types) -> bool:
+    """Whether an operation runs no code of others, and changes no tensor's shape."""
+    if op.name in (*BINARY, *COMPARE, *UNARY, *INPLACE, "truth", "setitem"):
+        given = [types.get(arg) for arg in op.args]
+        return op.name in ("is", "is_not") or all(
+            found is not None and (found.is_plain or found.kind in LITERALS) for found in given
+        )
+    declared = info(op.name)
+    return declared.effect in ("pure", "binds") or op.name in _QUIET
+
+
+_QUIET = ("global", "load_free", "load_box", "store_box", "clear_box", "append", "free_box")
+
+
+def result(op: Op, types: Types) -> Type | None:
+    """The type of what an operation gives, if that is known; None if it gives several things."""
+    if len(op.outs) != 1:
+        return None
+    if op.name == "const":
+        return _OF_LITERALS.get(type(op.attr))
+    if op.name in TRUTHS:
+        return BOOL
+    given = [types.get(arg) for arg in op.args]
+    if op.name == "select":
+        given = given[1:]
+    if not given or None in given:
+        return None
+    rule = _RULES.get(op.name)
+    return None if rule is None else rule(*given)
+
+
+# What operators give.
+
+
+def _select(one: Type, other: Type) -> Type | None:
+    return joined(one, other)
+
+
+def _arithmetic(name: str) -> Callable[[Type, Type], Type | None]:
+    def rule(one: Type, other: Type) -> Type | None:
+        if not (one.is_plain and other.is_plain):
+            return None
+        if one.is_number and other.is_number:
+            return _of_numbers(name, one.kind, other.kind)
+        return Type(TENSOR, _dtype(name, one, other), broadcast(one, other))
+
+    return rule
+
+
+def _of_numbers(name: str, one: str, other: str) -> Type | None:
+    if name in COMPARE:
+        return BOOL
+    if name in ("and", "or", "xor", "lshift", "rshift"):
+        if "float" in (one, other):
+            return None
+        both = one == other == "bool" and not name.endswith("shift")
+        return BOOL if both else Type("int")
+    if name == "pow":
+        return None  # an int, a float or a complex number, as the values are
+    is_float = "float" in (one, other) or name == "truediv"
+    return Type("float" if is_float else "int")
+
+
+def _dtype(name: str, one: Type, other: Type) -> str:
+    """The dtype of what an operator gives, of which one operand is a tensor."""
+    if name in COMPARE:
+        return "bool_"
+    if one.kind == other.kind:
+        dtype = one.dtype if one.dtype == other.dtype else ""
+    else:
+        tensor, number = (one, other) if one.kind == TENSOR else (other, one)
+        fits = number.kind != "float" or tensor.dtype in FLOATING
+        dtype = tensor.dtype if fits else ""
+    stays = dtype in FLOATING or (dtype in INTEGRAL and name not in ("truediv", "pow"))
+    return dtype if stays else ""
+
+
+def broadcast(one: Type, other: Type) -> Shape | None:
+    """The shape of two operands together; a number has none."""
+    shapes = [() if each.is_number else each.shape for each in (one, other)]
+    if shapes[0] is None or shapes[1] is None:
+        return None
+    short, long = sorted((shapes[0], shapes[1]), key=len)
+    short = (1,) * (len(long) - len(short)) + short
+    return tuple(_size(a, b) for a, b in zip(short, long, strict=True))
+
+
+def _size(one: int | None, other: int | None) -> int | None:
+    """A size of 1 goes with any; of two others, which must be equal, one may be known."""
+    if one == 1 or other == 1:
+        return other if one == 1 else one
+    return other if one is None else one
+
+
+def _matmul(one: Type, other: Type) -> Type | None:
+    if one.kind != TENSOR or other.kind != TENSOR:
+        return None
+    dtype = one.dtype if one.dtype == other.dtype else ""
+    if one.shape is None or other.shape is None or not 0 < len(one.shape) <= 2:
+        return Type(TENSOR, dtype)
+    if not 0 < len(other.shape) <= 2:
+        return Type(TENSOR, dtype)
+    return Type(TENSOR, dtype, (*one.shape[:-1], *other.shape[1:]))
+
+
+def _unary(name: str) -> Callable[[Type], Type | None]:
+    def rule(one: Type) -> Type | None:
+        if not one.is_number:
+            return one if one.is_plain else None
+        if name == "invert" and one.kind == "float":
+            return None
+        return Type("int") if one.kind == "bool" else one
+
+    return rule
+
+
+def _inplace(name: str) -> Callable[[Type, Type], Type | None]:
+    pure = _arithmetic(name)
+
+    def rule(one: Type, other: Type) -> Type | None:
+        if one.kind == TENSOR:
+            return one if other.is_plain else None
+        return pure(one, other)
+
+    return rule
+
+
+_RULES: dict[str, Callable[..., Type | None]] = {
+    "copy": lambda one: one,
+    "select": _select,
+    **{name: _unary(name) for name in ("neg", "pos", "invert")},
+    **{name: _arithmetic(name) for name in (*BINARY, *COMPARE) if name != "matmul"},
+    **{f"i{name}": _inplace(name) for name in BINARY if name != "matmul"},
+    "matmul": _matmul,
+}
