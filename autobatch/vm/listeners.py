@@ -65,6 +65,7 @@ class Counts:
     meant: int = 0
     recomputed: int = 0
     offloaded: int = 0
+    shared_writes: int = 0
     by_block: Counter[tuple[str, int]] = field(default_factory=Counter)
     threads_by_block: Counter[tuple[str, int]] = field(default_factory=Counter)
     reads_by_block: Counter[tuple[str, int]] = field(default_factory=Counter)
@@ -137,6 +138,10 @@ class Tally:
     def moved(self, size: int) -> None:
         for counts in self.active:
             counts.offloaded += size
+
+    def applied(self, writes: int) -> None:
+        for counts in self.active:
+            counts.shared_writes += writes
 
     def fallback(self, span: Span | None, what: str, why: str, meant: Callable[[], bool]) -> None:
         """What runs thread by thread; ``meant`` says whether that is no fallback."""

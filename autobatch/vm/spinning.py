@@ -235,6 +235,12 @@ def spun(state: RunState, engine: Engine, frame: Frame, pc: Label, group: Group)
 
     The first of them has been counted; it must be plain (see ``driven.is_plain``).
     """
-    if state.work is None or frame.code.varying(pc) is None or frame.exact or not group.k:
+    if (
+        state.work is None
+        or state.contributions.written
+        or frame.code.varying(pc) is None
+        or frame.exact
+        or not group.k
+    ):
         return None
     return Spin(state, engine, frame, pc, group).run()

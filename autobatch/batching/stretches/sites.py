@@ -73,7 +73,8 @@ class Site:
         The position after it; ``start`` where the next operation runs by itself, and ``~p`` (less
         than zero) where all before position ``p`` do.
         """
-        for driver in self.drivers:
+        given = context.contributions
+        for driver in self.drivers if given is None or not given.written else ():
             if driver.fits(env, scope, context.k, context):
                 self.prefer(driver)
                 context.counter.launch(driver.kernels)
@@ -174,6 +175,8 @@ class Site:
             return skeleton
         roots = [env[name] for name in skeleton.reads]
         gathered = Gathered(roots, skeleton.baked)
+        if reads_late(context, gathered):
+            return None
         key = (ambient_key(), gathered.key)
         plan = skeleton.plans.get(key)
         if type(plan) is Plan and plan.assumed and plan.is_stale:
@@ -350,6 +353,15 @@ class WholeSite(Site):
         if type(plan) is Plan and (plan.checks or plan.loose is not None or plan.written):
             return self.nothing()
         return plan
+
+
+def reads_late(context: Context, gathered: Gathered) -> bool:
+    """Whether an input is a shared tensor that the threads have written: that is to be told."""
+    given = context.contributions
+    if given is None or not given.written:
+        return False
+    tensors = [value for value in gathered.values if isinstance(value, Tensor)]
+    return given.has_written(context.threads, tensors) is not None
 
 
 def wants_gradient(value: Any) -> bool:
