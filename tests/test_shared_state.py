@@ -539,6 +539,47 @@ def test_lowering_knows_the_methods() -> None:
     assert methods == SHARED_WRITES
 
 
+STREAMS: tuple[dict[str, Any], ...] = ({}, {"order": "input"}, {"engine": "program_counter"})
+
+
+@pytest.mark.parametrize("options", STREAMS, ids=str)
+def test_a_stream_applies_what_has_finished(options: Any) -> None:
+    ours, theirs = State(), State()
+    stream = autobatch.stream(bound(looped, ours), XS, width=3, **options)
+    first = next(stream)
+    assert ours.hits.sum() <= sum(x.ceil().clamp(min=0) for x in XS)
+    found = dict([first, *stream])
+    expected = plain(bound(looped, theirs), XS)
+    assert [found[index] for index in range(len(XS))] == expected
+    assert_same(ours, theirs)
+
+
+@pytest.mark.parametrize("options", STREAMS, ids=str)
+@pytest.mark.parametrize("xs", FAILING, ids=str)
+def test_a_stream_that_fails(xs: Tensor, options: Any) -> None:
+    ours, theirs = State(), State()
+    expected = loop_until_it_fails(theirs, xs)
+    with pytest.raises(Exception) as caught:
+        list(autobatch.stream(bound(failing, ours), xs, width=2, **options))
+    assert repr(caught.value) == expected
+    assert_same(ours, theirs)
+
+
+def test_a_stream_of_isolated_examples() -> None:
+    ours, theirs = State(), State()
+    list(autobatch.stream(bound(failing, ours), XS, width=2, on_error="isolate"))
+    autobatch.vmap(bound(failing, theirs), on_error="isolate")(XS)
+    assert_same(ours, theirs)
+
+
+def test_a_stream_that_is_closed() -> None:
+    state = State()
+    stream = autobatch.stream(bound(counted, state), (torch.ones(()) for _ in iter(int, 1)), 4)
+    handed = [next(stream) for _ in range(6)]
+    stream.close()
+    assert state.count >= len(handed)
+
+
 # What is refused, with the place.
 
 
@@ -576,6 +617,26 @@ def read_by_a_branch(s, x):
 def read_in_a_call(s, x):
     s.norm.weight.data.add_(1)
     return torch.nn.functional.linear(torch.stack([x, x]), s.norm.weight)
+
+
+def read_in_a_helper(s, x):
+    y = looks(s, x)
+    s.total += x
+    return looks(s, y)
+
+
+def looks(s, x):
+    return x + s.total.sum()
+
+
+def read_in_a_loop(s, x):
+    n = 0
+    while n < 5:
+        x = torch.tanh(x) + s.total.sum()
+        if n == 3:
+            s.total += x
+        n += 1
+    return x
 
 
 def read_where_only_some_have_written(s, x):
@@ -631,6 +692,7 @@ def rounded_sums(s, x):
 REFUSED = [
     *(read_of_own, read_of_a_view, read_on_the_host, read_in_a_list, read_by_index),
     *(read_by_a_branch, read_in_a_call, read_where_only_some_have_written, in_two_ways, own_value),
+    *(read_in_a_helper, read_in_a_loop),
     *(own_attribute, own_element, different_values, divided, maximum_of_another, rounded_sums),
 ]
 
@@ -641,7 +703,7 @@ def message(program: Any, options: Any) -> str:
         autobatch.vmap(bound(program, ours), **options)(XS)
     assert_same(ours, before)
     start = program.__code__.co_firstlineno
-    text = re.sub(r'"[^"]*[\\/]', '"', str(caught.value))
+    text = re.sub(r'File "[^"]*[\\/]', 'File "', str(caught.value))
     text = re.sub(r"\bline (\d+)", lambda n: f"line {int(n[1]) - start}", text)
     return re.sub(r"(?m)^( +)(\d+) \|", lambda n: f"{n[1]}{int(n[2]) - start} |", text)
 

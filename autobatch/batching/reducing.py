@@ -8,7 +8,7 @@ to the rounding of a sum.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import partial, reduce
 from typing import Any
@@ -52,9 +52,16 @@ def applied(contributions: Contributions) -> int:
 
 def counted(contribution: Contribution, last: int | None) -> Contribution | None:
     """What is left of it without the threads that the loop would not have come to."""
-    if last is None or (contribution.threads <= last).all():
+    if last is None:
         return contribution
-    stay = np.flatnonzero(contribution.threads <= last)
+    return of_some(contribution, contribution.threads <= last)
+
+
+def of_some(contribution: Contribution, stays: np.ndarray) -> Contribution | None:
+    """What some of its threads contribute; None if it is none of them."""
+    if stays.all():
+        return contribution
+    stay = np.flatnonzero(stays)
     if not len(stay):
         return None
     part = replace(contribution, threads=contribution.threads[stay])
@@ -65,6 +72,19 @@ def counted(contribution: Contribution, last: int | None) -> Contribution | None
     if positions is not None:
         positions = positions.index_select(0, rows.to(positions.device))
     return replace(part, rows=contribution.rows.index_select(0, rows), positions=positions)
+
+
+def apart(contributions: Contributions, at_work: Collection[int]) -> Contributions:
+    """Those of threads that have finished, taken from the others: not those of threads at work."""
+    found = Contributions(last=contributions.last)
+    noted = list(contributions.noted)
+    contributions.take_back(0)
+    for each in noted:
+        stays = np.isin(each.threads, list(at_work))
+        for part, place in ((of_some(each, stays), contributions), (of_some(each, ~stays), found)):
+            if part is not None:
+                place.note(part)
+    return found
 
 
 def prepared(group: Sequence[Contribution]) -> Iterator[Write]:
