@@ -52,7 +52,8 @@ class Counts:
     ``fallbacks`` are the runs thread by thread of which ``fallback="warn"`` tells, ``meant`` those
     that the program could be expected to mean (see ``batching.fallbacks``).
     ``recomputed`` are the replays and moves of rows that ran once more for a backward, and
-    ``offloaded`` the bytes that went to the host, whenever that was.
+    ``offloaded`` the bytes that went to the host, whenever that was. ``shared_writes`` are the
+    writes to tensors that all threads share, of one call one for each tensor.
     """
 
     block_executions: int = 0
