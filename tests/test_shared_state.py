@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 import autobatch
 from autobatch.batching import updates
+from autobatch.batching.contributions import Contributions
 from autobatch.frontend.subset import SHARED_WRITES
 from tests.goldens import assert_golden
 
@@ -537,6 +538,42 @@ def test_lowering_knows_the_methods() -> None:
     methods = {name for name in dir(Tensor) if name in updates.ASSIGN or name in updates.AT}
     methods |= {f"{name}_" for name in updates.IN_PLACE}
     assert methods == SHARED_WRITES
+
+
+def many_rounds(s, x):
+    n = 0
+    while n < 90 + x:
+        s.count += n
+        s.hits[torch.stack([place_of(x + n), place_of(x)])] += 1
+        s.low[:] = 2.0
+        s.total += x / (n + 1)
+        torch.maximum(s.high, x + n % 7, out=s.high)
+        s.table.scatter_reduce_(0, torch.tensor([[n % 4]]), (x * n).reshape(1, 1), "amin")
+        s.norm.most.fill_(n // 100)
+        n += 1
+        if n == 60 and x == 1.5:
+            raise ValueError("enough")
+    return x
+
+
+@pytest.mark.parametrize("xs", [XS[:3], XS], ids=["all", "one fails"])
+def test_long_loops_are_put_together(xs: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = State(), State()
+    most: list[int] = []
+    note = Contributions.note
+
+    def noting(self, contribution):
+        note(self, contribution)
+        most.append(len(self.noted))
+
+    monkeypatch.setattr(Contributions, "note", noting)
+    for s, run in ((ours, autobatch.vmap), (theirs, lambda f: lambda xs: plain(f, xs))):
+        try:
+            run(bound(many_rounds, s))(xs)
+        except ValueError as error:
+            assert str(error) == "enough" and len(xs) > 3
+    assert_same(ours, theirs)
+    assert len(most) > 500 and max(most) <= 256 + 7
 
 
 STREAMS: tuple[dict[str, Any], ...] = ({}, {"order": "input"}, {"engine": "program_counter"})

@@ -10,7 +10,8 @@ Invariant: what is written to the memory of one tensor is of one rule, so no ord
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -79,11 +80,28 @@ class Written:
 
 @dataclass(slots=True, eq=False)
 class Contributions:
-    """Those of a call. ``last`` is the thread that has failed, after which none counts."""
+    """Those of a call. ``last`` is the thread that has failed, after which none counts.
+
+    From ``limit`` on they are put together (``compacting``), but where they are ``held``: somebody
+    may take some back.
+    """
 
     noted: list[Contribution] = field(default_factory=list)
     written: dict[int, Written] = field(default_factory=dict)
     last: int | None = None
+    limit: int = 256
+    held: int = 0
+
+    @contextmanager
+    def tried(self) -> Iterator[None]:
+        """What is noted within is forgotten."""
+        count = len(self.noted)
+        self.held += 1
+        try:
+            yield
+        finally:
+            self.held -= 1
+            self.take_back(count)
 
     def note(self, contribution: Contribution) -> None:
         if not len(contribution.threads):

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from autobatch.batching import lookup, refusals, torch_ops
+from autobatch.batching.compacting import compact
 from autobatch.batching.compat import within_level
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.contributions import Contribution, Rule, Target
@@ -167,6 +168,7 @@ def begin(context: Context, tensor: Tensor, rule: Rule) -> None:
     context.flush()
     if context.guard is not None:
         context.guard(False)
+    compact(context.contributions)
     known = context.contributions.of(tensor)
     if known is not None and known.rule != rule:
         raise refusals.two_ways(context.span, rule, known)
@@ -183,7 +185,7 @@ def add(context: Context, contribution: Contribution) -> None:
             contribution.target,
             contribution.rule,
             rows,
-            np.array(contribution.threads),
+            contribution.threads,
             contribution.positions,
             contribution.distinct,
             grad,
@@ -197,19 +199,23 @@ def row_by_row(context: Context, note: Callable[..., None], cells: list[Cell]) -
     if not any(type(read(cell)) is Objects for cell in cells):
         note(context, *cells)
         return
-    assert context.contributions is not None
-    before = len(context.contributions.noted)
-    for row in context.order():
-        part = context.restricted([row])
-        own = [alone(part, cell) for cell in heap.select(cells, np.array([row]))]
-        try:
+    given = context.contributions
+    assert given is not None
+    before = len(given.noted)
+    given.held += 1
+    try:
+        for row in context.order():
+            part = context.restricted([row])
+            own = [alone(part, cell) for cell in heap.select(cells, np.array([row]))]
             note(part, *own)
-        except AutobatchError:
-            raise
-        except Exception as error:
-            context.contributions.take_back(before)
-            found = error.error if isinstance(error, RowsFail) else error
-            raise RowsFail(row, found) from error
+    except AutobatchError:
+        raise
+    except Exception as error:
+        given.take_back(before)
+        found = error.error if isinstance(error, RowsFail) else error
+        raise RowsFail(row, found) from error
+    finally:
+        given.held -= 1
 
 
 def alone(context: Context, cell: Cell) -> Cell:

@@ -293,9 +293,10 @@ class Blocks:
         part.checks = []
         context = self.run.context(frame, part)
         context.careful = True
-        undrawn, noted = drawn(frame), len(self.run.contributions.noted)
+        undrawn = drawn(frame)
         try:
-            self.perform(frame, op, part, context)
+            with self.run.contributions.tried():
+                self.perform(frame, op, part, context)
         except RowsFail as failure:
             return failure.error
         except errors.AutobatchError:
@@ -304,7 +305,6 @@ class Blocks:
             return error
         finally:
             redraw(frame, undrawn)
-            self.run.contributions.take_back(noted)
         return next((error for error, _ in context.lost.values()), None) if context.lost else None
 
     def raise_(self, context: Context, terminator: Raise, group: Group) -> None:

@@ -219,8 +219,9 @@ class Spin:
         if turn.site is None:
             lap = Lap(turn, None, 0, marks)
             return lap if lap.run(self.group) else None
+        written = bool(self.state.contributions.written)
         for driver in turn.site.drivers:
-            if driver.end != turn.end:
+            if driver.end != turn.end or (written and driver.reads_shared):
                 continue
             again = driver.starts(self.group.env, frame.scope)
             if again is not None:

@@ -74,7 +74,10 @@ class Site:
         than zero) where all before position ``p`` do.
         """
         given = context.contributions
-        for driver in self.drivers if given is None or not given.written else ():
+        written = given is not None and bool(given.written)
+        for driver in self.drivers:
+            if written and driver.reads_shared:
+                continue
             if driver.fits(env, scope, context.k, context):
                 self.prefer(driver)
                 context.counter.launch(driver.kernels)
@@ -115,11 +118,21 @@ class Site:
             skeleton = found
 
     def by_driver(
-        self, env: Env, scope: Scope, k: int, context_of: Callable[[], Context | None]
+        self,
+        env: Env,
+        scope: Scope,
+        k: int,
+        context_of: Callable[[], Context | None],
+        written: bool = False,
     ) -> Driver | None:
-        """Run all operations by a driver, if one fits, and nothing is left open then."""
+        """Run all operations by a driver, if one fits, and nothing is left open then.
+
+        ``written``: shared tensors have been.
+        """
         for driver in self.drivers:
             if driver.end != len(self.ops) or driver.leaves_open:
+                continue
+            if written and driver.reads_shared:
                 continue
             context = context_of() if driver.asks_context else None
             if driver.fits(env, scope, k, context):
