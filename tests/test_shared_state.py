@@ -24,7 +24,6 @@ OPTIONS: tuple[dict[str, Any], ...] = (
     {"trace_after": 0},
     {"trace_after": 0, "engine": "program_counter"},
     {"chunk_size": 3, "trace_after": 0},
-    {"fork": "off"},
 )
 XS = torch.tensor([3.0, -1.0, 4.0, 1.5, -5.0, 2.0, 6.0])
 
@@ -463,6 +462,16 @@ def test_gradients(options: Any) -> None:
         found.append((w.grad, state.total.detach(), state.low.detach()))
     for mine, one in zip(*found, strict=True):
         torch.testing.assert_close(mine, one)
+
+
+@pytest.mark.parametrize("make", [torch.func.grad, autobatch.grad, autobatch.jacfwd])
+def test_derivatives_write_nothing(make: Any) -> None:
+    state = State()
+    with pytest.raises(RuntimeError):
+        plain(torch.func.grad(bound(added, state)), XS)
+    with pytest.raises(autobatch.SharedWriteError, match="has_aux"):
+        autobatch.vmap(make(bound(added, state)))(XS)
+    assert_same(state, State())
 
 
 def test_rows_of_the_batch_have_gradients() -> None:

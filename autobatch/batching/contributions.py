@@ -83,7 +83,7 @@ class Contributions:
     """Those of a call. ``last`` is the thread that has failed, after which none counts.
 
     From ``limit`` on they are put together (``compacting``), but where they are ``held``: somebody
-    may take some back.
+    may take some back. They are ``barred`` while derivatives are computed, as torch has it.
     """
 
     noted: list[Contribution] = field(default_factory=list)
@@ -91,6 +91,16 @@ class Contributions:
     last: int | None = None
     limit: int = 256
     held: int = 0
+    barred: int = 0
+
+    @contextmanager
+    def refused(self) -> Iterator[None]:
+        """Nothing may be noted within."""
+        self.barred += 1
+        try:
+            yield
+        finally:
+            self.barred -= 1
 
     @contextmanager
     def tried(self) -> Iterator[None]:

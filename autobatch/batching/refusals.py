@@ -17,6 +17,10 @@ REDUCED = (
 RETURN_IT = (
     f"pass it as an argument and return the new value, or write to a copy of it; {ONE_BY_ONE}"
 )
+OUT_OF_DERIVATIVES = (
+    "return the value, with has_aux=True from a function that is differentiated, and write it "
+    "outside of that function."
+)
 OF_TENSORS = f"{REDUCED}else return the value, or write to a copy; {ONE_BY_ONE}"
 
 

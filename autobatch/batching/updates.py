@@ -163,13 +163,14 @@ def begin(context: Context, tensor: Tensor, rule: Rule) -> None:
     """What comes before a contribution: no thread has failed, no other rule is at work."""
     if context.forecasts is not None:
         raise Untraceable("it writes to what all threads share")
-    if context.contributions is None or within_level():
-        raise refusals.written(context.span, "a tensor")
+    given = context.contributions
+    if given is None or given.barred or within_level():
+        raise refusals.written(context.span, "a tensor", refusals.OUT_OF_DERIVATIVES)
     context.flush()
     if context.guard is not None:
         context.guard(False)
-    compact(context.contributions)
-    known = context.contributions.of(tensor)
+    compact(given)
+    known = given.of(tensor)
     if known is not None and known.rule != rule:
         raise refusals.two_ways(context.span, rule, known)
 
