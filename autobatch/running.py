@@ -6,7 +6,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import FunctionType
 from typing import Any
 
@@ -16,8 +16,10 @@ import torch
 from autobatch.arguments import Batch, is_of_objects
 from autobatch.batching.calls import Target, resolve_object
 from autobatch.batching.context import Context
+from autobatch.batching.contributions import Contributions
 from autobatch.batching.effects import effect_of
 from autobatch.batching.fallbacks import Policy, policy_of
+from autobatch.batching.reducing import applied
 from autobatch.batching.rows import Rower
 from autobatch.batching.stretches import Work, traced
 from autobatch.entry import name_of, started
@@ -56,12 +58,16 @@ FRAMES_PER_CALL = 16
 
 @dataclass(slots=True, eq=False)
 class Shared:
-    """What the chunks of one call have in common: steps, compiled stretches, onlookers."""
+    """What the chunks of one call have in common: steps, compiled stretches, onlookers.
+
+    And what their threads write to tensors that all of them share.
+    """
 
     steps: Steps
     cache: dict[Any, Any] | None
     observer: Observer | None
     policy: Policy | None
+    contributions: Contributions = field(default_factory=Contributions)
 
 
 def run(
@@ -94,12 +100,29 @@ def run(
             chunks = [returned_at_once(*short, batch, options, library)]
             return collected(chunks, function, batch, options)
     shared = Shared(steps_of(options, batch), cache, observer, policy_of(options.fallback))
-    chunks = run_chunks(target, batch, options, library, shared)
+    with applying(shared):
+        chunks = run_chunks(target, batch, options, library, shared)
     if shared.policy is not None and is_of_objects(batch) and not has_tensors(chunks):
         code = getattr(function, "__code__", None)
         place = (code.co_filename, code.co_firstlineno) if code is not None else ("", 0)
         shared.policy.spent(name_of(function), *place)
     return collected(chunks, function, batch, options)
+
+
+@contextmanager
+def applying(shared: Shared) -> Iterator[None]:
+    """Apply what the threads have written to shared tensors: those that the loop would come to.
+
+    Nothing where the call is refused.
+    """
+    try:
+        yield
+    except AutobatchError:
+        raise
+    except Exception:
+        shared.steps.tally.applied(applied(shared.contributions))
+        raise
+    shared.steps.tally.applied(applied(shared.contributions))
 
 
 def collected(
@@ -193,6 +216,7 @@ def machine_of(
         policy=shared.policy,
         observer=shared.observer,
         saver=saver_of(options, shared.steps.tally),
+        contributions=shared.contributions,
     )
     engine = ProgramCounterMachine if options.engine == "program_counter" else Machine
     return engine(state)

@@ -19,6 +19,7 @@ from autobatch.admission import Admission, Source, by_form
 from autobatch.batching.calls import resolve_object
 from autobatch.batching.context import Context
 from autobatch.batching.fallbacks import policy_of
+from autobatch.batching.reducing import apart, applied
 from autobatch.batching.rows import Rower
 from autobatch.entry import calling, entry
 from autobatch.errors import OptionError, UnknownOptionError
@@ -159,6 +160,7 @@ class Stream:
                 yield from self.ready()
             if error is not None:
                 yield from sorted(self.held.items())
+                self.forget_writes()
                 raise error
             failure = None if self.refill is None else self.refill.failure
             if failure is not None:
@@ -167,6 +169,7 @@ class Stream:
                 raise self.source.error
         finally:
             if self.refill is not None:
+                self.apply(in_order=False)
                 self.refill.close()
 
     def is_at_work(self) -> bool:
@@ -214,6 +217,31 @@ class Stream:
         one_queue = options.engine == "program_counter" and recursion.comes_back
         return Refill(machine, function, rows, plan.enough, one_queue)
 
+    def apply(self, in_order: bool = True) -> None:
+        """Apply what examples have written to shared tensors that have finished.
+
+        ``in_order``: only of those that all before have, too, so that none counts which the loop
+        would not have come to.
+        """
+        assert self.refill is not None
+        contributions = self.refill.machine.state.contributions
+        if not contributions.noted:
+            return
+        at_work = self.refill.threads[self.refill.threads != NOBODY].tolist()
+        if self.refill.failure is not None:
+            contributions.fail(next(iter(self.refill.machine.failures.errors)))
+            at_work = at_work if self.refill.is_busy else []  # those that failed keep their rows
+        if at_work and in_order:
+            drawn = {thread for each in contributions.noted for thread in each.threads.tolist()}
+            at_work = [thread for thread in drawn if thread >= min(at_work)]
+        tally = self.refill.machine.state.tally
+        tally.applied(applied(apart(contributions, at_work)))
+
+    def forget_writes(self) -> None:
+        """An error of no single example's ends the stream: what waits is not applied."""
+        if self.refill is not None:
+            self.refill.machine.state.contributions.take_back(0)
+
     def ready(self) -> Results:
         """What can be handed out now."""
         if self.refill is None:
@@ -228,6 +256,7 @@ class Stream:
         for index, error in self.refill.lost().items():
             self.may_draw = True
             self.held[index] = Result(None, error)
+        self.apply()
         if self.plan.order == "completion":
             for index in sorted(self.held):
                 yield index, self.held.pop(index)

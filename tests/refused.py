@@ -26,11 +26,11 @@ class Counter(torch.nn.Module):
         return x
 
     def changes_buffer(self, x):
-        self.seen.add_(x)
+        self.seen.div_(x)
         return x
 
-    def augments_buffer(self, x):
-        self.seen[...] += x
+    def augments_item(self, x):
+        self.history[0] += x
         return x
 
     def remembers(self, x):
@@ -155,7 +155,7 @@ def appends(x):
 
 
 def changes_tensor(x):
-    WEIGHT.mul_(x)
+    WEIGHT.clamp_(x)
     return WEIGHT
 
 

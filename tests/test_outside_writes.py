@@ -3,6 +3,7 @@
 ``outside_writes.txt`` has one program a line (``;;`` parts its lines). Each is held to two things:
 on the objects of ``outside_world`` it is refused and they stay as they were; on objects that the
 program makes itself it does what the loop does, but for the lines marked ``# outside``.
+``shared_writes.txt`` has those that are reduced over the threads: they leave what the loop leaves.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import autobatch
 from tests.outside_world import MAKERS, program, shown, state, world
 
 LINES = Path(__file__).with_name("outside_writes.txt").read_text().splitlines()
+SHARED = Path(__file__).with_name("shared_writes.txt").read_text().splitlines()
 MARK = "  # outside"
 SOURCES = [line.removesuffix(MARK) for line in LINES]
 OWN = [
@@ -45,6 +47,30 @@ def test_outside(source: str) -> None:
         assert state(names) == before
         seeded(lambda: func(torch.tensor(2.0)))  # noqa: B023
         assert state(names) != before, "the loop writes nothing here"
+
+
+@pytest.mark.parametrize("source", SHARED)
+def test_shared(source: str) -> None:
+    lines = [*source.split(";;"), "return x"]
+    theirs = same_world()
+    func = program(f"loop {source}", lines, theirs)
+    for x in torch.tensor([0.0, 1.0, 2.0]):
+        func(x)
+    for configuration in CONFIGURATIONS[:2]:
+        ours = same_world()
+        before = state(ours)
+        batched = autobatch.vmap(program(f"ours {source}", lines, ours), **configuration)
+        batched(torch.tensor([0.0, 1.0, 2.0]))
+        assert rounded(state(ours)) == rounded(state(theirs)) != rounded(before)
+
+
+def same_world():
+    torch.manual_seed(0)
+    return world()
+
+
+def rounded(text: str) -> str:
+    return re.sub(r"\d\.\d{4,}", lambda number: f"{float(number[0]):.4f}", text)
 
 
 @pytest.mark.parametrize("source", OWN)

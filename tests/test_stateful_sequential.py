@@ -13,7 +13,7 @@ from torch import nn
 
 import autobatch
 from tests.outside_world import program, state, world
-from tests.test_outside_writes import SOURCES
+from tests.test_outside_writes import SHARED, SOURCES
 
 SEQUENTIAL = {"stateful": "sequential"}
 XS = torch.tensor([0.0, 1.0, 2.0])
@@ -34,7 +34,7 @@ def outcome(run: Any) -> Any:
         return type(error), str(error)
 
 
-@pytest.mark.parametrize("source", [each for each in SOURCES if "resize_" not in each])
+@pytest.mark.parametrize("source", [each for each in (*SOURCES, *SHARED) if "resize_" not in each])
 def test_whatever_the_loop_may_write(source: str) -> None:
     ours, loops = seeded(world), seeded(world)
     lines = [*source.split(";;"), "return x"]

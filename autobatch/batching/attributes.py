@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
-from autobatch.batching import packed, stateless, torch_ops, writes
+from autobatch.batching import packed, stateless, torch_ops, updates, writes
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.fallbacks import ATTRIBUTE
 from autobatch.batching.kinds import found_in_class, is_instance, is_tensor, named_cells
@@ -283,6 +283,9 @@ def shown_by(context: Context, obj: Any, name: str) -> bool:
 def put(context: Context, cell: Cell, name: str, item: Cell) -> None:
     """``x.name = v``."""
     value = read(cell)
+    if type(value) is Uniform and updates.rebind(context, value.obj, name, item):
+        return
+    item = updates.resolved(context, item)
     if type(value) is Container and is_instance(value):
         static = inspect.getattr_static(value.type, name, None)
         if isinstance(static, property) and static.fset is not None:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from autobatch.batching.compat import on_host
+from autobatch.batching.contributions import Contributions
 from autobatch.batching.escapes import Checkpoint, Escape, Escaped, any_left, bind, ends_of
 from autobatch.batching.fallbacks import Policy
 from autobatch.batching.foreign import Foreign
@@ -87,6 +88,8 @@ class Services:
     ``isolate`` is whether the threads that fail leave one by one; ``thread_offset`` is what a
     thread's index is short of that by which it draws; ``names_may_change`` is told of visible
     effects; within ``moving`` rows keep their gradients, whatever mode the program is in.
+    ``contributions`` takes what is written to tensors that all threads share, None where nothing
+    may be.
     """
 
     device: torch.device
@@ -102,6 +105,7 @@ class Services:
     thread_offset: int = 0
     names_may_change: Callable[[], None] = lambda: None
     moving: Callable[[], AbstractContextManager[None]] = nullcontext
+    contributions: Contributions | None = None
 
 
 class Context:
@@ -123,10 +127,13 @@ class Context:
     it runs ``ahead``, nothing may happen that cannot be taken back (``Irrevocable``). They
     go by ``keys``: their thread indices, or their rows in the frame where each goes to a handler.
     ``paths`` are where the rows draw, None where they do from torch's own generator.
+    ``contributions`` are those of the call, ``begins`` tells the operations that begin an update
+    of what is then written (``passes.updates``).
     """
 
     __slots__ = (
-        *("after", "ahead", "assumed", "at", "careful", "checkpoint", "checks", "closure"),
+        *("after", "ahead", "assumed", "at", "begins", "careful", "checkpoint", "checks"),
+        *("closure", "contributions"),
         *("counter", "device", "eager", "escapes", "forecasts", "foreign", "guard"),
         *("has_effects", "inline", "invoke", "is_pure", "k", "keys", "lost", "paths"),
         *("policy", "randomness", "services", "span", "threads", "twins"),
@@ -152,6 +159,8 @@ class Context:
         self.is_pure = services.is_pure
         self.has_effects = services.has_effects
         self.foreign = services.foreign
+        self.contributions = services.contributions
+        self.begins: Callable[[Op], bool] | None = None
         self.k = len(threads)
         self.threads = self.keys = threads
         self.checks: list[Check] = [] if checks is None else checks

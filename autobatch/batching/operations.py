@@ -27,7 +27,9 @@ from autobatch.batching import (
 )
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.effects import effect_of
+from autobatch.batching.late_reads import late_reads, only_looks, refuse_late, still_read
 from autobatch.batching.operators import once
+from autobatch.batching.putting_off import put_off
 from autobatch.batching.rows import Rower, run_rows
 from autobatch.batching.selects import select
 from autobatch.batching.starring import Differing, mapping_of, starred_parts
@@ -72,8 +74,12 @@ def execute(context: Context, scope: Scope, op: Op, env: Env) -> None:
     context.at = (op, env)
     if context.checkpoint is not None and not may_repeat(op, env):
         context.settle()
+    late = context.contributions is not None and context.contributions.written
     try:
-        perform(context, scope, op, env)
+        if late:
+            with_reads_seen(context, scope, op, env)
+        else:
+            perform(context, scope, op, env)
     except errors.AutobatchError:
         raise
     except Exception:
@@ -86,11 +92,29 @@ def perform(context: Context, scope: Scope, op: Op, env: Env) -> None:
     if op.name in FRAMED:
         handler(context, scope, op, env)
         return
-    result = handler(context, op.attr, *operands(context, op.args, env))
+    if context.begins is not None and context.begins(op):
+        begun = put_off(context, op, operands(context, op.args, env))
+        if begun is not None:
+            env[op.outs[0]] = begun
+            return
+    cells = operands(context, op.args, env)
+    result = handler(context, op.attr, *cells)
     if type(result) is tuple:
         env.update(zip(op.outs, result, strict=True))
     elif op.outs:
         env[op.outs[0]] = result
+
+
+def with_reads_seen(context: Context, scope: Scope, op: Op, env: Env) -> None:
+    """An operation while there are writes to shared tensors that have not been applied."""
+    begins = context.begins is not None and context.begins(op)
+    found = late_reads(context, op, env)
+    if found and not begins and not only_looks(op, env):
+        raise refuse_late(context, found)
+    perform(context, scope, op, env)
+    found = still_read(context, found, op, env) if found else found
+    if found:
+        raise refuse_late(context, found)
 
 
 def may_repeat(op: Op, env: Env) -> bool:

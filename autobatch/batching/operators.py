@@ -14,7 +14,16 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from autobatch.batching import arithmetic, packed, rowwise, semantics, sequences, torch_ops, writes
+from autobatch.batching import (
+    arithmetic,
+    packed,
+    rowwise,
+    semantics,
+    sequences,
+    torch_ops,
+    updates,
+    writes,
+)
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.effects import effect_of
 from autobatch.batching.foreign import memory_of
@@ -33,7 +42,7 @@ from autobatch.batching.rows import run_rows
 from autobatch.batching.trees import container_of, is_plain
 from autobatch.batching.truths import negation
 from autobatch.vm import packs
-from autobatch.vm.values import Cell, Column, Container, Objects, Uniform, read, uniform
+from autobatch.vm.values import PLACE, Cell, Column, Container, Objects, Uniform, read, uniform
 
 REFLECTED = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le", "eq": "eq", "ne": "ne"}
 
@@ -236,6 +245,8 @@ def inplace(context: Context, name: str, left: Cell, right: Cell) -> Cell:
     """``x += y``: a write where ``x`` is a tensor, list, dict or set, else ``x + y``."""
     meaning = semantics.SEMANTICS[f"i{name}"]
     value = read(left)
+    if type(value) is Container and value.type is PLACE:
+        return updates.merge_item(context, meaning, left, right)
     if packs.is_packed(value):
         packed.unpack(context, [left])
         value = read(left)

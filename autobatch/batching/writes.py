@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from autobatch.batching import torch_ops, vmapped
+from autobatch.batching import refusals, torch_ops, updates, vmapped
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.effects import is_draw
 from autobatch.batching.levels import Batched, DrawError, ExampleError, NoRule
@@ -74,29 +74,14 @@ def is_outside(cell: Cell) -> bool:
     return type(value) is Uniform and value.shared
 
 
-RETURN_IT = (
-    "pass it as an argument and return the new value, or write to a copy of it; "
-    'stateful="sequential" runs the threads one after the other.'
-)
-
-
 class Place(Protocol):
     """Where something is refused."""
 
     span: Span | None
 
 
-def shared_write(context: Place, what: str, hint: str = RETURN_IT) -> SharedWriteError:
-    return SharedWriteError(
-        Diagnostic(
-            f"A program writes to {what} that existed before the call.",
-            context.span,
-            "written here",
-            ("all threads share it, so there is no one order in which they would write it.",),
-            (hint,),
-            "shared-write",
-        )
-    )
+def shared_write(context: Place, what: str, hint: str = refusals.RETURN_IT) -> SharedWriteError:
+    return refusals.written(context.span, what, hint)
 
 
 def refuse_tied(context: Context, cell: Cell) -> None:
@@ -153,9 +138,13 @@ def write(
     """``function`` writes its first operand, a tensor; the result is that operand's cell."""
     target = args[0]
     refuse_tied(context, target)
+    if updates.shared_tensor(target) is not None:
+        updates.write(context, function, args, kwargs)
+        return target
     value = read(target)
-    if (type(value) is Uniform and value.shared) or is_outside(target):
+    if is_outside(target):
         raise shared_write(context, "a tensor")
+    args = [updates.resolved(context, arg) for arg in args]
     if type(value) is Objects:
         refuse_foreign(context, target, "{}")
         write_rows(context, function, args, kwargs, "objects")
@@ -201,6 +190,8 @@ def write_out(
     draws: bool,
 ) -> Cell:
     """``function(..., out=y)``: the result becomes the content of ``y``, in its dtype."""
+    if updates.write_out(context, function, args, kwargs):
+        return kwargs["out"]
     rest = {name: arg for name, arg in kwargs.items() if name != "out"}
     result = torch_ops.apply(context, function, args, rest, draws)
     land(context, result, kwargs["out"])

@@ -17,8 +17,8 @@ from autobatch.frontend.comprehensions import REDUCTIONS, collect
 from autobatch.frontend.context import Context, ExpressionRule
 from autobatch.frontend.resolve import MISSING
 from autobatch.frontend.scope import CLASS_CELL
-from autobatch.frontend.subset import FRAME_ACCESS, unsupported
-from autobatch.frontend.targets import shared_write
+from autobatch.frontend.subset import FRAME_ACCESS, SHARED_WRITES, unsupported
+from autobatch.frontend.targets import is_tensor, shared_write
 from autobatch.ir.program import Call, CallShape, Var
 
 _ONE_BY_ONE: tuple[object, ...] = (
@@ -158,7 +158,7 @@ def _changes(receiver: object, method: str) -> bool:
         if kind in _MUTATORS:
             return method in _MUTATORS[kind]
     in_place = method.endswith("_") and not method.startswith("_")
-    return in_place and hasattr(type(receiver), "data_ptr")
+    return in_place and is_tensor(receiver) and method not in SHARED_WRITES
 
 
 EXPRESSIONS: dict[type[ast.expr], ExpressionRule] = {ast.Call: _call}

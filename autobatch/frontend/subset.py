@@ -92,6 +92,15 @@ SHARED_WRITE = Refusal(
     "make a copy inside the program and change that, or return the new value; "
     'stateful="sequential" runs the threads one after the other.',
 )
+# fmt: off
+SHARED_WRITES = frozenset(
+    [
+        "add_", "sub_", "subtract_", "mul_", "multiply_", "fill_", "zero_", "copy_",
+        "index_add_", "index_put_", "scatter_add_", "scatter_reduce_",
+    ]
+)
+# fmt: on
+"""Methods that may write a tensor from before the call: what is written is decided as it runs."""
 FRAME_ACCESS = Refusal(
     "frame-access",
     "reading or running code in the current frame",

@@ -59,25 +59,38 @@ def delete(context: Context, target: ast.expr) -> None:
             else:
                 context.effect("delete", (), target, variable)
         case ast.Attribute(value=base, attr=name):
-            refuse_shared(context, target)
+            refuse_shared(context, target, deletes=True)
             context.effect("delattr", (context.value(base),), target, name)
         case ast.Subscript(value=base, slice=index):
-            refuse_shared(context, target)
+            refuse_shared(context, target, deletes=True)
             context.effect("delitem", (context.value(base), context.value(index)), target)
         case ast.Tuple(elts=targets) | ast.List(elts=targets):
             for each in targets:
                 delete(context, each)
 
 
-def refuse_shared(context: Context, target: ast.Attribute | ast.Subscript) -> None:
-    """Refuses a write to what can be seen to exist before the call, unless the program may."""
+def refuse_shared(
+    context: Context, target: ast.Attribute | ast.Subscript, deletes: bool = False
+) -> None:
+    """Refuses a write to what can be seen to exist before the call, unless the program may.
+
+    What is written to a tensor may be reduced over the threads: that is decided as it runs.
+    """
     if context.root.resolver.writes:
         return
     base = target.value
+    written = [base, target] if isinstance(target, ast.Attribute) else [base]
+    if not deletes and any(is_tensor(context.static(part)) for part in written):
+        return
     while isinstance(base, ast.Subscript):
         base = base.value
     if context.static(base) is not MISSING:
         raise shared_write(context, target, base)
+
+
+def is_tensor(obj: object) -> bool:
+    """Whether it is a tensor: this half knows no torch."""
+    return hasattr(type(obj), "data_ptr")
 
 
 def shared_write(context: Context, node: ast.expr, base: ast.expr) -> Exception:

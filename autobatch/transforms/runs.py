@@ -7,7 +7,7 @@ columns of the output. What else the run has returned it keeps.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -101,7 +101,7 @@ class Run:
         context = self.call.context
         args = self.place(parts.tree_of(self.inputs, given))
         try:
-            with unopened(context):
+            with unopened(context), unwritten(context):
                 self.result = context.invoke(context, self.call.function, args, self.kwargs)
         except RowsFail as failure:
             if failure.partial is None or failure.kept is None:
@@ -149,6 +149,12 @@ class Run:
         if self.rows is None:
             return tensor
         return tensor.index_select(0, torch.from_numpy(self.rows).to(tensor.device))
+
+
+def unwritten(context: Context) -> AbstractContextManager[None]:
+    """Shared tensors are not written inside: torch refuses that in a function it differentiates."""
+    given = context.contributions
+    return nullcontext() if given is None else given.refused()
 
 
 @contextmanager

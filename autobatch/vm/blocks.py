@@ -16,6 +16,7 @@ from autobatch.batching.arithmetic import loose_columns
 from autobatch.batching.compat import on_host
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.escapes import Escaped, Pending, Snapshot, any_left, bind, ends_of
+from autobatch.batching.late_reads import refuse_late, written_in
 from autobatch.batching.rows import Rower
 from autobatch.batching.stretches.outline import is_uniform
 from autobatch.batching.truths import truth
@@ -294,7 +295,8 @@ class Blocks:
         context.careful = True
         undrawn = drawn(frame)
         try:
-            self.perform(frame, op, part, context)
+            with self.run.contributions.tried():
+                self.perform(frame, op, part, context)
         except RowsFail as failure:
             return failure.error
         except errors.AutobatchError:
@@ -320,6 +322,10 @@ class Blocks:
     ) -> np.ndarray | bool:
         """The rows whose condition is true; one bool where it is the same for all."""
         (cell,) = operations.operands(context, (terminator.condition,), group.env)
+        late = written_in(context, [cell])
+        if late:
+            context.span = terminator.span
+            raise refuse_late(context, late)
         value = read(truth(context, cell))
         context.leave()
         if type(value) is Uniform:

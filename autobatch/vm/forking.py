@@ -25,7 +25,9 @@ from autobatch import errors
 from autobatch.batching import calls, operations, packed
 from autobatch.batching.compat import on_host
 from autobatch.batching.context import Context, RowsFail
+from autobatch.batching.effects import effect_of
 from autobatch.batching.operations import CAPTURED, Scope
+from autobatch.ir.ops import INPLACE
 from autobatch.ir.program import Branch, Call, Op
 from autobatch.random.paths import Ledger, Paths
 from autobatch.source import Span
@@ -39,7 +41,17 @@ from autobatch.vm.library import Code
 from autobatch.vm.own_code import OwnCode
 from autobatch.vm.purity import may_change
 from autobatch.vm.state import Frame, Gone, RunState
-from autobatch.vm.values import BOX, CLOSURE, DEFERRAL, FORK, PENDING, Cell, Column, Container
+from autobatch.vm.values import (
+    BOX,
+    CLOSURE,
+    DEFERRAL,
+    FORK,
+    PENDING,
+    Cell,
+    Column,
+    Container,
+    Uniform,
+)
 from autobatch.vm.within import Within
 
 Run = Callable[[Entry, Sequence[Group], np.ndarray], list[Returned]]
@@ -197,6 +209,7 @@ class Forks:
             shown = self.own_code.may_ask_truth(group.env[op.condition])
         else:  # a property and a method are entered, and so seen, where no call is pending
             shown = (pending or op.name != "getattr") and self.own_code.may_show(op, group.env)
+            shown = shown or (pending and writes_shared(op, group.env))
         if shown and self.active:
             raise NotPure(writes=False)
         return shown
@@ -498,6 +511,25 @@ class Failed:
         failures.errors = self.errors
         for frame, gone in self.gone:
             frame.gone = gone
+
+
+def writes_shared(op: Op, env: dict[str, Cell]) -> bool:
+    """Whether an operation is a write to what all threads share, which would be noted."""
+    cells = [env[name] for name in op.args]
+    if op.name == "call":
+        callee, *args = cells
+        method = callee.value
+        if type(method) is Container:
+            args = [*method.children(), *args]
+        called = getattr(method, "obj", getattr(method, "static", None))
+        if "out" not in op.attr.keywords and effect_of(called) != "write":
+            return False
+        cells = args
+    elif op.name in ("setattr", "setitem", *INPLACE):
+        cells = cells[:1]
+    else:
+        return False
+    return any(type(cell.value) is Uniform and cell.value.shared for cell in cells)
 
 
 def not_pure(writes: bool) -> None:

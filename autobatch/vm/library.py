@@ -28,6 +28,7 @@ from autobatch.passes.fork_calls import fork_calls
 from autobatch.passes.inlining import inline_calls
 from autobatch.passes.origins import Fate
 from autobatch.passes.tail_calls import loop_tail_calls
+from autobatch.passes.updates import updates_of
 from autobatch.random.python import is_python_draw
 from autobatch.source import Span
 from autobatch.transforms.records import made_of
@@ -113,6 +114,13 @@ class Code:
     luck: dict[int, Luck] = field(default_factory=dict)
     turns: dict[tuple[int, Executor, bool], Turn | None] = field(default_factory=dict)
     loops: list[frozenset[str] | None] | None = None
+    updates: frozenset[int] | None = None
+
+    def begins(self, op: Op) -> bool:
+        """Whether an operation begins an update of what is then written."""
+        if self.updates is None:
+            self.updates = updates_of(self.function)
+        return id(op) in self.updates
 
     def handled_in(self, pc: int, env: dict[str, Cell]) -> Cell | None:
         """What a function that is called in a block finds being handled."""

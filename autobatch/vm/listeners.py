@@ -52,7 +52,8 @@ class Counts:
     ``fallbacks`` are the runs thread by thread of which ``fallback="warn"`` tells, ``meant`` those
     that the program could be expected to mean (see ``batching.fallbacks``).
     ``recomputed`` are the replays and moves of rows that ran once more for a backward, and
-    ``offloaded`` the bytes that went to the host, whenever that was.
+    ``offloaded`` the bytes that went to the host, whenever that was. ``shared_writes`` are the
+    writes to tensors that all threads share, of one call one for each tensor.
     """
 
     block_executions: int = 0
@@ -65,6 +66,7 @@ class Counts:
     meant: int = 0
     recomputed: int = 0
     offloaded: int = 0
+    shared_writes: int = 0
     by_block: Counter[tuple[str, int]] = field(default_factory=Counter)
     threads_by_block: Counter[tuple[str, int]] = field(default_factory=Counter)
     reads_by_block: Counter[tuple[str, int]] = field(default_factory=Counter)
@@ -137,6 +139,10 @@ class Tally:
     def moved(self, size: int) -> None:
         for counts in self.active:
             counts.offloaded += size
+
+    def applied(self, writes: int) -> None:
+        for counts in self.active:
+            counts.shared_writes += writes
 
     def fallback(self, span: Span | None, what: str, why: str, meant: Callable[[], bool]) -> None:
         """What runs thread by thread; ``meant`` says whether that is no fallback."""

@@ -219,8 +219,9 @@ class Spin:
         if turn.site is None:
             lap = Lap(turn, None, 0, marks)
             return lap if lap.run(self.group) else None
+        written = bool(self.state.contributions.written)
         for driver in turn.site.drivers:
-            if driver.end != turn.end:
+            if driver.end != turn.end or (written and driver.reads_shared):
                 continue
             again = driver.starts(self.group.env, frame.scope)
             if again is not None:
@@ -235,6 +236,12 @@ def spun(state: RunState, engine: Engine, frame: Frame, pc: Label, group: Group)
 
     The first of them has been counted; it must be plain (see ``driven.is_plain``).
     """
-    if state.work is None or frame.code.varying(pc) is None or frame.exact or not group.k:
+    if (
+        state.work is None
+        or state.contributions.written
+        or frame.code.varying(pc) is None
+        or frame.exact
+        or not group.k
+    ):
         return None
     return Spin(state, engine, frame, pc, group).run()

@@ -94,6 +94,7 @@ class Machine:
             settings.thread_offset,
             self.state.names_may_change,
             self.state.moving,
+            self.state.contributions,
         )
         self.state.names_may_change()
 
@@ -122,6 +123,7 @@ class Machine:
         if self.state.work is not None:
             self.state.work.forget()
         if self.failures.failure is not None and not self.failures.isolate:
+            self.state.contributions.fail(next(iter(self.failures.errors)))
             raise self.failures.failure
         return returned
 

@@ -13,6 +13,7 @@ import torch
 
 from autobatch.batching.compat import within_level
 from autobatch.batching.context import Context, Services
+from autobatch.batching.contributions import Contributions
 from autobatch.batching.escapes import Snapshot
 from autobatch.batching.fallbacks import Policy
 from autobatch.batching.operations import Scope
@@ -136,7 +137,8 @@ class RunState:
     by raising; ``work`` is what makes stretches fast, None where each operation runs as it comes;
     ``guard`` is called before a visible effect, while fork-join calls run; ``grad`` and
     ``inference`` are the modes of autograd's that the run began in; ``saver`` sees to what is
-    saved for a backward, None: torch's own way.
+    saved for a backward, None: torch's own way; ``contributions`` are what the threads of the call
+    write to tensors that all of them share.
     """
 
     library: Library
@@ -151,6 +153,7 @@ class RunState:
     inference: bool = field(default_factory=torch.is_inference_mode_enabled)
     ways: Ways = field(default_factory=Ways)
     saver: Saver | None = None
+    contributions: Contributions = field(default_factory=Contributions)
     judgements: Judgements | None = field(init=False)
     tally: Tally = field(init=False)
     services: Services = field(init=False)
@@ -174,6 +177,7 @@ class RunState:
         paths = None if frame.paths is None else frame.paths.taken(group.rows)
         context = Context(self.services, threads, group.checks, policy, self.guard, paths)
         context.after = partial(frame.code.alive, self.tally.block[1])
+        context.begins = frame.code.begins
         if group.pending is not None:
             context.escapes = group.pending.escapes
             context.checkpoint = group.pending.checkpoint

@@ -206,6 +206,8 @@ SEQUENCE_ITERATOR = Mark("sequence iterator")
 ENUMERATE_ITERATOR = Mark("enumerate iterator")
 ZIP_ITERATOR = Mark("zip iterator")
 PACKED = Mark("packed rows")
+PLACE = Mark("elements of a shared tensor, to be written again")
+UPDATE = Mark("what a shared tensor is to become")
 
 
 @dataclass(frozen=True, slots=True)

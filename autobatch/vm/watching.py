@@ -14,7 +14,7 @@ from functools import partial
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from autobatch.batching import guards
 from autobatch.batching.callees import in_place_option, is_hashable
@@ -76,7 +76,7 @@ class Watch(Unwatched):
     def given(self, args: tuple[Any, ...]) -> None:
         """Arguments: their builtin containers and tensors are copies."""
         for arg in args:
-            for part in instances(arg):
+            for part in (arg,) if isinstance(arg, nn.Module) else instances(arg):
                 self.foreign.note(part)
 
     def operation(self, name: str, attr: Any, operands: tuple[Any, ...], span: Span) -> None:

@@ -16,9 +16,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Set
 from dataclasses import dataclass
+from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
+import torch
+
 from autobatch.batching.context import Context
+from autobatch.batching.effects import effect_of
+from autobatch.batching.late_reads import NAMING
 from autobatch.batching.operations import Env, Scope
 from autobatch.batching.selects import are_lone
 from autobatch.batching.stretches.checking import note_checks, note_loose
@@ -31,6 +36,8 @@ from autobatch.batching.stretches.printing import (
     told_apart,
     unmoved,
 )
+from autobatch.vm.heap import reached
+from autobatch.vm.values import Uniform
 
 Drive = Callable[[Env, Scope, int, Any], bool]
 Again = Callable[[Env, int], bool]
@@ -62,7 +69,8 @@ class Driver:
     It launches ``kernels``. Unless it ``asks_context``, that may be None; where it ``leaves_open``
     whether its results fit or rows fail, the block goes on with that context.
     ``begin(env, scope)`` gives ``again(env, k)``, which does what ``drive`` does for as long as no
-    variable changes but those that the block's loop assigns.
+    variable changes but those that the block's loop assigns. ``reads_shared``: it may read tensors
+    that all threads share, so it does not run once these are written.
     """
 
     drive: Drive
@@ -71,6 +79,7 @@ class Driver:
     asks_context: bool
     leaves_open: bool
     begin: Begin | None = None
+    reads_shared: bool = True
 
     def starts(self, env: Env, scope: Scope) -> Again | None:
         """What runs it again and again; None if it may not or cannot be."""
@@ -126,7 +135,25 @@ def driver_of(
     space = dict(printer.names)
     exec(source_of(printer, None if asks else varying), space)
     drive, begin = space["drive"], space.get("begin")
-    return Driver(drive, skeleton.end, plan.kernels, asks, leaves_open, begin)
+    shared = reads_shared(skeleton, env)
+    return Driver(drive, skeleton.end, plan.kernels, asks, leaves_open, begin, shared)
+
+
+def reads_shared(skeleton: Skeleton, env: Env) -> bool:
+    """Whether what a stretch reads may hold tensors that all threads share."""
+    host = [arg for op in skeleton.host if op.name not in NAMING for arg in op.args]
+    cells = reached([env[name] for name in (*skeleton.reads, *host) if name in env])
+    return any(type(cell.value) is Uniform and may_hold(cell.value.obj) for cell in cells)
+
+
+def may_hold(obj: Any) -> bool:
+    """Whether an object may be or hold a tensor."""
+    if obj is None or isinstance(obj, (*PLAIN, BuiltinFunctionType, ModuleType, type)):
+        return False
+    return not (isinstance(obj, FunctionType) and effect_of(obj) == "torch")
+
+
+PLAIN = (bool, int, float, str, torch.dtype, torch.device)
 
 
 def source_of(printer: Printer, varying: Set[str] | None) -> str:

@@ -73,7 +73,11 @@ class Site:
         The position after it; ``start`` where the next operation runs by itself, and ``~p`` (less
         than zero) where all before position ``p`` do.
         """
+        given = context.contributions
+        written = given is not None and bool(given.written)
         for driver in self.drivers:
+            if written and driver.reads_shared:
+                continue
             if driver.fits(env, scope, context.k, context):
                 self.prefer(driver)
                 context.counter.launch(driver.kernels)
@@ -114,11 +118,21 @@ class Site:
             skeleton = found
 
     def by_driver(
-        self, env: Env, scope: Scope, k: int, context_of: Callable[[], Context | None]
+        self,
+        env: Env,
+        scope: Scope,
+        k: int,
+        context_of: Callable[[], Context | None],
+        written: bool = False,
     ) -> Driver | None:
-        """Run all operations by a driver, if one fits, and nothing is left open then."""
+        """Run all operations by a driver, if one fits, and nothing is left open then.
+
+        ``written``: shared tensors have been.
+        """
         for driver in self.drivers:
             if driver.end != len(self.ops) or driver.leaves_open:
+                continue
+            if written and driver.reads_shared:
                 continue
             context = context_of() if driver.asks_context else None
             if driver.fits(env, scope, k, context):
@@ -174,6 +188,8 @@ class Site:
             return skeleton
         roots = [env[name] for name in skeleton.reads]
         gathered = Gathered(roots, skeleton.baked)
+        if reads_late(context, gathered):
+            return None
         key = (ambient_key(), gathered.key)
         plan = skeleton.plans.get(key)
         if type(plan) is Plan and plan.assumed and plan.is_stale:
@@ -350,6 +366,15 @@ class WholeSite(Site):
         if type(plan) is Plan and (plan.checks or plan.loose is not None or plan.written):
             return self.nothing()
         return plan
+
+
+def reads_late(context: Context, gathered: Gathered) -> bool:
+    """Whether an input is a shared tensor that the threads have written: that is to be told."""
+    given = context.contributions
+    if given is None or not given.written:
+        return False
+    tensors = [value for value in gathered.values if isinstance(value, Tensor)]
+    return given.has_written(context.threads, tensors) is not None
 
 
 def wants_gradient(value: Any) -> bool:

@@ -83,7 +83,7 @@ def unseen(context: Context) -> Context:
     """
     made = copy(context)
     made.invoke = refuse
-    made.counter, made.policy = Unseen(), None
+    made.counter, made.policy, made.contributions = Unseen(), None, None
     if made.paths is not None:
         made.paths = made.paths.barred()
     return made
@@ -96,7 +96,7 @@ def recording_context(context: Context, k: int) -> Context:
         context.device, Recording(), "error", inline, refuse, inline, refuse, has_effects
     )
     made = Context(services, np.arange(k))
-    made.forecasts = []
+    made.forecasts, made.begins = [], context.begins
     return made
 
 

@@ -1,0 +1,150 @@
+"""What the threads of a call write to tensors that all of them share, until it is applied.
+
+A write that may be reduced over the threads is only noted: a ``Contribution`` holds what each
+thread gives, with its index. When the call is over, those of the threads that the plain loop would
+have come to are reduced and applied, once (``reducing``). Until then all threads read what was
+there before the call; a thread that has written to a tensor may not read it any more.
+
+Invariant: what is written to the memory of one tensor is of one rule, so no order matters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from torch import Tensor
+
+from autobatch.batching.compat import storage_id
+from autobatch.source import Span
+
+Rule = Literal["sum", "prod", "amin", "amax", "assign"]
+SIGNS: dict[Rule, str] = {
+    "sum": "added to",
+    "prod": "multiplied",
+    "amin": "made a minimum",
+    "amax": "made a maximum",
+    "assign": "assigned",
+}
+"""How messages say it."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Target:
+    """A tensor that is written in place or, with an ``owner``, the attribute that names it."""
+
+    tensor: Tensor
+    owner: Any = None
+    name: str = ""
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """Equal for what is written in one go: the same attribute, the same elements."""
+        tensor = self.tensor
+        if self.owner is not None:
+            return (id(self.owner), self.name)
+        place = (tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype)
+        return (storage_id(tensor), *place)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Contribution:
+    """What ``threads`` ``[k]`` give: ``rows`` ``[k, *E]``, or what all of them assign.
+
+    ``positions``, if any, are where in the flattened target they go, ``[k, n]`` (``[n]`` if they
+    assign); ``rows`` are ``[k, n]`` then. ``distinct``: of equal positions of a thread the last one
+    counts. ``grad`` is whether gradients are to flow.
+    """
+
+    target: Target
+    rule: Rule
+    rows: Any
+    threads: np.ndarray
+    positions: Tensor | None = None
+    distinct: bool = False
+    grad: bool = False
+    span: Span | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Written:
+    """How the memory of a tensor is written, first where, and by which threads."""
+
+    rule: Rule
+    span: Span | None
+    threads: set[int] = field(default_factory=set)
+
+
+@dataclass(slots=True, eq=False)
+class Contributions:
+    """Those of a call. ``last`` is the thread that has failed, after which none counts.
+
+    From ``limit`` on they are put together (``compacting``), but where they are ``held``: somebody
+    may take some back. They are ``barred`` while derivatives are computed, as torch has it.
+    """
+
+    noted: list[Contribution] = field(default_factory=list)
+    written: dict[int, Written] = field(default_factory=dict)
+    last: int | None = None
+    limit: int = 256
+    held: int = 0
+    barred: int = 0
+
+    @contextmanager
+    def refused(self) -> Iterator[None]:
+        """Nothing may be noted within."""
+        self.barred += 1
+        try:
+            yield
+        finally:
+            self.barred -= 1
+
+    @contextmanager
+    def tried(self) -> Iterator[None]:
+        """What is noted within is forgotten."""
+        count = len(self.noted)
+        self.held += 1
+        try:
+            yield
+        finally:
+            self.held -= 1
+            self.take_back(count)
+
+    def note(self, contribution: Contribution) -> None:
+        if not len(contribution.threads):
+            return
+        self.noted.append(contribution)
+        self.touch(contribution)
+
+    def touch(self, contribution: Contribution) -> None:
+        key = storage_id(contribution.target.tensor)
+        known = self.written.setdefault(key, Written(contribution.rule, contribution.span))
+        known.threads.update(contribution.threads.tolist())
+
+    def of(self, tensor: Tensor) -> Written | None:
+        """How a tensor's memory has been written so far."""
+        return self.written.get(storage_id(tensor)) if self.written else None
+
+    def has_written(self, threads: np.ndarray, tensors: Iterable[Tensor]) -> Written | None:
+        """How some of the threads have written one of the tensors; None if they have not."""
+        for tensor in tensors:
+            known = self.of(tensor)
+            if known is not None and not known.threads.isdisjoint(threads.tolist()):
+                return known
+        return None
+
+    def fail(self, thread: int) -> None:
+        """A thread has failed: the loop would not have come to those after it."""
+        self.last = thread
+
+    def take_back(self, count: int) -> None:
+        """Forget all but the first ``count``: what has noted the others is to run again."""
+        if len(self.noted) == count:
+            return
+        del self.noted[count:]
+        self.written = {}
+        for contribution in self.noted:
+            self.touch(contribution)

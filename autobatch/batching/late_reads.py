@@ -1,0 +1,143 @@
+"""Reads of shared tensors by threads that have written to them in the same call.
+
+In: an operation, before it runs, while contributions wait to be applied. Out: the tensors among
+its operands, or in what they hold, that its threads have written. To look at a tensor's shape, to
+give it another name and to take a part of its memory is not to read it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from torch import Tensor, nn
+
+from autobatch.batching import calls, refusals
+from autobatch.batching.compat import storage_id
+from autobatch.batching.context import Context
+from autobatch.errors import SharedWriteError
+from autobatch.ir.ops import INPLACE
+from autobatch.ir.program import CallShape, Op
+from autobatch.vm import heap
+from autobatch.vm.values import PLACE, UPDATE, Cell, Container, Uniform
+
+# fmt: off
+NAMING = frozenset(
+    [
+        "const", "copy", "tuple", "list", "dict", "append", "slice", "global", "load_free",
+        "free_box", "box", "load_box", "store_box", "clear_box", "function", "is", "is_not",
+        "delete", "fork", "defer", "getattr", "setattr", "delattr", "iter", "next", "unpack",
+        "to_tuple", "extend", "update", "import", "import_from", "handled",
+    ]
+)
+"""Operations that look at no element of a tensor."""
+OF_SHAPES = frozenset(
+    [
+        "size", "dim", "ndimension", "numel", "nelement", "stride", "is_contiguous", "len",
+        "__len__", "element_size", "storage_offset", "data_ptr", "is_floating_point", "is_complex",
+        "get_device", "isinstance", "type", "id", "hasattr", "getattr", "callable",
+    ]
+)
+"""Callees of which the same is true."""
+# fmt: on
+WITHIN = ("program", "construct", "objects", "transform", "chain", "hooked")
+"""Effects of callees whose own operations are looked at."""
+MOST_PARTS = 1000
+
+
+def late_reads(context: Context, op: Op, env: dict[str, Cell]) -> list[Tensor]:
+    """The tensors that an operation may read and that its threads have written."""
+    if op.name in NAMING or not all(name in env for name in op.args):
+        return []
+    return written_in(context, operands_read(context, op, [env[name] for name in op.args]))
+
+
+def written_in(context: Context, cells: Sequence[Cell]) -> list[Tensor]:
+    """The shared tensors that cells lead to and that the threads have written."""
+    given = context.contributions
+    if given is None or not given.written:
+        return []
+    return [
+        tensor
+        for cell in heap.reached(cells)
+        if type(cell.value) is Uniform and cell.value.shared
+        for tensor in tensors_in(cell.value.obj)
+        if given.has_written(context.threads, [tensor])
+    ]
+
+
+def operands_read(context: Context, op: Op, cells: list[Cell]) -> Sequence[Cell]:
+    if op.name == "setitem" or op.name in INPLACE:
+        return cells[1:]
+    if op.name != "call":
+        return cells
+    shape: CallShape = op.attr
+    named = dict(zip(shape.keywords, cells[1 + len(shape.positional) :], strict=False))
+    args = cells[1 : 1 + len(shape.positional)]
+    target = calls.resolve(cells[0], args, {k: v for k, v in named.items() if k is not None})
+    name = getattr(target.callee, "__name__", "")
+    if target.effect in WITHIN or name in OF_SHAPES:
+        return ()
+    given = [*target.args, *target.kwargs.values()]
+    if target.effect == "write":
+        return given[1:]
+    out = target.kwargs.get("out")
+    if out is not None:
+        return [cell for cell in given if cell is not out and not is_one(cell, out)]
+    holder = [cells[0]] if isinstance(target.callee, nn.Module) else []
+    return [*given, *holder]
+
+
+def is_one(cell: Cell, other: Cell) -> bool:
+    return getattr(cell.value, "obj", cell) is getattr(other.value, "obj", other)
+
+
+def tensors_in(obj: Any) -> Iterator[Tensor]:
+    """The tensors that an object plainly holds."""
+    waiting, seen = [obj], 0
+    while waiting and seen < MOST_PARTS:
+        part = waiting.pop()
+        seen += 1
+        if isinstance(part, Tensor):
+            yield part
+        elif isinstance(part, nn.Module):
+            yield from part.parameters()
+            yield from part.buffers()
+        elif isinstance(part, list | tuple):
+            waiting += part
+        elif isinstance(part, dict):
+            waiting += part.values()
+
+
+def only_looks(op: Op, env: dict[str, Cell]) -> bool:
+    """Whether an operation may turn out to give a part of the tensor, and has no effect."""
+    if op.name == "getitem":
+        return True
+    return op.name == "call" and calls.resolve(env[op.args[0]], [], {}).effect == "torch"
+
+
+def still_read(
+    context: Context, found: Sequence[Tensor], op: Op, env: dict[str, Cell]
+) -> list[Tensor]:
+    """What an operation has read that is done, of what it may have.
+
+    Neither what it gives a part of, nor what it is put off for, but what else that is for.
+    """
+    outs = [env[out] for out in op.outs if out in env]
+    for cell in outs:
+        if type(cell.value) is Container and cell.value.type in (PLACE, UPDATE):
+            return written_in(context, list(cell.value.children()))
+    parts = [
+        storage_id(part)
+        for cell in heap.reached(outs)
+        if type(cell.value) is Uniform
+        for part in tensors_in(cell.value.obj)
+    ]
+    return [tensor for tensor in found if set(parts) != {storage_id(tensor)}]
+
+
+def refuse_late(context: Context, found: Sequence[Tensor]) -> SharedWriteError:
+    assert context.contributions is not None
+    before = context.contributions.has_written(context.threads, found)
+    assert before is not None
+    return refusals.read_late(context.span, before)

@@ -1,0 +1,104 @@
+"""Errors about what all threads share: writes that no reduction stands for, reads that come late.
+
+Each names the place and what to write instead.
+"""
+
+from __future__ import annotations
+
+from autobatch.batching.contributions import SIGNS, Rule, Written
+from autobatch.errors import Diagnostic, SharedWriteError
+from autobatch.source import Span
+
+ONE_BY_ONE = 'stateful="sequential" runs the threads one after the other.'
+REDUCED = (
+    "`+=`, `-=`, `*=`, `t[i] += x`, `t.copy_(torch.maximum(t, x))` and the like, of what each "
+    "thread has, are reduced over the threads; "
+)
+RETURN_IT = (
+    f"pass it as an argument and return the new value, or write to a copy of it; {ONE_BY_ONE}"
+)
+OUT_OF_DERIVATIVES = (
+    "return the value, with has_aux=True from a function that is differentiated, and write it "
+    "outside of that function."
+)
+OF_TENSORS = f"{REDUCED}else return the value, or write to a copy; {ONE_BY_ONE}"
+
+
+def written(span: Span | None, what: str, hint: str = RETURN_IT) -> SharedWriteError:
+    """A write to what existed before the call."""
+    return SharedWriteError(
+        Diagnostic(
+            f"A program writes to {what} that existed before the call.",
+            span,
+            "written here",
+            ("all threads share it, so there is no one order in which they would write it.",),
+            (hint,),
+            "shared-write",
+        )
+    )
+
+
+def read_late(span: Span | None, before: Written) -> SharedWriteError:
+    """A thread reads what it has written."""
+    return SharedWriteError(
+        Diagnostic(
+            "A program reads a tensor from before the call after it has written to it.",
+            span,
+            "read here",
+            (
+                f"{place(before.span)} it is {SIGNS[before.rule]}: what all threads give is "
+                "applied when the call is over, and until then it is as it was.",
+            ),
+            (f"read it before the write, or keep what is read in a variable; {ONE_BY_ONE}",),
+            "shared-read",
+        )
+    )
+
+
+def two_ways(span: Span | None, rule: Rule, before: Written) -> SharedWriteError:
+    """A tensor is written in ways of which the order matters."""
+    return SharedWriteError(
+        Diagnostic(
+            "A program writes in two ways to a tensor that existed before the call.",
+            span,
+            f"here it is {SIGNS[rule]}",
+            (
+                f"{place(before.span)} it is {SIGNS[before.rule]}: the result would depend on the "
+                "order of the threads.",
+            ),
+            (f"write to two tensors, and put them together after the call; {ONE_BY_ONE}",),
+            "shared-write",
+        )
+    )
+
+
+def own_value(span: Span | None) -> SharedWriteError:
+    """Each thread assigns a value of its own."""
+    return SharedWriteError(
+        Diagnostic(
+            "A program assigns each thread's own value to what existed before the call.",
+            span,
+            "assigned here",
+            ("one of the values would be left, by the order of the threads.",),
+            (OF_TENSORS,),
+            "shared-write",
+        )
+    )
+
+
+def differing(span: Span | None) -> SharedWriteError:
+    """Threads assign different values, each of them to all."""
+    return SharedWriteError(
+        Diagnostic(
+            "Threads assign different values to what existed before the call.",
+            span,
+            "one of them is assigned here",
+            ("one of the values would be left, by the order of the threads.",),
+            (OF_TENSORS,),
+            "shared-write",
+        )
+    )
+
+
+def place(span: Span | None) -> str:
+    return "before that" if span is None else f"in line {span.line}"
