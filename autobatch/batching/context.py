@@ -86,7 +86,8 @@ class Services:
     ``foreign`` knows the objects that existed before the call.
     ``isolate`` is whether the threads that fail leave one by one; ``thread_offset`` is what a
     thread's index is short of that by which it draws; ``names_may_change`` is told of visible
-    effects; within ``moving`` rows keep their gradients, whatever mode the program is in.
+    effects; within ``moving`` rows keep their gradients, whatever mode the program is in;
+    ``tensor_written`` is told before a tensor is.
     """
 
     device: torch.device
@@ -102,6 +103,7 @@ class Services:
     thread_offset: int = 0
     names_may_change: Callable[[], None] = lambda: None
     moving: Callable[[], AbstractContextManager[None]] = nullcontext
+    tensor_written: Callable[[], None] = lambda: None
 
 
 class Context:

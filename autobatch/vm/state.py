@@ -17,6 +17,7 @@ from autobatch.batching.escapes import Snapshot
 from autobatch.batching.fallbacks import Policy
 from autobatch.batching.operations import Scope
 from autobatch.batching.stretches import Work
+from autobatch.errors import AutobatchError, Diagnostic
 from autobatch.ir.program import Function, Handler, Raise
 from autobatch.random.paths import Ledger, Paths, key_of
 from autobatch.saving.savers import Saver
@@ -136,7 +137,8 @@ class RunState:
     by raising; ``work`` is what makes stretches fast, None where each operation runs as it comes;
     ``guard`` is called before a visible effect, while fork-join calls run; ``grad`` and
     ``inference`` are the modes of autograd's that the run began in; ``saver`` sees to what is
-    saved for a backward, None: torch's own way.
+    saved for a backward, None: torch's own way. ``blind`` says that its program cannot tell two
+    names for one tensor from two tensors (``aliasing``), None before it has begun.
     """
 
     library: Library
@@ -151,6 +153,7 @@ class RunState:
     inference: bool = field(default_factory=torch.is_inference_mode_enabled)
     ways: Ways = field(default_factory=Ways)
     saver: Saver | None = None
+    blind: bool | None = None
     judgements: Judgements | None = field(init=False)
     tally: Tally = field(init=False)
     services: Services = field(init=False)
@@ -166,6 +169,16 @@ class RunState:
         """Code that nothing here sees into is about to run, or has."""
         if self.judgements is not None:
             self.judgements.forget()
+
+    def tensor_written(self) -> None:
+        """A tensor is about to be written, which a program that is blind to aliases never does."""
+        if self.blind:
+            raise AutobatchError(
+                Diagnostic(
+                    "A tensor is written by code that was taken to write none.",
+                    hints=("Make a new tensor there instead: `x = x + y`, not `x += y`.",),
+                )
+            )
 
     def context(self, frame: Frame, group: Group) -> Context:
         """What the operations of one block execution need to know."""
