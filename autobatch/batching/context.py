@@ -89,7 +89,7 @@ class Services:
     thread's index is short of that by which it draws; ``names_may_change`` is told of visible
     effects; within ``moving`` rows keep their gradients, whatever mode the program is in.
     ``contributions`` takes what is written to tensors that all threads share, None where nothing
-    may be.
+    may be; ``tensor_written`` is told before any other tensor is.
     """
 
     device: torch.device
@@ -106,6 +106,7 @@ class Services:
     names_may_change: Callable[[], None] = lambda: None
     moving: Callable[[], AbstractContextManager[None]] = nullcontext
     contributions: Contributions | None = None
+    tensor_written: Callable[[], None] = lambda: None
 
 
 class Context:

@@ -137,6 +137,7 @@ def write(
 ) -> Cell:
     """``function`` writes its first operand, a tensor; the result is that operand's cell."""
     target = args[0]
+    context.services.tensor_written()
     refuse_tied(context, target)
     if updates.shared_tensor(target) is not None:
         updates.write(context, function, args, kwargs)
@@ -204,6 +205,7 @@ def land(context: Context, result: Cell, out: Cell) -> None:
         for part, own in zip(value.children(), target.children(), strict=True):
             land(context, part, own)
         return
+    context.services.tensor_written()
     refuse_tied(context, out)
     if (type(target) is Uniform and target.shared) or is_outside(out):
         raise shared_write(context, "a tensor")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -27,7 +28,7 @@ Forking = Literal["none", "silent", "drawing"]
 class Entry:
     """What a call of a program function runs; ``env`` holds its parameters.
 
-    ``paths`` are where its rows draw, if there is a seed.
+    ``paths`` are where its rows draw, if there is a seed; ``names`` gives what its names mean.
     """
 
     code: Code
@@ -35,6 +36,7 @@ class Entry:
     env: dict[str, Cell]
     purity: Purity = IMPURE
     paths: Paths | None = None
+    names: Callable[[], Names] | None = None
 
 
 def entered(
@@ -52,19 +54,20 @@ def entered(
         code, scope, env = opened(library, target)
     except TypeError as error:
         raise RowsFail(context.lowest(), error) from error
-    if forking == "none" or judgements is None:
-        return Entry(code, scope, env)
-    seeded = forking == "drawing"
+    within: object = target.callee
+    receiver: object = MISSING
+    names: Callable[[], Names]
     if isinstance(target.callee, Container):
-        namespace = scope.namespace
-        nested = Nested(target.callee.static[0], namespace)
-        names = partial(library.names_within, nested)
-        forked = judgements.with_forks(code, namespace, MISSING, seeded, names)
+        within = scope.namespace
+        names = partial(library.names_within, Nested(target.callee.static[0], scope.namespace))
     else:
         receiver = next(iter(receiver_of(target)), MISSING)
         names = partial(Names.of, target.callee, receiver)
-        forked = judgements.with_forks(code, target.callee, receiver, seeded, names)
-    return Entry(forked, scope, env, IMPURE if code.has_effects else forked.purity)
+    if forking == "none" or judgements is None:
+        return Entry(code, scope, env, names=names)
+    forked = judgements.with_forks(code, within, receiver, forking == "drawing", names)
+    purity = IMPURE if code.has_effects else forked.purity
+    return Entry(forked, scope, env, purity, names=names)
 
 
 def opened(library: Library, target: calls.Target) -> tuple[Code, Scope, dict[str, Cell]]:

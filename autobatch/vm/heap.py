@@ -51,8 +51,9 @@ IMMUTABLE = (str, bytes, int, float, complex, bool, type(None), type(Ellipsis), 
 class Heap:
     """Collects the alike key of some roots; see ``alike``."""
 
-    def __init__(self, k: int = 0) -> None:
+    def __init__(self, k: int = 0, blind: bool = False) -> None:
         self.k = k
+        self.blind = blind
         self.numbers: dict[int, int] = {}
         self.parts: list[Hashable] = []
 
@@ -62,7 +63,7 @@ class Heap:
         if kind is Column and value.tag != "tensor":  # type: ignore[union-attr]
             self.parts.append(value.tag)  # type: ignore[union-attr]
             return
-        if kind is Column or is_mutable(value):
+        if (kind in REFERRING or not self.blind) and (kind is Column or is_mutable(value)):
             number = self.numbers.get(id(cell))
             if number is not None:
                 self.parts.append(number)
@@ -122,7 +123,7 @@ def static_key(value: Container) -> Hashable:
     return identity(value.static)
 
 
-def alike(roots: Iterable[Cell], k: int = 0) -> tuple[Hashable, ...]:
+def alike(roots: Iterable[Cell], k: int = 0, blind: bool = False) -> tuple[Hashable, ...]:
     """A key that is equal for heaps that may coalesce.
 
     With ``k``, their number of threads, that of heaps that should: a large uniform tensor saves
@@ -130,9 +131,10 @@ def alike(roots: Iterable[Cell], k: int = 0) -> tuple[Hashable, ...]:
 
     Equal keys mean: the same tag, dtype and event shape cell by cell (a uniform number or
     tensor counts as the column that it would make), the same alias graph among what can
-    change, and otherwise the same uniform objects.
+    change, and otherwise the same uniform objects. ``blind``: which names mean one tensor does
+    not matter.
     """
-    heap = Heap(k)
+    heap = Heap(k, blind)
     visit = heap.visit
     for root in roots:
         visit(root)

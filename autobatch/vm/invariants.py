@@ -26,7 +26,7 @@ import numpy as np
 
 from autobatch.vm import heap
 from autobatch.vm.groups import Group
-from autobatch.vm.queue import Key, Waiting, key_of
+from autobatch.vm.queue import Key, Waiting
 from autobatch.vm.state import NOBODY, Frame
 from autobatch.vm.values import NUMBER_DTYPES, Cell, Column, Objects
 
@@ -119,7 +119,7 @@ class Watch:
         self.demand(len(set(keys)) == len(keys), f"alike groups wait side by side at b{pc}")
 
     def key(self, groups: list[Group], pc: Any) -> Key:
-        keys = {key_of(group, self.waiting.names[pc]) for group in groups}
+        keys = {self.waiting.key(group, self.waiting.names[pc]) for group in groups}
         self.demand(len(keys) == 1, f"groups that wait as one at b{pc} are not alike")
         return keys.pop()
 

@@ -32,6 +32,7 @@ from autobatch.passes.updates import updates_of
 from autobatch.random.python import is_python_draw
 from autobatch.source import Span
 from autobatch.transforms.records import made_of
+from autobatch.vm.aliasing import Sight, tells_known
 from autobatch.vm.groups import CARRIED, FORKED
 from autobatch.vm.nested import Nested, captures
 from autobatch.vm.purity import (
@@ -108,6 +109,7 @@ class Code:
     purity: Purity = IMPURE
     has_effects: bool = False
     purities: list[Verdict] = field(default_factory=list)
+    sights: list[Verdict] = field(default_factory=list)
     forks: dict[tuple[bool, bool], list[Verdict]] = field(default_factory=dict)
     live_after: dict[int, frozenset[str]] = field(default_factory=dict)
     wholes: dict[tuple[int, Executor], WholeSite] = field(default_factory=dict)
@@ -421,6 +423,33 @@ class Library:
 
         purity: Purity = self.judged(code, code.purities, names, judge)
         return purity
+
+    def tells_tensors(self, code: Code, names: Names) -> bool:
+        """Whether a function, or one that it calls, can tell two names for a tensor from two."""
+        code = code.base or code
+
+        def judge(known: Known) -> tuple[bool, bool]:
+            if id(code) in self.asked:
+                return False, False
+            self.asked[id(code)] = code
+            try:
+                found = Sight(known, self.callee_tells, OPAQUE_METHODS.__contains__).tells()
+            finally:
+                del self.asked[id(code)]
+            return found, not self.asked or found
+
+        found: bool = self.judged(code, code.sights, names, judge)
+        return found
+
+    def callee_tells(self, callee: object) -> bool:
+        """The same of what is known to be called; what has code that is not lowered may tell."""
+        if type(callee) is Nested:
+            return self.tells_tensors(self.code_for(callee.function), self.names_within(callee))
+        found = meant(callee)
+        if made_of(callee) is not None or effect_of(found) != "program":
+            return tells_known(found)
+        lowered = None if isinstance(found, type) else self.lowered(found)
+        return lowered is None or self.tells_tensors(*lowered)
 
     def with_forks(
         self, code: Code, names: Names, seeded: bool = False, inline: bool = True

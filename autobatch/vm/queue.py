@@ -55,7 +55,8 @@ class Waiting(Generic[P]):
     A program counter is a number within a frame, a ``Place`` where a queue is of several functions.
     ``choose`` picks the one to run next among those that wait, each with its number of threads, in
     ascending order; None for the smallest. ``apart`` is told of a group that is like none of those
-    which wait at its block, with the first of them.
+    which wait at its block, with the first of them. ``blind``: which names mean one tensor does not
+    keep groups apart (see ``aliasing``).
     """
 
     names: Names
@@ -64,6 +65,7 @@ class Waiting(Generic[P]):
     empty: bool = False
     choose: Callable[[list[tuple[P, int]]], P] | None = None
     apart: Callable[[P, Group, Group], None] | None = None
+    blind: bool = False
     counters: list[P] = field(default_factory=list)
     places: dict[P, Group | dict[Key, list[Group]]] = field(default_factory=dict)
 
@@ -82,9 +84,9 @@ class Waiting(Generic[P]):
             return
         names = self.names[pc]
         if type(place) is Group:
-            place = self.places[pc] = {key_of(place, names): [place]}
+            place = self.places[pc] = {self.key(place, names): [place]}
         self.prune(pc, group)
-        key = key_of(group, names)
+        key = self.key(group, names)
         if key not in place:
             key = self.reconciled(place, group, names, key)
             if self.apart is not None and key not in place:
@@ -148,11 +150,11 @@ class Waiting(Generic[P]):
             if len(other_key) != len(key):
                 continue
             joined = promoted(group, others[0], names)
-            if joined is not None and key_of(joined, names) == other_key:
+            if joined is not None and self.key(joined, names) == other_key:
                 group.env = joined.env
                 return other_key
             joining = [promoted(other, group, names) for other in others]
-            if all(new is not None and key_of(new, names) == key for new in joining):
+            if all(new is not None and self.key(new, names) == key for new in joining):
                 for other, new in zip(others, joining, strict=True):
                     assert new is not None
                     other.env = new.env
@@ -169,7 +171,7 @@ class Waiting(Generic[P]):
         groups = [coalesced(groups, names, self.device) for groups in place.values()]
         nearer: dict[Key, list[Group]] = {}
         for group in groups:
-            nearer.setdefault(key_of(group, names, near=True), []).append(group)
+            nearer.setdefault(self.key(group, names, near=True), []).append(group)
         if len(nearer) < len(place):
             return nearer
         opened = [opened_env(group) for group in groups]
@@ -183,8 +185,12 @@ class Waiting(Generic[P]):
         for group, env in zip(groups, opened, strict=True):
             self.objectify(Group(group.rows, env), differing)
             group.env.update({name: env[name] for name in differing if name in group.env})
-            result.setdefault(key_of(group, names), []).append(group)
+            result.setdefault(self.key(group, names), []).append(group)
         return result
+
+    def key(self, group: Group, names: Sequence[str], near: bool = False) -> Key:
+        """Equal for groups that are to coalesce; ``near``: for all that can."""
+        return key_of(group, names, near, self.blind)
 
     def others(self, pc: P) -> list[Group]:
         """All groups that wait at a block, those that are alike as one."""
@@ -222,13 +228,13 @@ def first(part: tuple[P, Group]) -> P:
     return part[0]
 
 
-def key_of(group: Group, names: Sequence[str], near: bool = False) -> Key:
-    """Equal for groups that are to coalesce; ``near``: for all that can."""
+def key_of(group: Group, names: Sequence[str], near: bool = False, blind: bool = False) -> Key:
+    """Equal for groups that are to coalesce; see ``Waiting``."""
     env = group.env
     present = [name for name in names if name in env]
     roots = [env[name] for name in present]
     heap.settle(roots)
-    return (tuple(present), *heap.alike(roots, 0 if near else group.k))
+    return (tuple(present), *heap.alike(roots, 0 if near else group.k, blind))
 
 
 def opened_env(group: Group) -> dict[str, Cell]:

@@ -11,7 +11,7 @@ what runs next. Once a thread has failed no more are to be admitted; those below
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -123,9 +123,7 @@ class Refill:
 
         alike = frame.waiting
         kinds = range(tail + 1)
-        queues: list[Waiting[Any]] = [
-            Waiting(alike.names, alike.device, alike.objectify, choose=alike.choose) for _ in kinds
-        ]
+        queues: list[Waiting[Any]] = [replace(alike, counters=[], places={}) for _ in kinds]
         frame.aside = queues
         self.stages = Stages(queues, stage_of, self.enough)
         self.watch = invariants.watch(frame)

@@ -95,6 +95,7 @@ class Machine:
             self.state.names_may_change,
             self.state.moving,
             self.state.contributions,
+            self.state.tensor_written,
         )
         self.state.names_may_change()
 
@@ -240,6 +241,7 @@ class Machine:
         choose = None if schedule is None else Choice(schedule, lambda pc: (function, pc), last)
         as_objects = partial(objectify, self.state, threads)
         waiting: Waiting[int] = Waiting(entry.code.live, settings.device, as_objects, empty, choose)
+        waiting.blind = self.is_blind(entry)
         if self.state.observer is not None:
             waiting.apart = lambda pc, *groups: self.state.kept_apart(function, pc, *groups)
         frame = Frame(entry.code, entry.scope, threads, waiting, depth)
@@ -248,6 +250,14 @@ class Machine:
         frame.paths = entry.paths
         frame.caught = bool(frames) and frames[-1].catches
         return frame
+
+    def is_blind(self, entry: Entry) -> bool:
+        """Whether the run goes by values where names mean one tensor; its first function says."""
+        state = self.state
+        if state.blind is None:
+            assert entry.names is not None
+            state.blind = not state.library.tells_tensors(entry.code, entry.names())
+        return state.blind
 
     def free(self, frame: Frame, rows: np.ndarray) -> None:
         """Threads have left the run by failing; others are to have their rows."""

@@ -18,6 +18,7 @@ from autobatch.batching.escapes import Snapshot
 from autobatch.batching.fallbacks import Policy
 from autobatch.batching.operations import Scope
 from autobatch.batching.stretches import Work
+from autobatch.errors import AutobatchError, Diagnostic
 from autobatch.ir.program import Function, Handler, Raise
 from autobatch.random.paths import Ledger, Paths, key_of
 from autobatch.saving.savers import Saver
@@ -138,7 +139,8 @@ class RunState:
     ``guard`` is called before a visible effect, while fork-join calls run; ``grad`` and
     ``inference`` are the modes of autograd's that the run began in; ``saver`` sees to what is
     saved for a backward, None: torch's own way; ``contributions`` are what the threads of the call
-    write to tensors that all of them share.
+    write to tensors that all of them share. ``blind`` says that its program cannot tell two names
+    for one tensor from two tensors (``aliasing``), None before it has begun.
     """
 
     library: Library
@@ -154,6 +156,7 @@ class RunState:
     ways: Ways = field(default_factory=Ways)
     saver: Saver | None = None
     contributions: Contributions = field(default_factory=Contributions)
+    blind: bool | None = None
     judgements: Judgements | None = field(init=False)
     tally: Tally = field(init=False)
     services: Services = field(init=False)
@@ -169,6 +172,16 @@ class RunState:
         """Code that nothing here sees into is about to run, or has."""
         if self.judgements is not None:
             self.judgements.forget()
+
+    def tensor_written(self) -> None:
+        """A tensor is about to be written, which a program that is blind to aliases never does."""
+        if self.blind:
+            raise AutobatchError(
+                Diagnostic(
+                    "A tensor is written by code that was taken to write none.",
+                    hints=("Make a new tensor there instead: `x = x + y`, not `x += y`.",),
+                )
+            )
 
     def context(self, frame: Frame, group: Group) -> Context:
         """What the operations of one block execution need to know."""

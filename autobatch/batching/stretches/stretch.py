@@ -93,8 +93,9 @@ def recording_context(context: Context, k: int) -> Context:
     """The context of a recording of ``k`` rows."""
     inline, has_effects = context.inline, context.has_effects
     services = Services(
-        context.device, Recording(), "error", inline, refuse, inline, refuse, has_effects
-    )
+        context.device, Recording(), "error", inline, refuse, inline, refuse, has_effects,
+        tensor_written=context.services.tensor_written,
+    )  # fmt: skip
     made = Context(services, np.arange(k))
     made.forecasts, made.begins = [], context.begins
     return made

@@ -1,0 +1,189 @@
+"""Whether a program can tell two names for one tensor from two tensors of one value.
+
+Threads whose names mean one tensor here and two there are unlike, and run apart: after ``if
+accepted: x = proposal`` and ``samples.append(x)``, those that rejected have one tensor in two
+places. A program that writes to no tensor in place, and asks for no tensor's identity, sees nothing
+of that, so its groups go by values alone.
+
+In: a lowered function, what its names mean, and the same for the functions that it calls. Out: a
+bool; what is not known sees. The kinds of variables go by all assignments of a function at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from types import FunctionType
+
+from torch import nn
+
+from autobatch.batching.effects import effect_of
+from autobatch.frontend import MISSING
+from autobatch.ir.dataflow import op_writes
+from autobatch.ir.ops import COMPUTED, INPLACE, info
+from autobatch.ir.program import Call, CallShape, Function, Op, Var
+from autobatch.vm.purity import Known, is_inplace_name
+
+NUMBERS = (bool, int, float, complex)
+GIVE_NUMBERS: tuple[object, ...] = (len, int, float, bool, abs, round)
+"""Builtins that give a number for numbers; the first four for anything."""
+OWN_METHODS = frozenset({"append", "extend", "insert", "pop", "clear", "reverse", "add", "update"})
+"""Methods of containers that move what they hold about, and compare none of it."""
+TELLING = frozenset(
+    {
+        *("data_ptr", "storage", "untyped_storage", "numpy", "backward", "set", "share_memory"),
+        *("index", "count", "remove", "__array__", "register_hook", "map", "apply", "is_set_to"),
+    }
+)
+"""Methods whose result or effect depends on which tensor it is."""
+HARMLESS = frozenset({"append", "extend", "update", "store_box", "clear_box", "delitem"})
+"""Operations that write to what holds values, not to tensors."""
+
+
+@dataclass(eq=False)
+class Sight:
+    """One function. ``callee`` says whether what is known to be called can tell; ``is_opaque``,
+    whether a method of that name runs no code of the program's.
+    """
+
+    known: Known
+    callee: Callable[[object], bool]
+    is_opaque: Callable[[str], bool]
+    kinds: dict[Var, str] = field(default_factory=dict)
+
+    def tells(self) -> bool:
+        """Whether anything in it depends on which names mean one tensor."""
+        function = self.known.function
+        self.kinds = kinds_of(function, self.known)
+        ops = (op for block in function.blocks for op in block.ops)
+        calls = (block.terminator for block in function.blocks if type(block.terminator) is Call)
+        return any(map(self.tells_op, ops)) or any(
+            self.tells_call(call.callee, call.shape) for call in calls
+        )
+
+    def tells_op(self, op: Op) -> bool:
+        name, kind = op.name, self.kind
+        if name in INPLACE:
+            return kind(op.args[0]) == "" or kind(op.outs[0]) == ""
+        if name in ("is", "is_not"):
+            return not any(kind(arg) in ("number", "constant") for arg in op.args)
+        if name in ("in", "not_in"):
+            return kind(op.args[0]) not in ("number", "constant")
+        if name == "setitem":
+            return kind(op.args[0]) != "container"
+        if name == "call":
+            return self.tells_call(op.args[0], op.attr)
+        effect = info(name).effect
+        return effect in ("writes", "unknown", "captures", "calls") and name not in HARMLESS
+
+    def kind(self, name: Var) -> str:
+        return self.kinds.get(name, "")
+
+    def tells_call(self, callee: Var, shape: CallShape) -> bool:
+        if "out" in shape.keywords:
+            return True
+        found = self.known.value(callee)
+        if found is not MISSING:
+            return self.callee(found) or is_told_to_write(found, shape)
+        method = self.known.method(callee)
+        if method is None:
+            return True
+        name = method[1]
+        if name in OWN_METHODS:
+            return False
+        return is_inplace_name(name) or name in TELLING or not self.is_opaque(name)
+
+
+def kinds_of(function: Function, known: Known) -> dict[Var, str]:
+    """``number``, ``container``, ``range`` or ``constant`` for variables that never are more.
+
+    Of assignments in a circle one is enough to begin with: the least that all of them bear out.
+    """
+    found: dict[Var, str] = {}
+    ops = [op for block in function.blocks for op in block.ops if op.outs]
+    others = {param.name for param in function.params}
+    others |= {b.terminator.out for b in function.blocks if type(b.terminator) is Call}
+    while True:
+        before = dict(found)
+        now: dict[Var, set[str]] = {}
+        for op in ops:
+            kinds = [found.get(arg, "unseen") for arg in op.args]
+            for out, kind in zip(op_writes(op), results(op, kinds, known), strict=False):
+                now.setdefault(out, set()).add(kind)
+        found = {name: joined(kinds) for name, kinds in now.items()}
+        found.update(dict.fromkeys(others, ""))
+        if found == before:
+            return {name: kind for name, kind in found.items() if kind != "unseen"}
+
+
+def joined(kinds: set[str]) -> str:
+    seen = kinds - {"unseen"}
+    return "unseen" if not seen else seen.pop() if len(seen) == 1 else ""
+
+
+def results(op: Op, kinds: list[str], known: Known) -> Iterator[str]:
+    """The kinds of what an operation makes of operands of some kinds."""
+    name = op.name
+    if name == "const":
+        yield "number" if type(op.attr) in NUMBERS else "constant"
+    elif name in ("list", "dict", "set"):
+        yield "container"
+    elif name in ("not", "truth", "is", "is_not", "in", "not_in"):
+        yield "number"
+    elif name in ("copy", "iter"):
+        yield kinds[0]
+    elif name == "select":
+        yield joined(set(kinds[1:]))
+    elif name == "next":
+        yield {"range": "number", "unseen": "unseen"}.get(kinds[0], "")
+        yield "number"
+    elif name in INPLACE and kinds[0] == "container":
+        yield "container"
+    elif name in COMPUTED:
+        rest = set(kinds)
+        yield "number" if rest == {"number"} else "unseen" if rest <= {"number", "unseen"} else ""
+    elif name == "call":
+        yield called(known.value(op.args[0]), known.method(op.args[0]), kinds[1:])
+    else:
+        for _ in op.outs:
+            yield ""
+
+
+def called(callee: object, method: tuple[Var, str] | None, kinds: list[str]) -> str:
+    if callee is range:
+        return "range"
+    if any(callee is each for each in (list, dict, set)):
+        return "container"
+    if any(callee is each for each in GIVE_NUMBERS):
+        exact = any(callee is each for each in GIVE_NUMBERS[:4])
+        if exact or set(kinds) == {"number"}:
+            return "number"
+        return "unseen" if "unseen" in kinds else ""
+    return "number" if callee is MISSING and method is not None and method[1] == "item" else ""
+
+
+QUIET_EFFECTS = ("torch", "host", "draw")
+
+
+def is_told_to_write(callee: object, shape: CallShape) -> bool:
+    """Whether a call may say ``inplace=True``, by the keyword or by place."""
+    if "inplace" in shape.keywords:
+        return True
+    function = getattr(callee, "__func__", callee)
+    if not isinstance(function, FunctionType):
+        return False
+    names = function.__code__.co_varnames[: function.__code__.co_argcount]
+    if "inplace" not in names:
+        return False
+    return not shape.is_plain or len(shape.positional) > names.index("inplace")
+
+
+def tells_known(callee: object) -> bool:
+    """Whether what runs no code of the program's can tell."""
+    if isinstance(callee, nn.Module):
+        parts = callee.modules()
+        return any(getattr(part, "inplace", False) for part in parts) or callee.training
+    name = getattr(callee, "__name__", "")
+    if callee is id or name in TELLING or is_inplace_name(name):
+        return True
+    return callee is not print and effect_of(callee) not in QUIET_EFFECTS

@@ -1,0 +1,232 @@
+"""Programs that cannot tell two names for one tensor from two tensors: groups go by values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import autobatch
+from autobatch.vm.library import Library
+from autobatch.vm.purity import Names
+
+
+def chain(x, steps):
+    samples = []
+    for step in steps:
+        proposal = x + step
+        if proposal.abs() < 1.5:
+            x = proposal
+        samples.append(x)
+    return torch.stack(samples)
+
+
+def filtered(values, seen):
+    x, weight, out = 0.0, 1.0, []
+    for value, is_seen in zip(values, seen, strict=True):
+        weight = weight + 0.1
+        if is_seen:
+            gain = weight / (weight + 0.5)
+            x = x + gain * (value - x)
+            weight = (1 - gain) * weight
+        out.append(x)
+    return torch.stack([torch.as_tensor(each) for each in out])
+
+
+def counted(x, n):
+    i, kept = 0, None
+    while i < n:
+        i += 1
+        if kept is None or i % 2 == 0:
+            kept = x
+        x = x * 2
+    return x, kept
+
+
+def helped(x):
+    return torch.relu(x) + doubled(x)
+
+
+def doubled(x):
+    y = x * 2
+    return y if y.sum() > 0 else x
+
+
+def nested(x):
+    def inner(y):
+        return y + 1
+
+    return inner(x)
+
+
+QUIET = (chain, filtered, counted, helped)
+
+
+def adds_in_place(x):
+    y = x
+    y += 1
+    return x
+
+
+def maybe_a_tensor(x):
+    total = 0.0
+    for each in x:
+        total += each
+    return total
+
+
+def assigns(x):
+    y = torch.zeros(3)
+    y[0] = x
+    return y
+
+
+def method_in_place(x):
+    return x.clamp_(min=0)
+
+
+def into_out(x):
+    y = torch.zeros(())
+    torch.add(x, 1, out=y)
+    return y
+
+
+def compares(x):
+    y = x
+    return 1 if x is y else 0
+
+
+def contains(x):
+    return 1 if x in [x, x + 1] else 0
+
+
+def asks_id(x):
+    return id(x) % 1
+
+
+def points(x):
+    return x.data_ptr() % 1
+
+
+def by_helper(x):
+    return doubled(adds_in_place(x))
+
+
+def by_argument(x, function=doubled):
+    return function(x)
+
+
+def made_of_own(x):
+    return Holder(x).value
+
+
+class Holder:
+    def __init__(self, value):
+        self.value = value
+
+
+class InPlace(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.activation = nn.ReLU(inplace=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.activation(x)
+
+
+def by_keyword(x):
+    return torch.nn.functional.relu(x, inplace=True)
+
+
+TELLING = (
+    *(adds_in_place, maybe_a_tensor, assigns, method_in_place, into_out, compares, contains),
+    *(asks_id, points, by_helper, by_argument, made_of_own, by_keyword),
+)
+
+
+def tells(function: Any) -> bool:
+    library = Library()
+    receiver = {"receiver": function.__self__} if hasattr(function, "__self__") else {}
+    plain = getattr(function, "__func__", function)
+    code = library.code_of(plain, *receiver.values())
+    return library.tells_tensors(code, Names.of(plain, **receiver))
+
+
+@pytest.mark.parametrize("function", QUIET, ids=lambda f: f.__name__)
+def test_what_cannot_tell(function: Any) -> None:
+    assert not tells(function)
+
+
+@pytest.mark.parametrize("function", TELLING, ids=lambda f: f.__name__)
+def test_what_may_tell(function: Any) -> None:
+    assert tells(function)
+
+
+def test_a_module_that_writes_its_input_tells() -> None:
+    assert tells(InPlace().forward)
+
+
+@pytest.mark.parametrize("engine", ["stackless", "program_counter"])
+@pytest.mark.parametrize("executor", ["vmap", "traced"])
+@pytest.mark.parametrize("batch", [1, 2, 7, 64])
+def test_threads_that_keep_a_tensor_meet_those_that_made_one(
+    engine: str, executor: str, batch: int
+) -> None:
+    generator = torch.Generator().manual_seed(batch)
+    x, steps = torch.randn(batch, generator=generator), torch.randn(batch, 9, generator=generator)
+    mapped = autobatch.vmap(chain, engine=engine, executor=executor, trace_after=0)
+    for _ in range(3):
+        with autobatch.counts() as count:
+            found = mapped(x, steps)
+        torch.testing.assert_close(found, torch.stack([*map(chain, x, steps)]))
+        assert count.fallbacks == 0
+        assert count.block_executions <= 2 + 3 * 9  # once kept apart, 74 of 64 threads
+
+
+def test_gradients_through_tensors_that_were_one() -> None:
+    x = torch.randn(16, requires_grad=True)
+    steps = torch.randn(16, 6)
+    wanted = torch.autograd.grad(torch.stack([*map(chain, x, steps)]).square().sum(), x)
+    found = torch.autograd.grad(autobatch.vmap(chain)(x, steps).square().sum(), x)
+    torch.testing.assert_close(found, wanted)
+
+
+def test_numbers_that_meet_tensors() -> None:
+    values, seen = torch.randn(64, 8), torch.rand(64, 8) < 0.6
+    with autobatch.counts() as count:
+        found = autobatch.vmap(filtered)(values, seen)
+    torch.testing.assert_close(found, torch.stack([*map(filtered, values, seen)]))
+    assert count.fallbacks == 0
+
+
+class Secret:
+    """An operator that writes in place, where nobody sees it before it runs."""
+
+    def __init__(self, tensor):
+        self.tensor = tensor
+
+    def __add__(self, other):
+        other += 1
+        return other
+
+
+def unforeseen(x, n, secret):
+    kept = x
+    if n > 1:
+        x = x * 2
+    return secret + x, kept
+
+
+def test_a_write_that_nobody_foresaw_is_an_error_or_right() -> None:
+    x, n = torch.randn(4), torch.arange(4)
+    secret = Secret(torch.zeros(()))
+    wanted = [unforeseen(a.clone(), b, secret) for a, b in zip(x, n, strict=True)]
+    try:
+        found = autobatch.vmap(unforeseen, in_dims=(0, 0, None))(x, n, secret)
+    except autobatch.AutobatchError as error:
+        assert "taken to write none" in str(error)
+    else:
+        for place in (0, 1):
+            assert found[place].tolist() == [each[place].item() for each in wanted]
