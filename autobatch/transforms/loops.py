@@ -198,7 +198,14 @@ def grouped(part: Context, leaf: Cell, rounds: Rounds) -> Cell:
         return Cell(packs.pack(table, lengths.cumsum(0) - lengths, lengths, rounds.longest))
     items, ends = Rower(part).rows(leaf), np.cumsum(rounds.counts)
     own = [items[end - n : end] for end, n in zip(ends, rounds.counts, strict=True)]
-    return packed.repacked(Cell(Objects(list(map(mapping.stacked, own)))))
+    return packed.repacked(Cell(Objects(list(map(stacked, own)))))
+
+
+def stacked(rows: list[Any]) -> Any:
+    """What the rounds of one thread give: a tensor where they stack, else a list."""
+    if rows and all(isinstance(row, Tensor) for row in rows):
+        return torch.stack(rows)
+    return rows
 
 
 def table_of(part: Context, leaf: Cell) -> Tensor | None:

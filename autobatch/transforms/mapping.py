@@ -18,12 +18,16 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from autobatch import structure
 from autobatch.batching import writes
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.rows import Rower
 from autobatch.errors import Diagnostic, SharedWriteError
 from autobatch.out_dims import dims_of as dims_of_results
+from autobatch.out_dims import move
 from autobatch.random.paths import Ledger, Paths, split
+from autobatch.results import plain, stacked_rows
+from autobatch.structure import is_record_type
 from autobatch.transforms import parts
 from autobatch.transforms.captured import Captured, held
 from autobatch.transforms.records import TORCH, Transform
@@ -34,6 +38,7 @@ from autobatch.vm.values import (
     NUMBER_TAGS,
     Cell,
     Column,
+    Container,
     Objects,
     Uniform,
     fits_column,
@@ -223,12 +228,14 @@ def grouped(part: Context, leaf: Cell, k: int, n: int, dim: Any) -> Cell:
         case Column(data=data) if dim is not None:
             whole = data.reshape(k, n, *data.shape[1:])
             return Cell(Column(whole.movedim(1, dim + 1 if dim >= 0 else dim)))
+        case Container(type=kind) if is_record_type(kind):
+            inner = [regrouped(part, child, k, n, dim) for child in value.children()]
+            return Cell(value.rebuilt(iter(inner)))
     rows = Rower(part).rows(leaf)
-    return Cell(Objects([stacked(rows[i * n : (i + 1) * n]) for i in range(k)]))
+    return Cell(Objects([stacked(part, rows[i * n : (i + 1) * n], dim) for i in range(k)]))
 
 
-def stacked(rows: list[Any]) -> Any:
-    """What the inner rows of one thread give: a tensor where they stack, else a list."""
-    if rows and all(isinstance(row, Tensor) for row in rows):
-        return torch.stack(rows)
-    return rows
+def stacked(part: Context, rows: list[Any], dim: Any) -> Any:
+    """What the inner rows of one thread give, as results of a batch stack."""
+    whole = plain(stacked_rows(rows, part.device))
+    return whole if dim is None else structure.mapped(lambda leaf: move(leaf, dim), whole)
