@@ -91,11 +91,7 @@ def form_of(obj: Any) -> Form | None:
 def is_structure(obj: Any) -> bool:
     kind = type(obj)
     return (
-        kind in DICTS
-        or kind is list
-        or is_tuple_type(kind)
-        or is_record(obj)
-        or is_registered(obj)
+        kind in DICTS or kind is list or is_tuple_type(kind) or is_record(obj) or is_registered(obj)
     )
 
 
@@ -252,20 +248,17 @@ def flattened(tree: Any, is_leaf: IsLeaf = never) -> tuple[list[Any], pytree.Tre
 
 def unflattened(leaves: Iterable[Any], spec: pytree.TreeSpec) -> Any:
     """The tree of some leaves."""
-    return closed(pytree.tree_unflatten(list(leaves), spec))
+    return put_together(spec, iter(leaves))
 
 
-def closed(tree: Any) -> Any:
-    """A tree with records in the place of the nodes that stand for them."""
-
-    def record(node: Any) -> Any:
-        if type(node) is not Opened:
-            return node
-        return instance(node.kind, node.names, map(closed, node.parts))
-
-    return pytree.tree_map(
-        record, tree, is_leaf=lambda node: type(node) is Opened or is_collection(node)
-    )
+def put_together(spec: pytree.TreeSpec, leaves: Iterator[Any]) -> Any:
+    if spec.is_leaf():
+        return next(leaves)
+    parts = [put_together(child, leaves) for child in spec.children()]
+    if spec.type is Opened:
+        kind, names = spec.context
+        return instance(kind, names, parts)
+    return pytree.SUPPORTED_NODES[spec.type].unflatten_fn(parts, spec.context)
 
 
 def flattened_with_path(tree: Any, is_leaf: IsLeaf = never) -> list[tuple[Any, Any]]:
