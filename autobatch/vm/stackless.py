@@ -25,6 +25,7 @@ from autobatch.batching.escapes import Snapshot
 from autobatch.batching.foreign import Foreign
 from autobatch.batching.operations import HANDLED
 from autobatch.batching.rows import Rower
+from autobatch.batching.starring import Differing
 from autobatch.ir.program import (
     Branch,
     Call,
@@ -58,6 +59,7 @@ from autobatch.vm.within import FRAMED, Within
 NO_MODES = nullcontext()
 NO_EXITS: frozenset[int] = frozenset()
 CALLEE = "%callee"
+ARGUMENT = "%argument {}"
 
 
 @dataclass(slots=True, eq=False)
@@ -452,8 +454,15 @@ class Machine:
     def finish_call(self, frame: Frame, terminator: Call, group: Group, context: Context) -> Parts:
         cells = operations.operands(context, terminator.args, group.env)
         (callee,) = operations.operands(context, (terminator.callee,), group.env)
-        args, kwargs = operations.arguments(context, terminator.shape, callee, cells)
+        try:
+            args, kwargs = operations.arguments(context, terminator.shape, callee, cells)
+        except Differing as found:
+            differing = found
+        else:
+            differing = None
         context.leave()
+        if differing is not None:
+            return self.parted_call(frame, terminator, group, differing)
         target = calls.resolve(callee, args, kwargs)
         if target.effect == "objects":
             return self.scattered_call(frame, terminator, group, callee)
@@ -543,6 +552,23 @@ class Machine:
                 context = self.state.context(frame, own)
                 context.span = terminator.span
                 alone = replace(terminator, callee=CALLEE)
+                parts += self.finished(frame, alone, own, context)
+        return parts
+
+    def parted_call(
+        self, frame: Frame, terminator: Call, group: Group, differing: Differing
+    ) -> Parts:
+        """A call whose arguments differ by thread in number or name: each kind for its threads."""
+        names = tuple(ARGUMENT.format(place) for place in range(len(differing.cells)))
+        group.env.update(zip(names, differing.cells, strict=True))
+        alone = replace(terminator, args=names)
+        parts: Parts = []
+        for rows in differing.parts:
+            own = restricted(group, np.array(rows, dtype=np.int64), list(group.env))
+            own = self.failures.remaining(frame, own)
+            if own.k:
+                context = self.state.context(frame, own)
+                context.span = terminator.span
                 parts += self.finished(frame, alone, own, context)
         return parts
 
