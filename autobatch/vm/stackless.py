@@ -454,12 +454,11 @@ class Machine:
     def finish_call(self, frame: Frame, terminator: Call, group: Group, context: Context) -> Parts:
         cells = operations.operands(context, terminator.args, group.env)
         (callee,) = operations.operands(context, (terminator.callee,), group.env)
+        differing: Differing | None = None
         try:
             args, kwargs = operations.arguments(context, terminator.shape, callee, cells)
         except Differing as found:
             differing = found
-        else:
-            differing = None
         context.leave()
         if differing is not None:
             return self.parted_call(frame, terminator, group, differing)
