@@ -97,9 +97,14 @@ class _Worker(threading.Thread):
     """The host thread of one recording."""
 
 
+def is_recording() -> bool:
+    """Whether this host thread records: its tensors tell nothing of inference mode."""
+    return isinstance(threading.current_thread(), _Worker)
+
+
 def outside(job: Callable[[], T]) -> T:
     """Run ``job`` in a fresh host thread, one at a time in the process, and return its result."""
-    if isinstance(threading.current_thread(), _Worker):
+    if is_recording():
         raise Untraceable("a recording inside a recording")
     results: list[T] = []
     failures: list[BaseException] = []
