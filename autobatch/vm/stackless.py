@@ -96,6 +96,7 @@ class Machine:
             settings.thread_offset,
             self.state.names_may_change,
             self.state.moving,
+            self.failures.operated,
         )
         self.state.names_may_change()
 
@@ -410,6 +411,9 @@ class Machine:
                 return self.finish(frame, terminator, group, context)
             except RowsFail as failed:
                 failure = failed  # what is raised from now on has no context
+            if isinstance(terminator, Call):
+                cells = [group.env[name] for name in terminator.args if name in group.env]
+                context.tell(failure.error, cells, failure.row)
             redraw(frame, undrawn, failure)
             if context.lost is not None and not context.lost and group.k > 1:
                 return self.halves(frame, terminator, group, context)
