@@ -10,7 +10,7 @@ own (on Python's stack). After TensorFlow Probability's ``stackless.execute`` an
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -46,7 +46,7 @@ from autobatch.vm.entering import Entry, Forking, entered
 from autobatch.vm.failing import Failures, no_data
 from autobatch.vm.forking import Forks
 from autobatch.vm.groups import CARRIED, Group, restricted
-from autobatch.vm.modes import entered_modes
+from autobatch.vm.modes import by_modes, entered_modes
 from autobatch.vm.queue import Waiting
 from autobatch.vm.schedule import Choice
 from autobatch.vm.spinning import spun
@@ -71,6 +71,7 @@ class Machine:
     blocks: Blocks = field(init=False)
     within: Within = field(init=False)
     forks: Forks = field(init=False)
+    modes: dict[Hashable, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.failures = Failures(self.state.settings.isolate)
@@ -358,6 +359,10 @@ class Machine:
             return parts
         if plain and driven(state, frame, pc, group):
             return self.ended(frame, block.terminator, group)
+        if block.modes:  # groups that were too unlike may have met
+            group, *others = by_modes(block, group, self.modes)
+            if others:
+                return [(pc, part) for part in (group, *others)]
         context = state.context(frame, group)
         grad = torch.is_grad_enabled()
         inner = 0.0
@@ -437,7 +442,10 @@ class Machine:
         match terminator:
             case Jump(target=target):
                 group.checks = context.checks
-                return [(target, group)]
+                inside = frame.code.blocks[target]
+                if not inside.modes:
+                    return [(target, group)]
+                return [(target, part) for part in by_modes(inside, group, self.modes)]
             case Branch():
                 return self.blocks.branch(frame, terminator, group, context)
             case Call():
