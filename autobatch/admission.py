@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
 
+from autobatch import structure
 from autobatch.arguments import cell_of, column_of, private, row_of, tensor_of, tree_row
 from autobatch.batching.context import Context
 from autobatch.batching.rows import SHARABLE, numbers_from, signature
@@ -111,7 +111,7 @@ class Admission:
         if self.device is not None:
             return self.device
         first = examples[0]
-        for leaf in pytree.tree_leaves((first.args, first.kwargs, dict(self.shared))):
+        for leaf in structure.leaves((first.args, first.kwargs, dict(self.shared))):
             if isinstance(leaf, Tensor):
                 return leaf.device
         return torch.get_default_device()
@@ -164,10 +164,12 @@ class Admission:
 
     def moved(self, item: Any) -> Any:
         if self.device is None or not any(
-            isinstance(leaf, Tensor) for leaf in pytree.tree_leaves(item)
+            isinstance(leaf, Tensor) for leaf in structure.leaves(item)
         ):
             return item
-        return pytree.tree_map_only(Tensor, lambda tensor: tensor.to(self.device), item)
+        return structure.mapped(
+            lambda leaf: leaf.to(self.device) if isinstance(leaf, Tensor) else leaf, item
+        )
 
 
 def from_array(item: Any) -> Any:

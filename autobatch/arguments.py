@@ -7,7 +7,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +17,8 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from autobatch import structure
+from autobatch.batching.calls import is_plain_class
 from autobatch.entry import name_of
 from autobatch.errors import OptionError
 from autobatch.ragged import Packed, ragged
@@ -93,6 +96,12 @@ class Batch:
         args = [cell_of(arg, scalars, memo) for arg in self.args]
         return args, {name: cell_of(arg, scalars, memo) for name, arg in self.kwargs.items()}
 
+    def shared(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+        """What of one thread's arguments may be the caller's; see ``row``."""
+        pairs = [*zip(self.args, args, strict=True)]
+        pairs += [(self.kwargs[name], value) for name, value in kwargs.items()]
+        return tuple(part for pair in pairs for part in shared_parts(*pair))
+
     def row(
         self, index: int, scalars: str, copies: bool = True
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -103,6 +112,16 @@ class Batch:
         args = tuple(tree_row(arg, index, scalars, copies) for arg in self.args)
         kwargs = {name: tree_row(arg, index, scalars, copies) for name, arg in self.kwargs.items()}
         return args, kwargs
+
+
+def shared_parts(tree: Any, row: Any) -> Iterator[Any]:
+    """What of one thread's argument may be the caller's: all but records of mapped leaves."""
+    form = structure.form_of(tree) if has_mapped(tree) and not is_mapped(tree) else None
+    if form is None:
+        yield row
+        return
+    for part, own in zip(form.parts(tree), form.parts(row), strict=True):
+        yield from shared_parts(part, own)
 
 
 def is_of_tensors(batch: Batch) -> bool:
@@ -120,7 +139,12 @@ def is_of_objects(batch: Batch) -> bool:
 
 
 def tree_map(function: Callable[[Any], Any], tree: Any) -> Any:
-    return pytree.tree_map(function, tree, is_leaf=lambda leaf: isinstance(leaf, Mapped))
+    """A tree of arguments; what all threads share is the caller's own, records as they are."""
+
+    def is_leaf(part: Any) -> bool:
+        return is_mapped(part) or (structure.is_record(part) and not has_mapped(part))
+
+    return structure.mapped(function, tree, is_leaf)
 
 
 def tree_row(tree: Any, index: int, scalars: str, copies: bool = True) -> Any:
@@ -148,11 +172,15 @@ def row_of(item: Tensor, scalars: str) -> Any:
     return item.item() if number else item.clone(memory_format=torch.contiguous_format)
 
 
-def tree_leaves(tree: Any) -> list[Any]:
-    return pytree.tree_leaves(tree, is_leaf=lambda leaf: isinstance(leaf, Mapped))
+def tree_leaves(tree: Any) -> Iterator[Any]:
+    return structure.leaves(tree, is_mapped)
 
 
-COPIED = (list, dict, set, tuple)
+def is_mapped(leaf: Any) -> bool:
+    return isinstance(leaf, Mapped)
+
+
+COPIED = (list, dict, set, tuple, OrderedDict, defaultdict, deque)
 
 
 def private(item: Any) -> Any:
@@ -161,18 +189,21 @@ def private(item: Any) -> Any:
 
 
 def private_part(part: Any, memo: dict[int, Any]) -> Any:
-    if type(part) not in COPIED and not isinstance(part, Tensor):
+    is_tensors = isinstance(part, Tensor) or structure.is_collection(part)
+    if type(part) not in COPIED and not is_tensors:
         return part
     made: Any = memo.get(id(part))
     if made is not None:
         return made
-    if isinstance(part, Tensor):
+    if is_tensors:
         memo[id(part)] = made = part.clone()
-    elif type(part) is list:
-        made = memo[id(part)] = []
+    elif isinstance(part, list | deque):
+        made = memo[id(part)] = deque(maxlen=part.maxlen) if isinstance(part, deque) else []
         made.extend(private_part(entry, memo) for entry in part)
-    elif type(part) is dict:
-        made = memo[id(part)] = {}
+    elif isinstance(part, dict):
+        made = memo[id(part)] = type(part)()
+        if isinstance(part, defaultdict):
+            made.default_factory = part.default_factory
         made.update((key, private_part(entry, memo)) for key, entry in part.items())
     elif type(part) is set:
         made = memo[id(part)] = set(part)
@@ -201,6 +232,11 @@ def cell_of(arg: Any, scalars: str, memo: dict[int, Cell]) -> Cell:
         cell.value = Container(dict, parts)
     elif isinstance(arg, tuple) and not isinstance(arg, torch.Size):
         cell.value = Container(kind, [cell_of(item, scalars, memo) for item in arg])
+    elif structure.is_record(arg) and is_plain_class(kind) and has_mapped(arg):
+        parts = {
+            name: cell_of(getattr(arg, name), scalars, memo) for name in structure.attributes(arg)
+        }
+        cell.value = Container(kind, parts)
     elif not isinstance(arg, Tensor):
         cell.value = rows_of(arg, scalars) or Uniform(arg, shared=True)
     return cell
@@ -252,8 +288,13 @@ def mapped_by_dims(
             f"in_dims has {len(in_dims)} entries, but {name} gets {len(args)} positional arguments."
         )
     sizes = Sizes(name, lambda: leaf_titles(function, args, kwargs))
-    flat, spec = pytree.tree_flatten(args, is_leaf=is_leaf)
-    dims = pytree._broadcast_to_and_flatten(in_dims, spec, is_leaf=is_leaf)
+    wholes = whole_records(args, in_dims)
+
+    def is_whole(part: Any) -> bool:
+        return is_leaf(part) or id(part) in wholes
+
+    flat, spec = structure.flattened(args, is_whole)
+    dims = structure.spread(in_dims, spec, is_leaf)
     if dims is None:
         raise OptionError(
             f"in_dims={in_dims!r} does not fit the arguments of {name}: "
@@ -265,7 +306,7 @@ def mapped_by_dims(
         sizes.mapped(x, 0 if isinstance(x, objects | ragged) else None, "in_dims") for x in named
     ]
     return Batch(
-        tuple(map(as_given, pytree.tree_unflatten(leaves, spec), args)),
+        tuple(map(as_given, structure.unflattened(leaves, spec), args)),
         {
             name: as_given(made, kwargs[name])
             for name, made in pytree.tree_unflatten(named, kwspec).items()
@@ -277,6 +318,20 @@ def mapped_by_dims(
 def as_given(made: Any, arg: Any) -> Any:
     """An argument of which nothing is mapped is the caller's own, not one made of its leaves."""
     return made if has_mapped(made) else arg
+
+
+def whole_records(args: Any, dims: Any) -> set[int]:
+    """The records among the arguments that ``dims`` leave alone, by ``id``: nothing looks inside.
+
+    Where ``dims`` do not fit the arguments is not for this to say.
+    """
+    if dims is None:
+        return {id(args)} if structure.is_record(args) else set()
+    form, other = structure.form_of(args), structure.form_of(dims)
+    if form is None or other is None or (form.kind is dict and not form.fits(dims)):
+        return set()
+    pairs = zip(form.parts(args), other.parts(dims), strict=False)
+    return set().union(*(whole_records(arg, dim) for arg, dim in pairs))
 
 
 def mapped_tensors(args: tuple[Any, ...], in_dims: Any) -> Batch | None:
@@ -305,11 +360,11 @@ def mapped_by_kind(args: tuple[Any, ...], kwargs: dict[str, Any], function: Any)
             arg = numbers_of(arg)
         if is_mappable(arg):
             return sizes.mapped(arg, 0, "the arguments")
-        if type(arg) in (list, tuple, dict) or hasattr(arg, "_fields"):
-            made = pytree.tree_map(
+        if any(map(is_mappable, structure.leaves(arg, is_leaf))):
+            made = structure.mapped(
                 lambda leaf: sizes.mapped(leaf, 0, "the arguments") if is_mappable(leaf) else leaf,
                 arg,
-                is_leaf=is_leaf,
+                is_leaf,
             )
             return as_given(made, arg)
         return arg
@@ -339,7 +394,7 @@ def leaf_titles(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     own = iter(titles(function, args, kwargs))
     found: list[str] = []
     for title, arg in zip(own, (*args, *kwargs.values()), strict=True):
-        leaves, _ = pytree.tree_flatten_with_path(arg, is_leaf=is_leaf)
+        leaves = structure.flattened_with_path(arg, is_leaf)
         found += [title + pytree.keystr(path) for path, _ in leaves]
     return found
 
@@ -349,7 +404,7 @@ def is_leaf(value: Any) -> bool:
 
 
 def is_mappable(arg: Any) -> bool:
-    return isinstance(arg, Tensor | np.ndarray | objects | ragged)
+    return isinstance(arg, Tensor | np.ndarray | objects | ragged) or structure.is_collection(arg)
 
 
 def is_numbers(arg: Any) -> bool:
@@ -399,20 +454,31 @@ class Sizes:
             return self.packed(leaf, dim, option)
         if isinstance(leaf, np.ndarray):
             leaf = tensor_of(leaf)
+        if structure.is_collection(leaf):
+            return self.unbound(leaf, dim, option)
         if not isinstance(leaf, Tensor):
             raise OptionError(
                 f"{option} maps the argument {self.title()} of {self.name}, "
                 f"of type {type(leaf).__name__}, which is no tensor; "
                 "use None for it, or wrap a sequence in autobatch.objects(...)."
             )
+        self.check(leaf, dim, option)
+        data = leaf.movedim(dim, 0)
+        self.add(data.shape[0])
+        return Mapped(data)
+
+    def check(self, leaf: Any, dim: Any, option: str) -> None:
         if type(dim) is not int or not -leaf.dim() <= dim < leaf.dim():
             raise OptionError(
                 f"{option} has dimension {dim} for the argument {self.title()} of {self.name}, "
                 f"of shape {tuple(leaf.shape)}."
             )
-        data = leaf.movedim(dim, 0)
-        self.add(data.shape[0])
-        return Mapped(data)
+
+    def unbound(self, leaf: Any, dim: Any, option: str) -> Mapped:
+        """A ``TensorDict`` or the like: one for each thread, its batch dimension less."""
+        self.check(leaf, dim, option)
+        self.add(leaf.shape[dim])
+        return Mapped(list(leaf.unbind(dim)))
 
     def packed(self, leaf: ragged, dim: Any, option: str) -> Mapped:
         if dim != 0:

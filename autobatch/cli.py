@@ -33,6 +33,7 @@ from autobatch.ir.reference import reference
 from autobatch.optimising import optimised
 from autobatch.options import CHOICES
 from autobatch.passes import PASSES
+from autobatch.structure import form_of
 from autobatch.target import CommandError, Target, check_names, find_target
 
 
@@ -185,16 +186,13 @@ def _batch_size(arguments: Mapping[str, Any]) -> int:
 
 def _named(value: Any, name: str, size: int) -> Iterator[tuple[str, Any]]:
     """Leaves of a result: ``out``, ``out.0``, ``out.name``; a list of B objects is a leaf."""
-    if isinstance(value, dict):
-        parts = [(str(key), part) for key, part in value.items()]
-    elif isinstance(value, tuple) or (isinstance(value, list) and not _is_leaf(value, size)):
-        fields = getattr(value, "_fields", range(len(value)))
-        parts = [(str(field), part) for field, part in zip(fields, value, strict=True)]
-    else:
+    form = None if type(value) is list and _is_leaf(value, size) else form_of(value)
+    if form is None:
         yield name, value
         return
-    for field, part in parts:
-        yield from _named(part, f"{name}.{field}", size)
+    keys = getattr(value, "_fields", form.keys)
+    for key, part in zip(keys, form.parts(value), strict=True):
+        yield from _named(part, f"{name}.{key}", size)
 
 
 def _is_leaf(values: list[Any], size: int) -> bool:

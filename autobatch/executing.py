@@ -30,6 +30,7 @@ from autobatch.options import Options
 from autobatch.passes import annotate_liveness, apply_pass
 from autobatch.results import plain
 from autobatch.running import run
+from autobatch.structure import form_of
 from autobatch.vm.library import Code, Library
 from autobatch.vm.values import is_number
 
@@ -283,9 +284,7 @@ def ordered(result: Any, names: Sequence[str]) -> list[Any]:
 def leaves(part: Any, name: str, wanted: frozenset[str]) -> Iterator[tuple[str, Any]]:
     if name in wanted:
         yield name, part
-    elif isinstance(part, dict):
-        for key, inner in part.items():
-            yield from leaves(inner, f"{name}.{key}", wanted)
-    elif isinstance(part, tuple | list):
-        for index, inner in enumerate(part):
-            yield from leaves(inner, f"{name}.{index}", wanted)
+        return
+    form = form_of(part)
+    for key, inner in zip(form.keys, form.parts(part), strict=True) if form is not None else ():
+        yield from leaves(inner, f"{name}.{key}", wanted)

@@ -53,6 +53,28 @@ def described(obj: Any) -> str:
     return tensor_kind(obj) if isinstance(obj, Tensor) else type(obj).__name__
 
 
+def operand(value: Value, row: int | None = None) -> str:
+    """What one thread's operand is, as the notes of failures show it: ``float32 [3]``, ``int``.
+
+    Without a row, what objects of several types are is not told.
+    """
+    match value:
+        case Uniform(obj=obj):
+            return described(obj)
+        case Column(table=table, tag="tensor"):
+            return tensor_kind(table, 1)
+        case Column(tag=tag):
+            return tag
+        case Objects(items=items):
+            kinds = {described(item) for item in (items if row is None else items[row : row + 1])}
+            return kinds.pop() if len(kinds) == 1 else "object"
+        case Container(type=kind) if isinstance(kind, type):
+            return kind.__name__
+        case Container(static=table, type=kind) if kind is PACKED:
+            return f"{tensor_kind(table, 1)} of any length"
+    return "object"
+
+
 def tensor_kind(data: Tensor, skip: int = 0) -> str:
     """Dtype and event shape, ``float32 [3]``."""
     return f"{str(data.dtype).removeprefix('torch.')} {list(data.shape[skip:])}"

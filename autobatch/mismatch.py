@@ -6,7 +6,7 @@ a caret at one ``return`` and a note on each other one that gives something else
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
@@ -16,6 +16,7 @@ from torch import Tensor
 from autobatch.batching.fallbacks import quoted
 from autobatch.errors import Diagnostic, OptionError, StackingError
 from autobatch.source import Span
+from autobatch.structure import DICTS, Form, attributes, form_of, is_collection, is_record
 from autobatch.vm.values import fits_column
 
 MOST = 4
@@ -37,20 +38,20 @@ class Part:
     path: str = ""
     ragged: Any = None
 
-    def inside(self, keys: Iterable[Any]) -> list[Part]:
-        """The parts of a list, tuple or dict, by its keys."""
-        keys = list(keys)
-        forms: Any = [self.ragged] * len(keys)
-        if isinstance(self.ragged, dict):
-            forms = [self.ragged[key] for key in keys if key in self.ragged]
-        elif isinstance(self.ragged, tuple | list):
-            forms = self.ragged
-        if len(forms) != len(keys) or (
-            isinstance(self.ragged, dict) and len(self.ragged) > len(keys)
-        ):
+    def inside(self, form: Form) -> list[Part]:
+        """The parts of a structure."""
+        keys, ragged = form.keys, self.ragged
+        if is_record(ragged):
+            ragged = {name: getattr(ragged, name) for name in attributes(ragged)}
+        forms: Any = [ragged] * len(keys)
+        if isinstance(ragged, dict):
+            forms = [ragged[key] for key in keys if key in ragged]
+        elif isinstance(ragged, tuple | list):
+            forms = ragged
+        if len(forms) != len(keys) or (isinstance(ragged, dict) and len(ragged) > len(keys)):
             raise self.misfit()
         named = zip(keys, forms, strict=True)
-        return [Part(self.spans, f"{self.path}[{key!r}]", form) for key, form in named]
+        return [Part(self.spans, self.path + form.place(key), own) for key, own in named]
 
     def misfit(self) -> OptionError:
         place = f" at result{self.path}" if self.path else ""
@@ -70,8 +71,8 @@ def structures_differ(items: Sequence[Any], part: Part) -> StackingError:
     hint = "return the same structure on every path"
     if len({type(item) for item in items}) == 1:
         hint = (
-            "give all examples the same parts, or return an object of a class of your own: "
-            "it comes back as it is, in a list"
+            "give all examples the same parts, or return an object of a class of your own that is "
+            "no dataclass: it comes back as it is, in a list"
         )
     if all(type(item) is list for item in items):
         hint = (
@@ -81,7 +82,7 @@ def structures_differ(items: Sequence[Any], part: Part) -> StackingError:
         )
     if not part.path and any(item is None for item in items):
         hint += "; a path that ends without `return` gives None"
-    found = examples(items, [structure(item) for item in items], part)
+    found = examples(items, structures(items), part)
     return unlike("Threads return different structures.", found, part, hint, "mixed-results")
 
 
@@ -113,11 +114,20 @@ def unlike(
     return StackingError(Diagnostic(headline, span, label, tuple(notes), (f"{hint}.",), code))
 
 
-def structure(item: Any) -> Hashable:
-    """What is equal for results that stack with each other."""
-    if isinstance(item, Tensor) or fits_column(item):
-        return Tensor
-    return (type(item), describe(item))
+def structures(items: Iterable[Any]) -> Iterator[Hashable]:
+    """For each item what is equal for those that stack with each other."""
+    forms: list[Form] = []
+    for item in items:
+        form = form_of(item)
+        if form is not None:
+            like = next((known for known in forms if known.fits(item)), form)
+            if like is form:
+                forms.append(form)
+            yield (Form, id(like))
+        elif isinstance(item, Tensor) or fits_column(item):
+            yield Tensor
+        else:
+            yield (type(item), describe(item))
 
 
 def examples(items: Sequence[Any], kinds: Iterable[Hashable], part: Part) -> list[Example]:
@@ -158,9 +168,20 @@ def describe(item: Any) -> str:
         return f"a tuple of {len(item)}"
     if type(item) is list:
         return f"a list of {len(item)}"
-    if type(item) is dict:
-        return f"a dict with the keys {', '.join(map(repr, item))}" if item else "an empty dict"
+    if type(item) is dict and not item:
+        return "an empty dict"
     if item is None:
         return "None"
     name = type(item).__name__
-    return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
+    named = f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
+    if type(item) in DICTS:
+        return f"{named} with the keys {', '.join(map(repr, item))}"
+    if is_collection(item):
+        parts = [f"{key!r} of shape {tuple(part.shape)}" for key, part in item.items(True, True)]
+        return f"{named} with {', '.join(parts)}"
+    form = form_of(item)
+    if form is None:
+        return named
+    if is_record(item):
+        return f"{named} with {', '.join(form.keys)}"
+    return f"{named} of {len(form.keys)}"

@@ -11,6 +11,7 @@ from autobatch.errors import OptionError, UnknownOptionError
 from autobatch.passes import Pass, chosen_passes
 from autobatch.ragged import FORMS
 from autobatch.saving.offload import Offload
+from autobatch.structure import leaves
 
 CHOICES = {
     "engine": ("stackless", "program_counter", "sequential"),
@@ -266,14 +267,8 @@ def check_count(name: str, value: Any, least: int, optional: bool) -> None:
 
 def check_dims(name: str, value: Any) -> None:
     """Dimensions are ints or None, nested like the arguments or results."""
-    leaves = [value]
-    while leaves:
-        leaf = leaves.pop()
-        if isinstance(leaf, tuple | list):
-            leaves += leaf
-        elif isinstance(leaf, dict):
-            leaves += leaf.values()
-        elif leaf is not None and type(leaf) is not int:
+    for leaf in leaves(value):
+        if leaf is not None and type(leaf) is not int:
             raise OptionError(
                 f"{name} holds {leaf!r}; a dimension is an int, or None for what is not mapped."
             )
@@ -281,13 +276,10 @@ def check_dims(name: str, value: Any) -> None:
 
 def check_ragged(value: Any) -> None:
     """None or one of the forms, nested like the results."""
-    parts = value.values() if isinstance(value, dict) else value
-    if isinstance(value, tuple | list | dict):
-        for part in parts:
-            check_ragged(part)
-    elif value is not None and value not in FORMS:
-        allowed = ", ".join(map(repr, FORMS))
-        raise OptionError(f"ragged_out has {value!r}; it must be None or one of {allowed}.")
+    for form in leaves(value):
+        if form is not None and form not in FORMS:
+            allowed = ", ".join(map(repr, FORMS))
+            raise OptionError(f"ragged_out has {form!r}; it must be None or one of {allowed}.")
 
 
 def as_listeners(value: Any) -> tuple[Callable[..., None], ...]:

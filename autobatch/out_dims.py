@@ -18,7 +18,15 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from autobatch.errors import OptionError
-from autobatch.results import is_structure, is_tuple_type, outline, rebuilt
+from autobatch.results import form_of_container, is_made
+from autobatch.structure import (
+    flattened,
+    flattened_with_path,
+    form_of,
+    is_collection,
+    spread,
+    unflattened,
+)
 from autobatch.vm.heap import identity
 from autobatch.vm.values import Cell, Column, Container, Objects, Uniform, read
 
@@ -30,6 +38,10 @@ class Same:
     obj: Any
 
 
+def is_same(part: Any) -> bool:
+    return isinstance(part, Same)
+
+
 VARIES = object()
 """A part that differs by thread."""
 
@@ -38,7 +50,7 @@ def moved(result: Any, out_dims: Any, name: str, groups: Callable[[], list[Any]]
     """The result as ``out_dims`` wants it; ``groups`` gives a tree of ``Same`` for each group."""
     if out_dims == 0:
         return result
-    flat, spec = pytree.tree_flatten(result)
+    flat, spec = flattened(result)
     dims = dims_of(out_dims, spec)
     if dims is None:
         raise OptionError(
@@ -46,7 +58,7 @@ def moved(result: Any, out_dims: Any, name: str, groups: Callable[[], list[Any]]
             f"whose structure is {pytree.treespec_pprint(spec)}."
         )
     if None in dims:
-        trees = [pytree._broadcast_to_and_flatten(tree, spec) for tree in groups()]
+        trees = [spread(tree, spec, is_same) or [VARIES] * len(flat) for tree in groups()]
         columns = list(zip(*trees, strict=True))
     leaves = []
     for place, (leaf, dim) in enumerate(zip(flat, dims, strict=True)):
@@ -56,7 +68,7 @@ def moved(result: Any, out_dims: Any, name: str, groups: Callable[[], list[Any]]
             leaves.append(columns[place][0].obj)
         else:
             raise OptionError(refusal(place, spec, name))
-    return pytree.tree_unflatten(leaves, spec)
+    return unflattened(leaves, spec)
 
 
 def dims_of(out_dims: Any, spec: pytree.TreeSpec) -> list[int | None] | None:
@@ -65,10 +77,12 @@ def dims_of(out_dims: Any, spec: pytree.TreeSpec) -> list[int | None] | None:
         (out_dims,) = out_dims
     if isinstance(out_dims, int) or out_dims is None:
         return [out_dims] * spec.num_leaves
-    return pytree._broadcast_to_and_flatten(out_dims, spec)
+    return spread(out_dims, spec)
 
 
 def move(leaf: Any, dim: int) -> Any:
+    if is_collection(leaf) and dim != 0:
+        return torch.stack(leaf.unbind(0), dim)
     if not isinstance(leaf, Tensor) or dim == 0:
         return leaf
     if not -leaf.dim() <= dim < leaf.dim():
@@ -78,8 +92,8 @@ def move(leaf: Any, dim: int) -> Any:
 
 
 def refusal(place: int, spec: pytree.TreeSpec, name: str) -> str:
-    numbered = pytree.tree_unflatten(list(range(spec.num_leaves)), spec)
-    path, _ = pytree.tree_flatten_with_path(numbered)[0][place]
+    numbered = unflattened(range(spec.num_leaves), spec)
+    path, _ = flattened_with_path(numbered)[place]
     return (
         f"out_dims is None for the result{pytree.keystr(path)} of {name}, which differs by "
         "thread; None is for what is the same for all threads: give it a dimension."
@@ -99,32 +113,25 @@ def same_cell(cell: Cell) -> Any:
             return VARIES
         case Objects(items=items):
             return same_rows(items)
-        case Container(type=kind) if kind is list or is_tuple_type(kind):
-            return rebuilt(kind, map(same_cell, value.children()))
-        case Container(type=kind, cells=cells) if kind is dict and isinstance(cells, dict):
-            return {key: same_cell(part) for key, part in cells.items()}
+        case Container(type=kind) if is_made(kind):
+            return form_of_container(value).made(map(same_cell, value.children()))
     return VARIES
 
 
 def same_object(obj: Any) -> Any:
-    if not is_structure(obj):
-        return Same(obj)
-    if isinstance(obj, dict):
-        return {key: same_object(part) for key, part in obj.items()}
-    return rebuilt(type(obj), map(same_object, obj))
+    form = form_of(obj)
+    return Same(obj) if form is None else form.made(map(same_object, form.parts(obj)))
 
 
 def same_rows(items: Sequence[Any]) -> Any:
     """Of one object for each thread, those parts that are the same for all."""
-    first = items[0] if items else None
-    if not is_structure(first):
+    form = form_of(items[0]) if items else None
+    if form is None:
         same = [Same(item) for item in items]
         return same[0] if same and agree(same) else VARIES
-    if any(outline(item) != outline(first) for item in items):
+    if not all(map(form.fits, items)):
         return VARIES
-    if isinstance(first, dict):
-        return {key: same_rows([item[key] for item in items]) for key in first}
-    return rebuilt(type(first), map(same_rows, zip(*items, strict=True)))
+    return form.made(map(same_rows, zip(*map(form.parts, items), strict=True)))
 
 
 def agree(leaves: Sequence[Any]) -> bool:

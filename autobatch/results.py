@@ -1,21 +1,30 @@
 """From the threads' results to what the caller gets.
 
-Numbers and tensors stack along a new dimension 0, structures are those of one example with
-stacked leaves, anything else is a list of B. Structures that differ between threads are an error.
+Numbers and tensors stack along a new dimension 0, structures (see ``structure``) are those of one
+example with stacked leaves, anything else is a list of B. Structures that differ between threads
+are an error.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
 
 from autobatch.mismatch import Part, differ_in_length, shapes_differ, structures_differ
 from autobatch.ragged import FORMS, collected
+from autobatch.structure import (
+    Form,
+    form_of,
+    is_collection,
+    is_record_type,
+    is_structure,
+    is_tuple_type,
+    mapped,
+)
 from autobatch.vm.values import (
     NUMBER_DTYPES,
     NUMBER_TAGS,
@@ -64,13 +73,10 @@ def stacked_cell(
                 return torch.full((k,), obj, dtype=dtype, device=device)
             if not is_structure(obj):
                 return Batchless([obj] * k)
-        case Container(type=kind) if kind is list or is_tuple_type(kind):
-            inner = zip(value.children(), part.inside(range(len(value.cells))), strict=True)
-            return rebuilt(kind, (stacked_cell(c, k, device, rows, own) for c, own in inner))
-        case Container(type=kind, cells=cells) if kind is dict and isinstance(cells, dict):
-            inner = zip(cells.values(), part.inside(cells), strict=True)
-            made = [stacked_cell(c, k, device, rows, own) for c, own in inner]
-            return dict(zip(cells, made, strict=True))
+        case Container(type=kind) if is_made(kind):
+            form = form_of_container(value)
+            inner = zip(value.children(), part.inside(form), strict=True)
+            return form.made([stacked_cell(c, k, device, rows, own) for c, own in inner])
         case Container(type=kind, static=table) if kind is PACKED and part.ragged is not None:
             return as_ragged(rows(cell), table[None, :0][:0], part)
     return stacked_rows(rows(cell), device, part)
@@ -91,18 +97,14 @@ def as_ragged(rows: Sequence[Tensor], none: Tensor, part: Part) -> Any:
     return Batchless(made) if type(made) is list else made
 
 
-def is_tuple_type(kind: Any) -> bool:
-    """Tuples, named tuples and ``torch.return_types``; a shape is one object."""
-    return isinstance(kind, type) and issubclass(kind, tuple) and kind is not torch.Size
+def is_made(kind: Any) -> bool:
+    """Whether a container of the program's is a structure."""
+    return kind in (list, dict) or is_tuple_type(kind) or is_record_type(kind)
 
 
-def is_structure(obj: Any) -> bool:
-    return type(obj) in (list, dict) or is_tuple_type(type(obj))
-
-
-def rebuilt(kind: Any, parts: Iterable[Any]) -> Any:
-    """A list, tuple or named tuple of other parts."""
-    return kind(*parts) if hasattr(kind, "_fields") else kind(list(parts))
+def form_of_container(value: Container) -> Form:
+    keys = value.cells if isinstance(value.cells, dict) else range(len(value.cells))
+    return Form(value.type, tuple(keys))
 
 
 def stacked_rows(items: Sequence[Any], device: torch.device, part: Part = WHOLE) -> Any:
@@ -110,28 +112,28 @@ def stacked_rows(items: Sequence[Any], device: torch.device, part: Part = WHOLE)
     first: Any = items[0] if items else None
     if any(isinstance(item, Tensor) or is_number(item) for item in items):
         return stacked_leaves(items, device, part)
-    if not is_structure(first):
-        if any(is_structure(item) for item in items):
+    if is_collection(first):
+        return stacked_collections(items, part)
+    form = form_of(first)
+    if form is None:
+        if any(is_structure(item) or is_collection(item) for item in items):
             raise structures_differ(items, part)
         return Batchless(items)
-    spec = outline(first)
-    for item in items:
-        if outline(item) != spec:
-            raise structures_differ(items, part)
-    if isinstance(first, dict):
-        named = zip(first, part.inside(first), strict=True)
-        return {key: stacked_rows([item[key] for item in items], device, own) for key, own in named}
-    inner = zip(zip(*items, strict=True), part.inside(range(len(first))), strict=True)
-    return rebuilt(type(first), (stacked_rows(row, device, own) for row, own in inner))
+    if not all(map(form.fits, items)):
+        raise structures_differ(items, part)
+    columns = zip(*map(form.parts, items), strict=True)
+    inner = zip(columns, part.inside(form), strict=True)
+    return form.made([stacked_rows(column, device, own) for column, own in inner])
 
 
-def outline(item: Any) -> Any:
-    """The top of a structure: what must agree for results to stack."""
-    if isinstance(item, dict):
-        return (dict, tuple(item))
-    if is_structure(item):
-        return (type(item), len(item))
-    return None
+def stacked_collections(items: Sequence[Any], part: Part) -> Any:
+    """One ``TensorDict`` or the like of those of all threads, by its own ``torch.stack``."""
+    if not all(type(item) is type(items[0]) for item in items):
+        raise structures_differ(items, part)
+    try:
+        return torch.stack(list(items))
+    except RuntimeError as error:
+        raise structures_differ(items, part) from error
 
 
 def stacked_leaves(items: Sequence[Any], device: torch.device, part: Part) -> Any:
@@ -166,7 +168,11 @@ def plain(result: Any) -> Any:
     """The result with its lists of B as ordinary lists."""
     if isinstance(result, Tensor):
         return result
-    return pytree.tree_map(lambda leaf: list(leaf) if isinstance(leaf, Batchless) else leaf, result)
+    return mapped(
+        lambda leaf: list(leaf) if isinstance(leaf, Batchless) else leaf,
+        result,
+        lambda part: isinstance(part, Batchless),
+    )
 
 
 class Batchless(list[Any]):

@@ -255,9 +255,16 @@ class OneByOne:
     steps: Steps
 
     def run(
-        self, index: int, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self,
+        index: int,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        given: tuple[Any, ...] | None = None,
     ) -> tuple[Any, Way | None]:
-        """The result of the thread ``index``, and the way it has come, if that is known."""
+        """The result of the thread ``index``, and the way it has come, if that is known.
+
+        ``given`` is what of its arguments may be the caller's: by default, all of them.
+        """
         target = resolve_object(self.function, [], {})
         receivers = tuple(cell.value.obj for cell in target.args if type(cell.value) is Uniform)
         if target.effect != "program" or not isinstance(target.callee, FunctionType):
@@ -268,7 +275,7 @@ class OneByOne:
         limit = self.options.depth_limit
         watch = self.watch()
         watch.closure(target.callee)
-        watch.given((*receivers, *args, *kwargs.values()))
+        watch.given((*receivers, *((*args, *kwargs.values()) if given is None else given)))
         interpreter = Interpreter(self.lookup, self.steps, limit, (index,), watch=watch)
         with self.drawing(index):
             return interpreter.run(callee, (*receivers, *args), kwargs), interpreter.way
@@ -289,11 +296,15 @@ class OneByOne:
         return drawing(Thread(index + options.thread_offset, key_of(options.seed)))
 
     def isolated(
-        self, index: int, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self,
+        index: int,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        given: tuple[Any, ...] | None = None,
     ) -> tuple[Result, Way | None]:
         """The same as a result that has its exception, where threads are isolated."""
         try:
-            value, way = self.run(index, args, kwargs)
+            value, way = self.run(index, args, kwargs, given)
         except Exception as error:
             own = isinstance(error, AutobatchError) and not isinstance(error, LIMITS)
             if own or self.options.on_error != "isolate":
@@ -313,7 +324,8 @@ def run_sequential(
     errors: Errors = {}
 
     for index in range(batch.size):
-        result, way = each.isolated(index, *batch.row(index, options.scalars, not options.writes))
+        row = batch.row(index, options.scalars, not options.writes)
+        result, way = each.isolated(index, *row, batch.shared(*row))
         items[index] = result.value
         if result.exception is not None:
             errors[index] = result.exception

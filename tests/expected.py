@@ -7,8 +7,10 @@ bool, int64 or float64 tensor (a list where an int does not fit); tensors stack 
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import math
+from collections import OrderedDict, defaultdict, deque
 from typing import Any
 
 import numpy as np
@@ -35,19 +37,33 @@ def stacked(rows: list[Any]) -> Any:
     if any(_outline(row) != _outline(first) for row in rows):
         return Unstackable(rows)
     if isinstance(first, dict):
-        return {key: stacked([row[key] for row in rows]) for key in first}
+        made = copy.copy(first)
+        made.update((key, stacked([row[key] for row in rows])) for key in first)
+        return made
+    if dataclasses.is_dataclass(first):
+        made = copy.copy(first)
+        for field in dataclasses.fields(first):
+            column = stacked([getattr(row, field.name) for row in rows])
+            object.__setattr__(made, field.name, column)
+        return made
     parts = [stacked(list(part)) for part in zip(*rows, strict=True)]
     return type(first)(*parts) if hasattr(first, "_fields") else type(first)(parts)
 
 
 def _is_structure(row: Any) -> bool:
-    return type(row) in (tuple, list, dict) or hasattr(row, "_fields")
+    if dataclasses.is_dataclass(row) and not isinstance(row, type):
+        return not any(type(row).__name__ in str(field.type) for field in dataclasses.fields(row))
+    return type(row) in (tuple, list, dict, OrderedDict, defaultdict, deque) or hasattr(
+        row, "_fields"
+    )
 
 
 def _outline(row: Any) -> Any:
     if not _is_structure(row):
         return None
-    return type(row), tuple(row) if isinstance(row, dict) else len(row)
+    if dataclasses.is_dataclass(row):
+        return type(row)
+    return type(row), frozenset(row) if isinstance(row, dict) else len(row)
 
 
 def _stacked_leaves(rows: list[Any]) -> Any:
@@ -75,7 +91,9 @@ def _stacked_numbers(rows: list[Any], kinds: set[type]) -> Any:
 def has_unstackable(value: Any) -> bool:
     if isinstance(value, dict):
         value = list(value.values())
-    if isinstance(value, (tuple, list)):
+    if dataclasses.is_dataclass(value) and not isinstance(value, Unstackable):
+        value = [getattr(value, field.name) for field in dataclasses.fields(value)]
+    if isinstance(value, (tuple, list, deque)):
         return any(has_unstackable(part) for part in value)
     return isinstance(value, Unstackable)
 
@@ -95,12 +113,13 @@ def check(actual: Any, expected: Any, rtol: float | None = None, atol: float | N
         check(actual.items, expected.items, rtol, atol)
     elif isinstance(expected, autobatch.ragged):
         check(list(actual.tensors), list(expected.tensors), rtol, atol)
-    elif isinstance(expected, (tuple, list)):
+    elif isinstance(expected, (tuple, list, deque)):
         assert len(actual) == len(expected), f"{actual!r} where the loop has {expected!r}"
         for one, other in zip(actual, expected, strict=True):
             check(one, other, rtol, atol)
     elif isinstance(expected, dict):
         assert list(actual) == list(expected), f"{list(actual)} where the loop has {list(expected)}"
+        assert getattr(actual, "default_factory", 0) is getattr(expected, "default_factory", 0)
         for key, value in expected.items():
             check(actual[key], value, rtol, atol)
     elif dataclasses.is_dataclass(expected) and not isinstance(expected, type):

@@ -359,11 +359,6 @@ def shares(n, m):
         return n
 
 
-def modes_of_their_own(n, m):
-    with torch.set_grad_enabled(n > 2):
-        return n + 1
-
-
 def modes_in_objects(n, m):
     made = [torch.set_grad_enabled(n > 2), contextlib.nullcontext()]
     with made[m % 2]:
@@ -379,7 +374,6 @@ BATCHED = [each for each in CONFIGURATIONS if each.get("engine") != "sequential"
     [
         (leaks, "changes torch's modes"),
         (shares, "all threads share its manager"),
-        (modes_of_their_own, "modes of torch's of their own"),
         (modes_in_objects, "modes of torch's of their own"),
     ],
     ids=lambda case: getattr(case, "__name__", ""),

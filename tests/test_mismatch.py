@@ -139,8 +139,8 @@ def test_lists_of_unequal_length_may_be_tensors():
 def test_dicts_of_unequal_length_may_be_wrapped():
     text = said(counted, torch.tensor([[1.0, 0.0], [2.0, 3.0]]))
     assert text.endswith(
-        "Hint: give all examples the same parts, or return an object of a class of your own: "
-        "it comes back as it is, in a list."
+        "Hint: give all examples the same parts, or return an object of a class of your own that "
+        "is no dataclass: it comes back as it is, in a list."
     )
 
 

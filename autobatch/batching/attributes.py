@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from autobatch.batching import packed, stateless, torch_ops, updates, writes
@@ -16,6 +17,8 @@ from autobatch.batching.fallbacks import ATTRIBUTE
 from autobatch.batching.kinds import found_in_class, is_instance, is_tensor, named_cells
 from autobatch.batching.own_methods import Unknown, each_thread, getter, is_lowered_property
 from autobatch.batching.rows import map_rows, run_rows
+from autobatch.batching.trace import Untraceable
+from autobatch.batching.trace.recorder import is_recording
 from autobatch.vm.values import (
     METHOD,
     NUMBER_TAGS,
@@ -36,6 +39,7 @@ SUPER = Mark("super")
 NUMBER_TYPES = {tag: kind for kind, tag in NUMBER_TAGS.items()}
 TENSOR_PARTS = frozenset({"T", "mT", "H", "mH", "real", "imag", "data"})
 """Tensor attributes that are tensors made from the same memory."""
+FLAGS = frozenset({"requires_grad", "is_leaf"})
 
 
 def bound(receiver: Cell, function: Any) -> Cell:
@@ -74,6 +78,8 @@ def tensor_attribute(context: Context, cell: Cell, value: Any, name: str) -> Cel
     if name in TENSOR_PARTS:
         getter = TENSOR_GETTERS[name]
         return torch_ops.apply(context, getter, [cell], {}, False)
+    if name in FLAGS and type(value) is Column:
+        return uniform(flag(value.table, name))
     if type(value) is Uniform:
         example = value.obj
     else:
@@ -88,6 +94,13 @@ def tensor_attribute(context: Context, cell: Cell, value: Any, name: str) -> Cel
             context.lowest(), AttributeError(f"a program cannot read .{name} of a batched tensor")
         )
     return uniform(result)
+
+
+def flag(table: Tensor, name: str) -> bool:
+    """What autograd makes of a thread's tensor, whatever modes the question is asked in."""
+    if is_recording() and not torch.is_grad_enabled():
+        raise Untraceable(f"it asks for .{name} where no gradient is recorded")
+    return table.requires_grad if name == "requires_grad" else not table.requires_grad
 
 
 def _getter(name: str) -> Any:

@@ -8,6 +8,7 @@ does not change.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -25,6 +26,7 @@ from torch._higher_order_ops.scan import scan as torch_scan
 from torch._higher_order_ops.while_loop import while_loop as torch_while_loop
 from torch._library.custom_ops import CustomOpDef
 from torch._ops import OpOverload, OpOverloadPacket
+from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.autograd import forward_ad
 from torch.utils._python_dispatch import _disable_current_modes
@@ -55,6 +57,7 @@ __all__ = [
     "overloads_of",
     "plain_attention",
     "probe",
+    "quiet",
     "storage_id",
     "torch_scan",
     "torch_while_loop",
@@ -237,3 +240,25 @@ def no_data(mixes_real_tensors: bool) -> Iterator[None]:
     else:
         with torch.device("meta"):
             yield
+
+
+class _Silence(logging.Filter):
+    """Drops what one host thread logs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.thread = threading.get_ident()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return threading.get_ident() != self.thread
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Fake tensors do not log the failures of this host thread, which become reasons here."""
+    own = _Silence()
+    fake_tensor.log.addFilter(own)
+    try:
+        yield
+    finally:
+        fake_tensor.log.removeFilter(own)

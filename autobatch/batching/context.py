@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from copy import copy
 from dataclasses import dataclass, field
@@ -18,11 +18,13 @@ from autobatch.batching.contributions import Contributions
 from autobatch.batching.escapes import Checkpoint, Escape, Escaped, any_left, bind, ends_of
 from autobatch.batching.fallbacks import Policy
 from autobatch.batching.foreign import Foreign
+from autobatch.batching.kinds import is_tensor
 from autobatch.ir.program import Op
+from autobatch.kinds import operand
 from autobatch.random.paths import Paths
 from autobatch.random.sources import Threads
 from autobatch.source import Span
-from autobatch.vm.values import Cell
+from autobatch.vm.values import METHOD, Cell, Container, read
 
 
 class RowsFail(Exception):
@@ -69,11 +71,13 @@ class Check:
     """Rows in which ``evaluate(row)`` raises, found by a kernel and not yet seen by the host.
 
     What it raises is the thread's exception, or ``RowsFail`` that says where it arose too.
+    ``operands`` are those of the operation, for the note.
     """
 
     failed: Tensor
     evaluate: Callable[[int], Any]
     span: Span | None = None
+    operands: tuple[Cell, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +91,10 @@ class Services:
     ``foreign`` knows the objects that existed before the call.
     ``isolate`` is whether the threads that fail leave one by one; ``thread_offset`` is what a
     thread's index is short of that by which it draws; ``names_may_change`` is told of visible
-    effects; within ``moving`` rows keep their gradients, whatever mode the program is in.
-    ``contributions`` takes what is written to tensors that all threads share, None where nothing
-    may be; ``tensor_written`` is told before any other tensor is.
+    effects; ``operated`` is told what the operands were of an operation that has failed; within
+    ``moving`` rows keep their gradients, whatever mode the program is in. ``contributions`` takes
+    what is written to tensors that all threads share, None where nothing may be;
+    ``tensor_written`` is told before any other tensor is.
     """
 
     device: torch.device
@@ -107,6 +112,7 @@ class Services:
     moving: Callable[[], AbstractContextManager[None]] = nullcontext
     contributions: Contributions | None = None
     tensor_written: Callable[[], None] = lambda: None
+    operated: Callable[[BaseException, tuple[str, ...]], None] = lambda error, operands: None
 
 
 class Context:
@@ -201,9 +207,17 @@ class Context:
 
     def check(self, failed: Tensor, evaluate: Callable[[int], Any]) -> None:
         """Note rows that fail, for the next host read to look at."""
-        self.checks.append(Check(failed, evaluate, self.span))
+        self.checks.append(Check(failed, evaluate, self.span, self.operands()))
         if self.eager:
             self.flush()
+
+    def operands(self) -> tuple[Cell, ...]:
+        """Those of the operation at work."""
+        return () if self.at is None else operands_of(*self.at)
+
+    def tell(self, error: BaseException, cells: Iterable[Cell], row: int | None) -> None:
+        """Say on what operands an error has arisen, unless that is known."""
+        self.services.operated(error, tuple(operand(read(cell), row) for cell in cells))
 
     def order(self) -> list[int]:
         """Rows in the order of their threads, lowest first."""
@@ -298,24 +312,36 @@ class Context:
         first: RowsFail | None = None
         for row in sorted(failing, key=lambda row: int(self.threads[row])):
             pending = [check for check, mask in zip(checks, masks, strict=True) if mask[row]]
-            failure = first_failure(pending, row)
+            failure = self.first_failure(pending, row)
             if failure is not None:
                 self.lose(row, failure.error, failure.span)
                 first = first or failure
         if first is not None:
             raise first from first.error
 
+    def first_failure(self, checks: Sequence[Check], row: int) -> RowsFail | None:
+        """The first of a row's checks that it does fail, in program order."""
+        for check in checks:
+            try:
+                check.evaluate(row)
+            except RowsFail as failure:
+                self.tell(failure.error, check.operands, None)
+                return RowsFail(row, failure.error, span=failure.span)
+            except Exception as error:
+                self.tell(error, check.operands, None)
+                return RowsFail(row, error, span=check.span)
+        return None
 
-def first_failure(checks: Sequence[Check], row: int) -> RowsFail | None:
-    """The first of a row's checks that it does fail, in program order."""
-    for check in checks:
-        try:
-            check.evaluate(row)
-        except RowsFail as failure:
-            return RowsFail(row, failure.error, span=failure.span)
-        except Exception as error:
-            return RowsFail(row, error, span=check.span)
-    return None
+
+def operands_of(op: Op, env: Mapping[str, Cell]) -> tuple[Cell, ...]:
+    """The operands of an operation; of a call its arguments, and a tensor whose method it is."""
+    cells = [env[name] for name in op.args if name in env]
+    if op.name not in ("call", "fork"):
+        return tuple(cells)
+    callee = read(cells[0]) if cells else None
+    bound = type(callee) is Container and callee.type is METHOD
+    receiver = [cell for cell in callee.children() if is_tensor(read(cell))] if bound else []  # type: ignore[union-attr]
+    return (*receiver, *cells[1:])
 
 
 Lost = dict[int, tuple[BaseException, Span | None]]

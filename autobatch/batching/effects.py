@@ -77,7 +77,7 @@ WRITING_OPERATORS = frozenset(
 """Functions of ``operator`` that may change their first argument."""
 MARKS = ("host", "torch", "unknown", "program", "transform")
 BUILTIN_TYPES = (str, bytes, int, float, complex, bool, tuple, list, dict, set, frozenset, range)
-LIBRARIES = ("torch", "numpy", "functorch", "autobatch")
+LIBRARIES = ("torch", "numpy", "functorch", "tensordict", "autobatch")
 
 
 @cache

@@ -129,7 +129,8 @@ def without_data(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str
 
 
 def _run_without_data(fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    with compat.outside_everything(), compat.no_data(isinstance(fn, torch.nn.Module)):
+    is_module = isinstance(fn, torch.nn.Module)
+    with compat.outside_everything(), compat.no_data(is_module), compat.quiet():
         return fn(*map_tree(_empty, args), **map_tree(_empty, kwargs))
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import types
 from array import array
-from collections import deque
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
+from autobatch.structure import is_collection
 from autobatch.vm.values import Cell, Container, Objects, read
 
-BUILTIN = (list, tuple, dict, set, frozenset)
+BUILTIN = (list, tuple, dict, set, frozenset, OrderedDict, defaultdict, deque)
 _ATOMS = (str, bytes, int, float, complex, type(None))
 _LASTING = (type, types.FunctionType, types.ModuleType, types.BuiltinFunctionType)
 """What a program never makes."""
@@ -114,7 +115,7 @@ def instances(item: Any) -> Iterator[Any]:
         seen.add(id(part))
         if type(part) in BUILTIN:
             waiting += parts(part)
-        elif not isinstance(part, (*_SKIPPED, Tensor, nn.Module)):
+        elif not isinstance(part, (*_SKIPPED, Tensor, nn.Module)) and not is_collection(part):
             yield part
 
 

@@ -6,6 +6,7 @@ import inspect
 import types
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from autobatch.batching import attributes
@@ -13,6 +14,8 @@ from autobatch.batching.attributes import SUPER
 from autobatch.batching.context import Context, Handler, RowsFail
 from autobatch.batching.kinds import is_instance
 from autobatch.batching.own_methods import Unknown, getter
+from autobatch.batching.trace import Untraceable
+from autobatch.batching.trace.recorder import is_recording
 from autobatch.vm.values import (
     CLOSURE,
     METHOD,
@@ -146,7 +149,19 @@ def _super(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell 
     return None
 
 
+def _is_inference(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | None:
+    value = read(args[0]) if len(args) == 1 and not kwargs else None
+    if type(value) is not Column and not isinstance(getattr(value, "obj", None), Tensor):
+        return None
+    if is_recording():
+        raise Untraceable("it asks whether a tensor is one of inference mode")
+    tensor: Tensor = value.table if type(value) is Column else value.obj  # type: ignore[union-attr]
+    return uniform(tensor.is_inference())
+
+
 HANDLERS: dict[Any, Handler] = {
+    Tensor.is_inference: _is_inference,
+    torch.is_inference: _is_inference,
     isinstance: _isinstance,
     type: _type,
     getattr: _getattr,

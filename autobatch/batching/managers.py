@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import threading
+from collections.abc import Hashable
 from types import FunctionType
 from typing import Any
 
@@ -54,6 +55,23 @@ def makes_mode(callee: object) -> bool:
     if isinstance(callee, type):
         return issubclass(callee, MODES)
     return any(callee is made for made in REMADE)
+
+
+def mode_key(manager: Any) -> Hashable:
+    """What a mode amounts to: those with equal keys are one mode."""
+    own: tuple[Hashable, ...]
+    match manager:
+        case torch.autocast():
+            own = (manager.device, manager._enabled, manager.fast_dtype, manager._cache_enabled)
+        case torch.set_grad_enabled() | torch.inference_mode():
+            own = (bool(manager.mode),)
+        case torch.no_grad() | torch.enable_grad():
+            own = ()
+        case torch.device():
+            own = (manager,)
+        case _:
+            return id(manager)
+    return (type(manager), *own)
 
 
 def ready(manager: Any) -> Any:

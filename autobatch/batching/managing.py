@@ -4,6 +4,7 @@ In: the cell of a manager. A manager whose class is a program's own is entered a
 methods, as any method is called. Any other that is no mode is entered and left once for each thread
 on the host, lowest thread first, and left in the opposite order, as nested ``with`` statements are.
 
+Threads may have modes of torch's of their own: the blocks inside run for those of each mode apart.
 Nothing that a manager does to torch's modes may reach threads that are not in its body: one that
 changes them is refused, and so is one that all threads share.
 """
@@ -23,6 +24,7 @@ from autobatch.batching.managers import (
     itself,
     leave_host,
     leave_mode,
+    mode_key,
 )
 from autobatch.batching.rows import RowDraws, Rower, finished, from_rows, note_fallback, run_rows
 from autobatch.errors import Diagnostic, UnsupportedError
@@ -30,6 +32,8 @@ from autobatch.vm.values import Cell, Container, Objects, Uniform, read, uniform
 
 REENTRANT = (contextlib.suppress, contextlib.nullcontext)
 """Managers that several threads may be in at once."""
+MOST_MODES = 8
+"""Modes of one `with` statement that threads may be in; they run apart."""
 PER_THREAD = "put the `with` statement into a function marked autobatch.per_thread."
 
 
@@ -59,6 +63,12 @@ def ways(context: Context, name: str, cell: Cell) -> Cell:
 def mode_entered(context: Context, attr: Any, cell: Cell) -> Cell:
     """What entering a mode gives to all threads."""
     value = read(cell)
+    if (
+        type(value) is Objects
+        and all(map(is_mode, value.items))
+        and len(set(map(mode_key, value.items))) <= MOST_MODES
+    ):  # the blocks inside run for the threads of each mode apart (``vm.modes``)
+        return run_rows(context, enter_mode, [cell], {}, "a mode", fresh=False, effect=False)
     if type(value) is not Uniform or not is_mode(value.obj):
         raise refused(context, "its threads have modes of torch's of their own", PER_THREAD)
     try:

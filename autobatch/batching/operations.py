@@ -32,7 +32,7 @@ from autobatch.batching.operators import once
 from autobatch.batching.putting_off import put_off
 from autobatch.batching.rows import Rower, run_rows
 from autobatch.batching.selects import select
-from autobatch.batching.starring import Differing, mapping_of, starred_parts
+from autobatch.batching.starring import Differing, mapping_of, starred_parts, used_up
 from autobatch.batching.truths import truth
 from autobatch.ir.ops import BINARY, COMPARE, UNARY
 from autobatch.ir.program import CallShape, Function, Op
@@ -273,10 +273,10 @@ def _import_from(context: Context, name: str, module: Cell) -> Cell:
 def _call(context: Context, shape: CallShape, callee: Cell, *cells: Cell) -> Cell:
     try:
         args, kwargs = arguments(context, shape, callee, list(cells))
-    except Differing:
+    except Differing as found:
         if calls.resolve(callee, [], {}).effect in ("program", "construct", "chain", "hooked"):
             raise
-        return call_rows(context, shape, callee, list(cells))
+        return call_rows(context, shape, callee, found.cells)
     context.leave()
     target = calls.resolve(callee, args, kwargs)
     if target.effect in ("program", "construct", "objects"):
@@ -302,13 +302,19 @@ def arguments(
         return cells[:count], dict(zip(shape.keywords, cells[count:], strict=True))  # type: ignore[arg-type]
     title = getattr(read(callee), "obj", callee)
     laid_open: list[Any] = []
-    for starred, cell in zip((*shape.positional, *shape.keywords), cells, strict=True):
-        if starred is True:
-            laid_open.append(starred_parts(context, title, cell))
-        elif starred is None:
-            laid_open.append(mapping_of(context, title, cell))
-        else:
-            laid_open.append(cell)
+    stars = (*shape.positional, *shape.keywords)
+    try:
+        for starred, cell in zip(stars, cells, strict=True):
+            if starred is True:
+                laid_open.append(starred_parts(context, title, cell))
+            elif starred is None:
+                laid_open.append(mapping_of(context, title, cell))
+            else:
+                laid_open.append(cell)
+    except Differing as found:
+        done = list(map(used_up, stars, laid_open))
+        found.cells = [*done, found.laid_open, *cells[len(done) + 1 :]]
+        raise
     try:
         return semantics.arguments(shape, title, tuple(laid_open))
     except Exception as error:

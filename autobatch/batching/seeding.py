@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
 
+from autobatch import structure
 from autobatch.batching.context import Context
 from autobatch.batching.effects import effect_of
 from autobatch.batching.rows import run_rows
@@ -88,8 +88,8 @@ def row_by_row(made: Made, *args: Any, **kwargs: Any) -> Any:
     Without a common size, or with an ``out_dims`` that does not fit, what ``torch.vmap`` says.
     """
     source, options = SOURCE.get(), made.transform.options()
-    leaves, spec = pytree.tree_flatten(args)
-    dims = pytree._broadcast_to_and_flatten(options["in_dims"], spec) or []
+    leaves, spec = structure.flattened(args)
+    dims = structure.spread(options["in_dims"], spec) or []
     sizes = {leaf.shape[dim] for leaf, dim in zip(leaves, dims, strict=False) if dim is not None}
     n = sizes.pop() if len(sizes) == 1 else 0
     if type(source) is not Thread or not n:
@@ -102,13 +102,13 @@ def row_by_row(made: Made, *args: Any, **kwargs: Any) -> Any:
                 leaf if dim is None else leaf.select(dim, row).clone()
                 for leaf, dim in zip(leaves, dims, strict=True)
             ]
-            rows.append(made.function(*pytree.tree_unflatten(own, spec), **kwargs))
+            rows.append(made.function(*structure.unflattened(own, spec), **kwargs))
     finally:
         SOURCE.set(source)
-    flat, out_spec = zip(*(pytree.tree_flatten(row) for row in rows), strict=True)
-    out_dims = pytree._broadcast_to_and_flatten(options["out_dims"], out_spec[0])
+    flat, out_spec = zip(*(structure.flattened(row) for row in rows), strict=True)
+    out_dims = structure.spread(options["out_dims"], out_spec[0])
     parts = [
         torch.stack([torch.as_tensor(part) for part in column], dim or 0)
         for column, dim in zip(zip(*flat, strict=True), out_dims or [], strict=True)
     ]
-    return pytree.tree_unflatten(parts, out_spec[0])
+    return structure.unflattened(parts, out_spec[0])

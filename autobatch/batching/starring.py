@@ -1,8 +1,12 @@
-"""``f(*x, **y)``: the arguments that ``x`` and ``y`` hand on, the same number in each thread."""
+"""``f(*x, **y)``: the arguments that ``x`` and ``y`` hand on.
+
+They are the same in number and name in each thread of a group; where they are not, ``Differing``
+says which threads have the same, and the call is made for each of these apart.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 from autobatch.batching import (
@@ -18,6 +22,7 @@ from autobatch.vm.values import (
     Container,
     Objects,
     Uniform,
+    Value,
     read,
     uniform,
 )
@@ -37,7 +42,8 @@ def starred_parts(context: Context, title: Any, cell: Cell) -> list[Cell]:
         return [uniform(item) for item in rows.obj]
     if type(rows) is Container:
         return list(rows.children())
-    raise differing(context, "`*` hands on a number of arguments that differs by thread")
+    what = "`*` hands on a number of arguments that differs by thread"
+    raise differing(context, what, rows, [len(item) for item in rows.items])  # type: ignore[union-attr]
 
 
 def mapping_of(context: Context, title: Any, cell: Cell) -> dict[str, Cell]:
@@ -54,17 +60,39 @@ def mapping_of(context: Context, title: Any, cell: Cell) -> dict[str, Cell]:
     rows = read(run_rows(context, entries, [cell], {}, "objects", keep=True, fresh=False))
     items = rows.items if type(rows) is Objects else [rows.obj] * context.k  # type: ignore[union-attr]
     if len({tuple(item) for item in items}) > 1:
-        raise differing(context, "`**` hands on names that differ by thread")
+        what = "`**` hands on names that differ by thread"
+        raise differing(context, what, Objects(items), [tuple(item) for item in items])
     names = list(items[0]) if items else []
     return {name: from_rows(context, [item[name] for item in items], False) for name in names}
 
 
 class Differing(UnsupportedError):
-    """A call of a program function whose arguments differ in number or name by thread."""
+    """A call of a program function whose arguments differ in number or name by thread.
+
+    ``laid_open`` is what the starred argument hands on in each thread, ``parts`` are the rows for
+    which that is alike. ``cells`` are the call's arguments with what was laid open in the place of
+    what is used up by that; the call for a part takes its rows of them.
+    """
+
+    laid_open: Cell
+    parts: list[list[int]]
+    cells: list[Cell]
 
 
-def differing(context: Context, what: str) -> Differing:
+def differing(context: Context, what: str, rows: Value, keys: Sequence[Hashable]) -> Differing:
     hint = "branch on the number of arguments, or pass them as one list."
-    return Differing(
+    found = Differing(
         Diagnostic(f"In this call {what}.", context.span, "called here", (), (hint,), "star-args")
     )
+    parts: dict[Hashable, list[int]] = {}
+    for row, key in enumerate(keys):
+        parts.setdefault(key, []).append(row)
+    found.laid_open, found.parts, found.cells = Cell(rows), list(parts.values()), []
+    return found
+
+
+def used_up(starred: bool | str | None, laid_open: Any) -> Cell:
+    """What stands for an argument that was laid open: the same is laid open of it again."""
+    if starred is True:
+        return Cell(Container(tuple, list(laid_open)))
+    return Cell(Container(dict, dict(laid_open))) if starred is None else laid_open

@@ -125,11 +125,18 @@ def regrouped(part: Context, result: Cell, rounds: InnerRows) -> Cell:
 def grouped(part: Context, leaf: Cell, rounds: InnerRows) -> Cell:
     """One leaf of all rounds: ``[k, n, *E]``, packed, or a list for each thread."""
     if rounds.common is not None:
-        return mapping.grouped(part, leaf, len(rounds.counts), rounds.common, 0)
+        return mapping.grouped(part, leaf, rounds, 0)
     column = as_column(read(leaf), part.k, part.device)
     if column is not None:
         lengths = rounds.on_device(rounds.counts)
         return Cell(packs.pack(column.data, lengths.cumsum(0) - lengths, lengths, rounds.longest))
     items, ends = Rower(part).rows(leaf), np.cumsum(rounds.counts)
     own = [items[end - n : end] for end, n in zip(ends, rounds.counts, strict=True)]
-    return packed.repacked(Cell(Objects(list(map(mapping.stacked, own)))))
+    return packed.repacked(Cell(Objects(list(map(stacked, own)))))
+
+
+def stacked(rows: list[Any]) -> Any:
+    """What the rounds of one thread give: a tensor where they stack, else a list."""
+    if rows and all(isinstance(row, Tensor) for row in rows):
+        return torch.stack(rows)
+    return rows

@@ -18,11 +18,15 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from autobatch import structure
 from autobatch.batching import writes
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.rows import Rower
 from autobatch.errors import Diagnostic, SharedWriteError
 from autobatch.out_dims import dims_of as dims_of_results
+from autobatch.out_dims import move
+from autobatch.results import plain, stacked_rows
+from autobatch.structure import is_record_type
 from autobatch.transforms import parts
 from autobatch.transforms.captured import Captured, held
 from autobatch.transforms.inner_rows import InnerRows
@@ -34,6 +38,7 @@ from autobatch.vm.values import (
     NUMBER_TAGS,
     Cell,
     Column,
+    Container,
     Objects,
     Uniform,
     fits_column,
@@ -175,7 +180,7 @@ def inner_rows(leaf: Cell, dim: int, k: int) -> Cell:
 
 def regrouped(part: Context, result: Cell, rows: InnerRows, out_dims: Any) -> Cell:
     """Results of ``k * n`` rows as ``[k, n, *E]``, the inner dimension where ``out_dims`` says."""
-    k, n = len(rows.counts), rows.common
+    n = rows.common
     assert n is not None
     tree = parts.opened(result)
     leaves = parts.leaves(tree)
@@ -183,13 +188,14 @@ def regrouped(part: Context, result: Cell, rows: InnerRows, out_dims: Any) -> Ce
     dims = dims_of_results(out_dims, spec)
     if dims is None:
         raise RowsFail(part.lowest() // n, ValueError(f"out_dims={out_dims!r} does not fit"))
-    new = [grouped(part, leaf, k, n, dim) for leaf, dim in zip(leaves, dims, strict=True)]
+    new = [grouped(part, leaf, rows, dim) for leaf, dim in zip(leaves, dims, strict=True)]
     return parts.rebuilt(tree, iter(new))
 
 
-def grouped(part: Context, leaf: Cell, k: int, n: int, dim: Any) -> Cell:
-    """One leaf for all inner rows."""
-    value = read(leaf)
+def grouped(part: Context, leaf: Cell, rows: InnerRows, dim: Any) -> Cell:
+    """One leaf for all inner rows, as many for each thread."""
+    k, n, value = len(rows.counts), rows.common, read(leaf)
+    assert n is not None
     match value:
         case Uniform(obj=Tensor() as obj):
             if dim is None:
@@ -203,12 +209,14 @@ def grouped(part: Context, leaf: Cell, k: int, n: int, dim: Any) -> Cell:
         case Column(data=data) if dim is not None:
             whole = data.reshape(k, n, *data.shape[1:])
             return Cell(Column(whole.movedim(1, dim + 1 if dim >= 0 else dim)))
-    rows = Rower(part).rows(leaf)
-    return Cell(Objects([stacked(rows[i * n : (i + 1) * n]) for i in range(k)]))
+        case Container(type=kind) if is_record_type(kind):
+            inner = [regrouped(part, child, rows, dim) for child in value.children()]
+            return Cell(value.rebuilt(iter(inner)))
+    items = Rower(part).rows(leaf)
+    return Cell(Objects([stacked(part, items[i * n : (i + 1) * n], dim) for i in range(k)]))
 
 
-def stacked(rows: list[Any]) -> Any:
-    """What the inner rows of one thread give: a tensor where they stack, else a list."""
-    if rows and all(isinstance(row, Tensor) for row in rows):
-        return torch.stack(rows)
-    return rows
+def stacked(part: Context, rows: list[Any], dim: Any) -> Any:
+    """What the inner rows of one thread give, as results of a batch stack."""
+    whole = plain(stacked_rows(rows, part.device))
+    return whole if dim is None else structure.mapped(lambda leaf: move(leaf, dim), whole)

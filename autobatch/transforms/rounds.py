@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
 
+from autobatch import structure
 from autobatch.batching.callees import is_hashable
 from autobatch.errors import Diagnostic, EmptyBatchError
 from autobatch.random.drawing import SOURCE
@@ -31,12 +31,12 @@ def pfor(body: Callable[[int], Any], n: Any, **options: Any) -> Any:
 
 
 def map_fn(f: Callable[[Any], Any], elems: Any, **options: Any) -> Any:
-    leaves, spec = pytree.tree_flatten(elems)
+    leaves, spec = structure.flattened(elems)
     sizes = {leaf.shape[0] for leaf in leaves}
     if len(sizes) != 1:
         raise ValueError(f"map_fn takes elements of one number; it got {sorted(sizes)}")
     trees = (
-        pytree.tree_unflatten([leaf[row].clone() for leaf in leaves], spec)
+        structure.unflattened([leaf[row].clone() for leaf in leaves], spec)
         for row in range(sizes.pop())
     )
     return stacked(run(f, trees))
@@ -65,11 +65,11 @@ def stacked(results: list[Any]) -> Any:
                 "A loop of no rounds, one thread at a time, has no result to tell its shape."
             )
         )
-    flat, specs = zip(*map(pytree.tree_flatten, results), strict=True)
+    flat, specs = zip(*map(structure.flattened, results), strict=True)
     if any(spec != specs[0] for spec in specs):
         return results
     leaves = [stack(list(column)) for column in zip(*flat, strict=True)]
-    return pytree.tree_unflatten(leaves, specs[0])
+    return structure.unflattened(leaves, specs[0])
 
 
 def stack(column: list[Any]) -> Any:

@@ -14,7 +14,7 @@ from autobatch import errors
 from autobatch.batching import catching, operations
 from autobatch.batching.arithmetic import loose_columns
 from autobatch.batching.compat import on_host
-from autobatch.batching.context import Context, RowsFail
+from autobatch.batching.context import Context, RowsFail, operands_of
 from autobatch.batching.escapes import Escaped, Pending, Snapshot, any_left, bind, ends_of
 from autobatch.batching.late_reads import refuse_late, written_in
 from autobatch.batching.rows import Rower
@@ -247,6 +247,8 @@ class Blocks:
         failure = (
             error if isinstance(error, RowsFail) else self.lowest(frame, op, group, order, error)
         )
+        if failure.span is None or failure.span is op.span:
+            context.tell(failure.error, operands_of(op, group.env), failure.row)
         if context.checks:
             try:
                 context.flush()
@@ -284,7 +286,9 @@ class Blocks:
                 self.lose(frame, op, group, context, half)
             return
         for place, row in enumerate(positions.tolist()):
-            context.lose(row, separate(error) if place else error, op.span)
+            own = separate(error) if place else error
+            context.tell(own, operands_of(op, group.env), row)
+            context.lose(row, own, op.span)
 
     def tried(
         self, frame: Frame, op: Op, group: Group, positions: np.ndarray, names: list[str]

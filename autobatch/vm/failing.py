@@ -23,6 +23,8 @@ from autobatch.vm.groups import Group, restricted
 from autobatch.vm.state import Frame, Gone
 
 Errors = dict[int, BaseException]
+MOST_OPERANDS = 1024
+"""Failures whose operands are kept until their notes are written: handlers may get them first."""
 NOTE, THREADS = "While running this program", "  Threads: "
 
 
@@ -55,13 +57,15 @@ class Failures:
     """``errors`` holds what threads have failed with so far, the lowest one's only unless they
     ``isolate``; it is replaced, never changed. ``frames`` are those at work, outermost first.
     ``origins`` are the places at which the exceptions arose that handlers have got, since one may
-    be raised again: at least as many as are still around, ``most`` before others are let go."""
+    be raised again: at least as many as are still around, ``most`` before others are let go.
+    ``operands`` describe those of the operations that have failed, for the notes."""
 
     isolate: bool = False
     errors: Errors = field(default_factory=dict)
     frames: list[Frame] = field(default_factory=list)
     origins: dict[int, tuple[BaseException, Span | None]] = field(default_factory=dict)
     most: int = 64
+    operands: dict[int, tuple[BaseException, tuple[str, ...]]] = field(default_factory=dict)
 
     @property
     def failure(self) -> BaseException | None:
@@ -133,6 +137,13 @@ class Failures:
         """Where an exception arose that a handler has had; None for another one."""
         return self.origins.get(id(error), (None, None))[1]
 
+    def operated(self, error: BaseException, operands: tuple[str, ...]) -> None:
+        """The operands of the operation in which an error has arisen; the innermost one's count."""
+        if operands and not isinstance(error, AutobatchError):
+            self.operands.setdefault(id(error), (error, operands))
+        while len(self.operands) > MOST_OPERANDS:
+            del self.operands[next(iter(self.operands))]
+
     def fail(self, thread: int, error: BaseException, span: Span | None = None) -> None:
         """Record a thread's failure in the frame at work, unless an earlier one precedes it."""
         if self.isolate:
@@ -161,6 +172,8 @@ class Failures:
         for thread, (error, span) in new.items():
             own = separate(error) if id(error) in taken or names_threads(error) else error
             taken.add(id(own))
+            if own is not error and id(error) in self.operands:
+                self.operated(own, self.operands[id(error)][1])
             self.note(own, (thread,), span)
             errors_[thread] = own.with_traceback(None)  # it holds on to what the group held
         self.put(errors_)
@@ -211,7 +224,8 @@ class Failures:
         if span is not None and chain:
             chain[-1] = span
         whole = [place for span in chain for place in span.chain()]
-        error.add_note(note_for(whole, (), threads))
+        _, operands = self.operands.pop(id(error), (error, ()))
+        error.add_note(note_for(whole, operands, threads))
 
     def remaining(self, frame: Frame, group: Group) -> Group:
         """The group without dropped rows."""

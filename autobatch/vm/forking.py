@@ -27,6 +27,7 @@ from autobatch.batching.compat import on_host
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.effects import effect_of
 from autobatch.batching.operations import CAPTURED, Scope
+from autobatch.batching.starring import Differing
 from autobatch.ir.ops import INPLACE
 from autobatch.ir.program import Branch, Call, Op
 from autobatch.random.paths import Ledger, Paths
@@ -124,14 +125,21 @@ class Forks:
             self.defer(frame, op, group, context)
             return
         callee, *cells = operations.operands(context, op.args, group.env)
-        args, kwargs = operations.arguments(context, op.attr, callee, cells)
-        context.leave()
-        target = calls.resolve(callee, args, kwargs)
-        context.flush()
         later = frame.code.after(self.state.tally.block[1], op)
         kept = [
             cell for name, cell in group.env.items() if name in later or name in (CARRIED, CAPTURED)
         ]
+        try:
+            args, kwargs = operations.arguments(context, op.attr, callee, cells)
+        except Differing as differing:
+            at, frame.span = self.state.tally.block, op.span  # for checks that are looked at late
+            pieces = self.parted(context, op, callee, differing, kept)
+            self.state.tally.block = at
+            group.env[op.outs[0]] = self.within.joined(context, pieces)
+            return
+        context.leave()
+        target = calls.resolve(callee, args, kwargs)
+        context.flush()
         entry = self.forkable(context, target, kept)
         if entry is None:
             group.env[op.outs[0]] = self.within.invoke(context, callee, args, kwargs, True)
@@ -141,6 +149,34 @@ class Forks:
             params[KEYS] = keys_cell(context.paths.opened())
         known = Container(FORK, params, self.static(entry, target, op.span))
         group.env[op.outs[0]] = remember(group, known)
+
+    def parted(
+        self, context: Context, op: Op, callee: Cell, differing: Differing, kept: Sequence[Cell]
+    ) -> list[Returned]:
+        """A call whose arguments differ in number or name, at once, for each kind of threads.
+
+        One that does more than return a value is refused: it would have copies.
+        """
+        context.leave()
+        context.flush()
+        pieces: list[Returned] = []
+        for rows in differing.parts:
+            part = context.restricted(rows)
+            positions = np.array(rows, dtype=np.int64)
+            own, *cells = heap.select([callee, *differing.cells, *kept], positions)
+            alive = cells[len(differing.cells) :]
+            cells = cells[: len(differing.cells)]
+            try:
+                args, kwargs = operations.arguments(part, op.attr, own, cells)
+            except Differing as again:
+                found = self.parted(part, op, own, again, alive)
+            else:
+                target = calls.resolve(own, args, kwargs)
+                if self.forkable(part, target, alive) is None:
+                    raise differing
+                found = self.within.framed(part, target, opens=True)
+            pieces += [replace(piece, rows=positions[piece.rows]) for piece in found]
+        return pieces
 
     def watch(self, context: Context, entry: Entry) -> None:
         """A call within forked ones: it may write what it gets only where that was looked at.

@@ -14,6 +14,8 @@ from itertools import takewhile
 from types import CellType, FunctionType, MethodType
 from typing import Any
 
+from torch import Tensor
+
 from autobatch.batching.binding import defaults_of
 from autobatch.batching.managers import is_mode, ready
 from autobatch.batching.semantics import load_box, load_global, unbound_free, unbound_local
@@ -225,6 +227,12 @@ def note(error: BaseException, origin: Origin, threads: tuple[int, ...]) -> None
     if isinstance(error, Exception) and not own:
         operands = [_describe(value) for value in origin.operands]
         error.add_note(note_for(list(origin.spans), operands, threads))
+
+
+def receiver_shown(target: Any) -> tuple[Any, ...]:
+    """The tensor whose method is called is one of the operands."""
+    owner = getattr(target, "__self__", None)
+    return (owner,) if isinstance(owner, Tensor) else ()
 
 
 def _describe(value: Any) -> str:

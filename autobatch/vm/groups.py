@@ -60,7 +60,7 @@ def restricted_check(check: Check, positions: np.ndarray) -> Check:
     index = torch.from_numpy(positions).to(check.failed.device)
     evaluate = check.evaluate
     failed = check.failed.index_select(0, index)
-    return Check(failed, lambda row: evaluate(int(positions[row])), check.span)
+    return Check(failed, lambda row: evaluate(int(positions[row])), check.span, check.operands)
 
 
 def coalesced(groups: Sequence[Group], names: Sequence[str], device: torch.device) -> Group:
@@ -88,4 +88,4 @@ def shifted(check: Check, offset: int, size: int) -> Check:
     failed = check.failed.new_zeros(size)
     failed[offset : offset + len(check.failed)] = check.failed
     evaluate = check.evaluate
-    return Check(failed, lambda row: evaluate(row - offset), check.span)
+    return Check(failed, lambda row: evaluate(row - offset), check.span, check.operands)

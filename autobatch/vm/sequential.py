@@ -37,6 +37,7 @@ from autobatch.vm.frames import (
     Origin,
     note,
     receiver_of,
+    receiver_shown,
 )
 from autobatch.vm.steps import Steps, too_deep
 from autobatch.vm.values import Cell, Uniform
@@ -185,6 +186,7 @@ class Interpreter:
             return handled(op.attr, frame.operands[0] if op.args else self.handled())
         if op.name == "call":
             target, *operands = frame.operands
+            frame.operands = (*receiver_shown(target), *operands)
             found = self.resolved(op.attr, target, operands, frame.span)
             return self.made(found, frame.span)
         if op.name == "function":

@@ -10,7 +10,7 @@ own (on Python's stack). After TensorFlow Probability's ``stackless.execute`` an
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -25,6 +25,7 @@ from autobatch.batching.escapes import Snapshot
 from autobatch.batching.foreign import Foreign
 from autobatch.batching.operations import HANDLED
 from autobatch.batching.rows import Rower
+from autobatch.batching.starring import Differing
 from autobatch.ir.program import (
     Branch,
     Call,
@@ -45,7 +46,7 @@ from autobatch.vm.entering import Entry, Forking, entered
 from autobatch.vm.failing import Failures, no_data
 from autobatch.vm.forking import Forks
 from autobatch.vm.groups import CARRIED, Group, restricted
-from autobatch.vm.modes import entered_modes
+from autobatch.vm.modes import by_modes, entered_modes
 from autobatch.vm.queue import Waiting
 from autobatch.vm.schedule import Choice
 from autobatch.vm.spinning import spun
@@ -58,6 +59,7 @@ from autobatch.vm.within import FRAMED, Within
 NO_MODES = nullcontext()
 NO_EXITS: frozenset[int] = frozenset()
 CALLEE = "%callee"
+ARGUMENT = "%argument {}"
 
 
 @dataclass(slots=True, eq=False)
@@ -69,6 +71,7 @@ class Machine:
     blocks: Blocks = field(init=False)
     within: Within = field(init=False)
     forks: Forks = field(init=False)
+    modes: dict[Hashable, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.failures = Failures(self.state.settings.isolate)
@@ -96,6 +99,7 @@ class Machine:
             self.state.moving,
             self.state.contributions,
             self.state.tensor_written,
+            self.failures.operated,
         )
         self.state.names_may_change()
 
@@ -367,6 +371,10 @@ class Machine:
             return parts
         if plain and driven(state, frame, pc, group):
             return self.ended(frame, block.terminator, group)
+        if block.modes:  # groups that were too unlike may have met
+            group, *others = by_modes(block, group, self.modes)
+            if others:
+                return [(pc, part) for part in (group, *others)]
         context = state.context(frame, group)
         grad = torch.is_grad_enabled()
         inner = 0.0
@@ -420,6 +428,9 @@ class Machine:
                 return self.finish(frame, terminator, group, context)
             except RowsFail as failed:
                 failure = failed  # what is raised from now on has no context
+            if isinstance(terminator, Call):
+                cells = [group.env[name] for name in terminator.args if name in group.env]
+                context.tell(failure.error, cells, failure.row)
             redraw(frame, undrawn, failure)
             if context.lost is not None and not context.lost and group.k > 1:
                 return self.halves(frame, terminator, group, context)
@@ -443,7 +454,10 @@ class Machine:
         match terminator:
             case Jump(target=target):
                 group.checks = context.checks
-                return [(target, group)]
+                inside = frame.code.blocks[target]
+                if not inside.modes:
+                    return [(target, group)]
+                return [(target, part) for part in by_modes(inside, group, self.modes)]
             case Branch():
                 return self.blocks.branch(frame, terminator, group, context)
             case Call():
@@ -464,8 +478,14 @@ class Machine:
     def finish_call(self, frame: Frame, terminator: Call, group: Group, context: Context) -> Parts:
         cells = operations.operands(context, terminator.args, group.env)
         (callee,) = operations.operands(context, (terminator.callee,), group.env)
-        args, kwargs = operations.arguments(context, terminator.shape, callee, cells)
+        differing: Differing | None = None
+        try:
+            args, kwargs = operations.arguments(context, terminator.shape, callee, cells)
+        except Differing as found:
+            differing = found
         context.leave()
+        if differing is not None:
+            return self.parted_call(frame, terminator, group, differing)
         target = calls.resolve(callee, args, kwargs)
         if target.effect == "objects":
             return self.scattered_call(frame, terminator, group, callee)
@@ -555,6 +575,23 @@ class Machine:
                 context = self.state.context(frame, own)
                 context.span = terminator.span
                 alone = replace(terminator, callee=CALLEE)
+                parts += self.finished(frame, alone, own, context)
+        return parts
+
+    def parted_call(
+        self, frame: Frame, terminator: Call, group: Group, differing: Differing
+    ) -> Parts:
+        """A call whose arguments differ by thread in number or name: each kind for its threads."""
+        names = tuple(ARGUMENT.format(place) for place in range(len(differing.cells)))
+        group.env.update(zip(names, differing.cells, strict=True))
+        alone = replace(terminator, args=names)
+        parts: Parts = []
+        for rows in differing.parts:
+            own = restricted(group, np.array(rows, dtype=np.int64), list(group.env))
+            own = self.failures.remaining(frame, own)
+            if own.k:
+                context = self.state.context(frame, own)
+                context.span = terminator.span
                 parts += self.finished(frame, alone, own, context)
         return parts
 

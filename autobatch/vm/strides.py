@@ -51,6 +51,9 @@ def dense(data: Tensor) -> tuple[Tensor, Order]:
 
 def taken(data: Tensor, index: Tensor) -> Tensor:
     """The rows at ``index``."""
+    if data.is_inference():  # and so is what is made of it
+        with torch.inference_mode():
+            return rows_at(data, index)
     found: Tensor = saved(rows_at, data, index)
     return found
 
@@ -63,6 +66,9 @@ def rows_at(data: Tensor, index: Tensor) -> Tensor:
 
 def joined(parts: Sequence[Tensor]) -> Tensor:
     """The rows of all parts; they keep their order if it is one for all."""
+    if parts[0].is_inference() and all(part.is_inference() for part in parts):
+        with torch.inference_mode():
+            return end_to_end(*parts)
     found: Tensor = saved(end_to_end, *parts)
     return found
 

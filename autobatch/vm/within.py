@@ -93,12 +93,16 @@ class Within:
         part = context.restricted(rows)
         target = calls.resolve(callee, cells[: len(args)], named)
         if target.effect in FRAMED:
-            pieces = self.call(part, target, [], paths_within(part, opens))
+            pieces = self.framed(part, target, opens)
         else:
             pieces = [Returned(np.arange(part.k), calls.run(part, target))]
         return [
             Returned(positions[piece.rows], piece.value, raised=piece.raised) for piece in pieces
         ]
+
+    def framed(self, context: Context, target: calls.Target, opens: bool) -> list[Returned]:
+        """A call of a program function that writes to nothing of its caller's."""
+        return self.call(context, target, [], paths_within(context, opens))
 
     def with_lost(self, context: Context, pieces: list[Returned]) -> Cell:
         """What the pieces return, and for threads that have failed, which are lost, the same."""

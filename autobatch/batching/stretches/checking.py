@@ -46,6 +46,8 @@ class Alone:
                 operations.execute(context, self.scope, op, env)
                 context.flush()
             except RowsFail as failure:
+                context.at = (op, env)
+                context.tell(failure.error, context.operands(), 0)
                 raise RowsFail(row, failure.error, span=failure.span or op.span) from failure.error
 
 

@@ -21,12 +21,11 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 from torch._ops import OpOverload
-from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.autograd.function import BackwardCFunction
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from autobatch.batching.compat import FALLBACK_OFF, within_level
+from autobatch.batching.compat import FALLBACK_OFF, quiet, within_level
 from autobatch.batching.trace.graph import Untraceable
 
 T = TypeVar("T")
@@ -97,29 +96,29 @@ class _Worker(threading.Thread):
     """The host thread of one recording."""
 
 
+def is_recording() -> bool:
+    """Whether this host thread records: its tensors tell nothing of inference mode."""
+    return isinstance(threading.current_thread(), _Worker)
+
+
 def outside(job: Callable[[], T]) -> T:
     """Run ``job`` in a fresh host thread, one at a time in the process, and return its result."""
-    if isinstance(threading.current_thread(), _Worker):
+    if is_recording():
         raise Untraceable("a recording inside a recording")
     results: list[T] = []
     failures: list[BaseException] = []
 
     def run() -> None:
         try:
-            with FALLBACK_OFF:
+            with FALLBACK_OFF, quiet():
                 results.append(job())
         except BaseException as failure:  # the caller's thread raises it again
             failures.append(failure)
 
     with _LOCK:
-        noisy = fake_tensor.log.disabled
-        fake_tensor.log.disabled = True  # it logs the failures that become reasons here
-        try:
-            worker = _Worker(target=run, name="autobatch-trace")
-            worker.start()
-            worker.join()
-        finally:
-            fake_tensor.log.disabled = noisy
+        worker = _Worker(target=run, name="autobatch-trace")
+        worker.start()
+        worker.join()
     if failures:
         raise failures[0]
     return results[0]

@@ -1,0 +1,95 @@
+"""The note on a failure describes the operands of the failing operation, on every engine."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import autobatch
+from tests.oracle import CONFIGURATIONS
+
+EVERY = pytest.mark.parametrize("options", CONFIGURATIONS, ids=lambda options: str(options))
+XS = torch.ones(3, 4)
+NS = torch.tensor([2, 0, 3])
+
+
+def shapes(x, n):
+    y = torch.sin(x)
+    return y @ torch.ones(3, 2)
+
+
+def divided(x, n):
+    k = int(n)
+    if k < 3:
+        return 10 // k
+    return k
+
+
+def indexed(x, n):
+    return x[n + 3]
+
+
+def keyed(x, n):
+    return {"a": 1}["b" if n == 0 else "a"]
+
+
+def called(x, n):
+    return torch.cat([x, x[None]], dim=0)
+
+
+def helper(x, n):
+    return inner(x * 2, n)
+
+
+def inner(y, n):
+    if n == 0:
+        return y.view(3, 3)
+    return y
+
+
+def argument(x, n):
+    if n == 0:
+        return two(x)
+    return x
+
+
+def two(a, b):
+    return a + b
+
+
+def raised(x, n):
+    if n == 0:
+        raise ValueError("none")
+    return x
+
+
+@EVERY
+@pytest.mark.parametrize(
+    ("program", "operands"),
+    [
+        (shapes, "float32 [4], float32 [3, 2]"),
+        (divided, "int, int"),
+        (indexed, "float32 [4], int64 []"),
+        (keyed, "dict, str"),
+        (called, "list, int"),
+        (helper, "float32 [4], int, int"),
+        (argument, "float32 [4]"),
+        (raised, None),
+    ],
+)
+def test_operands_are_those_of_the_failing_operation(program, operands, options):
+    runs = 3 if options.get("trace_after") == 0 else 1
+    for _ in range(runs):
+        with pytest.raises(Exception) as caught:
+            autobatch.vmap(program, **options)(XS, NS)
+        (note,) = caught.value.__notes__
+        lines = [line.strip() for line in note.splitlines()]
+        told = [line for line in lines if line.startswith("Operands: ")]
+        assert told == ([] if operands is None else [f"Operands: {operands}"])
+        assert lines[-1].startswith("Threads: ")
+
+
+def test_isolated_examples_have_them_too():
+    results = autobatch.vmap(divided, on_error="isolate")(XS, NS)
+    (note,) = results[1].exception.__notes__
+    assert "  Operands: int, int\n" in note
