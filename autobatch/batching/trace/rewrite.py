@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 
-from autobatch.batching.trace.dots import fuse_dots
+from autobatch.batching.trace.dots import fuse_dots, part_outers
 from autobatch.batching.trace.graph import (
     Graph,
     Meta,
@@ -48,7 +48,7 @@ def simplify(graph: Graph, grad: bool) -> Graph:
     for _ in range(_ROUNDS):
         before = graph.nodes
         graph = drop_copies(simplify_views(graph), grad)
-        graph = drop_dead(fuse_dots(fuse_products(turn_products(graph))))
+        graph = drop_dead(part_outers(fuse_dots(fuse_products(turn_products(graph)))))
         if graph.nodes == before:
             break
     return drop_dead(lift_numbers(lift_constants(graph)))
