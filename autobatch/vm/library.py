@@ -46,6 +46,7 @@ from autobatch.vm.purity import (
     Purity,
     Verdict,
     definitions_of,
+    different,
     fate,
 )
 from autobatch.vm.settled import Targets
@@ -495,7 +496,7 @@ class Library:
                     value, keep = judge(known)
                 finally:
                     others = self.trail.pop()
-                verdict = Verdict(value, tuple(known.seen.items()), tuple(others))
+                verdict = Verdict(value, tuple(known.seen.items()), different(others))
                 if keep:
                     verdicts[:] = [verdict, *verdicts[: MOST_VERDICTS - 1]]
                 if self.trail:

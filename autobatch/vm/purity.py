@@ -12,7 +12,7 @@ from __future__ import annotations
 import builtins
 import math
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import CellType, FunctionType, MethodType
@@ -127,6 +127,14 @@ class Known:
     seen: dict[Var, object] = field(default_factory=dict)
     """What has been looked up, with what it was."""
 
+    @cached_property
+    def place(self) -> Hashable:
+        """Equal where names are looked up in the same way, while both are there."""
+        names = self.names
+        inner = tuple(names.nested.values())
+        cells = tuple(map(id, names.closure.values()))
+        return id(self.definitions), id(names.namespace), id(names.receiver), cells, inner
+
     def value(self, name: Var) -> object:
         found = self.seen[name] = self.looked_up(name)
         return found
@@ -207,6 +215,17 @@ class Verdict:
 
     def rests_on(self, known: Known) -> list[Lookup]:
         return [*((known, name, value) for name, value in self.own), *self.others]
+
+
+def different(lookups: Iterable[Lookup]) -> tuple[Lookup, ...]:
+    """Each lookup once: a function's callees call the same ones again and again."""
+    kept: dict[Hashable, list[Lookup]] = {}
+    for lookup in lookups:
+        known, name, value = lookup
+        same = kept.setdefault((known.place, name), [])
+        if not any(is_same(value, other) for _, _, other in same):
+            same.append(lookup)
+    return tuple(lookup for same in kept.values() for lookup in same)
 
 
 def is_same(left: object, right: object) -> bool:
