@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 import autobatch
+from benchmarks.chains import LAST
 from programs.nuts import NUTS, CorrelatedGaussian, LogisticRegression, Tape, example, kinetic
 
 LARGEST = 5.0
@@ -122,6 +123,16 @@ def test_chains_take_their_gradients_together(fork: str) -> None:
     alone = [leapfrogs(problem.function, *row, fork=fork) for row in rows]
     assert len(set(alone)) > 2
     assert leapfrogs(problem.function, *problem.args, fork=fork) == max(alone)
+
+
+def test_chains_need_not_wait_for_each_others_transitions() -> None:
+    """Where gradients come last, the batch takes as many as its longest chain in all."""
+    problem = example(8)
+    rows = [[arg[i : i + 1] for arg in problem.args] for i in range(problem.batch)]
+    alone = [leapfrogs(problem.function, *row) for row in rows]
+    found = leapfrogs(problem.function, *problem.args, **LAST)
+    together = leapfrogs(problem.function, *problem.args)
+    assert found == max(alone) < together
 
 
 def test_a_leapfrog_step_is_recorded_once() -> None:
