@@ -2,7 +2,9 @@
 
 On the workload ``nuts``, for each number of chains and system: leapfrog steps a second (the same
 steps for all, those of every chain), evaluations of the gradient for a batch, and how full one
-is: the chains that need it, over all chains, on average.
+is: the chains that need it, over all chains, on average. ``gradients_last`` is autobatch where
+chains do not wait for each other's transitions, and no gradient is computed while anything else
+can run: as few evaluations as the longest chain has steps, for more block executions.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import argparse
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,20 +24,36 @@ from benchmarks.systems import LOOP, sample_rows, systems_of
 from benchmarks.workload import Problem
 from benchmarks.workloads import nuts
 
+GRADIENTS_LAST = "gradients_last"
 SYSTEMS = ("autobatch", "synchronised", LOOP)
 LEAPFROG = ("NUTS.leapfrog", 0)
 
 
+def leapfrog_last(waiting: Sequence[autobatch.WaitingBlock]) -> int:
+    """A schedule: the earliest block but for those of a leapfrog step."""
+    places = enumerate(waiting)
+    return next((place for place, block in places if block.function != LEAPFROG[0]), 0)
+
+
+LAST: dict[str, Any] = {"engine": "program_counter", "schedule": leapfrog_last}
+
+
 @dataclass(frozen=True, slots=True)
 class Evaluations:
-    """``steps`` are leapfrog steps of single chains; ``autobatch`` and ``by_hand`` of batches."""
+    """``steps`` are leapfrog steps of single chains, the others of batches."""
 
     steps: int
     autobatch: int
     by_hand: int
+    last: int
 
     def of(self, system: str) -> int:
-        return {"autobatch": self.autobatch, "synchronised": self.by_hand, LOOP: self.steps}[system]
+        return {
+            "autobatch": self.autobatch,
+            "synchronised": self.by_hand,
+            GRADIENTS_LAST: self.last,
+            LOOP: self.steps,
+        }[system]
 
 
 class Counted(nuts.Chains):
@@ -50,10 +69,12 @@ class Counted(nuts.Chains):
 def evaluations(problem: Problem) -> Evaluations:
     with autobatch.counts() as counts:
         autobatch.vmap(problem.function, **problem.options)(*problem.mapped())
+    with autobatch.counts() as last:
+        autobatch.vmap(problem.function, **LAST)(*problem.mapped())
     by_hand = nuts.chains(Counted, problem)
     by_hand.run(problem.inputs[0], problem.function.transitions)
-    batches = counts.by_block[LEAPFROG]
-    return Evaluations(counts.threads_by_block[LEAPFROG], batches, by_hand.evaluations)
+    steps, batches = counts.threads_by_block[LEAPFROG], counts.by_block[LEAPFROG]
+    return Evaluations(steps, batches, by_hand.evaluations, last.by_block[LEAPFROG])
 
 
 def steps_of_rows(problem: Problem, rows: Sequence[int]) -> int:
@@ -69,14 +90,17 @@ def measured(chains: int, transitions: int, seconds: float) -> list[str]:
     systems = systems_of("nuts", problem, SYSTEMS)
     found = evaluations(problem)
     sample = steps_of_rows(problem, sample_rows(problem))
-    times = interleave({name: system.run for name, system in systems.items()}, seconds)
+    last = autobatch.vmap(problem.function, **LAST)
+    runs = {name: system.run for name, system in systems.items()}
+    runs[GRADIENTS_LAST] = lambda: last(*problem.mapped())
+    times = interleave(runs, seconds)
     lines = []
-    for name in SYSTEMS:
+    for name in runs:
         steps = sample if name == LOOP else found.steps
         speed = steps / statistics.median(times[name])
         batches = found.of(name)
         full = "" if name == LOOP else f"{found.steps / batches / chains:>6.0%}"
-        lines.append(f"{chains:>6} {name:<13} {speed:>12,.0f} {batches:>11} {full}")
+        lines.append(f"{chains:>6} {name:<14} {speed:>12,.0f} {batches:>11} {full}")
     return lines
 
 
@@ -87,7 +111,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seconds", type=float, default=20.0, help="time for each")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
-    print(f"{'chains':>6} {'system':<13} {'steps/s':>12} {'evaluations':>11} {'full':>6}")
+    print(f"{'chains':>6} {'system':<14} {'steps/s':>12} {'evaluations':>11} {'full':>6}")
     with torch.no_grad():
         for chains in options.chains:
             print("\n".join(measured(chains, options.transitions, options.seconds)), flush=True)

@@ -88,8 +88,9 @@ def test_chains_count_their_gradients(capsys: pytest.CaptureFixture[str]) -> Non
     """Both take as many as the longest of each transition; fullness follows from the counts."""
     chains.main(["--chains", "3", "--seconds", "0"])
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert [line[1] for line in lines] == ["system", "autobatch", "synchronised", LOOP]
-    assert lines[1][3] == lines[2][3]
+    names = ["system", "autobatch", "synchronised", LOOP, chains.GRADIENTS_LAST]
+    assert [line[1] for line in lines] == names
+    assert lines[1][3] == lines[2][3] and int(lines[4][3]) < int(lines[1][3])
     single, batches = int(lines[3][3]), int(lines[1][3])
     assert batches < single <= 3 * batches
     assert lines[1][4] == lines[2][4] == f"{single / batches / 3:.0%}"

@@ -158,6 +158,57 @@ def test_ints(func, ran):
     assert ran[True] > 20
 
 
+def of_writes(x: Tensor, i: Tensor) -> tuple[Tensor, Tensor]:
+    """Writes to what the program has made; the tail of it is a second name, a view."""
+    held = torch.zeros(4)
+    tail = held[2:]
+    while held.sum() < 40:
+        held[i] += x.abs().sum() + 1
+        held.mul_(1.5)
+        x = x + held[:3]
+    return held, tail
+
+
+def of_two_names(x: Tensor, i: Tensor) -> Tensor:
+    """Threads of one place in the program: two names for one tensor in some, for two in others."""
+    one = x.clone()
+    other = one if i == 0 else x.clone()
+    while one.sum() < 40:
+        one.add_(1.0)
+        x = other * 2
+    return x + other
+
+
+def of_quotients_kept(x: Tensor, n: int, m: int) -> Tensor:
+    kept = torch.zeros(3)
+    while n > 0:
+        n = n - 10 // m
+        kept[m % 3] = x.sum() + n
+        m = m - 1
+    return kept
+
+
+@pytest.mark.parametrize("func", [of_writes, of_two_names])
+def test_what_is_written_in_place(func, ran):
+    for given in ([0, 1, 0, 2], [1, 1, 1, 1], [0, 0, 0, 0], [2, 0, 1, 1]):
+        for _ in range(3):
+            assert_matches_loop(func, (ROWS.abs(), torch.tensor(given)))
+    assert ran[True] > 20
+
+
+def test_what_is_written_where_something_fails(ran):
+    batched = autobatch.vmap(of_quotients_kept, trace_after=0, scalars="python", on_error="isolate")
+    given = [(30, 4), (30, 3), (3, 4), (100, 9)]
+    for _ in range(4):
+        found = batched(ROWS, *map(torch.tensor, zip(*given, strict=True)))
+        for x, (n, m), result in zip(ROWS, given, found, strict=True):
+            try:
+                assert torch.equal(result.value, of_quotients_kept(x, n, m))
+            except ZeroDivisionError:
+                assert type(result.exception) is ZeroDivisionError
+    assert ran[True] > 5
+
+
 def of_conjunctions(n: Tensor) -> tuple[Tensor, int]:
     """A truth that all threads share, then one of each thread's own, under one name."""
     steps = 0

@@ -81,6 +81,8 @@ def is_opaque(context: Context, func: ast.expr, found: object) -> bool:
     """Whether a call of ``func``, known to be ``found`` or ``MISSING``, stays in its block."""
     if found is not MISSING and callable(found):
         return is_opaque_value(context, found)
+    if isinstance(func, ast.Call):
+        return context.root.resolver.derives(context.static(func.func))
     return isinstance(func, ast.Attribute) and func.attr in context.root.resolver.opaque_methods
 
 

@@ -19,14 +19,14 @@ from autobatch.transforms import jacobians, loops
 from autobatch.transforms.captured import held
 from autobatch.transforms.derivatives import gradient, pullback, pulled, pushed
 from autobatch.transforms.mapping import mapped
-from autobatch.transforms.records import DIRECT, Pull, Transform, kind_of, transform_of
+from autobatch.transforms.records import DIRECT, GRADIENTS, Pull, Transform, kind_of, transform_of
 from autobatch.transforms.runs import Call
 from autobatch.vm.values import METHOD, Cell, Container, Uniform, read
 
 
 def call(context: Context, callee: Any, args: list[Cell], kwargs: dict[str, Cell]) -> Cell:
     """A call of a transform, or of what makes one."""
-    if context.forecasts is not None:
+    if context.forecasts is not None and kind_of_call(callee) not in GRADIENTS:
         raise Untraceable("it runs a program function")
     if isinstance(callee, Transform):
         return transformed(Call(context, callee, args[0], args[1:], kwargs))
@@ -42,6 +42,11 @@ def call(context: Context, callee: Any, args: list[Cell], kwargs: dict[str, Cell
         if made is not None:
             return made
     return run_rows(context, callee, args, kwargs, ANY_EFFECT, keep=True, effect=True, fresh=False)
+
+
+def kind_of_call(callee: Any) -> str | None:
+    """Which transform a callee is or makes; None for a pullback."""
+    return callee.kind if isinstance(callee, Transform) else kind_of(callee)
 
 
 def pulled_back(context: Context, pull: Pull, args: list[Cell], kwargs: dict[str, Cell]) -> Cell:

@@ -47,7 +47,8 @@ def gradient(call: Call, options: dict[str, Any], order: str) -> Cell:
         return call.by_thread("its argnums do not fit")
 
     def work(run: Run, given: tuple[Tensor, ...]) -> Cell:
-        outs, pull = (plain if plain.is_plain(run, given) else runs).vjp(run, given)
+        alone = not run.is_recorded and plain.is_plain(run, given)
+        outs, pull = (plain if alone else runs).vjp(run, given)
         if parts.is_tree(read(run.output)) or outs[0].dim() != 1:
             raise Unfit
         if outs[0].is_complex():

@@ -26,6 +26,8 @@ TORCH: dict[Any, str] = {
     torch.func.vmap: "vmap",
 }
 """torch's transforms; inside a program they are ours."""
+GRADIENTS = ("grad", "grad_and_value", "value_and_grad")
+"""Kinds whose calls a recording may hold."""
 DIRECT = ("jvp", "map_fn", "pfor", "vjp")
 """Kinds that take a function and its arguments at once, rather than make a function."""
 
@@ -122,6 +124,11 @@ def kind_of(callee: Any) -> str | None:
     """Which transform a function is, torch's or ours; None if it is none."""
     own: str | None = getattr(callee, "__autobatch_kind__", None)
     return own if own is not None else TORCH.get(callee)
+
+
+def derives(make: object) -> bool:
+    """Whether it makes the gradient of a function; no code of the user's runs."""
+    return isinstance(make, FunctionType) and kind_of(make) in GRADIENTS
 
 
 @lru_cache(maxsize=64)

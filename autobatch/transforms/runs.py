@@ -17,11 +17,13 @@ from torch import Tensor
 
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.rows import Rower, from_rows, run_rows
+from autobatch.batching.trace import Untraceable
+from autobatch.batching.trace.recorder import refuse_python_gradients
 from autobatch.errors import AutobatchError
 from autobatch.transforms import parts
 from autobatch.transforms.captured import held
 from autobatch.vm import heap
-from autobatch.vm.values import Cell, Container, read, uniform
+from autobatch.vm.values import Cell, Column, Container, read, uniform
 
 Pullback = Callable[..., tuple[Tensor, ...]]
 Work = Callable[["Run", tuple[Tensor, ...]], Cell]
@@ -100,6 +102,8 @@ class Run:
     def __call__(self, *given: Tensor) -> tuple[Tensor, ...]:
         context = self.call.context
         args = self.place(parts.tree_of(self.inputs, given))
+        if self.is_recorded:
+            return self.recorded(args)
         try:
             with unopened(context), unwritten(context):
                 self.result = context.invoke(context, self.call.function, args, self.kwargs)
@@ -107,12 +111,32 @@ class Run:
             if failure.partial is None or failure.kept is None:
                 raise
             self.result, self.failure, self.rows = failure.partial, failure, failure.kept
+        return tuple(map(self.apart, self.outputs()))
+
+    def recorded(self, args: list[Cell]) -> tuple[Tensor, ...]:
+        """The run as part of a recording, by the operations of a function of a single block."""
+        context = self.call.context
+        before = pending(context)
+        self.result = context.inline(context, self.call.function, args, self.kwargs)
+        if pending(context) != before:
+            raise Untraceable("it checks within a function that it differentiates")
+        found = self.outputs()
+        refuse_python_gradients(found)
+        return tuple(found)
+
+    @property
+    def is_recorded(self) -> bool:
+        return self.call.context.forecasts is not None
+
+    def outputs(self) -> list[Tensor]:
+        """The columns of what has been returned."""
+        assert self.result is not None
         self.result = parts.opened(self.result)
         self.split(self.result)
         found = parts.columns(self.output, self.k)
         if not found or not any(map(is_smooth, found)):
             raise Unfit
-        return tuple(map(self.apart, found))
+        return found
 
     def apart(self, out: Tensor) -> Tensor:
         """An output in which rows of threads that have failed, copies of others, are constant."""
@@ -157,6 +181,17 @@ def unwritten(context: Context) -> AbstractContextManager[None]:
     return nullcontext() if given is None else given.refused()
 
 
+def is_own(leaf: Cell) -> bool:
+    """Whether each thread has a tensor of its own."""
+    value = read(leaf)
+    return type(value) is Column and value.tag == "tensor"
+
+
+def pending(context: Context) -> tuple[int, ...]:
+    """How much is left to be looked at, which would not outlive the level of a transform."""
+    return (len(context.checks), len(context.escapes), len(context.forecasts or ()))
+
+
 @contextmanager
 def unopened(context: Context) -> Iterator[None]:
     """No call opens a path inside: for one example it is Python itself that makes them."""
@@ -172,6 +207,8 @@ def differentiated(run: Run, work: Work) -> Cell:
     """What ``work`` makes of a run, or the exception of the lowest thread."""
     call = run.call
     given = run.columns()
+    if run.is_recorded and not all(map(is_own, parts.leaves(run.inputs))):
+        raise Untraceable("it differentiates what all threads share")
     if given is None:
         return call.by_thread("it differentiates what is no tensor")
     cell, error = attempted(run, work, given)
@@ -195,7 +232,7 @@ def attempted(
     """What ``work`` makes of a run, or what is wrong with that for all threads."""
     try:
         return work(run, given), Unfit()
-    except (RowsFail, AutobatchError):
+    except (RowsFail, AutobatchError, Untraceable):
         raise
     except Exception as error:
         return None, error

@@ -31,7 +31,7 @@ from autobatch.passes.tail_calls import loop_tail_calls
 from autobatch.passes.updates import updates_of
 from autobatch.random.python import is_python_draw
 from autobatch.source import Span
-from autobatch.transforms.records import made_of
+from autobatch.transforms.records import derives, made_of
 from autobatch.vm.aliasing import Sight, tells_known
 from autobatch.vm.groups import CARRIED, FORKED
 from autobatch.vm.nested import Nested, captures
@@ -41,6 +41,7 @@ from autobatch.vm.purity import (
     PURE,
     Analysis,
     Definitions,
+    Derived,
     Known,
     Lookup,
     Names,
@@ -324,7 +325,9 @@ class Library:
 
     @property
     def resolver(self) -> Resolver:
-        return Resolver(self.classify, OPAQUE_METHODS, function_of, makes_mode, self.writes)
+        return Resolver(
+            self.classify, OPAQUE_METHODS, function_of, makes_mode, self.writes, derives
+        )
 
     def classify(self, value: object) -> str:
         """Whether a call runs a program function, and whether that is a single block."""
@@ -364,7 +367,7 @@ class Library:
         """The purity of a program function that is known; None for what is no such thing."""
         if type(callee) is Nested:
             return self.purity(self.code_for(callee.function), self.names_within(callee))
-        made = made_of(callee)
+        made = callee if type(callee) is Derived else made_of(callee)
         if made is not None:
             return self.purity_of(made.function)
         found = meant(callee)

@@ -27,6 +27,7 @@ from autobatch.ir.program import Block, Call, CallShape, Function, Op, Var
 from autobatch.passes.origins import OUTER, Fate, Given, Origins, Outer, Sources
 from autobatch.random.python import is_python_draw
 from autobatch.source import Span
+from autobatch.transforms.records import derives
 from autobatch.vm.nested import Nested
 
 
@@ -88,16 +89,29 @@ def content(cell: CellType) -> object:
         return MISSING
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Derived:
+    """What ``make(function)`` gives in a program: ``grad(f)``. It has the effects of ``f``."""
+
+    make: object
+    function: object
+    __autobatch__ = "transform"
+
+
 Definitions = Mapping[Var, Op | None]
-"""The only operation that assigns a variable; None if there are several or a call."""
+"""The only operation that assigns a variable; None if there are several, a call, or a parameter's.
+
+A parameter that nothing assigns is not in it.
+"""
 
 
 def definitions_of(function: Function) -> Definitions:
-    found: dict[Var, Op | None] = {param.name: None for param in function.params}
+    found: dict[Var, Op | None] = {}
+    params = {param.name for param in function.params}
     for block in function.blocks:
         for op in block.ops:
             for out in op_writes(op):
-                found[out] = None if out in found else op
+                found[out] = None if out in found or out in params else op
         if isinstance(block.terminator, Call):
             found[block.terminator.out] = None
     return found
@@ -129,7 +143,7 @@ class Known:
         params = self.function.params
         definition = self.definitions.get(name)
         if definition is None:
-            is_receiver = bool(params) and name == params[0].name and self.is_constant(name)
+            is_receiver = bool(params) and name == params[0].name and name not in self.definitions
             return self.names.receiver if is_receiver else MISSING
         match definition.name:
             case "global":
@@ -143,6 +157,10 @@ class Known:
                 return MISSING if base is MISSING else static_attribute(base, definition.attr)
             case "copy" | "load_outer":
                 return self.looked_up(definition.args[0])
+            case "call" if len(definition.args) > 1:
+                make, function = map(self.looked_up, definition.args[:2])
+                if derives(make) and function is not MISSING:
+                    return Derived(make, function)
         return MISSING
 
     def places(self) -> frozenset[Span]:
@@ -167,10 +185,6 @@ class Known:
             if not is_named and self.value(callee) is MISSING:
                 return False
         return True
-
-    def is_constant(self, param: Var) -> bool:
-        """Whether nothing assigns a parameter."""
-        return not any(param in op_writes(op) for block in self.function.blocks for op in block.ops)
 
     def method(self, name: Var) -> tuple[Var, str] | None:
         """The receiver and the name of a method that a variable names: ``x.append``."""
@@ -216,6 +230,8 @@ def different(lookups: Iterable[Lookup]) -> tuple[Lookup, ...]:
 
 def is_same(left: object, right: object) -> bool:
     """The same object; methods are bound, and nested functions found, anew at each look."""
+    if type(left) is Derived and type(right) is Derived:
+        return left.make is right.make and is_same(left.function, right.function)
     return left is right or (type(left) in (MethodType, Nested) and left == right)
 
 

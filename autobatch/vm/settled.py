@@ -17,7 +17,7 @@ from autobatch.batching.effects import effect_of
 from autobatch.frontend import MISSING
 from autobatch.ir.program import Call, Function, Var
 from autobatch.passes.inlining import Callee
-from autobatch.vm.purity import Known, Names, Purity
+from autobatch.vm.purity import Derived, Known, Names, Purity
 
 C = TypeVar("C")
 """A function as the library keeps it."""
@@ -56,6 +56,8 @@ class Settled(Generic[C]):
         return all(each is MISSING or self.is_settled_callee(each) for each in found)
 
     def is_settled_callee(self, found: object) -> bool:
+        if type(found) is Derived:
+            return self.is_settled_callee(found.function)
         purity = self.library.purity_of(found)
         if purity is None:
             return effect_of(found) != "unknown"

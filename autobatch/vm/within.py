@@ -36,6 +36,8 @@ Caller = Callable[[Context, calls.Target, Sequence[Cell], Paths | None], list[Re
 CALLS = ("call", "fork", "defer")
 FRAMED = ("program", "construct")
 """Effects of callees that an engine runs in frames."""
+RECORDED = ("torch", "transform")
+"""Effects of callees that a recording runs as they are."""
 COMPARED = ("is", "is_not", "eq", "ne", "in", "not_in")
 
 
@@ -177,6 +179,8 @@ class Within:
         """A call while a stretch is recorded: the operations of a function of a single block."""
         cell = callee if isinstance(callee, Cell) else uniform(callee, shared=True)
         target = calls.resolve(cell, args, kwargs)
+        if target.effect in RECORDED:
+            return calls.run(context, target)
         if target.effect != "program":
             raise Untraceable("it runs a program function")
         entry = entered(self.run.library, context, target)

@@ -18,6 +18,23 @@ from autobatch.vm.heap import identity
 
 _ATOMS = frozenset((bool, int, str, type(None), torch.dtype))
 _PLAIN = (*_ATOMS, float, tuple, list)
+_OWN = frozenset(nn.Module().__dict__)
+"""The tables that every module has."""
+
+
+class Itself:
+    """An object in a key: equal for the same one, which the key keeps alive."""
+
+    __slots__ = ("obj",)
+
+    def __init__(self, obj: Any) -> None:
+        self.obj = obj
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is Itself and self.obj is other.obj
+
+    def __hash__(self) -> int:
+        return id(self.obj)
 
 
 def is_plain_module(module: nn.Module) -> bool:
@@ -44,12 +61,14 @@ def module_key(module: nn.Module) -> Hashable:
     key: list[Any] = []
     for part in parts_of(module):
         table = part.__dict__
-        for value in table.values():
+        for name, value in table.items():
             kind = type(value)
             if kind in _ATOMS:
                 key += [kind, value]
             elif kind in _PLAIN:
                 key.append(content_key(value))
+            elif name not in _OWN:
+                key.append(content_key(value) if kind in (dict, set) else Itself(value))
         key += [id(part), table.get("forward"), *part._forward_hooks, *part._forward_pre_hooks]
     return tuple(key)
 

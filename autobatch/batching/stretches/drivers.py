@@ -5,7 +5,8 @@ straight Python: it reads the variables, checks what the plan's key holds, runs 
 operations and the replay, and writes the results; about a third of what the general way costs.
 It answers False, with nothing changed, where a check fails, and the general way decides.
 
-Only plain plans have one: nothing is written in place, and no two inputs are one cell.
+Only plain plans have one: no two inputs are one cell, and what is written in place is a column
+that no view among the inputs shows.
 
 In a loop, what only reads variables that the loop leaves alone comes out the same each time. So
 the driver of a block in a loop is two functions, ``begin``, which does that, and what it gives,
@@ -14,7 +15,7 @@ which does the rest, time after time; see ``vm.spinning``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Set
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
@@ -113,8 +114,6 @@ def driver_of(
     ``before`` are the variables at its beginning, ``varying`` those that the loop assigns which
     its block is in.
     """
-    if plan.written:
-        return None
     if any(op.name in ("is", "is_not") for op in skeleton.batched):
         return None  # a driver does not ask which variables are one cell
     printer = Printer(env)
@@ -127,13 +126,15 @@ def driver_of(
             printer.check(f"not {printer.refer(are_lone)}(env, {plan.lone!r})")
         if plan.assumed:
             printer.check(f"{printer.refer(plan)}.is_stale")
-        printed_results(printer, skeleton, plan)
+        targets = [printed_target(printer, leaf) for leaf, _ in plan.written]
+        printed_results(printer, skeleton, plan, targets)
     except Undrivable:
         return None
     leaves_open = plan.loose is not None or plan.checks > 0
     asks = printer.asks_context or leaves_open
     space = dict(printer.names)
-    exec(source_of(printer, None if asks else varying), space)
+    again = None if asks or plan.written else varying
+    exec(source_of(printer, again), space)
     drive, begin = space["drive"], space.get("begin")
     shared = reads_shared(skeleton, env)
     return Driver(drive, skeleton.end, plan.kernels, asks, leaves_open, begin, shared)
@@ -168,7 +169,20 @@ def source_of(printer: Printer, varying: Set[str] | None) -> str:
     )
 
 
-def printed_results(printer: Printer, skeleton: Skeleton, plan: Plan) -> None:
+def printed_target(printer: Printer, leaf: int) -> str:
+    """The cell of an input that is written, checked to be one that may be, and nobody else's."""
+    data, cell = printer.inputs[leaf]
+    if printer.sees_views or data not in printer.columns:
+        raise Undrivable
+    column = printer.columns[data]
+    printer.check(f"{column}.outside is not False or {column}.ties")
+    printer.check(f"not are_apart([{', '.join(printer.own)}])")
+    return cell
+
+
+def printed_results(
+    printer: Printer, skeleton: Skeleton, plan: Plan, targets: Sequence[str]
+) -> None:
     roots = [printer.cell(name) for name in skeleton.reads] if plan.checks else []
     if plan.forecasts:
         leaves = ", ".join(cell for _, cell in printer.inputs)
@@ -182,6 +196,7 @@ def printed_results(printer: Printer, skeleton: Skeleton, plan: Plan) -> None:
         cell = printed_node(printer, plan, number, made)
         printer.line(f"{cell}.value.bounds = looks[{outlook}].bounds")
     loose = [printed_node(printer, plan, number, made) for number in plan.loose or ()]
+    contents = [printed_node(printer, plan, number, made) for _, number in plan.written]
     host = [out for op in skeleton.host for out in op.outs]
     early = [(n, printer.cell(n)) for n in (*skeleton.constants, *host) if n in skeleton.wanted]
     if plan.checks:
@@ -197,6 +212,8 @@ def printed_results(printer: Printer, skeleton: Skeleton, plan: Plan) -> None:
         printer.asks_context = True
         note, here = printer.refer(note_checks), printer.refer((skeleton, plan))
         printer.line(f"{note}(context, scope, {here}, roots, outs)")
+    for target, new in zip(targets, contents, strict=True):
+        printer.line(f"{target}.value = {new}.value")
 
 
 def printed_node(printer: Printer, plan: Plan, number: int, made: dict[int, str]) -> str:

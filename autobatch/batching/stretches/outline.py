@@ -20,7 +20,10 @@ from autobatch.batching.stretches.contents import is_plain_module
 from autobatch.batching.submodules import parts_of
 from autobatch.ir.ops import HOST, INPLACE, PURE, RECORDED, WRITES
 from autobatch.ir.program import Op
+from autobatch.transforms.records import GRADIENTS, Transform, derives
 from autobatch.vm.values import (
+    BOX,
+    CLOSURE,
     METHOD,
     Cell,
     Column,
@@ -145,12 +148,16 @@ def is_uniform_number(cell: Cell) -> bool:
 
 
 def is_pure_call(value: Any) -> bool:
-    return type(value) is Uniform and effect_of(value.obj) in ("torch", "host")
+    if type(value) is not Uniform:
+        return False
+    return effect_of(value.obj) in ("torch", "host") or derives(value.obj)
 
 
 def is_traceable_call(value: Any) -> bool:
     """Whether a callee may be recorded: torch's own code, and what has a batched meaning here."""
     if type(value) is Container:
+        if is_gradient(value):
+            return True
         if not callable(value.static) or changes_container(value):
             return False
         return is_traceable_call(Uniform(value.static))
@@ -162,6 +169,11 @@ def is_traceable_call(value: Any) -> bool:
             return all(map(is_plain_module, parts_of(value.obj)))
         return belongs_to_torch(value.obj)
     return effect in ("host", "write", "program")
+
+
+def is_gradient(value: Container) -> bool:
+    """Whether it is the gradient of a function that the program has made."""
+    return type(value.static) is Transform and value.static.kind in GRADIENTS
 
 
 def changes_container(value: Container) -> bool:
@@ -192,10 +204,14 @@ def kind_of(cell: Cell | None) -> str:
 
 
 def kind_of_container(cell: Cell) -> str:
-    """``O`` if it holds what no recording can, ``C`` if a thread's own values, else ``U``."""
+    """``O`` if it holds what no recording can, ``C`` if a thread's own values, else ``U``.
+
+    A recording may hold a function that the program has made where it is differentiated.
+    """
     kind = "U"
     seen = {id(cell)}
     waiting = [cell]
+    closures = is_gradient(cell.value)  # type: ignore[arg-type]
     while waiting:
         value = waiting.pop().value
         if type(value) is View:
@@ -205,7 +221,8 @@ def kind_of_container(cell: Cell) -> str:
         elif type(value) is Objects:
             return "O"
         elif type(value) is Container:
-            if isinstance(value.type, Mark) and value.type is not METHOD:
+            held = (METHOD, CLOSURE, BOX) if closures else (METHOD,)
+            if isinstance(value.type, Mark) and value.type not in held:
                 return "O"
             for child in value.children():
                 if type(child.value) is not Container:

@@ -7,7 +7,7 @@ object. What it cannot print is ``Undrivable``.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from types import CellType
 from typing import Any
 
@@ -30,7 +30,7 @@ from autobatch.batching.operations import CAPTURED, Env, Scope
 from autobatch.batching.semantics import load_global
 from autobatch.batching.stretches.callables import Opened, is_bare, opened
 from autobatch.batching.stretches.contents import content_key, module_key, module_tensors
-from autobatch.batching.stretches.outline import is_pure_call
+from autobatch.batching.stretches.outline import is_gradient, is_pure_call
 from autobatch.batching.stretches.signature import tensor_key, tier_of
 from autobatch.batching.stretches.stretch import refuse
 from autobatch.ir.ops import BINARY, COMPARE, UNARY
@@ -39,6 +39,9 @@ from autobatch.vm.heap import identity
 from autobatch.vm.repeated import is_shared
 from autobatch.vm.strides import row_order
 from autobatch.vm.values import (
+    BOX,
+    CLOSURE,
+    METHOD,
     Cell,
     Column,
     Container,
@@ -67,6 +70,8 @@ class Printer:
     driver makes, ``objs`` those of uniform variables' objects; ``inputs`` are the operands of the
     replay with the expressions of their cells, ``whole`` the containers among them, ``given`` the
     variables that are in the environment before. ``asks_context``: the driver needs the context.
+    ``own`` are the cells of inputs that can be written, ``columns`` the columns of operands that
+    can; ``sees_views``: what is written may show in another one.
     """
 
     def __init__(self, env: Mapping[str, Cell]) -> None:
@@ -80,6 +85,9 @@ class Printer:
         self.seen: set[int] = set()
         self.given: frozenset[str] = frozenset()
         self.asks_context = False
+        self.own: list[str] = []
+        self.columns: dict[str, str] = {}
+        self.sees_views = False
 
     def line(self, text: str) -> None:
         self.lines.append(f"    {text}")
@@ -225,6 +233,15 @@ def printed_call(printer: Printer, op: Op) -> None:
     """A call without effects, of what all threads share."""
     if not op.attr.is_plain:
         raise Undrivable
+    made = printer.env[op.outs[0]].value
+    if type(made) is Container and is_gradient(made) and len(op.args) == 2:
+        make = printer.obj(op.args[0])
+        printer.check(f"{make} is not {printer.refer(printer.env[op.args[0]].value.obj)}")  # type: ignore[union-attr]
+        function = printer.cell(op.args[1])
+        static = printer.refer(made.static)
+        new = f"Cell(Container({printer.refer(METHOD)}, [{function}], {static}))"
+        printer.cells[op.outs[0]] = printer.fresh(new, "m")
+        return
     printer.asks_context = True
     parts = ", ".join(map(printer.cell, op.args))
     found = printer.fresh(f"pure_call(context, {printer.refer(op)}, [{parts}])", "m")
@@ -303,6 +320,8 @@ def printed_input(
     printer.inputs, printer.whole = [], []
     cell, baked = printer.env[name], skeleton.reads.index(name) in skeleton.baked
     if type(cell.value) is Uniform:
+        if is_mutable(cell.value):
+            printer.own.append(printer.cell(name))
         printer.obj(name)
         printed_object(printer, name, cell.value, baked)
     else:
@@ -318,16 +337,19 @@ def printed_cell(printer: Printer, expression: str, cell: Cell, baked: bool) -> 
         if id(cell) in printer.seen:
             raise Undrivable  # two variables are one cell
         printer.seen.add(id(cell))
+        printer.own.append(expression)
     if type(value) is Column:
         printed_column(printer, expression, f"{expression}.value", value)
     elif type(value) is View and type(read(cell)) is Column:
         printer.check(f"{expression}.value.__class__ is not View")
+        printer.sees_views = True
         printed_column(printer, expression, f"read({expression})", read(cell))  # type: ignore[arg-type]
     elif type(value) is Uniform:
         u = printer.fresh(f"{expression}.value", "u")
         printer.check(f"{u}.__class__ is not Uniform or {u}.shared is not {value.shared}")
         printed_uniform(printer, expression, printer.fresh(f"{u}.obj", "o"), value.obj, baked)
-    elif type(value) is Container and not isinstance(value.type, Mark):
+    elif type(value) is Container and is_held(cell):
+        baked = baked or value.type is CLOSURE
         whole = printed_structure(printer, expression, value)
         printer.whole.append(expression)
         keys = value.cells if isinstance(value.cells, dict) else range(len(value.cells))
@@ -336,6 +358,13 @@ def printed_cell(printer: Printer, expression: str, cell: Cell, baked: bool) -> 
             printed_cell(printer, part, child, baked)
     else:
         raise Undrivable
+
+
+def is_held(cell: Cell) -> bool:
+    """Whether a container can be an input: one of the program's, a function's gradient."""
+    value = cell.value
+    assert type(value) is Container
+    return not isinstance(value.type, Mark) or value.type in (METHOD, CLOSURE, BOX)
 
 
 def printed_column(printer: Printer, cell: str, expression: str, value: Column) -> None:
@@ -357,6 +386,7 @@ def printed_column(printer: Printer, cell: str, expression: str, value: Column) 
     )
     if value.rows is None:
         printer.check(f"{c}.rows is not None or {like} or not {data}.is_contiguous()")
+        printer.columns[data] = c
         printer.inputs.append((data, cell))
         return
     stride = printer.refer(table.stride())
@@ -424,6 +454,11 @@ def pure_call(context: Context, op: Op, cells: list[Cell]) -> Cell | None:
     return made
 
 
+def are_apart(cells: Sequence[Cell]) -> bool:
+    """Whether no two are one cell: what is written to one, no other has."""
+    return len(set(map(id, cells))) == len(cells)
+
+
 def guards(tensor: Any) -> Any:
     """What the key holds of a uniform tensor."""
     return tensor_key(tensor) if isinstance(tensor, Tensor) else None
@@ -438,6 +473,7 @@ NAMES: dict[str, Any] = {
     "View": View,
     "ambient_key": ambient_key,
     "any_autocast": any_autocast,
+    "are_apart": are_apart,
     "content_key": content_key,
     "guards": guards,
     "identity": identity,

@@ -28,6 +28,7 @@ from autobatch.vm.heap import identity, reached
 from autobatch.vm.repeated import is_shared
 from autobatch.vm.strides import dense
 from autobatch.vm.values import (
+    CLOSURE,
     INT_MAX,
     INT_MIN,
     Cell,
@@ -58,7 +59,7 @@ def tier_of(column: Column) -> int:
 class Gathered:
     """The inputs of a stretch and their signature.
 
-    The numbers of the roots in ``baked`` are part of the key.
+    The numbers of the roots in ``baked`` are part of the key, and those that a function captures.
     ``leaves[i]`` is the cell that ``values[i]`` comes from; None for a module's parameter.
     ``cells`` are the containers and functions, in the order in which they are met; ``held`` are
     the objects whose identity is in the key, which a plan keeps alive, so that it stays theirs;
@@ -106,8 +107,10 @@ class Gathered:
             keys = tuple(cells) if isinstance(cells, dict) else len(cells)
             self.held.append(value.static)
             parts.append((value.type, keys, identity(value.static)))
+            baked, self.baked = self.baked, self.baked or value.type is CLOSURE
             for child in value.children():
                 self.visit(child, parts)
+            self.baked = baked
 
     def note_view(self, view: View) -> None:
         """A view is as its base is: what it goes by may not be written beside it."""
@@ -234,7 +237,9 @@ class Rebuilt:
             new.value = Uniform(self.uniform(value.obj, new), value.shared)
         elif type(value) is Container:
             self.cells.append(new)
+            baked, self.baked = self.baked, self.baked or value.type is CLOSURE
             new.value = value.rebuilt(self.visit(child) for child in value.children())
+            self.baked = baked
         return new
 
     def uniform(self, obj: Any, new: Cell) -> Any:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -32,7 +33,7 @@ from autobatch.batching.stretches.signature import Gathered
 from autobatch.batching.stretches.stretch import Stretch, refuse, unseen
 from autobatch.batching.trace import Untraceable
 from autobatch.ir.program import Op
-from autobatch.vm.values import Cell, read
+from autobatch.vm.values import Cell, Value, read
 
 MOST_DRIVERS = 3
 PATIENCE = 32
@@ -106,6 +107,7 @@ class Site:
                 context.lost.clear()
             if found is skeleton:
                 self.drive(skeleton, work, scope, before)
+                work.written = []
                 return skeleton.end
             env.clear()
             env.update(before)
@@ -167,7 +169,8 @@ class Site:
             return
         plan.drivable = False
         env = {**before, **work.settled}
-        driver = driver_of(skeleton, plan, env, before, scope, self.varying)
+        with work.unwritten():
+            driver = driver_of(skeleton, plan, env, before, scope, self.varying)
         if driver is not None:
             self.drivers = [driver, *self.drivers[: MOST_DRIVERS - 1]]
 
@@ -181,7 +184,7 @@ class Site:
             return None
         if context.lost:
             raise Unforeseen  # what comes first in a thread, the order of the operations tells
-        work.last = None
+        work.last, work.written = None, []
         if not skeleton.batched:
             work.last = skeleton.plans.setdefault(None, host_only())  # type: ignore[assignment]
             work.settle(skeleton, env)
@@ -255,9 +258,11 @@ class Site:
             made[node].value.bounds = looks[outlook].bounds  # type: ignore[union-attr]
         for name, node in plan.names:
             env[name] = made[node]
+        work.written = []
         for leaf, node in plan.written:
             cell = gathered.leaves[leaf]
             assert cell is not None
+            work.written.append((cell, cell.value))
             writes.set_content(cell, made[node].value)
 
     def outlined(self, scope: Scope, context: Context, env: Env, stop: int) -> Skeleton:
@@ -387,7 +392,8 @@ class Work:
 
     ``cache`` keeps the plans of a call by stretch and signature; ``env`` is the environment
     before the stretch, ``last`` the plan that has run, ``settled`` what its host operations made,
-    ``granted`` whether the place at work may record.
+    ``written`` the cells that it has written, with what they held before, ``granted`` whether the
+    place at work may record.
     """
 
     executor: Executor
@@ -397,10 +403,23 @@ class Work:
     last: Plan | None = None
     granted: bool = False
     settled: Env = field(default_factory=dict)
+    written: list[tuple[Cell, Value]] = field(default_factory=list)
 
     def forget(self) -> None:
         """Let go of what the last stretch was about: a run's records outlive it for a while."""
-        self.env, self.settled, self.last = {}, {}, None
+        self.env, self.settled, self.last, self.written = {}, {}, None, []
+
+    @contextmanager
+    def unwritten(self) -> Iterator[None]:
+        """Within, the cells that the last stretch has written hold what they did before."""
+        now = [cell.value for cell, _ in self.written]
+        for cell, before in self.written:
+            cell.value = before
+        try:
+            yield
+        finally:
+            for (cell, _), value in zip(self.written, now, strict=True):
+                cell.value = value
 
     def settle(self, skeleton: Skeleton, env: Env) -> None:
         """Keep what the host operations have assigned, for a driver to be printed."""

