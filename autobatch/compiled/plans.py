@@ -62,8 +62,6 @@ def plan_of(
 ) -> tuple[Plan, list[Tensor]]:
     """The plan for a call, and its inputs; raises ``Refused``."""
     refuse_options(options)
-    if not is_installed():
-        refuse("llvmlite is not installed (pip install 'autobatch[compiled]')")
     if not batch.size:
         refuse("the batch is empty")
     function = target.callee
@@ -132,6 +130,8 @@ def verdict_on(
         if main.result is None:
             return Refused("it returns nothing on any way")
         refuse_result(main.result)
+        if not is_installed():
+            refuse("llvmlite is not installed (pip install 'autobatch[compiled]')")
         kernel = compiled(main, unit.versions.values(), main.result)
     except Refused as refused:
         return Refused(refused.why, refused.span)
