@@ -190,6 +190,20 @@ def test_a_launch_that_runs_out_of_fuel_goes_on(monkeypatch: pytest.MonkeyPatch)
     assert runs(collatz.collatz, n).iterations == found.iterations
 
 
+def test_many_rows_are_shared_among_host_threads() -> None:
+    n = torch.arange(1, 4 * launching.LEAST_SHARE)
+    batched, before = autobatch.vmap(collatz.collatz, **COMPILED), torch.get_num_threads()
+    found = []
+    for threads in (1, 3):
+        torch.set_num_threads(threads)
+        try:
+            with autobatch.counts() as counts:
+                found.append((batched(n).tolist(), counts.iterations))
+        finally:
+            torch.set_num_threads(before)
+    assert found[0] == found[1]
+
+
 # Types
 
 

@@ -48,11 +48,12 @@ class Kernel:
         inputs: Sequence[Tensor],
         outputs: Sequence[Tensor],
         marks: Tensor,
-        begin: int,
-        fuel: int,
         depth: int,
+        begin: int,
+        end: int,
+        fuel: int,
     ) -> tuple[int, int]:
-        """The threads from ``begin`` to the end; which is next, and what is left of the fuel.
+        """The threads from ``begin`` to ``end``; which is next, and what is left of the fuel.
 
         An input of one row goes for all threads.
         """
@@ -64,7 +65,7 @@ class Kernel:
             )
         places = np.array([data.data_ptr() for data in outputs] or [0], dtype=np.int64)
         left = ctypes.c_int64(fuel)
-        ends = (marks.data_ptr(), begin, len(marks), ctypes.addressof(left), depth)
+        ends = (marks.data_ptr(), begin, end, ctypes.addressof(left), depth)
         reached = self.entry(table.ctypes.data, places.ctypes.data, *ends)
         return reached, left.value
 

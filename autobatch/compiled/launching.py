@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
+from threading import Event
 
 import numpy as np
 import torch
@@ -19,6 +22,14 @@ MOST_DEPTH = 2000
 """How deep calls nest on the machine's own stack; deeper threads give up."""
 
 
+LEAST_SHARE = 1024
+"""Rows that are worth a host thread."""
+SHARES = 4
+
+Launch = Callable[[int, int, int], tuple[int, int]]
+"""Rows ``begin`` to ``end`` with some fuel; the row that is next, and the fuel that is left."""
+
+
 @dataclass(frozen=True, slots=True)
 class Launched:
     """``value`` has a row for each thread; those of ``rest`` have given up, and hold nothing.
@@ -32,19 +43,39 @@ class Launched:
 
 
 def launched(plan: Plan, inputs: Sequence[Tensor], size: int, depth: int | None) -> Launched:
-    """Run all threads; a thread that takes more than all the fuel begins again with twice that."""
+    """Run all threads, in shares where torch has several host threads and there are many rows."""
     outputs: list[Tensor] = []
     value = result_of(plan.result, size, outputs)
     marks = allocated(size, torch.uint8).zero_()
-    begin, fuel, rounds = 0, FUEL, 0
     deepest = MOST_DEPTH if depth is None else min(depth, MOST_DEPTH)
-    while begin < size:
-        reached, left = plan.kernel.run(inputs, outputs, marks, begin, fuel, deepest)
-        rounds += fuel - max(left, 0)
+    launch = partial(plan.kernel.run, inputs, outputs, marks, deepest)
+    rounds = in_shares(launch, size, min(torch.get_num_threads(), size // LEAST_SHARE))
+    return Launched(value, np.flatnonzero(marks.numpy()), rounds)
+
+
+def in_shares(launch: Launch, size: int, workers: int) -> int:
+    """All rows, by some host threads, several shares each since some rows take longer."""
+    stopped = Event()
+    if workers < 2:
+        return ranged(launch, stopped, 0, size)
+    ends = np.linspace(0, size, SHARES * workers + 1, dtype=np.int64).tolist()
+    with ThreadPoolExecutor(workers) as pool:
+        try:
+            return sum(pool.map(partial(ranged, launch, stopped), ends[:-1], ends[1:]))
+        finally:
+            stopped.set()  # where this thread is interrupted, the others end with their fuel
+
+
+def ranged(launch: Launch, stopped: Event, begin: int, end: int) -> int:
+    """The rows of a range; one that takes more than all the fuel begins again with twice that."""
+    fuel, rounds = FUEL, 0
+    while begin < end and not stopped.is_set():
+        reached, left = launch(begin, end, fuel)
+        rounds += fuel - left
         if reached == begin:
             fuel *= 2
         begin = reached
-    return Launched(value, np.flatnonzero(marks.numpy()), rounds)
+    return rounds
 
 
 def result_of(type_: Type, size: int, outputs: list[Tensor]) -> Cell:

@@ -26,18 +26,18 @@ class Names:
     """``own`` are captured by the function that is mapped, by name: another one may have others."""
 
     library: Library
-    globals: list[tuple[dict[str, Any], str, Any]] = field(default_factory=list)
+    globals: dict[tuple[int, str], tuple[dict[str, Any], Any]] = field(default_factory=dict)
     captured: list[tuple[CellType, Any]] = field(default_factory=list)
     own: dict[str, Any] = field(default_factory=dict)
-    defaults: list[tuple[FunctionType, tuple[Any, Any]]] = field(default_factory=list)
-    codes: list[tuple[FunctionType, Code]] = field(default_factory=list)
+    defaults: dict[FunctionType, tuple[Any, Any]] = field(default_factory=dict)
+    codes: dict[FunctionType, Code] = field(default_factory=dict)
 
     def global_(self, namespace: dict[str, Any], name: str) -> Any:
         """A global or builtin name of a module's, or an attribute of a module."""
         found = looked_up(namespace, name)
         if found is MISSING:
             refuse(f"the name {name} is not defined")
-        self.globals.append((namespace, name, found))
+        self.globals[id(namespace), name] = namespace, found
         return found
 
     def free(self, function: FunctionType, name: str, is_main: bool) -> Any:
@@ -53,7 +53,7 @@ class Names:
         return found
 
     def defaults_of(self, function: FunctionType, params: tuple[Param, ...]) -> list[Any]:
-        self.defaults.append((function, given_by(function)))
+        self.defaults[function] = given_by(function)
         return defaults_of(function, params)
 
     def code_of(self, function: FunctionType) -> Code:
@@ -62,7 +62,7 @@ class Names:
             code = self.library.code_of(function)
         except AutobatchError as error:
             raise Refused(f"{function.__qualname__} cannot be lowered") from error
-        self.codes.append((function, code))
+        self.codes[function] = code
         return code
 
     def hold(self, function: FunctionType) -> bool:
@@ -72,10 +72,10 @@ class Names:
             if any(content(cells.get(name)) is not obj for name, obj in self.own.items()):
                 return False
         return (
-            all(looked_up(space, name) is obj for space, name, obj in self.globals)
+            all(looked_up(space, name) is obj for (_, name), (space, obj) in self.globals.items())
             and all(content(cell) is obj for cell, obj in self.captured)
-            and all(alike(given_by(callee), obj) for callee, obj in self.defaults)
-            and all(self.library.code_of(callee) is code for callee, code in self.codes)
+            and all(alike(given_by(callee), obj) for callee, obj in self.defaults.items())
+            and all(self.library.code_of(callee) is code for callee, code in self.codes.items())
         )
 
 

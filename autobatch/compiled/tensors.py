@@ -23,7 +23,7 @@ from autobatch.compiled.machine import (
     to_int64,
     widened,
 )
-from autobatch.compiled.numbers import BITS, FLOAT_ORDER, FLOATING, ORDER
+from autobatch.compiled.numbers import BITS, EXACT, FLOAT_ORDER, FLOATING, ORDER
 from autobatch.compiled.types import (
     BOOL,
     FLOAT,
@@ -74,7 +74,7 @@ def cast(w: Writer, x: Value, dtype: torch.dtype) -> str:
         if dtype is torch.bool and source is not torch.bool:
             return truth(w, x)
         return widened(w, x.leaf, MACHINE[source], target, source is not torch.uint8)
-    if x.known is not None and dtype in FLOATS:
+    if x.known is not None and dtype in FLOATS and abs(x.known) < EXACT:
         return literal(float(x.known), target)
     leaf = widened(w, x.leaf, NUMBER_MACHINE[numbers.tag_of(x)], target)
     if dtype in INTS and numbers.tag_of(x) == "int":

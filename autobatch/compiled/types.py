@@ -209,7 +209,8 @@ def number(obj: float) -> Value:
 def literal(obj: float, machine: str) -> str:
     """A number as LLVM writes it; floating-point ones bit by bit, floats as doubles."""
     if machine in ("float", "double"):
-        wide = np.float64(obj) if machine == "double" else np.float64(np.float32(obj))
+        with np.errstate(over="ignore"):
+            wide = np.float64(obj) if machine == "double" else np.float64(np.float32(obj))
         return f"0x{int(wide.view(np.uint64)):016X}"
     if machine == "i1":
         return "true" if obj else "false"
