@@ -80,14 +80,9 @@ def test_generated_programs_match_the_loop(seed: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(15, 600))
+@pytest.mark.parametrize("seed", range(15, 400))
 def test_many_generated_programs_match_the_loop(seed: int) -> None:
-    if seed not in UNLIKE:
-        hold(seed, (1, 7, 64))
-
-
-UNLIKE = {110}
-"""Programs in which a number joins a tensor: the general way has another error there."""
+    hold(seed, (1, 7, 64))
 
 
 def hold(seed: int, sizes: tuple[int, ...]) -> None:

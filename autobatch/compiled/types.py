@@ -89,7 +89,10 @@ class Static:
         return hash((Static, id(self.obj)))
 
     def __str__(self) -> str:
-        return f"`{getattr(self.obj, '__name__', None) or repr(self.obj)}`"
+        name = getattr(self.obj, "__name__", None)
+        if name is None and not isinstance(self.obj, str | None):
+            return f"an object of the type {type(self.obj).__name__}"
+        return f"`{name or repr(self.obj)}`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +115,7 @@ class Structure:
     keys: tuple[Any, ...] = ()
 
     def __str__(self) -> str:
-        return f"a {self.kind.__name__} of {len(self.parts)}"
+        return f"a {self.kind.__name__} of {', '.join(map(str, self.parts)) or 'nothing'}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +198,7 @@ def structure(kind: type, parts: list[Value], keys: tuple[Any, ...] = ()) -> Val
     """A structure of values."""
     types = tuple(part.type for part in parts)
     made = Value(Structure(kind, types, keys), tuple(x for part in parts for x in part.leaves))
-    return made if len(made.leaves) <= MOST_LEAVES else refuse(f"{made.type} has many parts within")
+    return made if len(made.leaves) <= MOST_LEAVES else refuse("a value has too many parts")
 
 
 def number(obj: float) -> Value:
