@@ -56,6 +56,11 @@ class Mapped:
     def chunk(self, start: int, stop: int) -> Mapped:
         return Mapped(self.data[start:stop])
 
+    def rows(self, index: np.ndarray) -> Mapped:
+        """The rows of some threads; of a tensor."""
+        assert isinstance(self.data, Tensor)
+        return Mapped(self.data[torch.from_numpy(index)])
+
 
 @dataclass(frozen=True, slots=True)
 class Batch:
@@ -74,6 +79,15 @@ class Batch:
 
         args, kwargs = tree_map(cut, (self.args, self.kwargs))
         return Batch(args, kwargs, stop - start)
+
+    def rows(self, index: np.ndarray) -> Batch:
+        """The arguments of some threads; all that is mapped are tensors."""
+
+        def pick(leaf: Any) -> Any:
+            return leaf.rows(index) if isinstance(leaf, Mapped) else leaf
+
+        args, kwargs = tree_map(pick, (self.args, self.kwargs))
+        return Batch(args, kwargs, len(index))
 
     def device(self) -> torch.device:
         """Where the numbers of the threads are to live: with the first mapped tensor."""

@@ -13,6 +13,7 @@ import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,8 @@ from autobatch.apart import unlike
 from autobatch.api import LIBRARY, Function, batch_of
 from autobatch.arguments import Batch
 from autobatch.batching.fallbacks import quoted, reason
-from autobatch.entry import name_of
+from autobatch.compiled import Refused, plan_of
+from autobatch.entry import name_of, started
 from autobatch.errors import OptionError
 from autobatch.ir.program import Call, Op
 from autobatch.ir.program import Function as Lowered
@@ -30,7 +32,7 @@ from autobatch.options import Options
 from autobatch.report import BlockRuns, FunctionReport, Line, Report, times
 from autobatch.results import plain
 from autobatch.running import run
-from autobatch.vm.listeners import Counts, counts
+from autobatch.vm.listeners import Counts, Tally, counts
 from autobatch.vm.values import Cell, read
 
 QUIET = frozenset(
@@ -74,15 +76,29 @@ def explain(func: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Report:
             "other, so there is nothing to explain."
         )
     engine = "stackless" if options.engine == "sequential" else options.engine
-    options = options.updated({"engine": engine, "executor": "vmap"})
     batch = batch_of(wrapped, args, kwargs, options)
-    watch = Watch()
+    watch = Watch(machine_code(wrapped, batch, options))
+    options = options.updated({"engine": engine, "executor": "vmap"})
     report = None
     try:
         report = watched(wrapped, batch, options, watch)
     finally:
         print(report or watch.report(name_of(wrapped), batch.size))
     return report
+
+
+def machine_code(func: Callable[..., Any], batch: Batch, options: Options) -> str:
+    """Whether ``executor="compiled"`` compiles a program, and if not where and why."""
+    if options.executor != "compiled":
+        return ""
+    library = LIBRARY.under(options.passes)
+    try:
+        plan_of(started(func), batch, options, library, Tally(()))
+    except Refused as refused:
+        span = refused.span
+        where = f"{Path(span.file).name}, line {span.line}: " if span is not None else ""
+        return f"not compiled, traced instead: {where}{refused.why}"
+    return "compiled: each thread runs by itself, in machine code"
 
 
 def watched(func: Callable[..., Any], batch: Batch, options: Options, watch: Watch) -> Report:
@@ -97,8 +113,12 @@ def watched(func: Callable[..., Any], batch: Batch, options: Options, watch: Wat
 
 @dataclass(slots=True, eq=False)
 class Watch:
-    """An observer that keeps what each line held, by function, in the order of their first run."""
+    """An observer that keeps what each line held, by function, in the order of their first run.
 
+    ``compiled`` is what the report has to say of the compiled form.
+    """
+
+    compiled: str = ""
     counts: Counts = field(default_factory=Counts)
     functions: dict[int, Seen] = field(default_factory=dict)
 
@@ -135,7 +155,7 @@ class Watch:
         for (file, line, what, why), count in places.items():
             by_line.setdefault((file, line), Counter())[reason(what, why)] += count
         functions = [seen.report(by_line) for seen in self.functions.values()]
-        return Report(title, threads, tuple(functions), self.counts, result)
+        return Report(title, threads, tuple(functions), self.counts, result, self.compiled)
 
 
 @dataclass(slots=True, eq=False)

@@ -15,7 +15,7 @@ from autobatch.structure import leaves
 
 CHOICES = {
     "engine": ("stackless", "program_counter", "sequential"),
-    "executor": ("traced", "vmap"),
+    "executor": ("traced", "vmap", "compiled"),
     "scalars": ("tensor", "python"),
     "fallback": ("allow", "warn", "error"),
     "randomness": ("error", "different", "same"),
@@ -38,7 +38,9 @@ class Options:
     ``engine``: ``"stackless"``; ``"program_counter"``, under which threads run together at any
     depth of calls; or ``"sequential"``, which runs the lowered program one thread at a time; a
     step is then a block execution of one thread. ``executor``: ``"traced"`` records hot stretches
-    and replays them, ``"vmap"`` runs each operation as it comes. ``scalars``: whether rows of a
+    and replays them, ``"vmap"`` runs each operation as it comes, ``"compiled"`` makes machine code
+    of programs of numbers and 0-d tensors, and is ``"traced"`` for all others (``explain`` says
+    why). ``scalars``: whether rows of a
     ``[B]`` argument are 0-d tensors or Python numbers. ``max_steps`` bounds the block executions of
     the call, ``max_depth`` the nesting of calls (None is 10,000, and no limit under
     ``"program_counter"``). ``fork``: whether calls of pure functions that do not need each other's

@@ -70,7 +70,8 @@ class FunctionReport:
 class Report:
     """What ``explain`` tells; ``str(report)`` is its text.
 
-    ``result`` is what ``.batch`` would have returned, None if the program failed.
+    ``result`` is what ``.batch`` would have returned, None if the program failed. ``compiled``
+    says, under ``executor="compiled"``, whether the program has a compiled form, and if not why.
     """
 
     title: str
@@ -78,6 +79,7 @@ class Report:
     functions: tuple[FunctionReport, ...]
     counts: Counts
     result: Any = None
+    compiled: str = ""
 
     def __str__(self) -> str:
         total = self.counts
@@ -87,6 +89,8 @@ class Report:
         )
         if self.is_on_objects():
             headline += f"\n{total.by_thread} {ON_OBJECTS.format(self.title)}"
+        if self.compiled:
+            headline += f"\n{self.compiled}"
         return "\n\n".join([headline, *map(str, self.functions)])
 
     def is_on_objects(self) -> bool:

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from types import FunctionType
 from typing import Any
 
@@ -22,6 +23,7 @@ from autobatch.batching.fallbacks import Policy, policy_of
 from autobatch.batching.reducing import applied
 from autobatch.batching.rows import Rower
 from autobatch.batching.stretches import Work, traced
+from autobatch.compiled import Refused, filled, launched, plan_of
 from autobatch.entry import name_of, started
 from autobatch.errors import LIMITS, AutobatchError
 from autobatch.ir.program import Function
@@ -36,6 +38,7 @@ from autobatch.saving.offload import Offload, Offloading
 from autobatch.saving.savers import Saver, saving
 from autobatch.saving.segments import Tape
 from autobatch.straight import straight
+from autobatch.vm import heap
 from autobatch.vm.calling import Returned
 from autobatch.vm.failing import Errors
 from autobatch.vm.frames import Callee
@@ -91,6 +94,11 @@ def run(
             [run_sequential(function, batch, options, library)], function, batch, options
         )
     target = started(function)
+    if options.executor == "compiled" and observer is None:
+        shared = Shared(steps_of(options, batch), cache, observer, policy_of(options.fallback))
+        chunk = by_machine_code(target, batch, options, library, shared)
+        if chunk is not None:
+            return collected([chunk], function, batch, options)
     if observer is None and cache is None:
         short = straight(target, batch, options, library)
         if short is not None:
@@ -192,6 +200,45 @@ def schedule_of(schedule: Any) -> Schedule | None:
     return SCHEDULES[schedule] if isinstance(schedule, str) else schedule
 
 
+def by_machine_code(
+    target: Target, batch: Batch, options: Options, library: Library, shared: Shared
+) -> Chunk | None:
+    """What a compiled program has returned; None where the general way is to run all threads.
+
+    Threads that have given up go the general way, under their own indices.
+    """
+    try:
+        plan, inputs = plan_of(target, batch, options, library, shared.steps.tally)
+        run = launched(plan, inputs, batch.size, options.depth_limit)
+    except Refused:
+        return None
+    if len(run.rest) == batch.size:
+        return None
+    shared.steps.tally.by_itself(plan.code.function.name, batch.size, run.rounds, len(run.rest))
+    machine = partial(machine_of, options, library, shared, batch.device(), batch.size)
+    pieces, errors = [Returned(np.arange(batch.size), run.value)], Errors()
+    if len(run.rest):
+        engine = machine()
+        given = batch.rows(run.rest).cells(options.scalars)
+        with room(options), saving(engine.state.saver):
+            others = engine.run(target.given(*given), run.rest)
+        for piece in others:
+            piece.rows = run.rest[piece.rows]
+        errors = engine.failures.errors
+        whole = not errors and all(filled(run.value, piece.value, piece.rows) for piece in others)
+        if not whole and options.on_error != "isolate":
+            return None  # results that are unlike each other stack, or are refused, as ever
+        if not whole:
+            good = np.setdiff1d(np.arange(batch.size), run.rest)
+            (value,) = heap.select([run.value], good)
+            pieces = [Returned(good, value), *others]
+
+    def rows(piece: Returned) -> list[Any]:
+        return Rower(Context(machine().state.services, piece.rows)).rows(piece.value)
+
+    return Chunk(0, pieces, Ways(), rows, errors)
+
+
 def machine_of(
     options: Options, library: Library, shared: Shared, device: torch.device, size: int
 ) -> Machine:
@@ -232,7 +279,7 @@ def work_of(options: Options, cache: dict[Any, Any] | None) -> Work | None:
     if options.executor == "vmap":
         return None
     executor = options.executor
-    if executor == "traced":
+    if executor in ("traced", "compiled"):
         executor = traced(options.save == "keep", options.fast_math)
     return Work(executor, options.trace_after, {} if cache is None else cache)
 

@@ -51,7 +51,7 @@ def driven(
     """Run the only block, and count its execution."""
     (block,) = code.blocks
     executor = options.executor
-    if executor == "traced":
+    if executor in ("traced", "compiled"):
         executor = traced(True, options.fast_math)
     kernels = 0
     if block.ops:

@@ -23,6 +23,9 @@ SAMPLE = 32
 LOOP = "loop"
 DYNAMIC = tuple(f"dynamic-{strategy}" for strategy in STRATEGIES)
 NATIVE = "+native-analysis"
+COMPILED = "autobatch-compiled"
+SCALAR = ("collatz", "fib", "mandelbrot")
+"""Workloads that have a compiled form."""
 DEFAULTS = ("autobatch", LOOP, *DYNAMIC)
 
 
@@ -51,6 +54,7 @@ class System:
 
 SYSTEMS: dict[str, Callable[[Problem], System]] = {
     "autobatch": lambda p: _batched(p, {}),
+    COMPILED: lambda p: _batched(p, {"executor": "compiled"}),
     "autobatch-vmap": lambda p: _batched(p, {"executor": "vmap"}),
     "autobatch-map_fn": lambda p: _map_fn(p),
     LOOP: lambda p: System(lambda: plain_loop(p, sample_rows(p))),
@@ -63,7 +67,8 @@ def systems_of(workload: str, problem: Problem, names: Sequence[str]) -> dict[st
     own = {name: System(run) for name, run in problem.by_hand.items()}
     others = extras.runs(workload, problem).items()
     own |= {name: System(other.run, other=other) for name, other in others}
-    chosen = names or (*DEFAULTS, *own)
+    compiled = (COMPILED,) if workload in SCALAR else ()
+    chosen = names or (*compiled, *DEFAULTS, *own)
     return {
         name: own[name] if name in own else SYSTEMS[name](problem)
         for name in chosen

@@ -117,6 +117,7 @@ class Code:
     luck: dict[int, Luck] = field(default_factory=dict)
     turns: dict[tuple[int, Executor, bool], Turn | None] = field(default_factory=dict)
     loops: list[frozenset[str] | None] | None = None
+    plans: Any = None
     updates: frozenset[int] | None = None
 
     def begins(self, op: Op) -> bool:

@@ -51,6 +51,9 @@ class Counts:
     ``by_block[(function, pc)]`` counts a block's executions, ``threads_by_block`` its threads.
     ``fallbacks`` are the runs thread by thread of which ``fallback="warn"`` tells, ``meant`` those
     that the program could be expected to mean (see ``batching.fallbacks``).
+    Of compiled programs each launch is one block execution; ``iterations`` counts its threads' ways
+    back in loops and recursive calls, ``given_up`` the threads that went the general way after all,
+    ``compilations`` the programs that were compiled.
     ``recomputed`` are the replays and moves of rows that ran once more for a backward, and
     ``offloaded`` the bytes that went to the host, whenever that was. ``shared_writes`` are the
     writes to tensors that all threads share, of one call one for each tensor.
@@ -67,6 +70,9 @@ class Counts:
     recomputed: int = 0
     offloaded: int = 0
     shared_writes: int = 0
+    iterations: int = 0
+    given_up: int = 0
+    compilations: int = 0
     by_block: Counter[tuple[str, int]] = field(default_factory=Counter)
     threads_by_block: Counter[tuple[str, int]] = field(default_factory=Counter)
     reads_by_block: Counter[tuple[str, int]] = field(default_factory=Counter)
@@ -109,6 +115,19 @@ class Tally:
             counts.block_executions += 1
             counts.by_block[self.block] += 1
             counts.threads_by_block[self.block] += threads
+
+    def by_itself(self, function: str, threads: int, rounds: int, given_up: int) -> None:
+        """A launch of machine code, in which each thread went its own way."""
+        self.block = (function, 0)
+        self.execution(threads)
+        self.launch()
+        for counts in self.active:
+            counts.iterations += rounds
+            counts.given_up += given_up
+
+    def compilation(self) -> None:
+        for counts in self.active:
+            counts.compilations += 1
 
     def host_read(self, reason: str) -> None:
         for counts in self.active:

@@ -14,6 +14,7 @@ import torch
 from jax import lax
 
 from benchmarks.workload import Other, Problem
+from benchmarks.workloads.fib import LARGEST_N
 
 jax.config.update("jax_enable_x64", True)  # as torch's integers are
 
@@ -36,6 +37,24 @@ def mandelbrot(re: Any, im: Any) -> Any:
         return x * x - y * y + re, 2.0 * x * y + im, steps + 1
 
     return lax.while_loop(going, step, (re, im, jnp.int64(0)))[2]
+
+
+def fibonacci(n: Any) -> Any:
+    """By an explicit stack of the calls that are still to be made: JAX has no recursion.
+
+    A call of n leaves at most n calls on the stack.
+    """
+
+    def step(state: Any) -> Any:
+        stack, height, total = state
+        called = stack[height - 1]
+        splits = called > 2
+        stack = stack.at[height - 1].set(jnp.where(splits, called - 2, 0))
+        stack = stack.at[height].set(jnp.where(splits, called - 1, 0))
+        return stack, height + jnp.where(splits, 1, -1), total + jnp.where(splits, 0, 1)
+
+    start = jnp.zeros(LARGEST_N + 1, n.dtype).at[0].set(n), jnp.int64(1), jnp.int64(0)
+    return lax.while_loop(lambda state: state[1] > 0, step, start)[2]
 
 
 def fixed_point(problem: Problem) -> Callable[[Any], Any]:
@@ -86,6 +105,7 @@ def _run(function_of: Callable[[Problem], Callable[..., Any]]) -> Callable[[Prob
 
 RUNS: dict[str, Callable[[Problem], Other]] = {
     "collatz": _run(lambda problem: collatz),
+    "fib": _run(lambda problem: fibonacci),
     "mandelbrot": _run(lambda problem: mandelbrot),
     "fixed_point": _run(fixed_point),
     "value_loop": _run(value_loop),

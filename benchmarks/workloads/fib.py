@@ -32,4 +32,4 @@ def make(batch: int) -> Problem:
     return Problem(fibonacci, (n,), by_hand, options={"scalars": "python"})
 
 
-FIB = Workload("fib", make, largest=8192)
+FIB = Workload("fib", make)

@@ -1,0 +1,13 @@
+"""Scalar programs as machine code, in which each thread goes its own way (``executor="compiled"``).
+
+``plans`` decides and keeps, ``flow`` and its kin write LLVM's text, ``kernel`` makes machine code
+of it, ``launching`` runs a batch. A thread that comes to something which is not exactly Python's or
+torch's way there *gives up*, and goes the general way from its start: programs that are compiled
+have no effects.
+"""
+
+from autobatch.compiled.launching import filled, launched
+from autobatch.compiled.plans import Plan, plan_of
+from autobatch.compiled.types import Refused
+
+__all__ = ["Plan", "Refused", "filled", "launched", "plan_of"]

@@ -1,0 +1,78 @@
+"""Program functions as LLVM functions: one for each function and the types of its arguments.
+
+A block becomes one LLVM block for each combination of types that its live variables come with
+(basic block versioning: Chevalier-Boisvert and Feeley, *Simple and effective type check removal
+through lazy basic block versioning*, 2015), so a name may hold an int on one way and a float on
+another. A call waits until what its callee returns is known; a function all of whose ways call
+itself first is taken to return nothing. Paths that end in a ``raise`` give the thread up.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from types import FunctionType
+from typing import Any
+
+from autobatch.compiled.blocks import BlockWriter, Waits
+from autobatch.compiled.names import Names
+from autobatch.compiled.types import Type, refuse
+from autobatch.compiled.versions import Key, Version, constants, returning, written_in
+from autobatch.vm.library import Code
+
+MOST_BLOCKS = 200
+"""Blocks of a function, one for each combination of types."""
+MOST_FUNCTIONS = 50
+
+
+@dataclass(slots=True, eq=False)
+class Unit:
+    """All functions of one compilation, and what is left to write."""
+
+    names: Names
+    versions: dict[Any, Version] = field(default_factory=dict)
+    todo: deque[tuple[Version, Key]] = field(default_factory=deque)
+
+    def version(
+        self, code: Code, function: FunctionType, env: dict[str, Type], is_main: bool = False
+    ) -> Version:
+        """The function for arguments of these types; its first block is to be written."""
+        params = tuple(sorted(env.items()))
+        found = self.versions.get((function, params))
+        if found is None:
+            if len(self.versions) >= MOST_FUNCTIONS:
+                refuse("functions are called with too many combinations of types")
+            lowered = code.function
+            fixed, ends = constants(lowered), returning(lowered)
+            name = f"f{len(self.versions)}"
+            found = Version(name, code, function, params, is_main, fixed, ends, written_in(lowered))
+            self.versions[function, params] = found
+            self.reach(found, (0, params))
+        return found
+
+    def reach(self, version: Version, key: Key) -> str:
+        """The label of a block, which is to be written if it is new."""
+        label = version.labels.get(key)
+        if label is None:
+            if len(version.labels) >= MOST_BLOCKS:
+                refuse("a function's variables come with too many combinations of types")
+            label = version.labels[key] = f"b{len(version.labels)}"
+            self.todo.append((version, key))
+        return label
+
+    def write_all(self) -> None:
+        while self.todo:
+            version, key = self.todo.popleft()
+            try:
+                version.texts[key] = BlockWriter(self, version, key).written()
+            except Waits as waits:
+                waits.callee.waiting.append((version, key))
+
+    def returns(self, version: Version, type_: Type) -> None:
+        """What a function returns, by one of its ways."""
+        if version.result is None:
+            version.result = type_
+            self.todo.extend(version.waiting)
+            version.waiting = []
+        elif version.result != type_:
+            refuse(f"{version.lowered.name} returns {version.result} or {type_}")

@@ -1,0 +1,261 @@
+"""The functions that a compiled program may call, and what each is to a machine.
+
+``math``'s are those of the C library, which CPython calls too; where CPython raises, the thread
+gives up.
+"""
+
+from __future__ import annotations
+
+import builtins
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+
+from autobatch.compiled import numbers, tensors
+from autobatch.compiled.machine import c_call, intrinsic, to_int64
+from autobatch.compiled.operators import as_truth, binary, compare, truth
+from autobatch.compiled.types import (
+    BOOL,
+    FLOAT,
+    INT,
+    INTS,
+    Number,
+    Range,
+    Rows,
+    Scalar,
+    Static,
+    Structure,
+    Value,
+    literal,
+    machine_of,
+    number,
+    parts_of,
+    refuse,
+    structure,
+)
+from autobatch.compiled.writer import Writer
+
+Compiled = Callable[[Writer, Sequence[Value]], Value]
+
+C_FUNCTIONS = (
+    "acos acosh asin asinh atan atanh cos cosh erf exp expm1 log log10 log1p log2 sin sinh tan tanh"
+)
+"""Functions of ``math`` that are the C library's of the same name, but for their errors."""
+
+
+def one(args: Sequence[Value]) -> Value:
+    if len(args) != 1:
+        refuse(f"a function is called with {len(args)} arguments that has a compiled form for one")
+    return args[0]
+
+
+def pair(args: Sequence[Value]) -> tuple[Value, Value]:
+    if len(args) != 2:
+        refuse(f"a function is called with {len(args)} arguments that has a compiled form for two")
+    return args[0], args[1]
+
+
+def scalar(x: Value) -> Value:
+    if not isinstance(x.type, Number | Scalar):
+        refuse(f"a function has no compiled form for {x.type}")
+    return x
+
+
+def as_double(w: Writer, x: Value) -> str:
+    """What ``math`` makes of its argument: ``float(x)``."""
+    return to_float(w, [x]).leaf
+
+
+# Builtins
+
+
+def absolute(w: Writer, args: Sequence[Value]) -> Value:
+    x = scalar(one(args))
+    return numbers.absolute(w, x) if isinstance(x.type, Number) else tensors.absolute(w, x)
+
+
+def to_int(w: Writer, args: Sequence[Value]) -> Value:
+    x = scalar(one(args))
+    return numbers.to_int(w, x) if isinstance(x.type, Number) else tensors.to_int(w, x)
+
+
+def to_float(w: Writer, args: Sequence[Value]) -> Value:
+    x = scalar(one(args))
+    return numbers.to_float(w, x) if isinstance(x.type, Number) else tensors.to_float(w, x)
+
+
+def to_bool(w: Writer, args: Sequence[Value]) -> Value:
+    return as_truth(w, one(args))
+
+
+def extreme(name: str, w: Writer, args: Sequence[Value]) -> Value:
+    """``min`` and ``max``: the first of several operands of one type that no other one precedes."""
+    if len(args) == 1 and isinstance(args[0].type, Structure) and args[0].type.kind is not dict:
+        args = parts_of(args[0])
+    if not args or len({scalar(x).type for x in args}) > 1:
+        refuse("min and max have a compiled form for operands of one type")
+    best = args[0]
+    (machine,) = machine_of(best.type)
+    for other in args[1:]:
+        nearer = truth(w, compare(w, name, other, best))
+        best = Value(best.type, (w.select(nearer, machine, other.leaf, best.leaf),))
+    return best
+
+
+def rounded(w: Writer, args: Sequence[Value]) -> Value:
+    """``round(x)``, to the even one of two ints as near."""
+    x = one(args)
+    if not isinstance(x.type, Number):
+        refuse("round has a compiled form for Python numbers")
+    if x.type != FLOAT:
+        return numbers.to_int(w, x)
+    return Value(INT, (to_int64(w, "double", intrinsic(w, "rint", "double", x.leaf)),))
+
+
+def divided(w: Writer, args: Sequence[Value]) -> Value:
+    x, y = pair(args)
+    return structure(tuple, [binary(w, "floordiv", x, y), binary(w, "mod", x, y)])
+
+
+def powered(w: Writer, args: Sequence[Value]) -> Value:
+    return binary(w, "pow", *pair(args))
+
+
+def length(w: Writer, args: Sequence[Value]) -> Value:
+    x = one(args)
+    if isinstance(x.type, Structure):
+        return number(len(x.type.parts))
+    return number(x.type.shape[0]) if isinstance(x.type, Rows) else refuse(f"len of {x.type}")
+
+
+def ranged(w: Writer, args: Sequence[Value]) -> Value:
+    """``range(…)``: its first item, and how many there are."""
+    if not 1 <= len(args) <= 3:
+        refuse("range has one to three arguments")
+    step = args[2].known if len(args) == 3 else 1
+    if type(step) is not int or step == 0:
+        return refuse("the step of a range is not known before the program runs")
+    ends = [_index(w, x) for x in args[:2]]
+    start, stop = ("0", ends[0]) if len(ends) == 1 else ends
+    far, near = (stop, start) if step > 0 else (start, stop)
+    span = far if near == "0" else w.checked("ssub", far, near)
+    if abs(step) != 1:
+        more = w.checked("sadd", span, str(abs(step) - 1))
+        span = w.made(f"sdiv i64 {more}, {abs(step)}")
+    some = w.made(f"icmp sgt i64 {span}, 0")
+    return Value(Range(step), (start, w.select(some, "i64", span, "0")))
+
+
+def _index(w: Writer, x: Value) -> str:
+    """An int, or a tensor that is one."""
+    if isinstance(x.type, Scalar) and x.type.dtype in INTS:
+        return tensors.to_int(w, x).leaf
+    return numbers.as_int(w, x) if x.type in (INT, BOOL) else refuse(f"{x.type} is no index")
+
+
+PYTHON = {"int": int, "float": float, "bool": bool}
+
+
+def is_instance(w: Writer, args: Sequence[Value]) -> Value:
+    x, kinds = pair(args)
+    wanted = parts_of(kinds) if isinstance(kinds.type, Structure) else [kinds]
+    if not isinstance(x.type, Number | Scalar | Rows):
+        refuse(f"isinstance of {x.type} has no compiled form")
+    own: type = PYTHON[x.type.tag] if isinstance(x.type, Number) else torch.Tensor
+    found = False
+    for kind in wanted:
+        if not isinstance(kind.type, Static) or kind.type.obj not in (
+            int,
+            float,
+            bool,
+            str,
+            torch.Tensor,
+        ):
+            refuse("isinstance has a compiled form for int, float, bool, str and torch.Tensor")
+        found = found or issubclass(own, kind.type.obj)
+    return number(found)
+
+
+# math
+
+
+def c_function(name: str, w: Writer, args: Sequence[Value]) -> Value:
+    x = as_double(w, one(args))
+    made = c_call(w, name, "double", x)
+    numbers.refuse_failed(w, made, x)
+    return Value(FLOAT, (made,))
+
+
+def square_root(w: Writer, args: Sequence[Value]) -> Value:
+    x = as_double(w, one(args))
+    w.give_up_if(w.made(f"fcmp olt double {x}, {literal(0.0, 'double')}"))
+    return Value(FLOAT, (intrinsic(w, "sqrt", "double", x),))
+
+
+def c_pair(name: str, w: Writer, args: Sequence[Value]) -> Value:
+    """A function of two floats; ``fmod`` and ``pow`` fail where they give what is no number."""
+    a, b = (as_double(w, x) for x in pair(args))
+    made = c_call(w, name, "double", a, b)
+    if name in ("fmod", "pow"):
+        numbers.refuse_failed(w, made, a, b)
+    return Value(FLOAT, (made,))
+
+
+def sign_of(w: Writer, args: Sequence[Value]) -> Value:
+    a, b = (as_double(w, x) for x in pair(args))
+    return Value(FLOAT, (intrinsic(w, "copysign", "double", a, b),))
+
+
+def size_of(w: Writer, args: Sequence[Value]) -> Value:
+    return Value(FLOAT, (intrinsic(w, "fabs", "double", as_double(w, one(args))),))
+
+
+def to_whole(name: str, w: Writer, args: Sequence[Value]) -> Value:
+    """``math.floor``, ``ceil`` and ``trunc``, of numbers."""
+    x = one(args)
+    if not isinstance(x.type, Number):
+        refuse(f"math.{name} has a compiled form for Python numbers")
+    if x.type != FLOAT:
+        return numbers.to_int(w, x)
+    return Value(INT, (to_int64(w, "double", intrinsic(w, name, "double", x.leaf)),))
+
+
+def is_kind(kind: str, w: Writer, args: Sequence[Value]) -> Value:
+    """``math.isnan``, ``isinf`` and ``isfinite``."""
+    x, zero = as_double(w, one(args)), literal(0.0, "double")
+    nan = w.made(f"fcmp uno double {x}, {zero}")
+    if kind == "nan":
+        return Value(BOOL, (nan,))
+    odd = w.made(f"fcmp uno double {w.made(f'fmul double {x}, {zero}')}, {zero}")
+    if kind == "finite":
+        return Value(BOOL, (w.made(f"xor i1 {odd}, true"),))
+    return Value(BOOL, (w.select(nan, "i1", "false", odd),))
+
+
+FUNCTIONS: dict[Any, Compiled] = {
+    builtins.abs: absolute,
+    builtins.int: to_int,
+    builtins.float: to_float,
+    builtins.bool: to_bool,
+    builtins.min: partial(extreme, "lt"),
+    builtins.max: partial(extreme, "gt"),
+    builtins.round: rounded,
+    builtins.divmod: divided,
+    builtins.pow: powered,
+    builtins.len: length,
+    builtins.range: ranged,
+    builtins.isinstance: is_instance,
+    **{getattr(math, name): partial(c_function, name) for name in C_FUNCTIONS.split()},
+    math.sqrt: square_root,
+    math.atan2: partial(c_pair, "atan2"),
+    math.fmod: partial(c_pair, "fmod"),
+    math.pow: partial(c_pair, "pow"),
+    math.copysign: sign_of,
+    math.fabs: size_of,
+    **{getattr(math, name): partial(to_whole, name) for name in ("floor", "ceil", "trunc")},
+    **{getattr(math, f"is{kind}"): partial(is_kind, kind) for kind in ("nan", "inf", "finite")},
+}
+"""Builtins and functions of ``math``, by identity."""

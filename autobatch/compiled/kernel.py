@@ -1,0 +1,212 @@
+"""From the text of functions to machine code that runs a range of threads.
+
+``Kernel.run`` is one launch: for each thread from ``begin`` on it reads the thread's arguments,
+calls the program and writes what that returns, or the mark of a thread that has given up; it ends
+early where the fuel does. Needs ``llvmlite`` (the extra ``compiled``).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.util import find_spec
+from threading import Lock
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from autobatch.compiled.types import Rows, Type, machine_of, refuse
+from autobatch.compiled.versions import Version, text_of
+from autobatch.compiled.writer import DONE, GIVEN_UP, SPENT
+
+IMPLIED = [
+    name + end for name in ("fmod", "floor", "ceil", "trunc", "rint", "sqrt") for end in ("", "f")
+]
+"""Functions that stand for an instruction where a machine has none."""
+LOCK = Lock()
+"""LLVM compiles for one host thread at a time."""
+
+
+def is_installed() -> bool:
+    return find_spec("llvmlite") is not None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Kernel:
+    """``engine`` owns the machine code that ``entry`` calls."""
+
+    engine: Any
+    entry: Any
+    text: str
+
+    def run(
+        self,
+        inputs: Sequence[Tensor],
+        outputs: Sequence[Tensor],
+        marks: Tensor,
+        depth: int,
+        begin: int,
+        end: int,
+        fuel: int,
+    ) -> tuple[int, int]:
+        """The threads from ``begin`` to ``end``; which is next, and what is left of the fuel.
+
+        An input of one row goes for all threads.
+        """
+        table = np.empty((max(len(inputs), 1), 2), dtype=np.int64)
+        for at, data in enumerate(inputs):
+            table[at] = (
+                data.data_ptr(),
+                data.stride(0) * data.element_size() if len(data) > 1 else 0,
+            )
+        places = np.array([data.data_ptr() for data in outputs] or [0], dtype=np.int64)
+        left = ctypes.c_int64(fuel)
+        ends = (marks.data_ptr(), begin, end, ctypes.addressof(left), depth)
+        reached = self.entry(table.ctypes.data, places.ctypes.data, *ends)
+        return reached, left.value
+
+
+def compiled(main: Version, everyone: Iterable[Version], result: Type) -> Kernel:
+    """Machine code for all functions, and for the loop over threads."""
+    versions = list(everyone)
+    declared = sorted({line for version in versions for line in version.writer.declared})
+    functions = [text_of(version) for version in versions]
+    declared = sorted({*declared, *(d for v in versions for d in v.writer.declared)})
+    text = "\n".join([*declared, *functions, rows_text(main, result)])
+    with LOCK:
+        engine = assembled(text, [c_function(line) for line in declared if "@llvm." not in line])
+    kind = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_void_p] * 3, *[ctypes.c_int64] * 4)
+    return Kernel(engine, kind(engine.get_function_address("kernel")), text)
+
+
+def c_function(declaration: str) -> str:
+    return declaration.partition("@")[2].partition("(")[0]
+
+
+@lru_cache(maxsize=1)
+def c_library() -> ctypes.CDLL:
+    """The C library with the functions that Python's ``math`` calls."""
+    return ctypes.CDLL("ucrtbase" if sys.platform == "win32" else None)
+
+
+def address_of(name: str) -> int:
+    found = getattr(c_library(), name, None)
+    if found is None:
+        refuse(f"the C library has no {name}")
+    address = ctypes.cast(found, ctypes.c_void_p).value
+    assert address is not None
+    return address
+
+
+def assembled(text: str, functions: Iterable[str]) -> Any:
+    """Machine code of LLVM's text; ``functions`` of the C library's are called in it.
+
+    LLVM ends the process where it knows no address, so it is told all that it may want to call.
+    """
+    import llvmlite.binding as llvm  # noqa: PLC0415
+
+    for name in (*functions, *IMPLIED):
+        llvm.add_symbol(name, address_of(name))
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    module = llvm.parse_assembly(text)
+    module.verify()
+    machine = llvm.Target.from_default_triple().create_target_machine(
+        cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=3
+    )
+    builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(3))
+    builder.getModulePassManager().run(module, builder)
+    engine = llvm.create_mcjit_compiler(module, machine)
+    engine.finalize_object()
+    return engine
+
+
+def rows_text(main: Version, result: Type) -> str:
+    """The loop over threads: ``inputs`` holds an address and a step in bytes for each leaf."""
+    lines: list[str] = []
+    loads: list[str] = []
+    operands: list[str] = []
+    for type_ in [type_ for _, type_ in main.params]:
+        for machine in machine_of(type_):
+            at = len(operands)
+            lines += [
+                f"  %ia{at} = getelementptr i64, ptr %inputs, i64 {2 * at}",
+                f"  %base{at} = load ptr, ptr %ia{at}",
+                f"  %is{at} = getelementptr i64, ptr %inputs, i64 {2 * at + 1}",
+                f"  %step{at} = load i64, ptr %is{at}",
+            ]
+            loads += [
+                f"  %offset{at} = mul i64 %i, %step{at}",
+                f"  %at{at} = getelementptr i8, ptr %base{at}, i64 %offset{at}",
+                *leaf_load(at, machine, isinstance(type_, Rows)),
+            ]
+            operands.append(f"{machine} %x{at}")
+    stores = []
+    for at, machine in enumerate(machine_of(result)):
+        lines += [
+            f"  %oa{at} = getelementptr i64, ptr %outputs, i64 {at}",
+            f"  %out{at} = load ptr, ptr %oa{at}",
+        ]
+        kind = "i8" if machine == "i1" else machine
+        stores.append(f"  %y{at} = extractvalue {main.machine_result()} %r, {at + 1}")
+        if machine == "i1":
+            stores.append(f"  %z{at} = zext i1 %y{at} to i8")
+        stores += [
+            f"  %to{at} = getelementptr {kind}, ptr %out{at}, i64 %i",
+            f"  store {kind} %{'z' if machine == 'i1' else 'y'}{at}, ptr %to{at}",
+        ]
+    given = ", ".join([*operands, "ptr %fuel", "i64 %depth"])
+    return "\n".join(
+        [
+            "define i64 @kernel(ptr %inputs, ptr %outputs, ptr %marks, "
+            "i64 %begin, i64 %end, ptr %meter, i64 %depth) {",
+            "entry:",
+            "  %fuel = alloca i64",
+            "  %full = load i64, ptr %meter",
+            "  store i64 %full, ptr %fuel",
+            *lines,
+            "  br label %test",
+            "test:",
+            "  %i = phi i64 [%begin, %entry], [%next, %on]",
+            "  %more = icmp slt i64 %i, %end",
+            "  br i1 %more, label %thread, label %leave",
+            "thread:",
+            "  %before = load i64, ptr %fuel",
+            *loads,
+            f"  %r = call {main.machine_result()} @{main.name}({given})",
+            f"  %mark = extractvalue {main.machine_result()} %r, 0",
+            "  switch i8 %mark, label %spent "
+            f"[i8 {DONE}, label %done i8 {GIVEN_UP}, label %given_up i8 {SPENT}, label %spent]",
+            "done:",
+            *stores,
+            "  br label %on",
+            "given_up:",
+            "  %flag = getelementptr i8, ptr %marks, i64 %i",
+            f"  store i8 {GIVEN_UP}, ptr %flag",
+            "  br label %on",
+            "on:",
+            "  %next = add i64 %i, 1",
+            "  br label %test",
+            "spent:",  # what this thread has burnt does not count: it is to begin again
+            "  store i64 %before, ptr %fuel",
+            "  br label %leave",
+            "leave:",
+            "  %left = load i64, ptr %fuel",
+            "  store i64 %left, ptr %meter",
+            "  ret i64 %i",
+            "}",
+        ]
+    )
+
+
+def leaf_load(at: int, machine: str, is_address: bool) -> list[str]:
+    """A thread's argument; of a tensor with dimensions its address, of a bool its byte."""
+    if is_address:
+        return [f"  %x{at} = getelementptr i8, ptr %at{at}, i64 0"]
+    if machine == "i1":
+        return [f"  %byte{at} = load i8, ptr %at{at}", f"  %x{at} = icmp ne i8 %byte{at}, 0"]
+    return [f"  %x{at} = load {machine}, ptr %at{at}"]

@@ -1,0 +1,121 @@
+"""What the names of a compiled program meant when it was compiled, and whether they still do.
+
+A global, a captured variable, a module's attribute or a default is part of the machine code. So
+each is written down, and looked at again before every launch; a number that has been set anew, or
+another function of the name, is compiled for itself.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import CellType, FunctionType
+from typing import Any
+
+from autobatch.batching.binding import defaults_of
+from autobatch.compiled.types import Refused, refuse
+from autobatch.errors import AutobatchError
+from autobatch.frontend import MISSING
+from autobatch.ir.program import Param
+from autobatch.vm.library import Code, Library
+
+
+@dataclass(slots=True, eq=False)
+class Names:
+    """``own`` are captured by the function that is mapped, by name: another one may have others."""
+
+    library: Library
+    globals: dict[tuple[int, str], tuple[dict[str, Any], Any]] = field(default_factory=dict)
+    captured: list[tuple[CellType, Any]] = field(default_factory=list)
+    own: dict[str, Any] = field(default_factory=dict)
+    defaults: dict[FunctionType, tuple[Any, Any]] = field(default_factory=dict)
+    codes: dict[FunctionType, Code] = field(default_factory=dict)
+
+    def global_(self, namespace: dict[str, Any], name: str) -> Any:
+        """A global or builtin name of a module's, or an attribute of a module."""
+        found = looked_up(namespace, name)
+        if found is MISSING:
+            refuse(f"the name {name} is not defined")
+        self.globals[id(namespace), name] = namespace, found
+        return found
+
+    def free(self, function: FunctionType, name: str, is_main: bool) -> Any:
+        """What a function has captured under a name."""
+        cell = captured_by(function).get(name)
+        found = content(cell)
+        if cell is None or found is MISSING:
+            refuse(f"the captured variable {name} has no value")
+        if is_main:
+            self.own[name] = found
+        else:
+            self.captured.append((cell, found))
+        return found
+
+    def defaults_of(self, function: FunctionType, params: tuple[Param, ...]) -> list[Any]:
+        self.defaults[function] = given_by(function)
+        return defaults_of(function, params)
+
+    def code_of(self, function: FunctionType) -> Code:
+        """The lowering of a function that the program calls."""
+        try:
+            code = self.library.code_of(function)
+        except AutobatchError as error:
+            raise Refused(f"{function.__qualname__} cannot be lowered") from error
+        self.codes[function] = code
+        return code
+
+    def hold(self, function: FunctionType) -> bool:
+        """Whether all names mean what they meant, in a call of ``function``."""
+        if self.own:
+            cells = captured_by(function)
+            if any(content(cells.get(name)) is not obj for name, obj in self.own.items()):
+                return False
+        return (
+            all(looked_up(space, name) is obj for (_, name), (space, obj) in self.globals.items())
+            and all(content(cell) is obj for cell, obj in self.captured)
+            and all(alike(given_by(callee), obj) for callee, obj in self.defaults.items())
+            and all(self.library.code_of(callee) is code for callee, code in self.codes.items())
+        )
+
+
+def looked_up(namespace: dict[str, Any], name: str) -> Any:
+    found = namespace.get(name, MISSING)
+    return getattr(builtins, name, MISSING) if found is MISSING else found
+
+
+def captured_by(function: FunctionType) -> Mapping[str, CellType]:
+    return dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+
+
+def content(cell: CellType | None) -> Any:
+    """What a captured variable holds, if it has a value."""
+    try:
+        return MISSING if cell is None else cell.cell_contents
+    except ValueError:
+        return MISSING
+
+
+def given_by(function: FunctionType) -> tuple[Any, Any]:
+    named = function.__kwdefaults__
+    return function.__defaults__, None if named is None else tuple(named.items())
+
+
+def alike(one: tuple[Any, Any], other: tuple[Any, Any]) -> bool:
+    """Whether two functions' defaults are the same objects."""
+    return all(
+        (a is None and b is None)
+        or (
+            a is not None
+            and b is not None
+            and len(a) == len(b)
+            and all(_same(x, y) for x, y in zip(a, b, strict=True))
+        )
+        for a, b in zip(one, other, strict=True)
+    )
+
+
+def _same(x: Any, y: Any) -> bool:
+    if type(x) is tuple and type(y) is tuple and len(x) == len(y):
+        return all(_same(a, b) for a, b in zip(x, y, strict=True))
+    return x is y

@@ -1,0 +1,285 @@
+"""The operations of the intermediate representation, in machine code: ``execute``.
+
+``Place`` is where they happen: a block that is being written, with its variables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import Any, Protocol
+
+import torch
+
+from autobatch.compiled import tensors
+from autobatch.compiled.names import Names
+from autobatch.compiled.operators import as_truth, binary, compare, unary
+from autobatch.compiled.torch_functions import METHODS
+from autobatch.compiled.types import (
+    BOOL,
+    INT,
+    INTS,
+    MACHINE,
+    Method,
+    Number,
+    Range,
+    Rows,
+    Scalar,
+    Static,
+    Structure,
+    Value,
+    common,
+    fresh,
+    number,
+    parts_of,
+    refuse,
+    static,
+    structure,
+)
+from autobatch.compiled.versions import Version
+from autobatch.compiled.writer import Writer
+from autobatch.frontend import MISSING
+from autobatch.ir.ops import BINARY, COMPARE, INPLACE, UNARY
+from autobatch.ir.program import CallShape, Op
+
+
+class Place(Protocol):
+    """A block that is being written."""
+
+    w: Writer
+    env: dict[str, Value]
+
+    @property
+    def leaving(self) -> frozenset[str]: ...
+    @property
+    def names(self) -> Names: ...
+    @property
+    def version(self) -> Version: ...
+    def read(self, name: str) -> Value: ...
+    def held(self, name: str) -> Value: ...
+    def after(self, op: Op) -> frozenset[str]: ...
+    def share(self, names: Sequence[str]) -> None: ...
+    def set(self, name: str, value: Value) -> None: ...
+    def called(self, callee: Value, args: Sequence[Value], shape: CallShape) -> Value: ...
+
+
+def execute(place: Place, op: Op) -> None:
+    """Write one operation; ``Refused`` if it has no compiled form."""
+    if op.name == "next":
+        advance(place, op)
+    elif op.name == "delete":
+        place.env.pop(op.attr, None)
+    elif op.name == "unpack":
+        unpack(place, op)
+    elif op.name in INPLACE:
+        in_place(place, op)
+    elif op.name == "copy":
+        value = place.read(op.args[0])
+        place.set(op.outs[0], value if op.args[0] in place.after(op) else place.held(op.args[0]))
+        place.share(op.args)
+    else:
+        (out,) = op.outs or (None,)
+        if out is None:
+            refuse(f"the operation {op.name} has no compiled form")
+        value = made(place, op, [place.read(arg) for arg in op.args])
+        if keeps(place, op, value):
+            place.share(op.args)
+        place.set(out, value)
+
+
+def keeps(place: Place, op: Op, value: Value) -> bool:
+    """Whether an operation's result refers to its operands, or may be one of them.
+
+    A method that is only called does not: nothing is written before that.
+    """
+    if isinstance(value.type, Number) or (isinstance(value.type, Scalar) and value.type.own):
+        return False
+    return not isinstance(value.type, Method) or op.outs[0] in place.leaving
+
+
+def made(place: Place, op: Op, args: list[Value]) -> Value:
+    """What an operation with one result gives."""
+    if op.name in BINARY:
+        return fresh(binary(place.w, op.name, *args))
+    if op.name in COMPARE:
+        return fresh(compare(place.w, op.name, *args))
+    if op.name in UNARY:
+        value = unary(place.w, op.name, *args)
+        return value if op.name == "pos" else fresh(value)
+    rule = RULES.get(op.name)
+    return (
+        refuse(f"the operation {op.name} has no compiled form")
+        if rule is None
+        else rule(place, op, args)
+    )
+
+
+def in_place(place: Place, op: Op) -> None:
+    """``x += y``: of a number it is a new one, of a tensor that no other name knows a write."""
+    held, other = place.held(op.args[0]), place.read(op.args[1])
+    name = op.name.removeprefix("i")
+    if isinstance(held.type, Scalar):
+        if not held.type.own or (op.outs != op.args[:1] and op.args[0] in place.after(op)):
+            refuse("a tensor is written in place to which other names may refer")
+        place.set(op.outs[0], fresh(tensors.written(place.w, name, common(held), other)))
+    elif isinstance(held.type, Number):
+        place.set(op.outs[0], fresh(binary(place.w, name, held, other)))
+    else:
+        refuse(f"{held.type} is written in place")
+
+
+def judged(place: Place, op: Op, args: list[Value]) -> Value:
+    return as_truth(place.w, args[0])
+
+
+def constant(place: Place, op: Op, args: list[Value]) -> Value:
+    return static(op.attr)
+
+
+def of_global(place: Place, op: Op, args: list[Value]) -> Value:
+    return fixed(place.names.global_(place.version.function.__globals__, op.attr), op.attr)
+
+
+def captured(place: Place, op: Op, args: list[Value]) -> Value:
+    return fixed(place.names.free(place.version.function, op.attr, place.version.is_main), op.attr)
+
+
+def fixed(obj: Any, name: str) -> Value:
+    """What a name outside of the program means."""
+    if isinstance(obj, torch.Tensor):
+        refuse(f"{name} is a tensor from outside of the program")
+    return static(obj)
+
+
+def attribute(place: Place, op: Op, args: list[Value]) -> Value:
+    (owner,) = args
+    if isinstance(owner.type, Static) and isinstance(owner.type.obj, ModuleType):
+        namespace = vars(owner.type.obj)
+        if namespace.get(op.attr, MISSING) is MISSING:
+            refuse(f"{owner.type} has no {op.attr} of its own")
+        return fixed(place.names.global_(namespace, op.attr), op.attr)
+    if isinstance(owner.type, Rows) and op.attr == "shape":
+        return structure(tuple, [number(size) for size in owner.type.shape])
+    if isinstance(owner.type, Scalar) and op.attr in METHODS:
+        return Value(Method(owner.type, op.attr), owner.leaves)
+    return refuse(f"the attribute {op.attr} of {owner.type} has no compiled form")
+
+
+def display(kind: type) -> Callable[[Place, Op, list[Value]], Value]:
+    return lambda place, op, args: structure(kind, args)
+
+
+def of_dict(place: Place, op: Op, args: list[Value]) -> Value:
+    keys = []
+    for key in args[::2]:
+        if not isinstance(key.type, Static) or type(key.type.obj) is not str:
+            refuse("a dict has a compiled form with strings for keys")
+        keys.append(key.type.obj)
+    if len(set(keys)) < len(keys):
+        refuse("a dict has a key twice")
+    return structure(dict, args[1::2], tuple(keys))
+
+
+def call(place: Place, op: Op, args: list[Value]) -> Value:
+    return place.called(args[0], args[1:], op.attr)
+
+
+def iterator(place: Place, op: Op, args: list[Value]) -> Value:
+    (over,) = args
+    if not isinstance(over.type, Range):
+        refuse(f"a loop over {over.type} has no compiled form")
+    return Value(Range(over.type.step, is_iterator=True), over.leaves)
+
+
+def advance(place: Place, op: Op) -> None:
+    """``item, more = next(x)``, and the iterator a step further."""
+    w, held = place.w, place.held(op.args[0])
+    if not isinstance(held.type, Range) or not held.type.is_iterator:
+        refuse(f"next of {held.type} has no compiled form")
+    item, left = held.leaves
+    more = w.made(f"icmp sgt i64 {left}, 0")
+    after = w.made(f"add i64 {item}, {held.type.step}")
+    fewer = w.select(more, "i64", w.made(f"sub i64 {left}, 1"), "0")
+    place.set(op.args[0], Value(held.type, (after, fewer)))
+    place.set(op.outs[0], Value(INT, (item,)))
+    place.set(op.outs[1], Value(BOOL, (more,)))
+
+
+def unpack(place: Place, op: Op) -> None:
+    value = place.read(op.args[0])
+    if not isinstance(value.type, Structure) or value.type.kind is dict or op.attr.starred:
+        refuse(f"unpacking {value.type} has no compiled form")
+    parts = parts_of(value)
+    if len(parts) != len(op.outs):
+        refuse(f"{value.type} is unpacked to {len(op.outs)}")
+    for out, part in zip(op.outs, parts, strict=True):
+        place.set(out, part)
+
+
+def element(place: Place, op: Op, args: list[Value]) -> Value:
+    """``x[i]``: a part of a structure, by a known place, or a row of a tensor."""
+    owner, index = args
+    if isinstance(owner.type, Rows):
+        many = isinstance(index.type, Structure) and index.type.kind is tuple
+        found: Value = owner
+        for each in parts_of(index) if many else [index]:
+            found = row(place.w, found, each)
+        return found
+    if not isinstance(owner.type, Structure):
+        refuse(f"an element of {owner.type} has no compiled form")
+    parts = parts_of(owner)
+    if owner.type.kind is dict:
+        key = index.type.obj if isinstance(index.type, Static) else None
+        if type(key) is not str or key not in owner.type.keys:
+            refuse(f"an element of {owner.type} under a key that is not known to be there")
+        return parts[owner.type.keys.index(key)]
+    at = index.known
+    if type(at) is not int or not -len(parts) <= at < len(parts):
+        refuse(f"an element of {owner.type} at a place that is not known before the program runs")
+    return parts[at]
+
+
+def row(w: Writer, owner: Value, index: Value) -> Value:
+    """``x[i]`` for one int, which gives up beyond the ends."""
+    if not isinstance(owner.type, Rows):
+        return refuse(f"an element of {owner.type} has no compiled form")
+    if index.type == INT:
+        at = index.leaf
+    elif isinstance(index.type, Scalar) and index.type.dtype in INTS - {torch.uint8}:
+        at = tensors.to_int(w, index).leaf
+    else:
+        refuse(f"an element at {index.type} has no compiled form")
+    dtype, (size, *rest) = owner.type.dtype, owner.type.shape
+    below = w.made(f"icmp slt i64 {at}, 0")
+    at = w.select(below, "i64", w.made(f"add i64 {at}, {size}"), at)
+    w.give_up_if(w.made(f"icmp uge i64 {at}, {size}"))
+    step = dtype.itemsize
+    for length in rest:
+        step *= length
+    offset = w.made(f"mul i64 {at}, {step}")
+    address = w.made(f"getelementptr i8, ptr {owner.leaf}, i64 {offset}")
+    if rest:
+        return Value(Rows(dtype, tuple(rest)), (address,))
+    return Value(Scalar(dtype), (loaded(w, MACHINE[dtype], address),))
+
+
+def loaded(w: Writer, machine: str, address: str) -> str:
+    """An element at an address; a bool takes a byte."""
+    if machine != "i1":
+        return w.made(f"load {machine}, ptr {address}")
+    return w.made(f"icmp ne i8 {w.made(f'load i8, ptr {address}')}, 0")
+
+
+RULES: dict[str, Callable[[Place, Op, list[Value]], Value]] = {
+    "const": constant,
+    "truth": judged,
+    "global": of_global,
+    "load_free": captured,
+    "getattr": attribute,
+    "getitem": element,
+    "tuple": display(tuple),
+    "list": display(list),
+    "dict": of_dict,
+    "call": call,
+    "iter": iterator,
+}

@@ -1,0 +1,104 @@
+"""Python's operators on values of any type: which rules a pair of operands goes by."""
+
+from __future__ import annotations
+
+from autobatch.compiled import numbers, tensors
+from autobatch.compiled.types import (
+    BOOL,
+    Number,
+    Scalar,
+    Static,
+    Structure,
+    Value,
+    number,
+    parts_of,
+    refuse,
+)
+from autobatch.compiled.writer import Writer
+
+
+def binary(w: Writer, name: str, x: Value, y: Value) -> Value:
+    both = (x.type, y.type)
+    if all(isinstance(type_, Number) for type_ in both):
+        return numbers.binary(w, name, x, y)
+    if all(isinstance(type_, Number | Scalar) for type_ in both):
+        return tensors.binary(w, name, x, y)
+    return refuse(f"the operator {name} has no compiled form for {x.type} and {y.type}")
+
+
+def compare(w: Writer, name: str, x: Value, y: Value) -> Value:
+    if name in ("is", "is_not"):
+        return identical(x, y, name == "is")
+    if name in ("in", "not_in"):
+        return contained(w, x, y, name == "in")
+    both = (x.type, y.type)
+    words = [type_.obj for type_ in both if isinstance(type_, Static) and type(type_.obj) is str]
+    if len(words) == 2 and name in ("eq", "ne"):
+        return number((words[0] == words[1]) == (name == "eq"))
+    if all(isinstance(type_, Number) for type_ in both):
+        return numbers.compare(w, name, x, y)
+    if all(isinstance(type_, Number | Scalar) for type_ in both):
+        return tensors.compare(w, name, x, y)
+    return refuse(f"the comparison {name} has no compiled form for {x.type} and {y.type}")
+
+
+def identical(x: Value, y: Value, wanted: bool) -> Value:
+    """``x is y``, where one of them is an object that no number or tensor is."""
+    statics = [value.type.obj for value in (x, y) if isinstance(value.type, Static)]
+    if not statics:
+        refuse("`is` has a compiled form for None and other objects that all examples share")
+    same = len(statics) == 2 and statics[0] is statics[1]
+    return number(same == wanted)
+
+
+def contained(w: Writer, x: Value, y: Value, wanted: bool) -> Value:
+    """``x in (a, b, …)`` of Python ints, which are equal where they are the same."""
+    if not isinstance(y.type, Structure) or y.type.kind is dict:
+        refuse(f"`in` has no compiled form for {y.type}")
+    found = "false"
+    for part in parts_of(y):
+        if not all(isinstance(v.type, Number) and v.type.tag != "float" for v in (x, part)):
+            refuse("`in` has a compiled form for Python ints")
+        found = w.either(numbers.compare(w, "eq", x, part).leaf, found)
+    return Value(BOOL, (found if wanted else w.made(f"xor i1 {found}, true"),))
+
+
+def unary(w: Writer, name: str, x: Value) -> Value:
+    if name == "not":
+        known = known_bit(x)
+        if known is not None:
+            return number(not known)
+        return Value(BOOL, (w.made(f"xor i1 {truth(w, x)}, true"),))
+    if isinstance(x.type, Number):
+        return numbers.unary(w, name, x)
+    if isinstance(x.type, Scalar):
+        return tensors.unary(w, name, x)
+    return refuse(f"the operator {name} has no compiled form for {x.type}")
+
+
+def known_bit(x: Value) -> bool | None:
+    """``bool(x)``, where that is known before anything runs."""
+    if x.known is not None:
+        return bool(x.known)
+    if isinstance(x.type, Structure):
+        return bool(x.type.parts)
+    if isinstance(x.type, Static) and type(x.type.obj) in (type(None), str):
+        return bool(x.type.obj)
+    return None
+
+
+def truth(w: Writer, x: Value) -> str:
+    """``bool(x)`` as a bit."""
+    known = known_bit(x)
+    if known is not None:
+        return "true" if known else "false"
+    if isinstance(x.type, Number):
+        return numbers.truth(w, x)
+    if isinstance(x.type, Scalar):
+        return tensors.truth(w, x)
+    return refuse(f"the truth of {x.type} has no compiled form")
+
+
+def as_truth(w: Writer, x: Value) -> Value:
+    known = known_bit(x)
+    return number(known) if known is not None else Value(BOOL, (truth(w, x),))

@@ -1,0 +1,145 @@
+"""Whether a call has a compiled form, and that form: ``plan_of``.
+
+In: what a run calls, its batch and options. Out: a ``Plan``, or ``Refused`` with the reason. Plans
+are kept with the lowered function, by the types of its arguments; each is looked at again, since
+the names that it knows may have come to mean something else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import FunctionType
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from autobatch.arguments import Batch
+from autobatch.batching.calls import Target
+from autobatch.batching.compat import any_autocast, within_duals, within_level
+from autobatch.compiled.arguments import arguments
+from autobatch.compiled.flow import Unit
+from autobatch.compiled.kernel import Kernel, compiled, is_installed
+from autobatch.compiled.names import Names
+from autobatch.compiled.types import Method, Range, Refused, Rows, Structure, Type, refuse
+from autobatch.options import Options
+from autobatch.vm.entering import opened
+from autobatch.vm.library import Code, Library
+from autobatch.vm.listeners import Tally
+
+MOST_PLANS = 8
+MOST_COMPILATIONS = 64
+"""Of one function: past them what it reads changes too often."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Plan:
+    """``kernel`` runs threads of ``code``; each gives a ``result``."""
+
+    code: Code
+    kernel: Kernel
+    result: Type
+
+
+@dataclass(slots=True, eq=False)
+class Plans:
+    """What has been compiled, or refused, for one function; ``compilations`` counts."""
+
+    found: dict[Any, tuple[Names, Plan | Refused]] = field(default_factory=dict)
+    compilations: int = 0
+
+    def keep(self, key: Any, names: Names, verdict: Plan | Refused) -> None:
+        self.found.pop(key, None)
+        while len(self.found) >= MOST_PLANS:
+            del self.found[next(iter(self.found))]
+        self.found[key] = names, verdict
+        self.compilations += 1
+
+
+def plan_of(
+    target: Target, batch: Batch, options: Options, library: Library, tally: Tally
+) -> tuple[Plan, list[Tensor]]:
+    """The plan for a call, and its inputs; raises ``Refused``."""
+    refuse_options(options)
+    if not batch.size:
+        refuse("the batch is empty")
+    function = target.callee
+    if target.effect != "program" or not isinstance(function, FunctionType):
+        refuse("what is mapped is no Python function")
+    try:
+        code, _, env = opened(library, target.given(*batch.cells(options.scalars)))
+    except TypeError as error:
+        raise Refused(str(error)) from None
+    types, inputs = arguments({name: cell for name, cell in env.items() if name in params_of(code)})
+    key = (tuple(types.items()), torch.get_default_dtype())
+    plans = kept(code)
+    names, verdict = plans.found.get(key, (None, None))
+    if names is None or verdict is None or not names.hold(function):
+        names = Names(library)
+        verdict = verdict_on(code, function, types, names, plans)
+        if isinstance(verdict, Plan):
+            tally.compilation()
+        plans.keep(key, names, verdict)
+    if isinstance(verdict, Refused):
+        raise Refused(verdict.why, verdict.span)
+    return verdict, inputs
+
+
+def params_of(code: Code) -> frozenset[str]:
+    return frozenset(param.name for param in code.function.params)
+
+
+def kept(code: Code) -> Plans:
+    if code.plans is None:
+        code.plans = Plans()
+    found: Plans = code.plans
+    return found
+
+
+def refuse_options(options: Options) -> None:
+    """What a launch of machine code cannot keep to."""
+    if options.max_steps is not None:
+        refuse("max_steps counts block executions")
+    if options.listeners:
+        refuse("listeners are told of each block execution")
+    if options.save != "keep":
+        refuse(f"save is {options.save!r}")
+    if any(dim is None for dim in pytree.tree_leaves(options.out_dims, is_leaf=_is_none)):
+        refuse("out_dims asks for what is the same for all examples")
+    if within_level() or within_duals():
+        refuse("a transform is at work")
+    if any_autocast():
+        refuse("autocast is on")
+
+
+def _is_none(leaf: Any) -> bool:
+    return leaf is None
+
+
+def verdict_on(
+    code: Code, function: FunctionType, types: dict[str, Type], names: Names, plans: Plans
+) -> Plan | Refused:
+    """A new plan for arguments of these types."""
+    if plans.compilations >= MOST_COMPILATIONS:
+        return Refused(f"what it reads has changed {MOST_COMPILATIONS} times")
+    try:
+        unit = Unit(names)
+        main = unit.version(code, function, types, is_main=True)
+        unit.write_all()
+        if main.result is None:
+            return Refused("it returns nothing on any way")
+        refuse_result(main.result)
+        if not is_installed():
+            refuse("llvmlite is not installed (pip install 'autobatch[compiled]')")
+        kernel = compiled(main, unit.versions.values(), main.result)
+    except Refused as refused:
+        return Refused(refused.why, refused.span)
+    return Plan(code, kernel, main.result)
+
+
+def refuse_result(type_: Type) -> None:
+    if isinstance(type_, Rows | Range | Method):
+        refuse(f"it returns {type_}")
+    for part in type_.parts if isinstance(type_, Structure) else ():
+        refuse_result(part)

@@ -1,0 +1,112 @@
+"""The functions of torch that a compiled program may call.
+
+They are computed in the dtype that torch takes, by the C library where torch has kernels of its
+own, so they may differ in the last place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import torch
+
+from autobatch.compiled import tensors
+from autobatch.compiled.functions import Compiled, absolute, one, pair, scalar
+from autobatch.compiled.machine import c_call, intrinsic
+from autobatch.compiled.operators import binary
+from autobatch.compiled.types import (
+    FLOAT,
+    FLOATS,
+    MACHINE,
+    TRUTH,
+    Number,
+    Scalar,
+    Value,
+    refuse,
+)
+from autobatch.compiled.writer import Writer
+from autobatch.vm.values import NUMBER_DTYPES
+
+
+def in_floats(w: Writer, x: Value) -> Value:
+    """A tensor as torch's functions of floats take it: ints in the default dtype."""
+    if not isinstance(x.type, Scalar):
+        refuse(f"a function of torch has no compiled form for {x.type}")
+    dtype = x.type.dtype if x.type.dtype in FLOATS else torch.get_default_dtype()
+    if dtype not in MACHINE:
+        refuse(f"the default dtype is {dtype}")
+    return Value(Scalar(dtype), (tensors.cast(w, x, dtype),))
+
+
+def of_floats(name: str, is_instruction: bool, w: Writer, args: Sequence[Value]) -> Value:
+    x = in_floats(w, one(args))
+    assert isinstance(x.type, Scalar)
+    by = intrinsic if is_instruction else c_call
+    return Value(x.type, (by(w, name, MACHINE[x.type.dtype], x.leaf),))
+
+
+def squared(w: Writer, args: Sequence[Value]) -> Value:
+    x = one(args)
+    return binary(w, "mul", x, x) if isinstance(x.type, Scalar) else refuse(f"square of {x.type}")
+
+
+def chosen(w: Writer, args: Sequence[Value]) -> Value:
+    """``torch.where(condition, a, b)``."""
+    if len(args) != 3 or args[0].type != TRUTH:
+        refuse("torch.where has a compiled form for a bool tensor and two others")
+    a, b = scalar(args[1]), scalar(args[2])
+    dtype = tensors.meeting(a, b)
+    x, y = tensors.cast(w, a, dtype), tensors.cast(w, b, dtype)
+    return Value(Scalar(dtype), (w.select(args[0].leaf, MACHINE[dtype], x, y),))
+
+
+def bound(name: str, w: Writer, args: Sequence[Value]) -> Value:
+    """``torch.minimum`` and ``maximum``: nan if either is."""
+    a, b = pair(args)
+    if not (isinstance(a.type, Scalar) and isinstance(b.type, Scalar)):
+        refuse(f"torch.{name} has a compiled form for two tensors")
+    dtype = tensors.meeting(a, b)
+    machine, x, y = MACHINE[dtype], tensors.cast(w, a, dtype), tensors.cast(w, b, dtype)
+    values = Value(Scalar(dtype), (x,)), Value(Scalar(dtype), (y,))
+    nearer = tensors.compare(w, "le" if name == "minimum" else "ge", *values).leaf
+    if dtype in FLOATS:
+        nearer = w.either(nearer, w.made(f"fcmp uno {machine} {x}, {x}"))
+    return Value(Scalar(dtype), (w.select(nearer, machine, x, y),))
+
+
+def item(w: Writer, args: Sequence[Value]) -> Value:
+    x = one(args)
+    return tensors.item(w, x) if isinstance(x.type, Scalar) else refuse(f"item of {x.type}")
+
+
+def of_number(w: Writer, args: Sequence[Value]) -> Value:
+    """``torch.tensor(x)`` of a number."""
+    x = one(args)
+    if not isinstance(x.type, Number):
+        refuse("torch.tensor has a compiled form for Python numbers")
+    dtype = torch.get_default_dtype() if x.type == FLOAT else NUMBER_DTYPES[x.type.tag]
+    if dtype not in MACHINE:
+        refuse(f"the default dtype is {dtype}")
+    return Value(Scalar(dtype), (tensors.cast(w, x, dtype),))
+
+
+TORCH: dict[str, Compiled] = {
+    **{name: partial(of_floats, name, False) for name in ("cos", "exp", "log", "sin", "tanh")},
+    "sqrt": partial(of_floats, "sqrt", True),
+    "abs": absolute,
+    "square": squared,
+    "minimum": partial(bound, "minimum"),
+    "maximum": partial(bound, "maximum"),
+}
+METHODS: dict[str, Compiled] = {**TORCH, "item": item}
+"""Methods of tensors."""
+
+FUNCTIONS: dict[object, Compiled] = {
+    **{getattr(torch, name): compiled for name, compiled in TORCH.items()},
+    torch.where: chosen,
+    torch.tensor: of_number,
+}
+"""Functions by identity."""
+FRESH = frozenset({absolute, chosen, of_number, *TORCH.values()})
+"""Rules that give a new tensor."""

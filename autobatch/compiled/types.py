@@ -1,0 +1,233 @@
+"""What a value of a scalar program is known to be, and how machine code holds it.
+
+A ``Type`` is decided before anything runs; a ``Value`` is a type and one operand of LLVM for each
+of its *leaves*. Python's numbers are a 64-bit int, a double or a bit, 0-d tensors have their
+dtype's machine type. What is the same for all threads and is no number (functions, modules,
+strings, None) has no leaves: it is known by identity.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import numpy as np
+import torch
+
+from autobatch.source import Span
+
+MACHINE = {
+    torch.bool: "i1",
+    torch.uint8: "i8",
+    torch.int8: "i8",
+    torch.int16: "i16",
+    torch.int32: "i32",
+    torch.int64: "i64",
+    torch.float32: "float",
+    torch.float64: "double",
+}
+"""The dtypes that have a machine type here."""
+NUMBER_MACHINE = {"int": "i64", "float": "double", "bool": "i1"}
+MOST_LEAVES = 64
+"""Operands of one value."""
+NUMBER_OF = {int: "int", float: "float", bool: "bool"}
+INTS = frozenset(dtype for dtype in MACHINE if not dtype.is_floating_point) - {torch.bool}
+FLOATS = frozenset(dtype for dtype in MACHINE if dtype.is_floating_point)
+
+
+class Refused(Exception):
+    """The program has no compiled form: ``why``, and where in the source."""
+
+    def __init__(self, why: str, span: Span | None = None) -> None:
+        super().__init__(why)
+        self.why = why
+        self.span = span
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A Python number; ``tag`` is ``int``, ``float`` or ``bool``."""
+
+    tag: str
+
+    def __str__(self) -> str:
+        return f"a Python {self.tag}"
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """A 0-d tensor; ``own`` if no other name refers to it, so that it may be written in place."""
+
+    dtype: torch.dtype
+    own: bool = False
+
+    def __str__(self) -> str:
+        return f"a 0-d tensor of {str(self.dtype).removeprefix('torch.')}"
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """A contiguous tensor ``[*shape]`` that is only read; its leaf is its address."""
+
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"a tensor of shape {list(self.shape)}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Static:
+    """An object that all threads share, told by its identity."""
+
+    obj: Any
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is Static and other.obj is self.obj
+
+    def __hash__(self) -> int:
+        return hash((Static, id(self.obj)))
+
+    def __str__(self) -> str:
+        name = getattr(self.obj, "__name__", None)
+        if name is None and not isinstance(self.obj, str | None):
+            return f"an object of the type {type(self.obj).__name__}"
+        return f"`{name or repr(self.obj)}`"
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """The method ``name`` of a tensor, whose leaves it has."""
+
+    owner: Scalar | Rows
+    name: str
+
+    def __str__(self) -> str:
+        return f"the method {self.name} of {self.owner}"
+
+
+@dataclass(frozen=True, slots=True)
+class Structure:
+    """A tuple, a list or a dict that nobody writes; ``keys`` are a dict's."""
+
+    kind: type
+    parts: tuple[Type, ...]
+    keys: tuple[Any, ...] = ()
+
+    def __str__(self) -> str:
+        return f"a {self.kind.__name__} of {', '.join(map(str, self.parts)) or 'nothing'}"
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """``range(…)``, or an iterator over it: the next item and how many are left."""
+
+    step: int
+    is_iterator: bool = False
+
+    def __str__(self) -> str:
+        return "an iterator over a range" if self.is_iterator else "a range"
+
+
+Type = Number | Scalar | Rows | Static | Method | Structure | Range
+INT, FLOAT, BOOL = Number("int"), Number("float"), Number("bool")
+TRUTH = Scalar(torch.bool)
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """``leaves`` are operands, of the types that ``machine_of`` tells; ``known`` is the number that
+    it is, where that is known before anything runs.
+    """
+
+    type: Type
+    leaves: tuple[str, ...] = ()
+    known: int | float | bool | None = None
+
+    @property
+    def leaf(self) -> str:
+        (leaf,) = self.leaves
+        return leaf
+
+
+def machine_of(type_: Type) -> tuple[str, ...]:
+    """The LLVM types of a value's leaves."""
+    match type_:
+        case Number(tag):
+            return (NUMBER_MACHINE[tag],)
+        case Scalar(dtype):
+            return (MACHINE[dtype],)
+        case Rows():
+            return ("ptr",)
+        case Method(owner):
+            return machine_of(owner)
+        case Structure(parts=parts):
+            return tuple(leaf for part in parts for leaf in machine_of(part))
+        case Range():
+            return ("i64", "i64")
+        case _:
+            return ()
+
+
+def common(value: Value) -> Value:
+    """The same value, to which other names may refer."""
+    if isinstance(value.type, Scalar) and value.type.own:
+        return Value(Scalar(value.type.dtype), value.leaves)
+    return value
+
+
+def fresh(value: Value) -> Value:
+    """The same value, which nobody else knows yet."""
+    if isinstance(value.type, Scalar):
+        return Value(Scalar(value.type.dtype, own=True), value.leaves)
+    return value
+
+
+def parts_of(value: Value) -> list[Value]:
+    """The values in a structure."""
+    assert isinstance(value.type, Structure)
+    found, at = [], 0
+    for part in value.type.parts:
+        width = len(machine_of(part))
+        found.append(Value(part, value.leaves[at : at + width]))
+        at += width
+    return found
+
+
+def structure(kind: type, parts: list[Value], keys: tuple[Any, ...] = ()) -> Value:
+    """A structure of values."""
+    types = tuple(part.type for part in parts)
+    made = Value(Structure(kind, types, keys), tuple(x for part in parts for x in part.leaves))
+    return made if len(made.leaves) <= MOST_LEAVES else refuse("a value has too many parts")
+
+
+def number(obj: float) -> Value:
+    """A number that is written in the program."""
+    tag = NUMBER_OF[type(obj)]
+    if tag == "int" and not -(2**63) <= obj < 2**63:
+        raise Refused("an int is beyond 64 bits")
+    return Value(Number(tag), (literal(obj, NUMBER_MACHINE[tag]),), obj)
+
+
+def literal(obj: float, machine: str) -> str:
+    """A number as LLVM writes it; floating-point ones bit by bit, floats as doubles."""
+    if machine in ("float", "double"):
+        with np.errstate(over="ignore"):
+            wide = np.float64(obj) if machine == "double" else np.float64(np.float32(obj))
+        return f"0x{int(wide.view(np.uint64)):016X}"
+    if machine == "i1":
+        return "true" if obj else "false"
+    return str(int(obj))
+
+
+def static(obj: Any) -> Value:
+    """An object of the program's: a number, a tuple of such, or something known by identity."""
+    if type(obj) in NUMBER_OF:
+        return number(obj)
+    if type(obj) is tuple:
+        return structure(tuple, [static(part) for part in obj])
+    return Value(Static(obj))
+
+
+def refuse(why: str) -> NoReturn:
+    raise Refused(why)

@@ -1,0 +1,147 @@
+"""Program functions as they are compiled: one version for each function and its arguments' types.
+
+A ``Version`` collects the text of its blocks, each for the types that its live variables come
+with; ``text_of`` makes one LLVM function of them, ``define {i8, …} @f0(…, ptr %fuel, i64 %depth)``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import FunctionType
+from typing import Any
+
+from autobatch.compiled.types import Type, machine_of
+from autobatch.compiled.writer import GIVEN_UP, SPENT, Writer
+from autobatch.ir.ops import INPLACE
+from autobatch.ir.program import Call, Function, Label, Return
+from autobatch.vm.library import Code
+
+Key = tuple[Label, tuple[tuple[str, Type], ...]]
+"""A block, and the variables that it is entered with."""
+
+
+@dataclass(slots=True, eq=False)
+class Version:
+    """A function for arguments of some types."""
+
+    name: str
+    code: Code
+    function: FunctionType
+    params: tuple[tuple[str, Type], ...]
+    is_main: bool
+    constants: dict[str, tuple[Any]]
+    returning: frozenset[Label]
+    written: frozenset[str]
+    writer: Writer = field(default_factory=Writer)
+    result: Type | None = None
+    labels: dict[Key, str] = field(default_factory=dict)
+    texts: dict[Key, list[str]] = field(default_factory=dict)
+    slots: dict[tuple[str, Type], tuple[str, ...]] = field(default_factory=dict)
+    waiting: list[tuple[Version, Key]] = field(default_factory=list)
+    callees: list[Version] = field(default_factory=list)
+
+    @property
+    def lowered(self) -> Function:
+        return self.code.function
+
+    def machine_result(self) -> str:
+        leaves = () if self.result is None else machine_of(self.result)
+        return "{" + ", ".join(("i8", *leaves)) + "}"
+
+    def places(self, name: str, type_: Type) -> tuple[str, ...]:
+        """The slots on the stack of a variable that holds values of a type."""
+        found = self.slots.get((name, type_))
+        if found is None:
+            machines = machine_of(type_)
+            found = tuple(f"%v{len(self.slots)}.{at}" for at in range(len(machines)))
+            self.slots[name, type_] = found
+            for slot, machine in zip(found, machines, strict=True):
+                self.writer.slots.append(f"  {slot} = alloca {machine}")
+        return found
+
+
+def reached(version: Version) -> list[Version]:
+    """The functions that calls lead to."""
+    found: list[Version] = []
+    todo = list(version.callees)
+    while todo:
+        callee = todo.pop()
+        if callee not in found:
+            found.append(callee)
+            todo.extend(callee.callees)
+    return found
+
+
+def returning(function: Function) -> frozenset[Label]:
+    """The blocks from which a return can be reached."""
+    found = {pc for pc, block in enumerate(function.blocks) if type(block.terminator) is Return}
+    size = -1
+    while size != len(found):
+        size = len(found)
+        found |= {
+            pc for pc, block in enumerate(function.blocks) if found.intersection(block.targets())
+        }
+    return frozenset(found)
+
+
+def written_in(function: Function) -> frozenset[str]:
+    """The variables that an operation writes in place."""
+    return frozenset(
+        op.args[0] for block in function.blocks for op in block.ops if op.name in INPLACE
+    )
+
+
+def constants(function: Function) -> dict[str, tuple[Any]]:
+    """Temporaries to which nothing but one number is ever assigned."""
+    found: dict[str, tuple[Any] | None] = {}
+    for block in function.blocks:
+        for op in block.ops:
+            for out in op.outs:
+                obj = op.attr if op.name == "const" and out.startswith("%") else None
+                kept = type(obj) in (int, float, bool)
+                found[out] = (obj,) if kept and out not in found else None
+        if isinstance(block.terminator, Call):
+            found[block.terminator.out] = None
+    return {name: obj for name, obj in found.items() if obj is not None}
+
+
+def text_of(version: Version) -> str:
+    """A function that is all written, as LLVM reads it."""
+    kind = version.machine_result()
+    leaves = () if version.result is None else machine_of(version.result)
+    rest = "".join(f", {leaf} undef" for leaf in leaves)
+    params: list[str] = []
+    stores: list[str] = []
+    for name, type_ in version.params:
+        for place, machine in zip(version.places(name, type_), machine_of(type_), strict=True):
+            params.append(f"{machine} %p{len(params)}")
+            stores.append(f"  store {params[-1]}, ptr {place}")
+    w = version.writer
+    w.lines = []
+    w.emit("%mark = alloca i8")
+    w.emit("%deeper = sub i64 %depth, 1")
+    w.give_up_if(w.made("icmp slt i64 %deeper, 0"))
+    if version in reached(version):
+        w.burn()
+    unwritten = [key for key in version.labels if key not in version.texts]
+    for key in unwritten:  # what it calls never returns
+        version.texts[key] = [f"{version.labels[key]}:", "  br label %given_up"]
+    body = [line for key in version.labels for line in version.texts[key]]
+    return "\n".join(
+        [
+            f"define internal {kind} @{version.name}"
+            f"({', '.join([*params, 'ptr %fuel', 'i64 %depth'])}) {{",
+            "entry:",
+            *w.slots,
+            *w.lines,
+            *stores,
+            f"  br label %{version.labels[0, version.params]}",
+            *body,
+            f"given_up:\n  ret {kind} {{i8 {GIVEN_UP}{rest}}}",
+            f"spent:\n  ret {kind} {{i8 {SPENT}{rest}}}",
+            "failed:\n  %why = load i8, ptr %mark",
+            f"  %reason = insertvalue {kind} {{i8 {GIVEN_UP}{rest}}}, i8 %why, 0",
+            f"  ret {kind} %reason",
+            "}",
+        ]
+    )

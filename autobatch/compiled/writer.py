@@ -1,0 +1,80 @@
+"""Writing the text of one LLVM function: instructions, labels, and the ways out of it.
+
+A function gives ``{i8, …}``: a mark, then the leaves of its result. The mark is ``DONE``;
+``GIVEN_UP``, where the thread is to go the general way, whatever the reason; or ``SPENT``, where
+the fuel of the launch is used up. Every round of a loop and every recursive call burns a unit of
+fuel, so that the host can look around now and then.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+DONE, GIVEN_UP, SPENT = 0, 1, 2
+
+
+@dataclass(slots=True, eq=False)
+class Writer:
+    """Instructions in the order in which they were written; ``label`` is the block at work."""
+
+    result: str = "{i8}"
+    lines: list[str] = field(default_factory=list)
+    taken: int = 0
+    declared: set[str] = field(default_factory=set)
+    slots: list[str] = field(default_factory=list)
+
+    def fresh(self) -> str:
+        self.taken += 1
+        return f"t{self.taken}"
+
+    def emit(self, line: str) -> None:
+        self.lines.append(f"  {line}")
+
+    def made(self, instruction: str) -> str:
+        """The name of what an instruction gives."""
+        name = f"%{self.fresh()}"
+        self.emit(f"{name} = {instruction}")
+        return name
+
+    def begin(self, label: str) -> None:
+        self.lines.append(f"{label}:")
+
+    def give_up_if(self, condition: str) -> None:
+        """Leave the thread to the general way where a bit is set."""
+        going = self.fresh()
+        self.emit(f"br i1 {condition}, label %given_up, label %{going}")
+        self.begin(going)
+
+    def call(self, name: str, result: str, *operands: tuple[str, str]) -> str:
+        """A call of a function that is defined elsewhere: an intrinsic, or the C library's."""
+        kinds = ", ".join(kind for kind, _ in operands)
+        self.declared.add(f"declare {result} @{name}({kinds})")
+        given = ", ".join(f"{kind} {operand}" for kind, operand in operands)
+        return self.made(f"call {result} @{name}({given})")
+
+    def checked(self, name: str, a: str, b: str) -> str:
+        """Signed 64-bit arithmetic that gives up where the result does not fit."""
+        pair = self.call(f"llvm.{name}.with.overflow.i64", "{i64, i1}", ("i64", a), ("i64", b))
+        self.give_up_if(self.made(f"extractvalue {{i64, i1}} {pair}, 1"))
+        return self.made(f"extractvalue {{i64, i1}} {pair}, 0")
+
+    def either(self, *conditions: str) -> str:
+        first, *others = conditions
+        for other in others:
+            first = self.made(f"or i1 {first}, {other}")
+        return first
+
+    def select(self, condition: str, kind: str, a: str, b: str) -> str:
+        return self.made(f"select i1 {condition}, {kind} {a}, {kind} {b}")
+
+    def burn(self) -> None:
+        """One unit of fuel; with none left the launch ends."""
+        left = self.made("load i64, ptr %fuel")
+        less = self.made(f"sub i64 {left}, 1")
+        self.emit(f"store i64 {less}, ptr %fuel")
+        self.leave_if(self.made(f"icmp slt i64 {less}, 0"))
+
+    def leave_if(self, condition: str) -> None:
+        going = self.fresh()
+        self.emit(f"br i1 {condition}, label %spent, label %{going}")
+        self.begin(going)
