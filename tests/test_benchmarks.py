@@ -13,6 +13,7 @@ from torch import Tensor
 from autobatch.passes import PIPELINE
 from benchmarks import __main__ as command
 from benchmarks import (
+    agents,
     chains,
     compare,
     derivatives,
@@ -278,6 +279,15 @@ def test_memory_of_a_loop(capsys: pytest.CaptureFixture[str]) -> None:
     memory.main(["--steps", "256", "--rows", "4", "--width", "8", "--seconds", "0"])
     steps, kept, again, *_ = map(float, capsys.readouterr().out.splitlines()[1].split())
     assert steps == 256 and again < kept / 4
+
+
+def test_agents_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    agents.main(["--agents", "3", "--episodes", "1", "--seconds", "0"])
+    header, line = capsys.readouterr().out.splitlines()
+    assert header.split()[0] == "agents" and line.split()[0] == "3"
+    assert all(float(each.replace(",", "")) > 0 for each in line.split())
+    ages = {name: run() for name, run in agents.systems(3, 2).items()}
+    assert all(len(age) == 3 and (age >= 2).all() for age in ages.values())
 
 
 def test_derivatives_agree(capsys: pytest.CaptureFixture[str]) -> None:

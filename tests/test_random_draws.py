@@ -489,3 +489,44 @@ def test_nothing_is_drawn_where_a_seed_is_not_used() -> None:
     with autobatch.counts() as plain:
         autobatch.vmap(lambda x: x * 2 + 1, trace_after=0)(XS)
     assert seeded == plain
+
+
+def up_to(n):
+    return torch.randint(0, n, (5,))
+
+
+def about(n):
+    return torch.randint(n - 3, n + 1, ()), torch.randint(n, (2, 3))
+
+
+def by_name(n):
+    return torch.randint(low=1, high=n + 2, size=(4,), dtype=torch.int64)
+
+
+@pytest.mark.parametrize("program", [up_to, about, by_name], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("scalars", ["python", "tensor"])
+def test_integers_below_a_threads_own_bound(program, scalars):
+    """One operation for all threads; the numbers that each draws alone."""
+    n = torch.tensor([1, 5, 7, 100, 2**31])
+    with autobatch.counts() as counted:
+        found = autobatch.vmap(program, scalars=scalars, seed=3)(n)
+    alone = autobatch.vmap(program, scalars=scalars, seed=3, engine="sequential")(n)
+    for got, want in zip(pytree.tree_leaves(found), pytree.tree_leaves(alone), strict=True):
+        assert got.dtype is torch.int64
+        assert got.tolist() == want.tolist()
+    assert counted.fallbacks == 0
+
+
+def test_integers_without_a_seed_stay_below_their_bounds():
+    n = torch.tensor([1, 2, 3, 50])
+    found = autobatch.vmap(
+        lambda n: torch.randint(0, n, (200,)), scalars="python", randomness="different"
+    )(n)
+    assert found.amin(1).tolist() == [0, 0, 0, 0]
+    assert (found < n[:, None]).all()
+    assert [len(row.unique()) for row in found[:3]] == [1, 2, 3]
+
+
+def test_bounds_with_nothing_between_are_torchs_error():
+    with pytest.raises(RuntimeError, match="expects 'from' to be less than 'to'"):
+        autobatch.vmap(up_to, scalars="python", seed=0)(torch.tensor([5, 2, 0, 100]))

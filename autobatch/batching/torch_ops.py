@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from autobatch.batching import example, vmapped
+from autobatch.batching import bounded_draws, example, vmapped
 from autobatch.batching.aliases import by_thread, has_view
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.foreign import memory_of
@@ -124,6 +124,8 @@ def batched(
             context.check(failed, lambda row: one_row(context, function, snapshot, row))
         return out
     drawn = direct(function, made, named)
+    if drawn is None and function is torch.randint:
+        drawn = bounded_draws.randint(context, made, named)
     if drawn is not None:
         return Batched(drawn)
     return vmapped.apply(function, made, named, context.k, randomness=context.randomness)

@@ -67,8 +67,14 @@ def normal(source: Source, n: int, dtype: torch.dtype, device: torch.device) -> 
     return both[:, :n].to(dtype)
 
 
-def integers(source: Source, n: int, size: int, device: torch.device) -> Tensor:
-    """Evenly from 0 to ``size`` - 1, modulo 2**64; ``size`` is 1 to 2**64."""
+def integers(source: Source, n: int, size: int | Tensor, device: torch.device) -> Tensor:
+    """Evenly from 0 to ``size`` - 1, modulo 2**64; ``size`` is 1 to 2**64.
+
+    One for each thread, ``[k, 1]``, is less than 2**32.
+    """
+    if isinstance(size, Tensor):
+        high, low = (word & MASK for word in source.columns(n, 2, device))
+        return upper(high * size + upper(low * size))
     if size == 2**64:
         high, low = source.columns(n, 2, device)
         return high << 32 | low & MASK
