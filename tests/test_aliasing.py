@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import autobatch
+from autobatch.vm.aliasing import Blindness
 from autobatch.vm.library import Library
 from autobatch.vm.purity import Names
 
@@ -146,12 +147,48 @@ TELLING = (
 )
 
 
-def tells(function: Any) -> bool:
+def tells(function: Any, *given: object) -> bool:
     library = Library()
     receiver = {"receiver": function.__self__} if hasattr(function, "__self__") else {}
     plain = getattr(function, "__func__", function)
     code = library.code_of(plain, *receiver.values())
-    return library.tells_tensors(code, Names.of(plain, **receiver))
+    names = Names.of(plain, **receiver)
+    return not Blindness(lambda names: library.told(code, names), lambda: names, [*given])()
+
+
+class Running(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("total", torch.zeros(()))
+
+    def norm(self, x):
+        self.total += x
+        return x
+
+
+class Plain(nn.Module):
+    def forward(self, x):
+        return torch.relu(x).norm()
+
+
+def by_method(x, model):
+    return model.norm(x)
+
+
+RUNNING = Running()
+
+
+def by_global_method(x):
+    return by_method(x, RUNNING)
+
+
+def test_a_method_with_the_name_of_a_tensors() -> None:
+    assert tells(by_method, Running())
+    assert tells(by_method, object())
+    assert not tells(by_method, Plain())
+    assert not tells(by_method)
+    assert tells(by_global_method)
+    assert not tells(Plain().forward)
 
 
 @pytest.mark.parametrize("function", QUIET, ids=lambda f: f.__name__)

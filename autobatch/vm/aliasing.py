@@ -5,25 +5,39 @@ accepted: x = proposal`` and ``samples.append(x)``, those that rejected have one
 places. A program that writes to no tensor in place, and asks for no tensor's identity, sees nothing
 of that, so its groups go by values alone.
 
-In: a lowered function, what its names mean, and the same for the functions that it calls. Out: a
-bool; what is not known sees. The kinds of variables go by all assignments of a function at once.
+In: a lowered function, what its names mean, the same for the functions that it calls, and what it
+is given. Out: a ``Told``; what is not known tells. The kinds of variables go by all assignments of
+a function at once. A method of what is not known counts as a tensor's or a builtin's if it has the
+name of one and no module at hand has a method of that name; other objects at hand tell.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from types import FunctionType
+from types import BuiltinFunctionType, FunctionType, ModuleType
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from autobatch.batching.effects import effect_of
 from autobatch.frontend import MISSING
 from autobatch.ir.dataflow import op_writes
 from autobatch.ir.ops import COMPUTED, INPLACE, info
 from autobatch.ir.program import Call, CallShape, Function, Op, Var
-from autobatch.vm.purity import Known, is_inplace_name
+from autobatch.vm.nested import Nested
+from autobatch.vm.purity import Known, Names, is_inplace_name
+from autobatch.vm.values import BOX, PACKED, Column, Container, Uniform, Value, View
 
+NO_NAMES: frozenset[str] = frozenset()
+HOLDERS = (tuple, list, dict, set, frozenset, slice, range)
+LONG = 256
+"""How many values a container at hand may have, to be looked through."""
+PLAIN = (
+    *(Tensor, bool, int, float, complex, str, bytes, type(None), type(Ellipsis), range, slice),
+    *(type, ModuleType, FunctionType, BuiltinFunctionType),
+    *(torch.dtype, torch.device, torch.layout, torch.Size, torch.memory_format),
+)
 NUMBERS = (bool, int, float, complex)
 GIVE_NUMBERS: tuple[object, ...] = (len, int, float, bool, abs, round)
 """Builtins that give a number for numbers; the first four for anything."""
@@ -40,29 +54,58 @@ HARMLESS = frozenset({"append", "extend", "update", "store_box", "clear_box", "d
 """Operations that write to what holds values, not to tensors."""
 
 
+@dataclass(frozen=True, slots=True)
+class Told:
+    """Whether a program ``tells``; the methods that it ``asks`` of what is not known, by name, and
+    the names that the modules at hand give to what is theirs.
+    """
+
+    tells: bool
+    asks: frozenset[str] = frozenset()
+    named: frozenset[str] = frozenset()
+
+
+TELLS = Told(True)
+ASSUMED = Told(False)
+"""Of a function that is being looked at."""
+
+
 @dataclass(eq=False)
 class Sight:
-    """One function. ``callee`` says whether what is known to be called can tell; ``is_opaque``,
-    whether a method of that name runs no code of the program's.
+    """One function. ``callee`` judges what is known to be called; ``is_opaque`` says whether a
+    method of that name is a tensor's or a builtin's.
     """
 
     known: Known
-    callee: Callable[[object], bool]
+    callee: Callable[[object], Told]
     is_opaque: Callable[[str], bool]
     kinds: dict[Var, str] = field(default_factory=dict)
+    asks: set[str] = field(default_factory=set)
+    named: set[str] = field(default_factory=set)
 
-    def tells(self) -> bool:
-        """Whether anything in it depends on which names mean one tensor."""
+    def told(self) -> Told:
         function = self.known.function
         self.kinds = kinds_of(function, self.known)
         ops = (op for block in function.blocks for op in block.ops)
         calls = (block.terminator for block in function.blocks if type(block.terminator) is Call)
-        return any(map(self.tells_op, ops)) or any(
-            self.tells_call(call.callee, call.shape) for call in calls
+        tells = (
+            any(map(self.tells_op, ops))
+            or any(self.tells_call(call.callee, call.shape) for call in calls)
+            or not self.knows(self.known.names.receiver)
         )
+        return TELLS if tells else Told(False, frozenset(self.asks), frozenset(self.named))
+
+    def knows(self, value: object) -> bool:
+        """Whether a value that is at hand has no code of its own but what is noted."""
+        names = names_of(value)
+        self.named |= names or set()
+        return names is not None
 
     def tells_op(self, op: Op) -> bool:
         name, kind = op.name, self.kind
+        if name in ("global", "load_free"):
+            found = self.known.value(op.outs[0])
+            return found is MISSING or not self.knows(found)
         if name in INPLACE:
             return kind(op.args[0]) == "" or kind(op.outs[0]) == ""
         if name in ("is", "is_not"):
@@ -84,14 +127,81 @@ class Sight:
             return True
         found = self.known.value(callee)
         if found is not MISSING:
-            return self.callee(found) or is_told_to_write(found, shape)
+            told = self.callee(found)
+            self.asks |= told.asks
+            self.named |= told.named
+            return told.tells or is_told_to_write(found, shape)
         method = self.known.method(callee)
         if method is None:
             return True
         name = method[1]
+        self.asks.add(name)
         if name in OWN_METHODS:
             return False
         return is_inplace_name(name) or name in TELLING or not self.is_opaque(name)
+
+
+@dataclass(slots=True, eq=False)
+class Blindness:
+    """Whether a run is blind, found out when that is first asked.
+
+    ``told`` judges its first function, by what its ``names`` mean; ``given`` are the objects that
+    this is given besides tensors and numbers, None where they cannot be told.
+    """
+
+    told: Callable[[Names], Told]
+    names: Callable[[], Names]
+    given: list[object] | None
+    found: bool | None = None
+
+    def __call__(self) -> bool:
+        if self.found is None:
+            self.found = self.given is not None and self.is_blind(self.given)
+        return self.found
+
+    def is_blind(self, given: list[object]) -> bool:
+        named = list(map(names_of, given))
+        told = self.told(self.names())
+        return not told.tells and all(
+            names is not None and told.asks.isdisjoint(names) for names in (told.named, *named)
+        )
+
+
+def objects_in(values: Iterable[Value]) -> list[object] | None:
+    """The objects in some cells' values besides columns; None where a thread has its own."""
+    found: list[object] = []
+    for value in values:
+        if type(value) is Uniform:
+            found.append(value.obj)
+        elif type(value) is View:
+            continue
+        elif type(value) is Container and (value.type in HOLDERS or value.type in (PACKED, BOX)):
+            inner = objects_in(child.value for child in value.children())
+            if inner is None:
+                return None
+            found += inner
+        elif type(value) is not Column:
+            return None
+    return found
+
+
+def names_of(value: object) -> frozenset[str] | None:
+    """The names that modules give to what is theirs, of a value; None for other objects."""
+    if value is MISSING or isinstance(value, PLAIN) or type(value) is Nested:
+        return NO_NAMES
+    if isinstance(value, nn.Module):
+        return NO_NAMES.union(*map(names_in, value.modules()))
+    if type(value) in HOLDERS and len(value) <= LONG:  # type: ignore[arg-type]
+        parts = value.values() if type(value) is dict else value
+        found = [names_of(part) for part in parts]  # type: ignore[attr-defined]
+        return None if None in found else NO_NAMES.union(*(names for names in found if names))
+    return NO_NAMES if effect_of(value) in (*QUIET_EFFECTS, "program") else None
+
+
+def names_in(module: nn.Module) -> frozenset[str]:
+    own = {*vars(module), *module._modules, *module._parameters, *module._buffers}
+    kinds = [kind for kind in type(module).__mro__ if not kind.__module__.startswith("torch.")]
+    return frozenset(own.union(*(vars(kind) for kind in kinds if kind is not object)))
 
 
 def kinds_of(function: Function, known: Known) -> dict[Var, str]:

@@ -32,7 +32,8 @@ from autobatch.passes.updates import updates_of
 from autobatch.random.python import is_python_draw
 from autobatch.source import Span
 from autobatch.transforms.records import derives, made_of
-from autobatch.vm.aliasing import Sight, tells_known
+from autobatch.vm import aliasing
+from autobatch.vm.aliasing import Sight, Told, tells_known
 from autobatch.vm.groups import CARRIED, FORKED
 from autobatch.vm.nested import Nested, captures
 from autobatch.vm.purity import (
@@ -428,32 +429,32 @@ class Library:
         purity: Purity = self.judged(code, code.purities, names, judge)
         return purity
 
-    def tells_tensors(self, code: Code, names: Names) -> bool:
+    def told(self, code: Code, names: Names) -> Told:
         """Whether a function, or one that it calls, can tell two names for a tensor from two."""
         code = code.base or code
 
-        def judge(known: Known) -> tuple[bool, bool]:
+        def judge(known: Known) -> tuple[Told, bool]:
             if id(code) in self.asked:
-                return False, False
+                return aliasing.ASSUMED, False
             self.asked[id(code)] = code
             try:
-                found = Sight(known, self.callee_tells, OPAQUE_METHODS.__contains__).tells()
+                found = Sight(known, self.callee_told, OPAQUE_METHODS.__contains__).told()
             finally:
                 del self.asked[id(code)]
-            return found, not self.asked or found
+            return found, not self.asked or found.tells
 
-        found: bool = self.judged(code, code.sights, names, judge)
+        found: Told = self.judged(code, code.sights, names, judge)
         return found
 
-    def callee_tells(self, callee: object) -> bool:
+    def callee_told(self, callee: object) -> Told:
         """The same of what is known to be called; what has code that is not lowered may tell."""
         if type(callee) is Nested:
-            return self.tells_tensors(self.code_for(callee.function), self.names_within(callee))
+            return self.told(self.code_for(callee.function), self.names_within(callee))
         found = meant(callee)
         if made_of(callee) is not None or effect_of(found) != "program":
-            return tells_known(found)
+            return Told(tells_known(found))
         lowered = None if isinstance(found, type) else self.lowered(found)
-        return lowered is None or self.tells_tensors(*lowered)
+        return aliasing.TELLS if lowered is None else self.told(*lowered)
 
     def with_forks(
         self, code: Code, names: Names, seeded: bool = False, inline: bool = True

@@ -146,7 +146,7 @@ class ProgramCounterMachine(Machine):
         choose = None if schedule is None else Choice(schedule, block_of, last)
         as_objects = partial(objectify, self.state, threads)
         waiting: Waiting[Place] = Waiting(LIVE, device, as_objects, empty, choose)
-        waiting.blind = self.is_blind(entry)
+        waiting.blind = self.sight(entry)
         if self.state.observer is not None:
             waiting.apart = lambda at, *groups: (
                 None if at == last else self.state.kept_apart(*block_of(at), *groups)

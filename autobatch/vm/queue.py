@@ -55,8 +55,8 @@ class Waiting(Generic[P]):
     A program counter is a number within a frame, a ``Place`` where a queue is of several functions.
     ``choose`` picks the one to run next among those that wait, each with its number of threads, in
     ascending order; None for the smallest. ``apart`` is told of a group that is like none of those
-    which wait at its block, with the first of them. ``blind``: which names mean one tensor does not
-    keep groups apart (see ``aliasing``).
+    which wait at its block, with the first of them. ``blind`` says, when two groups meet, whether
+    it does not keep them apart which names mean one tensor (see ``aliasing``).
     """
 
     names: Names
@@ -65,7 +65,7 @@ class Waiting(Generic[P]):
     empty: bool = False
     choose: Callable[[list[tuple[P, int]]], P] | None = None
     apart: Callable[[P, Group, Group], None] | None = None
-    blind: bool = False
+    blind: Callable[[], bool] | None = None
     counters: list[P] = field(default_factory=list)
     places: dict[P, Group | dict[Key, list[Group]]] = field(default_factory=dict)
 
@@ -190,7 +190,7 @@ class Waiting(Generic[P]):
 
     def key(self, group: Group, names: Sequence[str], near: bool = False) -> Key:
         """Equal for groups that are to coalesce; ``near``: for all that can."""
-        return key_of(group, names, near, self.blind)
+        return key_of(group, names, near, self.blind is not None and self.blind())
 
     def others(self, pc: P) -> list[Group]:
         """All groups that wait at a block, those that are alike as one."""

@@ -10,7 +10,7 @@ own (on Python's stack). After TensorFlow Probability's ``stackless.execute`` an
 from __future__ import annotations
 
 import time
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -37,7 +37,8 @@ from autobatch.ir.program import (
     Terminator,
 )
 from autobatch.random.paths import Paths
-from autobatch.vm import invariants
+from autobatch.vm import aliasing, invariants
+from autobatch.vm.aliasing import Blindness
 from autobatch.vm.blocks import Blocks, Parts, drawn, objectify, redraw
 from autobatch.vm.calling import KEPT, Returned, carry, settled
 from autobatch.vm.constructing import constructed
@@ -245,7 +246,7 @@ class Machine:
         choose = None if schedule is None else Choice(schedule, lambda pc: (function, pc), last)
         as_objects = partial(objectify, self.state, threads)
         waiting: Waiting[int] = Waiting(entry.code.live, settings.device, as_objects, empty, choose)
-        waiting.blind = self.is_blind(entry)
+        waiting.blind = self.sight(entry)
         if self.state.observer is not None:
             waiting.apart = lambda pc, *groups: self.state.kept_apart(function, pc, *groups)
         frame = Frame(entry.code, entry.scope, threads, waiting, depth)
@@ -255,12 +256,14 @@ class Machine:
         frame.caught = bool(frames) and frames[-1].catches
         return frame
 
-    def is_blind(self, entry: Entry) -> bool:
-        """Whether the run goes by values where names mean one tensor; its first function says."""
+    def sight(self, entry: Entry) -> Callable[[], bool]:
+        """Whether the run is blind to which names mean one tensor; its first call decides."""
         state = self.state
         if state.blind is None:
             assert entry.names is not None
-            state.blind = not state.library.tells_tensors(entry.code, entry.names())
+            given = aliasing.objects_in(cell.value for cell in entry.env.values())
+            told = partial(state.library.told, entry.code)
+            state.blind = Blindness(told, entry.names, given)
         return state.blind
 
     def free(self, frame: Frame, rows: np.ndarray) -> None:

@@ -23,6 +23,7 @@ from autobatch.ir.program import Function, Handler, Raise
 from autobatch.random.paths import Ledger, Paths, key_of
 from autobatch.saving.savers import Saver
 from autobatch.source import Span
+from autobatch.vm.aliasing import Blindness
 from autobatch.vm.calling import Returned
 from autobatch.vm.groups import Group
 from autobatch.vm.judgements import Judgements
@@ -139,8 +140,8 @@ class RunState:
     ``guard`` is called before a visible effect, while fork-join calls run; ``grad`` and
     ``inference`` are the modes of autograd's that the run began in; ``saver`` sees to what is
     saved for a backward, None: torch's own way; ``contributions`` are what the threads of the call
-    write to tensors that all of them share. ``blind`` says that its program cannot tell two names
-    for one tensor from two tensors (``aliasing``), None before it has begun.
+    write to tensors that all of them share. ``blind`` says whether its program cannot tell two
+    names for one tensor from two tensors; None before it has begun.
     """
 
     library: Library
@@ -156,7 +157,7 @@ class RunState:
     ways: Ways = field(default_factory=Ways)
     saver: Saver | None = None
     contributions: Contributions = field(default_factory=Contributions)
-    blind: bool | None = None
+    blind: Blindness | None = None
     judgements: Judgements | None = field(init=False)
     tally: Tally = field(init=False)
     services: Services = field(init=False)
@@ -175,7 +176,7 @@ class RunState:
 
     def tensor_written(self) -> None:
         """A tensor is about to be written, which a program that is blind to aliases never does."""
-        if self.blind:
+        if self.blind is not None and self.blind.found:
             raise AutobatchError(
                 Diagnostic(
                     "A tensor is written by code that was taken to write none.",
