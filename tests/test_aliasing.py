@@ -267,3 +267,23 @@ def test_a_write_that_nobody_foresaw_is_an_error_or_right() -> None:
     else:
         for place in (0, 1):
             assert found[place].tolist() == [each[place].item() for each in wanted]
+
+
+def named_after_itself(x, n):
+    items = [x, x * 2]
+    if n > 100:
+        y = y  # noqa: F821
+        x = x
+        y += x
+    for each in items:
+        x = x + each
+    return x
+
+
+def test_a_variable_that_is_defined_by_itself() -> None:
+    """The chain of its definitions has no end."""
+    x, n = torch.arange(3.0), torch.arange(3)
+    for _ in range(2):
+        assert autobatch.vmap(named_after_itself, trace_after=0)(x, n).tolist() == [0.0, 4.0, 8.0]
+    with pytest.raises(UnboundLocalError, match="'y'"):
+        autobatch.vmap(named_after_itself)(x, n + 100)

@@ -8,11 +8,12 @@ from hypothesis import strategies as st
 
 from autobatch.batching.semantics import SEMANTICS
 from autobatch.ir import ops
+from autobatch.ir.definitions import definitions_of
 from autobatch.ir.ops import OPS, UNKNOWN, OpInfo, having, info
 from autobatch.ir.reference import reference
 from autobatch.passes.if_conversion import are_safe
 from autobatch.passes.origins import OUTER, Sources
-from autobatch.vm.purity import Analysis, Known, Names, definitions_of
+from autobatch.vm.purity import Analysis, Known, Names
 from tests.building import Lines, block, function
 from tests.goldens import assert_golden
 

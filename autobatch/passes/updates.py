@@ -15,15 +15,15 @@ it is named, and made sure of as it runs.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
-from autobatch.ir.dataflow import op_reads, op_writes, terminator_reads
-from autobatch.ir.program import Block, Call, Function, Op, Var
+from autobatch.ir.dataflow import op_reads, terminator_reads
+from autobatch.ir.definitions import Definitions, definitions_of
+from autobatch.ir.program import Block, Function, Op, Var
 
 OPERATORS = ("add", "sub", "mul")
 INPLACE = tuple(f"i{name}" for name in OPERATORS)
 Name = tuple[object, ...]
-Definitions = Mapping[Var, Op | None]
 
 
 def updates_of(function: Function) -> frozenset[int]:
@@ -43,18 +43,6 @@ def reads_of(block: Block) -> Iterator[Var]:
     for op in block.ops:
         yield from op_reads(op)
     yield from terminator_reads(block.terminator)
-
-
-def definitions_of(function: Function) -> Definitions:
-    """The only operation that assigns a variable; None if there are several, or a call."""
-    found: dict[Var, Op | None] = {}
-    for block in function.blocks:
-        for op in block.ops:
-            for out in op_writes(op):
-                found[out] = None if out in found else op
-        if isinstance(block.terminator, Call):
-            found[block.terminator.out] = None
-    return found
 
 
 def begun_by(op: Op, definitions: Definitions) -> Iterator[Op]:

@@ -22,6 +22,7 @@ from autobatch.errors import AutobatchError
 from autobatch.forms import meant
 from autobatch.frontend import MISSING, Resolver, lower, lower_program
 from autobatch.ir.dataflow import handled_at, op_reads, reaching
+from autobatch.ir.definitions import Definitions, definitions_of
 from autobatch.ir.program import Block, Branch, Call, Function, Op, Program, Raise, Return
 from autobatch.passes import PIPELINE, Pass, annotate_liveness, apply_pass, run_passes
 from autobatch.passes.fork_calls import fork_calls
@@ -41,14 +42,12 @@ from autobatch.vm.purity import (
     IMPURE,
     PURE,
     Analysis,
-    Definitions,
     Derived,
     Known,
     Lookup,
     Names,
     Purity,
     Verdict,
-    definitions_of,
     different,
     fate,
 )

@@ -21,7 +21,7 @@ from typing import Any
 from autobatch.batching.effects import DRAW_WRITES, DRAWS, MUTATING_METHODS, effect_of, is_draw
 from autobatch.frontend import MISSING
 from autobatch.frontend.resolve import static_attribute
-from autobatch.ir.dataflow import op_writes
+from autobatch.ir.definitions import Definitions
 from autobatch.ir.ops import info
 from autobatch.ir.program import Block, Call, CallShape, Function, Op, Var
 from autobatch.passes.origins import OUTER, Fate, Given, Origins, Outer, Sources
@@ -96,25 +96,6 @@ class Derived:
     make: object
     function: object
     __autobatch__ = "transform"
-
-
-Definitions = Mapping[Var, Op | None]
-"""The only operation that assigns a variable; None if there are several, a call, or a parameter's.
-
-A parameter that nothing assigns is not in it.
-"""
-
-
-def definitions_of(function: Function) -> Definitions:
-    found: dict[Var, Op | None] = {}
-    params = {param.name for param in function.params}
-    for block in function.blocks:
-        for op in block.ops:
-            for out in op_writes(op):
-                found[out] = None if out in found or out in params else op
-        if isinstance(block.terminator, Call):
-            found[block.terminator.out] = None
-    return found
 
 
 @dataclass(eq=False)

@@ -1,0 +1,43 @@
+"""What defines the variables of a function, as far as one operation does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from autobatch.ir.dataflow import op_writes
+from autobatch.ir.program import Call, Function, Op, Var
+
+Definitions = Mapping[Var, Op | None]
+"""The only operation that assigns a variable; None if there are several, a call, or a parameter's,
+or if it names the variable itself, by whatever way (``x = x.next``).
+
+A parameter that nothing assigns is not in it.
+"""
+
+
+def definitions_of(function: Function) -> Definitions:
+    """What defines the variables of a function."""
+    params = {param.name for param in function.params}
+    found: dict[Var, Op | None] = {}
+    for block in function.blocks:
+        for op in block.ops:
+            for out in op_writes(op):
+                found[out] = None if out in found or out in params else op
+        if isinstance(block.terminator, Call):
+            found[block.terminator.out] = None
+    for name in found:
+        if comes_back(name, found):
+            found[name] = None
+    return found
+
+
+def comes_back(name: Var, definitions: Definitions) -> bool:
+    """Whether a chain of copies and attributes leads from a variable to itself."""
+    seen = {name}
+    op = definitions.get(name)
+    while op is not None and op.name in ("copy", "getattr"):
+        if op.args[0] in seen:
+            return True
+        seen.add(op.args[0])
+        op = definitions.get(op.args[0])
+    return False
