@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import pytest
@@ -141,9 +142,79 @@ def by_keyword(x):
     return torch.nn.functional.relu(x, inplace=True)
 
 
+def hashed_in_a_set(x, y):
+    return len({x, y})
+
+
+def hashed_into_a_set(x, y):
+    found = set()
+    found.add(x)
+    found.add(y)
+    return len(found)
+
+
+def hashed_by_a_set(x, y):
+    both = [x, y]
+    return len(set(both))
+
+
+def hashed_in_a_dict(x, y):
+    return len({x: 1, y: 2})
+
+
+def hashed_into_a_dict(x, y):
+    found = {x: 1}
+    found[y] = 2
+    return len(found)
+
+
+def hashed_by_a_dict(x, y):
+    return len(dict(zip([x, y], [1, 2], strict=True)))
+
+
+def hashed_by_setdefault(x, y):
+    found = {}
+    found.setdefault(x, 1)
+    found.setdefault(y, 2)
+    return len(found)
+
+
+def compared_in_a_list(x, y):
+    return 1 if [x] == [y] else 0
+
+
+def compared_in_tuples(x, y):
+    return 1 if (x, 1) == (y, 1) else 0
+
+
+def compared_by_operator(x, y):
+    return 1 if operator.eq([x], [y]) else 0
+
+
+def counted_in_a_list(x, y):
+    return operator.countOf([x], y)
+
+
+def into_out_by_stars(x, y):
+    options = {"out": y}
+    torch.add(x, 1, **options)
+    return x
+
+
+def by_a_key(x, y):
+    return sorted([x, y], key=lambda each: each.add_(1).item())[0] + x
+
+
+OF_TWO = (
+    *(hashed_in_a_set, hashed_into_a_set, hashed_by_a_set, hashed_in_a_dict, hashed_into_a_dict),
+    *(hashed_by_a_dict, hashed_by_setdefault, compared_in_a_list, compared_in_tuples),
+    *(compared_by_operator, counted_in_a_list, into_out_by_stars, by_a_key),
+)
+
 TELLING = (
     *(adds_in_place, maybe_a_tensor, assigns, method_in_place, into_out, compares, contains),
     *(asks_id, points, by_helper, by_argument, made_of_own, by_keyword),
+    *OF_TWO,
 )
 
 
@@ -203,6 +274,18 @@ def test_what_may_tell(function: Any) -> None:
 
 def test_a_module_that_writes_its_input_tells() -> None:
     assert tells(InPlace().forward)
+
+
+@pytest.mark.parametrize("function", OF_TWO, ids=lambda f: f.__name__)
+def test_one_tensor_here_and_two_there(function: Any) -> None:
+    def met(x, n):
+        y = x if n % 2 == 0 else x * 1
+        return function(x, y) + 0 * n
+
+    x, n = torch.tensor([1.0, torch.nan, torch.nan, 4.0]), torch.arange(4)
+    wanted = torch.stack([torch.as_tensor(met(*row)) for row in zip(x.clone(), n, strict=True)])
+    found = autobatch.vmap(met, trace_after=0)(x, n)
+    torch.testing.assert_close(found, wanted, equal_nan=True)
 
 
 @pytest.mark.parametrize("engine", ["stackless", "program_counter"])

@@ -13,6 +13,7 @@ name of one and no module at hand has a method of that name; other objects at ha
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from types import BuiltinFunctionType, FunctionType, ModuleType
@@ -23,7 +24,7 @@ from torch import Tensor, nn
 from autobatch.batching.effects import effect_of
 from autobatch.frontend import MISSING
 from autobatch.ir.dataflow import op_writes
-from autobatch.ir.ops import COMPUTED, INPLACE, info
+from autobatch.ir.ops import COMPARE, COMPUTED, INPLACE, info
 from autobatch.ir.program import Call, CallShape, Function, Op, Var
 from autobatch.vm.nested import Nested
 from autobatch.vm.purity import Known, Names, is_inplace_name
@@ -47,11 +48,26 @@ TELLING = frozenset(
     {
         *("data_ptr", "storage", "untyped_storage", "numpy", "backward", "set", "share_memory"),
         *("index", "count", "remove", "__array__", "register_hook", "map", "apply", "is_set_to"),
+        *("setdefault", "fromkeys", "countOf", "indexOf", "__contains__", "__eq__", "__ne__"),
     }
 )
 """Methods whose result or effect depends on which tensor it is."""
 HARMLESS = frozenset({"append", "extend", "update", "store_box", "clear_box", "delitem"})
 """Operations that write to what holds values, not to tensors."""
+
+KEYED: dict[str, Callable[[tuple[Var, ...]], tuple[Var, ...]]] = {
+    "set": lambda args: args,
+    "to_set": lambda args: args,
+    "dict": lambda args: args[::2],
+}
+"""Displays that hash, each with what."""
+COMPARED = ("list", "dict", "set", "tuple")
+"""Kinds that hold others."""
+HASHING: tuple[object, ...] = (dict, set, frozenset)
+COMPARING: tuple[object, ...] = (
+    *(operator.lt, operator.le, operator.eq, operator.ne, operator.gt, operator.ge),
+    operator.contains,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +106,7 @@ class Sight:
         calls = (block.terminator for block in function.blocks if type(block.terminator) is Call)
         tells = (
             any(map(self.tells_op, ops))
-            or any(self.tells_call(call.callee, call.shape) for call in calls)
+            or any(self.tells_call(call.callee, call.args, call.shape) for call in calls)
             or not self.knows(self.known.names.receiver)
         )
         return TELLS if tells else Told(False, frozenset(self.asks), frozenset(self.named))
@@ -113,31 +129,49 @@ class Sight:
         if name in ("in", "not_in"):
             return kind(op.args[0]) not in ("number", "constant")
         if name == "setitem":
-            return kind(op.args[0]) != "container"
+            return kind(op.args[0]) != "list" and not self.is_entry(op.args[0], op.args[1])
+        if name in KEYED:
+            return not self.are_keys(KEYED[name](op.args))
+        if name in COMPARE:
+            return self.compares(op.args)
         if name == "call":
-            return self.tells_call(op.args[0], op.attr)
+            return self.tells_call(op.args[0], op.args[1:], op.attr)
         effect = info(name).effect
         return effect in ("writes", "unknown", "captures", "calls") and name not in HARMLESS
+
+    def is_entry(self, name: Var, key: Var) -> bool:
+        """Whether it is an entry of a dict, under a key that is no tensor."""
+        return self.kind(name) == "dict" and self.are_keys([key])
+
+    def are_keys(self, names: Iterable[Var]) -> bool:
+        """Whether none is a tensor, whose hash is its identity."""
+        return all(self.kind(name) in ("number", "constant") for name in names)
+
+    def compares(self, operands: Iterable[Var]) -> bool:
+        """Whether what they hold is compared, which is equal if it is the same."""
+        return any(self.kind(name) in COMPARED for name in operands)
 
     def kind(self, name: Var) -> str:
         return self.kinds.get(name, "")
 
-    def tells_call(self, callee: Var, shape: CallShape) -> bool:
+    def tells_call(self, callee: Var, args: tuple[Var, ...], shape: CallShape) -> bool:
         if "out" in shape.keywords:
             return True
         found = self.known.value(callee)
         if found is not MISSING:
+            hashes = any(found is each for each in HASHING) and len(shape.positional) > 0
+            compares = any(found is each for each in COMPARING) and self.compares(args)
             told = self.callee(found)
             self.asks |= told.asks
             self.named |= told.named
-            return told.tells or is_told_to_write(found, shape)
+            return hashes or compares or told.tells or is_told_to_write(found, shape)
         method = self.known.method(callee)
         if method is None:
             return True
-        name = method[1]
+        receiver, name = method
         self.asks.add(name)
         if name in OWN_METHODS:
-            return False
+            return name == "add" and self.kind(receiver) == "set" and not self.are_keys(args)
         return is_inplace_name(name) or name in TELLING or not self.is_opaque(name)
 
 
@@ -205,7 +239,8 @@ def names_in(module: nn.Module) -> frozenset[str]:
 
 
 def kinds_of(function: Function, known: Known) -> dict[Var, str]:
-    """``number``, ``container``, ``range`` or ``constant`` for variables that never are more.
+    """``number``, ``constant``, ``range``, ``list``, ``dict``, ``set`` or ``tuple`` for variables
+    that never are more.
 
     Of assignments in a circle one is enough to begin with: the least that all of them bear out.
     """
@@ -236,8 +271,8 @@ def results(op: Op, kinds: list[str], known: Known) -> Iterator[str]:
     name = op.name
     if name == "const":
         yield "number" if type(op.attr) in NUMBERS else "constant"
-    elif name in ("list", "dict", "set"):
-        yield "container"
+    elif name in COMPARED:
+        yield name
     elif name in ("not", "truth", "is", "is_not", "in", "not_in"):
         yield "number"
     elif name in ("copy", "iter"):
@@ -247,8 +282,8 @@ def results(op: Op, kinds: list[str], known: Known) -> Iterator[str]:
     elif name == "next":
         yield {"range": "number", "unseen": "unseen"}.get(kinds[0], "")
         yield "number"
-    elif name in INPLACE and kinds[0] == "container":
-        yield "container"
+    elif name in INPLACE and kinds[0] in ("list", "dict", "set"):
+        yield kinds[0]
     elif name in COMPUTED:
         rest = set(kinds)
         yield "number" if rest == {"number"} else "unseen" if rest <= {"number", "unseen"} else ""
@@ -262,8 +297,9 @@ def results(op: Op, kinds: list[str], known: Known) -> Iterator[str]:
 def called(callee: object, method: tuple[Var, str] | None, kinds: list[str]) -> str:
     if callee is range:
         return "range"
-    if any(callee is each for each in (list, dict, set)):
-        return "container"
+    for each in (list, dict, set):
+        if callee is each:
+            return each.__name__
     if any(callee is each for each in GIVE_NUMBERS):
         exact = any(callee is each for each in GIVE_NUMBERS[:4])
         if exact or set(kinds) == {"number"}:
@@ -276,8 +312,10 @@ QUIET_EFFECTS = ("torch", "host", "draw")
 
 
 def is_told_to_write(callee: object, shape: CallShape) -> bool:
-    """Whether a call may say ``inplace=True``, by the keyword or by place."""
-    if "inplace" in shape.keywords:
+    """Whether a call may say ``inplace=True``, or ``out=``, or give code of its own as ``key=``."""
+    if "inplace" in shape.keywords or "key" in shape.keywords:
+        return True
+    if None in shape.keywords and effect_of(callee) != "program":
         return True
     function = getattr(callee, "__func__", callee)
     if not isinstance(function, FunctionType):
