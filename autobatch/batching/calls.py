@@ -41,6 +41,7 @@ from autobatch.batching.callees import (
     is_hashable,
     is_used_up,
     refuse_backward,
+    updated,
 )
 from autobatch.batching.context import Context
 from autobatch.batching.effects import READ_ONLY, effect_of, is_library
@@ -179,11 +180,19 @@ def run(context: Context, target: Target) -> Cell:
             return writes.write(context, callee, args, kwargs)
     if isinstance(callee, type) and issubclass(callee, BaseException):
         return catching.made(context, callee, args, kwargs)
-    if target.effect == "host":
+    if target.effect == "host" and not any(map(may_write, given)):
         return host_call(context, target)
     keep = callee not in READ_ONLY if is_hashable(callee) else True
     context.foreign.note(getattr(callee, "__self__", None))
     return run_rows(context, callee, args, kwargs, ANY_EFFECT, keep=keep, effect=True, fresh=False)
+
+
+def may_write(cell: Cell) -> bool:
+    """Whether it is a function that writes to what it is called with: ``map(list.append, …)``."""
+    value = read(cell)
+    obj = value.obj if type(value) is Uniform else None
+    is_function = callable(obj) and not isinstance(obj, type | nn.Module)
+    return is_function and effect_of(obj) in ("write", "unknown")
 
 
 def torch_call(context: Context, target: Target) -> Cell:
@@ -202,6 +211,11 @@ def torch_call(context: Context, target: Target) -> Cell:
         return writes.write_out(context, callee, args, kwargs, draws)
     if in_place_option(callee, args, kwargs):
         return writes.write(context, callee, args, kwargs)
+    written = updated(callee, args, kwargs) if is_hashable(callee) else []
+    if written:
+        if any(map(writes.is_outside, written)):
+            raise writes.shared_write(context, "a tensor")
+        return run_rows(context, callee, args, kwargs, "it writes to operands", True, effect=False)
     result = torch_ops.apply(context, callee, args, kwargs, draws)
     return modules.own_parts(callee, args, result) if type(callee) in PYTHON else result
 
