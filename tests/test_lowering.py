@@ -31,6 +31,19 @@ STEPS = 100_000
 CASES = [pytest.param(f, args, id=f"{f.__name__}-{i}") for i, (f, args) in enumerate(cases())]
 
 
+def every(step: int, first: int = 0) -> list[Any]:
+    """All cases; but for every ``step``-th from the ``first`` they are of the slow run.
+
+    Each pass has a part of its own; the pipeline, with all of them, runs on the whole corpus.
+    """
+    return [
+        case
+        if i % step == first
+        else pytest.param(*case.values, id=case.id, marks=pytest.mark.slow)
+        for i, case in enumerate(CASES)
+    ]
+
+
 def as_lowered(function: Function) -> Function:
     check(function, "lowering")
     return function

@@ -29,10 +29,9 @@ from tests.building import Lines, block, function
 from tests.goldens import assert_golden
 from tests.language import cases
 from tests.oracle import assert_matches_loop
-from tests.test_lowering import compare
+from tests.test_lowering import compare, every
 
 FUNCTIONS = list(dict.fromkeys(func for func, _ in cases() if func.__name__ != "matching"))
-CASES = [pytest.param(f, args, id=f"{f.__name__}-{i}") for i, (f, args) in enumerate(cases())]
 XS = torch.tensor([-2.0, 0.5, 3.0])
 
 
@@ -242,7 +241,7 @@ def test_the_pipeline_is_at_a_fixed_point(func):
 
 
 @pytest.mark.parametrize("each", [fold_constants, thread_jumps, drop_dead_code, clean_up])
-@pytest.mark.parametrize("func, args", CASES)
+@pytest.mark.parametrize("func, args", every(6, 0))
 def test_the_corpus_keeps_its_results(func, args, each):
     def passed(made: Function) -> Function:
         made = apply_pass(each, made)

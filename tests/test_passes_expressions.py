@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import autobatch
@@ -17,12 +17,10 @@ from autobatch.passes import PIPELINE, apply_pass, run_passes, share_expressions
 from tests.building import Lines, block, function
 from tests.generator import FAMILIES, programs
 from tests.goldens import assert_golden
-from tests.language import cases
 from tests.oracle import assert_matches_loop
-from tests.test_lowering import compare
+from tests.test_lowering import compare, every
 from tests.test_properties import QUICK, hold_to_loop
 
-CASES = [pytest.param(f, args, id=f"{f.__name__}-{i}") for i, (f, args) in enumerate(cases())]
 TENSORS = {"x": Type("tensor"), "y": Type("tensor")}
 
 
@@ -200,7 +198,7 @@ def test_a_program_that_computes_twice():
     assert_matches_loop(doubles, xs)
 
 
-@pytest.mark.parametrize("func, args", CASES)
+@pytest.mark.parametrize("func, args", every(6, 1))
 def test_the_corpus_keeps_its_results(func, args):
     def passed(made: Function) -> Function:
         made = apply_pass(share_expressions, made)
@@ -211,9 +209,21 @@ def test_the_corpus_keeps_its_results(func, args):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@QUICK
+@settings(QUICK, max_examples=4)
 @given(data=st.data())
 def test_generated_programs(data, family):
+    held(data, family)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", FAMILIES)
+@settings(QUICK, max_examples=60, derandomize=False)
+@given(data=st.data())
+def test_more_generated_programs(data, family):
+    held(data, family)
+
+
+def held(data, family):
     program = data.draw(programs(family))
     way = data.draw(st.sampled_from([{"executor": "vmap"}, {"trace_after": 0}]))
     passes = ("clean_up", share_expressions, *PIPELINE)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import autobatch
@@ -19,12 +19,10 @@ from autobatch.passes import PIPELINE, apply_pass, hoist_invariants, run_passes,
 from tests.building import Lines, block, function
 from tests.generator import FAMILIES, programs
 from tests.goldens import assert_golden
-from tests.language import cases
 from tests.oracle import assert_matches_loop
-from tests.test_lowering import compare
+from tests.test_lowering import compare, every
 from tests.test_properties import QUICK, hold_to_loop
 
-CASES = [pytest.param(f, args, id=f"{f.__name__}-{i}") for i, (f, args) in enumerate(cases())]
 XS = torch.tensor([-2.0, 0.5, 3.0])
 
 
@@ -106,15 +104,27 @@ def test_a_program():
         assert_matches_loop(scaled, (XS, flags), configurations=configurations, passes=passes)
 
 
-@pytest.mark.parametrize("func, args", CASES)
+@pytest.mark.parametrize("func, args", every(6, 2))
 def test_the_corpus_keeps_its_results(func, args):
     compare(func, args, passed(hoist_invariants))
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@QUICK
+@settings(QUICK, max_examples=4)
 @given(data=st.data())
 def test_generated_programs(data, family):
+    held(data, family)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", FAMILIES)
+@settings(QUICK, max_examples=60, derandomize=False)
+@given(data=st.data())
+def test_more_generated_programs(data, family):
+    held(data, family)
+
+
+def held(data, family):
     program = data.draw(programs(family))
     way = data.draw(st.sampled_from([{"executor": "vmap"}, {"trace_after": 0}]))
     hold_to_loop(
@@ -179,7 +189,7 @@ def test_flags_that_differ_by_thread():
     assert got.tolist() == [noisy(x, flag)[0] for x, flag in zip(XS.tolist(), flags, strict=True)]
 
 
-@pytest.mark.parametrize("func, args", CASES)
+@pytest.mark.parametrize("func, args", every(6, 2))
 def test_the_corpus_keeps_its_results_with_copies(func, args):
     constants = dict.fromkeys(func.__code__.co_varnames[: func.__code__.co_argcount])
     compare(func, args, passed(specialised(**constants)))

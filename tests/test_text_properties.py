@@ -22,7 +22,7 @@ from programs import PROGRAMS
 from tests.generator import FAMILIES, programs
 from tests.language import cases
 from tests.test_language_batched import MODULES
-from tests.test_lowering import CASES, compare
+from tests.test_lowering import compare, every
 from tests.test_programs import TOLERANCES, check_batch, make_example
 from tests.test_properties import QUICK, hold_to_loop
 from tests.through_text import same, through_text
@@ -69,7 +69,7 @@ def test_passes_keep_places():
         assert set(spans(autobatch.lower(func))) <= set(spans(lowered)), func
 
 
-@pytest.mark.parametrize("func, args", CASES)
+@pytest.mark.parametrize("func, args", every(3))
 def test_the_corpus_runs(func, args):
     compare(func, args, as_read)
 
