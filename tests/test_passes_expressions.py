@@ -15,11 +15,11 @@ from autobatch.ir.types import Type
 from autobatch.ir.verifier import verify
 from autobatch.passes import PIPELINE, apply_pass, run_passes, share_expressions
 from tests.building import Lines, block, function
-from tests.generator import FAMILIES, programs
+from tests.generator import FAMILIES
 from tests.goldens import assert_golden
 from tests.oracle import assert_matches_loop
 from tests.test_lowering import compare, every
-from tests.test_properties import QUICK, hold_to_loop
+from tests.test_properties import QUICK, hold_drawn
 
 TENSORS = {"x": Type("tensor"), "y": Type("tensor")}
 
@@ -224,7 +224,4 @@ def test_more_generated_programs(data, family):
 
 
 def held(data, family):
-    program = data.draw(programs(family))
-    way = data.draw(st.sampled_from([{"executor": "vmap"}, {"trace_after": 0}]))
-    passes = ("clean_up", share_expressions, *PIPELINE)
-    hold_to_loop(program, 0, 5, configurations=(way,), passes=passes)
+    hold_drawn(data, family, passes=("clean_up", share_expressions, *PIPELINE))

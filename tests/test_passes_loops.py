@@ -17,11 +17,11 @@ from autobatch.ir.program import Function
 from autobatch.ir.verifier import verify
 from autobatch.passes import PIPELINE, apply_pass, hoist_invariants, run_passes, specialised
 from tests.building import Lines, block, function
-from tests.generator import FAMILIES, programs
+from tests.generator import FAMILIES
 from tests.goldens import assert_golden
 from tests.oracle import assert_matches_loop
 from tests.test_lowering import compare, every
-from tests.test_properties import QUICK, hold_to_loop
+from tests.test_properties import QUICK, hold_drawn
 
 XS = torch.tensor([-2.0, 0.5, 3.0])
 
@@ -125,11 +125,7 @@ def test_more_generated_programs(data, family):
 
 
 def held(data, family):
-    program = data.draw(programs(family))
-    way = data.draw(st.sampled_from([{"executor": "vmap"}, {"trace_after": 0}]))
-    hold_to_loop(
-        program, 0, 5, configurations=(way,), passes=("clean_up", hoist_invariants, *PIPELINE)
-    )
+    hold_drawn(data, family, passes=("clean_up", hoist_invariants, *PIPELINE))
 
 
 # Specialisation.

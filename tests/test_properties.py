@@ -46,6 +46,13 @@ def hold_to_loop(program: GeneratedProgram, seed: int, size: int, **how: Any) ->
     assert_matches_loop(program.function(), args, scalars=program.scalars, **how)
 
 
+def hold_drawn(data: st.DataObject, family: str, **how: Any) -> None:
+    """A program of a family with five threads, by either executor."""
+    program = data.draw(programs(family))
+    way = data.draw(st.sampled_from([{"executor": "vmap"}, {"trace_after": 0}]))
+    hold_to_loop(program, 0, 5, configurations=(way,), **how)
+
+
 def one_way(data: st.DataObject, family: str) -> None:
     program = data.draw(programs(family), label="program")
     configuration = data.draw(st.sampled_from(CONFIGURATIONS), label="configuration")

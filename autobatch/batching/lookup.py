@@ -26,10 +26,11 @@ def getitem(context: Context, base: Cell, index: Cell) -> Cell:
     """``x[i]`` where ``x`` is a tensor."""
     value = read(base)
     basic = is_basic(index)
-    index = windows.spread(context, shape_of(value), index)
-    part = windows.slice_of_ints(index) if type(value) is Column else None
-    if part is not None and windows.is_own(part):
-        return Cell(viewed(operator.getitem, [base, index], {}, base, ()))
+    if type(read(index)) is Container:  # no other index holds a slice of a thread's own bounds
+        index = windows.spread(context, shape_of(value), index)
+        part = windows.slice_of_ints(index) if type(value) is Column else None
+        if part is not None and windows.is_own(part):
+            return Cell(viewed(operator.getitem, [base, index], {}, base, ()))
     result: Cell | None = None
     if type(value) is Column and value.rows is not None:
         result = looked_up(context, value, value.rows, index)

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from autobatch.batching import lookup, torch_ops, windows
 from autobatch.batching.context import Context
+from autobatch.batching.indexing import INTEGERS
 from autobatch.batching.rows import Rower
 from autobatch.batching.views import Hole, TorchRecipe, viewed
 from autobatch.vm import packs
@@ -33,7 +34,6 @@ from autobatch.vm.values import (
     uniform,
 )
 
-INTEGERS = frozenset({torch.int64, torch.int32, torch.int16, torch.int8})
 NEW = (Tensor.new_zeros, Tensor.new_ones, Tensor.new_full, Tensor.new_empty, Tensor.new_tensor)
 """Functions that take the dtype and the device of a tensor only."""
 PLAIN = frozenset({"dtype", "device", "layout", "ndim", "requires_grad", "is_cuda", "itemsize"})
