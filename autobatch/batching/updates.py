@@ -291,6 +291,15 @@ def places_of(context: Context, tensor: Tensor, find: Callable[[Cell], Cell]) ->
     return found
 
 
+def picked(context: Context, tensor: Tensor, function: Function, dim: Cell, index: Cell) -> Cell:
+    """The positions of what ``function(tensor, dim, index)`` picks."""
+    return places_of(
+        context,
+        tensor,
+        lambda ids: torch_ops.apply(context, function, [ids, dim, index], {}, False),
+    )
+
+
 def merge_at(
     context: Context,
     tensor: Tensor,
@@ -344,11 +353,7 @@ def index_add(
     dim, index = taken(context, args, named, "dim", "index")
     source = scaled(context, args[2:], named, "source")
     begin(context, tensor, "sum")
-    places = places_of(
-        context,
-        tensor,
-        lambda ids: torch_ops.apply(context, torch.index_select, [ids, dim, index], {}, False),
-    )
+    places = picked(context, tensor, torch.index_select, dim, index)
     merge_at(context, tensor, Tensor.add_, "sum", (places, source), distinct=False)
 
 
@@ -390,11 +395,7 @@ def scatter(
     if rule is None or named or len(given) > 1 or (own is not None and own.value.obj is not True):  # type: ignore[union-attr]
         raise refusals.written(context.span, "a tensor", refusals.OF_TENSORS)
     begin(context, tensor, rule)
-    places = places_of(
-        context,
-        tensor,
-        lambda ids: torch_ops.apply(context, torch.gather, [ids, dim, index], {}, False),
-    )
+    places = picked(context, tensor, torch.gather, dim, index)
     shape = read(places)
     if type(shape) in (Column, Uniform) and type(read(src)) in (Column, Uniform):
         wanted = shape.event_shape if type(shape) is Column else shape.obj.shape  # type: ignore[union-attr]
