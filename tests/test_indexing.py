@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import autobatch
 from autobatch.batching.vmapped import (
     Batched,
     ExampleError,
@@ -216,3 +217,34 @@ def test_a_row_stays_when_its_index_is_written():
     draw = torch.Generator().manual_seed(0)
     xs, index = torch.randn(7, 4, 3, generator=draw), torch.tensor([0, 1, 2, 0, 1, 2, 2])
     assert_matches_loop(index_written, [xs, index], batch_sizes=(0, 1, 2, 7))
+
+
+def swapped(a, i):
+    p = int(a.abs().argmax())
+    a[[0, p]] = a[[p, 0]]
+    if i > 0:
+        a[[p, -1, int(i)]] += 1.0
+    rows = torch.stack([a, a * 2])
+    return a, rows[1, [p, 2]], rows[:, [int(i)]], a[[p]]
+
+
+def test_a_list_with_the_threads_own_ints_is_an_index_tensor():
+    draw = torch.Generator().manual_seed(0)
+    xs, index = torch.randn(7, 5, generator=draw), torch.tensor([0, 1, 2, 0, 4, 3, 2])
+    assert_matches_loop(swapped, [xs, index])
+    with autobatch.counts() as counts:
+        autobatch.vmap(swapped)(xs, index)
+    assert counts.fallbacks == 0
+
+
+@pytest.mark.filterwarnings("ignore:Using a non-tuple sequence")
+def test_a_list_with_a_tensor_in_it_is_what_torch_makes_of_it():
+    draw = torch.Generator().manual_seed(0)
+    xs, index = torch.randn(7, 5, 3, generator=draw), torch.tensor([0, 1, 2, 0, 2, 1, 2])
+    assert_matches_loop(lambda x, i: x[[i, 0]], [xs, index])
+    assert_matches_loop(lambda x, i: x[[i > 0, True]], [xs[:, :2], index])
+
+
+def test_an_int_of_such_a_list_that_is_out_of_range_fails_as_in_the_loop():
+    xs, index = torch.rand(7, 5), torch.tensor([0, 1, 2, 0, 5, 3, 2])
+    assert_matches_loop(lambda x, i: x[[0, i.item()]], [xs, index])

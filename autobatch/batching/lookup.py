@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from autobatch.batching import torch_ops, windows
+from autobatch.batching import index_lists, torch_ops, windows
 from autobatch.batching.context import Context
 from autobatch.batching.indexing import in_any
 from autobatch.batching.levels import Batched
@@ -31,6 +31,7 @@ def getitem(context: Context, base: Cell, index: Cell) -> Cell:
         part = windows.slice_of_ints(index) if type(value) is Column else None
         if part is not None and windows.is_own(part):
             return Cell(viewed(operator.getitem, [base, index], {}, base, ()))
+        index = index_lists.as_tensors(context, index)
     result: Cell | None = None
     if type(value) is Column and value.rows is not None:
         result = looked_up(context, value, value.rows, index)

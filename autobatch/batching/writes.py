@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from autobatch.batching import refusals, torch_ops, updates, vmapped
+from autobatch.batching import index_lists, refusals, torch_ops, updates, vmapped
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.effects import is_draw
 from autobatch.batching.levels import Batched, DrawError, ExampleError, NoRule
@@ -150,9 +150,11 @@ def write(
         refuse_foreign(context, target, "{}")
         write_rows(context, function, args, kwargs, "objects")
         return target
+    indexed = function in (operator.setitem, Tensor.__setitem__)
+    if indexed and len(args) == 3:
+        args[1] = index_lists.as_tensors(context, args[1])
     try:
         like = tensor_dtype([target])
-        indexed = function in (operator.setitem, Tensor.__setitem__)
         made = tuple(
             tree_of(arg, None if indexed and place == 1 else like) for place, arg in enumerate(args)
         )
