@@ -10,6 +10,7 @@ from typing import Any
 
 from autobatch.batching import (
     conversions,
+    copying,
     introspection,
     iteration,
     managing,
@@ -22,6 +23,7 @@ from autobatch.batching.context import Handler
 
 HANDLERS: dict[Any, Handler] = {
     **conversions.HANDLERS,
+    **copying.HANDLERS,
     **introspection.HANDLERS,
     **iteration.HANDLERS,
     **managing.HANDLERS,

@@ -378,14 +378,6 @@ def is_plain_class(kind: type) -> bool:
     return not any(is_library(base) and base is not object for base in kind.__mro__[:-1])
 
 
-def generated_init(kind: type) -> bool:
-    """Whether ``__init__`` is what ``dataclasses`` has generated."""
-    made = kind.__dict__.get("__init__")
-    return dataclasses.is_dataclass(kind) and (
-        made is not None and made.__code__.co_filename == "<string>"
-    )
-
-
 def dataclass_fields(
     context: Context, kind: Any, args: list[Cell], kwargs: dict[str, Cell]
 ) -> dict[str, Cell]:

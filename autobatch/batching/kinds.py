@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from functools import cache
 from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
 from types import CodeType, FunctionType
@@ -22,6 +23,14 @@ def found_in_class(kind: type, name: str) -> Any:
         if name in base.__dict__:
             return base.__dict__[name]
     return None
+
+
+def generated_init(kind: type) -> bool:
+    """Whether ``__init__`` is what ``dataclasses`` has generated."""
+    made = kind.__dict__.get("__init__")
+    return dataclasses.is_dataclass(kind) and (
+        made is not None and made.__code__.co_filename == "<string>"
+    )
 
 
 def is_tensor(value: Any) -> bool:

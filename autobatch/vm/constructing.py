@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from autobatch.batching import calls, operators
 from autobatch.batching.context import Context
+from autobatch.batching.kinds import generated_init
 from autobatch.vm.values import Cell, Container
 
 
@@ -14,7 +15,7 @@ def constructed(context: Context, target: calls.Target) -> tuple[Cell, calls.Tar
         return calls.run(context, calls.Target("unknown", kind, args, kwargs)), None
     fields: dict[str, Cell] = {}
     instance = Cell(Container(kind, fields))
-    if calls.generated_init(kind):
+    if generated_init(kind):
         fields.update(calls.dataclass_fields(context, kind, args, kwargs))
         if not hasattr(kind, "__post_init__"):
             return instance, None

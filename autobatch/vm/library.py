@@ -11,9 +11,9 @@ from typing import Any
 
 from torch import Tensor
 
-from autobatch.batching.calls import generated_init, is_plain_class, resolve_object
+from autobatch.batching.calls import is_plain_class, resolve_object
 from autobatch.batching.effects import effect_of
-from autobatch.batching.kinds import is_plain_code
+from autobatch.batching.kinds import generated_init, is_plain_code
 from autobatch.batching.managers import makes_mode
 from autobatch.batching.operations import CAPTURED, HANDLED
 from autobatch.batching.own_methods import is_quiet_code
