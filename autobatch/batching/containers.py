@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import Tensor
 
-from autobatch.batching import lookup, packed, windows, writes
+from autobatch.batching import lookup, masks, packed, windows, writes
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.kinds import is_instance, is_tensor, own_method, parts_of, user_class
 from autobatch.batching.operators import once
@@ -43,7 +43,8 @@ def getitem(context: Context, base: Cell, index: Cell) -> Cell:
     if type(value) is Container:
         return container_getitem(context, base, value, index)
     if is_tensor(value):
-        return lookup.getitem(context, base, index)
+        picked = masks.picked(context, value, index)
+        return lookup.getitem(context, base, index) if picked is None else picked
     if own_method(value, "__getitem__"):
         return special(context, "__getitem__", [base, index])
     where = read(index)

@@ -3,7 +3,8 @@
 ``embedding(x)``, ``linear(x)``, ``x * 2 + bias``, ``torch.tanh(x)`` and the like give, for a tensor
 ``[n, *E]``, as many rows, each from one row. So all threads' rows are brought together (nothing is
 copied where the table holds them and nothing else) and the function runs on them at once; what it
-gives is packed again. The numbers of the rows are read on the host, once.
+gives is packed again. A tensor or number of each thread's own, as in ``x - centre``, is repeated
+for the rows that it meets. The numbers of the rows are read on the host, once.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ from torch import Tensor, nn
 from autobatch.batching import compat, modules
 from autobatch.batching.context import Context
 from autobatch.batching.submodules import parts_of
+from autobatch.batching.trees import weak
 from autobatch.vm import packs
 from autobatch.vm.packs import is_packed
-from autobatch.vm.values import Cell, Container, Uniform, read
+from autobatch.vm.values import Cell, Column, Container, Uniform, read
 
 _UNARY = (
     "abs ceil cos cosh digamma erf erfc erfinv exp exp2 expm1 floor frac isfinite isinf isnan "
@@ -63,7 +65,8 @@ def apply(
     named = {name: read(arg) for name, arg in kwargs.items()}
     given = [value for value in values if is_packed(value)]
     others = [value for value in (*values, *named.values()) if not is_packed(value)]
-    plain = all(type(value) is Uniform for value in others)
+    kinds = {Uniform, Column} if function in ELEMENTWISE else {Uniform}
+    plain = {type(value) for value in others} <= kinds and Column not in map(type, named.values())
     if not given or not plain or any(map(is_packed, named.values())) or not context.k:
         return None
     if not treats_rows_alike(function, values):
@@ -73,7 +76,7 @@ def apply(
         return None
     tables, begins, lengths = together
     rest = iter(tables)
-    operands = [next(rest) if is_packed(value) else value.obj for value in values]  # type: ignore[union-attr]
+    operands = [next(rest) if is_packed(v) else beside(v, tables[0], lengths) for v in values]
     try:
         out = function(*operands, **{name: value.obj for name, value in named.items()})  # type: ignore[union-attr]
     except Exception:  # whose it is, single threads tell
@@ -102,7 +105,25 @@ def treats_rows_alike(function: Any, values: list[Any]) -> bool:
         return False
     dims = [value.static.dim() for value in values if is_packed(value)]
     shared = [v.obj.dim() for v in values if type(v) is Uniform and isinstance(v.obj, Tensor)]
-    return len(set(dims)) == 1 and max(shared, default=-1) < dims[0]
+    own = [len(value.event_shape) for value in values if type(value) is Column]
+    return len(set(dims)) == 1 and max([*shared, *own], default=-1) < dims[0]
+
+
+def beside(value: Any, table: Tensor, lengths: Tensor) -> Any:
+    """An operand that is not packed, as it meets the rows of the table: a thread's own for each.
+
+    In the dtype that it takes where it is one number, for one example.
+    """
+    if type(value) is not Column:
+        return value.obj
+    data = value.data
+    if value.tag != "tensor":
+        data = weak(value, table.dtype)
+    elif data.dim() == 1:
+        data = data.to(torch.result_type(table, data[0]))
+    owner = torch.repeat_interleave(lengths, output_size=table.shape[0])
+    rows = data.index_select(0, owner)
+    return rows.reshape(-1, *[1] * (table.dim() - rows.dim()), *rows.shape[1:])
 
 
 def by_rows(module: nn.Module, pack: Container) -> bool:

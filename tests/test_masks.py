@@ -1,0 +1,103 @@
+"""``x[mask]`` with a mask of the thread's own: batched, though threads pick different numbers."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import autobatch
+from tests.oracle import assert_matches_loop
+
+DRAW = torch.Generator().manual_seed(0)
+XS = torch.randn(7, 6, 3, generator=DRAW)
+TABLE = torch.arange(6.0)
+BOUNDS = torch.tensor([-9.0, 0.3, 9.0, 0.0, -0.5, 0.3, 1.0])
+
+
+def sums(x, bound):
+    rows = x[x[:, 0] > bound]
+    return rows.sum(0), rows.sum(), len(rows), rows.shape[0]
+
+
+def centres(x, bound):
+    close = x[:, 0] > bound
+    centre = x[close].mean(0) if close.any() else x[0]
+    while (x[close] - centre).abs().sum() > 4:
+        centre = centre + 0.5
+        close = close & (x[:, 1] > centre[1] - 1)
+    return centre, close
+
+
+def each(x, bound):
+    total = torch.zeros(3)
+    for row in x[x[:, 1] > bound]:
+        if row[0] > 0:
+            total = total + row
+    return total
+
+
+def elements(x, bound):
+    return x[x > bound].sum(), TABLE[x[:, 2] > bound].sum(), len(x[(x > bound)])
+
+
+def of_all(x, bound):
+    """As many for each thread."""
+    rows = x[x[:, 0] == x[:, 0]]
+    return rows * 2, x[(x == x)] + bound
+
+
+def written(x, bound):
+    rows = x[x[:, 0] > bound]
+    rows += 1
+    if len(rows) > 2:
+        rows[1] = 5.0
+    return rows.sum(), x
+
+
+def misfit(x, bound):
+    return x[(x > bound)[:4]].sum()
+
+
+@pytest.mark.parametrize("function", [sums, centres, each, elements, of_all, written, misfit])
+def test_a_mask_of_the_threads_own_picks_what_it_picks_for_one_example(function):
+    assert_matches_loop(function, [XS, BOUNDS], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("function", [sums, centres, each, elements, of_all])
+def test_it_is_batched(function):
+    with autobatch.counts() as counts:
+        autobatch.vmap(function)(XS, BOUNDS)
+    assert counts.fallbacks == 0
+
+
+def test_a_mask_is_one_host_read():
+    with autobatch.counts() as counts:
+        autobatch.vmap(lambda x, bound: x[x > bound].sum())(XS, BOUNDS)
+    assert counts.other_reads == {"mask": 1, "packed rows": 1}
+
+
+def test_gradients_go_to_what_is_picked():
+    xs = XS.clone().requires_grad_()
+    autobatch.vmap(lambda x, bound: (x[x[:, 0] > bound] ** 2).sum())(xs, BOUNDS).sum().backward()
+    chosen = (XS[:, :, :1] > BOUNDS[:, None, None]).expand_as(XS)
+    assert torch.equal(xs.grad, torch.where(chosen, 2 * XS, torch.zeros(())))
+
+
+def met(x, mask, other):
+    rows, number = x[mask], other.sum().item()
+    made = (rows + other, other * rows, rows > other, torch.maximum(rows, other.to(rows.dtype)))
+    with_number = (rows * number, number - rows, rows >= number)
+    return [((part * 1.5).sum(), part.sum()) for part in (*made, *with_number)]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int32, torch.int64])
+@pytest.mark.parametrize("own", [torch.float64, torch.float16, torch.int64, torch.bool])
+@pytest.mark.parametrize("shape", [(), (3,), (1,), (2, 1)])
+def test_what_picked_rows_meet_keeps_its_dtype(dtype, own, shape):
+    xs = torch.randint(-3, 4, (7, 5, 2, 3), generator=DRAW).to(dtype)
+    masks = torch.rand(7, 5, generator=DRAW) > 0.5
+    others = torch.randint(0, 3, (7, *shape), generator=DRAW).to(own)
+    assert_matches_loop(met, [xs, masks, others], configurations=[{}], rtol=1e-3, atol=1e-3)
+    with autobatch.counts() as counts:
+        autobatch.vmap(met)(xs, masks, others)
+    assert counts.fallbacks == 0
