@@ -54,16 +54,34 @@ def written(x, bound):
     return rows.sum(), x
 
 
+def places(x, bound):
+    high = x[:, 0] > bound
+    index, (first, second) = torch.nonzero(high), torch.where(x > bound)
+    chosen = torch.where(high)[0]
+    return index.sum(), x[chosen].sum(0), TABLE[chosen].sum(), x[first, 0].sum(), len(second)
+
+
+def parts(x, bound):
+    high = x[:, 0] > bound
+    chosen = x[high, 1:]
+    return x[high, 0].sum(), chosen.sum(0), torch.masked_select(x, x > bound).sum(), x.sum()
+
+
+def beyond(x, bound):
+    chosen = torch.where(x[:, 0] > bound)[0]
+    return x[2:][chosen].sum()
+
+
 def misfit(x, bound):
     return x[(x > bound)[:4]].sum()
 
 
-@pytest.mark.parametrize("function", [sums, centres, each, elements, of_all, written, misfit])
+@pytest.mark.parametrize("function", [sums, centres, each, elements, of_all, written, places, parts, beyond, misfit])
 def test_a_mask_of_the_threads_own_picks_what_it_picks_for_one_example(function):
     assert_matches_loop(function, [XS, BOUNDS], rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("function", [sums, centres, each, elements, of_all])
+@pytest.mark.parametrize("function", [sums, centres, each, elements, of_all, parts])
 def test_it_is_batched(function):
     with autobatch.counts() as counts:
         autobatch.vmap(function)(XS, BOUNDS)

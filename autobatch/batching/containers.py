@@ -43,7 +43,7 @@ def getitem(context: Context, base: Cell, index: Cell) -> Cell:
     if type(value) is Container:
         return container_getitem(context, base, value, index)
     if is_tensor(value):
-        picked = masks.picked(context, value, index)
+        picked = masks.picked(context, base, index)
         return lookup.getitem(context, base, index) if picked is None else picked
     if own_method(value, "__getitem__"):
         return special(context, "__getitem__", [base, index])
