@@ -8,6 +8,7 @@ does not change.
 
 from __future__ import annotations
 
+import functools
 import logging
 import threading
 from collections.abc import Iterator
@@ -41,6 +42,7 @@ __all__ = [
     "current_level",
     "deterministic",
     "enter_level",
+    "fake_mode",
     "flash_attention",
     "has_no_data",
     "is_batched",
@@ -134,6 +136,33 @@ def overload_of(function: Any) -> Any:
         names: list[str] = function.overloads()  # type: ignore[no-untyped-call]
         return getattr(function, names[0]) if len(names) == 1 else function
     return function
+
+
+@functools.cache
+def _keep_device_guard() -> None:
+    """See to it that what torch 2.11 makes with the first fake tensor of the process stays.
+
+    A build for CUDA makes a guard for the device that is not there, for all host threads, in the
+    memory of the one that asks first: the next to ask after that one has ended reads what is gone
+    and ends the process. Recordings have host threads of their own, so one that never ends asks.
+    """
+    if torch.__version__ >= "2.12" or torch.cuda.is_available():
+        return
+    asked = threading.Event()
+
+    def ask() -> None:
+        torch._C._ensureCUDADeviceGuardSet()
+        asked.set()
+        threading.Event().wait()
+
+    threading.Thread(target=ask, name="autobatch-device-guard", daemon=True).start()
+    asked.wait()
+
+
+def fake_mode(allow_non_fake_inputs: bool = False) -> FakeTensorMode:
+    """A mode in which tensors hold no data; ``allow_non_fake_inputs``: real ones may join in."""
+    _keep_device_guard()
+    return FakeTensorMode(allow_non_fake_inputs=allow_non_fake_inputs)
 
 
 def has_no_data(tensor: Tensor) -> bool:
@@ -235,7 +264,7 @@ def on_host(tensor: Tensor) -> np.ndarray:
 def no_data(mixes_real_tensors: bool) -> Iterator[None]:
     """Tensors made inside hold no data: meta tensors, or fake ones where real tensors join in."""
     if mixes_real_tensors:
-        with FakeTensorMode(allow_non_fake_inputs=True):
+        with fake_mode(allow_non_fake_inputs=True):
             yield
     else:
         with torch.device("meta"):
