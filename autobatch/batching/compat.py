@@ -34,6 +34,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 __all__ = [
     "FALLBACK_OFF",
+    "SCAN_STACKS_AT_DIM",
     "CustomOpDef",
     "OpOverload",
     "OpOverloadPacket",
@@ -105,6 +106,9 @@ deterministic = torch._C._get_deterministic_algorithms
 flash_attention = torch._C._get_flash_sdp_enabled
 lean_attention = torch._C._get_mem_efficient_sdp_enabled
 plain_attention = torch._C._get_math_sdp_enabled
+
+SCAN_STACKS_AT_DIM = torch.__version__ >= "2.13"
+"""Whether the outputs of torch's ``scan`` stack along ``dim``, rather than along the first one."""
 
 lazy_load_decompositions()  # torch's batching rules that are written in Python; once per process
 
