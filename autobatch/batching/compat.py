@@ -61,6 +61,7 @@ __all__ = [
     "plain_attention",
     "probe",
     "quiet",
+    "same_bits",
     "storage_id",
     "torch_scan",
     "torch_while_loop",
@@ -80,6 +81,8 @@ _NAMES = (
     "maybe_current_level",
     "is_functorch_wrapped_tensor",
     "get_unwrapped",
+    "maybe_get_bdim",
+    "maybe_get_level",
     "unwrap_if_dead",
     "_is_vmap_fallback_enabled",
     "_set_vmap_fallback_enabled",
@@ -229,6 +232,15 @@ def outside_everything() -> Iterator[None]:
         stack.enter_context(_disable_current_modes())
         stack.enter_context(torch.no_grad())
         yield
+
+
+def same_bits(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    """``tensor.view(dtype)``, of a dtype as wide; torch 2.11 has no rule of vmap's for it."""
+    if not is_batched(tensor):
+        return tensor.view(dtype)
+    level, dim = _functorch.maybe_get_level(tensor), _functorch.maybe_get_bdim(tensor)
+    viewed: Tensor = add_batch_dim(same_bits(_functorch.get_unwrapped(tensor), dtype), dim, level)
+    return viewed
 
 
 def storage_id(tensor: Tensor) -> int:
