@@ -15,7 +15,15 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-NO_LAUNCH = {"lift_fresh", "empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided"}
+NO_LAUNCH = {
+    "_unsafe_view",
+    "lift_fresh",
+    "empty",
+    "empty_like",
+    "new_empty",
+    "empty_strided",
+    "new_empty_strided",
+}
 HOST_READS = {"_local_scalar_dense", "equal"}
 
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch._higher_order_ops.scan import scan as torch_scan
 
 import autobatch
+from autobatch.forms import STAND_INS
 from tests.oracle import assert_matches_loop
 from tests.test_transforms import engines, generated, same
 
@@ -140,10 +141,30 @@ def test_one_example_is_what_torch_gives() -> None:
     def combine(c: Tensor, x: Tensor) -> Any:
         return c + x, (c * x).clone()
 
-    for dim, reverse in ((0, False), (1, True)):
+    for dim, reverse in ((0, False), (1, True), (-1, False)):
         init = ROWS[0].select(dim, 0).contiguous()
         wanted = torch_scan(combine, init, ROWS[0], dim=dim, reverse=reverse)
-        same(autobatch.scan(combine, init, ROWS[0], dim=dim, reverse=reverse), tuple(wanted))
+        same(STAND_INS[torch_scan](combine, init, ROWS[0], dim=dim, reverse=reverse), tuple(wanted))
+
+
+@engines
+def test_the_outputs_of_a_scan_stack_along_its_dimension(way: dict[str, Any]) -> None:
+    """torch's do since 2.13, ours with any."""
+
+    def outer(c: Tensor, x: Tensor) -> Any:
+        return c + x, c[:, None] * x
+
+    def ours(rows: Tensor) -> Any:
+        return autobatch.scan(outer, rows[:, 0], rows, dim=-1)
+
+    def torchs(rows: Tensor) -> Any:
+        return torch_scan(outer, rows[:, 0].contiguous(), rows, dim=-1)
+
+    first = autobatch.vmap(lambda rows: autobatch.scan(outer, rows[0], rows))(ROWS.mT)
+    same(autobatch.vmap(ours, **way)(ROWS), (first[0], first[1].movedim(1, 2)))
+    alone = [torchs(rows) for rows in ROWS]
+    wanted = tuple(torch.stack(parts) for parts in zip(*alone, strict=True))
+    same(autobatch.vmap(torchs, **way)(ROWS), wanted)
 
 
 @engines

@@ -297,7 +297,7 @@ def test_what_settings_decide_is_decided():
 
 
 def checked(x, log):
-    assert x.ndim == 0, f"{x} is no number"
+    assert x.ndim == 0, str(x) + " is no number"
     assert log is not None and (x > -5 or x < -10)
     print("at", x.item())
     while x < 3:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -168,3 +171,25 @@ def test_host_threads_record_and_replay_at_once(values: tuple[Tensor, Tensor]) -
     for worker in workers:
         worker.join()
     assert not failures
+
+
+def test_recordings_of_host_threads_that_have_ended_leave_nothing_behind():
+    """torch 2.11, built for CUDA, ends the process at the second one where nothing is done."""
+    code = (
+        "import threading, torch\n"
+        "from tests.test_trace_isolation import traced, assert_usable\n"
+        "for size in range(4):\n"
+        "    values = torch.ones(3, 4), torch.ones(4, 4) * size\n"
+        "    asked = threading.Thread(target=lambda: assert_usable(traced(*values), *values))\n"
+        "    asked.start()\n"
+        "    asked.join()\n"
+        "    others = [torch.empty(each) for each in range(200)]\n"
+        "print('done')"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).parents[1],
+    )
+    assert (found.returncode, found.stdout) == (0, "done\n"), found.stderr

@@ -8,6 +8,7 @@ does not change.
 
 from __future__ import annotations
 
+import functools
 import logging
 import threading
 from collections.abc import Iterator
@@ -33,6 +34,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 __all__ = [
     "FALLBACK_OFF",
+    "SCAN_STACKS_AT_DIM",
     "CustomOpDef",
     "OpOverload",
     "OpOverloadPacket",
@@ -41,6 +43,7 @@ __all__ = [
     "current_level",
     "deterministic",
     "enter_level",
+    "fake_mode",
     "flash_attention",
     "has_no_data",
     "is_batched",
@@ -58,6 +61,7 @@ __all__ = [
     "plain_attention",
     "probe",
     "quiet",
+    "same_bits",
     "storage_id",
     "torch_scan",
     "torch_while_loop",
@@ -77,6 +81,8 @@ _NAMES = (
     "maybe_current_level",
     "is_functorch_wrapped_tensor",
     "get_unwrapped",
+    "maybe_get_bdim",
+    "maybe_get_level",
     "unwrap_if_dead",
     "_is_vmap_fallback_enabled",
     "_set_vmap_fallback_enabled",
@@ -103,6 +109,9 @@ deterministic = torch._C._get_deterministic_algorithms
 flash_attention = torch._C._get_flash_sdp_enabled
 lean_attention = torch._C._get_mem_efficient_sdp_enabled
 plain_attention = torch._C._get_math_sdp_enabled
+
+SCAN_STACKS_AT_DIM = torch.__version__ >= "2.13"
+"""Whether the outputs of torch's ``scan`` stack along ``dim``, rather than along the first one."""
 
 lazy_load_decompositions()  # torch's batching rules that are written in Python; once per process
 
@@ -134,6 +143,33 @@ def overload_of(function: Any) -> Any:
         names: list[str] = function.overloads()  # type: ignore[no-untyped-call]
         return getattr(function, names[0]) if len(names) == 1 else function
     return function
+
+
+@functools.cache
+def _keep_device_guard() -> None:
+    """See to it that what torch 2.11 makes with the first fake tensor of the process stays.
+
+    A build for CUDA makes a guard for the device that is not there, for all host threads, in the
+    memory of the one that asks first: the next to ask after that one has ended reads what is gone
+    and ends the process. Recordings have host threads of their own, so one that never ends asks.
+    """
+    if torch.__version__ >= "2.12" or torch.cuda.is_available():
+        return
+    asked = threading.Event()
+
+    def ask() -> None:
+        torch._C._ensureCUDADeviceGuardSet()
+        asked.set()
+        threading.Event().wait()
+
+    threading.Thread(target=ask, name="autobatch-device-guard", daemon=True).start()
+    asked.wait()
+
+
+def fake_mode(allow_non_fake_inputs: bool = False) -> FakeTensorMode:
+    """A mode in which tensors hold no data; ``allow_non_fake_inputs``: real ones may join in."""
+    _keep_device_guard()
+    return FakeTensorMode(allow_non_fake_inputs=allow_non_fake_inputs)
 
 
 def has_no_data(tensor: Tensor) -> bool:
@@ -198,6 +234,15 @@ def outside_everything() -> Iterator[None]:
         yield
 
 
+def same_bits(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    """``tensor.view(dtype)``, of a dtype as wide; torch 2.11 has no rule of vmap's for it."""
+    if not is_batched(tensor):
+        return tensor.view(dtype)
+    level, dim = _functorch.maybe_get_level(tensor), _functorch.maybe_get_bdim(tensor)
+    viewed: Tensor = add_batch_dim(same_bits(_functorch.get_unwrapped(tensor), dtype), dim, level)
+    return viewed
+
+
 def storage_id(tensor: Tensor) -> int:
     """Equal for two tensors exactly if they share storage; sees through functorch's wrappers."""
     while _functorch.is_functorch_wrapped_tensor(tensor):
@@ -235,7 +280,7 @@ def on_host(tensor: Tensor) -> np.ndarray:
 def no_data(mixes_real_tensors: bool) -> Iterator[None]:
     """Tensors made inside hold no data: meta tensors, or fake ones where real tensors join in."""
     if mixes_real_tensors:
-        with FakeTensorMode(allow_non_fake_inputs=True):
+        with fake_mode(allow_non_fake_inputs=True):
             yield
     else:
         with torch.device("meta"):

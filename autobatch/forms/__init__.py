@@ -10,16 +10,20 @@ from typing import Any
 
 import torch
 
-from autobatch.batching.compat import torch_scan, torch_while_loop
-from autobatch.forms.control import cond, foldl, foldr, scan, while_loop
+from autobatch.batching.compat import SCAN_STACKS_AT_DIM, torch_scan, torch_while_loop
+from autobatch.forms.control import cond, foldl, foldr, scan, scan_stacking_first, while_loop
 
 __all__ = ["cond", "foldl", "foldr", "meant", "scan", "while_loop"]
 
-FORMS: tuple[Any, ...] = (cond, foldl, foldr, scan, while_loop)
+FORMS: tuple[Any, ...] = (cond, foldl, foldr, scan, scan_stacking_first, while_loop)
 for _form in FORMS:
     _form.__autobatch__ = "program"
 
-STAND_INS: dict[Any, Any] = {torch.cond: cond, torch_while_loop: while_loop, torch_scan: scan}
+STAND_INS: dict[Any, Any] = {
+    torch.cond: cond,
+    torch_while_loop: while_loop,
+    torch_scan: scan if SCAN_STACKS_AT_DIM else scan_stacking_first,
+}
 """torch's forms, which compile what they are given, and what they mean for one example."""
 
 

@@ -107,6 +107,8 @@ def scan(
     Raises ``RuntimeError`` where a function or an argument is of another form, or without rows.
     """
     check_scan(combine_fn, init, xs, dim, reverse)
+    if dim < 0:
+        dim = dim + leaves(xs)[0].dim()
     rows = xs if dim == 0 else like(xs, [leaf.movedim(dim, 0) for leaf in leaves(xs)])
     n = len(leaves(rows)[0])
     carry, y = init, None
@@ -122,6 +124,20 @@ def scan(
     if dim != 0:
         outputs = [out.movedim(0, dim) if dim < out.dim() else out for out in outputs]
     return carry, like(y, outputs)
+
+
+def scan_stacking_first(
+    combine_fn: Callable[..., Any],
+    init: Any,
+    xs: Any,
+    *,
+    dim: int = 0,
+    reverse: bool = False,
+) -> tuple[Any, Any]:
+    """torch's ``scan`` before 2.13: as ``scan``, but outputs stack along their first dimension."""
+    check_scan(combine_fn, init, xs, dim, reverse)
+    rows = xs if dim == 0 else like(xs, [leaf.movedim(dim, 0) for leaf in leaves(xs)])
+    return scan(combine_fn, init, rows, reverse=reverse)
 
 
 def foldl(fn: Callable[..., Any], elems: Any, initializer: Any = None) -> Any:

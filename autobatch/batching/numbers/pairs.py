@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from autobatch.batching.compat import same_bits
 from autobatch.batching.numbers import floats
 from autobatch.batching.numbers.kernels import INF, double, either, floatable, tensors, whole
 from autobatch.batching.numbers.records import BIT, Outlook, Parts, Rule, Term
@@ -93,7 +94,7 @@ def _ldexp(outlook: Outlook, a: Term, b: Term) -> Parts:
     if isinstance(y, int):
         data = x * math.ldexp(1.0, y)
         return data, floats.overflowed(data, x) if outlook.may_fail else None, None
-    data = x * ((torch.clamp(y, -1022, 1023) + 1023) << 52).view(torch.float64)
+    data = x * same_bits((torch.clamp(y, -1022, 1023) + 1023) << 52, torch.float64)
     failed = floats.overflowed(data, x) if outlook.may_fail else None
     if not outlook.may_escape:
         return data, failed, None

@@ -17,10 +17,9 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._ops import OpOverload
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from autobatch.batching.compat import quiet
+from autobatch.batching.compat import fake_mode, quiet
 from autobatch.batching.trace.graph import Count, Meta, Node, Ref, Symbol
 from autobatch.vm.repeated import bmm
 
@@ -123,7 +122,7 @@ class _Probe(TorchDispatchMode):  # type: ignore[no-untyped-call]
 def _dispatches_to(candidate: Callable[..., Any], call: _Call) -> bool:
     probe = _Probe()
     try:
-        with FakeTensorMode(), torch.no_grad(), quiet():
+        with fake_mode(), torch.no_grad(), quiet():
             args, kwargs = call.arguments()
             with probe:
                 candidate(*args, **kwargs)

@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensorMode
 
+from autobatch.batching.compat import fake_mode
 from autobatch.batching.trace.bindings import Example
 from autobatch.batching.trace.codegen import Replay, compile_graph
 from autobatch.batching.trace.graph import Graph, Untraceable, text
@@ -141,7 +141,7 @@ def _record(
     fast_math: bool,
 ) -> Trace:
     counts = _pick_counts(likes)
-    mode = FakeTensorMode(allow_non_fake_inputs=False)
+    mode = fake_mode()
 
     def run(k: int, numbers: Sequence[int | float]) -> Recording:
         def make() -> list[Any]:
