@@ -56,6 +56,11 @@ UPDATES: dict[Any, tuple[tuple[str, ...], str]] = {
 """Functions that write to operands where an option says so, which its default does."""
 
 
+def is_updating(callee: object) -> bool:
+    """Whether it is a function that may write to operands without a name that says so."""
+    return any(callee is each for each in UPDATES)
+
+
 def updated(callee: Any, args: list[Cell], kwargs: dict[str, Cell]) -> list[Cell]:
     """The tensors besides its result that a call of torch's writes to."""
     names, option = UPDATES.get(callee, ((), ""))

@@ -48,6 +48,7 @@ from autobatch.batching.effects import READ_ONLY, effect_of, is_library
 from autobatch.batching.kinds import is_instance
 from autobatch.batching.operators import once
 from autobatch.batching.rows import ANY_EFFECT, run_rows
+from autobatch.batching.watching import watched
 from autobatch.forms import meant
 from autobatch.transforms import batched as transforms
 from autobatch.transforms.records import is_torchs, made_of
@@ -150,6 +151,16 @@ PYTHON = (types.FunctionType, types.MethodType)
 
 def run(context: Context, target: Target) -> Cell:
     """A call of what is no program function."""
+    given = context.contributions
+    if given is None or not given.written:
+        return performed(context, target)
+    cells = [*target.args, *target.kwargs.values()]
+    return watched(
+        context, target.effect, target.callee, cells, partial(performed, context, target)
+    )
+
+
+def performed(context: Context, target: Target) -> Cell:
     callee, args, kwargs = target.callee, target.args, target.kwargs
     match target.effect:
         case "chain" if len(args) == 1 and not kwargs:

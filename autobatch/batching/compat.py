@@ -243,10 +243,18 @@ def same_bits(tensor: Tensor, dtype: torch.dtype) -> Tensor:
     return viewed
 
 
+SPARSE = frozenset(
+    {torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc}
+)
+"""Layouts of tensors that have no storage of their own."""
+
+
 def storage_id(tensor: Tensor) -> int:
     """Equal for two tensors exactly if they share storage; sees through functorch's wrappers."""
     while _functorch.is_functorch_wrapped_tensor(tensor):
         tensor = _functorch.get_unwrapped(tensor)
+    if tensor.layout in SPARSE:
+        return id(tensor)
     return int(tensor.untyped_storage()._cdata)
 
 

@@ -39,12 +39,16 @@ def _pointwise() -> frozenset[Callable[..., Any]]:
 
 _POINTWISE = _pointwise()
 _WHERE = torch.where
+_BETWEEN = frozenset({torch.clamp, torch.clip, Tensor.clamp, Tensor.clip})
+"""With two bounds that are tensors these have a converter (``converters.pointwise``)."""
 _PLAIN = (int, float, bool, type(None))
 
 
 def direct(fn: Callable[..., Any], args: tuple[Any, ...]) -> Batched | None:
     """``fn(*args)`` for all threads; None if the operands are not of the simple kind."""
     if fn not in _POINTWISE or (fn is _WHERE and len(args) != 3):
+        return None
+    if fn in _BETWEEN and all(isinstance(bound, Batched | Tensor) for bound in args[:3]):
         return None
     dims = 0
     for arg in args:

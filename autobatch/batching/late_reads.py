@@ -12,10 +12,10 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from autobatch.batching import calls, refusals
+from autobatch.batching import calls
 from autobatch.batching.compat import storage_id
 from autobatch.batching.context import Context
-from autobatch.errors import SharedWriteError
+from autobatch.batching.watching import refuse_late
 from autobatch.ir.ops import INPLACE
 from autobatch.ir.program import CallShape, Op
 from autobatch.vm import heap
@@ -75,6 +75,20 @@ def operands_read(context: Context, op: Op, cells: list[Cell]) -> Sequence[Cell]
     named = dict(zip(shape.keywords, cells[1 + len(shape.positional) :], strict=False))
     args = cells[1 : 1 + len(shape.positional)]
     target = calls.resolve(cells[0], args, {k: v for k, v in named.items() if k is not None})
+    return called_with(target, cells[0])
+
+
+def refuse_call(context: Context, target: calls.Target, callee: Cell) -> None:
+    """Refuse a call that ends its block and reads what its threads have written."""
+    if context.contributions is None or not context.contributions.written:
+        return
+    found = written_in(context, called_with(target, callee))
+    if found:
+        raise refuse_late(context, found)
+
+
+def called_with(target: calls.Target, callee: Cell) -> Sequence[Cell]:
+    """The operands of a call that it may read."""
     name = getattr(target.callee, "__name__", "")
     if target.effect in WITHIN or name in OF_SHAPES:
         return ()
@@ -84,7 +98,7 @@ def operands_read(context: Context, op: Op, cells: list[Cell]) -> Sequence[Cell]
     out = target.kwargs.get("out")
     if out is not None:
         return [cell for cell in given if cell is not out and not is_one(cell, out)]
-    holder = [cells[0]] if isinstance(target.callee, nn.Module) else []
+    holder = [callee] if isinstance(target.callee, nn.Module) else []
     return [*given, *holder]
 
 
@@ -134,10 +148,3 @@ def still_read(
         for part in tensors_in(cell.value.obj)
     ]
     return [tensor for tensor in found if set(parts) != {storage_id(tensor)}]
-
-
-def refuse_late(context: Context, found: Sequence[Tensor]) -> SharedWriteError:
-    assert context.contributions is not None
-    before = context.contributions.has_written(context.threads, found)
-    assert before is not None
-    return refusals.read_late(context.span, before)

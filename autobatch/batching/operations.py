@@ -27,13 +27,14 @@ from autobatch.batching import (
 )
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.effects import effect_of
-from autobatch.batching.late_reads import late_reads, only_looks, refuse_late, still_read
+from autobatch.batching.late_reads import late_reads, only_looks, still_read
 from autobatch.batching.operators import once
 from autobatch.batching.putting_off import put_off
 from autobatch.batching.rows import Rower, run_rows
 from autobatch.batching.selects import select
 from autobatch.batching.starring import Differing, mapping_of, starred_parts, used_up
 from autobatch.batching.truths import truth
+from autobatch.batching.watching import refuse_late
 from autobatch.ir.ops import BINARY, COMPARE, UNARY
 from autobatch.ir.program import CallShape, Function, Op
 from autobatch.vm.values import (

@@ -21,7 +21,7 @@ from types import BuiltinFunctionType, FunctionType, ModuleType
 import torch
 from torch import Tensor, nn
 
-from autobatch.batching.callees import UPDATES
+from autobatch.batching.callees import is_updating
 from autobatch.batching.effects import effect_of
 from autobatch.frontend import MISSING
 from autobatch.ir.dataflow import op_writes
@@ -332,11 +332,6 @@ def tells_known(callee: object) -> bool:
     if isinstance(callee, nn.Module):
         return any(getattr(part, "inplace", False) for part in callee.modules())
     name = getattr(callee, "__name__", "")
-    if (
-        callee is id
-        or any(callee is each for each in UPDATES)
-        or name in TELLING
-        or is_inplace_name(name)
-    ):
+    if callee is id or is_updating(callee) or name in TELLING or is_inplace_name(name):
         return True
     return callee is not print and effect_of(callee) not in QUIET_EFFECTS

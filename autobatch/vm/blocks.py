@@ -16,10 +16,11 @@ from autobatch.batching.arithmetic import loose_columns
 from autobatch.batching.compat import on_host
 from autobatch.batching.context import Context, RowsFail, operands_of
 from autobatch.batching.escapes import Escaped, Pending, Snapshot, any_left, bind, ends_of
-from autobatch.batching.late_reads import refuse_late, written_in
+from autobatch.batching.late_reads import written_in
 from autobatch.batching.rows import Rower
 from autobatch.batching.stretches.outline import is_uniform
 from autobatch.batching.truths import truth
+from autobatch.batching.watching import refuse_late
 from autobatch.ir.dataflow import terminator_reads
 from autobatch.ir.program import Branch, Jump, Op, Raise
 from autobatch.random.paths import Mark

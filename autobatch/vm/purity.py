@@ -18,6 +18,7 @@ from functools import cached_property
 from types import CellType, FunctionType, MethodType
 from typing import Any
 
+from autobatch.batching.callees import is_updating
 from autobatch.batching.effects import DRAW_WRITES, DRAWS, MUTATING_METHODS, effect_of, is_draw
 from autobatch.frontend import MISSING
 from autobatch.frontend.resolve import static_attribute
@@ -309,6 +310,8 @@ class Analysis:
             return self.may_write(written)
         if found in CONSUMERS or found == random.shuffle:
             return self.may_write(args[:1])
+        if is_updating(found):
+            return self.may_write(args)
         return True
 
 

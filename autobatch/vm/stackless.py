@@ -23,6 +23,7 @@ from autobatch.batching import calls, operations
 from autobatch.batching.context import Context, RowsFail, Services
 from autobatch.batching.escapes import Snapshot
 from autobatch.batching.foreign import Foreign
+from autobatch.batching.late_reads import refuse_call
 from autobatch.batching.operations import HANDLED
 from autobatch.batching.rows import Rower
 from autobatch.batching.starring import Differing
@@ -493,6 +494,7 @@ class Machine:
         if target.effect == "objects":
             return self.scattered_call(frame, terminator, group, callee)
         if target.effect not in FRAMED:
+            refuse_call(context, target, callee)
             return self.opaque_call(frame, terminator, group, context, target)
         context.flush()
         group.checks = []

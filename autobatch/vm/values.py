@@ -240,7 +240,7 @@ def fits_column(obj: Any) -> bool:
 def expand(obj: Any, k: int, device: torch.device) -> Column:
     """The column ``[k, *E]`` that a uniform number or tensor stands for."""
     if isinstance(obj, Tensor):
-        return Column(obj.expand(k, *obj.shape))
+        return Column(torch.stack([obj] * k) if obj.is_sparse else obj.expand(k, *obj.shape))
     tag = NUMBER_TAGS[type(obj)]
     data = torch.full((k,), obj, dtype=NUMBER_DTYPES[tag], device=device)
     return Column(data, tag, (int(obj), int(obj)) if tag == "int" else None)

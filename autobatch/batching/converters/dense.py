@@ -89,7 +89,9 @@ def addmv(info: Info, input: Any, mat: Any, vec: Any, *, beta: float = 1, alpha:
     """``b + W h`` with one W."""
     if not _shared(mat) or mat.dim() != 2 or event_dim(vec) != 1 or event_dim(input) != 1:
         return NotImplemented
-    return Batched(torch.addmm(input.data, vec.data, mat.t(), beta=beta, alpha=alpha))
+    if type(vec) is not Batched:
+        return NotImplemented  # one product for all threads
+    return Batched(torch.addmm(rows(input, info.k), vec.data, mat.t(), beta=beta, alpha=alpha))
 
 
 def _bilinear(info: Info, input1: Any, input2: Any, weight: Any, bias: Any = None) -> Any:

@@ -18,7 +18,7 @@ from autobatch.batching.converters.registry import (
     rows,
     unfolded,
 )
-from autobatch.batching.levels import Batched, NoRule
+from autobatch.batching.levels import Batched, NoRule, map_tree
 
 
 def _register_loss(function: Callable[..., Any]) -> None:
@@ -29,11 +29,22 @@ def _register_loss(function: Callable[..., Any]) -> None:
         if _is_legacy(args, keywords):
             return NotImplemented
         one_dtype(args, keywords)
-        physical, named = aligned_all(args, keywords)
+        if function is F.margin_ranking_loss and len({event_dim(arg) for arg in args[:3]}) > 1:
+            raise NoRule("operands of several numbers of dimensions")
+        physical, named = aligned_all(*threaded(info, args, keywords))
         each = function(*physical, **named, reduction="none")
         return reduced(
             each, reduction, event_dim(args[0]) and args[0].data.shape[-event_dim(args[0])]
         )
+
+
+def threaded(info: Info, *trees: Any) -> Any:
+    """The operands with a row for each thread: these kernels want them of one shape."""
+
+    def leaf(value: Any) -> Any:
+        return Batched(rows(value, info.k)) if isinstance(value, Tensor) else value
+
+    return tuple(map_tree(leaf, tree) for tree in trees)
 
 
 def _is_legacy(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

@@ -70,6 +70,20 @@ def masked_fill(info: Info, input: Any, mask: Any, value: Any) -> Any:
     return Batched(torch.where(bits, new.to(own.dtype), own))
 
 
+@register(*both("clamp", "clip"))
+def clamp(info: Info, input: Any, min: Any = None, max: Any = None) -> Any:
+    """Between two tensors: torch has no derivative where the input is smaller than they are."""
+    operands = (input, min, max)
+    if not all(isinstance(operand, Batched | Tensor) for operand in operands):
+        return NotImplemented
+    if len({operand.data.dtype for operand in operands}) > 1:
+        return NotImplemented
+    value, *bounds = aligned_all(*operands)
+    shapes = (value.shape, *(bound.shape for bound in bounds))
+    shape = torch.broadcast_shapes(*shapes)  # type: ignore[no-untyped-call]
+    return Batched(torch.clamp(value.expand(shape), *bounds))
+
+
 @register(*both("isin"))
 def isin(
     info: Info,

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from autobatch.batching.converters.pointwise import both
-from autobatch.batching.converters.registry import Info, event_dim, register
+from autobatch.batching.converters.registry import Info, event_dim, register, rows
 from autobatch.batching.levels import Batched, NoRule
 
 
@@ -31,18 +33,24 @@ def conv_transpose(
 
 @register(*both("index_fill"))
 def index_fill(info: Info, input: Any, dim: int, index: Any, value: Any) -> Any:
-    """vmap's rule fills every thread with the first one's value."""
+    """vmap's rule fills every thread with the first one's value, and reads it as a number."""
     if isinstance(value, Batched):
         raise NoRule("a value of the thread's own")
+    if isinstance(value, Tensor) and value.requires_grad:
+        raise NoRule("a value that is differentiated")
     return NotImplemented
 
 
 @register(*both("select_scatter"))
-def select_scatter(info: Info, input: Any, src: Any, *args: Any, **kwargs: Any) -> Any:
-    """vmap broadcasts a source that one example finds too small."""
-    if event_dim(src) != event_dim(input) - 1:
+def select_scatter(info: Info, input: Any, src: Any, dim: Any, index: Any) -> Any:
+    """vmap broadcasts a source that one example finds too small, and doubles its gradient."""
+    dims = event_dim(input)
+    if event_dim(src) != dims - 1:
         raise NoRule("a source that is not a slice")
-    return NotImplemented
+    if isinstance(dim, Batched) or isinstance(index, Batched) or not -dims <= dim < dims:
+        return NotImplemented
+    at = dim % dims + 1
+    return Batched(torch.select_scatter(rows(input, info.k), rows(src, info.k), at, index))
 
 
 @register(*both("slice_scatter", "diagonal_scatter"))
@@ -51,3 +59,16 @@ def part_scatter(info: Info, input: Any, src: Any, *args: Any, **kwargs: Any) ->
     if event_dim(src) == 0:
         raise NoRule("a source that is not a slice")
     return NotImplemented
+
+
+def linear_cross_entropy(
+    info: Info, input: Any, linear_weight: Any, target: Any, *, options: Any = None, **kwargs: Any
+) -> Any:
+    """In chunks it computes gradients of what ``requires_grad``, which says nothing under vmap."""
+    if options is not None:
+        raise NoRule("it looks at what is differentiated")
+    return NotImplemented
+
+
+if hasattr(F, "linear_cross_entropy"):  # since torch 2.13
+    register(F.linear_cross_entropy)(linear_cross_entropy)

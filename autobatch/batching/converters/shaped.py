@@ -163,6 +163,24 @@ def column_stack(info: Info, tensors: Any) -> Any:
     return Batched(torch.cat(columns, 2))
 
 
+@register(torch.block_diag)
+def block_diag(info: Info, *tensors: Any) -> Any:
+    """Each block between zeros, one below the other; torch's rule takes the threads one by one."""
+    if len({tensor.data.dtype for tensor in tensors}) > 1:
+        raise NoRule("blocks of several dtypes")
+    if any(event_dim(tensor) > 2 for tensor in tensors):
+        return NotImplemented
+    blocks = []
+    for tensor in tensors:
+        block = rows(tensor, info.k)
+        blocks.append(block.reshape(info.k, *(1,) * (3 - block.dim()), *block.shape[1:]))
+    width, left, parts = sum(block.shape[2] for block in blocks), 0, []
+    for block in blocks:
+        parts.append(F.pad(block, (left, width - left - block.shape[2])))
+        left += block.shape[2]
+    return Batched(torch.cat(parts, 1))
+
+
 @register(torch.stft)
 def stft(info: Info, input: Any, *args: Any, **kwargs: Any) -> Any:
     """A signal ``[T]``, or one example's own batch of them."""

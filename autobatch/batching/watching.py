@@ -1,0 +1,83 @@
+"""Reads of shared tensors within calls whose code nobody looks into.
+
+In: a call of a function on the host, or of one taken to be a single operation, while contributions
+wait to be applied. Out: its result, or an error if it has computed with tensors that its threads
+have written, which a mode finds that sees each operation of torch's. What the call looks at in
+another way (``t.numpy()``) is not found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import FunctionType, MethodType
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from autobatch.batching import refusals
+from autobatch.batching.callees import is_code, is_used_up
+from autobatch.batching.context import Context
+from autobatch.batching.contributions import Contributions
+from autobatch.batching.effects import belongs_to_torch
+from autobatch.errors import SharedWriteError
+from autobatch.vm.values import Cell
+
+
+class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """``found`` are the tensors read that ``threads`` have written."""
+
+    def __init__(self, given: Contributions, threads: np.ndarray) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.given = given
+        self.threads = threads
+        self.found: list[Tensor] = []
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        named = kwargs or {}
+        if not getattr(func, "is_view", False):
+            operands = tree_leaves((args, named))
+            tensors = [leaf for leaf in operands if isinstance(leaf, Tensor)]
+            self.found += [t for t in tensors if self.given.has_written(self.threads, [t])]
+        return func(*args, **named)
+
+
+def watched(
+    context: Context, effect: str, callee: Any, cells: Sequence[Cell], run: Callable[[], Cell]
+) -> Cell:
+    """What ``run`` gives, a call with ``cells``; reads that come late are told, whatever it is."""
+    given = context.contributions
+    if given is None or not is_unseen(effect, callee, cells):
+        return run()
+    watch = Watch(given, context.threads)
+    try:
+        with watch:
+            result = run()
+    except Exception as error:
+        if watch.found:
+            raise refuse_late(context, watch.found) from error
+        raise
+    if watch.found:
+        raise refuse_late(context, watch.found)
+    return result
+
+
+def is_unseen(effect: str, callee: Any, cells: Sequence[Cell]) -> bool:
+    """Whether a call runs Python code that is not lowered."""
+    if effect == "unknown":
+        return True
+    if effect == "host":
+        return any(is_code(cell) or is_used_up(cell) for cell in cells)
+    return isinstance(callee, FunctionType | MethodType) and not belongs_to_torch(callee)
+
+
+def refuse_late(context: Context, found: Sequence[Tensor]) -> SharedWriteError:
+    """The error for a read of tensors that some of the threads have written."""
+    assert context.contributions is not None
+    before = context.contributions.has_written(context.threads, found)
+    assert before is not None
+    return refusals.read_late(context.span, before)
