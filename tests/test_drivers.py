@@ -179,6 +179,18 @@ def of_two_names(x: Tensor, i: Tensor) -> Tensor:
     return x + other
 
 
+def of_views(x: Tensor, i: Tensor) -> Tensor:
+    """A part of what is written in some threads, of something else in others."""
+    total = x.sum() * 0
+    for step in range(6):
+        one, other = x * 1.0, x * 2.0
+        first = one[0] if i > step else other[0]
+        if x.sum() > -100:
+            one[0] = one[0] + 1
+            total = total + (first + 1) + one[0]
+    return total
+
+
 def of_quotients_kept(x: Tensor, n: int, m: int) -> Tensor:
     kept = torch.zeros(3)
     while n > 0:
@@ -193,6 +205,14 @@ def test_what_is_written_in_place(func, ran):
     for given in ([0, 1, 0, 2], [1, 1, 1, 1], [0, 0, 0, 0], [2, 0, 1, 1]):
         for _ in range(3):
             assert_matches_loop(func, (ROWS.abs(), torch.tensor(given)))
+    assert ran[True] > 20
+
+
+def test_what_is_written_shows_in_the_views_of_some_threads(ran):
+    """A plan is made where none shows it, and meets threads where one does."""
+    for given in ([0, 0, 0, 0], [9, 9, 9, 9], [0, 0, 0, 0], [2, 0, 9, 1]):
+        for _ in range(3):
+            assert_matches_loop(of_views, (ROWS.abs(), torch.tensor(given)))
     assert ran[True] > 20
 
 

@@ -30,7 +30,7 @@ from autobatch.batching.stretches.outline import (
 )
 from autobatch.batching.stretches.plans import Plan, Skeleton, Unforeseen, host_only, outlooks
 from autobatch.batching.stretches.signature import Gathered
-from autobatch.batching.stretches.stretch import Stretch, refuse, unseen
+from autobatch.batching.stretches.stretch import Stretch, is_seen_through, refuse, unseen
 from autobatch.batching.trace import Untraceable
 from autobatch.ir.program import Op
 from autobatch.vm.values import Cell, Value, read
@@ -207,6 +207,8 @@ class Site:
         assert type(plan) is Plan
         if plan.lone and not are_lone(work.env, plan.lone):
             return None
+        if any(is_seen_through(gathered.leaves[leaf], gathered) for leaf, _ in plan.written):
+            return None  # the signature does not say what views go by
         looks = outlooks(plan, gathered.leaves) if plan.forecasts else ()
         outs = plan.run(context.k, *gathered.values)
         context.counter.launch(plan.kernels)
