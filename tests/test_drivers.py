@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import pytest
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 import autobatch
 from autobatch.batching.context import RowsFail
+from autobatch.batching.stretches import TracedExecutor
 from autobatch.batching.stretches.drivers import Driver
 from autobatch.batching.stretches.plans import Unforeseen
 from tests.oracle import assert_matches_loop
@@ -35,6 +36,16 @@ class Asked:
         return self.hidden + 1
 
 
+@dataclass
+class Tape:
+    rows: Tensor
+    at: Any = 0
+
+    def read(self) -> Tensor:
+        self.at = self.at + 1
+        return self.rows[self.at - 1]
+
+
 class Pair(NamedTuple):
     left: Tensor
     right: Tensor
@@ -50,6 +61,16 @@ def of_pairs(x: Tensor) -> Tensor:
         first, second = both
         both = [first * 2 + second, second + 1]
     return both[0] + both[1]
+
+
+def of_parts(x: Tensor) -> Tensor:
+    """Parts of what holds more; a number for all threads first, then one of each."""
+    tape, pair = Tape(torch.stack([x, x + 1, x + 2, x + 3] * 5)), Pair(x, x)
+    while pair.left.sum() < 60:
+        pair = Pair(pair.left + tape.read().abs(), tape.read())
+        if pair.right.sum() > 5:
+            pair = Pair(pair.left + tape.read(), pair.left)
+    return pair.left + tape.at
 
 
 def of_ints(n: int) -> int:
@@ -144,7 +165,7 @@ def ran(monkeypatch):
     assert not broken
 
 
-@pytest.mark.parametrize("func", [of_pairs, of_tuples, captured(2.0)])
+@pytest.mark.parametrize("func", [of_pairs, of_tuples, of_parts, captured(2.0)])
 def test_containers_and_captured_variables(func, ran):
     for _ in range(3):
         assert_matches_loop(func, (ROWS,))
@@ -179,6 +200,27 @@ def of_two_names(x: Tensor, i: Tensor) -> Tensor:
     return x + other
 
 
+def of_new_names(x: Tensor, i: Tensor) -> Tensor:
+    """What is written has another meaning of its name before its stretch is over."""
+    held = x * 1.0
+    while held.sum() < 400:
+        held.add_(1.0)
+        held = held * 2
+    return held
+
+
+def of_views(x: Tensor, i: Tensor) -> Tensor:
+    """A part of what is written in some threads, of something else in others."""
+    total = x.sum() * 0
+    for step in range(6):
+        one, other = x * 1.0, x * 2.0
+        first = one[0] if i > step else other[0]
+        if x.sum() > -100:
+            one[0] = one[0] + 1
+            total = total + (first + 1) + one[0]
+    return total
+
+
 def of_quotients_kept(x: Tensor, n: int, m: int) -> Tensor:
     kept = torch.zeros(3)
     while n > 0:
@@ -188,11 +230,19 @@ def of_quotients_kept(x: Tensor, n: int, m: int) -> Tensor:
     return kept
 
 
-@pytest.mark.parametrize("func", [of_writes, of_two_names])
+@pytest.mark.parametrize("func", [of_writes, of_two_names, of_new_names])
 def test_what_is_written_in_place(func, ran):
     for given in ([0, 1, 0, 2], [1, 1, 1, 1], [0, 0, 0, 0], [2, 0, 1, 1]):
         for _ in range(3):
             assert_matches_loop(func, (ROWS.abs(), torch.tensor(given)))
+    assert ran[True] > 20
+
+
+def test_what_is_written_shows_in_the_views_of_some_threads(ran):
+    """A plan is made where none shows it, and meets threads where one does."""
+    for given in ([0, 0, 0, 0], [9, 9, 9, 9], [0, 0, 0, 0], [2, 0, 9, 1]):
+        for _ in range(3):
+            assert_matches_loop(of_views, (ROWS.abs(), torch.tensor(given)))
     assert ran[True] > 20
 
 
@@ -207,6 +257,29 @@ def test_what_is_written_where_something_fails(ran):
             except ZeroDivisionError:
                 assert type(result.exception) is ZeroDivisionError
     assert ran[True] > 5
+
+
+@dataclass(eq=False)
+class Noted:
+    """Records as usual; ``inputs`` are the numbers of inputs of the recordings."""
+
+    inputs: list[int] = field(default_factory=list)
+
+    def compile(self, stretch: Any, inputs: Any) -> Any:
+        self.inputs.append(len(inputs))
+        return TracedExecutor().compile(stretch, inputs)
+
+
+def test_a_part_is_an_input_without_the_rest():
+    def func(x: Tensor) -> Tensor:
+        pair = Pair(x + 1, Pair(x + 2, x + 3))
+        if x.sum() > -100:
+            x = pair.left * 2
+        return x
+
+    executor = Noted()
+    autobatch.vmap(func, executor=executor, trace_after=0)(ROWS)
+    assert max(executor.inputs) == 1
 
 
 def of_conjunctions(n: Tensor) -> tuple[Tensor, int]:

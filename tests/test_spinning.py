@@ -92,6 +92,20 @@ def kept_aside(x: Tensor, limit: Tensor) -> tuple[Tensor, Tensor, int]:
     return x, before * 2, steps
 
 
+def ranged(x: Tensor, n: Tensor) -> tuple[Tensor, int]:
+    """Ranges that stop where each thread says, upwards and downwards."""
+    last = -1
+    for last in range(1, n, 3):
+        x = x * 0.5 + last
+    for down in range(9, 9 - n % 7, -2):
+        if x > 40:
+            break
+        x = x + down
+    else:
+        last += 1
+    return x, last
+
+
 @pytest.fixture
 def asked(monkeypatch):
     """How often a queue has given what runs next."""
@@ -113,6 +127,7 @@ CASES = {
     "nested": (nested, (STARTS % 11,)),
     "swapped": (swapped, (STARTS * 5,)),
     "rooted": (rooted, (torch.linspace(0.0, 30.0, 64),)),
+    "ranged": (ranged, (torch.linspace(1.0, 2.0, 64), STARTS * 7 % 31)),
     "kept_aside": (kept_aside, (torch.linspace(1.0, 2.0, 64), torch.linspace(0.0, 50.0, 64))),
 }
 
@@ -171,6 +186,23 @@ def test_a_loop_asks_the_queue_once(asked):
     assert counted.by_block["collatz", 1] == 111
     assert counted.host_reads == 112
     assert asked["queue"] <= 4
+
+
+def test_a_loop_over_ranges_of_each_threads_own_asks_the_queue_once(asked):
+    def total(x: Tensor, n: Tensor) -> Tensor:
+        for i in range(n):
+            x = x * 0.5 + i
+        return x
+
+    batched = autobatch.vmap(of_its_own(total), trace_after=0)
+    for _ in range(4):
+        batched(torch.ones(2), torch.tensor([40, 50]))
+    asked.clear()
+    with autobatch.counts() as counted:
+        batched(torch.ones(2), torch.tensor([40, 50]))
+    assert counted.by_block["total", 1] == 50
+    assert counted.host_reads == 51
+    assert asked["queue"] <= 6
 
 
 @pytest.mark.parametrize("engine", ["stackless", "program_counter"])

@@ -35,6 +35,7 @@ from autobatch.vm.values import (
 )
 
 LOOKED_UP = object.__dict__["__getattribute__"]
+PLAIN_LOOKUPS = (LOOKED_UP, tuple.__dict__["__getattribute__"])
 SUPER = Mark("super")
 NUMBER_TYPES = {tag: kind for kind, tag in NUMBER_TAGS.items()}
 TENSOR_PARTS = frozenset({"T", "mT", "H", "mH", "real", "imag", "data"})
@@ -147,6 +148,31 @@ def instance_attribute(context: Context, cell: Cell, value: Container, name: str
     return class_attribute(context, cell, kind, static, name)
 
 
+def part_of(value: Container, name: str) -> Cell | types.FunctionType | None:
+    """What ``x.name`` is where it is only looked up: a cell of the container's, or a method of its
+    class; None where it is anything else, or code of the user's may run.
+    """
+    kind, cells = value.type, value.cells
+    if not isinstance(kind, type) or found_in_class(kind, "__getattribute__") not in PLAIN_LOOKUPS:
+        return None
+    if isinstance(cells, list):
+        fields = fields_of(kind)
+        return cells[fields.index(name)] if name in fields else None
+    if not is_instance(value):
+        return None
+    static = found_in_class(kind, name)
+    if name in cells:
+        plain = type(static) is types.MemberDescriptorType or not hasattr(type(static), "__get__")
+        return cells[name] if plain else None
+    return static if isinstance(static, types.FunctionType) else None
+
+
+def fields_of(kind: type) -> Sequence[str]:
+    """The names of what a container of a class holds in a list."""
+    fields: Sequence[str] = getattr(kind, "_fields", ()) or getattr(kind, "__match_args__", ())
+    return fields
+
+
 def descriptor_method(static: Any, name: str) -> types.FunctionType | None:
     """The Python method by which a descriptor of the user's gives or takes an attribute."""
     found = getattr(type(static), name, None)
@@ -174,7 +200,7 @@ def container_attribute(context: Context, cell: Cell, value: Container, name: st
         return super_attribute(context, value, name)
     if kind is PACKED:
         return packed_attribute(context, cell, value, name)
-    fields: Sequence[str] = getattr(kind, "_fields", ()) or getattr(kind, "__match_args__", ())
+    fields = fields_of(kind)
     if name in fields and isinstance(value.cells, list):
         return value.cells[fields.index(name)]
     if isinstance(kind, type):

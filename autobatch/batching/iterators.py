@@ -39,6 +39,8 @@ from autobatch.vm.values import (
 
 ITERATORS = (RANGE_ITERATOR, SEQUENCE_ITERATOR, ENUMERATE_ITERATOR, ZIP_ITERATOR)
 _END = object()
+FARTHEST = 2**62
+"""Up to here a number fits an int64 with the next step."""
 
 
 def iterate(context: Context, cell: Cell) -> Cell:
@@ -112,32 +114,45 @@ def advance(context: Context, iterator: Cell) -> tuple[Cell, Cell]:
     return _next_rows(context, iterator)
 
 
-def shared_range(iterator: Cell) -> list[Cell] | None:
-    """Where an iterator over a range stands, stops, and its step, if all threads share them."""
+def plain_range(iterator: Cell) -> list[Cell] | None:
+    """Where an iterator over a range stands, stops, and its step; None if that is not so plain.
+
+    All threads stand at one place and take the same steps, whether they stop at one place or not.
+    """
     value = iterator.value
     if type(value) is not Container or value.type is not RANGE_ITERATOR:
         return None
-    for cell in value.cells:
-        if type(cell.value) is not Uniform or type(cell.value.obj) is not int:
+    now, stop, step = (cell.value for cell in value.cells)
+    if type(now) is not Uniform or type(now.obj) is not int:
+        return None
+    if type(step) is not Uniform or type(step.obj) is not int:
+        return None
+    if type(stop) is Column:
+        if stop.tag != "int" or abs(now.obj) > FARTHEST:
             return None
+    elif type(stop) is not Uniform or type(stop.obj) is not int:
+        return None
     return value.cells  # type: ignore[return-value]
 
 
-def advance_shared(cells: list[Cell]) -> tuple[Cell, Cell]:
-    """``next`` of a range that all threads share; ``cells`` as ``shared_range`` gives them."""
-    now = cells[0]
-    at, end, ahead = (cell.value.obj for cell in cells)  # type: ignore[union-attr]
-    more = at < end if ahead > 0 else at > end
-    if more:
+def advance_plain(cells: list[Cell]) -> tuple[Cell, Cell]:
+    """``next`` of such a range; ``cells`` as ``plain_range`` gives them."""
+    now, end = cells[0], cells[1].value
+    at, ahead = now.value.obj, cells[2].value.obj  # type: ignore[union-attr]
+    if type(end) is Column:
+        more: Any = Column(end.data > at if ahead > 0 else end.data < at, "bool")
+    else:
+        more = Uniform(at < end.obj if ahead > 0 else at > end.obj)  # type: ignore[union-attr]
+    if type(more) is Column or more.obj:
         cells[0] = Cell(Uniform(at + ahead))
-    return now, Cell(Uniform(more))
+    return now, Cell(more)
 
 
 def _next_range(context: Context, value: Container) -> tuple[Cell, Cell]:
     cells: list[Cell] = value.cells  # type: ignore[assignment]
-    shared = shared_range(Cell(value))
-    if shared is not None:
-        return advance_shared(shared)
+    if plain_range(Cell(value)) is not None:
+        context.counter.launch(type(cells[1].value) is Column)
+        return advance_plain(cells)
     now, stop, step = cells
     ahead = read(step)
     if type(ahead) is Uniform:

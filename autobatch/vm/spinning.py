@@ -19,7 +19,7 @@ from typing import Protocol
 
 import numpy as np
 
-from autobatch.batching.iterators import advance_shared, shared_range
+from autobatch.batching.iterators import advance_plain, plain_range
 from autobatch.batching.stretches.drivers import Again
 from autobatch.batching.stretches.sites import PATIENCE
 from autobatch.ir.program import Branch, Label, Terminator
@@ -29,19 +29,22 @@ from autobatch.vm.groups import Group, restricted
 from autobatch.vm.speculating import Riders
 from autobatch.vm.state import Frame, RunState
 from autobatch.vm.turns import Turn
+from autobatch.vm.values import Column
 
 
 @dataclass(slots=True, eq=False)
 class Lap:
     """A turn as this spin runs it: ``again`` runs its operations, None where it has none.
 
-    ``marks``: it leads to the function's exit, where it matters for results which way they came.
+    ``marks``: it leads to the function's exit, where it matters for results which way they came;
+    ``compares``: it has asked each thread whether its range goes on, by one kernel more.
     """
 
     turn: Turn
     again: Again | None
     kernels: int
     marks: bool
+    compares: bool = False
 
     def run(self, group: Group) -> bool:
         """Run the operations; where that cannot be, nothing has changed."""
@@ -49,7 +52,7 @@ class Lap:
         steps = None
         if advance is not None:
             iterator = env.get(advance.args[0])
-            steps = None if iterator is None else shared_range(iterator)
+            steps = None if iterator is None else plain_range(iterator)
             if steps is None:
                 return False
         try:
@@ -58,7 +61,8 @@ class Lap:
         except Exception:  # the general way finds out what is wrong
             return False
         if advance is not None and steps is not None:
-            env.update(zip(advance.outs, advance_shared(steps), strict=True))
+            env.update(zip(advance.outs, advance_plain(steps), strict=True))
+            self.compares = type(steps[1].value) is Column
         return True
 
 
@@ -93,7 +97,7 @@ class Spin:
         if lap is None:
             return None
         while True:
-            state.tally.launch(lap.kernels)
+            state.tally.launch(lap.kernels + lap.compares)
             parts = self.end(lap)
             plain = parts is not None
             if parts is None:

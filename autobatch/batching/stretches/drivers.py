@@ -5,8 +5,8 @@ straight Python: it reads the variables, checks what the plan's key holds, runs 
 operations and the replay, and writes the results; about a third of what the general way costs.
 It answers False, with nothing changed, where a check fails, and the general way decides.
 
-Only plain plans have one: no two inputs are one cell, and what is written in place is a column
-that no view among the inputs shows.
+Only plain plans have one: no two inputs are one cell, and what is written in place is a column,
+which it checks that no view among the inputs shows.
 
 In a loop, what only reads variables that the loop leaves alone comes out the same each time. So
 the driver of a block in a loop is two functions, ``begin``, which does that, and what it gives,
@@ -172,12 +172,14 @@ def source_of(printer: Printer, varying: Set[str] | None) -> str:
 def printed_target(printer: Printer, leaf: int) -> str:
     """The cell of an input that is written, checked to be one that may be, and nobody else's."""
     data, cell = printer.inputs[leaf]
-    if printer.sees_views or data not in printer.columns:
+    if data not in printer.columns:
         raise Undrivable
     column = printer.columns[data]
     printer.check(f"{column}.outside is not False or {column}.ties")
     printer.check(f"not are_apart([{', '.join(printer.own)}])")
-    return cell
+    if printer.views:
+        printer.check(f"shows({cell}, [{', '.join(printer.views)}])")
+    return printer.fresh(cell, "m")  # its variable may be assigned before it is written
 
 
 def printed_results(
@@ -186,7 +188,9 @@ def printed_results(
     roots = [printer.cell(name) for name in skeleton.reads] if plan.checks else []
     if plan.forecasts:
         leaves = ", ".join(cell for _, cell in printer.inputs)
-        printer.line(f"looks = {printer.refer(outlooks)}({printer.refer(plan)}, [{leaves}])")
+        printer.line(
+            f"looks = {printer.refer(outlooks)}({printer.refer(plan.forecasts)}, [{leaves}])"
+        )
     operands = "".join(f", {operand}" for operand, _ in printer.inputs)
     replay = printer.refer(getattr(plan.run, "replay", plan.run))
     printer.line(f"outs = {replay}(k{operands})")
@@ -195,6 +199,9 @@ def printed_results(
     for number, outlook in plan.bounded:
         cell = printed_node(printer, plan, number, made)
         printer.line(f"{cell}.value.bounds = looks[{outlook}].bounds")
+    for number, bounds in plan.fixed:
+        cell = printed_node(printer, plan, number, made)
+        printer.line(f"{cell}.value.bounds = {bounds!r}")
     loose = [printed_node(printer, plan, number, made) for number in plan.loose or ()]
     contents = [printed_node(printer, plan, number, made) for _, number in plan.written]
     host = [out for op in skeleton.host for out in op.outs]

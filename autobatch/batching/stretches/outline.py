@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from autobatch.batching import operations
-from autobatch.batching.attributes import is_stored
+from autobatch.batching.attributes import is_stored, part_of
 from autobatch.batching.context import Context
 from autobatch.batching.effects import MUTATING_METHODS, belongs_to_torch, effect_of
 from autobatch.batching.operations import Env, Scope
@@ -40,12 +40,17 @@ from autobatch.vm.values import (
 
 @dataclass(slots=True, eq=False)
 class Outline:
-    """Takes operations one by one, as host or batched, and runs the host ones on a copy."""
+    """Takes operations one by one, as host or batched, and runs the host ones on a copy.
+
+    ``kinds`` are of what each host operation gives that is structural: what comes after is told
+    apart by them.
+    """
 
     scope: Scope
     context: Context
     env: Env
     host: list[Op] = field(default_factory=list)
+    kinds: list[str] = field(default_factory=list)
     batched: list[Op] = field(default_factory=list)
     reads: list[str] = field(default_factory=list)
     constants: dict[str, Cell] = field(default_factory=dict)
@@ -65,10 +70,13 @@ class Outline:
         cells = [self.env[arg] for arg in op.args]
         if op.name == "getattr" and has_stored(cells[0], op.attr):
             return self.run(op, cells)
+        structural = is_structural(op, cells)
+        if structural and op.name == "getattr":
+            return self.run(op, cells, structural)
         if any(has_objects(cell) for cell in cells):
             return False
-        if all(is_uniform(cell) for cell in cells) or is_structural(op, cells):
-            return self.run(op, cells)
+        if structural or all(is_uniform(cell) for cell in cells):
+            return self.run(op, cells, structural)
         return self.batch(op)
 
     def constant(self, op: Op) -> bool:
@@ -78,13 +86,14 @@ class Outline:
         self.constants[name] = self.env[name] = uniform(op.attr)
         return True
 
-    def run(self, op: Op, cells: list[Cell]) -> bool:
+    def run(self, op: Op, cells: list[Cell], structural: bool = False) -> bool:
+        """Run it on the host; no write of a recording's changes what is ``structural``."""
         if any(out in self.constants for out in op.outs):
             return False
         pure = op.name in HOST or (op.name in INPLACE and is_uniform_number(cells[0]))
         if op.name == "call":
             pure = is_pure_call(read(cells[0]))
-        if not pure or self.touched & set(op.outs) or (self.writes and cells):
+        if not pure or self.touched & set(op.outs) or (self.writes and cells and not structural):
             return False
         try:
             operations.execute(self.context, self.scope, op, self.env)
@@ -92,6 +101,7 @@ class Outline:
             return False
         self.settled.update(op.args, op.outs)
         self.host.append(op)
+        self.kinds.append(kinds_of(op, self.env) if structural else "")
         return True
 
     def batch(self, op: Op) -> bool:
@@ -115,13 +125,13 @@ class Outline:
 def is_structural(op: Op, cells: list[Cell]) -> bool:
     """Whether it reads the structure of a container only: no thread's own value, so no tensor.
 
-    On the host it keeps a whole list, however long, from being an input of the recording.
+    On the host it keeps all else that is in it from being an input of the recording.
     """
     base = cells[0].value if cells else None
     if type(base) is not Container:
         return False
     if op.name == "getattr":
-        return base.type in (list, dict, set, tuple)
+        return base.type in (list, dict, set, tuple) or part_of(base, op.attr) is not None
     if op.name == "unpack":
         fits = len(base.cells) == len(op.outs) and not op.attr.starred
         return base.type in (list, tuple) and fits
@@ -201,6 +211,11 @@ def kind_of(cell: Cell | None) -> str:
     if kind is Container:
         return kind_of_container(cell)
     return "o" if kind is Objects else kind_of(Cell(read(cell)))
+
+
+def kinds_of(op: Op, env: Env) -> str:
+    """The rough kinds of what an operation has given."""
+    return "".join(kind_of(env[out]) for out in op.outs)
 
 
 def kind_of_container(cell: Cell) -> str:

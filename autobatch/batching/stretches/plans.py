@@ -19,6 +19,7 @@ from autobatch.batching.stretches.executors import Run
 from autobatch.batching.stretches.outputs import Template
 from autobatch.ir.program import Op
 from autobatch.vm.values import (
+    Bounds,
     Cell,
     Column,
     read,
@@ -34,7 +35,8 @@ class Plan:
 
     The last of what it returns are ``checks`` masks of rows that fail and, where rows may leave
     their dtype, the mask of those (``loose`` are then the nodes of the ints in question). Nothing
-    else may reach the tensors of the variables in ``lone``.
+    else may reach the tensors of the variables in ``lone``. ``bounded`` are nodes of ints with the
+    number of their outlook, ``fixed`` those whose bounds are the same each time.
     """
 
     run: Run
@@ -51,6 +53,7 @@ class Plan:
     held: tuple[Any, ...] = ()
     lone: tuple[str, ...] = ()
     verified: bool = False
+    fixed: tuple[tuple[int, Bounds], ...] = ()
     drivable: bool = True
     runs: int = 0
 
@@ -74,7 +77,8 @@ def host_only() -> Plan:
 class Skeleton:
     """Operations from ``start`` to ``end``: which are host, which batched, what goes in and out.
 
-    ``first`` is the one that it begins with.
+    ``first`` is the one that it begins with. ``kinds`` are of what each host operation gives, where
+    that tells it apart from another; the site knows the skeleton by ``key``.
     """
 
     first: Op
@@ -87,6 +91,8 @@ class Skeleton:
     constants: dict[str, Cell]
     wanted: frozenset[str] = frozenset()
     baked: frozenset[int] = frozenset()
+    kinds: tuple[str, ...] = ()
+    key: Hashable = None
     plans: dict[Hashable, Plan | Skeleton] = field(default_factory=dict)
 
     def environment(self, roots: Sequence[Cell]) -> Env:
@@ -94,17 +100,25 @@ class Skeleton:
         return {**self.constants, **dict(zip(self.reads, roots, strict=True))}
 
 
+class Otherwise(Exception):
+    """A host operation gives another kind of thing than when its stretch was told apart."""
+
+    def __init__(self, kinds: tuple[str, ...]) -> None:
+        super().__init__()
+        self.kinds = kinds
+
+
 class Unforeseen(Exception):
     """An int column may leave int64 this time: the operations run one by one, and look."""
 
 
-def outlooks(plan: Plan, leaves: Sequence[Cell | None]) -> list[Any]:
-    """The outlook of each number that the stretch computes.
+def outlooks(forecasts: Sequence[Any], leaves: Sequence[Cell | None]) -> list[Any]:
+    """The outlook of each number that a stretch computes.
 
     ``Unforeseen`` if one may escape for which the recording has no kernel that would say so.
     """
     looks: list[Any] = []
-    for rule, operands, deferred in plan.forecasts:
+    for rule, operands, deferred in forecasts:
         given = [operand(part, leaves, looks) for part in operands]
         if not any(hasattr(part, "tag") for part in given):
             raise Unforeseen

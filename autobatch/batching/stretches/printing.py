@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from types import CellType
+from types import CellType, FunctionType
 from typing import Any
 
 import torch
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from autobatch.batching import operations
 from autobatch.batching.ambient import ambient_key
-from autobatch.batching.attributes import stored_attribute
+from autobatch.batching.attributes import fields_of, part_of, stored_attribute
 from autobatch.batching.compat import (
     any_autocast,
     deterministic,
@@ -26,16 +26,17 @@ from autobatch.batching.compat import (
     within_level,
 )
 from autobatch.batching.context import Context
+from autobatch.batching.kinds import found_in_class
 from autobatch.batching.operations import CAPTURED, Env, Scope
 from autobatch.batching.semantics import load_global
 from autobatch.batching.stretches.callables import Opened, is_bare, opened
 from autobatch.batching.stretches.contents import content_key, module_key, module_tensors
-from autobatch.batching.stretches.outline import is_gradient, is_pure_call
+from autobatch.batching.stretches.outline import is_gradient, is_pure_call, is_structural
 from autobatch.batching.stretches.signature import tensor_key, tier_of
 from autobatch.batching.stretches.stretch import refuse
 from autobatch.ir.ops import BINARY, COMPARE, UNARY
 from autobatch.ir.program import Op
-from autobatch.vm.heap import identity
+from autobatch.vm.heap import identity, reached
 from autobatch.vm.repeated import is_shared
 from autobatch.vm.strides import row_order
 from autobatch.vm.values import (
@@ -71,7 +72,7 @@ class Printer:
     replay with the expressions of their cells, ``whole`` the containers among them, ``given`` the
     variables that are in the environment before. ``asks_context``: the driver needs the context.
     ``own`` are the cells of inputs that can be written, ``columns`` the columns of operands that
-    can; ``sees_views``: what is written may show in another one.
+    can; ``views`` are views among the inputs, in which what is written may show.
     """
 
     def __init__(self, env: Mapping[str, Cell]) -> None:
@@ -87,7 +88,7 @@ class Printer:
         self.asks_context = False
         self.own: list[str] = []
         self.columns: dict[str, str] = {}
-        self.sees_views = False
+        self.views: list[str] = []
 
     def line(self, text: str) -> None:
         self.lines.append(f"    {text}")
@@ -205,6 +206,8 @@ def printed_operation(printer: Printer, op: Op, scope: Scope, before: Env) -> No
         printer.cells[op.outs[0]] = printer.fresh(f"Cell(Container({op.name}, [{parts}]))", "m")
     elif op.name == "unpack":
         printed_unpack(printer, op)
+    elif op.args and is_structural(op, [printer.env[name] for name in op.args]):
+        printed_part(printer, op)
     elif op.name == "call":
         printed_call(printer, op)
     elif op.name == "getattr" and type(printer.env[op.args[0]].value) is Objects:
@@ -257,6 +260,33 @@ def printed_unpack(printer: Printer, op: Op) -> None:
     whole = printed_structure(printer, printer.cell(op.args[0]), value)
     for place, out in enumerate(op.outs):
         printer.cells[out] = printer.fresh(f"{whole}.cells[{place}]", "m")
+
+
+def printed_part(printer: Printer, op: Op) -> None:
+    """``x.name``, or ``x[i]``, where that is a part of a container."""
+    base = printer.env[op.args[0]].value
+    assert type(base) is Container
+    whole = printer.fresh(f"{printer.cell(op.args[0])}.value", "w")
+    printer.check(
+        f"{whole}.__class__ is not Container or {whole}.type is not {printer.refer(base.type)}"
+    )
+    if op.name == "getitem":
+        part = f"{whole}.cells[{printer.obj(op.args[1])}]"
+    elif base.type in (list, dict, set, tuple):
+        raise Undrivable
+    else:
+        found, name = part_of(base, op.attr), printer.refer(op.attr)
+        part = f"{whole}.cells[{name}]"
+        if isinstance(base.cells, list):
+            part = f"{whole}.cells[{fields_of(base.type).index(op.attr)}]"
+        elif isinstance(found, FunctionType):
+            method = printer.refer(found)
+            printer.check(
+                f"{name} in {whole}.cells or found_in_class({whole}.type, {name}) is not {method}"
+            )
+            receiver = printer.cell(op.args[0])
+            part = f"Cell(Container({printer.refer(METHOD)}, [{receiver}], {method}))"
+    printer.cells[op.outs[0]] = printer.fresh(part, "m")
 
 
 def printed_structure(printer: Printer, cell: str, value: Container) -> str:
@@ -342,7 +372,7 @@ def printed_cell(printer: Printer, expression: str, cell: Cell, baked: bool) -> 
         printed_column(printer, expression, f"{expression}.value", value)
     elif type(value) is View and type(read(cell)) is Column:
         printer.check(f"{expression}.value.__class__ is not View")
-        printer.sees_views = True
+        printer.views.append(expression)
         printed_column(printer, expression, f"read({expression})", read(cell))  # type: ignore[arg-type]
     elif type(value) is Uniform:
         u = printer.fresh(f"{expression}.value", "u")
@@ -385,13 +415,29 @@ def printed_column(printer: Printer, cell: str, expression: str, value: Column) 
         f" or {f'not {data}.is_cpu' if table.is_cpu else place}"
     )
     if value.rows is None:
-        printer.check(f"{c}.rows is not None or {like} or not {data}.is_contiguous()")
+        printer.check(f"{c}.rows is not None or {like}")
+        data = printer.fresh(f"{data} if {data}.is_contiguous() else dense_rows({c})", "d")
+        printer.check(f"{data} is None")
         printer.columns[data] = c
         printer.inputs.append((data, cell))
         return
     stride = printer.refer(table.stride())
     printer.check(f"{c}.rows is None or {like} or {data}.stride() != {stride}")
     printer.inputs += [(data, cell), (printer.fresh(f"{c}.rows", "d"), cell)]
+
+
+def dense_rows(column: Column) -> Tensor | None:
+    """A column's rows without gaps between them; None where theirs is another order.
+
+    A column whose rows have gaps between them only, none within, keeps what they come to.
+    """
+    table = column.table
+    if row_order(table):
+        return None
+    dense = table.contiguous()
+    if table[:1].is_contiguous() and not table.requires_grad:
+        column.table = dense
+    return dense
 
 
 def printed_object(printer: Printer, name: str, value: Uniform, baked: bool) -> None:
@@ -459,6 +505,11 @@ def are_apart(cells: Sequence[Cell]) -> bool:
     return len(set(map(id, cells))) == len(cells)
 
 
+def shows(cell: Cell, views: Sequence[Cell]) -> bool:
+    """Whether a cell is among what views go by."""
+    return any(base is cell for base in reached(views))
+
+
 def guards(tensor: Any) -> Any:
     """What the key holds of a uniform tensor."""
     return tensor_key(tensor) if isinstance(tensor, Tensor) else None
@@ -475,6 +526,8 @@ NAMES: dict[str, Any] = {
     "any_autocast": any_autocast,
     "are_apart": are_apart,
     "content_key": content_key,
+    "dense_rows": dense_rows,
+    "found_in_class": found_in_class,
     "guards": guards,
     "identity": identity,
     "is_bare": is_bare,
@@ -484,6 +537,7 @@ NAMES: dict[str, Any] = {
     "opened": opened,
     "pure_call": pure_call,
     "read": read,
+    "shows": shows,
     "stored_attribute": stored_attribute,
     "tier_of": tier_of,
 }

@@ -26,11 +26,19 @@ from autobatch.batching.stretches.outline import (
     is_pure_call,
     is_unsafe_read,
     kind_of,
+    kinds_of,
     may_begin,
 )
-from autobatch.batching.stretches.plans import Plan, Skeleton, Unforeseen, host_only, outlooks
+from autobatch.batching.stretches.plans import (
+    Otherwise,
+    Plan,
+    Skeleton,
+    Unforeseen,
+    host_only,
+    outlooks,
+)
 from autobatch.batching.stretches.signature import Gathered
-from autobatch.batching.stretches.stretch import Stretch, refuse, unseen
+from autobatch.batching.stretches.stretch import Stretch, is_seen_through, refuse, unseen
 from autobatch.batching.trace import Untraceable
 from autobatch.ir.program import Op
 from autobatch.vm.values import Cell, Value, read
@@ -90,7 +98,7 @@ class Site:
         if skeleton is None:
             if self.budget.is_cold(work.trace_after):
                 return ~len(self.ops)
-            skeleton = self.skeletons[kinds] = self.outlined(scope, context, env, len(self.ops))
+            skeleton = self.added(kinds, scope, context, env)
         if skeleton.end == skeleton.start:
             return self.start
         before = work.env = dict(env)
@@ -100,6 +108,8 @@ class Site:
                 found = self.replay(skeleton, work, context, scope, env)
             except Unforeseen:
                 found = None
+            except Otherwise as otherwise:
+                found = self.otherwise(skeleton, otherwise.kinds, scope, context, before)
             except Exception:  # what is wrong comes out, with its thread, when it runs untraced
                 LOG.debug("a stretch did not run", exc_info=True)
                 found = None
@@ -113,11 +123,27 @@ class Site:
             env.update(before)
             if found is None:
                 return ~skeleton.end
-            if found.end < skeleton.end:
-                self.skeletons[kinds] = found  # so that the next time begins with it
+            if found.key is None:
+                found.key = skeleton.key
+            if found.key == skeleton.key and found.end < skeleton.end:
+                self.skeletons[skeleton.key] = found  # so that the next time begins with it
             if found.end == found.start:
                 return self.start
             skeleton = found
+
+    def added(self, key: Hashable, scope: Scope, context: Context, env: Env) -> Skeleton:
+        """The skeleton for what an environment holds, under a new key."""
+        made = self.outlined(scope, context, env, len(self.ops))
+        made.key = key
+        self.skeletons[key] = made
+        return made
+
+    def otherwise(
+        self, skeleton: Skeleton, kinds: tuple[str, ...], scope: Scope, context: Context, env: Env
+    ) -> Skeleton:
+        """The skeleton where host operations give other kinds of things, from the first on."""
+        key = (skeleton.key, kinds)
+        return self.skeletons.get(key) or self.added(key, scope, context, env)
 
     def by_driver(
         self,
@@ -207,7 +233,9 @@ class Site:
         assert type(plan) is Plan
         if plan.lone and not are_lone(work.env, plan.lone):
             return None
-        looks = outlooks(plan, gathered.leaves) if plan.forecasts else ()
+        if any(is_seen_through(gathered.leaves[leaf], gathered) for leaf, _ in plan.written):
+            return None  # the signature does not say what views go by
+        looks = outlooks(plan.forecasts, gathered.leaves) if plan.forecasts else ()
         outs = plan.run(context.k, *gathered.values)
         context.counter.launch(plan.kernels)
         if not plan.verified:
@@ -224,12 +252,15 @@ class Site:
         """Run the host operations, which may run twice; whether they still are without effect."""
         invoke, context.invoke = context.invoke, refuse
         try:
-            for op in skeleton.host:
+            for place, op in enumerate(skeleton.host):
                 if op.name == "call" and not is_pure_call(read(env[op.args[0]])):
                     return False
                 if op.name == "getattr" and is_unsafe_read(env[op.args[0]], op.attr):
                     return False
                 operations.execute(context, scope, op, env)
+                planned = skeleton.kinds[place]
+                if planned and planned != (found := kinds_of(op, env)):
+                    raise Otherwise((*skeleton.kinds[:place], found))
         finally:
             context.invoke = invoke
         return True
@@ -256,6 +287,8 @@ class Site:
             note_checks(context, scope, (skeleton, plan), roots, outs)
         for node, outlook in plan.bounded:
             made[node].value.bounds = looks[outlook].bounds  # type: ignore[union-attr]
+        for node, bounds in plan.fixed:
+            made[node].value.bounds = bounds  # type: ignore[union-attr]
         for name, node in plan.names:
             env[name] = made[node]
         work.written = []
@@ -293,6 +326,7 @@ class Site:
             tuple(sorted(defined & wanted)),
             constants,
             frozenset(wanted),
+            kinds=tuple(outline.kinds),
         )
 
     def nothing(self) -> Skeleton:

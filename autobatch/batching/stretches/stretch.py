@@ -25,7 +25,7 @@ from autobatch.batching.selects import Chosen
 from autobatch.batching.stretches.executors import Run
 from autobatch.batching.stretches.outputs import Template
 from autobatch.batching.stretches.outside import outside_reads
-from autobatch.batching.stretches.plans import Plan, Skeleton
+from autobatch.batching.stretches.plans import Plan, Skeleton, Unforeseen, outlooks
 from autobatch.batching.stretches.signature import Gathered, Rebuilt
 from autobatch.batching.trace import Untraceable
 from autobatch.ir.program import Op
@@ -33,6 +33,7 @@ from autobatch.source import Span
 from autobatch.vm.values import (
     BOX,
     CLOSURE,
+    Bounds,
     Cell,
     Column,
     Container,
@@ -254,6 +255,7 @@ class Stretch:
             and id(cell.value) in results
         )
         needed = any_ints(forecasts, gathered)
+        kept = tuple((rule, operands, deferred) for rule, operands, deferred, _ in forecasts)
         return Plan(
             run,
             stripped(template),
@@ -261,15 +263,14 @@ class Stretch:
             tuple(written),
             first.checks,
             first.loose,
-            tuple((rule, operands, deferred) for rule, operands, deferred, _ in forecasts)
-            if needed
-            else (),
+            kept if needed else (),
             bounded if needed else (),
             getattr(run, "kernels", 1),
             len(gathered.values),
             self.assumed,
             tuple(gathered.held),
             self.lone,
+            fixed=() if needed else fixed_bounds(kept, bounded, gathered),
         )
 
 
@@ -327,6 +328,19 @@ def holds_for_any(rule: Any, given: Sequence[Any], places: dict[int, Any]) -> bo
 def stripped(template: Template) -> Template:
     """The template without the recording's cells and tensors."""
     return Template(template.nodes, template.names)
+
+
+def fixed_bounds(
+    forecasts: Sequence[Any], bounded: Sequence[tuple[int, int]], gathered: Gathered
+) -> tuple[tuple[int, Bounds], ...]:
+    """The bounds of the ints that a stretch makes of no ints: the same at each replay."""
+    if not bounded:
+        return ()
+    try:
+        looks = outlooks(forecasts, gathered.leaves)
+    except Unforeseen:
+        return ()
+    return tuple((node, b) for node, place in bounded if (b := looks[place].bounds) is not None)
 
 
 def any_ints(forecasts: list[Any], gathered: Gathered) -> bool:
