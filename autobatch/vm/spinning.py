@@ -20,7 +20,7 @@ from typing import Protocol
 import numpy as np
 
 from autobatch.batching.iterators import advance_shared, shared_range
-from autobatch.batching.stretches.drivers import Again
+from autobatch.batching.stretches.drivers import Again, Driver
 from autobatch.batching.stretches.sites import PATIENCE
 from autobatch.ir.program import Branch, Label, Terminator
 from autobatch.vm.blocks import Parts, parted
@@ -33,15 +33,19 @@ from autobatch.vm.turns import Turn
 
 @dataclass(slots=True, eq=False)
 class Lap:
-    """A turn as this spin runs it: ``again`` runs its operations, None where it has none.
+    """A turn as this spin runs it: ``again``, of ``driver``, runs its operations, if it has any.
 
     ``marks``: it leads to the function's exit, where it matters for results which way they came.
     """
 
     turn: Turn
     again: Again | None
-    kernels: int
+    driver: Driver | None
     marks: bool
+
+    @property
+    def kernels(self) -> int:
+        return 0 if self.driver is None else self.driver.kernels
 
     def run(self, group: Group) -> bool:
         """Run the operations; where that cannot be, nothing has changed."""
@@ -217,7 +221,7 @@ class Spin:
         frame = self.frame
         marks = frame.answers and turn.ends in frame.code.exits
         if turn.site is None:
-            lap = Lap(turn, None, 0, marks)
+            lap = Lap(turn, None, None, marks)
             return lap if lap.run(self.group) else None
         written = bool(self.state.contributions.written)
         for driver in turn.site.drivers:
@@ -225,7 +229,7 @@ class Spin:
                 continue
             again = driver.starts(self.group.env, frame.scope)
             if again is not None:
-                lap = Lap(turn, again, driver.kernels, marks)
+                lap = Lap(turn, again, driver, marks)
                 if lap.run(self.group):
                     return lap
         return None
