@@ -162,7 +162,7 @@ def test_a_kernel_that_gives_something_else_is_dropped(monkeypatch: pytest.Monke
         def replay(k: int, *values: Tensor) -> tuple[Tensor, ...]:
             return tuple(out + 1 for out in traced(k, *values))
 
-        return hot.FusedReplay(replay, "", 1, 1, 3, 1, frozenset())
+        return hot.FusedReplay(replay, "", 1, 1, 3, 1, frozenset(), True)
 
     monkeypatch.setattr(hot, "fused", wrong)
     x = torch.randn(4, 3)

@@ -44,6 +44,17 @@ class Lap:
     marks: bool
 
     @property
+    def is_safe(self) -> bool:
+        """Whether rows of threads that have left may be computed along: nothing fails for them."""
+        turn, driver = self.turn, self.driver
+        return turn.own and (turn.safe or (driver is not None and driver.plan.is_safe))
+
+    @property
+    def price(self) -> int:
+        """How many kernels of one operation its operations cost as much as."""
+        return 0 if self.driver is None else self.driver.plan.price
+
+    @property
     def kernels(self) -> int:
         return 0 if self.driver is None else self.driver.kernels
 
@@ -148,7 +159,7 @@ class Spin:
     def end(self, lap: Lap) -> Parts | None:
         """Where the threads go after a lap; None where that is not plain."""
         turn, group = lap.turn, self.group
-        if not turn.safe or self.frame.aside:
+        if not lap.is_safe or self.frame.aside:
             return plain_end(self.state, self.frame, turn.terminator, group)
         branch = turn.terminator
         assert type(branch) is Branch
@@ -166,7 +177,7 @@ class Spin:
             staying = np.count_nonzero(stays)
             if not staying or staying == group.k:
                 return [(self.pc if staying else out, group)]
-            self.riders = Riders.of(group, lap.kernels)
+            self.riders = Riders.of(group, lap.price)
             if self.riders is None:
                 return parted(self.state, self.frame, branch, group, taken)
         return self.ridden(stays, out, self.riders)

@@ -29,6 +29,10 @@ CLOSE = {torch.float32: (1e-4, 1e-5), torch.float64: (1e-9, 1e-11)}
 """What floats of a kernel may differ by: relatively and absolutely."""
 
 
+CHEAPER = 8
+"""How many operations inside a kernel cost what one costs that is a kernel."""
+
+
 class Tally(Protocol):
     """Where compilations are counted."""
 
@@ -76,6 +80,17 @@ class Hot:
     @property
     def kernels(self) -> int:
         return self.trace.kernels if self.made is None else self.made.kernels
+
+    @property
+    def price(self) -> int:
+        """How many kernels of one operation it costs as much as, where rows are many."""
+        made = self.made
+        return self.kernels if made is None else made.kernels + made.operations // CHEAPER
+
+    @property
+    def is_safe(self) -> bool:
+        """Whether it fails on no row: a kernel holds nothing that might."""
+        return self.made is not None and self.made.is_whole
 
     def counted(self, k: int, *values: Any) -> Sequence[Tensor]:
         """A replay of the recording, and the kernels once there have been enough."""

@@ -12,10 +12,10 @@ kernel ten times as long as all the rest.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib import import_module
 from typing import Any
 
@@ -23,12 +23,14 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from autobatch.batching.fused.elements import Elements, Whole
 from autobatch.batching.trace.graph import Count, Graph, Ref, Symbol
 
 HINT = 4099
 """A thread count that torch's heuristics go by: no event size divides it."""
 
 Call = Callable[[list[Any]], Sequence[Tensor]]
+Way = Callable[[Graph, Any, Mapping[int, Tensor]], list[Tensor]]
 
 
 class Unfusible(Exception):
@@ -62,8 +64,8 @@ def compiled(graph: Graph) -> Kernel:
     try:
         with torch.no_grad():
             with mode:
-                module = traced(graph, inputs)
-            with settings(mode):
+                module, by_element = traced(graph, inputs)
+            with settings(mode, by_element):
                 made = inductor.compile_fx_inner(module, inputs, is_inference=True)
     except Exception as error:  # whatever torch's compiler does not know
         raise Unfusible(f"{type(error).__name__}: {str(error).partition(chr(10))[0]}") from error
@@ -73,8 +75,12 @@ def compiled(graph: Graph) -> Kernel:
 
 
 @contextmanager
-def settings(mode: FakeTensorMode) -> Iterator[None]:
-    """What Inductor is told: no checks in kernels, and as many host threads as torch has."""
+def settings(mode: FakeTensorMode, by_element: bool) -> Iterator[None]:
+    """What Inductor is told: no checks in kernels, and as many host threads as torch has.
+
+    Of instructions it takes what the machine says it has, untried: trying takes half a minute.
+    ``by_element``: the loop over the threads takes vectors, though inputs lie apart in memory.
+    """
     guards = import_module("torch._guards")
     config = import_module("torch._inductor.config")
     alone = torch.get_num_threads() == 1
@@ -82,6 +88,8 @@ def settings(mode: FakeTensorMode) -> Iterator[None]:
         "size_asserts": False,
         "alignment_asserts": False,
         "compile_threads": 1,
+        "cpp.vec_isa_ok": True,
+        "cpp.enable_tiling_heuristics": not by_element,
         "cpp.threads": 1 if alone else -1,
         "cpp.dynamic_threads": not alone,
     }
@@ -130,24 +138,52 @@ def dense_strides(shape: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(reversed(strides))
 
 
-def traced(graph: Graph, inputs: list[Any]) -> Any:
-    """The region in the operators that Inductor knows, as a graph of torch's."""
+def traced(graph: Graph, inputs: list[Any]) -> tuple[Any, bool]:
+    """The region in the operators that Inductor knows, and whether it is element by element."""
     table = import_module("torch._inductor.decomposition").select_decomp_table()
     make_fx = import_module("torch.fx.experimental.proxy_tensor").make_fx
-    module = make_fx(lambda *given: computed(graph, *given), decomposition_table=table)(*inputs)
-    output = next(iter(reversed(module.graph.nodes)))
-    output.meta["user_visible_output_idxs"] = list(range(len(graph.outputs)))
-    return module
+
+    def module_of(way: Way) -> Any:
+        run = partial(computed, graph, way)
+        module = make_fx(run, decomposition_table=table)(*inputs)
+        output = next(iter(reversed(module.graph.nodes)))
+        output.meta["user_visible_output_idxs"] = list(range(len(graph.outputs)))
+        return module
+
+    try:
+        return module_of(by_element), True
+    except Whole:
+        return module_of(in_whole), False
 
 
-def computed(graph: Graph, k: Any, *values: Any) -> tuple[Tensor, ...]:
-    """The region's results, operator by operator."""
-    env: dict[int, Any] = dict(enumerate(values))
-    for place, meta in graph.metas.items():
-        if place < graph.inputs and meta.dtype is torch.bool:
-            env[place] = env[place].to(torch.float32) != 0
-    for value, literal in graph.literals.items():
-        env[value] = torch.full(tuple(literal.shape), literal.item(), dtype=literal.dtype)
+def computed(graph: Graph, way: Way, k: Any, *values: Any) -> tuple[Tensor, ...]:
+    """The region's results, with bools in and out as bytes."""
+    inputs = {}
+    for place, value in enumerate(values):
+        meta = graph.metas.get(place)
+        is_mask = meta is not None and meta.dtype is torch.bool
+        inputs[place] = value.to(torch.float32) != 0 if is_mask else value
+    for place, literal in graph.literals.items():
+        inputs[place] = torch.full(tuple(literal.shape), literal.item(), dtype=literal.dtype)
+    return tuple(
+        result.to(torch.float32).to(torch.uint8) if result.dtype is torch.bool else result
+        for result in way(graph, k, inputs)
+    )
+
+
+def by_element(graph: Graph, k: Any, inputs: Mapping[int, Tensor]) -> list[Tensor]:
+    """One tensor ``[k]`` for each number that threads have; ``Whole`` where they have many."""
+    elements = Elements(graph)
+    for value, tensor in inputs.items():
+        elements.enter(value, tensor)
+    for node in graph.nodes:
+        elements.run(node)
+    return [elements.result(out, k) for out in graph.outputs]
+
+
+def in_whole(graph: Graph, k: Any, inputs: Mapping[int, Tensor]) -> list[Tensor]:
+    """Operator by operator, as recorded."""
+    env: dict[int, Any] = dict(inputs)
 
     def given(argument: Any) -> Any:
         match argument:
@@ -168,8 +204,4 @@ def computed(graph: Graph, k: Any, *values: Any) -> tuple[Tensor, ...]:
         for out, each in zip(node.outs, [made] if node.single else made, strict=True):
             if out is not None:
                 env[out] = each
-    results = [env[out] for out in graph.outputs]
-    return tuple(
-        result.to(torch.float32).to(torch.uint8) if result.dtype is torch.bool else result
-        for result in results
-    )
+    return [env[out] for out in graph.outputs]

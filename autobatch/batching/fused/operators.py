@@ -35,9 +35,9 @@ _ANY = _named(
     "bitwise_and bitwise_not bitwise_or bitwise_xor clamp clamp_max clamp_min eq ge gt isinf isnan"
     " le logical_and logical_not logical_or logical_xor lt maximum minimum ne where"
 )
-_REDUCING = _named("all any amax amin linalg_vector_norm max mean min sum")
-_JOINING = _named("cat stack")
-_VIEWS = _named(
+REDUCING = _named("all any amax amin linalg_vector_norm max mean min sum")
+JOINING = _named("cat stack")
+VIEWS = _named(
     "_unsafe_view alias detach expand permute select slice squeeze t transpose unbind unsqueeze"
     " view"
 )
@@ -52,7 +52,7 @@ def name_of(node: Node) -> str:
 def is_free_view(node: Node) -> bool:
     """Whether a node is a view that any part may make again for itself."""
     return (
-        name_of(node) in _VIEWS
+        name_of(node) in VIEWS
         and (node.is_view or name_of(node) == "_unsafe_view")
         and all(type(part) is not Symbol for part in leaves(node))
     )
@@ -77,12 +77,12 @@ def may_fuse(node: Node, graph: Graph, floats: Collection[int]) -> bool:
         return dtypes <= _FLOATS and not any(is_zero(part, graph) for part in leaves(node))
     if name in _ARITHMETIC:
         return dtypes <= _FLOATS and "rounding_mode" not in node.kwargs
-    if name in _REDUCING:
+    if name in REDUCING:
         return reduces(node, graph)
     if name == "_to_copy":
         given = set(node.kwargs) <= {"dtype"}
         return given and all(meta.dtype in _FLOATS | {torch.bool} for meta in made)
-    return name in _ANY or name in _JOINING
+    return name in _ANY or name in JOINING
 
 
 def reduces(node: Node, graph: Graph) -> bool:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -33,7 +34,7 @@ from autobatch.batching.trace.tracing import kernels_of
 class FusedReplay:
     """``replay`` runs as the recording does; it launches ``kernels``, of which ``fused`` stand for
     several operations each (``operations`` in all); ``compilations`` of them were compiled now. The
-    inputs at the places ``dense`` must be so for them to run.
+    inputs at the places ``dense`` must be so for them to run. ``is_whole``: kernels are all of it.
     """
 
     replay: Replay
@@ -43,6 +44,7 @@ class FusedReplay:
     operations: int
     compilations: int
     dense: frozenset[int]
+    is_whole: bool
 
 
 def fused(graph: Graph, traced: Replay, numbers: Mapping[int, int | float]) -> FusedReplay:
@@ -77,7 +79,14 @@ def fused(graph: Graph, traced: Replay, numbers: Mapping[int, int | float]) -> F
         sum(part.size for part in regions),
         sum(kernel.is_new for kernel in kernels),
         dense,
+        len(regions) == len(parts),
     )
+
+
+@lru_cache(maxsize=256)
+def number(text: str) -> Tensor:
+    """A number as a tensor, which nobody writes; given as text, which tells zeros by their sign."""
+    return torch.scalar_tensor(float.fromhex(text), dtype=torch.float64)
 
 
 @dataclass(slots=True)
@@ -118,7 +127,7 @@ class _Printer:
         name = self.name(value)
         meta = self.graph.metas.get(value)
         if meta is None:
-            return f"scalar_tensor({name}, dtype=float64)"
+            return f"number({name}.hex())"
         if value >= self.graph.inputs:
             name = f"{name}.contiguous()"
         return f"{name}.view(uint8)" if meta.dtype is torch.bool else name
@@ -140,10 +149,9 @@ class _Printer:
             "traced": traced,
             "within_duals": within_duals,
             "plain": (Tensor, nn.Parameter),
-            "scalar_tensor": torch.scalar_tensor,
+            "number": number,
             "boolean": torch.bool,
             "uint8": torch.uint8,
-            "float64": torch.float64,
         }
         exec(compile(source, "<autobatch fused>", "exec"), space)
         return space["replay"], source

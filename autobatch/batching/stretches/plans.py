@@ -58,6 +58,16 @@ class Plan:
         """How many a replay launches, which may be fewer from some replay on."""
         return getattr(self.run, "kernels", 1)
 
+    @property
+    def price(self) -> int:
+        """How many kernels of one operation a replay costs as much as, where rows are many."""
+        return getattr(self.run, "price", self.kernels)
+
+    @property
+    def is_safe(self) -> bool:
+        """Whether a replay fails on no row, whatever it holds."""
+        return getattr(self.run, "is_safe", False)
+
     def failed(self, outs: Sequence[Tensor]) -> Sequence[Tensor]:
         """Of what a replay returns, the rows that fail, check by check."""
         end = len(outs) - (self.loose is not None)
