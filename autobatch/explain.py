@@ -11,7 +11,7 @@ from __future__ import annotations
 import linecache
 import textwrap
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from autobatch.apart import unlike
 from autobatch.api import LIBRARY, Function, batch_of
 from autobatch.arguments import Batch
 from autobatch.batching.fallbacks import quoted, reason
+from autobatch.batching.stretches import COMPILED, FAST_COMPILED
 from autobatch.compiled import Refused, plan_of
 from autobatch.entry import name_of, started
 from autobatch.errors import OptionError
@@ -78,6 +79,7 @@ def explain(func: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Report:
     engine = "stackless" if options.engine == "sequential" else options.engine
     batch = batch_of(wrapped, args, kwargs, options)
     watch = Watch(machine_code(wrapped, batch, options))
+    watch.stretches = stretches(options)
     options = options.updated({"engine": engine, "executor": "vmap"})
     report = None
     try:
@@ -101,6 +103,17 @@ def machine_code(func: Callable[..., Any], batch: Batch, options: Options) -> st
     return "compiled: each thread runs by itself, in machine code"
 
 
+def stretches(options: Options) -> dict[tuple[str, int], list[str]]:
+    """What has become of the stretches that begin on a line, in runs before this one."""
+    found: dict[tuple[str, int], list[str]] = {}
+    if options.executor == "compiled":
+        executor = FAST_COMPILED if options.fast_math else COMPILED
+        for hot in executor.made:
+            if hot.span is not None:
+                found.setdefault((hot.span.file, hot.span.line), []).append(hot.told)
+    return {place: sorted(set(told)) for place, told in found.items()}
+
+
 def watched(func: Callable[..., Any], batch: Batch, options: Options, watch: Watch) -> Report:
     title = name_of(func)
     with counts() as watch.counts:
@@ -115,10 +128,12 @@ def watched(func: Callable[..., Any], batch: Batch, options: Options, watch: Wat
 class Watch:
     """An observer that keeps what each line held, by function, in the order of their first run.
 
-    ``compiled`` is what the report has to say of the compiled form.
+    ``compiled`` is what the report has to say of the compiled form, ``stretches`` that of those
+    that begin on a line.
     """
 
     compiled: str = ""
+    stretches: Mapping[tuple[str, int], Sequence[str]] = field(default_factory=dict)
     counts: Counts = field(default_factory=Counts)
     functions: dict[int, Seen] = field(default_factory=dict)
 
@@ -154,7 +169,7 @@ class Watch:
         places = self.counts.fallbacks_by_place + self.counts.meant_by_place
         for (file, line, what, why), count in places.items():
             by_line.setdefault((file, line), Counter())[reason(what, why)] += count
-        functions = [seen.report(by_line) for seen in self.functions.values()]
+        functions = [seen.report(by_line, self.stretches) for seen in self.functions.values()]
         return Report(title, threads, tuple(functions), self.counts, result, self.compiled)
 
 
@@ -171,7 +186,11 @@ class Seen:
         kinds = self.values.setdefault(line, {}).setdefault(name, Counter())
         kinds[kind_of(read(cell))] += 1
 
-    def report(self, fallbacks: dict[tuple[str, int], Counter[str]]) -> FunctionReport:
+    def report(
+        self,
+        fallbacks: Mapping[tuple[str, int], Counter[str]],
+        stretches: Mapping[tuple[str, int], Sequence[str]],
+    ) -> FunctionReport:
         span = self.function.span
         blocks, apart = self.blocks_by_line(), self.apart_by_line()
         lines = []
@@ -188,6 +207,7 @@ class Seen:
                         for why, count in fallbacks.get((span.file, number), Counter()).items()
                     ),
                     tuple(apart.get(number, ())),
+                    tuple(stretches.get((span.file, number), ())),
                 )
             )
         return FunctionReport(self.function.name, span.file, tuple(lines))

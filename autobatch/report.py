@@ -36,7 +36,8 @@ class BlockRuns:
 class Line:
     """A line of the source: the blocks that begin there, the values that its results held
     (``("n", ("column int",))``), what ran thread by thread there and why, and which variables kept
-    groups apart that waited for a block that begins there."""
+    groups apart that waited for a block that begins there; of ``stretches`` that begin there,
+    whether earlier runs have compiled them, and if not why."""
 
     number: int
     text: str
@@ -44,12 +45,14 @@ class Line:
     values: tuple[tuple[str, tuple[str, ...]], ...] = ()
     fallbacks: tuple[str, ...] = ()
     apart: tuple[str, ...] = ()
+    stretches: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         notes = [str(block) for block in self.blocks]
         notes += [f"{name}: {listed(kinds, ' or ')}" for name, kinds in self.values]
         notes += [f"thread by thread {fallback}" for fallback in self.fallbacks]
         notes += [f"groups kept apart {apart}" for apart in self.apart]
+        notes += [f"from here on {told}" for told in self.stretches]
         source = f"{self.number:5} | {self.text}".rstrip()
         return "\n".join([source, *(f"      |     # {note}" for note in notes)])
 

@@ -22,7 +22,7 @@ from autobatch.batching.effects import effect_of
 from autobatch.batching.fallbacks import Policy, policy_of
 from autobatch.batching.reducing import applied
 from autobatch.batching.rows import Rower
-from autobatch.batching.stretches import Work, traced
+from autobatch.batching.stretches import Work, chosen
 from autobatch.compiled import Refused, filled, launched, plan_of
 from autobatch.entry import name_of, started
 from autobatch.errors import LIMITS, AutobatchError
@@ -278,9 +278,8 @@ def work_of(options: Options, cache: dict[Any, Any] | None) -> Work | None:
     """What makes stretches fast; None where each operation runs as it comes."""
     if options.executor == "vmap":
         return None
-    executor = options.executor
-    if executor in ("traced", "compiled"):
-        executor = traced(options.save == "keep", options.fast_math)
+    keeps = options.save == "keep"
+    executor = chosen(options.executor, keeps, options.fast_math)
     return Work(executor, options.trace_after, {} if cache is None else cache)
 
 

@@ -12,7 +12,7 @@ from types import FunctionType
 from autobatch.arguments import Batch, is_of_tensors
 from autobatch.batching.calls import Target
 from autobatch.batching.operations import Env, Scope
-from autobatch.batching.stretches import traced
+from autobatch.batching.stretches import chosen
 from autobatch.frontend import MISSING
 from autobatch.ir.program import Return
 from autobatch.options import Options
@@ -50,9 +50,7 @@ def driven(
 ) -> tuple[Code, Cell] | None:
     """Run the only block, and count its execution."""
     (block,) = code.blocks
-    executor = options.executor
-    if executor in ("traced", "compiled"):
-        executor = traced(True, options.fast_math)
+    executor = chosen(options.executor, True, options.fast_math)
     kernels = 0
     if block.ops:
         driver = code.site(0, 0, executor).by_driver(env, scope, k, lambda: None)

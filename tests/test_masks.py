@@ -76,7 +76,9 @@ def misfit(x, bound):
     return x[(x > bound)[:4]].sum()
 
 
-@pytest.mark.parametrize("function", [sums, centres, each, elements, of_all, written, places, parts, beyond, misfit])
+@pytest.mark.parametrize(
+    "function", [sums, centres, each, elements, of_all, written, places, parts, beyond, misfit]
+)
 def test_a_mask_of_the_threads_own_picks_what_it_picks_for_one_example(function):
     assert_matches_loop(function, [XS, BOUNDS], rtol=1e-5, atol=1e-6)
 

@@ -69,6 +69,7 @@ __all__ = [
     "unwrap_if_dead",
     "within_duals",
     "within_level",
+    "within_modes",
 ]
 
 _functorch = torch._C._functorch
@@ -105,6 +106,8 @@ native_attention = torch._native_multi_head_attention
 native_encoder_layer = torch._transformer_encoder_layer_fwd
 outside_level = temporarily_pop_interpreter_stack
 any_autocast = torch._C._is_any_autocast_enabled
+_len_torch_dispatch_stack = torch._C._len_torch_dispatch_stack
+_len_torch_function_stack = torch._C._len_torch_function_stack
 deterministic = torch._C._get_deterministic_algorithms
 flash_attention = torch._C._get_flash_sdp_enabled
 lean_attention = torch._C._get_mem_efficient_sdp_enabled
@@ -266,6 +269,11 @@ def within_level() -> bool:
 def within_duals() -> bool:
     """Whether tensors may have tangents of forward mode."""
     return forward_ad._current_level >= 0
+
+
+def within_modes() -> bool:
+    """Whether something of the caller's sees each operator, or each function of torch's."""
+    return bool(_len_torch_dispatch_stack() or _len_torch_function_stack())
 
 
 def on_host(tensor: Tensor) -> np.ndarray:

@@ -8,6 +8,7 @@ the names that it knows may have come to mean something else.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from time import perf_counter
 from types import FunctionType
 from typing import Any
 
@@ -76,10 +77,10 @@ def plan_of(
     plans = kept(code)
     names, verdict = plans.found.get(key, (None, None))
     if names is None or verdict is None or not names.hold(function):
-        names = Names(library)
+        names, begin = Names(library), perf_counter()
         verdict = verdict_on(code, function, types, names, plans)
         if isinstance(verdict, Plan):
-            tally.compilation()
+            tally.compilation(1, 0, perf_counter() - begin)
         plans.keep(key, names, verdict)
     if isinstance(verdict, Refused):
         raise Refused(verdict.why, verdict.span)

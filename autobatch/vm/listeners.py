@@ -53,7 +53,9 @@ class Counts:
     that the program could be expected to mean (see ``batching.fallbacks``).
     Of compiled programs each launch is one block execution; ``iterations`` counts its threads' ways
     back in loops and recursive calls, ``given_up`` the threads that went the general way after all,
-    ``compilations`` the programs that were compiled.
+    ``compilations`` the programs that were compiled, and the kernels of stretches (see
+    ``batching.fused``), ``reloaded`` such kernels that torch had kept from another process, and
+    ``compile_seconds`` the time that took on this machine.
     ``recomputed`` are the replays and moves of rows that ran once more for a backward, and
     ``offloaded`` the bytes that went to the host, whenever that was. ``shared_writes`` are the
     writes to tensors that all threads share, of one call one for each tensor.
@@ -73,6 +75,8 @@ class Counts:
     iterations: int = 0
     given_up: int = 0
     compilations: int = 0
+    reloaded: int = 0
+    compile_seconds: float = 0.0
     by_block: Counter[tuple[str, int]] = field(default_factory=Counter)
     threads_by_block: Counter[tuple[str, int]] = field(default_factory=Counter)
     reads_by_block: Counter[tuple[str, int]] = field(default_factory=Counter)
@@ -125,9 +129,11 @@ class Tally:
             counts.iterations += rounds
             counts.given_up += given_up
 
-    def compilation(self) -> None:
+    def compilation(self, number: int, reloaded: int, seconds: float) -> None:
         for counts in self.active:
-            counts.compilations += 1
+            counts.compilations += number
+            counts.reloaded += reloaded
+            counts.compile_seconds += seconds
 
     def host_read(self, reason: str) -> None:
         for counts in self.active:

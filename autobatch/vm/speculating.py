@@ -43,8 +43,8 @@ class Riders:
     spent: float = field(default=0.0)
 
     @classmethod
-    def of(cls, group: Group, kernels: int) -> Riders | None:
-        """For a group in a loop whose round launches so many kernels; None if none may ride."""
+    def of(cls, group: Group, price: int) -> Riders | None:
+        """For a group in a loop whose round costs so many kernels; None if none may ride."""
         if within_level():
             return None
         total, largest = 0, 1
@@ -57,7 +57,7 @@ class Riders:
             size = value.table.shape[1:].numel()
             total, largest = total + size, max(largest, size)
         split = SPLIT + group.k * (ROW + MOVED * total)
-        return cls(np.ones(group.k, dtype=bool), group.k, kernels * largest, split)
+        return cls(np.ones(group.k, dtype=bool), group.k, price * largest, split)
 
     def leave(self, stays: np.ndarray) -> np.ndarray | None:
         """Say who stays in the loop; the rows of the threads that have just left it, if any has."""

@@ -20,7 +20,7 @@ from typing import Protocol
 import numpy as np
 
 from autobatch.batching.iterators import advance_plain, plain_range
-from autobatch.batching.stretches.drivers import Again
+from autobatch.batching.stretches.drivers import Again, Driver
 from autobatch.batching.stretches.sites import PATIENCE
 from autobatch.ir.program import Branch, Label, Terminator
 from autobatch.vm.blocks import Parts, parted
@@ -34,7 +34,7 @@ from autobatch.vm.values import Column
 
 @dataclass(slots=True, eq=False)
 class Lap:
-    """A turn as this spin runs it: ``again`` runs its operations, None where it has none.
+    """A turn as this spin runs it: ``again``, of ``driver``, runs its operations, if it has any.
 
     ``marks``: it leads to the function's exit, where it matters for results which way they came;
     ``compares``: it has asked each thread whether its range goes on, by one kernel more.
@@ -42,9 +42,24 @@ class Lap:
 
     turn: Turn
     again: Again | None
-    kernels: int
+    driver: Driver | None
     marks: bool
     compares: bool = False
+
+    @property
+    def is_safe(self) -> bool:
+        """Whether rows of threads that have left may be computed along: nothing fails for them."""
+        turn, driver = self.turn, self.driver
+        return turn.own and (turn.safe or (driver is not None and driver.plan.is_safe))
+
+    @property
+    def price(self) -> int:
+        """How many kernels of one operation its operations cost as much as."""
+        return 0 if self.driver is None else self.driver.plan.price
+
+    @property
+    def kernels(self) -> int:
+        return 0 if self.driver is None else self.driver.kernels
 
     def run(self, group: Group) -> bool:
         """Run the operations; where that cannot be, nothing has changed."""
@@ -148,7 +163,7 @@ class Spin:
     def end(self, lap: Lap) -> Parts | None:
         """Where the threads go after a lap; None where that is not plain."""
         turn, group = lap.turn, self.group
-        if not turn.safe or self.frame.aside:
+        if not lap.is_safe or self.frame.aside:
             return plain_end(self.state, self.frame, turn.terminator, group)
         branch = turn.terminator
         assert type(branch) is Branch
@@ -166,7 +181,7 @@ class Spin:
             staying = np.count_nonzero(stays)
             if not staying or staying == group.k:
                 return [(self.pc if staying else out, group)]
-            self.riders = Riders.of(group, lap.kernels)
+            self.riders = Riders.of(group, lap.price)
             if self.riders is None:
                 return parted(self.state, self.frame, branch, group, taken)
         return self.ridden(stays, out, self.riders)
@@ -221,7 +236,7 @@ class Spin:
         frame = self.frame
         marks = frame.answers and turn.ends in frame.code.exits
         if turn.site is None:
-            lap = Lap(turn, None, 0, marks)
+            lap = Lap(turn, None, None, marks)
             return lap if lap.run(self.group) else None
         written = bool(self.state.contributions.written)
         for driver in turn.site.drivers:
@@ -229,7 +244,7 @@ class Spin:
                 continue
             again = driver.starts(self.group.env, frame.scope)
             if again is not None:
-                lap = Lap(turn, again, driver.kernels, marks)
+                lap = Lap(turn, again, driver, marks)
                 if lap.run(self.group):
                     return lap
         return None

@@ -21,8 +21,8 @@ class Turn:
     """A driver of ``site`` runs the operations before ``end``; None where there are none.
 
     ``advance`` is the last one, if it is a ``next``. ``ends`` is the block whose terminator it has,
-    ``dead`` are the variables that a target's threads have no more use for. ``safe``: it is a loop
-    of its own, left for what comes later, and its operations are safe on any row.
+    ``dead`` are the variables that a target's threads have no more use for. ``own``: it is a loop
+    of its own, left for what comes later; ``safe``: its operations are safe on any row.
     """
 
     site: Site | None
@@ -31,6 +31,7 @@ class Turn:
     terminator: Jump | Branch
     ends: Label
     dead: Mapping[Label, Sequence[Var]]
+    own: bool
     safe: bool
 
 
@@ -68,8 +69,8 @@ def turn_of(code: Coded, pc: Label, executor: Executor, whole: bool) -> Turn | N
     site = None
     if end:
         site = code.whole(pc, executor) if whole else code.site(pc, 0, executor)
-    safe = is_own_loop(pc, terminator) and are_safe(block.ops[:end])
-    return Turn(site, end, advance, terminator, ends, dead_of(code, pc, block), safe)
+    own, safe = is_own_loop(pc, terminator), are_safe(block.ops[:end])
+    return Turn(site, end, advance, terminator, ends, dead_of(code, pc, block), own, safe)
 
 
 def is_own_loop(pc: Label, terminator: Jump | Branch) -> bool:

@@ -12,7 +12,24 @@ or writes; a stretch that fails, on fakes or on data, leaves the environment as 
 
 from __future__ import annotations
 
-from autobatch.batching.stretches.executors import Executor, Run, TracedExecutor, traced
+from autobatch.batching.stretches.executors import (
+    COMPILED,
+    FAST_COMPILED,
+    Executor,
+    Run,
+    TracedExecutor,
+    chosen,
+)
 from autobatch.batching.stretches.sites import Site, WholeSite, Work
 
-__all__ = ["Executor", "Run", "Site", "TracedExecutor", "WholeSite", "Work", "traced"]
+__all__ = [
+    "COMPILED",
+    "FAST_COMPILED",
+    "Executor",
+    "Run",
+    "Site",
+    "TracedExecutor",
+    "WholeSite",
+    "Work",
+    "chosen",
+]

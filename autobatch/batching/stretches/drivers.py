@@ -67,7 +67,7 @@ def drive(env, scope, k, context):
 class Driver:
     """``drive(env, scope, k, context)`` runs the operations before ``end``, or answers False.
 
-    It launches ``kernels``. Unless it ``asks_context``, that may be None; where it ``leaves_open``
+    It replays ``plan``. Unless it ``asks_context``, that may be None; where it ``leaves_open``
     whether its results fit or rows fail, the block goes on with that context.
     ``begin(env, scope)`` gives ``again(env, k)``, which does what ``drive`` does for as long as no
     variable changes but those that the block's loop assigns. ``reads_shared``: it may read tensors
@@ -76,11 +76,16 @@ class Driver:
 
     drive: Drive
     end: int
-    kernels: int
+    plan: Plan
     asks_context: bool
     leaves_open: bool
     begin: Begin | None = None
     reads_shared: bool = True
+
+    @property
+    def kernels(self) -> int:
+        """How many kernels it launches."""
+        return self.plan.kernels
 
     def starts(self, env: Env, scope: Scope) -> Again | None:
         """What runs it again and again; None if it may not or cannot be."""
@@ -137,7 +142,7 @@ def driver_of(
     exec(source_of(printer, again), space)
     drive, begin = space["drive"], space.get("begin")
     shared = reads_shared(skeleton, env)
-    return Driver(drive, skeleton.end, plan.kernels, asks, leaves_open, begin, shared)
+    return Driver(drive, skeleton.end, plan, asks, leaves_open, begin, shared)
 
 
 def reads_shared(skeleton: Skeleton, env: Env) -> bool:

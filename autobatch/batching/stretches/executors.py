@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+from weakref import WeakSet
 
 from torch import Tensor
 
+from autobatch.batching.compat import within_duals, within_modes
+from autobatch.batching.fused import Hot, reason_against
 from autobatch.batching.trace import Input, Trace, record
 from autobatch.saving.savers import saved
+from autobatch.vm.listeners import Tally
 
 Run = Callable[..., Sequence[Tensor]]
 
@@ -73,8 +77,45 @@ SAVING = SavingExecutor()
 FAST_SAVING = SavingExecutor(fast_math=True)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class CompiledExecutor:
+    """Records the stretch, and compiles the recording once its replays have launched ``hot``
+    kernels.
+
+    ``made`` are its recordings, for as long as plans have them.
+    """
+
+    hot: int
+    fast_math: bool = False
+    made: WeakSet[Hot] = field(default_factory=WeakSet)
+
+    def compile(self, stretch: Run, inputs: Sequence[Input]) -> Run:
+        trace = record(stretch, inputs, fast_math=self.fast_math)
+        numbers = {i: each.value for i, each in enumerate(inputs) if each.kind in ("int", "float")}
+        left = -(-self.hot // max(trace.kernels, 1))
+        found = Hot(trace, numbers, left, Tally, getattr(stretch, "span", None))
+        found.rest(reason_against(inputs))
+        self.made.add(found)
+        return found
+
+
+HOT = 1000
+"""Kernels that a recording launches before it is compiled, which takes seconds."""
+COMPILED = CompiledExecutor(HOT)
+FAST_COMPILED = CompiledExecutor(HOT, fast_math=True)
+
+
 def traced(keeps: bool, fast_math: bool) -> Executor:
     """The executor of recordings; ``keeps``: torch saves in its own way for a backward."""
     if keeps:
         return FAST if fast_math else TRACED
     return FAST_SAVING if fast_math else SAVING
+
+
+def chosen(executor: Any, keeps: bool, fast_math: bool) -> Executor:
+    """The executor that an option names, or is; what sees each operation sees torch's own."""
+    if executor == "compiled" and not within_duals() and not within_modes():
+        return FAST_COMPILED if fast_math else COMPILED
+    if executor in ("traced", "compiled"):
+        return traced(keeps, fast_math)
+    return executor  # type: ignore[no-any-return]

@@ -47,7 +47,6 @@ class Plan:
     loose: tuple[int, ...] | None
     forecasts: tuple[tuple[Any, tuple[Any, ...], bool], ...]
     bounded: tuple[tuple[int, int], ...]
-    kernels: int
     inputs: int
     assumed: tuple[tuple[Callable[[], Any], Any], ...] = ()
     held: tuple[Any, ...] = ()
@@ -56,6 +55,21 @@ class Plan:
     fixed: tuple[tuple[int, Bounds], ...] = ()
     drivable: bool = True
     runs: int = 0
+
+    @property
+    def kernels(self) -> int:
+        """How many a replay launches, which may be fewer from some replay on."""
+        return getattr(self.run, "kernels", 1)
+
+    @property
+    def price(self) -> int:
+        """How many kernels of one operation a replay costs as much as, where rows are many."""
+        return getattr(self.run, "price", self.kernels)
+
+    @property
+    def is_safe(self) -> bool:
+        """Whether a replay fails on no row, whatever it holds."""
+        return getattr(self.run, "is_safe", False)
 
     def failed(self, outs: Sequence[Tensor]) -> Sequence[Tensor]:
         """Of what a replay returns, the rows that fail, check by check."""
@@ -68,9 +82,18 @@ class Plan:
         return any(content_key(again()) != before for again, before in self.assumed)
 
 
+class Nothing:
+    """The replay of a stretch without batched operations."""
+
+    kernels = 0
+
+    def __call__(self, k: int, *values: Any) -> Sequence[Tensor]:
+        return ()
+
+
 def host_only() -> Plan:
     """The plan of a stretch that has host operations only."""
-    return Plan(lambda k: (), Template(), (), (), 0, None, (), (), 0, 0)
+    return Plan(Nothing(), Template(), (), (), 0, None, (), (), 0)
 
 
 @dataclass(slots=True, eq=False)

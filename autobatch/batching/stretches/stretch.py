@@ -139,6 +139,11 @@ class Stretch:
     depends: frozenset[int] = frozenset()
     lone: tuple[str, ...] = ()
 
+    @property
+    def span(self) -> Span:
+        """Where it begins."""
+        return self.skeleton.first.span
+
     def __call__(self, k: int, *values: Any) -> tuple[Tensor, ...]:
         skeleton = self.skeleton
         rebuilt = Rebuilt(self.roots, skeleton.baked, values)
@@ -265,7 +270,6 @@ class Stretch:
             first.loose,
             kept if needed else (),
             bounded if needed else (),
-            getattr(run, "kernels", 1),
             len(gathered.values),
             self.assumed,
             tuple(gathered.held),

@@ -245,7 +245,13 @@ def _pick_counts(likes: list[_Like]) -> tuple[int, int]:
 def _trace(graph: Graph, replay: Replay, source: str) -> Trace:
     owner = {graph.metas[i].storage: i for i in range(graph.inputs) if i in graph.metas}
     storages = tuple(graph.metas[out].storage for out in graph.outputs)
-    kernels = sum(
+    return Trace(
+        graph, replay, source, tuple(map(owner.get, storages)), storages, kernels_of(graph)
+    )
+
+
+def kernels_of(graph: Graph) -> int:
+    """How many kernels a run of a graph launches; views are free."""
+    return sum(
         not node.is_view and not node.op._schema.name.startswith(_FREE) for node in graph.nodes
     )
-    return Trace(graph, replay, source, tuple(map(owner.get, storages)), storages, kernels)

@@ -1,0 +1,174 @@
+"""``Hot``: a recording that is replayed as it stands until it is hot, and by fused kernels then.
+
+The first result of the kernels is held to that of the recording on the same rows, so the caller
+gets the recording's until then. Where kernels cannot be made, or compute something else, the
+recording goes on for good, and ``why`` says why.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from threading import Lock
+from time import perf_counter
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from autobatch.batching.compat import storage_id, within_duals, within_level
+from autobatch.batching.fused.inductor import Unfusible
+from autobatch.batching.fused.replays import FusedReplay, fused
+from autobatch.batching.trace import Trace, Untraceable
+from autobatch.batching.trace.recorder import outside
+from autobatch.source import Span
+
+LOG = logging.getLogger("autobatch")
+CLOSE = {torch.float32: (1e-4, 1e-5), torch.float64: (1e-9, 1e-11)}
+"""What floats of a kernel may differ by: relatively and absolutely."""
+
+
+CHEAPER = 8
+"""How many operations inside a kernel cost what one costs that is a kernel."""
+
+
+class Tally(Protocol):
+    """Where compilations are counted."""
+
+    def compilation(self, number: int, reloaded: int, seconds: float) -> None: ...
+
+
+@dataclass(slots=True, eq=False, weakref_slot=True)
+class Hot:
+    """``now`` is what runs; ``left`` replays until it is hot. ``numbers`` are examples of the
+    inputs that are numbers, ``tally`` makes what counts for the runs that are at work, ``span`` is
+    where the stretch begins.
+    """
+
+    trace: Trace
+    numbers: Mapping[int, int | float]
+    left: int
+    tally: Callable[[], Tally]
+    span: Span | None = None
+    why: str = ""
+    made: FusedReplay | None = None
+    now: Callable[..., Sequence[Tensor]] = field(init=False)
+    lock: Lock = field(default_factory=Lock)
+
+    def __post_init__(self) -> None:
+        self.now = self.counted
+
+    def rest(self, why: str) -> None:
+        """Stay with the recording, if there is a reason to."""
+        if why:
+            self.why, self.now = why, self.trace.replay
+
+    @property
+    def told(self) -> str:
+        """What has become of it, for people."""
+        if self.why:
+            return f"not compiled: {self.why}"
+        if self.made is None:
+            return "not compiled: it has not run often enough"
+        kernels = f"{self.made.fused} kernel{'s' if self.made.fused > 1 else ''}"
+        return f"compiled: {self.made.operations} operations in {kernels}"
+
+    def __call__(self, k: int, *values: Any) -> Sequence[Tensor]:
+        return self.now(k, *values)
+
+    @property
+    def kernels(self) -> int:
+        return self.trace.kernels if self.made is None else self.made.kernels
+
+    @property
+    def price(self) -> int:
+        """How many kernels of one operation it costs as much as, where rows are many."""
+        made = self.made
+        return self.kernels if made is None else made.kernels + made.operations // CHEAPER
+
+    @property
+    def is_safe(self) -> bool:
+        """Whether it fails on no row: a kernel holds nothing that might."""
+        return self.made is not None and self.made.is_whole
+
+    def counted(self, k: int, *values: Any) -> Sequence[Tensor]:
+        """A replay of the recording, and the kernels once there have been enough."""
+        outs = self.trace.replay(k, *values)
+        self.left -= 1
+        if self.left <= 0 and k > 1 and not within_duals() and self.lock.acquire(blocking=False):
+            try:
+                if self.now == self.counted:
+                    self.heat(outs, k, values)
+            finally:
+                self.lock.release()
+        return outs
+
+    def heat(self, outs: Sequence[Tensor], k: int, values: Sequence[Any]) -> None:
+        """Make the kernels and hold them to ``outs``, which the recording has made."""
+        begin = perf_counter()
+        made = None
+        try:
+            made = outside(lambda: fused(self.trace.graph, self.trace.replay, self.numbers))
+            self.check(made, outs, k, values)
+        except (Unfusible, Untraceable) as refused:
+            self.rest(str(refused))
+        except Exception as error:  # of the compiler, or what it has made
+            self.rest(f"{type(error).__name__}: {error}")
+        if self.why:
+            LOG.info("%s: not compiled: %s", self.span, self.why)
+        if made is not None:
+            fresh = made.compilations
+            self.tally().compilation(fresh, made.fused - fresh, perf_counter() - begin)
+            if not self.why:
+                self.made, self.now = made, made.replay
+
+    def check(
+        self, made: FusedReplay, outs: Sequence[Tensor], k: int, values: Sequence[Any]
+    ) -> None:
+        """Hold the kernels to what the recording gives; they want some of the inputs dense."""
+        if not all(values[place].is_contiguous() for place in made.dense):
+            values = [v.contiguous() if i in made.dense else v for i, v in enumerate(values)]
+            outs = self.trace.replay(k, *values)
+        if not alike(outs, made.replay(k, *values), values):
+            raise Unfusible("its kernels gave another result than torch")
+
+
+def alike(outs: Sequence[Tensor], others: Sequence[Tensor], inputs: Sequence[Any]) -> bool:
+    """Whether kernels gave the same, laid out alike, in memory of its own or of the same inputs."""
+    if [places(out, outs, inputs) for out in outs] != [
+        places(out, others, inputs) for out in others
+    ]:
+        return False
+    return all(map(close, outs, others))
+
+
+def places(out: Tensor, outs: Sequence[Tensor], inputs: Sequence[Any]) -> list[int]:
+    """Which results and inputs a result shares its memory with."""
+    shared = storage_id(out)
+    others = [*outs, *(value if isinstance(value, Tensor) else None for value in inputs)]
+    return [i for i, o in enumerate(others) if o is not None and storage_id(o) == shared]
+
+
+def close(out: Tensor, other: Tensor) -> bool:
+    if (out.dtype, out.shape, out.stride()) != (other.dtype, other.shape, other.stride()):
+        return False
+    tolerances = CLOSE.get(out.dtype)
+    if tolerances is None:
+        return torch.equal(out, other)
+    relative, absolute = tolerances
+    return torch.allclose(out, other, rtol=relative, atol=absolute, equal_nan=True)
+
+
+def reason_against(inputs: Sequence[Any]) -> str:
+    """Why a stretch that is recorded now is not to be compiled; empty if it may be."""
+    tensors = [each.value for each in inputs if isinstance(each.value, Tensor)]
+    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
+        return "gradients flow through it"
+    if within_level():
+        return "a transform is at work"
+    if any(torch.is_autocast_enabled(kind) for kind in ("cpu", "cuda")):
+        return "autocast is on"
+    if any(tensor.device.type != "cpu" for tensor in tensors):
+        return "it does not run on the CPU"
+    return ""

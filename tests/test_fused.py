@@ -1,0 +1,226 @@
+"""Fused kernels: stretches that Inductor compiles give what the recordings and the loop give."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+import autobatch
+from autobatch.batching.fused import Hot, hot, reason_against
+from autobatch.batching.fused.inductor import compiler
+from autobatch.batching.fused.regions import parts_of
+from autobatch.batching.stretches.executors import COMPILED, CompiledExecutor
+from autobatch.batching.trace import Input, record
+from programs import fixed_point, runge_kutta
+from tests.oracle import assert_matches_loop
+
+needs_compiler = pytest.mark.skipif(compiler() is None, reason="needs a C++ compiler")
+
+
+@pytest.fixture(autouse=True)
+def without_gradients() -> Iterator[None]:
+    with torch.no_grad():
+        yield
+
+
+def mapped(one: Callable[..., Any]) -> Callable[..., tuple[Tensor, ...]]:
+    def run(k: int, *values: Tensor) -> tuple[Tensor, ...]:
+        out = torch.vmap(one)(*values)
+        return out if isinstance(out, tuple) else (out,)
+
+    return run
+
+
+def made(one: Callable[..., Any], *tensors: Tensor) -> Hot:
+    """The replay of a function of one row that is compiled the first time it runs."""
+    found = CompiledExecutor(0).compile(mapped(one), [Input("column", each) for each in tensors])
+    assert type(found) is Hot
+    found(len(tensors[0]), *tensors)
+    return found
+
+
+def held(found: Hot, *tensors: Tensor) -> None:
+    """Hold a compiled replay to its recording."""
+    k = len(tensors[0])
+    for got, want in zip(found(k, *tensors), found.trace.replay(k, *tensors), strict=True):
+        torch.testing.assert_close(got, want, equal_nan=True)
+        assert (got.dtype, got.stride()) == (want.dtype, want.stride())
+
+
+@needs_compiler
+@pytest.mark.parametrize("dtype", runge_kutta.DTYPES)
+def test_a_solver_is_one_kernel_a_round_for_any_number_of_threads(dtype: torch.dtype) -> None:
+    executor = CompiledExecutor(0)
+    given = runge_kutta.example(64, dtype)
+    solve = autobatch.vmap(given.function, executor=executor)
+    with autobatch.counts() as first:
+        solve(*given.args)
+        solve(*given.args)
+    assert first.compilations + first.reloaded == 2  # what comes before the loop, and a round
+    assert first.compile_seconds > 0
+    for size in (1, 2, 7, 64, 200):
+        some = runge_kutta.example(size, dtype, seed=size)
+        assert_matches_loop(
+            runge_kutta.runge_kutta,
+            some.args,
+            configurations=({"executor": executor},),
+            rtol=1e-3,
+            atol=1e-5,
+        )
+    with autobatch.counts() as later:
+        solve(*given.args)
+    assert (later.compilations, later.reloaded) == (0, 0)
+    assert later.launches <= 2 * later.block_executions
+
+
+def many(x: Tensor, y: Tensor, flag: Tensor) -> tuple[Tensor, ...]:
+    chosen = torch.where(flag & (x < y), x.exp(), y.sigmoid().log1p())
+    norm = torch.linalg.vector_norm(chosen, dim=0, keepdim=True)
+    top = chosen.amax(0) - chosen.max(0).values + chosen.mean(0) - chosen.sum(0)
+    odd = F.softplus(x.tanh() / norm).clamp(-0.5, 2.0) ** 1.5
+    whole = torch.stack((chosen[1:], odd[:-1]), 1).transpose(0, 1)
+    return whole.contiguous(), top, ~flag, (odd > 0.7).any(), x.isnan() | (norm == 1.0)
+
+
+@needs_compiler
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_kernels_give_what_recordings_give(dtype: torch.dtype) -> None:
+    def rows(k: int) -> list[Tensor]:
+        return [*torch.randn(2, k, 5, dtype=dtype), torch.rand(k, 5) < 0.5]
+
+    found = made(many, *rows(9))
+    assert found.made is not None, found.told
+    for k in (2, 3, 33, 1000):
+        held(found, *rows(k))
+    odd = torch.tensor([0.0, -0.0, float("nan"), float("inf"), -float("inf")], dtype=dtype)
+    held(found, odd.expand(4, 5).contiguous(), *rows(4)[1:])
+    spread = torch.randn(4, 5, 2, dtype=dtype)[..., 0]  # not laid out as in the recording
+    held(found, spread, *rows(4)[1:])
+
+
+@needs_compiler
+def test_what_a_kernel_may_not_hold_stays_torch() -> None:
+    weight = torch.randn(5, 5)
+
+    def mixed(x: Tensor, n: Tensor) -> tuple[Tensor, ...]:
+        y = (x * 2.0).tanh().exp()
+        z = weight.sum() * x + y
+        return (z.softmax(0) * y).sin().cos(), n // 2 + 1
+
+    def of(count: int) -> list[Tensor]:
+        return [torch.randn(count, 5), torch.arange(count)]
+
+    executor = CompiledExecutor(0)
+    doubled = autobatch.vmap(lambda x, n: mixed(x, n), executor=executor)
+    for _ in range(3):
+        doubled(*of(6))
+    assert_matches_loop(mixed, of(9), configurations=({"executor": executor},))
+    assert any(each.made is not None for each in executor.made)
+
+
+def test_regions_are_convex_and_hold_no_integers_that_overflow() -> None:
+    def one(x: Tensor, n: Tensor) -> tuple[Tensor, ...]:
+        y = x.exp().sin() * 2.0
+        z = torch.cumsum(y, 0).cos().tan().sqrt()
+        return z + y, n * 3 + 1, x + 0.0
+
+    graph = record(
+        mapped(one), [Input("column", torch.randn(4, 3)), Input("column", torch.arange(4))]
+    ).graph
+    parts = parts_of(graph, ())
+    assert [(part.is_region, part.size) for part in parts] == [(True, 3), (False, 4), (True, 4)]
+    names = [{str(node.op) for node in part.graph.nodes} for part in parts]
+    assert names[1] == {"aten.cumsum.default", "aten.mul.Tensor", "aten.add.Tensor"}
+    seen = set(range(graph.inputs))
+    for part in parts:
+        assert set(part.ins) <= seen
+        seen |= set(part.outs)
+    assert set(graph.outputs) <= seen
+
+
+def test_reasons_are_told() -> None:
+    column = Input("column", torch.randn(4, 3).requires_grad_())
+    with torch.enable_grad():
+        assert reason_against([column]) == "gradients flow through it"
+    assert reason_against([column]) == ""
+    assert made(lambda n: n * 3 + 1, torch.arange(4)).told == (
+        "not compiled: no operations that a kernel may hold follow each other"
+    )
+
+
+def test_a_kernel_that_gives_something_else_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    def wrong(graph: Any, traced: Any, numbers: Any) -> Any:
+        def replay(k: int, *values: Tensor) -> tuple[Tensor, ...]:
+            return tuple(out + 1 for out in traced(k, *values))
+
+        return hot.FusedReplay(replay, "", 1, 1, 3, 1, frozenset(), True)
+
+    monkeypatch.setattr(hot, "fused", wrong)
+    x = torch.randn(4, 3)
+    found = made(lambda x: x.exp().sin().cos(), x)
+    assert found.told == "not compiled: its kernels gave another result than torch"
+    torch.testing.assert_close(found(4, x)[0], x.exp().sin().cos())
+
+
+@needs_compiler
+def test_explain_says_what_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    def waves(x: Tensor) -> Tensor:
+        for _ in range(20):
+            x = x.sin().cos().exp().tanh() * x.sum()
+        return x
+
+    def ints(n: Tensor) -> Tensor:
+        for _ in range(20):
+            n = (n * 3 + 1) % 1000 - n.sum()
+        return n
+
+    for function, x, start in (
+        (waves, torch.randn(4, 3), "from here on compiled: 6 operations in 1 kernel"),
+        (ints, torch.ones(4, 3, dtype=torch.int64), "from here on not compiled: no operations"),
+    ):
+        quick = autobatch.function(executor="compiled")(function)
+        for _ in range(1 + 1000 // (20 * 4)):
+            quick.batch(x)
+        text = str(autobatch.explain(quick, x))
+        assert start in text
+    assert len(COMPILED.made) > 0
+
+
+SECOND = """
+import torch
+import autobatch
+from autobatch.batching.stretches.executors import CompiledExecutor
+from programs import fixed_point
+torch.set_num_threads(1)
+with torch.no_grad(), autobatch.counts() as found:
+    given = fixed_point.example(8)
+    run = autobatch.vmap(given.function, executor=CompiledExecutor(0))
+    run(*given.args)
+    run(*given.args)
+print(found.compilations, found.reloaded)
+"""
+
+
+@needs_compiler
+def test_another_process_compiles_nothing_again() -> None:
+    given = fixed_point.example(8)
+    with autobatch.counts() as found:
+        run = autobatch.vmap(given.function, executor=CompiledExecutor(0))
+        run(*given.args)
+        run(*given.args)
+    here = found.compilations + found.reloaded
+    assert here > 0
+    root = Path(__file__).parent.parent
+    environment = {**os.environ, "PYTHONPATH": str(root)}
+    command = [sys.executable, "-c", SECOND]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=root)
+    assert done.stdout.split() == ["0", str(here)], done.stderr
