@@ -31,7 +31,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Protocol
 
-from autobatch.ir.dataflow import op_writes, terminator_reads, terminator_writes
+from autobatch.ir.dataflow import op_writes, reaching, terminator_reads, terminator_writes
 from autobatch.ir.ops import COMPUTED, INPLACE, MOVES, STORES, info
 from autobatch.ir.program import (
     Block,
@@ -340,3 +340,42 @@ def with_exit_last(blocks: Sequence[Block]) -> list[Block]:
     order = [label for label in range(len(blocks)) if label != exit_] + [exit_]
     place = {label: index for index, label in enumerate(order)}
     return [blocks[label].retargeted(place) for label in order]
+
+
+def late_blocks(blocks: Sequence[Block]) -> frozenset[int]:
+    """The blocks that threads which fork nothing come to, where they have work left, but no call.
+
+    What calls or forks nothing can be put off until all that others fork has run. Where nothing is
+    left but to hand over what is there, that gains nothing.
+    """
+    after = reaching(blocks)
+    here = [{label} | later for label, later in enumerate(after)]
+    calling = {label for label, block in enumerate(blocks) if calls_or_forks(block)}
+    working = {label for label, block in enumerate(blocks) if not all(map(is_handed, block.ops))}
+    return frozenset(
+        label
+        for label in before_joins(blocks)
+        if not here[label] & calling and here[label] & working
+    )
+
+
+def calls_or_forks(block: Block) -> bool:
+    return type(block.terminator) is Call or any(op.name == "fork" for op in block.ops)
+
+
+def is_handed(op: Op) -> bool:
+    """Whether an operation computes nothing."""
+    return op.name == "const" or op.name in MOVES
+
+
+def before_joins(blocks: Sequence[Block]) -> set[Label]:
+    """The blocks that can be come to with nothing joined."""
+    found: set[Label] = set()
+    waiting = [0]
+    while waiting:
+        label = waiting.pop()
+        if label not in found:
+            found.add(label)
+            if type(blocks[label].terminator) is not Join:
+                waiting += blocks[label].successors()
+    return found

@@ -38,6 +38,7 @@ from autobatch.vm.calling import Returned, carry, reach, relinked
 from autobatch.vm.entering import Entry, Forking, entered
 from autobatch.vm.failing import Errors, Failures
 from autobatch.vm.groups import CARRIED, FORKED, Group, restricted
+from autobatch.vm.late import MOST, Late
 from autobatch.vm.library import Code
 from autobatch.vm.own_code import OwnCode
 from autobatch.vm.purity import may_change
@@ -102,13 +103,16 @@ class ForkedCall:
 
 @dataclass(slots=True, eq=False)
 class Forks:
-    """The forked calls of a run. ``active`` is how many joins are at work, one within another."""
+    """The forked calls of a run. ``active`` is how many joins are at work, one within another;
+    ``alone`` says that calls run for the exceptions of threads, one by one.
+    """
 
     state: RunState
     failures: Failures
     within: Within
     run: Run
     active: int = 0
+    alone: bool = False
     own_code: OwnCode = field(init=False)
     scopes: dict[tuple[int, int], tuple[Scope, Any]] = field(default_factory=dict)
 
@@ -371,7 +375,10 @@ class Forks:
         entry = self.entry(frame, together[0])
         if keys:
             entry.paths = Paths.over(Ledger.of(np.concatenate(keys)))
+        else:
+            entry.late = self.late(frame, entry.code, together[0].callee)
         returned = self.run(entry, starting, np.concatenate(threads))
+        returned = gathered(returned, self.state.settings.device)
         pieces, rows = places(returned, start)
         for call, home, group in zip(together, homes, starting, strict=True):
             call.returned = returned
@@ -384,6 +391,16 @@ class Forks:
         code, _, frame.span = call.known.static
         scope, _ = self.scopes[call.callee]
         return Entry(code, scope, {})
+
+    def late(self, frame: Frame, code: Code, callee: tuple[int, int]) -> Late | None:
+        """For what may wait for deeper calls; None where all is to run in its turn."""
+        settings = self.state.settings
+        if settings.schedule is not None or self.alone or not code.late_blocks:
+            return None
+        limit = settings.max_depth
+        shallow = limit is None or 2 * frame.depth < limit  # guests are not as deep as it seems
+        most = MOST if settings.max_width is None else min(MOST, settings.max_width)
+        return Late(callee, code.late_blocks, frame if shallow else None, most)
 
     # Results
 
@@ -508,11 +525,14 @@ class Forks:
         new = self.failures.since(before.errors)
         threads = [t for t, error in new.items() if not isinstance(error, errors.StepLimitError)]
         before.restore(self.failures)
-        for group in groups:
-            rows = np.flatnonzero(np.isin(frame.threads[group.rows], threads))
-            if len(rows):
-                alone = restricted(group, rows, list(group.env))
-                self.in_order(frame, 0, alone)
+        self.alone = True
+        try:
+            for group in groups:
+                rows = np.flatnonzero(np.isin(frame.threads[group.rows], threads))
+                if len(rows):
+                    self.in_order(frame, 0, restricted(group, rows, list(group.env)))
+        finally:
+            self.alone = False
         if self.failures.isolate:
             again = self.failures.since(before.errors)
             kept = {t: e for t, e in again.items() if not isinstance(e, errors.StepLimitError)}
@@ -661,12 +681,35 @@ def with_entries(group: Group, known: dict[int, Cell], rest: Sequence[Cell]) -> 
     return replace(group, env={**env, FORKED: kept})
 
 
+def gathered(returned: list[Returned], device: torch.device) -> list[Returned]:
+    """The same with those that are alike as one, so that what gets their results is one group."""
+    if len(returned) < 2:
+        return returned
+    alike: dict[Any, list[Returned]] = {}
+    for piece in returned:
+        heap.settle([piece.value])
+        alike.setdefault(heap.alike([piece.value], len(piece.rows)), []).append(piece)
+    return [joined(pieces, device) for pieces in alike.values()]
+
+
+def joined(pieces: list[Returned], device: torch.device) -> Returned:
+    """Several returned groups, which are alike, as one."""
+    if len(pieces) == 1:
+        return pieces[0]
+    values = [
+        [piece.value] if piece.at is None else heap.select([piece.value], piece.at)
+        for piece in pieces
+    ]
+    (value,) = heap.merge(values, [len(piece.rows) for piece in pieces], device)
+    return Returned(np.concatenate([piece.rows for piece in pieces]), value)
+
+
 def places(returned: Sequence[Returned], size: int) -> tuple[np.ndarray, np.ndarray]:
     """For each row of a frame, the returned group that it is in and its row there; else -1."""
     pieces, rows = np.full(size, -1), np.full(size, -1)
     for index, piece in enumerate(returned):
         pieces[piece.rows] = index
-        rows[piece.rows] = np.arange(len(piece.rows))
+        rows[piece.rows] = np.arange(len(piece.rows)) if piece.at is None else piece.at
     return pieces, rows
 
 
