@@ -1,8 +1,8 @@
 """What must hold before each block execution of a frame; checked in tests, off otherwise.
 
 - Every row of the frame is in exactly one place: the group that runs next, a group that waits, a
-  frame that has taken it up (see ``late``), or a group that has returned. Only rows of threads that a failure has dropped are in none, and
-  those that are free.
+  frame that has taken it up (see ``late``), or a group that has returned. Only rows of threads that
+  a failure has dropped are in none, and those that are free.
 - No group is empty, and none is ahead of the one that runs next.
 - Groups that wait at one block side by side are not alike; a group holds only what lives there.
 - Each cell that a group reaches has one row per thread; number columns have their tag's dtype,

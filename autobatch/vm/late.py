@@ -41,8 +41,9 @@ class Guests:
 class Late:
     """What a frame has that is late: ``parts`` are its own, until a frame below takes them up.
 
-    ``callee`` is what the forked calls call. ``above`` is the frame whose late groups it may take up, ``most`` how many rows of it and of
-    those above that one; ``away`` are rows of its own that another frame has taken.
+    ``callee`` is what the forked calls call. ``above`` is the frame whose late groups it may take
+    up, ``most`` how many rows of it and of those above that one; ``away`` are rows of its own that
+    another frame has taken.
     """
 
     callee: tuple[int, int]

@@ -45,7 +45,7 @@ from autobatch.vm.constructing import constructed
 from autobatch.vm.driven import converted, driven, is_plain, plain_end
 from autobatch.vm.entering import Entry, Forking, entered
 from autobatch.vm.failing import Failures, no_data
-from autobatch.vm.forking import Forks
+from autobatch.vm.forks import Forks
 from autobatch.vm.groups import CARRIED, Group, restricted
 from autobatch.vm.modes import by_modes, entered_modes
 from autobatch.vm.queue import Waiting
@@ -152,8 +152,7 @@ class Machine:
         state = self.state
         entry = entered(state.library, context, target, self.forking(paths), state.judgements)
         entry.paths = paths
-        if self.forks.active:
-            self.forks.watch(context, entry)
+        self.forks.watch(context, entry)
         carried = carry(entry.env.values(), kept)
         if carried:
             entry.env[CARRIED] = Cell(Container(tuple, carried))
@@ -542,8 +541,7 @@ class Machine:
         self, frame: Frame, terminator: Call, group: Group, context: Context, target: calls.Target
     ) -> Parts:
         """A call that ends its block, of what turns out to be no program function."""
-        if self.forks.active:
-            self.forks.watch_opaque(frame, terminator, target)
+        self.forks.watch_opaque(frame, terminator, target)
         try:
             result = calls.run(context, target)
         except RowsFail as failure:
