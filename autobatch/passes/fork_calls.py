@@ -25,13 +25,14 @@ again.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Protocol
 
-from autobatch.ir.dataflow import op_writes, terminator_reads, terminator_writes
+from autobatch.ir.dataflow import op_writes, reaching, terminator_reads, terminator_writes
 from autobatch.ir.ops import COMPUTED, INPLACE, MOVES, STORES, info
 from autobatch.ir.program import (
     Block,
@@ -50,7 +51,10 @@ from autobatch.passes.origins import OUTER, Fate, Given, Origins, Outer, Sources
 
 
 class Knowledge(Protocol):
-    """What the pass asks about calls."""
+    """What the pass asks about calls. ``seeded``: those that draw may be forked."""
+
+    @property
+    def seeded(self) -> bool: ...
 
     def may_fork(self, call: Call) -> bool:
         """Whether a call can run out of turn."""
@@ -83,8 +87,11 @@ NOTHING = Fact()
 
 
 def fork_calls(function: Function, knowledge: Knowledge) -> Function:
-    """The function with calls forked wherever several can run as one."""
-    chosen = {
+    """The function with calls forked wherever several can run as one.
+
+    Calls of what others give are, if that leaves no other call out.
+    """
+    candidates = {
         label
         for label, block in enumerate(function.blocks)
         if isinstance(block.terminator, Call)
@@ -92,6 +99,22 @@ def fork_calls(function: Function, knowledge: Knowledge) -> Function:
         and block.handler is None
         and knowledge.may_fork(block.terminator)
     }
+    plain = settled(function, knowledge, candidates, nested=False)
+    deep = None
+    if len(candidates) > 1 and not knowledge.seeded:  # draws are counted where calls are forked
+        deep = settled(function, knowledge, candidates, nested=True)
+    if deep is not None and (plain is None or plain.useful <= deep.useful):
+        return deep.joined()
+    return function if plain is None else plain.joined()
+
+
+def settled(
+    function: Function, knowledge: Knowledge, chosen: set[Label], nested: bool
+) -> Forking | None:
+    """The forks of a function, all of which meet others; None if there are none.
+
+    ``nested``: a call of what a forked one gives is forked too, when that is there.
+    """
     while chosen:
         forked = replace(
             function,
@@ -100,11 +123,11 @@ def fork_calls(function: Function, knowledge: Knowledge) -> Function:
                 for label, block in enumerate(function.blocks)
             ),
         )
-        forking = Forking(forked, knowledge)
+        forking = Forking(forked, knowledge, nested)
         if forking.useful == chosen:
-            return forking.joined()
+            return forking
         chosen = forking.useful & chosen
-    return function
+    return None
 
 
 def with_fork(block: Block) -> Block:
@@ -121,10 +144,13 @@ class Forking:
 
     ``useful`` are the blocks of forks that meet others; ``places[label]`` are the positions in a
     block before which a join is due, that of the terminator being the number of operations.
+    With ``nested``, a fork of what others give waits for them, and a join runs them level by level.
     """
 
     function: Function
     knowledge: Knowledge
+    nested: bool = False
+    levels: dict[Label, int] = field(default_factory=dict)
     useful: set[Label] = field(default_factory=set)
     places: dict[Label, set[int]] = field(default_factory=dict)
     deferred: dict[Label, set[int]] = field(default_factory=dict)
@@ -159,9 +185,35 @@ class Forking:
 
     def join_at(self, label: Label, position: int, fact: Fact) -> Fact:
         self.places.setdefault(label, set()).add(position)
-        if len(fact.pending) > 1:
+        if self.nested:
+            self.useful |= self.meeting(fact.pending)
+        elif len(fact.pending) > 1:
             self.useful |= fact.pending
         return NOTHING
+
+    def meeting(self, pending: frozenset[Label]) -> set[Label]:
+        """The forks that run as one with others: of one function, at one level."""
+        kinds = {label: (self.level(label), self.callee(label)) for label in pending}
+        found = Counter(kinds.values())
+        return {label for label, kind in kinds.items() if found[kind] > 1}
+
+    def callee(self, label: Label) -> object:
+        """What a fork calls, the same for the same name."""
+        name = self.function.blocks[label].ops[-1].args[0]
+        ways = self.named.get(name, {name})
+        return next(iter(ways)) if len(ways) == 1 else name
+
+    @cached_property
+    def named(self) -> dict[Var, set[object]]:
+        """By which operations variables come to hold something; a parameter by none."""
+        found: dict[Var, set[object]] = {}
+        for block in self.function.blocks:
+            for op in block.ops:
+                for out in op.outs:
+                    looked_up = op.name in ("global", "load_free", "load_outer", "getattr")
+                    way = (op.name, op.attr, op.args) if looked_up else out
+                    found.setdefault(out, set()).add(way)
+        return found
 
     def needs_join(self, label: Label, op: Op, fact: Fact) -> bool:
         """Whether an operation looks at a forked result, or does what others can see."""
@@ -225,12 +277,50 @@ class Forking:
             return False
         if op.name == "unpack":
             return True
+        if op.name == "fork":
+            return self.is_nested(label, op, fact)
         if not any(self.in_one_loop(label, fork) for fork in fact.pending):
             return False
         if op.name in INPLACE:
             return self.is_unshared(op.args[0], label) and self.are_kept(op.args[1:], fact)
         pure = op.name in COMPUTED or (op.name == "call" and self.knowledge.gives_value(op))
         return pure and self.are_kept(op.args, fact)
+
+    def is_nested(self, label: Label, op: Op, fact: Fact) -> bool:
+        """Whether a fork of what others give waits for them; not for itself, time after time."""
+        callee, *args = op.args
+        if not self.nested or callee in fact.tainted or not self.are_kept(args, fact):
+            return False
+        return label not in self.given[label]
+
+    def level(self, label: Label) -> int:
+        """After how many others, one after the other, a fork runs."""
+        found = self.levels.get(label)
+        if found is None:
+            before = [other for other in self.given[label] if other not in self.given[other]]
+            found = max((1 + self.level(other) for other in before), default=0)
+            self.levels[label] = found
+        return found
+
+    @cached_property
+    def given(self) -> dict[Label, frozenset[Label]]:
+        """For each fork, the forks of which it may get results."""
+        held: dict[Var, frozenset[Label]] = {}
+        found: dict[Label, frozenset[Label]] = {}
+        changed = True
+        while changed:
+            changed = False
+            for label, block in enumerate(self.function.blocks):
+                for op in block.ops:
+                    got = frozenset().union(*(held.get(arg, frozenset()) for arg in op.args))
+                    if op.name == "fork":
+                        found[label] = got
+                        got |= {label}
+                    for name in (*op.outs, *self.holding(op)):
+                        if not got <= held.get(name, frozenset()):
+                            held[name] = held.get(name, frozenset()) | got
+                            changed = True
+        return found
 
     def are_kept(self, names: Sequence[Var], fact: Fact) -> bool:
         """Whether what the variables name now is still the same at the join."""
@@ -267,12 +357,16 @@ class Forking:
             return Fact(tainted, pending)
         if deferring:
             return Fact(tainted.union(op.outs), pending)
-        if op.name == "append":
-            return Fact(tainted | {op.args[0]}, pending)
-        if op.name == "call":
-            target = self.knowledge.appends_to(op)
-            return Fact(tainted | {target} if target is not None else tainted, pending)
+        if op.name in ("append", "call"):
+            return Fact(tainted.union(self.holding(op)), pending)
         return Fact(tainted.union(op.outs), pending)
+
+    def holding(self, op: Op) -> tuple[Var, ...]:
+        """The list that an operation appends to."""
+        if op.name == "append":
+            return op.args[:1]
+        target = self.knowledge.appends_to(op) if op.name == "call" else None
+        return () if target is None else (target,)
 
     def ends_pending(self, block: Block, fact: Fact) -> bool:
         """Whether a block's terminator must find no call forked and not joined."""
@@ -340,3 +434,42 @@ def with_exit_last(blocks: Sequence[Block]) -> list[Block]:
     order = [label for label in range(len(blocks)) if label != exit_] + [exit_]
     place = {label: index for index, label in enumerate(order)}
     return [blocks[label].retargeted(place) for label in order]
+
+
+def late_blocks(blocks: Sequence[Block]) -> frozenset[int]:
+    """The blocks that threads which fork nothing come to, where they have work left, but no call.
+
+    What calls or forks nothing can be put off until all that others fork has run. Where nothing is
+    left but to hand over what is there, that gains nothing.
+    """
+    after = reaching(blocks)
+    here = [{label} | later for label, later in enumerate(after)]
+    calling = {label for label, block in enumerate(blocks) if calls_or_forks(block)}
+    working = {label for label, block in enumerate(blocks) if not all(map(is_handed, block.ops))}
+    return frozenset(
+        label
+        for label in before_joins(blocks)
+        if not here[label] & calling and here[label] & working
+    )
+
+
+def calls_or_forks(block: Block) -> bool:
+    return type(block.terminator) is Call or any(op.name == "fork" for op in block.ops)
+
+
+def is_handed(op: Op) -> bool:
+    """Whether an operation computes nothing."""
+    return op.name == "const" or op.name in MOVES
+
+
+def before_joins(blocks: Sequence[Block]) -> set[Label]:
+    """The blocks that can be come to with nothing joined."""
+    found: set[Label] = set()
+    waiting = [0]
+    while waiting:
+        label = waiting.pop()
+        if label not in found:
+            found.add(label)
+            if type(blocks[label].terminator) is not Join:
+                waiting += blocks[label].successors()
+    return found

@@ -35,7 +35,7 @@ Parts = list[tuple[int, Group]]
 
 
 class Forks(Protocol):
-    """What operations need of fork-join calls; see ``forking``."""
+    """What operations need of fork-join calls; see ``forks``."""
 
     def note(self, frame: Frame, op: Op, group: Group, context: Context) -> None: ...
     def first_fail(self, frame: Frame, group: Group, rows: np.ndarray) -> None: ...

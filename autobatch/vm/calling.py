@@ -26,6 +26,8 @@ class Returned:
 
     ``originals`` are the caller's cells for ``carried``, once there is a caller; ``ways`` says
     which ``return`` gave each row. Where the threads ``raised``, ``value`` are their exceptions.
+    ``at`` are the positions of the rows in ``value``, where that has rows of other frames too; it
+    is of forked calls, which carry nothing.
     """
 
     rows: np.ndarray
@@ -34,6 +36,11 @@ class Returned:
     originals: list[Cell] = field(default_factory=list)
     ways: Marks = None
     raised: bool = False
+    at: np.ndarray | None = None
+
+    def part(self, rows: np.ndarray, positions: np.ndarray) -> Returned:
+        """Some of its threads, which are ``rows`` of a frame; nothing is copied."""
+        return Returned(rows, self.value, at=positions if self.at is None else self.at[positions])
 
     def settle(self, originals: Sequence[Cell]) -> None:
         """Let the caller's cells take over what the carried ones hold."""

@@ -18,6 +18,7 @@ from autobatch.vm.judgements import Judgements
 from autobatch.vm.library import Code, Library
 from autobatch.vm.nested import Nested
 from autobatch.vm.purity import IMPURE, Names, Purity
+from autobatch.vm.state import Late
 from autobatch.vm.values import Cell, Container, Uniform, uniform
 
 Forking = Literal["none", "silent", "drawing"]
@@ -28,7 +29,8 @@ Forking = Literal["none", "silent", "drawing"]
 class Entry:
     """What a call of a program function runs; ``env`` holds its parameters.
 
-    ``paths`` are where its rows draw, if there is a seed; ``names`` gives what its names mean.
+    ``paths`` are where its rows draw, if there is a seed; ``late`` is for what may wait for calls
+    that it forks, if it is a forked call itself; ``names`` gives what its names mean.
     """
 
     code: Code
@@ -36,6 +38,7 @@ class Entry:
     env: dict[str, Cell]
     purity: Purity = IMPURE
     paths: Paths | None = None
+    late: Late | None = None
     names: Callable[[], Names] | None = None
 
 

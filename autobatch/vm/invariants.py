@@ -1,8 +1,8 @@
 """What must hold before each block execution of a frame; checked in tests, off otherwise.
 
-- Every row of the frame is in exactly one place: the group that runs next, a group that waits, or
-  a group that has returned. Only rows of threads that a failure has dropped are in none, and
-  those that are free.
+- Every row of the frame is in exactly one place: the group that runs next, a group that waits, a
+  frame that has taken it up (see ``late``), or a group that has returned. Only rows of threads that
+  a failure has dropped are in none, and those that are free.
 - No group is empty, and none is ahead of the one that runs next.
 - Groups that wait at one block side by side are not alike; a group holds only what lives there.
 - Each cell that a group reaches has one row per thread; number columns have their tag's dtype,
@@ -77,7 +77,9 @@ class Watch:
         check_cells(group.env.values(), group.k, f"{self.title} b{pc}", fits)
         for queue in self.frame.aside:
             waiting += groups_of(queue) if queue is not self.waiting else ()
-        self.rows([group.rows, *(other.rows for _, other in waiting)])
+        late = self.frame.late
+        away = [] if late is None else [*late.away, *(other.rows for _, other in late.parts)]
+        self.rows([group.rows, *(other.rows for _, other in waiting), *away])
         self.queue(pc, group)
         for fault in self.frame.faults():
             raise InvariantError(f"{self.title}: {fault}")

@@ -25,7 +25,7 @@ from autobatch.ir.dataflow import handled_at, op_reads, reaching
 from autobatch.ir.definitions import Definitions, definitions_of
 from autobatch.ir.program import Block, Branch, Call, Function, Op, Program, Raise, Return
 from autobatch.passes import PIPELINE, Pass, annotate_liveness, apply_pass, run_passes
-from autobatch.passes.fork_calls import fork_calls
+from autobatch.passes.fork_calls import fork_calls, late_blocks
 from autobatch.passes.inlining import inline_calls
 from autobatch.passes.origins import Fate
 from autobatch.passes.tail_calls import loop_tail_calls
@@ -119,6 +119,14 @@ class Code:
     loops: list[frozenset[str] | None] | None = None
     plans: Any = None
     updates: frozenset[int] | None = None
+    late: frozenset[int] | None = None
+
+    @property
+    def late_blocks(self) -> frozenset[int]:
+        """Where threads that fork nothing may wait for those that do."""
+        if self.late is None:
+            self.late = late_blocks(self.blocks)
+        return self.late
 
     def begins(self, op: Op) -> bool:
         """Whether an operation begins an update of what is then written."""

@@ -154,7 +154,7 @@ class Known:
         """What is called, and where."""
         found: list[tuple[Var, Span]] = []
         for block in self.function.blocks:
-            found += [(op.args[0], op.span) for op in block.ops if op.name in ("call", "fork")]
+            found += [(op.args[0], op.span) for op in block.ops if is_call(op)]
             if isinstance(block.terminator, Call):
                 found.append((block.terminator.callee, block.terminator.span))
         return found
@@ -322,6 +322,11 @@ READERS: tuple[object, ...] = (
 """Builtins whose result is new, whatever they get."""
 CONSUMERS: tuple[object, ...] = (next,)
 """Builtins that change their first argument."""
+
+
+def is_call(op: Op) -> bool:
+    """Whether an operation calls, if later."""
+    return op.name in ("call", "fork") or (op.name == "defer" and op.attr[0] in ("call", "fork"))
 
 
 def fate(known: Known, purity_of: Callable[[object], Purity | None], call: Op | Call) -> Fate:

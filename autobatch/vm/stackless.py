@@ -46,13 +46,13 @@ from autobatch.vm.constructing import constructed
 from autobatch.vm.driven import converted, driven, is_plain, plain_end
 from autobatch.vm.entering import Entry, Forking, entered
 from autobatch.vm.failing import Failures, no_data
-from autobatch.vm.forking import Forks
+from autobatch.vm.forks import Forks
 from autobatch.vm.groups import CARRIED, Group, restricted
 from autobatch.vm.modes import by_modes, entered_modes
 from autobatch.vm.queue import Waiting
 from autobatch.vm.schedule import Choice
 from autobatch.vm.spinning import spun
-from autobatch.vm.state import Frame, Leaving, RunState
+from autobatch.vm.state import Frame, Late, Leaving, RunState
 from autobatch.vm.steps import too_deep
 from autobatch.vm.values import Cell, Container, Objects
 from autobatch.vm.ways import is_tail
@@ -153,8 +153,7 @@ class Machine:
         state = self.state
         entry = entered(state.library, context, target, self.forking(paths), state.judgements)
         entry.paths = paths
-        if self.forks.active:
-            self.forks.watch(context, entry)
+        self.forks.watch(context, entry)
         carried = carry(entry.env.values(), kept)
         if carried:
             entry.env[CARRIED] = Cell(Container(tuple, carried))
@@ -211,6 +210,7 @@ class Machine:
         if frame is None:
             return []
         waiting: Waiting[int] = frame.waiting
+        late = frame.late
         watch = invariants.watch(frame)
         frames.append(frame)
         try:
@@ -223,12 +223,17 @@ class Machine:
                 pc, group = at
                 parts = self.execute(frame, pc, group)  # no *at: that nests on the C stack
                 with self.state.moving():
+                    if late is not None:
+                        parts = late.put_aside(frame, parts)
                     at = waiting.next(mark(function, pc, parts) if pc in exits else parts)
+                    if at is None and late is not None:
+                        at = waiting.next(self.taken_up(frame, late))
             if watch is not None:
                 watch.end()
         finally:
             frames.pop()
-        return [piece for piece in frame.returned if len(piece.rows) or not batch]
+        returned = frame.returned if late is None else late.handed_back(frame.returned)
+        return [piece for piece in returned if len(piece.rows) or not batch]
 
     def opened(self, entry: Entry, threads: np.ndarray) -> Frame | None:
         """A frame for a function and rows of the given threads; no group is in it yet.
@@ -251,11 +256,18 @@ class Machine:
         if self.state.observer is not None:
             waiting.apart = lambda pc, *groups: self.state.kept_apart(function, pc, *groups)
         frame = Frame(entry.code, entry.scope, threads, waiting, depth)
+        frame.late = entry.late
         frame.answers = not frames or frames[-1].hands_on
         frame.gone = self.failures.left_before()
         frame.paths = entry.paths
         frame.caught = bool(frames) and frames[-1].catches
         return frame
+
+    def taken_up(self, frame: Frame, late: Late) -> Parts:
+        """The groups that have waited until nothing else is left to run."""
+        parts = late.taken_up(frame)
+        frame.waiting.objectify = partial(objectify, self.state, frame.threads)  # which are more
+        return parts
 
     def sight(self, entry: Entry) -> Callable[[], bool]:
         """Whether the run is blind to which names mean one tensor; its first call decides."""
@@ -531,8 +543,7 @@ class Machine:
         self, frame: Frame, terminator: Call, group: Group, context: Context, target: calls.Target
     ) -> Parts:
         """A call that ends its block, of what turns out to be no program function."""
-        if self.forks.active:
-            self.forks.watch_opaque(frame, terminator, target)
+        self.forks.watch_opaque(frame, terminator, target)
         try:
             result = calls.run(context, target)
         except RowsFail as failure:

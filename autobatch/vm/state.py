@@ -75,6 +75,21 @@ class Leaving:
     handler: Handler | None
 
 
+class Late(Protocol):
+    """Groups that wait until nothing else is left to run; see ``late``."""
+
+    callee: tuple[int, int]
+    above: Frame | None
+    parts: list[tuple[int, Group]]
+    away: list[np.ndarray]
+
+    def put_aside(
+        self, frame: Frame, parts: list[tuple[int, Group]]
+    ) -> list[tuple[int, Group]]: ...
+    def taken_up(self, frame: Frame) -> list[tuple[int, Group]]: ...
+    def handed_back(self, returned: Sequence[Returned]) -> list[Returned]: ...
+
+
 class Gone(Protocol):
     """The threads that go on no more, since they or threads below them have failed."""
 
@@ -89,7 +104,8 @@ class Frame:
 
     Rows of threads that are ``gone`` are dropped, None as long as none is; a row of ``NOBODY`` is
     free (in a stream, see ``refill``). ``aside`` are all its queues, where there are several and
-    ``waiting`` is the one at work. ``span`` is what runs now, ``joining`` are the groups that have
+    ``waiting`` is the one at work; ``late`` are groups that wait for the frames of forked calls
+    below it. ``span`` is what runs now, ``joining`` are the groups that have
     come to the end of a block with a join. ``answers`` says that what it returns is the result of
     the run, ``hands_on`` that the call at work gives that. ``paths`` are where its rows draw, if
     there is a seed; ``handled`` are the exceptions that are being handled where it is in a call.
@@ -116,6 +132,7 @@ class Frame:
     snapshot: Snapshot | None = None
     leaving: list[Leaving] = field(default_factory=list)
     aside: Sequence[Waiting[Any]] = ()
+    late: Late | None = None
     paths: Paths | None = None
     handled: Cell | None = None
 

@@ -1,0 +1,174 @@
+"""Fork-join calls: threads note their calls, and where they join, all of them run as one.
+
+In: groups that have come to a join, with the calls that they forked. Out: the groups with the
+results in place. What is found out only when calls run is undone: before its first visible effect
+a forked call raises ``NotPure``, and the calls run again, one by one. Where a thread fails, its
+calls run again for it alone, in program order, to find its exception.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import InitVar, dataclass, field
+
+import numpy as np
+
+from autobatch import errors
+from autobatch.batching import calls
+from autobatch.batching.context import Context
+from autobatch.ir.program import Branch, Call, Op
+from autobatch.vm.blocks import Parts
+from autobatch.vm.calling import Returned
+from autobatch.vm.entering import Entry
+from autobatch.vm.failing import Errors, Failures
+from autobatch.vm.forks.effects import Guard, NotPure
+from autobatch.vm.forks.noting import Noting
+from autobatch.vm.forks.pending import entries, with_entries
+from autobatch.vm.forks.resolving import Resolving
+from autobatch.vm.forks.together import ForkedCall, Run, Together, classes
+from autobatch.vm.groups import FORKED, Group, restricted
+from autobatch.vm.state import Frame, Gone, RunState
+from autobatch.vm.values import FORK
+from autobatch.vm.within import Within
+
+
+@dataclass(slots=True, eq=False)
+class Forks:
+    """The forked calls of a run: the operations that note them, and the joins."""
+
+    state: RunState
+    failures: Failures
+    within: Within
+    run: InitVar[Run]
+    guard: Guard = field(init=False)
+    noting: Noting = field(init=False)
+    together: Together = field(init=False)
+    resolving: Resolving = field(init=False)
+
+    def __post_init__(self, run: Run) -> None:
+        self.guard = Guard(self.state, self.failures, self.within)
+        self.noting = Noting(self.state, self.within)
+        self.together = Together(self.state, run, self.noting.scopes)
+        self.resolving = Resolving(self.state, self.failures, self.noting, self.together)
+
+    @property
+    def active(self) -> bool:
+        """Whether a join is at work."""
+        return self.together.active > 0
+
+    def note(self, frame: Frame, op: Op, group: Group, context: Context) -> None:
+        self.noting.note(frame, op, group, context)
+
+    def is_due(self, op: Op | Branch, group: Group) -> bool:
+        return self.guard.is_due(op, group, self.active)
+
+    def watch(self, context: Context, entry: Entry) -> None:
+        if self.active:
+            self.guard.watch(context, entry)
+
+    def watch_opaque(self, frame: Frame, call: Call, target: calls.Target) -> None:
+        if self.active:
+            self.guard.watch_opaque(frame, call, target)
+
+    def drained(self, frame: Frame, group: Group, context: Context) -> Group:
+        """The group with its forked calls run, one after the other, within a block."""
+        context.flush()
+        group.checks = []
+        span, at = frame.span, self.state.tally.block
+        while group.k and FORKED in group.env:
+            remaining = entries(group)
+            if not remaining:
+                del group.env[FORKED]
+            elif remaining[0][1].type is FORK:
+                group = self.call_within(frame, group)
+            else:
+                group = self.resolving.run_first(frame, group)
+        frame.span, self.state.tally.block = span, at
+        return group
+
+    def call_within(self, frame: Frame, group: Group) -> Group:
+        """Run the first forked call of a group, to one result for the threads that it leaves."""
+        call = ForkedCall.of(0, entries(group)[0][1], group.k)
+        self.together.run_together(frame, [group], [call])
+        kept = np.flatnonzero(call.pieces >= 0)
+        if not len(kept):
+            return restricted(group, kept, [])
+        if len(kept) < group.k:
+            group = restricted(group, kept, list(group.env))
+            call.pieces, call.rows = call.pieces[kept], call.rows[kept]
+        pieces = [Returned(rows, call.result(rows)) for rows in classes([call])]
+        result = self.within.joined(self.state.context(frame, group), pieces)
+        (first, _), *rest = entries(group)
+        return with_entries(group, {id(first): result}, [cell for cell, _ in rest])
+
+    def join(self, frame: Frame, target: int, groups: Sequence[Group]) -> Parts:
+        """Run the forked calls of groups that have come to a join; they go on at ``target``."""
+        parts: Parts = [(target, group) for group in groups if FORKED not in group.env]
+        waiting = [group for group in groups if FORKED in group.env]
+        if not waiting:
+            return parts
+        before = Failed.of(self.failures)
+        try:
+            forked = self.together.run_calls(frame, waiting)
+        except NotPure as found:
+            if self.active:
+                raise
+            before.restore(self.failures)
+            self.guard.give_up(waiting, found)
+            for group in waiting:
+                parts += self.resolving.in_order(frame, target, group)
+            return parts
+        if self.failures.errors is not before.errors and not self.active:
+            self.find_exceptions(frame, waiting, before)
+        for index, group in enumerate(waiting):
+            own = [call for call in forked if call.group == index]
+            parts += self.resolving.resolved(frame, target, group, own)
+        again = [group for _, group in parts if FORKED in group.env]
+        if again:  # calls of what these have given
+            parts = [part for part in parts if FORKED not in part[1].env]
+            parts += self.join(frame, target, again)
+        return parts
+
+    def first_fail(self, frame: Frame, group: Group, rows: np.ndarray) -> None:
+        """Rows are to fail: what they forked before may fail first, in program order."""
+        if FORKED in group.env and not self.active:
+            alone = restricted(group, rows, list(group.env))
+            self.resolving.in_order(frame, 0, alone)
+
+    def find_exceptions(self, frame: Frame, groups: Sequence[Group], before: Failed) -> None:
+        """Run failing threads again, by themselves and in program order; keep what they raise."""
+        found = Failed.of(self.failures)
+        new = self.failures.since(before.errors)
+        threads = [t for t, error in new.items() if not isinstance(error, errors.StepLimitError)]
+        before.restore(self.failures)
+        self.together.alone = True
+        try:
+            for group in groups:
+                rows = np.flatnonzero(np.isin(frame.threads[group.rows], threads))
+                if len(rows):
+                    self.resolving.in_order(frame, 0, restricted(group, rows, list(group.env)))
+        finally:
+            self.together.alone = False
+        if self.failures.isolate:
+            again = self.failures.since(before.errors)
+            kept = {t: e for t, e in again.items() if not isinstance(e, errors.StepLimitError)}
+            self.failures.put({**before.errors, **new, **kept})
+        elif self.failures.errors is before.errors:
+            found.restore(self.failures)
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """What had failed at some time, to go back to."""
+
+    errors: Errors
+    gone: tuple[tuple[Frame, Gone | None], ...]
+
+    @classmethod
+    def of(cls, failures: Failures) -> Failed:
+        return cls(failures.errors, tuple((frame, frame.gone) for frame in failures.frames))
+
+    def restore(self, failures: Failures) -> None:
+        failures.errors = self.errors
+        for frame, gone in self.gone:
+            frame.gone = gone

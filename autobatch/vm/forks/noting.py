@@ -1,0 +1,193 @@
+"""Noting calls: ``fork`` leaves what a call is to run with, ``defer`` what waits for its result.
+
+In: an operation of a block, and the group. Out: the group with an entry more (see ``pending``), or
+with the call's result, where the call turns out not to be one that can run out of turn.
+
+Only pure calls are forked; under a seed they may draw, by keys of their own, made where they are
+forked, so that it does not matter when they run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from autobatch.batching import calls, operations, packed
+from autobatch.batching.compat import on_host
+from autobatch.batching.context import Context
+from autobatch.batching.operations import CAPTURED, Scope
+from autobatch.batching.starring import Differing
+from autobatch.ir.program import Op
+from autobatch.random.paths import Paths
+from autobatch.source import Span
+from autobatch.vm import heap
+from autobatch.vm.calling import Returned, carry, reach
+from autobatch.vm.entering import Entry, Forking, entered
+from autobatch.vm.forks.pending import is_forked, is_pending, remember, snapshot
+from autobatch.vm.groups import CARRIED, Group
+from autobatch.vm.state import Frame, RunState
+from autobatch.vm.values import BOX, CLOSURE, DEFERRAL, FORK, PENDING, Cell, Column, Container
+from autobatch.vm.within import Within
+
+KEYS = "%keys"
+"""Holds the keys by which a forked call draws, among its parameters."""
+
+
+@dataclass(slots=True, eq=False)
+class Noting:
+    """The ``fork`` and ``defer`` operations of a run; ``scopes`` are those of forked functions."""
+
+    state: RunState
+    within: Within
+    scopes: dict[tuple[int, int], tuple[Scope, Any]] = field(default_factory=dict)
+
+    def note(self, frame: Frame, op: Op, group: Group, context: Context) -> None:
+        """Run a ``fork`` or ``defer`` operation: the group remembers it until it joins."""
+        context.span = op.span
+        if op.name == "defer":
+            self.defer(frame, op, group, context)
+            return
+        self.fork_in(frame, op, group, context)
+
+    def fork_in(self, frame: Frame, op: Op, group: Group, context: Context) -> None:
+        """Run a ``fork`` operation, or one that was to be deferred, in its block."""
+        later = frame.code.after(self.state.tally.block[1], op)
+        kept = [
+            cell for name, cell in group.env.items() if name in later or name in (CARRIED, CAPTURED)
+        ]
+        shape = op.attr if op.name == "fork" else op.attr[1]
+        plain = Op("fork", op.outs, op.args, shape, op.span)
+        cells = operations.operands(context, op.args, group.env)
+        cell = group.env[op.outs[0]] = self.forked(frame, plain, context, cells, kept)
+        if is_forked(cell):
+            remember(group, cell)
+
+    def forked(
+        self, frame: Frame, op: Op, context: Context, cells: Sequence[Cell], kept: Sequence[Cell]
+    ) -> Cell:
+        """A call that waits for a join, or its result; ``kept`` is what its caller goes on with."""
+        callee, *given = cells
+        try:
+            args, kwargs = operations.arguments(context, op.attr, callee, given)
+        except Differing as differing:
+            at, frame.span = self.state.tally.block, op.span  # for checks that are looked at late
+            pieces = self.parted(context, op, callee, differing, kept)
+            self.state.tally.block = at
+            return self.within.joined(context, pieces)
+        context.leave()
+        target = calls.resolve(callee, args, kwargs)
+        context.flush()
+        entry = self.forkable(context, target, kept)
+        if entry is None:
+            return self.within.invoke(context, callee, args, kwargs, True)
+        params = dict(zip(entry.env, snapshot(entry.env.values()), strict=True))
+        if context.paths is not None:
+            params[KEYS] = keys_cell(context.paths.opened())
+        return Cell(Container(FORK, params, self.static(entry, target, op.span)))
+
+    def parted(
+        self, context: Context, op: Op, callee: Cell, differing: Differing, kept: Sequence[Cell]
+    ) -> list[Returned]:
+        """A call whose arguments differ in number or name, at once, for each kind of threads.
+
+        One that does more than return a value is refused: it would have copies.
+        """
+        context.leave()
+        context.flush()
+        pieces: list[Returned] = []
+        for rows in differing.parts:
+            part = context.restricted(rows)
+            positions = np.array(rows, dtype=np.int64)
+            own, *cells = heap.select([callee, *differing.cells, *kept], positions)
+            alive = cells[len(differing.cells) :]
+            cells = cells[: len(differing.cells)]
+            try:
+                args, kwargs = operations.arguments(part, op.attr, own, cells)
+            except Differing as again:
+                found = self.parted(part, op, own, again, alive)
+            else:
+                target = calls.resolve(own, args, kwargs)
+                if self.forkable(part, target, alive) is None:
+                    raise differing
+                found = self.within.framed(part, target, opens=True)
+            pieces += [replace(piece, rows=positions[piece.rows]) for piece in found]
+        return pieces
+
+    def forkable(
+        self, context: Context, target: calls.Target, kept: Sequence[Cell]
+    ) -> Entry | None:
+        """What a call enters, if it can run out of turn; ``kept`` is what its caller goes on with.
+
+        It cannot if it may hand back what the caller keeps: its result would be a copy. A number
+        that is a row of a packed value is handed over by itself.
+        """
+        if target.effect != "program":
+            return None
+        seeded = context.paths is not None
+        kind: Forking = "drawing" if seeded else "silent"
+        entry = entered(self.state.library, context, target, kind, self.state.judgements)
+        purity = entry.purity
+        if not purity.may_fork(seeded) or reach(entry.env[name] for name in purity.writes):
+            return None
+        for name in purity.returns:
+            entry.env[name] = packed.by_value(entry.env[name])
+        handed_back = [entry.env[name] for name in purity.returns]
+        if purity.outer and CAPTURED in entry.env:
+            handed_back += captured(entry.env[CAPTURED])
+        return None if carry(handed_back, kept) else entry
+
+    def static(self, entry: Entry, target: calls.Target, span: Span) -> tuple[Any, ...]:
+        """What forked calls have in common if they are alike: code, closure, place."""
+        callee = target.callee
+        key = callee.static if isinstance(callee, Container) else callee
+        self.scopes[id(entry.code), id(key)] = (entry.scope, key)
+        return (entry.code, key, span)
+
+    def defer(self, frame: Frame, op: Op, group: Group, context: Context) -> None:
+        """Keep an operation on what a forked call has yet to give; run it at once if it has."""
+        name, attr = op.attr
+        plain = Op(name, op.outs, op.args, attr, op.span)
+        operands = operations.operands(context, op.args, group.env)
+        if not any(map(is_pending, operands)):
+            if name == "fork":
+                self.fork_in(frame, op, group, context)
+            else:
+                operations.execute(context, frame.scope, plain, group.env)
+            return
+        outs = [Cell(Container(PENDING, [])) for _ in op.outs]
+        remember(group, Cell(Container(DEFERRAL, [*operands, *outs], plain)))
+        group.env.update(zip(op.outs, outs, strict=True))
+
+
+def keys_cell(paths: Paths) -> Cell:
+    """The keys of forked calls' paths, which move with their threads."""
+    keys, _ = paths.here()
+    return Cell(Column(torch.from_numpy(keys), "int"))
+
+
+def keys_of(cell: Cell) -> np.ndarray:
+    value = cell.value
+    assert type(value) is Column
+    return on_host(value.data)
+
+
+def captured(boxes: Cell) -> list[Cell]:
+    """What captured variables hold that is no function of the program's."""
+    found: list[Cell] = []
+    seen: set[int] = set()
+    waiting = [boxes]
+    while waiting:
+        cell = waiting.pop()
+        value = cell.value
+        if id(cell) in seen:
+            continue
+        seen.add(id(cell))
+        if cell is boxes or (type(value) is Container and value.type in (BOX, CLOSURE)):
+            waiting += value.children()  # type: ignore[union-attr]
+        else:
+            found.append(cell)
+    return found

@@ -1,0 +1,71 @@
+"""What a group has to run when it joins: its *entries*, in program order.
+
+An entry is a forked call, a container of its parameters' cells that stands where its result is to
+be, or a deferred operation, a container of its operands and of what stands for its outs. They are
+cells of the group, so they move with its threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from autobatch.vm import heap
+from autobatch.vm.calling import relinked
+from autobatch.vm.groups import FORKED, Group
+from autobatch.vm.values import FORK, PENDING, Cell, Container
+
+
+def is_pending(cell: Cell) -> bool:
+    """Whether it is a result yet to come, or a list or tuple that holds one."""
+    value = cell.value
+    if type(value) is not Container:
+        return False
+    if value.type in (list, tuple):
+        return any(map(is_pending, value.children()))
+    return value.type in (FORK, PENDING)
+
+
+def is_forked(cell: Cell) -> bool:
+    return type(cell.value) is Container and cell.value.type is FORK
+
+
+def remember(group: Group, cell: Cell) -> None:
+    """Add to what a group has to run when it joins."""
+    held = group.env.get(FORKED)
+    before = [] if held is None else list(held.value.children())  # type: ignore[union-attr]
+    group.env[FORKED] = Cell(Container(tuple, [*before, cell]))
+
+
+def entries(group: Group) -> list[tuple[Cell, Container]]:
+    """A group's forked calls and deferred operations, in program order."""
+    held = group.env[FORKED].value
+    assert type(held) is Container
+    return [(cell, cell.value) for cell in held.children()]  # type: ignore[misc]
+
+
+def operands_of(entry: Container, known: dict[int, Cell]) -> list[Cell]:
+    """The operands of a deferred operation, with what is known of them."""
+    cells = list(entry.children())
+    return [relinked(cell, known, {}) for cell in cells[: len(entry.static.args)]]
+
+
+def without_entries(group: Group, known: dict[int, Cell]) -> Group:
+    """The group with cells in place of those that stood for them; nothing is left to join."""
+    group = with_entries(group, known, [])
+    del group.env[FORKED]
+    return group
+
+
+def with_entries(group: Group, known: dict[int, Cell], rest: Sequence[Cell]) -> Group:
+    """The same, with what is left to run."""
+    memo: dict[int, Cell] = {}
+    kept = Cell(Container(tuple, [relinked(cell, known, memo) for cell in rest]))
+    env = {name: relinked(cell, known, memo) for name, cell in group.env.items() if name != FORKED}
+    return replace(group, env={**env, FORKED: kept})
+
+
+def snapshot(cells: Any) -> list[Cell]:
+    """Cells as they are now, whatever their group changes until the join."""
+    return heap.copied(list(cells), lambda value: value)

@@ -1,0 +1,173 @@
+"""Results in their places: what a group has waited for, at once or, if need be, one by one.
+
+In: a group and the results of its forked calls. Out: the group, in parts if these are not alike,
+with the results instead of the calls, and its deferred operations run. Where one fails, or calls
+have effects, a group's entries run one after the other, in program order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from autobatch.batching import operations
+from autobatch.batching.context import Context, RowsFail
+from autobatch.ir.program import Op
+from autobatch.vm.blocks import Parts
+from autobatch.vm.calling import relinked
+from autobatch.vm.failing import Failures
+from autobatch.vm.forks.noting import Noting
+from autobatch.vm.forks.pending import (
+    entries,
+    is_forked,
+    is_pending,
+    operands_of,
+    with_entries,
+    without_entries,
+)
+from autobatch.vm.forks.together import ForkedCall, Together, classes
+from autobatch.vm.groups import FORKED, Group, restricted
+from autobatch.vm.state import Frame, RunState
+from autobatch.vm.values import FORK, Cell, Container
+
+
+@dataclass(slots=True, eq=False)
+class Resolving:
+    """Puts results in their places, for a run."""
+
+    state: RunState
+    failures: Failures
+    noting: Noting
+    together: Together
+
+    def resolved(self, frame: Frame, target: int, group: Group, own: Sequence[ForkedCall]) -> Parts:
+        """The group with its calls' results in place, in parts if they are not alike."""
+        parts: Parts = []
+        for rows in classes(own):
+            part = group
+            if len(rows) < group.k:
+                part = restricted(group, rows, list(group.env))
+            try:
+                parts.append((target, self.filled(frame, part, [c.result(rows) for c in own])))
+            except Exception:  # of a deferred operation; which comes first, the order tells
+                parts += self.in_order(frame, target, part)
+        return parts
+
+    def filled(self, frame: Frame, group: Group, results: Sequence[Cell]) -> Group:
+        """The group with results in place of its forked calls, deferred operations run.
+
+        What is left to run then are the calls that were deferred, and what waits for them.
+        """
+        context = self.state.context(frame, group)
+        known: dict[int, Cell] = {}
+        waiting = iter(results)
+        rest: list[Cell] = []
+        for cell, entry in entries(group):
+            if entry.type is FORK:
+                known[id(cell)] = next(waiting)
+            elif rest and any(map(is_pending, operands_of(entry, known))):
+                rest.append(cell)
+            else:
+                rest += self.run_deferred(frame, group, context, entry, known)
+        context.flush()
+        context.leave()
+        return with_entries(group, known, rest) if rest else without_entries(group, known)
+
+    def run_deferred(
+        self,
+        frame: Frame,
+        group: Group,
+        context: Context,
+        entry: Container,
+        known: dict[int, Cell],
+    ) -> list[Cell]:
+        """Run a deferred operation; ``known`` learns what stands for its outs.
+
+        A call is forked; it is among what is left to run.
+        """
+        op: Op = entry.static
+        operands = operands_of(entry, known)
+        if op.name == "fork":
+            context.span = op.span
+            kept = [cell for name, cell in group.env.items() if name != FORKED]
+            kept += [
+                c for _, other in entries(group) if other is not entry for c in other.children()
+            ]
+            kept = [relinked(cell, known, {}) for cell in kept]
+            outs = [self.noting.forked(frame, op, context, operands, kept)]
+        else:
+            env = dict(zip(op.args, operands, strict=True))
+            operations.execute(context, frame.scope, op, env)
+            outs = [env[out] for out in op.outs]
+        cells = list(entry.children())
+        for out, cell in zip(outs, cells[len(op.args) :], strict=True):
+            known[id(cell)] = out
+        return [out for out in outs if op.name == "fork" and is_forked(out)]
+
+    def in_order(self, frame: Frame, target: int, group: Group) -> Parts:
+        """A group's forked calls and deferred operations, one after the other."""
+        parts: Parts = []
+        waiting = [group]
+        while waiting:
+            group = self.failures.remaining(frame, waiting.pop())
+            if not group.k:
+                continue
+            remaining = entries(group)
+            if not remaining:
+                del group.env[FORKED]
+                parts.append((target, group))
+            elif remaining[0][1].type is FORK:
+                waiting += self.call_first(frame, group)
+            else:
+                waiting.append(self.run_first(frame, group))
+        return parts
+
+    def call_first(self, frame: Frame, group: Group) -> list[Group]:
+        """Run the first forked call of a group by itself."""
+        call = ForkedCall.of(0, entries(group)[0][1], group.k)
+        self.together.run_together(frame, [group], [call])
+        parts: list[Group] = []
+        for rows in classes([call]):
+            part = group
+            if len(rows) < group.k:
+                part = restricted(group, rows, list(group.env))
+            first, *rest = entries(part)
+            known = {id(first[0]): call.result(rows)}
+            parts.append(with_entries(part, known, [cell for cell, _ in rest]))
+        return parts
+
+    def run_first(self, frame: Frame, group: Group) -> Group:
+        """Run the first entry of a group, a deferred operation, for the threads it leaves."""
+        while group.k:
+            first, *rest = entries(group)
+            context = self.state.context(frame, group)
+            frame.span = first[1].static.span
+            known: dict[int, Cell] = {}
+            try:
+                calls_ = self.run_deferred(frame, group, context, first[1], known)
+                context.flush()
+                context.leave()
+            except Exception as error:
+                failure = error if isinstance(error, RowsFail) else self.blamed(frame, group, error)
+                group = self.failures.dropped(frame, group, context, failure)
+            else:
+                return with_entries(group, known, [*calls_, *(cell for cell, _ in rest)])
+        return group
+
+    def blamed(self, frame: Frame, group: Group, error: Exception) -> RowsFail:
+        """The lowest thread for which a deferred operation fails when it runs alone."""
+        threads = frame.threads[group.rows]
+        for row in np.argsort(threads, kind="stable"):
+            part = restricted(group, np.array([row]), list(group.env))
+            context = self.state.context(frame, part)
+            try:
+                self.run_deferred(frame, part, context, entries(part)[0][1], {})
+                context.flush()
+                context.leave()
+            except RowsFail as failure:
+                return RowsFail(int(row), failure.error, span=failure.span)
+            except Exception as alone:
+                return RowsFail(int(row), alone)
+        return RowsFail(int(np.argmin(threads)), error)

@@ -1,0 +1,210 @@
+"""Running forked calls: those of one function in one frame, over the rows of all their threads.
+
+In: groups with forked calls. Out: for each call the returned groups, and where in them each row's
+result is. A frame's rows map to threads many to one; as many rows run at once as ``max_width``
+allows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from autobatch.batching.operations import Scope
+from autobatch.random.paths import Ledger, Paths
+from autobatch.vm import heap
+from autobatch.vm.calling import Returned
+from autobatch.vm.entering import Entry
+from autobatch.vm.forks.effects import not_pure
+from autobatch.vm.forks.noting import KEYS, keys_of
+from autobatch.vm.forks.pending import entries
+from autobatch.vm.groups import Group, restricted
+from autobatch.vm.late import MOST, Late
+from autobatch.vm.library import Code
+from autobatch.vm.state import Frame, RunState
+from autobatch.vm.values import FORK, Cell, Container
+
+Run = Callable[[Entry, Sequence[Group], np.ndarray], list[Returned]]
+"""The engine's: a frame that begins with several groups, over rows of the given threads."""
+
+
+@dataclass(slots=True, eq=False)
+class ForkedCall:
+    """A forked call at its join, of the group ``group``.
+
+    Row ``i`` has its result in row ``rows[i]`` of ``returned[pieces[i]]``; -1 if it was dropped.
+    """
+
+    group: int
+    known: Container
+    pieces: np.ndarray
+    rows: np.ndarray
+    returned: list[Returned] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, group: int, known: Container, k: int) -> ForkedCall:
+        return cls(group, known, np.full(k, -1), np.full(k, -1))
+
+    @property
+    def callee(self) -> tuple[int, int]:
+        code, key, _ = self.known.static
+        return id(code), id(key)
+
+    def result(self, rows: np.ndarray) -> Cell:
+        """The results of some rows, which one returned group has."""
+        value = self.returned[int(self.pieces[rows[0]])].value
+        (cell,) = heap.select([value], self.rows[rows])
+        return cell
+
+
+@dataclass(slots=True, eq=False)
+class Together:
+    """The forked calls of a run at work; ``scopes`` are those of their functions.
+
+    ``active`` is how many joins are at work, one within another; ``alone`` says that calls run for
+    the exceptions of threads, one by one.
+    """
+
+    state: RunState
+    run: Run
+    scopes: Mapping[tuple[int, int], tuple[Scope, Any]]
+    active: int = 0
+    alone: bool = False
+
+    def run_calls(self, frame: Frame, groups: Sequence[Group]) -> list[ForkedCall]:
+        """Run the forked calls of all groups, those of one function together."""
+        found = [
+            ForkedCall.of(index, known, group.k)
+            for index, group in enumerate(groups)
+            for _, known in entries(group)
+            if known.type is FORK
+        ]
+        by_callee: dict[tuple[int, int], list[ForkedCall]] = {}
+        for call in found:
+            by_callee.setdefault(call.callee, []).append(call)
+        guard = self.state.guard
+        self.active += 1
+        self.state.guard = not_pure
+        try:
+            for same in by_callee.values():
+                for together in self.within_width(same, groups):
+                    self.run_together(frame, groups, together)
+        finally:
+            self.active -= 1
+            self.state.guard = guard
+        return found
+
+    def within_width(
+        self, same: list[ForkedCall], groups: Sequence[Group]
+    ) -> Iterator[list[ForkedCall]]:
+        """Calls in order, as many at once as ``max_width`` rows allow."""
+        limit = self.state.settings.max_width
+        together: list[ForkedCall] = []
+        width = 0
+        for call in same:
+            k = groups[call.group].k
+            if together and limit is not None and width + k > limit:
+                yield together
+                together, width = [], 0
+            together.append(call)
+            width += k
+        yield together
+
+    def run_together(
+        self, frame: Frame, groups: Sequence[Group], together: list[ForkedCall]
+    ) -> None:
+        """One frame for the calls of one function; each learns where its results are."""
+        starting: list[Group] = []
+        keys: list[np.ndarray] = []
+        threads: list[np.ndarray] = []
+        homes: list[np.ndarray] = []
+        start = 0
+        for call in together:
+            own = frame.threads[groups[call.group].rows]
+            home = np.arange(len(own))
+            env: Any = dict(call.known.cells)  # type: ignore[arg-type]
+            if frame.gone is not None and not frame.gone.spares(own).all():
+                home = np.flatnonzero(frame.gone.spares(own))
+                env = restricted(Group(np.arange(len(own)), env), home, list(env)).env
+            if KEYS in env:
+                keys.append(keys_of(env.pop(KEYS)))
+            starting.append(Group(np.arange(start, start + len(home)), env))
+            threads.append(own[home])
+            homes.append(home)
+            start += len(home)
+        entry = self.entry(frame, together[0])
+        if keys:
+            entry.paths = Paths.over(Ledger.of(np.concatenate(keys)))
+        else:
+            entry.late = self.late(frame, entry.code, together[0].callee)
+        returned = self.run(entry, starting, np.concatenate(threads))
+        returned = gathered(returned, self.state.settings.device)
+        pieces, rows = places(returned, start)
+        for call, home, group in zip(together, homes, starting, strict=True):
+            call.returned = returned
+            if len(home):
+                first, last = group.rows[0], group.rows[-1] + 1
+                call.pieces[home], call.rows[home] = pieces[first:last], rows[first:last]
+
+    def entry(self, frame: Frame, call: ForkedCall) -> Entry:
+        """What a forked call runs; its parameters are in the groups that the frame begins with."""
+        code, _, frame.span = call.known.static
+        scope, _ = self.scopes[call.callee]
+        return Entry(code, scope, {})
+
+    def late(self, frame: Frame, code: Code, callee: tuple[int, int]) -> Late | None:
+        """For what may wait for deeper calls; None where all is to run in its turn."""
+        settings = self.state.settings
+        if settings.schedule is not None or self.alone or not code.late_blocks:
+            return None
+        limit = settings.max_depth
+        shallow = limit is None or 2 * frame.depth < limit  # guests are not as deep as it seems
+        most = MOST if settings.max_width is None else min(MOST, settings.max_width)
+        return Late(callee, code.late_blocks, frame if shallow else None, most)
+
+
+def gathered(returned: list[Returned], device: torch.device) -> list[Returned]:
+    """The same with those that are alike as one, so that what gets their results is one group."""
+    if len(returned) < 2:
+        return returned
+    alike: dict[Any, list[Returned]] = {}
+    for piece in returned:
+        heap.settle([piece.value])
+        alike.setdefault(heap.alike([piece.value], len(piece.rows)), []).append(piece)
+    return [joined(pieces, device) for pieces in alike.values()]
+
+
+def joined(pieces: list[Returned], device: torch.device) -> Returned:
+    """Several returned groups, which are alike, as one."""
+    if len(pieces) == 1:
+        return pieces[0]
+    values = [
+        [piece.value] if piece.at is None else heap.select([piece.value], piece.at)
+        for piece in pieces
+    ]
+    (value,) = heap.merge(values, [len(piece.rows) for piece in pieces], device)
+    return Returned(np.concatenate([piece.rows for piece in pieces]), value)
+
+
+def places(returned: Sequence[Returned], size: int) -> tuple[np.ndarray, np.ndarray]:
+    """For each row of a frame, the returned group that it is in and its row there; else -1."""
+    pieces, rows = np.full(size, -1), np.full(size, -1)
+    for index, piece in enumerate(returned):
+        pieces[piece.rows] = index
+        rows[piece.rows] = np.arange(len(piece.rows)) if piece.at is None else piece.at
+    return pieces, rows
+
+
+def classes(forked: Sequence[ForkedCall]) -> list[np.ndarray]:
+    """The rows of a group by where their results are; those that were dropped are in none."""
+    found = np.stack([call.pieces for call in forked])
+    if len(found[0]) and (found == found[:, :1]).all():
+        return [np.arange(found.shape[1])] if found[0, 0] >= 0 and (found >= 0).all() else []
+    kept = np.flatnonzero((found >= 0).all(axis=0))
+    _, inverse = np.unique(found[:, kept], axis=1, return_inverse=True)
+    inverse = inverse.reshape(-1)
+    return [kept[inverse == label] for label in range(inverse.max() + 1)] if len(kept) else []

@@ -1,0 +1,122 @@
+"""Rows that fork no more wait for the deepest frame, so that what they have left runs once.
+
+The leaves of a recursion lie at all depths. In a frame of forked calls, a group that has come to
+where no call is to follow is *late*: it waits until nothing else is left to run. By then the calls
+that the frame's other rows forked have run, in a frame below, which takes up late groups of the
+same code as guests, has them run with its own, and hands back what they return. A row is a guest
+once at most, and a frame takes up no more than ``MOST`` rows, which keep kernels busy, and which
+bound what is alive at once.
+
+In: groups and the blocks that they go on at. Out: those that run now; the returned groups of the
+frames that the guests are of. Only frames that a join has begun have late groups: what they run
+is pure, and nobody is told of its order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from autobatch.vm.calling import Returned
+from autobatch.vm.groups import FORKED, Group
+from autobatch.vm.state import Frame
+
+MOST = 4096
+"""Rows of other frames that a frame takes up."""
+Parts = list[tuple[int, Group]]
+
+
+@dataclass(frozen=True, slots=True)
+class Guests:
+    """Rows of another frame, which are those from ``first`` on in the frame that has taken them."""
+
+    home: Frame
+    first: int
+    rows: np.ndarray
+
+
+@dataclass(slots=True, eq=False)
+class Late:
+    """What a frame has that is late: ``parts`` are its own, until a frame below takes them up.
+
+    ``callee`` is what the forked calls call. ``above`` is the frame whose late groups it may take
+    up, ``most`` how many rows of it and of those above that one; ``away`` are rows of its own that
+    another frame has taken.
+    """
+
+    callee: tuple[int, int]
+    blocks: frozenset[int]
+    above: Frame | None
+    most: int
+    parts: Parts = field(default_factory=list)
+    guests: list[Guests] = field(default_factory=list)
+    away: list[np.ndarray] = field(default_factory=list)
+
+    def put_aside(self, frame: Frame, parts: Parts) -> Parts:
+        """The parts that run now; the others wait."""
+        now: Parts = []
+        for pc, group in parts:
+            if pc in self.blocks and FORKED not in group.env:
+                frame.waiting.prune(pc, group)
+                self.parts.append((pc, group))
+            else:
+                now.append((pc, group))
+        return now
+
+    def taken_up(self, frame: Frame) -> Parts:
+        """The frame's own late groups, and those of frames above, which become its rows."""
+        parts, self.parts = self.parts, []
+        room = self.most - sum(group.k for _, group in parts)
+        for home in self.homes(frame):
+            late = home.late
+            assert late is not None
+            width = sum(group.k for _, group in late.parts)
+            if width > room:
+                break
+            room -= width
+            parts += [(pc, self.invited(frame, home, group)) for pc, group in late.parts]
+            late.parts = []
+        return parts
+
+    def homes(self, frame: Frame) -> Iterator[Frame]:
+        """The frames of the same function above, the nearest first."""
+        above = self.above
+        while above is not None and above.late is not None:
+            if above.code is not frame.code or above.late.callee != self.callee:
+                return
+            yield above
+            above = above.late.above
+
+    def invited(self, frame: Frame, home: Frame, group: Group) -> Group:
+        """A group of another frame as one of this."""
+        assert home.late is not None
+        first = len(frame.threads)
+        frame.threads = np.concatenate((frame.threads, home.threads[group.rows]))
+        self.guests.append(Guests(home, first, group.rows))
+        home.late.away.append(group.rows)
+        rows = np.arange(first, len(frame.threads))
+        return Group(rows, group.env, group.checks)
+
+    def handed_back(self, returned: Sequence[Returned]) -> list[Returned]:
+        """What the frame's own rows have returned; the frames of its guests have theirs."""
+        if not self.guests:
+            return list(returned)
+        end = self.guests[0].first
+        own: list[Returned] = []
+        for piece in returned:
+            order = np.argsort(piece.rows)
+            rows = piece.rows[order]
+            firsts = [end, *(guests.first + len(guests.rows) for guests in self.guests)]
+            cuts = np.searchsorted(rows, firsts)
+            if cuts[0]:
+                own.append(piece.part(rows[: cuts[0]], order[: cuts[0]]))
+            for guests, start, stop in zip(self.guests, cuts[:-1], cuts[1:], strict=True):
+                if start < stop:
+                    home = guests.rows[rows[start:stop] - guests.first]
+                    guests.home.returned.append(piece.part(home, order[start:stop]))
+        for guests in self.guests:
+            assert guests.home.late is not None
+            guests.home.late.away.clear()
+        return own
