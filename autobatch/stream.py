@@ -214,8 +214,9 @@ class Stream:
         rows = np.full(plan.width, NOBODY)
         shared = Shared(steps_of(plan, rows), None, None, policy_of(options.fallback))
         machine = machine_of(options, library, shared, device, plan.width)
-        one_queue = options.engine == "program_counter" and recursion.comes_back
-        return Refill(machine, function, rows, plan.enough, one_queue)
+        queued = options.engine == "program_counter"
+        one_queue, inside = queued and recursion.comes_back, queued and not recursion.found
+        return Refill(machine, function, rows, plan.enough, one_queue, inside)
 
     def apply(self, in_order: bool = True) -> None:
         """Apply what examples have written to shared tensors that have finished.

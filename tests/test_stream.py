@@ -531,6 +531,44 @@ def test_threads_never_wait_for_the_longest():
     assert streamed.block_executions == 4444
 
 
+def counted_trips(n):
+    return trips(n) + 1
+
+
+def trips_here_or_there(n):
+    if n % 2:
+        return counted_trips(n)
+    return trips(n)
+
+
+@pytest.mark.parametrize("func", [counted_trips, trips_here_or_there], ids=lambda f: f.__name__)
+def test_threads_leave_loops_inside_calls_one_by_one(func):
+    """Where calls wait in the queue themselves, as the same loop of the function's own."""
+    ns, width = geometric(1024, 200.0), 64
+    drawn, finished = 0, 0
+    in_flight: list[int] = []
+
+    def source() -> Iterator[int]:
+        nonlocal drawn
+        for n in ns:
+            drawn += 1
+            yield n
+
+    def listen(step: Step) -> None:
+        if drawn < len(ns):
+            in_flight.append(drawn - finished)
+
+    options: dict[str, Any] = {"engine": "program_counter"}
+    with autobatch.counts() as streamed, checking(False):
+        for index, result in autobatch.stream(func, source(), width, listeners=listen, **options):
+            assert result == func(ns[index])
+            finished += 1
+    with autobatch.counts() as chunked, checking(False):
+        autobatch.vmap(func, chunk_size=width, scalars="python", **options)(torch.tensor(ns))
+    assert sum(in_flight) / width / len(in_flight) >= 0.85
+    assert 3 * streamed.block_executions <= chunked.block_executions
+
+
 def test_stages_behind_a_loop_are_not_starved():
     """New threads in the first loop do not keep others from the second, nor from the end."""
     ns = geometric(256, 40.0)

@@ -284,7 +284,7 @@ def objects_attribute(context: Context, cell: Cell, items: list[Any], name: str)
         return getattr(item, name)
 
     if all(is_stored(kind, name) for kind in kinds):
-        return map_rows(context, attribute, cell, items, ATTRIBUTE, attrgetter(name))
+        return looked_up(context, cell, items, name)
     if any(shown_by(context, item, name) for item in one_of_each(items)):
         return context.invoke(context, Unknown(attribute), [cell], {})
     return run_rows(context, attribute, [cell], {}, ATTRIBUTE, fresh=False, effect=False)
@@ -297,7 +297,16 @@ def stored_attribute(context: Context, cell: Cell, name: str) -> Cell | None:
         is_stored(kind, name) for kind in set(map(type, value.items))
     ):
         return None
-    return objects_attribute(context, cell, value.items, name)
+    return looked_up(context, cell, value.items, name)
+
+
+def looked_up(context: Context, cell: Cell, items: list[Any], name: str) -> Cell:
+    """``x.name`` where no code runs for it."""
+
+    def attribute(item: Any) -> Any:
+        return getattr(item, name)
+
+    return map_rows(context, attribute, cell, items, ATTRIBUTE, attrgetter(name))
 
 
 def is_stored(kind: type, name: str) -> bool:

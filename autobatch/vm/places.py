@@ -26,7 +26,8 @@ Order = tuple[tuple[float, ...], int]
 
 @dataclass(slots=True, eq=False)
 class Routine:
-    """``path`` says where its blocks stand, ``number`` tells routines of one function apart.
+    """``caller`` is where the function is first called, None for the outermost, and ``path`` says
+    by that where its blocks stand; ``number`` tells routines of one function apart.
 
     ``modes`` are the managers around the call, outermost first, ``ambient`` what they amount to.
     What threads fail with there is for a handler of a caller's where they are to be ``caught``.
@@ -37,11 +38,14 @@ class Routine:
     modes: tuple[Any, ...]
     ambient: Hashable
     caught: bool
-    path: tuple[int, ...]
+    caller: Place | None
     number: int
+    path: tuple[int, ...] = field(init=False)
     places: list[Place] = field(init=False)
 
     def __post_init__(self) -> None:
+        caller = self.caller
+        self.path = () if caller is None else (*caller.routine.path, caller.pc)
         self.places = [Place(self, pc) for pc in range(len(self.code.blocks))]
 
 
@@ -105,7 +109,7 @@ class Routines:
     """The routines of a run, each made when it is first called."""
 
     known: dict[Hashable, Routine] = field(default_factory=dict)
-    paths: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    callers: dict[int, Place | None] = field(default_factory=dict)
 
     def entry(
         self,
@@ -120,10 +124,9 @@ class Routines:
         key = (id(code), scope_key(scope), ambient, caught)
         routine = self.known.get(key)
         if routine is None:
-            path = () if caller is None else (*caller.routine.path, caller.pc)
-            path = self.paths.setdefault(id(code), path)
+            caller = self.callers.setdefault(id(code), caller)
             routine = self.known[key] = Routine(
-                code, scope, modes, ambient, caught, path, len(self.known)
+                code, scope, modes, ambient, caught, caller, len(self.known)
             )
         return routine.places[0]
 

@@ -41,6 +41,7 @@ from autobatch.vm.queue import Waiting
 from autobatch.vm.schedule import Choice
 from autobatch.vm.stack import NONE, Resumed, Saved, Stack, some
 from autobatch.vm.stackless import Machine, carried_by
+from autobatch.vm.stages import Way
 from autobatch.vm.state import Frame
 from autobatch.vm.steps import too_deep
 from autobatch.vm.values import Cell, Column, Container
@@ -127,8 +128,14 @@ class ProgramCounterMachine(Machine):
         assert isinstance(frame, Level)
         return frame.waiting.is_next(frame.place.routine.places[target])
 
-    def outer_block(self, at: Place) -> float:
-        return at.order[0][0]
+    def way_to(self, frame: Frame, at: Place, inside: bool) -> Way | None:
+        if type(at) is End:
+            return None
+        way = [(at.routine.code.blocks, at.pc)]
+        while at.routine.caller is not None:
+            at = at.routine.caller
+            way.insert(0, (at.routine.code.blocks, at.pc))
+        return way if inside else way[:1]
 
     def opened(self, entry: Entry, threads: np.ndarray) -> Level | None:
         """What runs in a queue of its own; None if no thread may go that deep."""

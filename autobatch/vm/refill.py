@@ -26,7 +26,6 @@ from autobatch.vm.calling import Returned
 from autobatch.vm.entering import Entry, entered
 from autobatch.vm.failing import Errors
 from autobatch.vm.groups import Group
-from autobatch.vm.queue import Waiting
 from autobatch.vm.stackless import Machine
 from autobatch.vm.stages import Stages, stages_of
 from autobatch.vm.state import NOBODY, Frame
@@ -40,7 +39,8 @@ GENERATION = 8
 class Refill:
     """``function`` runs for ``threads``, the frame's; ``enough`` of them at its tail let that run.
 
-    ``recursive``: the function calls itself, as far as that is seen.
+    ``recursive``: the function calls itself, as far as that is seen. ``inside``: calls wait in the
+    queue themselves, and no function calls itself, so that they have stages like its own loops.
     """
 
     machine: Machine
@@ -48,6 +48,7 @@ class Refill:
     threads: np.ndarray
     enough: int
     recursive: bool
+    inside: bool
     frame: Frame | None = None
     stages: Stages | None = None
     watch: invariants.Watch | None = None
@@ -114,18 +115,17 @@ class Refill:
         frame.answers = False  # no results are to stack: which ``return`` gave them does not matter
         machine.failures.frames.append(frame)
         self.first = machine.first(frame)
-        stages = stages_of(entry.code.blocks, self.recursive)
-        tail = stages[-1] + 1 if self.recursive else stages[-1]
-
-        def stage_of(at: Any) -> int:
-            block = machine.outer_block(at)
-            return stages[int(block)] if block < len(stages) else tail
-
+        tail = stages_of(entry.code.blocks, self.recursive)[-1] + self.recursive
         alike = frame.waiting
-        kinds = range(tail + 1)
-        queues: list[Waiting[Any]] = [replace(alike, counters=[], places={}) for _ in kinds]
-        frame.aside = queues
-        self.stages = Stages(queues, stage_of, self.enough)
+        self.stages = Stages(
+            lambda at: machine.way_to(frame, at, self.inside),
+            lambda: replace(alike, counters=[], places={}),
+            self.enough,
+            (tail,),
+            self.recursive,
+            calling=not self.inside,
+        )
+        frame.aside = self.stages.opened
         self.watch = invariants.watch(frame)
 
     def lend(self, cells: list[Cell], threads: np.ndarray) -> None:

@@ -52,6 +52,7 @@ from autobatch.vm.modes import by_modes, entered_modes
 from autobatch.vm.queue import Waiting
 from autobatch.vm.schedule import Choice
 from autobatch.vm.spinning import spun
+from autobatch.vm.stages import Way
 from autobatch.vm.state import Frame, Late, Leaving, RunState
 from autobatch.vm.steps import too_deep
 from autobatch.vm.values import Cell, Container, Objects
@@ -290,9 +291,11 @@ class Machine:
         """Whether a group that jumps to a block would run there at once, and alone."""
         return frame.waiting.is_next(target)
 
-    def outer_block(self, at: Any) -> float:
-        """The block of the outermost function that threads which wait there are in."""
-        return at  # type: ignore[no-any-return]
+    def way_to(self, frame: Frame, at: Any, inside: bool) -> Way | None:
+        """Where threads are that wait there, None at the end; ``inside`` calls too, if they wait
+        in the queue themselves.
+        """
+        return [(frame.code.blocks, at)]
 
     def execute(self, frame: Frame, pc: Any, group: Group) -> list[tuple[Any, Group]]:
         """Execute one block for a group; where it ends in a join, all that wait there join in."""
