@@ -218,9 +218,37 @@ def sorted_text(text):
     return "".join(merge_sort(list(text)))
 
 
+def branch_after(n):
+    if n < 2:
+        return n
+    a, b = branch_after(n - 1), branch_after(n - 2)
+    if n % 3 == 0:
+        return a + b
+    if n % 3 == 1:
+        return a - b
+    while n < 9:
+        n = n + 1
+    return a * b + n
+
+
+def branch_on_one_side(n):
+    """Where a branch has other calls beside it, these meet at the use."""
+    if n < 2:
+        return n
+    if n % 2 == 0:
+        a = branch_on_one_side(n - 1)
+        step = 1 if n % 3 == 0 else 2
+    else:
+        a, step = branch_on_one_side(n - 2), 3
+    return a + step
+
+
 NUMBERS = [torch.tensor([6, 3, 0, 8, 1, 7, 5])]
 PAIRS = [torch.tensor([1, 2, 2, 0, 1, 2, 1]), torch.tensor([3, 2, 1, 4, 0, 0, 2])]
-OVER_NUMBERS = [in_one_expression, in_a_tuple, in_branches, over_a_range, two_functions]
+OVER_NUMBERS = [
+    *(in_one_expression, in_a_tuple, in_branches, over_a_range, two_functions),
+    *(branch_after, branch_on_one_side),
+]
 OVER_TREES = [
     *(under_conditions, in_a_sum, in_a_loop, in_place_in_a_loop, appended, filtered, best),
     *(sum_returned, two_sums, length_of_lists),
@@ -288,6 +316,18 @@ def test_the_steps_of_fibonacci():
         assert counts.block_executions <= 4 * depth
 
 
+def test_a_branch_after_the_calls_does_not_part_them():
+    """They run as one before it: the blocks of one call for each depth, and not two ways each."""
+    for ns in ([6, 7, 8, 7], [12], list(range(13))):
+        with autobatch.counts() as counts:
+            autobatch.vmap(branch_after)(torch.tensor(ns))
+        assert counts.block_executions <= 16 * max(ns)
+    text = str(forked(branch_after).function)
+    assert text.index("join, then") < text.index("floordiv" if "floordiv" in text else "mod")
+    assert joins(branch_after) == 1
+    assert str(forked(branch_on_one_side).function).count("join, then") == 1
+
+
 def full(depth: int) -> Tree:
     return Tree(depth, full(depth - 1), full(depth - 1)) if depth else Tree(0)
 
@@ -315,7 +355,9 @@ def test_off_is_one_after_the_other():
 
 
 def test_golden_text():
-    texts = [forked(func).function for func in (fibonacci, in_place_in_a_loop, appended)]
+    texts = [
+        forked(func).function for func in (fibonacci, in_place_in_a_loop, appended, branch_after)
+    ]
     assert_golden("forks.txt", "\n\n".join(map(str, texts)))
 
 

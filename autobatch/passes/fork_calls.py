@@ -13,9 +13,10 @@ Before:                                  After:
 A call becomes a *fork*, an operation that only notes the call, and threads go on until one needs
 a result or does what others can see. There stands a *join*: all threads that come to it run
 their forked calls as one. So calls in one expression, on the two sides of an ``if``, in a loop
-or a comprehension meet. In between, a forked result may be moved (into a tuple or a list),
-and within the loop that forks it, an operation on it is *deferred* until after the join: then
-``total += f(c)`` does not end the loop's first round.
+or a comprehension meet; a branch after which nothing more is forked has its join before it, as it
+would part those that are to meet. In between, a forked result may be moved (into a tuple or a
+list), and within the loop that forks it, an operation on it is *deferred* until after the join:
+then ``total += f(c)`` does not end the loop's first round.
 
 A fork that would come to its join alone, outside of a loop, stays a call. Nothing is forked in a
 block with a handler, nor pending at its start: the handler is for what fails there. In: a function
@@ -124,6 +125,9 @@ def settled(
             ),
         )
         forking = Forking(forked, knowledge, nested)
+        parting = forking.parting()
+        if parting:
+            forking = Forking(forked, knowledge, nested, parting)
         if forking.useful == chosen:
             return forking
         chosen = forking.useful & chosen
@@ -145,15 +149,20 @@ class Forking:
     ``useful`` are the blocks of forks that meet others; ``places[label]`` are the positions in a
     block before which a join is due, that of the terminator being the number of operations.
     With ``nested``, a fork of what others give waits for them, and a join runs them level by level.
+    Before the branches of the blocks ``joining`` there is a join, too. ``ending[label]`` are the
+    forks pending at the end of a block, ``met[label]`` those that its joins run.
     """
 
     function: Function
     knowledge: Knowledge
     nested: bool = False
+    joining: frozenset[Label] = frozenset()
     levels: dict[Label, int] = field(default_factory=dict)
     useful: set[Label] = field(default_factory=set)
     places: dict[Label, set[int]] = field(default_factory=dict)
     deferred: dict[Label, set[int]] = field(default_factory=dict)
+    ending: dict[Label, frozenset[Label]] = field(default_factory=dict)
+    met: dict[Label, frozenset[Label]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.sources = Sources(self.function, fate=self.knowledge.fate)
@@ -179,17 +188,49 @@ class Forking:
             if deferring:
                 self.deferred.setdefault(label, set()).add(position)
             fact = self.after(label, op, fact, deferring)
-        if self.ends_pending(block, fact):
+        if self.ends_pending(label, block, fact):
             fact = self.join_at(label, len(block.ops), fact)
+        self.ending[label] = fact.pending
         return Fact(fact.tainted.difference(terminator_writes(block.terminator)), fact.pending)
 
     def join_at(self, label: Label, position: int, fact: Fact) -> Fact:
         self.places.setdefault(label, set()).add(position)
+        self.met[label] = self.met.get(label, frozenset()) | fact.pending
         if self.nested:
             self.useful |= self.meeting(fact.pending)
         elif len(fact.pending) > 1:
             self.useful |= fact.pending
         return NOTHING
+
+    def parting(self) -> frozenset[Label]:
+        """The blocks whose branch parts threads on their way to a join, to no avail.
+
+        Nothing forks more on any way from there, and no calls of other ways come to the same join:
+        the threads' calls run as one before the branch, or in parts after it.
+        """
+        branches = (
+            label
+            for label, block in enumerate(self.function.blocks)
+            if isinstance(block.terminator, Branch) and self.ending[label]
+        )
+        return frozenset(label for label in branches if self.is_parting(label))
+
+    def is_parting(self, label: Label) -> bool:
+        blocks = self.function.blocks
+        seen: set[Label] = set()
+        waiting = list(blocks[label].successors())
+        while waiting:
+            other = waiting.pop()
+            if other in seen:
+                continue
+            seen.add(other)
+            if any(op.name == "fork" for op in blocks[other].ops):
+                return False
+            if not self.met.get(other, frozenset()) <= self.ending[label]:
+                return False
+            if other not in self.met:
+                waiting += blocks[other].successors()
+        return True
 
     def meeting(self, pending: frozenset[Label]) -> set[Label]:
         """The forks that run as one with others: of one function, at one level."""
@@ -368,7 +409,7 @@ class Forking:
         target = self.knowledge.appends_to(op) if op.name == "call" else None
         return () if target is None else (target,)
 
-    def ends_pending(self, block: Block, fact: Fact) -> bool:
+    def ends_pending(self, label: Label, block: Block, fact: Fact) -> bool:
         """Whether a block's terminator must find no call forked and not joined."""
         if not fact.pending:
             return False
@@ -378,7 +419,7 @@ class Forking:
             case Return() | Raise():
                 return True
             case Branch(condition=condition):
-                return condition in fact.tainted
+                return condition in fact.tainted or label in self.joining
             case Call() as call:
                 touched = fact.tainted.intersection(terminator_reads(call))
                 return bool(touched) or not self.knowledge.is_quiet(call)
