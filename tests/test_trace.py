@@ -188,7 +188,9 @@ def test_every_uniform_float_is_a_symbol_of_its_own(floats: list[float], before:
 
 def test_a_float_that_must_stay_small() -> None:
     def fn(k: int, x: Tensor, p: float) -> tuple[Tensor, ...]:
-        return (torch.quantile(x, p, dim=1),)
+        if not 0 <= p <= 1:  # as torch.quantile asks, which torch 2.11 has no fake tensors for
+            raise ValueError(p)
+        return (torch.lerp(x, x.sin(), p),)
 
     x = torch.randn(3, 6)
     trace = record(fn, [Input("column", x), Input("float", 0.9)])
