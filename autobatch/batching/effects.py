@@ -216,6 +216,9 @@ def belongs_to_torch(callee: Any) -> bool:
         return False
     if callee in torch_functions():
         return True
+    owner = getattr(callee, "__self__", None)
+    if isinstance(owner, type) and issubclass(owner, torch.autograd.Function):
+        return True  # ``apply``, of a class of the user's; torch 2.14 has it in C
     module = getattr(callee, "__module__", None) or ""
     if module.split(".")[0] == "torch":
         return True
