@@ -44,7 +44,7 @@ from autobatch.batching.callees import (
     updated,
 )
 from autobatch.batching.context import Context
-from autobatch.batching.effects import READ_ONLY, effect_of, is_library
+from autobatch.batching.effects import READ_ONLY, effect_of, has_library_base
 from autobatch.batching.kinds import is_instance
 from autobatch.batching.operators import once
 from autobatch.batching.rows import ANY_EFFECT, run_rows
@@ -386,7 +386,7 @@ def is_plain_class(kind: type) -> bool:
     """Whether instances can be containers of cells: no base that keeps state of its own."""
     if type(kind).__call__ is not type.__call__ or kind.__new__ is not PLAIN_NEW:
         return False
-    return not any(is_library(base) and base is not object for base in kind.__mro__[:-1])
+    return not has_library_base(kind)
 
 
 def dataclass_fields(

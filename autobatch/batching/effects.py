@@ -15,7 +15,7 @@ import math
 import sys
 import types
 from functools import cache, lru_cache, partial
-from typing import Any, Literal
+from typing import Any, Generic, Literal
 
 import numpy as np
 import torch
@@ -216,6 +216,9 @@ def belongs_to_torch(callee: Any) -> bool:
         return False
     if callee in torch_functions():
         return True
+    owner = getattr(callee, "__self__", None)
+    if isinstance(owner, type) and issubclass(owner, torch.autograd.Function):
+        return True  # ``apply``, of a class of the user's; torch 2.14 has it in C
     module = getattr(callee, "__module__", None) or ""
     if module.split(".")[0] == "torch":
         return True
@@ -225,6 +228,14 @@ def belongs_to_torch(callee: Any) -> bool:
 def is_library(function: Any) -> bool:
     """Whether a Python function is torch's, numpy's, autobatch's or the standard library's."""
     return is_library_module(getattr(function, "__module__", None) or "")
+
+
+def has_library_base(kind: type) -> bool:
+    """Whether a class or a base has code that is not the user's; ``Generic`` gives instances none.
+
+    It stands among the bases of ``class Box[T]``, too.
+    """
+    return any(is_library(base) for base in kind.__mro__[:-1] if base is not Generic)
 
 
 def is_library_module(name: str) -> bool:

@@ -10,7 +10,7 @@ from typing import Any, TypeGuard
 
 from torch import Tensor
 
-from autobatch.batching.effects import is_library
+from autobatch.batching.effects import has_library_base
 from autobatch.vm.values import Cell, Column, Container, Objects, Uniform, read
 
 NO_FUNCTION = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
@@ -73,7 +73,7 @@ def user_class(value: Any) -> type | None:
 @cache
 def is_users(kind: Any) -> bool:
     """Whether a class and its bases are the user's own, written in Python."""
-    return kind is not object and not any(map(is_library, kind.__mro__[:-1]))
+    return kind is not object and not has_library_base(kind)
 
 
 def own_method(value: Any, name: str) -> FunctionType | None:
