@@ -33,6 +33,7 @@ from autobatch.vm import invariants
 from autobatch.vm.blocks import Parts, objectify
 from autobatch.vm.calling import KEPT, Returned, carry
 from autobatch.vm.constructing import constructed
+from autobatch.vm.endings import carried_by
 from autobatch.vm.entering import Entry, entered
 from autobatch.vm.groups import CARRIED, Group, restricted
 from autobatch.vm.modes import modes_of
@@ -40,7 +41,7 @@ from autobatch.vm.places import RESULT, End, Live, Place, Routines
 from autobatch.vm.queue import Waiting
 from autobatch.vm.schedule import Choice
 from autobatch.vm.stack import NONE, Resumed, Saved, Stack, some
-from autobatch.vm.stackless import Machine, carried_by
+from autobatch.vm.stackless import Machine
 from autobatch.vm.stages import Way
 from autobatch.vm.state import Frame
 from autobatch.vm.steps import too_deep

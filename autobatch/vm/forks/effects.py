@@ -74,8 +74,6 @@ class Guard:
         ``active``: the group is in a forked call itself.
         """
         pending = FORKED in group.env
-        if not pending and not active:
-            return False
         if isinstance(op, Branch):
             shown = self.own_code.may_ask_truth(group.env[op.condition])
         else:  # a property and a method are entered, and so seen, where no call is pending

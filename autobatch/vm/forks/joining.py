@@ -60,7 +60,9 @@ class Forks:
         self.noting.note(frame, op, group, context)
 
     def is_due(self, op: Op | Branch, group: Group) -> bool:
-        return self.guard.is_due(op, group, self.active)
+        """Whether a group's forked calls come first, since what comes next may have effects."""
+        active = self.together.active > 0
+        return (active or FORKED in group.env) and self.guard.is_due(op, group, active)
 
     def watch(self, context: Context, entry: Entry) -> None:
         if self.active:
