@@ -116,6 +116,8 @@ def resolve_object(obj: Any, args: list[Cell], kwargs: dict[str, Cell]) -> Targe
     wrapped = meant(obj)
     if wrapped is not obj and not is_torchs(obj):  # which hands attributes on
         return resolve_object(wrapped, args, kwargs)
+    if type(obj) is types.FunctionType:
+        return Target(effect_of(obj), obj, args, kwargs)
     if isinstance(obj, partial):
         given = [Cell(Uniform(arg, shared=True)) for arg in obj.args]
         named = {name: Cell(Uniform(arg, shared=True)) for name, arg in obj.keywords.items()}
