@@ -388,6 +388,20 @@ def generated_init(kind: type) -> bool:
     )
 
 
+def only_holds(kind: Any) -> bool:
+    """Whether to build an instance of a class is to hold what is given: no code of its own runs."""
+    if not isinstance(kind, type) or effect_of(kind) != "program":
+        return False
+    if issubclass(kind, tuple):
+        made = getattr(kind.__new__, "__module__", "")
+        plain = type(kind).__call__ is type.__call__ and kind.__init__ is object.__init__
+        return plain and hasattr(kind, "_fields") and made.startswith("namedtuple_")
+    if not is_plain_class(kind) or not generated_init(kind) or hasattr(kind, "__post_init__"):
+        return False
+    factories = {field.default_factory for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    return factories <= {dataclasses.MISSING, list, dict}
+
+
 def dataclass_fields(
     context: Context, kind: Any, args: list[Cell], kwargs: dict[str, Cell]
 ) -> dict[str, Cell]:

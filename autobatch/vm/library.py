@@ -11,7 +11,12 @@ from typing import Any
 
 from torch import Tensor
 
-from autobatch.batching.calls import generated_init, is_plain_class, resolve_object
+from autobatch.batching.calls import (
+    generated_init,
+    is_plain_class,
+    only_holds,
+    resolve_object,
+)
 from autobatch.batching.effects import effect_of
 from autobatch.batching.kinds import is_plain_code
 from autobatch.batching.managers import makes_mode
@@ -357,7 +362,7 @@ class Library:
         wrapped = meant(value)
         if effect_of(wrapped) != "program":
             return "opaque"
-        if isinstance(wrapped, FunctionType) and self.is_straight(wrapped):
+        if only_holds(wrapped) or (isinstance(wrapped, FunctionType) and self.is_straight(wrapped)):
             return "inline"
         return "program"
 
