@@ -7,6 +7,8 @@ count. ``asked`` tells how often the queue has been asked: hardly, where threads
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -186,6 +188,52 @@ def test_a_loop_asks_the_queue_once(asked):
     assert counted.by_block["collatz", 1] == 111
     assert counted.host_reads == 112
     assert asked["queue"] <= 4
+
+
+class Named(NamedTuple):
+    x: Tensor
+    steps: int = 0
+
+
+@dataclass
+class Held:
+    x: Tensor
+    steps: int = 0
+    seen: list[int] = field(default_factory=list)
+
+
+class Noted(Named):
+    """Its own code runs when it is made."""
+
+    def __new__(cls, x: Tensor, steps: int = 0) -> Noted:
+        return super().__new__(cls, x, steps)
+
+
+@pytest.mark.parametrize("engine", ["stackless", "program_counter", "sequential"])
+@pytest.mark.parametrize("kind", [Named, Held])
+def test_a_loop_over_records_takes_one_execution_a_round(kind, engine):
+    def grown(x: Tensor) -> tuple[Tensor, int]:
+        state = kind(x)
+        while state.x.sum() < 40:
+            state = kind(state.x * 1.5 + 1, steps=state.steps + 1)
+        return state.x, state.steps
+
+    given = torch.linspace(0.0, 2.0, 8)[:, None].expand(8, 3)
+    assert_matches_loop(grown, (given,))
+    with autobatch.counts() as counted:
+        _, steps = autobatch.vmap(grown, engine=engine)(given)
+    rounds = steps.sum() + 16 if engine == "sequential" else steps.max() + 2
+    assert counted.block_executions == rounds
+
+
+def test_records_with_code_of_their_own_run_it():
+    def noted(x: Tensor) -> Tensor:
+        state = Noted(x)
+        while state.x < 40:
+            state = Noted(state.x * 2 + 1, state.steps + 1)
+        return state.x + state.steps
+
+    assert_matches_loop(noted, (torch.linspace(0.0, 2.0, 8),))
 
 
 def test_a_loop_over_ranges_of_each_threads_own_asks_the_queue_once(asked):

@@ -45,7 +45,7 @@ from autobatch.batching.callees import (
 )
 from autobatch.batching.context import Context
 from autobatch.batching.effects import READ_ONLY, effect_of, has_library_base
-from autobatch.batching.kinds import is_instance
+from autobatch.batching.kinds import generated_init, is_instance
 from autobatch.batching.operators import once
 from autobatch.batching.rows import ANY_EFFECT, run_rows
 from autobatch.batching.watching import watched
@@ -117,6 +117,8 @@ def resolve_object(obj: Any, args: list[Cell], kwargs: dict[str, Cell]) -> Targe
     wrapped = meant(obj)
     if wrapped is not obj and not is_torchs(obj):  # which hands attributes on
         return resolve_object(wrapped, args, kwargs)
+    if type(obj) is types.FunctionType:
+        return Target(effect_of(obj), obj, args, kwargs)
     if isinstance(obj, partial):
         given = [Cell(Uniform(arg, shared=True)) for arg in obj.args]
         named = {name: Cell(Uniform(arg, shared=True)) for name, arg in obj.keywords.items()}
@@ -387,6 +389,20 @@ def is_plain_class(kind: type) -> bool:
     if type(kind).__call__ is not type.__call__ or kind.__new__ is not PLAIN_NEW:
         return False
     return not has_library_base(kind)
+
+
+def only_holds(kind: Any) -> bool:
+    """Whether to build an instance of a class is to hold what is given: no code of its own runs."""
+    if not isinstance(kind, type) or effect_of(kind) != "program":
+        return False
+    if issubclass(kind, tuple):
+        made = getattr(kind.__new__, "__module__", "")
+        plain = type(kind).__call__ is type.__call__ and kind.__init__ is object.__init__
+        return plain and hasattr(kind, "_fields") and made.startswith("namedtuple_")
+    if not is_plain_class(kind) or not generated_init(kind) or hasattr(kind, "__post_init__"):
+        return False
+    factories = {field.default_factory for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    return factories <= {dataclasses.MISSING, list, dict}
 
 
 def dataclass_fields(

@@ -298,20 +298,21 @@ class Context:
         self.settle()
         if not self.checks:
             return
-        masks = self.host(torch.stack([check.failed for check in self.checks]), "check")
-        self.judge(masks)
+        self.counter.host_read("check")
+        self.judge(on_host(torch.stack([check.failed for check in self.checks])))
 
-    def judge(self, masks: list[list[bool]]) -> None:
+    def judge(self, masks: np.ndarray) -> None:
         """Raise the failure of the lowest thread, its first in program order, if there is one.
 
-        Where threads leave one by one, that of every other thread is noted too.
+        Where threads leave one by one, that of every other thread is noted too. ``masks`` say of
+        each check, ``[checks, k]``, which rows fail.
         """
         checks, self.checks = self.checks, []
-        found = [mask for mask in masks if True in mask]  # nearly always none
-        failing = {row for mask in found for row, failed in enumerate(mask) if failed}
+        failing = np.flatnonzero(masks.any(0)).tolist()  # nearly always none
         first: RowsFail | None = None
         for row in sorted(failing, key=lambda row: int(self.threads[row])):
-            pending = [check for check, mask in zip(checks, masks, strict=True) if mask[row]]
+            failed = masks[:, row].tolist()
+            pending = [check for check, fails in zip(checks, failed, strict=True) if fails]
             failure = self.first_failure(pending, row)
             if failure is not None:
                 self.lose(row, failure.error, failure.span)

@@ -88,6 +88,10 @@ def torch_functions() -> frozenset[Any]:
 
 def effect_of(callee: Any) -> Effect:
     """Who runs a callee, for the group or thread by thread."""
+    if type(callee) is types.FunctionType:
+        if callee.__closure__ or callee.__defaults__:
+            return found_effect(callee)  # kept, it would keep alive what it holds
+        return _effect_of(callee)
     if isinstance(callee, nn.Module):
         return module_effect(callee)
     if isinstance(callee, types.MethodType):
@@ -96,8 +100,6 @@ def effect_of(callee: Any) -> Effect:
         return effect_of(callee.__func__)
     if isinstance(callee, partial):
         return effect_of(callee.func)
-    if type(callee) is types.FunctionType and (callee.__closure__ or callee.__defaults__):
-        return found_effect(callee)  # kept, it would keep alive what it holds
     try:
         return _effect_of(callee)
     except TypeError:  # unhashable: an object of a class that compares by value

@@ -65,12 +65,13 @@ class Resolver:
     """How lowering tells what a call runs.
 
     ``classify(value)`` is ``"program"`` for a callable whose Python code is lowered, ``"inline"``
-    for one whose code is a single block, so that a call of it stays in its block, else
-    ``"opaque"``. An unresolved ``x.name(…)`` is taken to be opaque for ``name`` in
-    ``opaque_methods``. ``function_of`` gives the Python function behind a program callable,
-    ``makes_mode`` says whether calling a value makes a manager that is entered around each block.
-    ``writes``: whether the program may write to what existed before the call. ``derives`` says
-    whether calling a value gives a function whose calls stay in their block: ``grad(f)``.
+    for one whose code is a single block, or a class that only holds what it is given, so that a
+    call of it stays in its block, else ``"opaque"``. An unresolved ``x.name(…)`` is taken to be
+    opaque for ``name`` in ``opaque_methods``. ``function_of`` gives the Python function behind a
+    program callable, ``makes_mode`` says whether calling a value makes a manager that is entered
+    around each block. ``writes``: whether the program may write to what existed before the call.
+    ``derives`` says whether calling a value gives a function whose calls stay in their block:
+    ``grad(f)``.
     """
 
     classify: Callable[[object], str] = _functions_are_programs

@@ -415,7 +415,7 @@ def see(context: Context, condition: Tensor, loose: Sequence[Column] = ()) -> np
     masks = torch.stack([condition, *(check.failed for check in context.checks)])
     seen = seen_with_bounds(context, masks, loose) if loose or context.escapes else on_host(masks)
     if seen[1:].any():
-        context.judge(seen[1:].tolist())
+        context.judge(seen[1:])
     context.checks = []
     taken: np.ndarray = seen[0]
     return taken

@@ -13,7 +13,16 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from autobatch.vm import heap
-from autobatch.vm.values import NO_TIES, Cell, Container, Value, View, is_mutable, ties_of
+from autobatch.vm.values import (
+    NO_TIES,
+    Cell,
+    Column,
+    Container,
+    Value,
+    View,
+    is_mutable,
+    ties_of,
+)
 from autobatch.vm.ways import Marks, picked
 
 KEPT = "%kept"
@@ -91,22 +100,25 @@ def relinked_value(cell: Cell, known: dict[int, Cell]) -> Value:
 def reach(roots: Iterable[Cell]) -> dict[int, Cell]:
     """The cells that can be changed among those that the roots reach, in a fixed order."""
     found: dict[int, Cell] = {}
-    for root in roots:
-        note_reached(root, found)
+    waiting = list(roots)
+    waiting.reverse()
+    while waiting:
+        cell = waiting.pop()
+        value = cell.value
+        kind = type(value)
+        if kind is Column:
+            if value.tag == "tensor":  # type: ignore[union-attr]
+                found[id(cell)] = cell
+        elif kind is Container or kind is View:
+            if id(cell) in found:
+                continue
+            if is_mutable(value):
+                found[id(cell)] = cell
+            inner = [*value.children()] if kind is Container else [value.base]  # type: ignore[union-attr]
+            waiting += inner[::-1]
+        elif is_mutable(value):
+            found[id(cell)] = cell
     return found
-
-
-def note_reached(cell: Cell, found: dict[int, Cell]) -> None:
-    value = cell.value
-    if id(cell) in found:
-        return
-    if is_mutable(value):
-        found[id(cell)] = cell
-    if type(value) is Container:
-        for child in value.children():
-            note_reached(child, found)
-    elif type(value) is View:
-        note_reached(value.base, found)
 
 
 def carry(args: Iterable[Cell], kept: Iterable[Cell]) -> list[Cell]:

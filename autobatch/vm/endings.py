@@ -148,9 +148,7 @@ class Endings(ABC):
 
     def kept(self, frame: Frame, terminator: Call, group: Group) -> dict[str, Cell]:
         """The variables that a group needs after a call, wherever it goes on."""
-        names = set(frame.code.live[terminator.target]) - {terminator.out}
-        if frame.handler is not None:
-            names |= set(frame.code.live[frame.handler.target]) - {frame.handler.out}
+        names = frame.code.kept(terminator, frame.handler)
         return {name: cell for name, cell in group.env.items() if name in names}
 
     def returned(self, frame: Frame, group: Group, value: Cell) -> Parts:

@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import Tensor
 
-from autobatch.batching.calls import is_plain_class, resolve_object
+from autobatch.batching.calls import is_plain_class, only_holds, resolve_object
 from autobatch.batching.effects import effect_of
 from autobatch.batching.kinds import generated_init, is_plain_code
 from autobatch.batching.managers import makes_mode
@@ -23,7 +23,17 @@ from autobatch.forms import meant
 from autobatch.frontend import MISSING, Resolver, lower, lower_program
 from autobatch.ir.dataflow import handled_at, op_reads, reaching
 from autobatch.ir.definitions import Definitions, definitions_of
-from autobatch.ir.program import Block, Branch, Call, Function, Op, Program, Raise, Return
+from autobatch.ir.program import (
+    Block,
+    Branch,
+    Call,
+    Function,
+    Handler,
+    Op,
+    Program,
+    Raise,
+    Return,
+)
 from autobatch.passes import PIPELINE, Pass, annotate_liveness, apply_pass, run_passes
 from autobatch.passes.fork_calls import fork_calls, late_blocks
 from autobatch.passes.inlining import inline_calls
@@ -113,6 +123,7 @@ class Code:
     sights: list[Verdict] = field(default_factory=list)
     forks: dict[tuple[bool, bool], list[Verdict]] = field(default_factory=dict)
     live_after: dict[int, frozenset[str]] = field(default_factory=dict)
+    live_across: dict[tuple[int, str, Handler | None], frozenset[str]] = field(default_factory=dict)
     wholes: dict[tuple[int, Executor], WholeSite] = field(default_factory=dict)
     luck: dict[int, Luck] = field(default_factory=dict)
     turns: dict[tuple[int, Executor, bool], Turn | None] = field(default_factory=dict)
@@ -200,6 +211,17 @@ class Code:
             position = next(at for at, each in enumerate(block.ops) if each is op)
             later = {arg for each in block.ops[position + 1 :] for arg in op_reads(each)}
             found = self.live_after[id(op)] = self.needed(block).union(later)
+        return found
+
+    def kept(self, call: Call, handler: Handler | None) -> frozenset[str]:
+        """The variables that are needed after a call, wherever its threads go on."""
+        key = (call.target, call.out, handler)
+        found = self.live_across.get(key)
+        if found is None:
+            names = frozenset(self.live[call.target]) - {call.out}
+            if handler is not None:
+                names |= frozenset(self.live[handler.target]) - {handler.out}
+            found = self.live_across[key] = names
         return found
 
     def alive(self, pc: int, op: Op) -> frozenset[str]:
@@ -343,7 +365,7 @@ class Library:
         wrapped = meant(value)
         if effect_of(wrapped) != "program":
             return "opaque"
-        if isinstance(wrapped, FunctionType) and self.is_straight(wrapped):
+        if only_holds(wrapped) or (isinstance(wrapped, FunctionType) and self.is_straight(wrapped)):
             return "inline"
         return "program"
 

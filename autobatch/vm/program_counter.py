@@ -239,15 +239,16 @@ class ProgramCounterMachine(Machine):
     ) -> Parts:
         """The group saves what lives across the call, and goes on in the callee."""
         assert isinstance(frame, Level)
-        over = self.over(frame, group.rows)
-        if over.any():
-            self.stop(frame, group.rows[over])
-            group = self.failures.remaining(frame, group)
-            if not group.k:
-                return []
-            context = self.state.context(frame, group)
-            context.span = terminator.span
-            return self.finish_call(frame, terminator, group, context)
+        if self.state.settings.max_depth is not None:
+            over = self.over(frame, group.rows)
+            if over.any():
+                self.stop(frame, group.rows[over])
+                group = self.failures.remaining(frame, group)
+                if not group.k:
+                    return []
+                context = self.state.context(frame, group)
+                context.span = terminator.span
+                return self.finish_call(frame, terminator, group, context)
         live = self.kept(frame, terminator, group)
         constructs = target.effect == "construct"
         keys = self.opened_keys(frame, group, context, live)

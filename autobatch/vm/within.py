@@ -18,12 +18,13 @@ from autobatch.batching import calls, operations
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.effects import effect_of
 from autobatch.batching.rows import Rower, from_rows
-from autobatch.batching.stretches.outside import function_reads, outside_reads
+from autobatch.batching.stretches.outside import function_reads, noted, outside_reads
 from autobatch.batching.trace import Untraceable
 from autobatch.ir.program import Return
 from autobatch.random.paths import Paths
 from autobatch.vm import heap
 from autobatch.vm.calling import Returned
+from autobatch.vm.constructing import constructed
 from autobatch.vm.entering import entered
 from autobatch.vm.failing import Failures
 from autobatch.vm.frames import Callee, Closure, nested_title
@@ -65,6 +66,8 @@ class Within:
         target = calls.resolve(cell, args, kwargs)
         if target.effect not in (*FRAMED, "objects"):
             return calls.run(context, target)
+        if target.effect == "construct" and calls.only_holds(target.callee):
+            return constructed(context, target)[0]
         context.flush()
         span, at = context.span, self.run.tally.block
         kept = [cell, *args, *kwargs.values()]
@@ -181,6 +184,9 @@ class Within:
         target = calls.resolve(cell, args, kwargs)
         if target.effect in RECORDED:
             return calls.run(context, target)
+        if target.effect == "construct" and calls.only_holds(target.callee):
+            context.assumed.append(noted(lambda: calls.only_holds(target.callee)))
+            return constructed(context, target)[0]
         if target.effect != "program":
             raise Untraceable("it runs a program function")
         entry = entered(self.run.library, context, target)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Hashable, Iterator
+from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from autobatch.vm.heap import identity
 
 _ATOMS = frozenset((bool, int, str, type(None), torch.dtype))
 _PLAIN = (*_ATOMS, float, tuple, list)
+_OPAQUE = frozenset((*_ATOMS, float, FunctionType, BuiltinFunctionType, MethodType, type))
 _OWN = frozenset(nn.Module().__dict__)
 """The tables that every module has."""
 
@@ -45,6 +47,8 @@ def is_plain_module(module: nn.Module) -> bool:
 
 def content_key(obj: Any) -> Hashable:
     """Equal for objects that a recording cannot tell apart: what can change goes by its content."""
+    if type(obj) in _OPAQUE:
+        return identity(obj)
     if isinstance(obj, tuple | list):
         return (type(obj), tuple(map(content_key, obj)))
     if isinstance(obj, slice):
