@@ -17,11 +17,12 @@ from torch import Tensor
 
 import autobatch
 from autobatch.batching.fused import Hot, hot, reason_against
-from autobatch.batching.fused.inductor import compiler
+from autobatch.batching.fused.inductor import compiler, in_whole
+from autobatch.batching.fused.pure import Impure, without_writes
 from autobatch.batching.fused.regions import parts_of
 from autobatch.batching.stretches.executors import COMPILING, CompiledExecutor
 from autobatch.batching.trace import Input, record
-from programs import fixed_point, runge_kutta
+from programs import fixed_point, lstm, runge_kutta
 from tests.oracle import assert_matches_loop
 
 needs_compiler = pytest.mark.skipif(compiler() is None, reason="needs a C++ compiler")
@@ -243,3 +244,41 @@ def test_auto_keeps_what_is_faster(monkeypatch: pytest.MonkeyPatch) -> None:
     assert type(found) is Hot
     assert found.told == "not compiled: its kernels are slower than torch's"
     assert_matches_loop(lambda x: x.exp().sin().cos(), (x,), configurations=({"executor": "auto"},))
+
+
+def test_writes_that_nobody_sees_become_pure() -> None:
+    def gates(k: int, x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        x = x @ torch.eye(4)
+        x.add_(y)
+        a, b = torch.unsafe_split(x, 2, 1)
+        a.sigmoid_()
+        b.tanh_()
+        return (a * b,)
+
+    graph = record(gates, [Input("column", torch.randn(3, 4)) for _ in range(2)]).graph
+    assert any(node.mutates for node in graph.nodes)
+    made = without_writes(graph)
+    assert not any(node.mutates for node in made.nodes)
+    x, y = torch.randn(2, 3, 4)
+    (out,) = in_whole(made, 3, {0: x, 1: y, **graph.literals})
+    torch.testing.assert_close(out, gates(3, x.clone(), y)[0])
+
+
+def test_writes_that_show_elsewhere_stay() -> None:
+    def seen(k: int, x: Tensor) -> tuple[Tensor, ...]:
+        x = x.exp()
+        first = x[:, 0]
+        x.mul_(2.0)
+        return x, first.sin()
+
+    graph = record(seen, [Input("column", torch.randn(3, 4))]).graph
+    with pytest.raises(Impure):
+        without_writes(graph)
+
+
+@needs_compiler
+def test_an_lstm_cell_is_products_and_a_kernel() -> None:
+    executor = CompiledExecutor(0)
+    given = lstm.example(8, longest=5, hidden=16, inputs=8)
+    assert_matches_loop(given.function, given.args, configurations=({"executor": executor},) * 3)
+    assert "compiled: 10 operations in 1 kernel" in {each.told for each in executor.made}
