@@ -17,9 +17,10 @@ from torch import Tensor
 
 import autobatch
 from autobatch.batching.fused import Hot, hot, reason_against
-from autobatch.batching.fused.inductor import compiler, in_whole
+from autobatch.batching.fused.elements import Whole
+from autobatch.batching.fused.inductor import by_element, compiler, in_whole
 from autobatch.batching.fused.pure import Impure, without_writes
-from autobatch.batching.fused.regions import parts_of
+from autobatch.batching.fused.regions import parts_of, without_unread
 from autobatch.batching.stretches.executors import COMPILING, CompiledExecutor
 from autobatch.batching.trace import Input, record
 from programs import fixed_point, lstm, runge_kutta
@@ -282,3 +283,41 @@ def test_an_lstm_cell_is_products_and_a_kernel() -> None:
     given = lstm.example(8, longest=5, hidden=16, inputs=8)
     assert_matches_loop(given.function, given.args, configurations=({"executor": executor},) * 3)
     assert "compiled: 10 operations in 1 kernel" in {each.told for each in executor.made}
+
+
+SMALL: dict[str, Callable[[Tensor], Any]] = {
+    "select and stack": lambda x: torch.stack((x[1], -x[0], x[2]), 0) * x,
+    "rows of a matrix": lambda x: x[:2].reshape(2, 1) * x[1:] + x[1:].reshape(2, 1).sin(),
+    "sums": lambda x: (x.sum(0) * x.sum(0, keepdim=True), x.mean(0).exp()),
+    "extremes": lambda x: (x.amax(0) - x.amin(0), x.max(0).values * x.min(0).values),
+    "norm": lambda x: x / torch.linalg.vector_norm(x, dim=0, keepdim=True),
+    "truths": lambda x: ((x > 0).any(0), (x > 0).all(0), (x > 0) & ~(x > 1)),
+    "joined": lambda x: torch.cat((x.exp(), x[:1].reshape(1).sin() * 2.0), 0),
+    "chosen": lambda x: torch.where(x > 0.3, x.sqrt(), x.abs().log1p()).clamp(-1.0, 0.9),
+    "spread": lambda x: x[0].reshape(1).expand(3) * x * torch.tensor(1.5),
+}
+
+
+@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_element_by_element_is_the_same(name: str, dtype: torch.dtype) -> None:
+    x = torch.randn(6, 3, dtype=dtype)
+    graph = without_unread(record(mapped(SMALL[name]), [Input("column", x)]).graph)
+    given = {0: x, **graph.literals}
+    try:
+        results = by_element(graph, 6, given)
+    except Whole:
+        pytest.fail(f"left in whole tensors:\n{graph}")
+    for got, want in zip(results, in_whole(graph, 6, given), strict=True):
+        torch.testing.assert_close(got, want)
+        assert got.dtype == want.dtype
+
+
+def test_what_threads_have_many_of_is_left_whole() -> None:
+    for one, x in (
+        (lambda x: x.exp() * 2.0, torch.randn(4, 9)),
+        (lambda x: x.flip(0) + 1.5, torch.randn(4, 3)),
+    ):
+        graph = record(mapped(one), [Input("column", x)]).graph
+        with pytest.raises(Whole):
+            by_element(graph, 4, {0: x, **graph.literals})
