@@ -22,7 +22,7 @@ from autobatch.apart import unlike
 from autobatch.api import LIBRARY, Function, batch_of
 from autobatch.arguments import Batch
 from autobatch.batching.fallbacks import quoted, reason
-from autobatch.batching.stretches import COMPILED, FAST_COMPILED
+from autobatch.batching.stretches import COMPILING
 from autobatch.compiled import Refused, plan_of
 from autobatch.entry import name_of, started
 from autobatch.errors import OptionError
@@ -90,8 +90,8 @@ def explain(func: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Report:
 
 
 def machine_code(func: Callable[..., Any], batch: Batch, options: Options) -> str:
-    """Whether ``executor="compiled"`` compiles a program, and if not where and why."""
-    if options.executor != "compiled":
+    """Whether ``executor="compiled"`` compiles all of a program, and if not where and why."""
+    if not options.compiles:
         return ""
     library = LIBRARY.under(options.passes)
     try:
@@ -106,9 +106,8 @@ def machine_code(func: Callable[..., Any], batch: Batch, options: Options) -> st
 def stretches(options: Options) -> dict[tuple[str, int], list[str]]:
     """What has become of the stretches that begin on a line, in runs before this one."""
     found: dict[tuple[str, int], list[str]] = {}
-    if options.executor == "compiled":
-        executor = FAST_COMPILED if options.fast_math else COMPILED
-        for hot in executor.made:
+    if options.compiles:
+        for hot in COMPILING[options.executor, options.fast_math].made:
             if hot.span is not None:
                 found.setdefault((hot.span.file, hot.span.line), []).append(hot.told)
     return {place: sorted(set(told)) for place, told in found.items()}

@@ -15,7 +15,7 @@ from autobatch.structure import leaves
 
 CHOICES = {
     "engine": ("stackless", "program_counter", "sequential"),
-    "executor": ("traced", "vmap", "compiled"),
+    "executor": ("traced", "vmap", "compiled", "auto"),
     "scalars": ("tensor", "python"),
     "fallback": ("allow", "warn", "error"),
     "randomness": ("error", "different", "same"),
@@ -39,8 +39,10 @@ class Options:
     depth of calls; or ``"sequential"``, which runs the lowered program one thread at a time; a
     step is then a block execution of one thread. ``executor``: ``"traced"`` records hot stretches
     and replays them, ``"vmap"`` runs each operation as it comes, ``"compiled"`` makes machine code
-    of programs of numbers and 0-d tensors, and is ``"traced"`` for all others (``explain`` says
-    why). ``scalars``: whether rows of a
+    of programs of numbers and 0-d tensors; of all others it compiles hot stretches, and replays
+    what has no compiled form (``explain`` says why). ``"auto"`` is the same, but a stretch is
+    compiled once its replays have taken a second, and only kept so where that is measured to be
+    faster. ``scalars``: whether rows of a
     ``[B]`` argument are 0-d tensors or Python numbers. ``max_steps`` bounds the block executions of
     the call, ``max_depth`` the nesting of calls (None is 10,000, and no limit under
     ``"program_counter"``). ``fork``: whether calls of pure functions that do not need each other's
@@ -65,7 +67,7 @@ class Options:
 
     ``fast_math``: recordings may compute what is equal only in exact arithmetic (``x + 0`` as
     ``x``, though -0.0 + 0 is 0.0; ``x / 3`` as ``x * (1 / 3)``); the table is in
-    ``batching.trace.arithmetic``. Only the executor ``"traced"`` makes use of it.
+    ``batching.trace.arithmetic``. All executors but ``"vmap"`` make use of it.
 
     ``on_error``: ``"raise"`` raises what the plain loop raises. ``"isolate"``: the threads that
     fail leave, all others finish, and the result is a list of B ``Result``, with what each thread
@@ -133,6 +135,11 @@ class Options:
     def is_one_by_one(self) -> bool:
         """Whether threads run one after the other, by the definitional interpreter."""
         return self.engine == "sequential" or self.writes
+
+    @property
+    def compiles(self) -> bool:
+        """Whether programs and stretches may be compiled."""
+        return self.executor in ("compiled", "auto")
 
     @property
     def writes(self) -> bool:

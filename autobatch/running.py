@@ -94,7 +94,7 @@ def run(
             [run_sequential(function, batch, options, library)], function, batch, options
         )
     target = started(function)
-    if options.executor == "compiled" and observer is None:
+    if options.compiles and observer is None:
         shared = Shared(steps_of(options, batch), cache, observer, policy_of(options.fallback))
         chunk = by_machine_code(target, batch, options, library, shared)
         if chunk is not None:

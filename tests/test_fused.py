@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,13 @@ from torch import Tensor
 
 import autobatch
 from autobatch.batching.fused import Hot, hot, reason_against
-from autobatch.batching.fused.inductor import compiler
-from autobatch.batching.fused.regions import parts_of
-from autobatch.batching.stretches.executors import COMPILED, CompiledExecutor
+from autobatch.batching.fused.elements import Whole
+from autobatch.batching.fused.inductor import by_element, compiler, in_whole
+from autobatch.batching.fused.pure import Impure, without_writes
+from autobatch.batching.fused.regions import parts_of, without_unread
+from autobatch.batching.stretches.executors import COMPILING, CompiledExecutor
 from autobatch.batching.trace import Input, record
-from programs import fixed_point, runge_kutta
+from programs import fixed_point, lstm, runge_kutta
 from tests.oracle import assert_matches_loop
 
 needs_compiler = pytest.mark.skipif(compiler() is None, reason="needs a C++ compiler")
@@ -57,10 +60,9 @@ def held(found: Hot, *tensors: Tensor) -> None:
 
 
 @needs_compiler
-@pytest.mark.parametrize("dtype", runge_kutta.DTYPES)
-def test_a_solver_is_one_kernel_a_round_for_any_number_of_threads(dtype: torch.dtype) -> None:
+def test_a_solver_is_one_kernel_a_round_for_any_number_of_threads() -> None:
     executor = CompiledExecutor(0)
-    given = runge_kutta.example(64, dtype)
+    given = runge_kutta.example(64)
     solve = autobatch.vmap(given.function, executor=executor)
     with autobatch.counts() as first:
         solve(*given.args)
@@ -68,7 +70,7 @@ def test_a_solver_is_one_kernel_a_round_for_any_number_of_threads(dtype: torch.d
     assert first.compilations + first.reloaded == 2  # what comes before the loop, and a round
     assert first.compile_seconds > 0
     for size in (1, 2, 7, 64, 200):
-        some = runge_kutta.example(size, dtype, seed=size)
+        some = runge_kutta.example(size, seed=size)
         assert_matches_loop(
             runge_kutta.runge_kutta,
             some.args,
@@ -172,7 +174,7 @@ def test_a_kernel_that_gives_something_else_is_dropped(monkeypatch: pytest.Monke
 
 
 @needs_compiler
-def test_explain_says_what_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_explain_says_what_is_compiled() -> None:
     def waves(x: Tensor) -> Tensor:
         for _ in range(20):
             x = x.sin().cos().exp().tanh() * x.sum()
@@ -192,7 +194,7 @@ def test_explain_says_what_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
             quick.batch(x)
         text = str(autobatch.explain(quick, x))
         assert start in text
-    assert len(COMPILED.made) > 0
+    assert len(COMPILING["compiled", False].made) > 0
 
 
 SECOND = """
@@ -224,3 +226,98 @@ def test_another_process_compiles_nothing_again() -> None:
     command = [sys.executable, "-c", SECOND]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=root)
     assert done.stdout.split() == ["0", str(here)], done.stderr
+
+
+def test_auto_keeps_what_is_faster(monkeypatch: pytest.MonkeyPatch) -> None:
+    def slow(graph: Any, traced: Any, numbers: Any) -> Any:
+        def replay(k: int, *values: Tensor) -> Any:
+            time.sleep(0.01)
+            return traced(k, *values)
+
+        return hot.FusedReplay(replay, "", 1, 1, 3, 1, frozenset(), True)
+
+    x = torch.randn(4, 3)
+    monkeypatch.setattr(hot, "fused", slow)
+    found = CompiledExecutor(0, seconds=0.0).compile(
+        mapped(lambda x: x.exp().sin().cos()), [Input("column", x)]
+    )
+    found(4, x)
+    assert type(found) is Hot
+    assert found.told == "not compiled: its kernels are slower than torch's"
+    assert_matches_loop(lambda x: x.exp().sin().cos(), (x,), configurations=({"executor": "auto"},))
+
+
+def test_writes_that_nobody_sees_become_pure() -> None:
+    def gates(k: int, x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        x = x @ torch.eye(4)
+        x.add_(y)
+        a, b = torch.unsafe_split(x, 2, 1)
+        a.sigmoid_()
+        b.tanh_()
+        return (a * b,)
+
+    graph = record(gates, [Input("column", torch.randn(3, 4)) for _ in range(2)]).graph
+    assert any(node.mutates for node in graph.nodes)
+    made = without_writes(graph)
+    assert not any(node.mutates for node in made.nodes)
+    x, y = torch.randn(2, 3, 4)
+    (out,) = in_whole(made, 3, {0: x, 1: y, **graph.literals})
+    torch.testing.assert_close(out, gates(3, x.clone(), y)[0])
+
+
+def test_writes_that_show_elsewhere_stay() -> None:
+    def seen(k: int, x: Tensor) -> tuple[Tensor, ...]:
+        x = x.exp()
+        first = x[:, 0]
+        x.mul_(2.0)
+        return x, first.sin()
+
+    graph = record(seen, [Input("column", torch.randn(3, 4))]).graph
+    with pytest.raises(Impure):
+        without_writes(graph)
+
+
+@needs_compiler
+def test_an_lstm_cell_is_products_and_a_kernel() -> None:
+    executor = CompiledExecutor(0)
+    given = lstm.example(8, longest=5, hidden=16, inputs=8)
+    assert_matches_loop(given.function, given.args, configurations=({"executor": executor},) * 3)
+    assert "compiled: 10 operations in 1 kernel" in {each.told for each in executor.made}
+
+
+SMALL: dict[str, Callable[[Tensor], Any]] = {
+    "select and stack": lambda x: torch.stack((x[1], -x[0], x[2]), 0) * x,
+    "rows of a matrix": lambda x: x[:2].reshape(2, 1) * x[1:] + x[1:].reshape(2, 1).sin(),
+    "sums": lambda x: (x.sum(0) * x.sum(0, keepdim=True), x.mean(0).exp()),
+    "extremes": lambda x: (x.amax(0) - x.amin(0), x.max(0).values * x.min(0).values),
+    "norm": lambda x: x / torch.linalg.vector_norm(x, dim=0, keepdim=True),
+    "truths": lambda x: ((x > 0).any(0), (x > 0).all(0), (x > 0) & ~(x > 1)),
+    "joined": lambda x: torch.cat((x.exp(), x[:1].reshape(1).sin() * 2.0), 0),
+    "chosen": lambda x: torch.where(x > 0.3, x.sqrt(), x.abs().log1p()).clamp(-1.0, 0.9),
+    "spread": lambda x: x[0].reshape(1).expand(3) * x * torch.tensor(1.5),
+}
+
+
+@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_element_by_element_is_the_same(name: str, dtype: torch.dtype) -> None:
+    x = torch.randn(6, 3, dtype=dtype)
+    graph = without_unread(record(mapped(SMALL[name]), [Input("column", x)]).graph)
+    given = {0: x, **graph.literals}
+    try:
+        results = by_element(graph, 6, given)
+    except Whole:
+        pytest.fail(f"left in whole tensors:\n{graph}")
+    for got, want in zip(results, in_whole(graph, 6, given), strict=True):
+        torch.testing.assert_close(got, want)
+        assert got.dtype == want.dtype
+
+
+def test_what_threads_have_many_of_is_left_whole() -> None:
+    for one, x in (
+        (lambda x: x.exp() * 2.0, torch.randn(4, 9)),
+        (lambda x: x.flip(0) + 1.5, torch.randn(4, 3)),
+    ):
+        graph = record(mapped(one), [Input("column", x)]).graph
+        with pytest.raises(Whole):
+            by_element(graph, 4, {0: x, **graph.literals})

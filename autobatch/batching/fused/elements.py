@@ -125,6 +125,9 @@ class Elements:
             return given
         if name == "select" and type(rest[1]) is int:
             return slices(given, self.dim(node, rest[0]))[rest[1]]
+        if name == "slice" and all(type(part) is int or part is None for part in rest):
+            axis = self.dim(node, rest[0] if rest else 0)
+            return given[(*(slice(None),) * axis, slice(*(*rest[1:], None, None)[:3]))]
         (out,) = node.outs
         assert out is not None
         meta, before = self.graph.metas[out], self.graph.metas[node.args[0].value]

@@ -33,6 +33,9 @@ CHEAPER = 8
 """How many operations inside a kernel cost what one costs that is a kernel."""
 
 
+ROUNDS = 5
+
+
 class Tally(Protocol):
     """Where compilations are counted."""
 
@@ -41,9 +44,10 @@ class Tally(Protocol):
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class Hot:
-    """``now`` is what runs; ``left`` replays until it is hot. ``numbers`` are examples of the
-    inputs that are numbers, ``tally`` makes what counts for the runs that are at work, ``span`` is
-    where the stretch begins.
+    """``now`` is what runs; ``left`` replays until it is hot, or as many ``seconds`` of them where
+    that is said: then it is measured too which of the two is faster. ``numbers`` are examples of
+    the inputs that are numbers, ``tally`` makes what counts for the runs that are at work, ``span``
+    is where the stretch begins.
     """
 
     trace: Trace
@@ -51,13 +55,14 @@ class Hot:
     left: int
     tally: Callable[[], Tally]
     span: Span | None = None
+    seconds: float | None = None
     why: str = ""
     made: FusedReplay | None = None
     now: Callable[..., Sequence[Tensor]] = field(init=False)
     lock: Lock = field(default_factory=Lock)
 
     def __post_init__(self) -> None:
-        self.now = self.counted
+        self.now = self.counted if self.seconds is None else self.timed
 
     def rest(self, why: str) -> None:
         """Stay with the recording, if there is a reason to."""
@@ -96,13 +101,28 @@ class Hot:
         """A replay of the recording, and the kernels once there have been enough."""
         outs = self.trace.replay(k, *values)
         self.left -= 1
-        if self.left <= 0 and k > 1 and not within_duals() and self.lock.acquire(blocking=False):
+        if self.left <= 0:
+            self.once(outs, k, values)
+        return outs
+
+    def timed(self, k: int, *values: Any) -> Sequence[Tensor]:
+        """The same, by the time that replays have taken."""
+        begin = perf_counter()
+        outs = self.trace.replay(k, *values)
+        assert self.seconds is not None
+        self.seconds -= perf_counter() - begin
+        if self.seconds <= 0:
+            self.once(outs, k, values)
+        return outs
+
+    def once(self, outs: Sequence[Tensor], k: int, values: Sequence[Any]) -> None:
+        """Make the kernels, where sizes are not special, in one host thread."""
+        if k > 1 and not within_duals() and self.lock.acquire(blocking=False):
             try:
-                if self.now == self.counted:
+                if not self.why and self.made is None:
                     self.heat(outs, k, values)
             finally:
                 self.lock.release()
-        return outs
 
     def heat(self, outs: Sequence[Tensor], k: int, values: Sequence[Any]) -> None:
         """Make the kernels and hold them to ``outs``, which the recording has made."""
@@ -132,6 +152,20 @@ class Hot:
             outs = self.trace.replay(k, *values)
         if not alike(outs, made.replay(k, *values), values):
             raise Unfusible("its kernels gave another result than torch")
+        if self.seconds is not None:
+            old, new = (fastest(run, k, values) for run in (self.trace.replay, made.replay))
+            if new > old:
+                raise Unfusible("its kernels are slower than torch's")
+
+
+def fastest(run: Callable[..., Any], k: int, values: Sequence[Any]) -> float:
+    """Seconds of the fastest of some replays."""
+    found = []
+    for _ in range(ROUNDS):
+        begin = perf_counter()
+        run(k, *values)
+        found.append(perf_counter() - begin)
+    return min(found)
 
 
 def alike(outs: Sequence[Tensor], others: Sequence[Tensor], inputs: Sequence[Any]) -> bool:

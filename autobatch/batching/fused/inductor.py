@@ -24,6 +24,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from autobatch.batching.fused.elements import Elements, Whole
+from autobatch.batching.fused.pure import dense_strides
 from autobatch.batching.trace.graph import Count, Graph, Ref, Symbol
 
 HINT = 4099
@@ -121,21 +122,6 @@ def symbolic(graph: Graph) -> tuple[Any, FakeTensorMode, list[Any]]:
 
 def bytes_of(dtype: torch.dtype) -> torch.dtype:
     return torch.uint8 if dtype is torch.bool else dtype
-
-
-def dense_strides(shape: Sequence[Any]) -> tuple[Any, ...]:
-    """The strides of a dense tensor, row after row, as a graph has them."""
-    strides: list[Any] = []
-    step: Any = 1
-    for size in reversed(shape):
-        strides.append(step)
-        if type(size) is Count:
-            step = Count(size.multiple * step) if type(step) is int else None
-        elif type(step) is Count:
-            step = Count(step.multiple * size)
-        else:
-            step = None if step is None else step * size
-    return tuple(reversed(strides))
 
 
 def traced(graph: Graph, inputs: list[Any]) -> tuple[Any, bool]:

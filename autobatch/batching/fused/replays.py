@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from autobatch.batching.compat import within_duals
 from autobatch.batching.fused.inductor import Kernel, Unfusible, compiled
+from autobatch.batching.fused.pure import Impure, without_writes
 from autobatch.batching.fused.regions import Part, parts_of
 from autobatch.batching.trace.bindings import Example
 from autobatch.batching.trace.codegen import Replay, compile_graph
@@ -52,8 +53,10 @@ def fused(graph: Graph, traced: Replay, numbers: Mapping[int, int | float]) -> F
 
     Call it inside ``trace.recorder.outside``.
     """
-    if any(node.mutates for node in graph.nodes):
-        raise Unfusible("it writes in place")
+    try:
+        graph = without_writes(graph)
+    except Impure as impure:
+        raise Unfusible(str(impure)) from None
     floats = [place for place, number in numbers.items() if type(number) is float]
     parts = parts_of(graph, floats)
     regions = [part for part in parts if part.is_region]

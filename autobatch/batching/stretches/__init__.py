@@ -13,8 +13,7 @@ or writes; a stretch that fails, on fakes or on data, leaves the environment as 
 from __future__ import annotations
 
 from autobatch.batching.stretches.executors import (
-    COMPILED,
-    FAST_COMPILED,
+    COMPILING,
     Executor,
     Run,
     TracedExecutor,
@@ -23,8 +22,7 @@ from autobatch.batching.stretches.executors import (
 from autobatch.batching.stretches.sites import Site, WholeSite, Work
 
 __all__ = [
-    "COMPILED",
-    "FAST_COMPILED",
+    "COMPILING",
     "Executor",
     "Run",
     "Site",

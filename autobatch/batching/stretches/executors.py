@@ -80,20 +80,21 @@ FAST_SAVING = SavingExecutor(fast_math=True)
 @dataclass(frozen=True, slots=True, eq=False)
 class CompiledExecutor:
     """Records the stretch, and compiles the recording once its replays have launched ``hot``
-    kernels.
+    kernels, or, where it is given, have taken so many ``seconds``.
 
     ``made`` are its recordings, for as long as plans have them.
     """
 
     hot: int
     fast_math: bool = False
+    seconds: float | None = None
     made: WeakSet[Hot] = field(default_factory=WeakSet)
 
     def compile(self, stretch: Run, inputs: Sequence[Input]) -> Run:
         trace = record(stretch, inputs, fast_math=self.fast_math)
         numbers = {i: each.value for i, each in enumerate(inputs) if each.kind in ("int", "float")}
         left = -(-self.hot // max(trace.kernels, 1))
-        found = Hot(trace, numbers, left, Tally, getattr(stretch, "span", None))
+        found = Hot(trace, numbers, left, Tally, getattr(stretch, "span", None), self.seconds)
         found.rest(reason_against(inputs))
         self.made.add(found)
         return found
@@ -101,8 +102,18 @@ class CompiledExecutor:
 
 HOT = 1000
 """Kernels that a recording launches before it is compiled, which takes seconds."""
+SECONDS = 1.0
+"""What a recording's replays take before it is compiled where that is to pay within a process."""
 COMPILED = CompiledExecutor(HOT)
 FAST_COMPILED = CompiledExecutor(HOT, fast_math=True)
+AUTO = CompiledExecutor(HOT, seconds=SECONDS)
+FAST_AUTO = CompiledExecutor(HOT, fast_math=True, seconds=SECONDS)
+COMPILING = {
+    ("compiled", False): COMPILED,
+    ("compiled", True): FAST_COMPILED,
+    ("auto", False): AUTO,
+    ("auto", True): FAST_AUTO,
+}
 
 
 def traced(keeps: bool, fast_math: bool) -> Executor:
@@ -114,8 +125,8 @@ def traced(keeps: bool, fast_math: bool) -> Executor:
 
 def chosen(executor: Any, keeps: bool, fast_math: bool) -> Executor:
     """The executor that an option names, or is; what sees each operation sees torch's own."""
-    if executor == "compiled" and not within_duals() and not within_modes():
-        return FAST_COMPILED if fast_math else COMPILED
-    if executor in ("traced", "compiled"):
+    if executor in ("compiled", "auto") and not within_duals() and not within_modes():
+        return COMPILING[executor, fast_math]
+    if executor in ("traced", "compiled", "auto"):
         return traced(keeps, fast_math)
     return executor  # type: ignore[no-any-return]

@@ -106,6 +106,13 @@ def _shared_storages(graph: Graph) -> set[int]:
 
 
 def _pure_form(node: Node, graph: Graph, shared: set[int]) -> OpOverload | None:
+    if not node.mutates or any(graph.metas[value].storage in shared for value in node.writes()):
+        return None
+    return pure_op(node, graph)
+
+
+def pure_op(node: Node, graph: Graph) -> OpOverload | None:
+    """The pure form of a write to one tensor, where all operands have one floating dtype."""
     name = node.op._schema.name.split("::")[1]
     written = list(node.writes())
     if not node.grad or node.op.namespace != "aten" or not name.endswith("_") or len(written) != 1:
@@ -113,7 +120,6 @@ def _pure_form(node: Node, graph: Graph, shared: set[int]) -> OpOverload | None:
     dtypes = {graph.metas[value].dtype for value in node.reads()}
     pure = getattr(getattr(_ATEN, name[:-1], None), node.op._overloadname, None)
     fits = len(dtypes) == 1 and dtypes.pop().is_floating_point
-    fits = fits and graph.metas[written[0]].storage not in shared
     return pure if fits and isinstance(pure, OpOverload) and _computes(pure, node.op) else None
 
 
