@@ -16,6 +16,8 @@ import torch
 
 from benchmarks.harness import Measurement
 
+LETTER, HANDLE = 0.075, 0.6
+"""The width of a small letter and of what stands before a label in a legend, in inches."""
 HEAD = (
     f"{'workload':<13} {'batch':>5} {'pass':<9} {'system':<31} {'median':>10} {'/by hand':>8} "
     f"{'/loop':>7} {'launches':>8} {'width':>7} {'peak':>9} {'analysis':>8}"
@@ -80,6 +82,13 @@ def write_plots(folder: Path, measurements: Sequence[Measurement]) -> Iterator[P
 
 
 def _plot(path: Path, measurements: Sequence[Measurement]) -> None:
+    figure = drawn(path.stem, measurements)
+    figure.savefig(path, dpi=120)
+    importlib.import_module("matplotlib.pyplot").close(figure)
+
+
+def drawn(title: str, measurements: Sequence[Measurement]) -> Any:
+    """The figure, with its legend in as many columns as its width has room for."""
     pyplot = importlib.import_module("matplotlib.pyplot")
     kinds = list(dict.fromkeys(m.kind for m in measurements)) or ["nothing"]
     figure, axes = pyplot.subplots(
@@ -88,10 +97,11 @@ def _plot(path: Path, measurements: Sequence[Measurement]) -> None:
     for axis, kind in zip(axes[0], kinds, strict=True):
         _panel(axis, kind, [m for m in measurements if m.kind == kind])
     handles, labels = axes[0][0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize="small")
-    figure.suptitle(path.stem)
-    figure.savefig(path, dpi=120)
-    pyplot.close(figure)
+    widest = max((len(label) for label in labels), default=0) * LETTER + HANDLE
+    columns = max(1, int(figure.get_figwidth() / widest))
+    figure.legend(handles, labels, loc="outside lower center", ncols=columns, fontsize="small")
+    figure.suptitle(title)
+    return figure
 
 
 def _panel(axis: Any, kind: str, measurements: Sequence[Measurement]) -> None:

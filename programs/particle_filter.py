@@ -17,6 +17,11 @@ from programs.example import Example, seeded
 DTYPES = (torch.float32, torch.float64)
 
 
+def log_normal(value: Tensor, mean: Tensor, scale: Tensor) -> Tensor:
+    """The logarithm of a normal density."""
+    return -(((value - mean) / scale) ** 2) / 2 - scale.log() - math.log(2 * math.pi) / 2
+
+
 class ParticleFilter(nn.Module):
     """Observations ``[T]`` to the log likelihood (0-d) and how often it resampled."""
 
@@ -34,8 +39,7 @@ class ParticleFilter(nn.Module):
         for t, seen in enumerate(observations):
             noise = self.log_motion.exp() * torch.randn_like(x)
             x = x / 2 + 25 * x / (1 + x**2) + 8 * math.cos(1.2 * t) + noise
-            sight = torch.distributions.Normal(x**2 / 20, self.log_sight.exp())
-            log_weights = log_weights + sight.log_prob(seen)
+            log_weights = log_weights + log_normal(seen, x**2 / 20, self.log_sight.exp())
             step = torch.logsumexp(log_weights, 0)
             likelihood = likelihood + step
             log_weights = log_weights - step

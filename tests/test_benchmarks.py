@@ -198,6 +198,22 @@ def test_the_command_writes_a_plot_for_each_workload(tmp_path: Path) -> None:
     assert (tmp_path / "linear.png").is_file() == report.can_plot()
 
 
+@pytest.mark.parametrize("kinds", [("inference",), ("inference", "training")], ids=len)
+def test_a_figure_has_room_for_its_legend(kinds: tuple[str, ...]) -> None:
+    pytest.importorskip("matplotlib").use("Agg")
+    found = [
+        harness.Measurement("treelstm", 1, kind, f"{n} a system with a name like so", 1.0)
+        for kind in kinds
+        for n in range(9)
+    ]
+    figure = report.drawn("treelstm", found)
+    figure.canvas.draw()
+    (legend,) = figure.legends
+    box, room = legend.get_window_extent(), figure.bbox
+    assert len(legend.get_texts()) == 9
+    assert room.x0 <= box.x0 and box.x1 <= room.x1 and room.y0 <= box.y0
+
+
 # python -m benchmarks.compare.
 
 PROGRAM = """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import types
 from collections.abc import Sequence
+from functools import cached_property
 from operator import attrgetter
 from typing import Any
 
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from autobatch.batching import packed, stateless, torch_ops, updates, writes
 from autobatch.batching.context import Context, RowsFail
+from autobatch.batching.effects import is_library
 from autobatch.batching.fallbacks import ATTRIBUTE
 from autobatch.batching.kinds import found_in_class, is_instance, is_tensor, named_cells
 from autobatch.batching.own_methods import Unknown, each_thread, getter, is_lowered_property
@@ -185,6 +187,9 @@ def class_attribute(context: Context, cell: Cell, kind: type, static: Any, name:
         return uniform(static.__func__, shared=True)
     if isinstance(static, classmethod):
         return bound(uniform(kind, shared=True), static.__func__)
+    computed = computed_attribute(context, cell, kind, static)
+    if computed is not None:
+        return computed
     if isinstance(static, types.FunctionType) or inspect.ismethoddescriptor(static):
         return bound(cell, static)
     if hasattr(static, "__wrapped__") and hasattr(type(static), "__get__"):
@@ -192,6 +197,24 @@ def class_attribute(context: Context, cell: Cell, kind: type, static: Any, name:
     if hasattr(type(static), "__get__"):
         return run_rows(context, lambda x: getattr(x, name), [cell], {}, "a descriptor")
     return uniform(static, shared=True)
+
+
+def computed_attribute(context: Context, cell: Cell, kind: type, static: Any) -> Cell | None:
+    """What a descriptor of the user's, or a ``cached_property``, computes; it may keep it."""
+    kept = isinstance(static, cached_property)
+    getter = descriptor_method(static, "__get__")
+    if not kept and (getter is None or is_library(type(static))):
+        return None
+    if is_recording():
+        raise Untraceable("it reads an attribute that may be kept when it is first read")
+    if not kept:
+        cells = [uniform(static, shared=True), cell, uniform(kind, shared=True)]
+        return context.invoke(context, getter, cells, {})
+    found = context.invoke(context, static.func, [cell], {})
+    value = read(cell)
+    assert type(value) is Container
+    named_cells(value)[static.attrname] = found
+    return found
 
 
 def container_attribute(context: Context, cell: Cell, value: Container, name: str) -> Cell:

@@ -297,6 +297,8 @@ def special_call(
     handler = builtins.HANDLERS.get(callee)
     if handler is not None:
         return handler(context, args, kwargs)
+    if callee is NO_INIT and len(args) == 1 and not kwargs and is_instance(read(args[0])):
+        return uniform(None)
     if args and not kwargs and getattr(callee, "__objclass__", None) in (list, dict):
         return methods.method(context, callee, args[0], args[1:])
     if isinstance(callee, type) and issubclass(callee, tuple) and hasattr(callee, "_fields"):
@@ -382,6 +384,7 @@ def taken_apart(item: Any) -> tuple[tuple[Any, ...], Any]:
 
 
 PLAIN_NEW: Any = object.__new__
+NO_INIT: Any = object.__init__
 
 
 def is_plain_class(kind: type) -> bool:

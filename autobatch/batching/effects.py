@@ -78,6 +78,14 @@ WRITING_OPERATORS = frozenset(
 MARKS = ("host", "torch", "unknown", "program", "transform")
 BUILTIN_TYPES = (str, bytes, int, float, complex, bool, tuple, list, dict, set, frozenset, range)
 LIBRARIES = ("torch", "numpy", "functorch", "tensordict", "autobatch")
+LOWERED = frozenset(
+    f"torch.distributions.{name}"
+    for name in (
+        *("distribution", "exp_family", "utils", "constraints"),
+        *("normal", "uniform", "exponential", "laplace", "bernoulli", "categorical", "gamma"),
+    )
+)
+"""Modules of torch's that are lowered as a user's are: plain Python on what is given to them."""
 
 
 @cache
@@ -154,7 +162,8 @@ def module_effect(module: nn.Module) -> Effect:
 def type_effect(kind: type) -> Effect:
     if kind in BUILTIN_TYPES or issubclass(kind, BaseException):
         return "host"
-    if kind.__module__.split(".")[0] in LIBRARIES or issubclass(kind, nn.Module):
+    of_library = kind.__module__.split(".")[0] in LIBRARIES and kind.__module__ not in LOWERED
+    if of_library or issubclass(kind, nn.Module):
         return "host" if kind is not np.random.Generator else "unknown"
     if kind.__module__ == "builtins" or not has_python_source(kind):
         return "host" if kind in HOST_BUILTINS else "unknown"
@@ -223,7 +232,7 @@ def belongs_to_torch(callee: Any) -> bool:
         return True  # ``apply``, of a class of the user's; torch 2.14 has it in C
     module = getattr(callee, "__module__", None) or ""
     if module.split(".")[0] == "torch":
-        return True
+        return module not in LOWERED
     return getattr(callee, "__objclass__", None) in (Tensor, torch._C.TensorBase)
 
 
@@ -243,7 +252,7 @@ def has_library_base(kind: type) -> bool:
 def is_library_module(name: str) -> bool:
     module = name.partition(".")[0]
     if module in LIBRARIES:
-        return True
+        return name not in LOWERED
     return module in sys.stdlib_module_names and module != "__main__"
 
 

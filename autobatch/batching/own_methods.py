@@ -30,7 +30,7 @@ from autobatch.batching.effects import (
 from autobatch.batching.kinds import is_instance, is_plain_code
 from autobatch.vm.values import Cell, Container, Objects, Uniform, read, uniform
 
-SHALLOW = frozenset({len, operator.getitem})
+SHALLOW = frozenset({len, iter, operator.getitem, dict.keys, dict.values, dict.items})
 """Operations that ask what they get, not what that holds."""
 NOTHING = frozenset({isinstance, type, id, callable, operator.is_, operator.is_not})
 """Operations that ask nothing."""
@@ -65,12 +65,19 @@ ATOMS = QUIET - {list, tuple, dict, set, frozenset}
 def shows(context: Context, function: Any, obj: Any) -> bool:
     if is_in(function, NOTHING):
         return False
-    deep = not is_in(function, SHALLOW)
+    deep = not is_in(unbound(function), SHALLOW)
     return any(
         context.has_effects(method, item)
         for item in instances(obj, deep, set())
         for method in special(type(item))
     )
+
+
+def unbound(function: Any) -> Any:
+    """``dict.items`` for ``d.items``."""
+    kind = type(getattr(function, "__self__", None))
+    is_method = isinstance(function, types.BuiltinMethodType) and kind in BUILTIN_TYPES
+    return getattr(kind, function.__name__) if is_method else function
 
 
 def may_show(context: Context, function: Any, cells: Iterable[Cell]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -72,3 +73,14 @@ def linear_cross_entropy(
 
 if hasattr(F, "linear_cross_entropy"):  # since torch 2.13
     register(F.linear_cross_entropy)(linear_cross_entropy)
+
+
+def _register_truth(function: Callable[..., Any], reduce: Callable[[Tensor, int], Tensor]) -> None:
+    @register(function)
+    def truth(info: Info, input: Any) -> Any:
+        """vmap's rule asks the elements of all threads at once."""
+        return Batched(reduce(input.data.reshape(info.k, -1), 1))
+
+
+_register_truth(torch._is_all_true, torch.all)
+_register_truth(torch._is_any_true, torch.any)

@@ -1,0 +1,137 @@
+"""Attributes that a descriptor computes when they are read, and may keep: ``cached_property``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
+
+import pytest
+import torch
+
+import autobatch
+
+OPTIONS: tuple[dict[str, Any], ...] = (
+    {},
+    {"executor": "vmap"},
+    {"trace_after": 0},
+    {"engine": "program_counter"},
+    {"engine": "sequential"},
+)
+XS = torch.tensor([1.0, -1.0, 2.0, 3.0])
+
+
+class Lazy:
+    """Keeps what it has computed in the instance's attribute of the same name."""
+
+    def __init__(self, function):
+        self.function = function
+
+    def __get__(self, instance, kind=None):
+        if instance is None:
+            return self
+        value = self.function(instance)
+        setattr(instance, self.function.__name__, value)
+        return value
+
+
+class Twice:
+    def __get__(self, instance, kind=None):
+        return instance.x * 2
+
+
+class Base:
+    def __init__(self):
+        super().__init__()
+        self.offset = 1
+
+
+class Point(Base):
+    twice = Twice()
+
+    def __init__(self, x):
+        super().__init__()
+        self.x = x
+
+    @Lazy
+    def lazy(self):
+        return self.x * 2 + self.offset
+
+    @cached_property
+    def cached(self):
+        return self.x * 3 if self.x > 2 else self.x * 5
+
+
+def kept_by_a_descriptor(x):
+    point = Point(x if x > 0 else -x)
+    first = point.lazy
+    point.x = point.x + 1
+    if x > 0:
+        point.x = point.x * 2
+    return first + point.lazy * 10 + point.twice
+
+
+def kept_by_cached_property(x):
+    point = Point(x if x > 0 else -x)
+    other = point
+    total = point.cached if x > 1 else x
+    point.x = point.x + 1
+    n = 0
+    while n < 3:
+        total = total + other.cached * 10 + point.twice
+        other.x = other.x + 1
+        n += 1
+    return total
+
+
+def asks(point, x):
+    return point.cached + x
+
+
+def kept_for_the_caller(x):
+    point = Point(x)
+    first = asks(point, x)
+    point.x = point.x * 5
+    return first + asks(point, x)
+
+
+def forgotten(x):
+    point = Point(x)
+    first = point.cached
+    point.x = point.x + 10
+    del point.cached
+    return first + point.cached
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize(
+    "program", [kept_by_a_descriptor, kept_by_cached_property, kept_for_the_caller, forgotten]
+)
+def test_as_the_loop(program: Callable[..., Any], options: Any) -> None:
+    wanted = torch.stack([program(x) for x in XS])
+    batched = autobatch.vmap(program, **options)
+    for _ in range(3):
+        assert torch.equal(batched(XS), wanted)
+
+
+NAMES = {"one": Point(torch.ones(())), "two": Point(torch.ones(()) * 2)}
+
+
+def of_a_table(x):
+    for name, point in NAMES.items():
+        if len(name) > 2:
+            x = x * point.x + len(NAMES.keys())
+    return x
+
+
+def test_views_of_a_shared_dict_ask_its_objects_nothing() -> None:
+    with autobatch.counts() as counts:
+        found = autobatch.vmap(of_a_table)(XS)
+    assert torch.equal(found, torch.stack([of_a_table(x) for x in XS]))
+    assert counts.by_thread == 0
+
+
+def test_the_init_of_object_does_nothing() -> None:
+    with autobatch.counts() as counts:
+        autobatch.vmap(lambda x: Point(x).x * 2)(XS)
+    assert counts.by_thread == 0

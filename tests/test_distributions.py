@@ -1,0 +1,215 @@
+"""``torch.distributions`` inside programs: built, asked and drawn from by each thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.distributions import (
+    Bernoulli,
+    Beta,
+    Categorical,
+    Distribution,
+    Exponential,
+    Gamma,
+    Independent,
+    Laplace,
+    MultivariateNormal,
+    Normal,
+    Uniform,
+    kl_divergence,
+)
+
+import autobatch
+from tests.sweeps import case
+
+OPTIONS: tuple[dict[str, Any], ...] = (
+    {},
+    {"executor": "vmap"},
+    {"trace_after": 0},
+    {"engine": "program_counter"},
+)
+MAKERS: dict[str, Callable[[Tensor], Distribution]] = {
+    "normal": lambda x: Normal(x, x.exp()),
+    "normal_of_numbers": lambda x: Normal(x, 2.0),
+    "uniform": lambda x: Uniform(x - 1, x + 2),
+    "exponential": lambda x: Exponential(x.exp()),
+    "laplace": lambda x: Laplace(x, x.abs() + 0.5),
+    "gamma": lambda x: Gamma(x.abs() + 1, x.exp()),
+    "bernoulli": lambda x: Bernoulli(torch.sigmoid(x)),
+    "bernoulli_of_logits": lambda x: Bernoulli(logits=x),
+    "categorical": lambda x: Categorical(logits=torch.stack([x, 2 * x, -x])),
+    "categorical_of_probs": lambda x: Categorical(torch.stack([x.exp(), x.exp() + 1])),
+    "beta": lambda x: Beta(x.exp(), x.exp() + 1),
+    "independent": lambda x: Independent(Normal(torch.stack([x, x]), torch.ones(2)), 1),
+    "multivariate": lambda x: MultivariateNormal(torch.stack([x, x]), torch.eye(2) * x.exp()),
+}
+LOWERED = list(MAKERS)[:10]
+"""Those that run batched; the others run thread by thread."""
+COMBINATIONS = [
+    case(name, options, name=f"{name}-{options}", default=not options or name == "normal")
+    for name in MAKERS
+    for options in OPTIONS
+]
+XS = torch.tensor([0.5, -1.0, 2.0, -0.25, 1.5])
+
+
+def value_for(distribution: Distribution, x: Tensor) -> Tensor:
+    if distribution.event_shape:
+        return torch.ones(2)
+    if isinstance(distribution, Bernoulli | Categorical):
+        return torch.ones(())
+    return x * 1 if isinstance(distribution, Uniform) else torch.sigmoid(x)
+
+
+def asked(make: Callable[[Tensor], Distribution]) -> Callable[[Tensor], Any]:
+    def program(x: Tensor) -> Any:
+        distribution = make(x) if x > 0 else make(x * 0.5)
+        found = distribution.log_prob(value_for(distribution, x))
+        if x > 1:
+            found = found * 2
+        return found, distribution.mean, distribution.variance, distribution.entropy()
+
+    return program
+
+
+@pytest.mark.parametrize(("name", "options"), COMBINATIONS)
+def test_as_the_loop(name: str, options: Any) -> None:
+    program = asked(MAKERS[name])
+    for dtype in (torch.float32, torch.float64) if name in LOWERED else (torch.float32,):
+        mine, theirs = (XS.to(dtype).requires_grad_() for _ in range(2))
+        found = autobatch.vmap(program, **options)(mine)
+        wanted = [torch.stack(parts) for parts in zip(*map(program, theirs), strict=True)]
+        for left, right in zip(found, wanted, strict=True):
+            assert left.dtype == right.dtype
+            torch.testing.assert_close(left, right, equal_nan=True)  # a category has no mean
+        total = sum(part.sum() for part in found if part.requires_grad)
+        loop = sum(part.sum() for part in wanted if part.requires_grad)
+        (slope,), (expected,) = torch.autograd.grad(total, mine), torch.autograd.grad(loop, theirs)
+        torch.testing.assert_close(slope, expected)
+
+
+def likelihood(x: Tensor, make: Callable[[Tensor], Distribution]) -> Tensor:
+    distribution = make(x)
+    while x.abs() < 1:
+        x = x * 2
+    return distribution.log_prob(value_for(distribution, x))
+
+
+@pytest.mark.parametrize("name", [name for name in LOWERED if "categorical" not in name])
+def test_nothing_runs_thread_by_thread(name: str) -> None:
+    make = MAKERS[name]
+    with autobatch.counts() as counts:
+        autobatch.vmap(lambda x: likelihood(x, make), fallback="error")(XS)
+    assert counts.fallbacks == 0
+
+
+def wrong_parameter(x: Tensor) -> Tensor:
+    return Normal(x, x).log_prob(x)
+
+
+def wrong_value(x: Tensor) -> Tensor:
+    return Uniform(torch.zeros(()), torch.ones(())).log_prob(x)
+
+
+def wrong_probability(x: Tensor) -> Tensor:
+    return Bernoulli(x).mean
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("program", [wrong_parameter, wrong_value, wrong_probability])
+def test_arguments_are_validated(program: Any, options: Any) -> None:
+    with pytest.raises(ValueError) as wanted:
+        torch.stack([program(x) for x in XS])
+    with pytest.raises(ValueError) as caught:
+        autobatch.vmap(program, **options)(XS)
+    assert str(caught.value) == str(wanted.value)
+
+
+def unvalidated(x: Tensor) -> Tensor:
+    return Normal(x, x, validate_args=False).log_prob(x)
+
+
+def test_unless_they_are_not_to_be() -> None:
+    wanted = torch.stack([unvalidated(x) for x in XS])
+    torch.testing.assert_close(autobatch.vmap(unvalidated)(XS), wanted, equal_nan=True)
+
+
+def drawn(x: Tensor, make: Callable[[Tensor], Distribution]) -> Tensor:
+    distribution = make(x)
+    first = distribution.sample()
+    if x > 0:
+        return first + distribution.sample()
+    return first * 1
+
+
+@pytest.mark.parametrize(("name", "options"), COMBINATIONS)
+def test_seeded_draws_are_those_of_one_example(name: str, options: Any) -> None:
+    make = MAKERS[name]
+
+    def program(x: Tensor) -> Tensor:
+        return drawn(x, make)
+
+    together = autobatch.vmap(program, seed=3, **options)(XS)
+    for row in range(len(XS)):
+        alone = autobatch.vmap(program, seed=3, thread_offset=row, **options)
+        torch.testing.assert_close(alone(XS[row : row + 1])[0], together[row])
+
+
+def test_draws_are_of_the_distribution() -> None:
+    xs = torch.full((4000,), 0.5)
+    for name in LOWERED:
+        make = MAKERS[name]
+        draws = autobatch.vmap(lambda x, make=make: make(x).sample(), seed=0)(xs).double()
+        theirs = make(xs[0]).sample((40000,)).double()
+        error = 5 * theirs.std() / len(xs) ** 0.5
+        assert (draws.mean() - theirs.mean()).abs() < 2 * error, name
+
+
+def moved(x: Tensor) -> Tensor:
+    draw = Normal(x, x.exp()).rsample()
+    return draw if x > 0 else draw * x
+
+
+def test_gradients_of_draws() -> None:
+    xs = XS.clone().requires_grad_()
+    found = autobatch.vmap(moved, seed=1)(xs)
+    (slopes,) = torch.autograd.grad(found.sum(), xs)
+    with torch.no_grad():
+        noise = (torch.where(xs > 0, found, found / xs) - xs) / xs.exp()
+    draw = xs + noise * xs.exp()
+    wanted = torch.autograd.grad(torch.where(xs > 0, draw, draw * xs).sum(), xs)[0]
+    torch.testing.assert_close(slopes, wanted)
+
+
+SHARED = Categorical(torch.tensor([0.2, 0.3, 0.5]))
+NOISE = Normal(0.0, 2.0)
+
+
+def of_shared(x: Tensor) -> Tensor:
+    if x > 0:
+        return SHARED.log_prob((x > 1).long()) + NOISE.log_prob(x)
+    return NOISE.cdf(x) + SHARED.entropy()
+
+
+def divergence(x: Tensor) -> Tensor:
+    if x > 0:
+        return kl_divergence(Normal(x, 1.0), Normal(0.0, x))
+    return kl_divergence(Normal(-x, 1.0), NOISE)
+
+
+@pytest.mark.parametrize("program", [of_shared, divergence])
+def test_those_from_before_the_call(program: Any) -> None:
+    wanted = torch.stack([program(x) for x in XS])
+    torch.testing.assert_close(autobatch.vmap(program)(XS), wanted)
+
+
+def test_they_are_handed_back() -> None:
+    found = autobatch.vmap(lambda x: Normal(x, 1.0) if x > 0 else Normal(-x, 2.0))(XS)
+    for x, distribution in zip(XS, found, strict=True):
+        assert type(distribution) is Normal
+        assert distribution.loc == x.abs() and distribution.scale == (1.0 if x > 0 else 2.0)
+        assert distribution.sample().shape == ()
