@@ -14,7 +14,7 @@ exception.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -51,6 +51,7 @@ from autobatch.vm.values import (
     Cell,
     Column,
     Container,
+    Objects,
     Uniform,
 )
 from autobatch.vm.within import Within
@@ -208,7 +209,8 @@ class Forks:
         kind: Forking = "drawing" if seeded else "silent"
         entry = entered(self.state.library, context, target, kind, self.state.judgements)
         purity = entry.purity
-        if not purity.may_fork(seeded) or reach(entry.env[name] for name in purity.writes):
+        written = [entry.env[name] for name in purity.writes]
+        if not purity.may_fork(seeded) or reach(written) or holds_objects(written):
             return None
         for name in purity.returns:
             entry.env[name] = packed.by_value(entry.env[name])
@@ -595,6 +597,11 @@ def keys_of(cell: Cell) -> np.ndarray:
     value = cell.value
     assert type(value) is Column
     return on_host(value.data)
+
+
+def holds_objects(cells: Iterable[Cell]) -> bool:
+    """Whether threads have objects of their own in some cells: a write to them is seen at once."""
+    return any(type(cell.value) is Objects for cell in heap.reached(cells))
 
 
 def snapshot(cells: Any) -> list[Cell]:

@@ -101,6 +101,7 @@ class Machine:
             self.state.contributions,
             self.state.tensor_written,
             self.failures.operated,
+            self.state.is_blind,
         )
         self.state.names_may_change()
 
