@@ -65,6 +65,8 @@ def operand(value: Value, row: int | None = None) -> str:
             return tensor_kind(table, 1)
         case Column(tag=tag):
             return tag
+        case Objects(lists=found) if found is not None:
+            return "list"
         case Objects(items=items):
             kinds = {described(item) for item in (items if row is None else items[row : row + 1])}
             return kinds.pop() if len(kinds) == 1 else "object"

@@ -178,18 +178,23 @@ def lists_of(length: int, row: int) -> Cell:
     return Cell(Container(list, [uniform(row) for _ in range(length)]))
 
 
+def words(length: int, row: int) -> Cell:
+    """Lists that are unlike unless they are as long, and hold the same."""
+    return Cell(Container(list, [uniform(str(row)) for _ in range(length)]))
+
+
 def test_too_many_unlike_groups_go_on_with_objects() -> None:
     """One more than ``UNLIKE``: what they differ in becomes objects, the rest stays as it is."""
     waiting = queue()
     for row in range(UNLIKE):
-        waiting.add(1, group([row], x=lists_of(row, row), y=uniform(row)))
+        waiting.add(1, group([row], x=words(row, row), y=uniform(row)))
     assert len(waiting.places[1]) == UNLIKE  # type: ignore[arg-type]
-    waiting.add(1, group([UNLIKE], x=lists_of(UNLIKE, UNLIKE), y=uniform(UNLIKE)))
+    waiting.add(1, group([UNLIKE], x=words(UNLIKE, UNLIKE), y=uniform(UNLIKE)))
     pc, got = waiting.pop()
     assert not waiting and pc == 1 and got.k == UNLIKE + 1
     x, y = got.env["x"].value, got.env["y"].value
     assert type(x) is Objects and type(y) is Column
-    assert x.items == [[row] * row for row in got.rows.tolist()]
+    assert x.items == [[str(row)] * row for row in got.rows.tolist()]
     assert y.data.tolist() == got.rows.tolist()
 
 
@@ -197,7 +202,7 @@ def test_what_is_carried_stays_a_cell_of_the_callers() -> None:
     """The caller's cells move on one by one, also where they become objects."""
     waiting = queue()
     for row in range(UNLIKE + 1):
-        mine, other = lists_of(row, row), lists_of(2, row)
+        mine, other = words(row, row), lists_of(2, row)
         carried = Cell(Container(tuple, [mine, other]))
         env = {"x": mine, "y": uniform(row), CARRIED: carried}
         waiting.add(5, Group(np.array([row]), env))

@@ -66,6 +66,8 @@ def get(context: Context, cell: Cell, name: str) -> Cell:
             return container_attribute(context, cell, value, name)
         case Uniform(obj=obj):
             return uniform_attribute(context, cell, obj, name)
+        case Objects(lists=found) if found is not None:
+            return type_attribute(context, cell, list, name)
         case Objects(items=items):
             return objects_attribute(context, cell, items, name)
     raise AssertionError(value)

@@ -13,12 +13,19 @@ from typing import Any
 
 from torch import Tensor
 
-from autobatch.batching import lookup, masks, packed, windows, writes
+from autobatch.batching import lists, lookup, masks, packed, windows, writes
 from autobatch.batching.context import Context, RowsFail
-from autobatch.batching.kinds import is_instance, is_tensor, own_method, parts_of, user_class
+from autobatch.batching.kinds import (
+    is_index,
+    is_instance,
+    is_tensor,
+    own_method,
+    parts_of,
+    user_class,
+)
 from autobatch.batching.operators import once
 from autobatch.batching.own_methods import asks, each_thread
-from autobatch.batching.picking import is_index, pick, put
+from autobatch.batching.picking import pick, put
 from autobatch.batching.rows import Rower, run_rows
 from autobatch.batching.trees import is_plain
 from autobatch.encoding import Parts
@@ -29,6 +36,7 @@ from autobatch.vm.values import (
     Cell,
     Column,
     Container,
+    Objects,
     Uniform,
     read,
 )
@@ -45,6 +53,10 @@ def getitem(context: Context, base: Cell, index: Cell) -> Cell:
     if is_tensor(value):
         picked = masks.picked(context, base, index)
         return lookup.getitem(context, base, index) if picked is None else picked
+    if type(value) is Objects and value.lists is not None:
+        done = lists.getitem(context, value.lists, index)
+        if done is not None:
+            return done
     if own_method(value, "__getitem__"):
         return special(context, "__getitem__", [base, index])
     where = read(index)
@@ -112,6 +124,12 @@ def container_getitem(context: Context, base: Cell, value: Container, index: Cel
         except Exception as error:
             raise RowsFail(context.lowest(), error) from error
     if is_index(read(index)) and isinstance(value.cells, list):
+        found = lists.opened(context, base)
+        done = None if found is None else lists.getitem(context, found, index)
+        if done is not None:
+            return done
+        if found is not None:
+            return getitem(context, base, index)
         return pick(context, base, value.cells, index)
     keep = value.type is not range
     return run_rows(context, operator.getitem, [base, index], {}, "objects", keep, fresh=False)
@@ -170,8 +188,14 @@ def setitem(context: Context, base: Cell, index: Cell, item: Cell) -> None:
         if is_instance(value):
             special(context, "__setitem__", [base, index, item])
             return
+        if is_index(read(index)) and lists.opened(context, base) is not None:
+            setitem(context, base, index, item)
+            return
         if container_setitem(context, value, index, item):
             return
+    found = lists.held(value)
+    if found is not None and lists.setitem(context, found, index, item):
+        return
     writes.refuse_foreign(context, base, "{}")
     run_rows(context, operator.setitem, [base, index, item], {}, "objects", keep=True)
 

@@ -94,7 +94,8 @@ class Services:
     effects; ``operated`` is told what the operands were of an operation that has failed; within
     ``moving`` rows keep their gradients, whatever mode the program is in. ``contributions`` takes
     what is written to tensors that all threads share, None where nothing may be;
-    ``tensor_written`` is told before any other tensor is.
+    ``tensor_written`` is told before any other tensor is. ``blind`` says whether the program cannot
+    tell two names for one tensor from two tensors.
     """
 
     device: torch.device
@@ -113,6 +114,7 @@ class Services:
     contributions: Contributions | None = None
     tensor_written: Callable[[], None] = lambda: None
     operated: Callable[[BaseException, tuple[str, ...]], None] = lambda error, operands: None
+    blind: Callable[[], bool] = lambda: False
 
 
 class Context:

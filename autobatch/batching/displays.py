@@ -7,6 +7,7 @@ from typing import Any
 from autobatch.batching import (
     containers,
     iterators,
+    lists,
     semantics,
 )
 from autobatch.batching.callees import is_hashable
@@ -46,6 +47,9 @@ def append(context: Context, attr: Any, target: Cell, item: Cell) -> None:
     value = read(target)
     if type(value) is Container and value.type is list:
         value.cells.append(item)  # type: ignore[union-attr]
+        return
+    found = lists.held(value)
+    if found is not None and lists.append(context, found, item):
         return
     run_rows(context, semantics.SEMANTICS["append"], [target, item], {}, "objects", keep=True)
 

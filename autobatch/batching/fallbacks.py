@@ -170,6 +170,8 @@ def is_host(value: Any, deep: bool = False) -> bool:
     match value:
         case Column():
             return False
+        case Objects(lists=found) if found is not None:
+            return not deep
         case Objects(items=items):
             return not any(is_data(item, deep) for item in items)
         case Container():

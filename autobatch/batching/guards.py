@@ -132,7 +132,10 @@ def receiver_type(callee: Any, receiver: Cell) -> Any:
     if kind is not None:
         return kind
     value = read(receiver)
-    own = [value.obj] if type(value) is Uniform else getattr(value, "items", ())
+    if type(value) is Objects:
+        own: Any = value.items if value.lists is None else ([],)
+    else:
+        own = [value.obj] if type(value) is Uniform else ()
     for obj in own:
         if type(callee) is operator.methodcaller:
             return type(obj)
@@ -173,7 +176,7 @@ def refuse_iterator(context: Context, cell: Cell) -> None:
     value = read(cell)
     if type(value) is Uniform:
         found = isinstance(value.obj, Iterator)
-    elif type(value) is Objects:
+    elif type(value) is Objects and value.lists is None:
         own = [id(item) for item in value.items if isinstance(item, Iterator)]
         found = len(set(own)) < len(own)
     else:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from autobatch.batching import arithmetic, iterators, torch_ops
+from autobatch.batching import arithmetic, iterators, lists, torch_ops
 from autobatch.batching.compat import on_host
 from autobatch.batching.context import Context, Handler, RowsFail
 from autobatch.batching.conversions import as_index
@@ -32,6 +32,9 @@ def _len(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | 
     value = read(args[0])
     if is_tensor(value) and iterators.event_shape(value):
         return uniform(int(iterators.event_shape(value)[0]))
+    found = lists.held(value)
+    if found is not None:
+        return lists.length(found)
     method = own_method(value, "__len__")
     if method is not None:
         return context.invoke(context, method, args, {})
@@ -135,6 +138,12 @@ def _sequence(kind: type) -> Handler:
     def handler(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | None:
         if not args:
             return Cell(Container(kind, []))
+        found = lists.held(read(args[0]))
+        if found is not None and kind is list:
+            return lists.made(found.copy())
+        value = read(args[0])
+        if kind is list and type(value) is Container and value.type is range:
+            return lists.ranged(context, value)
         parts = iterators.exhausted(context, args[0])
         return None if parts is None else Cell(Container(kind, list(parts)))
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from autobatch.batching import containers, guards, packed, semantics
+from autobatch.batching import containers, guards, lists, packed, semantics
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.kinds import is_instance, is_number_column, is_tensor, parts_of
 from autobatch.batching.operators import binary, fresh
@@ -70,6 +70,8 @@ def iterate(context: Context, cell: Cell) -> Cell:
             return run_rows(context, iter, [cell], {}, "objects", keep=True, fresh=False)
         case Uniform(obj=obj):
             return uniform_iterator(context, cell, obj)
+        case Objects(lists=found) if found is not None:
+            return over(cell)
     guards.refuse_iterator(context, cell)
     return run_rows(context, iter, [cell], {}, "objects", fresh=False)
 
@@ -178,6 +180,11 @@ def _next_sequence(context: Context, value: Container) -> tuple[Cell, Cell]:
         cells[0] = binary(context, "add", position, uniform(1))
         more = binary(context, "lt", position, packs.length(pack))
         return packed.row_of(source, position), more
+    found = lists.held(pack)
+    if found is not None:
+        item, more = lists.step(context, found, position)
+        cells[0] = binary(context, "add", position, uniform(1))
+        return item, more
     size = length(source)
     if size is None:
         return _next_position(context, value)

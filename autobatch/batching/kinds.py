@@ -43,6 +43,15 @@ def is_number_column(value: Any) -> bool:
     return type(value) is Column and value.tag != "tensor"
 
 
+def is_index(value: Any) -> bool:
+    """A thread's own integer: a number, or a 0-d tensor of an integer dtype."""
+    if type(value) is not Column:
+        return False
+    if value.tag == "tensor":
+        return bool(value.table.dim() == 1 and not value.table.dtype.is_floating_point)
+    return value.tag in ("int", "bool")
+
+
 def is_number(value: Any) -> bool:
     return is_number_column(value) or (
         type(value) is Uniform and type(value.obj) in (bool, int, float)
@@ -63,6 +72,8 @@ def user_class(value: Any) -> type | None:
     """The user's class of which every thread has an instance; None if it has something else."""
     if type(value) is Uniform:
         kind = type(value.obj)
+    elif type(value) is Objects and value.lists is not None:
+        return None
     elif type(value) is Objects and len({type(item) for item in value.items}) == 1:
         kind = type(value.items[0])
     else:

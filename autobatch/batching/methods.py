@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from autobatch.batching import lists
 from autobatch.batching.containers import NO_KEY, static_key
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.kinds import named_cells, parts_of
@@ -12,6 +13,7 @@ from autobatch.batching.operators import fresh
 from autobatch.vm.values import (
     Cell,
     Container,
+    Objects,
     read,
     uniform,
 )
@@ -132,6 +134,8 @@ METHODS: dict[Any, Method] = {
 def method(context: Context, function: Any, receiver: Cell, args: list[Cell]) -> Cell | None:
     """A list or dict method on a program-made container; None if it has to run by thread."""
     value = read(receiver)
+    if type(value) is Objects and value.lists is not None:
+        return lists.method(context, function, value.lists, args)
     rule = METHODS.get(function)
     if type(value) is not Container or rule is None or value.type is not function.__objclass__:
         return None

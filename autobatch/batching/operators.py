@@ -16,6 +16,7 @@ from torch import Tensor
 
 from autobatch.batching import (
     arithmetic,
+    lists,
     packed,
     rowwise,
     semantics,
@@ -155,6 +156,15 @@ def binary(context: Context, name: str, left: Cell, right: Cell) -> Cell:
         if done is not None:
             return done
         return packed.lent(context, cells, lambda: binary(context, name, left, right))
+    found = lists.held(x) if name == "add" else None
+    if found is not None:
+        done = lists.added(context, found, right)
+        if done is not None:
+            return done
+    if name == "mul" and (type(x) is Container or type(y) is Container):
+        done = lists.repeated(context, left, right) or lists.repeated(context, right, left)
+        if done is not None:
+            return done
     if type(x) is Container or type(y) is Container:
         done = sequences.combined(context, binary, name, left, right)
         if done is not None:

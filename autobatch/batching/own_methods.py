@@ -97,6 +97,8 @@ def classes(cells: Iterable[Cell], deep: bool) -> Iterator[tuple[type, Any]]:
         value = cell.value
         if type(value) is Uniform and type(value.obj) not in ATOMS:
             yield from ((type(item), item) for item in instances(value.obj, deep, set()))
+        elif type(value) is Objects and value.lists is not None:
+            continue  # of numbers or tensors
         elif type(value) is Objects:
             yield from ((kind, None) for kind in set(map(type, value.items)) if is_asked(kind))
         elif is_instance(value):

@@ -25,15 +25,6 @@ from autobatch.vm.values import (
 )
 
 
-def is_index(value: Any) -> bool:
-    """A thread's own integer: a number, or a 0-d tensor of an integer dtype."""
-    if type(value) is not Column:
-        return False
-    if value.tag == "tensor":
-        return value.table.dim() == 1 and not value.table.dtype.is_floating_point
-    return value.tag in ("int", "bool")
-
-
 def pick(context: Context, base: Cell, parts: list[Cell], index: Cell) -> Cell:
     """``parts[i]`` with a thread's own ``i``: a gather if the parts are numbers of one type."""
     values = [read(part) for part in parts]

@@ -8,6 +8,7 @@ share a type become a column, a tuple of columns or a uniform value, everything 
 
 from __future__ import annotations
 
+import operator
 import types
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -20,7 +21,7 @@ from torch import Tensor
 from autobatch.batching.compat import operator_name
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.fallbacks import is_meant
-from autobatch.batching.own_methods import Unknown, may_show
+from autobatch.batching.own_methods import Unknown, is_in, may_show
 from autobatch.random.drawing import drawing
 from autobatch.random.sources import Thread, Threads
 from autobatch.vm import packs
@@ -52,14 +53,26 @@ SHARABLE = (type, types.FunctionType, types.BuiltinFunctionType, types.ModuleTyp
 """Objects that stay one for all threads when all threads have the same."""
 
 
+LENT: frozenset[Any] = frozenset(
+    {
+        *(sum, min, max, sorted, any, all, len, str, repr, tuple),
+        *(operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge),
+        operator.contains,
+    }
+)
+"""Functions that look at lists and keep none: of lists in one table, they get copies."""
 NUMPY_DTYPES: dict[type, Any] = {bool: np.bool_, int: np.int64, float: np.float64}
 
 
 class Rower:
-    """Turns cells into lists of ``k`` real values; one instance per operation keeps aliases."""
+    """Turns cells into lists of ``k`` real values; one instance per operation keeps aliases.
 
-    def __init__(self, context: Context, keep: bool = False) -> None:
+    ``lend``: what they are for keeps none of them, and changes none.
+    """
+
+    def __init__(self, context: Context, keep: bool = False, lend: bool = False) -> None:
         self.context = context
+        self.lend = lend and not keep
         self.k = context.k
         self.keep = keep
         self.memo: dict[int, list[Any]] = {}
@@ -81,6 +94,8 @@ class Rower:
 
     def leaf(self, value: Any) -> list[Any]:
         match value:
+            case Objects(lists=lists) if lists is not None and self.lend:
+                return lists.opened()  # type: ignore[no-any-return]
             case Objects(items=items):
                 return items
             case Uniform(obj=obj):
@@ -263,7 +278,7 @@ def run_rows(
         context.visible(keep)
     if context.k > 0:
         note_fallback(context, function, (*args, *kwargs.values()), why, bool(effect))
-    rower = Rower(context, keep)
+    rower = Rower(context, keep, is_in(function, LENT))
     columns = [rower.rows(arg) for arg in args]
     named = {name: rower.rows(arg) for name, arg in kwargs.items()}
     if len(columns) == 1 and not named and context.paths is None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from autobatch.batching import lists
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.kinds import is_instance, own_method, user_class
 from autobatch.batching.own_methods import asks, each_thread
@@ -36,6 +37,8 @@ def once(context: Context, function: Callable[..., bool], *objs: Any) -> Cell:
 def truth(context: Context, cell: Cell) -> Cell:
     """``bool(x)``: a uniform bool or a bool column."""
     value = read(cell)
+    if type(value) is Objects and value.lists is not None:
+        return lists.truth(context, value.lists)
     if type(value) is Objects and not any(map(says_itself, set(map(type, value.items)))):
         return map_rows(context, bool, cell, value.items, "objects")
     if type(value) is not Column and asks_user(value):

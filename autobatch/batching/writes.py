@@ -116,7 +116,7 @@ def refuse_foreign(context: Context, cell: Cell, what: str) -> None:
     value = read(cell)
     if is_packed(value) and is_outside(cell):
         raise shared_write(context, "a tensor")
-    if type(value) is Objects:
+    if type(value) is Objects and value.lists is None:
         for item in value.items:
             if context.foreign.holds(item):
                 raise shared_write(context, what.format(described(item)))

@@ -64,6 +64,8 @@ KEYED: dict[str, Callable[[tuple[Var, ...]], tuple[Var, ...]]] = {
 """Displays that hash, each with what."""
 COMPARED = ("list", "dict", "set", "tuple")
 """Kinds that hold others."""
+SEQUENCES = {"add": ({"list"},), "mul": ({"list", "number"},)}
+"""Kinds of operands of which an operator makes a list."""
 HASHING: tuple[object, ...] = (dict, set, frozenset)
 COMPARING: tuple[object, ...] = (
     *(operator.lt, operator.le, operator.eq, operator.ne, operator.gt, operator.ge),
@@ -285,6 +287,8 @@ def results(op: Op, kinds: list[str], known: Known) -> Iterator[str]:
         yield "number"
     elif name in INPLACE and kinds[0] in ("list", "dict", "set"):
         yield kinds[0]
+    elif name in ("add", "mul") and set(kinds) in SEQUENCES[name]:
+        yield "list"
     elif name in COMPUTED:
         rest = set(kinds)
         yield "number" if rest == {"number"} else "unseen" if rest <= {"number", "unseen"} else ""

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from autobatch.vm import listing
 from autobatch.vm.repeated import is_shared
 from autobatch.vm.strides import joined
 from autobatch.vm.values import (
@@ -36,6 +37,7 @@ from autobatch.vm.values import (
     read,
 )
 
+Key = tuple[Hashable, ...]
 Rows = np.ndarray
 """Row numbers within a group, int64."""
 
@@ -45,15 +47,19 @@ NOTHING: frozenset[int] = frozenset()
 NUMPY_DTYPES = {"bool": np.bool_, "int": np.int64, "float": np.float64}
 REFERRING = (View, Container)
 """Values that refer to other cells."""
+NAMED = (View, Container, Objects)
+"""Values that a program writes to, so that it matters which names mean one."""
+LISTS = "lists"
 IMMUTABLE = (str, bytes, int, float, complex, bool, type(None), type(Ellipsis), torch.dtype)
 
 
 class Heap:
     """Collects the alike key of some roots; see ``alike``."""
 
-    def __init__(self, k: int = 0, blind: bool = False) -> None:
+    def __init__(self, k: int = 0, blind: bool = False, lists: bool = False) -> None:
         self.k = k
         self.blind = blind
+        self.lists = lists
         self.numbers: dict[int, int] = {}
         self.parts: list[Hashable] = []
 
@@ -63,12 +69,17 @@ class Heap:
         if kind is Column and value.tag != "tensor":  # type: ignore[union-attr]
             self.parts.append(value.tag)  # type: ignore[union-attr]
             return
-        if (kind in REFERRING or not self.blind) and (kind is Column or is_mutable(value)):
+        if (kind in NAMED or not self.blind) and (kind is Column or is_mutable(value)):
             number = self.numbers.get(id(cell))
             if number is not None:
                 self.parts.append(number)
                 return
             self.numbers[id(cell)] = len(self.numbers)
+        if self.lists and (kind is Container or kind is Objects):
+            elements = elements_of(value, self.blind)
+            if elements is not False:
+                self.parts.append((LISTS, elements))
+                return
         if type(value) is Container:
             self.parts.append((value.type, slots(value), static_key(value)))
             for child in value.children():
@@ -82,6 +93,19 @@ class Heap:
             self.parts.append(leaf_key(value))
             if kind is Uniform and self.k and is_worth_keeping(value.obj, self.k):  # type: ignore[union-attr]
                 self.parts.append(Uniform)
+
+
+def elements_of(value: Value, blind: bool) -> Hashable:
+    """The kind of the elements of lists that may differ in length (see ``lists``), else False."""
+    if type(value) is Objects:
+        return False if value.lists is None else value.lists.kind
+    if type(value) is not Container or value.type is not list:
+        return False
+    kind = listing.kind_of(value.cells, blind)  # type: ignore[arg-type]
+    if kind and blind:  # no write is seen through two names, so no view need stay one
+        for cell in value.children():
+            cell.value = read(cell)
+    return kind
 
 
 def is_worth_keeping(obj: Any, k: int) -> bool:
@@ -123,7 +147,9 @@ def static_key(value: Container) -> Hashable:
     return identity(value.static)
 
 
-def alike(roots: Iterable[Cell], k: int = 0, blind: bool = False) -> tuple[Hashable, ...]:
+def alike(
+    roots: Iterable[Cell], k: int = 0, blind: bool = False, lists: bool = False
+) -> tuple[Hashable, ...]:
     """A key that is equal for heaps that may coalesce.
 
     With ``k``, their number of threads, that of heaps that should: a large uniform tensor saves
@@ -132,13 +158,30 @@ def alike(roots: Iterable[Cell], k: int = 0, blind: bool = False) -> tuple[Hasha
     Equal keys mean: the same tag, dtype and event shape cell by cell (a uniform number or
     tensor counts as the column that it would make), the same alias graph among what can
     change, and otherwise the same uniform objects. ``blind``: which names mean one tensor does
-    not matter.
+    not matter. ``lists``: lists whose elements are of one kind may differ in length; those of no
+    elements have None for the kind, and go with any (see ``agreed``).
     """
-    heap = Heap(k, blind)
+    heap = Heap(k, blind, lists)
     visit = heap.visit
     for root in roots:
         visit(root)
     return tuple(heap.parts)
+
+
+def agreed(one: Key, other: Key) -> Key | None:
+    """What two keys of ``alike`` are but for lists that are empty; None if they differ."""
+    if len(one) != len(other):
+        return None
+    pairs = zip(one, other, strict=True)
+    parts = [left if left == right else filled(left, right) for left, right in pairs]
+    return None if None in parts else tuple(parts)
+
+
+def filled(one: Any, other: Any) -> Hashable:
+    """The part of a key for lists that are empty in some threads; None if they are no such."""
+    if any(type(part) is not tuple or part[:1] != (LISTS,) for part in (one, other)):
+        return None
+    return other if one[1] is None else one if other[1] is None else None
 
 
 def leaf_key(value: Value) -> Hashable:
@@ -190,12 +233,13 @@ def copied(
 class Copying:
     """A walk of ``copied``; no function within a function, whose cycle would keep rows alive."""
 
-    __slots__ = ("memo", "plain", "transform")
+    __slots__ = ("memo", "moved", "plain", "transform")
 
     def __init__(self, transform: Callable[[Value], Value], plain: frozenset[int]) -> None:
         self.transform = transform
         self.plain = plain
         self.memo: dict[int, Cell] = {}
+        self.moved: dict[int, Value] = {}
 
     def visit(self, cell: Cell) -> Cell:
         key = id(cell)
@@ -220,9 +264,21 @@ class Copying:
             content = read(cell)
             if type(content) is Container:  # a part of a packed value
                 new.value = content.rebuilt(visit(child) for child in content.children())
+            elif type(content) is Objects and content.lists is not None:
+                new.value = self.lists(content)
             else:
                 new.value = self.transform(content)
         return new
+
+    def lists(self, value: Objects) -> Value:
+        """Lists are written in place: cells that share them share what they become."""
+        known = self.moved.get(id(value))
+        if known is None:
+            known = self.transform(value)
+            if known is value:
+                known = Objects([], lists=value.lists.copy())
+            self.moved[id(value)] = known
+        return known
 
 
 def plain_views(roots: Sequence[Cell]) -> list[Cell]:
@@ -299,6 +355,8 @@ def select(roots: Sequence[Cell], rows: Rows) -> list[Cell]:
             chosen.ties = value.ties
             return chosen
         if type(value) is Objects:
+            if value.lists is not None:
+                return Objects([], lists=value.lists.select(rows))
             if not host:
                 host.extend(rows.tolist())
             return Objects([value.items[row] for row in host], value.ties)
@@ -346,13 +404,14 @@ def merge(
 class Merging:
     """A walk of ``merge``, over the cells of all pieces at once."""
 
-    __slots__ = ("device", "joint", "kept", "memo", "sizes")
+    __slots__ = ("device", "joint", "kept", "memo", "moved", "sizes")
 
     def __init__(self, sizes: Sequence[int], device: torch.device) -> None:
         self.sizes = sizes
         self.device = device
         self.memo: dict[tuple[int, ...], Cell] = {}
         self.joint: dict[tuple[int, ...], Tensor] = {}
+        self.moved: dict[tuple[int, ...], Value] = {}
         self.kept: list[Container] = []
 
     def visit(self, cells: tuple[Cell, ...]) -> Cell:
@@ -368,7 +427,9 @@ class Merging:
             return cells[0]
         new = self.memo[key] = Cell(first)
         visit = self.visit
-        if kind is Container:
+        if kind in NAMED and parted_lists(values):
+            new.value = self.lists(values)
+        elif kind is Container:
             if first.type is PACKED:
                 values = aligned(values, self.joint)
                 first = values[0]
@@ -385,6 +446,31 @@ class Merging:
             if ties:
                 new.value.ties = ties  # type: ignore[union-attr]
         return new
+
+    def lists(self, values: Sequence[Any]) -> Value:
+        """Lists that are written in place; those that groups share they share from now on."""
+        key = tuple(map(id, values))
+        known = self.moved.get(key)
+        if known is None:
+            parts = [v.lists if type(v) is Objects else v.cells for v in values]
+            known = Objects([], lists=listing.joined(parts, self.sizes, self.device))
+            self.moved[key] = known
+        return known
+
+
+def parted_lists(values: Sequence[Value]) -> bool:
+    """Whether these are lists of one kind of elements, and some differ in length."""
+    lengths: set[int] = set()
+    kinds: set[Hashable] = set()
+    for value in values:
+        if type(value) is Objects and value.lists is not None:
+            lengths.add(-1)
+            kinds.add(value.lists.kind)
+        elif type(value) is Container and value.type is list:
+            lengths.add(len(value.cells))
+        else:
+            return False
+    return len(kinds) < 2 and (len(lengths) > 1 or -1 in lengths)
 
 
 def merged(values: Sequence[Value], sizes: Sequence[int], device: torch.device) -> Value:

@@ -121,9 +121,12 @@ class Watch:
         self.demand(len(set(keys)) == len(keys), f"alike groups wait side by side at b{pc}")
 
     def key(self, groups: list[Group], pc: Any) -> Key:
-        keys = {self.waiting.key(group, self.waiting.names[pc]) for group in groups}
-        self.demand(len(keys) == 1, f"groups that wait as one at b{pc} are not alike")
-        return keys.pop()
+        first, *rest = [self.waiting.key(group, self.waiting.names[pc]) for group in groups]
+        for key in rest:
+            both = heap.agreed(first, key)
+            self.demand(both is not None, f"groups that wait as one at b{pc} are not alike")
+            first = both or first
+        return first
 
     def demand(self, holds: bool, what: str) -> None:
         if not holds:
@@ -148,12 +151,26 @@ def check_cells(roots: Iterable[Cell], k: int, place: str, fits: bool = True) ->
     """Each cell that the roots reach stands for ``k`` threads, and numbers lie in their bounds."""
     for cell in heap.reached(roots):
         value = cell.value
-        if type(value) is Objects and len(value.items) != k:
+        if type(value) is Objects and value.lists is not None:
+            check_lists(value.lists, k, place)
+        elif type(value) is Objects and len(value.items) != k:
             raise InvariantError(f"{place}: objects of {len(value.items)} threads among {k}")
         elif type(value) is Column:
             check_column(value, k, place)
             if fits and value.bounds is not None:
                 check_bounds(value, place)
+
+
+def check_lists(lists: Any, k: int, place: str) -> None:
+    """Each thread has a list, which its row of the table has room for."""
+    table, lengths = lists.table, lists.lengths
+    if table.shape[0] != k or len(lengths) != k:
+        raise InvariantError(f"{place}: lists {list(table.shape)} of {k} threads")
+    ends = (int(lengths.min(initial=lists.most)), int(lengths.max(initial=0)))
+    if ends != (lists.least, lists.most) or not 0 <= ends[0] <= ends[1] <= table.shape[1]:
+        raise InvariantError(f"{place}: lists of {lengths} in {list(table.shape)}")
+    if lists.tag != "tensor" and (table.dtype, table.dim()) != (NUMBER_DTYPES[lists.tag], 2):
+        raise InvariantError(f"{place}: {table.dtype}{list(table.shape)} holds {lists.tag}s")
 
 
 def check_column(column: Column, k: int, place: str) -> None:

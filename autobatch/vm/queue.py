@@ -145,7 +145,15 @@ class Waiting(Generic[P]):
     def reconciled(
         self, place: dict[Key, list[Group]], group: Group, names: Sequence[str], key: Key
     ) -> Key:
-        """Let a number that meets a 0-d tensor join it, if that is all that keeps groups apart."""
+        """Let a number that meets a 0-d tensor join it, or empty lists others, if that is all that
+        keeps groups apart.
+        """
+        for other_key in list(place):
+            both = heap.agreed(other_key, key)
+            if both is not None:
+                groups = place.pop(other_key)
+                place.setdefault(both, []).extend(groups)
+                return both
         for other_key, others in list(place.items()):
             if len(other_key) != len(key):
                 continue
@@ -179,7 +187,7 @@ class Waiting(Generic[P]):
             name
             for name in opened[0]
             if all(name in env for env in opened)
-            and len({heap.alike([env[name]]) for env in opened}) > 1
+            and len({heap.alike([env[name]], lists=True) for env in opened}) > 1
         ]
         result: dict[Key, list[Group]] = {}
         for group, env in zip(groups, opened, strict=True):
@@ -234,7 +242,7 @@ def key_of(group: Group, names: Sequence[str], near: bool = False, blind: bool =
     present = [name for name in names if name in env]
     roots = [env[name] for name in present]
     heap.settle(roots)
-    return (tuple(present), *heap.alike(roots, 0 if near else group.k, blind))
+    return (tuple(present), *heap.alike(roots, 0 if near else group.k, blind, lists=True))
 
 
 def opened_env(group: Group) -> dict[str, Cell]:

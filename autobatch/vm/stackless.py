@@ -77,6 +77,7 @@ class Machine(Stepping):
             self.state.contributions,
             self.state.tensor_written,
             self.failures.operated,
+            self.state.is_blind,
         )
         self.state.names_may_change()
 

@@ -191,6 +191,10 @@ class RunState:
         if self.judgements is not None:
             self.judgements.forget()
 
+    def is_blind(self) -> bool:
+        """Whether the program cannot tell two names for one tensor from two tensors."""
+        return self.blind is not None and self.blind()
+
     def tensor_written(self) -> None:
         """A tensor is about to be written, which a program that is blind to aliases never does."""
         if self.blind is not None and self.blind.found:

@@ -119,13 +119,37 @@ class Column:
         return f"Column({self.tag}, {self.table.dtype}, {tuple(self.event_shape)})"
 
 
-@final
-@dataclass(slots=True, eq=False)
-class Objects:
-    """``items[i]`` is the object of thread ``i``, a real Python object with its identity."""
+class ManyLists(Protocol):
+    """Lists of different lengths, one for each thread (``lists.Lists``)."""
 
-    items: list[Any]
-    ties: Ties = NO_TIES
+    def opened(self) -> list[list[Any]]: ...
+
+
+@final
+class Objects:
+    """``items[i]`` is the object of thread ``i``, a real Python object with its identity.
+
+    Lists of one kind of elements lie in one table, as ``lists``, until the first look at ``items``.
+    """
+
+    __slots__ = ("_items", "lists", "ties")
+
+    def __init__(
+        self, items: list[Any], ties: Ties = NO_TIES, lists: ManyLists | None = None
+    ) -> None:
+        self._items = items
+        self.ties = ties
+        self.lists: Any = lists
+
+    @property
+    def items(self) -> list[Any]:
+        if self.lists is not None:
+            self._items = self.lists.opened()
+            self.lists = None
+        return self._items
+
+    def __repr__(self) -> str:
+        return f"Objects({self.lists or self._items!r})"
 
 
 @final
@@ -264,6 +288,8 @@ def is_mutable(value: Value) -> bool:
         return not value.shared and isinstance(value.obj, Tensor)
     if type(value) is Container:
         return value.type is not METHOD
+    if type(value) is Objects:
+        return value.lists is not None
     return type(value) is View
 
 

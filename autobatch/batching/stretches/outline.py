@@ -142,14 +142,15 @@ def is_structural(op: Op, cells: list[Cell]) -> bool:
 def has_stored(cell: Cell, name: str) -> bool:
     """Whether an attribute of the threads' objects is only looked up: no code of theirs runs."""
     value = cell.value
-    return type(value) is Objects and all(
-        is_stored(kind, name) for kind in set(map(type, value.items))
-    )
+    if type(value) is not Objects or value.lists is not None:
+        return False
+    return all(is_stored(kind, name) for kind in set(map(type, value.items)))
 
 
 def is_unsafe_read(cell: Cell, name: str) -> bool:
     """Whether to read an attribute of the threads' objects may run their code."""
-    return type(cell.value) is Objects and not has_stored(cell, name)
+    value = cell.value
+    return type(value) is Objects and value.lists is None and not has_stored(cell, name)
 
 
 def is_uniform_number(cell: Cell) -> bool:

@@ -9,7 +9,7 @@ forked, so that it does not matter when they run.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -30,7 +30,17 @@ from autobatch.vm.entering import Entry, Forking, entered
 from autobatch.vm.forks.pending import is_forked, is_pending, remember, snapshot
 from autobatch.vm.groups import CARRIED, Group
 from autobatch.vm.state import Frame, RunState
-from autobatch.vm.values import BOX, CLOSURE, DEFERRAL, FORK, PENDING, Cell, Column, Container
+from autobatch.vm.values import (
+    BOX,
+    CLOSURE,
+    DEFERRAL,
+    FORK,
+    PENDING,
+    Cell,
+    Column,
+    Container,
+    Objects,
+)
 from autobatch.vm.within import Within
 
 KEYS = "%keys"
@@ -131,7 +141,8 @@ class Noting:
         kind: Forking = "drawing" if seeded else "silent"
         entry = entered(self.state.library, context, target, kind, self.state.judgements)
         purity = entry.purity
-        if not purity.may_fork(seeded) or reach(entry.env[name] for name in purity.writes):
+        written = [entry.env[name] for name in purity.writes]
+        if not purity.may_fork(seeded) or reach(written) or holds_objects(written):
             return None
         for name in purity.returns:
             entry.env[name] = packed.by_value(entry.env[name])
@@ -173,6 +184,11 @@ def keys_of(cell: Cell) -> np.ndarray:
     value = cell.value
     assert type(value) is Column
     return on_host(value.data)
+
+
+def holds_objects(cells: Iterable[Cell]) -> bool:
+    """Whether threads have objects of their own in some cells: a write to them is seen at once."""
+    return any(type(cell.value) is Objects for cell in heap.reached(cells))
 
 
 def captured(boxes: Cell) -> list[Cell]:
