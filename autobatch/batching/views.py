@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from autobatch.batching import compat, vmapped
 from autobatch.batching.levels import Batched, NoRule
 from autobatch.batching.trees import tree_of
+from autobatch.presence import moves
+from autobatch.presence.guards import guarded_rows
 from autobatch.vm import packs
 from autobatch.vm.heap import identity
 from autobatch.vm.values import Cell, Column, Container, Objects, Uniform, Value, View, read
@@ -149,7 +150,7 @@ def own_rows(value: Value) -> list[Any] | None:
     if type(value) is Objects:
         return value.items
     if type(value) is Column:
-        rows = [row.clone() for row in value.data.unbind(0)]
+        rows = [row.clone() for row in moves.unbound(guarded_rows(value.data))]
         return rows if value.tag == "tensor" else [row.item() for row in rows]
     return None
 
@@ -157,7 +158,7 @@ def own_rows(value: Value) -> list[Any] | None:
 def stacked(rows: Objects) -> Value:
     """Rows of one shape as a column again."""
     kinds = {(row.shape, row.dtype) for row in rows.items}
-    return Column(torch.stack(rows.items)) if len(kinds) == 1 else rows
+    return Column(moves.stacked(rows.items)) if len(kinds) == 1 else rows
 
 
 def operand(value: Value) -> Any:
