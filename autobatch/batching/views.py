@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor
@@ -33,13 +33,17 @@ class Hole:
 
 @dataclass(frozen=True, slots=True)
 class TorchRecipe:
-    """``function(*args, **kwargs)``, whose operand 0 is the base, then ``path`` into the result."""
+    """``function(*args, **kwargs)``, whose operand 0 is the base, then ``path`` into the result.
+
+    ``unbound``: iteration over the base has made it, whose parts autograd lets nobody write.
+    """
 
     key: Any
     function: Callable[..., Any]
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     path: tuple[Any, ...]
+    unbound: bool = False
 
     def read(self, base: Value, args: list[Value]) -> Value:
         if self.function is operator.getitem and not any(type(arg) is Objects for arg in args):
@@ -258,6 +262,26 @@ def viewed(
     named = {name: template_of(arg, holes) for name, arg in kwargs.items()}
     key = (identity(function), frozen_key(templates), frozen_key(named), path)
     return View(base, TorchRecipe(key, function, templates, named, path), tuple(holes[1:]))
+
+
+def as_unbound(cell: Cell) -> Cell:
+    """A part of a tensor, as iteration over that gives it."""
+    view = cell.value
+    if type(view) is View and type(view.recipe) is TorchRecipe:
+        recipe = replace(view.recipe, key=("unbound", view.recipe.key), unbound=True)
+        made = View(view.base, recipe, view.args)
+        made.cache, made.seen = view.cache, view.seen
+        cell.value = made
+    return cell
+
+
+def is_unbound(cell: Cell) -> bool:
+    """Whether iteration has made a tensor, or what it is a part of."""
+    while type(cell.value) is View:
+        if getattr(cell.value.recipe, "unbound", False):
+            return True
+        cell = cell.value.base
+    return False
 
 
 def collect_bases(cell: Cell, bases: dict[int, Cell]) -> None:
