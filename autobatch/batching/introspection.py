@@ -161,6 +161,10 @@ def _is_inference(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -
     return uniform(tensor.is_inference())
 
 
+def _is_tensor(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | None:
+    return None if kwargs else _isinstance(context, [*args, uniform(Tensor)], {})
+
+
 def _is_view(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | None:
     """A thread's own tensor is a view if the program has made it as one."""
     value = read(args[0]) if len(args) == 1 and not kwargs else None
@@ -188,6 +192,7 @@ def _id(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | N
 
 HANDLERS: dict[Any, Handler] = {
     Tensor._is_view: _is_view,
+    torch.is_tensor: _is_tensor,
     id: _id,
     Tensor.is_inference: _is_inference,
     torch.is_inference: _is_inference,
