@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -30,6 +30,7 @@ from autobatch.ir.program import Function
 from autobatch.options import MAX_DEPTH, Options
 from autobatch.out_dims import moved
 from autobatch.outcome import Chunk, apart, has_tensors, stacked, unvaried
+from autobatch.presence.guards import Record, presence
 from autobatch.random.drawing import drawing
 from autobatch.random.paths import key_of
 from autobatch.random.sources import Thread
@@ -38,6 +39,7 @@ from autobatch.saving.offload import Offload, Offloading
 from autobatch.saving.savers import Saver, saving
 from autobatch.saving.segments import Tape
 from autobatch.straight import straight
+from autobatch.transforms.parts import changed
 from autobatch.vm import heap
 from autobatch.vm.calling import Returned
 from autobatch.vm.failing import Errors
@@ -186,13 +188,20 @@ def run_chunk(
     state = machine.state
     given = batch.chunk(start, stop).cells(options.scalars)
     threads = np.arange(start, stop, dtype=np.int64)
-    with saving(state.saver):
+    with saving(state.saver), presence() as record:
         pieces = machine.run(target.given(*given), threads)
+    left(pieces, record)
 
     def rows(piece: Returned) -> list[Any]:
         return Rower(Context(state.services, piece.rows + start)).rows(piece.value)
 
     return Chunk(start, pieces, state.ways, rows, machine.failures.errors)
+
+
+def left(pieces: Sequence[Returned], record: Record) -> None:
+    """What a run returns leaves it: its gradient is that of all threads."""
+    if record.is_used and torch.is_grad_enabled():
+        changed([piece.value for piece in pieces], record.left)
 
 
 def schedule_of(schedule: Any) -> Schedule | None:
@@ -220,8 +229,9 @@ def by_machine_code(
     if len(run.rest):
         engine = machine()
         given = batch.rows(run.rest).cells(options.scalars)
-        with room(options), saving(engine.state.saver):
+        with room(options), saving(engine.state.saver), presence() as record:
             others = engine.run(target.given(*given), run.rest)
+        left(others, record)
         for piece in others:
             piece.rows = run.rest[piece.rows]
         errors = engine.failures.errors

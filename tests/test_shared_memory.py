@@ -15,6 +15,7 @@ from tests.oracle import CONFIGURATIONS, assert_matches_loop
 from tests.outside_world import program
 
 XS = torch.tensor([0.0, 1.0, 3.0])
+OUTSIDE = torch.zeros(2)
 RIGHT = (
     "T = torch.zeros(3);;T.numpy()[0] = x;;return T",
     "T = torch.zeros(3);;n = T.numpy();;n[0] = x;;T[1] = 2;;return T, float(n[1])",
@@ -23,6 +24,13 @@ RIGHT = (
     "T = torch.zeros(3);;A = np.asarray(T);;A[0] = 1;;return T + x",
     "T = torch.zeros(3) + x;;A = T.detach().numpy();;A += 1;;return T",
     "T = torch.zeros(3) + x;;return float(T.numpy().sum()) + T",
+    "T = torch.zeros(3) + x;;a = T.numpy();;b = T.numpy();;a[0] = 5;;b[1] = 7;;return T",
+    "T = torch.zeros(3) + x;;np.add(T.numpy(), 1, out=T.numpy());;return T",
+    "T = torch.zeros(3);;T.numpy().fill(3);;T.numpy()[1:] = x;;np.put(T.numpy(), 0, 9);;return T",
+    "T = torch.zeros(3) + x;;torch._foreach_add_([T, x], 1);;return T, x",
+    "T = torch.ones(3);;torch._foreach_mul_((T, T[1:]), [2.0, x.item()]);;return T",
+    "T = torch.ones(3) + x;;L = [T, x];;torch._foreach_zero_(L[:1]);;return L, T",
+    "T = torch.ones(3);;U = T[:2];;torch._foreach_copy_([U], [x.expand(2)]);;return T",
     "A = np.zeros(3);;t = torch.tensor(A);;t[0] = 7;;return float(A[0]) + x, t",
     "A = np.zeros(3);;t = torch.from_numpy(A).clone();;t[0] = 7;;return float(A[0]) + x, t",
     "t = torch.from_numpy(np.zeros(3));;t[0] = x;;return t",
@@ -48,6 +56,7 @@ REFUSED = (
 
 def made(source: str) -> Callable[..., Any]:
     names = {"torch": torch, "np": np, "partial": functools.partial}
+    names |= {"OUTSIDE": OUTSIDE, "OUTSIDES": [OUTSIDE]}
     return program(f"memory {source}", source.split(";;"), names)
 
 
@@ -64,3 +73,12 @@ def test_writes_are_refused(source: str) -> None:
             continue
         with pytest.raises(autobatch.UnsupportedError, match=r"another of its names[\s\S]*\^"):
             autobatch.vmap(func, **configuration)(XS)
+
+
+@pytest.mark.parametrize("tensors", ["[x, OUTSIDE]", "OUTSIDES"])
+def test_several_tensors_from_before_the_call_are_not_written(tensors: str) -> None:
+    func = made(f"torch._foreach_add_({tensors}, 1);;return x")
+    for configuration in CONFIGURATIONS:
+        with pytest.raises(autobatch.SharedWriteError, match="existed before the call"):
+            autobatch.vmap(func, **configuration)(XS)
+    assert OUTSIDE.tolist() == [0, 0]

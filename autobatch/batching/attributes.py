@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from autobatch.batching import packed, stateless, torch_ops, updates, writes
+from autobatch.batching import packed, refusals, stateless, torch_ops, updates, writes
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.effects import is_library
 from autobatch.batching.fallbacks import ATTRIBUTE
@@ -373,9 +373,12 @@ def put(context: Context, cell: Cell, name: str, item: Cell) -> None:
             return
     if type(value) is Container and value.type is STATELESS:
         raise writes.shared_write(context, "an attribute of a module")
-    if type(value) is Uniform or is_tensor(value):
-        what = "a tensor" if is_tensor(value) else f"an attribute of {writes.described(value.obj)}"  # type: ignore[union-attr]
-        raise writes.shared_write(context, what)
+    if is_tensor(value):
+        if writes.is_outside(cell):
+            raise writes.shared_write(context, "a tensor")
+        raise refusals.tensor_attribute(context.span, name)
+    if type(value) is Uniform:
+        raise writes.shared_write(context, f"an attribute of {writes.described(value.obj)}")
 
     writes.refuse_foreign(context, cell, "an attribute of {}")
 

@@ -39,7 +39,9 @@ __all__ = [
     "OpOverload",
     "OpOverloadPacket",
     "add_batch_dim",
+    "after_backward",
     "any_autocast",
+    "backward_at_work",
     "current_level",
     "deterministic",
     "enter_level",
@@ -52,6 +54,7 @@ __all__ = [
     "native_attention",
     "native_encoder_layer",
     "no_data",
+    "node_at_work",
     "on_host",
     "operator_name",
     "outside_everything",
@@ -109,6 +112,9 @@ any_autocast = torch._C._is_any_autocast_enabled
 _len_torch_dispatch_stack = torch._C._len_torch_dispatch_stack
 _len_torch_function_stack = torch._C._len_torch_function_stack
 deterministic = torch._C._get_deterministic_algorithms
+backward_at_work = torch._C._current_graph_task_id
+node_at_work = torch._C._current_autograd_node
+after_backward = torch.autograd.Variable._execution_engine.queue_callback
 flash_attention = torch._C._get_flash_sdp_enabled
 lean_attention = torch._C._get_mem_efficient_sdp_enabled
 plain_attention = torch._C._get_math_sdp_enabled

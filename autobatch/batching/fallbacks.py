@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import linecache
 import operator
+import sys
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -84,7 +85,7 @@ class Policy:
         """Warn of a program that has spent its time thread by thread, though it was meant to."""
         if self.action == "warn" and self.runs >= WORTH_IT:
             text = f"{file}, line {line}: {self.runs} {ON_OBJECTS.format(name)}"
-            warnings.warn_explicit(text, FallbackWarning, file, line)
+            warnings.warn_explicit(text, FallbackWarning, file, line, registry=registry_of(file))
 
 
 def policy_of(option: str) -> Policy | None:
@@ -96,7 +97,19 @@ def warn(span: Span | None, what: str, why: str) -> None:
     file, line = (span.file, span.line) if span is not None else ("<program>", 0)
     name = quoted(span) or what
     text = f"{file}, line {line}: {name} runs thread by thread: {reason(what, why)}."
-    warnings.warn_explicit(text, FallbackWarning, file, line)
+    warnings.warn_explicit(text, FallbackWarning, file, line, registry=registry_of(file))
+
+
+def registry_of(file: str) -> dict[Any, Any] | None:
+    """Where Python notes what a module has warned of: by default it says each thing once.
+
+    So a ``map_fn`` that is called for each thread, or in a loop, does not say it each time.
+    """
+    for module in list(sys.modules.values()):
+        if getattr(module, "__file__", None) == file:
+            found: dict[Any, Any] = vars(module).setdefault("__warningregistry__", {})
+            return found
+    return None
 
 
 def refused(span: Span | None, what: str, why: str) -> FallbackError:

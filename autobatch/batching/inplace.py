@@ -20,7 +20,9 @@ from autobatch.batching.levels import Batched
 _NO_TWIN = frozenset(
     "bernoulli_ copy_ requires_grad_ detach_ resize_ set_ float_power_".split()  # noqa: SIM905
 )
-_RESHAPING = frozenset({"squeeze_", "unsqueeze_", "t_", "transpose_", "swapaxes_", "swapdims_"})
+_RESHAPING = frozenset(
+    "squeeze_ unsqueeze_ t_ transpose_ swapaxes_ swapdims_ resize_".split()  # noqa: SIM905
+)
 _OPERATORS = "add sub mul truediv floordiv mod pow lshift rshift and or xor"
 
 
@@ -51,10 +53,15 @@ def twin(fn: Any) -> Callable[..., Any] | None:
         return None
 
 
+def reshapes(fn: Any) -> bool:
+    """Whether it gives its first operand another shape, and not other values."""
+    return getattr(fn, "__name__", "") in _RESHAPING
+
+
 def landed(fn: Callable[..., Any], target: Any, value: Any, k: int) -> Batched:
     """``value`` as the target holds it after ``fn``; raises as the in-place form does."""
     data, old = rows(value, k), rows(target, k)
-    if getattr(fn, "__name__", "") in _RESHAPING:
+    if reshapes(fn):
         return Batched(data)
     if data.shape != old.shape:
         raise RuntimeError(

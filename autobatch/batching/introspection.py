@@ -16,6 +16,7 @@ from autobatch.batching.kinds import is_instance
 from autobatch.batching.own_methods import Unknown, getter
 from autobatch.batching.trace import Untraceable
 from autobatch.batching.trace.recorder import is_recording
+from autobatch.errors import Diagnostic, UnsupportedError
 from autobatch.vm.values import (
     CLOSURE,
     METHOD,
@@ -26,6 +27,7 @@ from autobatch.vm.values import (
     Mark,
     Objects,
     Uniform,
+    View,
     read,
     uniform,
 )
@@ -159,7 +161,39 @@ def _is_inference(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -
     return uniform(tensor.is_inference())
 
 
+def _is_tensor(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | None:
+    return None if kwargs else _isinstance(context, [*args, uniform(Tensor)], {})
+
+
+def _is_view(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | None:
+    """A thread's own tensor is a view if the program has made it as one."""
+    value = read(args[0]) if len(args) == 1 and not kwargs else None
+    is_own = type(value) is Column and value.tag == "tensor"
+    if not is_own and not (isinstance(value, Uniform) and not value.shared):
+        return None
+    return uniform(type(args[0].value) is View)
+
+
+def _id(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | None:
+    value = read(args[0]) if len(args) == 1 and not kwargs else None
+    if type(value) is not Column or value.tag != "tensor":
+        return None
+    raise UnsupportedError(
+        Diagnostic(
+            "A program asks for the identity of a tensor.",
+            context.span,
+            "asked here",
+            ("a batched tensor is no object of its own for each thread.",),
+            ("ask `x is y`, which tells whether they are one tensor for a thread.",),
+            "tensor-id",
+        )
+    )
+
+
 HANDLERS: dict[Any, Handler] = {
+    Tensor._is_view: _is_view,
+    torch.is_tensor: _is_tensor,
+    id: _id,
     Tensor.is_inference: _is_inference,
     torch.is_inference: _is_inference,
     isinstance: _isinstance,

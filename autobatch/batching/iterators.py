@@ -19,6 +19,7 @@ from autobatch.batching.own_methods import asks, each_thread
 from autobatch.batching.rows import Rower, from_rows, run_rows
 from autobatch.batching.trees import is_plain
 from autobatch.batching.truths import both, truth
+from autobatch.batching.views import as_unbound
 from autobatch.ir.program import UnpackShape
 from autobatch.vm import packs
 from autobatch.vm.values import (
@@ -196,7 +197,8 @@ def _next_sequence(context: Context, value: Container) -> tuple[Cell, Cell]:
     if type(now) is Column:
         index = Cell(Column(now.data.clamp(max=size - 1), "int", (0, size - 1)))
     cells[0] = binary(context, "add", position, uniform(1))
-    return containers.getitem(context, source, index), more
+    item = containers.getitem(context, source, index)
+    return (as_unbound(item) if is_tensor(read(source)) else item), more
 
 
 def _next_position(context: Context, value: Container) -> tuple[Cell, Cell]:

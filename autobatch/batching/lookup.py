@@ -19,6 +19,7 @@ from autobatch.batching.indexing import in_any
 from autobatch.batching.levels import Batched
 from autobatch.batching.trees import NotATree, tree_of
 from autobatch.batching.views import view_of, viewed
+from autobatch.presence import moves
 from autobatch.vm.values import Cell, Column, Container, Uniform, read
 
 
@@ -72,14 +73,15 @@ def folded(table: Tensor, rows: Tensor, index: Any) -> tuple[Tensor, Tensor | No
     if type(index) is int:
         if not -size <= index < size:
             return None
-        return table.select(1, index).index_select(0, rows), None
+        return moves.taken(table.select(1, index), rows), None
     if type(index) is slice and all(type(p) in (int, type(None)) for p in ends(index)):
-        return table[:, index].index_select(0, rows), None
+        return moves.taken(table[:, index], rows), None
     if type(index) is Batched and 0 < index.data.dim() < 3 and is_integer(index.data):
         where = index.data.long()
         failed = in_any((where < -size) | (where >= size))
         where = torch.where(where < 0, where + size, where).clamp(0, max(size - 1, 0))
-        return table[rows.reshape(-1, *(1,) * (where.dim() - 1)), where], failed
+        found = table[rows.reshape(-1, *(1,) * (where.dim() - 1)), where]
+        return moves.noted(found, moves.Taken(rows)), failed
     return None
 
 

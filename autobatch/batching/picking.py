@@ -11,6 +11,7 @@ from torch import Tensor
 from autobatch.batching import torch_ops
 from autobatch.batching.context import Context
 from autobatch.batching.rows import run_rows
+from autobatch.presence import moves
 from autobatch.vm.values import (
     NUMBER_DTYPES,
     NUMBER_TAGS,
@@ -41,7 +42,8 @@ def pick(context: Context, base: Cell, parts: list[Cell], index: Cell) -> Cell:
     where, failed = clamped(read(index).data.to(torch.int64), len(parts))  # type: ignore[union-attr]
     snapshot = [Cell(read(index)), *(Cell(value) for value in values)]
     context.check(failed, lambda row: pick_row(context, base, snapshot, row))
-    data = torch.stack([column.data for column in columns]).gather(0, where[None]).squeeze(0)
+    whole = moves.stacked([column.data for column in columns])
+    data = moves.noted(whole.gather(0, where[None]), moves.Picked(where)).squeeze(0)
     bounds = join_bounds(column.bounds for column in columns) if tag == "int" else None
     return Cell(Column(data, tag, bounds))  # type: ignore[arg-type]
 

@@ -6,7 +6,7 @@ Each names the place and what to write instead.
 from __future__ import annotations
 
 from autobatch.batching.contributions import SIGNS, Rule, Written
-from autobatch.errors import Diagnostic, SharedWriteError
+from autobatch.errors import Diagnostic, SharedWriteError, UnsupportedError
 from autobatch.source import Span
 
 ONE_BY_ONE = 'stateful="sequential" runs the threads one after the other.'
@@ -21,6 +21,11 @@ OUT_OF_DERIVATIVES = (
     "return the value, with has_aux=True from a function that is differentiated, and write it "
     "outside of that function."
 )
+ATTRIBUTES = {
+    "data": "write the values, `with torch.no_grad(): y.copy_(v)`, or name another: `y = v`.",
+    "requires_grad": "call `y.requires_grad_()`, or differentiate by `autobatch.grad`.",
+    "grad": "differentiate by `autobatch.grad`, which returns gradients.",
+}
 OF_TENSORS = f"{REDUCED}else return the value, or write to a copy; {ONE_BY_ONE}"
 
 
@@ -34,6 +39,20 @@ def written(span: Span | None, what: str, hint: str = RETURN_IT) -> SharedWriteE
             ("all threads share it, so there is no one order in which they would write it.",),
             (hint,),
             "shared-write",
+        )
+    )
+
+
+def tensor_attribute(span: Span | None, name: str) -> UnsupportedError:
+    """A program sets an attribute of a tensor of its own."""
+    return UnsupportedError(
+        Diagnostic(
+            f"A program sets .{name} of a tensor.",
+            span,
+            "set here",
+            ("of a batched tensor there is one for all threads, which has no such attribute.",),
+            (ATTRIBUTES.get(name, "keep what belongs to it in a variable of its own."),),
+            "tensor-attribute",
         )
     )
 

@@ -22,6 +22,8 @@ from autobatch.batching.compat import operator_name
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.fallbacks import is_meant
 from autobatch.batching.own_methods import Unknown, is_in, may_show
+from autobatch.presence import moves
+from autobatch.presence.guards import guarded_rows
 from autobatch.random.drawing import drawing
 from autobatch.random.sources import Thread, Threads
 from autobatch.vm import packs
@@ -107,7 +109,7 @@ class Rower:
                 return [obj] * self.k
             case Column(data=data, tag="tensor"):
                 with self.context.services.moving():
-                    rows = [row.clone() for row in data.unbind(0)]
+                    rows = [row.clone() for row in moves.unbound(guarded_rows(data))]
                 if value.outside is not False:
                     for place in np.flatnonzero(np.broadcast_to(value.outside, self.k)):
                         self.context.foreign.note(rows[place])
@@ -419,7 +421,7 @@ def from_rows(context: Context, items: list[Any], fresh: bool = True) -> Cell:
     if isinstance(first, SHARABLE) and all(item is first for item in items):
         return uniform(first, shared=True)
     if isinstance(first, Tensor) and fresh and len({signature(item) for item in items}) == 1:
-        return Cell(Column(torch.stack(items)))
+        return Cell(Column(moves.stacked(items)))
     if kind is tuple and len({len(item) for item in items}) == 1:
         parts = [from_rows(context, list(part), fresh) for part in zip(*items, strict=True)]
         return Cell(Container(tuple, parts))

@@ -33,7 +33,8 @@ TO_TENSORS = (torch.from_numpy, torch.as_tensor, torch.asarray, torch.frombuffer
 def _to_array(function: Callable[..., Any]) -> Handler:
     def handler(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | None:
         value = read(args[0]) if args else None
-        if not is_tensor(value) or (type(value) is Uniform and value.shared):
+        own = type(value) is Objects and any(isinstance(item, Tensor) for item in value.items)
+        if not (is_tensor(value) or own) or (type(value) is Uniform and value.shared):
             return None
         why = "an array of its memory"
         return run_rows(context, function, args, kwargs, why, keep=True, fresh=False)

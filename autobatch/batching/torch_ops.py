@@ -18,9 +18,11 @@ from torch import Tensor
 
 from autobatch.batching import bounded_draws, example, vmapped
 from autobatch.batching.aliases import by_thread, has_view
+from autobatch.batching.compat import any_autocast
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.foreign import memory_of
 from autobatch.batching.levels import Batched, DrawError, ExampleError, NoRule, leaves_of, map_tree
+from autobatch.batching.number_operands import Answer, answer
 from autobatch.batching.predicates import predicate
 from autobatch.batching.rows import Rower, from_rows
 from autobatch.batching.trees import NotATree, cell_of, contents, is_plain, tensor_dtype, tree_of
@@ -41,6 +43,12 @@ def apply(
     """A pure torch function, or one that draws, on cells."""
     cells = [*args, *kwargs.values()]
     kinds = kinds_of(cells)
+    expected: Answer | None = None
+    if Column in kinds and not draws and context.k and has_numbers(cells):
+        expected = answer(function, args, kwargs)
+        if expected is not None and expected.error is not None:
+            error = TypeError(*expected.error.args)
+            raise RowsFail(context.lowest(), error) from error
     if Objects in kinds:
         return by_signature(context, function, args, kwargs)
     try:
@@ -81,6 +89,8 @@ def apply(
             return by_thread(context, function, args, kwargs, why)
         raise RowsFail(context.lowest(), failure.original) from failure.original
     context.counter.launch()
+    if expected is not None and not any_autocast() and not expected.fits(out):
+        return by_thread(context, function, args, kwargs, "numbers of Python's among its operands")
     return recorded(function, args, kwargs, out, cell_of(out))
 
 

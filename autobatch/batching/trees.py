@@ -24,7 +24,7 @@ from autobatch.vm.values import (
     uniform,
 )
 
-_SAMPLES: dict[str, Any] = {"bool": True, "int": 1, "float": 1.0}
+SAMPLES: dict[str, Any] = {"bool": True, "int": 1, "float": 1.0}
 
 
 class NotATree(Exception):
@@ -64,7 +64,7 @@ def weak(column: Column, like: torch.dtype | None) -> Tensor:
     """A number column as an operand: in the dtype that its Python numbers would take."""
     if like is None:
         return column.data
-    dtype = torch.result_type(torch.empty((1,), dtype=like, device="meta"), _SAMPLES[column.tag])
+    dtype = torch.result_type(torch.empty((1,), dtype=like, device="meta"), SAMPLES[column.tag])
     return column.data if dtype == column.data.dtype else column.data.to(dtype)
 
 

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from autobatch.batching import compat, vmapped
 from autobatch.batching.levels import Batched, NoRule
 from autobatch.batching.trees import tree_of
+from autobatch.presence import moves
+from autobatch.presence.guards import guarded_rows
 from autobatch.vm import packs
 from autobatch.vm.heap import identity
 from autobatch.vm.values import Cell, Column, Container, Objects, Uniform, Value, View, read
@@ -32,13 +33,17 @@ class Hole:
 
 @dataclass(frozen=True, slots=True)
 class TorchRecipe:
-    """``function(*args, **kwargs)``, whose operand 0 is the base, then ``path`` into the result."""
+    """``function(*args, **kwargs)``, whose operand 0 is the base, then ``path`` into the result.
+
+    ``unbound``: iteration over the base has made it, whose parts autograd lets nobody write.
+    """
 
     key: Any
     function: Callable[..., Any]
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     path: tuple[Any, ...]
+    unbound: bool = False
 
     def read(self, base: Value, args: list[Value]) -> Value:
         if self.function is operator.getitem and not any(type(arg) is Objects for arg in args):
@@ -149,7 +154,7 @@ def own_rows(value: Value) -> list[Any] | None:
     if type(value) is Objects:
         return value.items
     if type(value) is Column:
-        rows = [row.clone() for row in value.data.unbind(0)]
+        rows = [row.clone() for row in moves.unbound(guarded_rows(value.data))]
         return rows if value.tag == "tensor" else [row.item() for row in rows]
     return None
 
@@ -157,7 +162,7 @@ def own_rows(value: Value) -> list[Any] | None:
 def stacked(rows: Objects) -> Value:
     """Rows of one shape as a column again."""
     kinds = {(row.shape, row.dtype) for row in rows.items}
-    return Column(torch.stack(rows.items)) if len(kinds) == 1 else rows
+    return Column(moves.stacked(rows.items)) if len(kinds) == 1 else rows
 
 
 def operand(value: Value) -> Any:
@@ -257,6 +262,26 @@ def viewed(
     named = {name: template_of(arg, holes) for name, arg in kwargs.items()}
     key = (identity(function), frozen_key(templates), frozen_key(named), path)
     return View(base, TorchRecipe(key, function, templates, named, path), tuple(holes[1:]))
+
+
+def as_unbound(cell: Cell) -> Cell:
+    """A part of a tensor, as iteration over that gives it."""
+    view = cell.value
+    if type(view) is View and type(view.recipe) is TorchRecipe:
+        recipe = replace(view.recipe, key=("unbound", view.recipe.key), unbound=True)
+        made = View(view.base, recipe, view.args)
+        made.cache, made.seen = view.cache, view.seen
+        cell.value = made
+    return cell
+
+
+def is_unbound(cell: Cell) -> bool:
+    """Whether iteration has made a tensor, or what it is a part of."""
+    while type(cell.value) is View:
+        if getattr(cell.value.recipe, "unbound", False):
+            return True
+        cell = cell.value.base
+    return False
 
 
 def collect_bases(cell: Cell, bases: dict[int, Cell]) -> None:

@@ -36,6 +36,7 @@ from autobatch.batching import (
 )
 from autobatch.batching.direct import direct
 from autobatch.batching.failures import explained, first_row
+from autobatch.batching.guarding import watched
 from autobatch.batching.inner import GETITEM, SETITEM, Inner
 from autobatch.batching.levels import (
     Batched,
@@ -47,6 +48,7 @@ from autobatch.batching.levels import (
     leaves_of,
     level,
 )
+from autobatch.presence.guards import record_at_work
 from autobatch.random.drawing import draws
 
 __all__ = [
@@ -76,6 +78,8 @@ def apply(
 ) -> Any:
     """``fn(*args, **kwargs)`` for each of ``k`` threads: ``Batched`` leaves where they differ."""
     keywords = dict(kwargs) if kwargs else _NONE
+    if (record := record_at_work()) is not None:
+        args = watched(record, fn, args)
     return explained(fn, args, keywords, lambda: _apply(fn, args, keywords, k, randomness))
 
 
@@ -161,6 +165,8 @@ def apply_inplace(
     twin = inplace.twin(fn)
     if twin is not None:
         whole = (Batched(converters.rows(args[0], k)), *args[1:])
+        if (record := record_at_work()) is not None:
+            args = watched(record, fn, args)
         out = explained(fn, whole, keywords, lambda: _apply(twin, args, keywords, k, randomness))
         new = explained(fn, whole, keywords, lambda: inplace.landed(fn, args[0], out, k))
         return new, new

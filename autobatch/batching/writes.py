@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Protocol
 
@@ -16,12 +16,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from autobatch.batching import index_lists, refusals, torch_ops, updates, vmapped
+from autobatch.batching import index_lists, inplace, refusals, torch_ops, updates, vmapped
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.effects import is_draw
 from autobatch.batching.levels import Batched, DrawError, ExampleError, NoRule
-from autobatch.batching.rows import RowDraws, Rower, call_row, note_fallback
+from autobatch.batching.rows import RowDraws, Rower, call_row, note_fallback, run_rows
+from autobatch.batching.trace import Untraceable
+from autobatch.batching.trace.recorder import is_recording
 from autobatch.batching.trees import NotATree, tensor_dtype, tree_of
+from autobatch.batching.views import is_unbound, viewed
 from autobatch.errors import Diagnostic, SharedWriteError, UnsupportedError
 from autobatch.random.drawing import serving
 from autobatch.source import Span
@@ -110,6 +113,28 @@ def refuse_tied(context: Context, cell: Cell) -> None:
     value.ties = NO_TIES
 
 
+def refuse_reshaped(context: Context, function: Callable[..., Any], cell: Cell) -> None:
+    """Refuse another shape in place for a tensor of which a part has another name."""
+    live = context.live()
+    if live is None and is_recording():
+        raise Untraceable("it gives a tensor another shape in place")
+    views = (c.value for c in heap.reached(live or ()) if type(c.value) is View)
+    known = type(cell.value) is not View or (live is not None and inplace.twin(function))
+    if known and all(view.base is not cell for view in views):
+        return
+    name = function.__name__
+    raise UnsupportedError(
+        Diagnostic(
+            "A program gives another shape in place to a tensor of which another name has a part.",
+            context.span,
+            "given another shape here",
+            ("the part is kept as what it is of the tensor, in the shape that this has.",),
+            (f"write `y = y.{name.rstrip('_')}(...)`: it shares memory with the part, too.",),
+            "reshaped-view",
+        )
+    )
+
+
 def refuse_foreign(context: Context, cell: Cell, what: str) -> None:
     """Refuse a write to a thread's object that existed before the call, or is another name's."""
     refuse_tied(context, cell)
@@ -138,7 +163,16 @@ def write(
     """``function`` writes its first operand, a tensor; the result is that operand's cell."""
     target = args[0]
     context.services.tensor_written()
+    if not may_be_tensor(read(target)):
+        return write_several(context, function, args, kwargs)
     refuse_tied(context, target)
+    if inplace.reshapes(function):
+        refuse_reshaped(context, function, target)
+        twin = inplace.twin(function)
+        if type(target.value) is View and twin is not None:
+            inner = Cell(target.value)
+            target.value = viewed(twin, [inner, *args[1:]], kwargs, inner, ())
+            return target
     if updates.shared_tensor(target) is not None:
         updates.write(context, function, args, kwargs)
         return target
@@ -146,6 +180,8 @@ def write(
     if is_outside(target):
         raise shared_write(context, "a tensor")
     args = [updates.resolved(context, arg) for arg in args]
+    if is_unbound(target) and torch.is_grad_enabled() and any(map(is_differentiated, args)):
+        raise RowsFail(context.lowest(), refused_by_autograd())
     if type(value) is Objects:
         refuse_foreign(context, target, "{}")
         write_rows(context, function, args, kwargs, "objects")
@@ -183,6 +219,51 @@ def write(
     context.counter.launch()
     set_content(target, Column(new.data))
     return target
+
+
+def is_differentiated(cell: Cell) -> bool:
+    value = read(cell)
+    if type(value) is Column:
+        return value.table.requires_grad
+    return type(value) is Uniform and isinstance(value.obj, Tensor) and value.obj.requires_grad
+
+
+def refused_by_autograd() -> Exception:
+    """What torch says where a row that iteration gives is written."""
+    if is_recording():
+        raise Untraceable("it writes to a row that iteration gives")
+    whole = torch.zeros(1, 1, requires_grad=True).clone()
+    try:
+        whole.unbind()[0].add_(1)
+    except RuntimeError as error:
+        return error
+    raise AssertionError("torch lets the rows of a differentiated tensor be written")
+
+
+def may_be_tensor(value: Value) -> bool:
+    """Whether it is one for each thread, or objects that tell thread by thread."""
+    if type(value) is Uniform:
+        return isinstance(value.obj, Tensor) or not isinstance(value.obj, Iterable)
+    return type(value) is not Container or is_packed(value)
+
+
+def write_several(
+    context: Context, function: Callable[..., Any], args: list[Cell], kwargs: dict[str, Cell]
+) -> Cell:
+    """``function`` writes the tensors of a list (``torch._foreach_add_``), thread by thread."""
+    for cell in heap.reached(args[:1]):
+        value = read(cell)
+        if is_outside(cell) and (type(value) is Column or not is_constant(value)):
+            raise shared_write(context, "tensors")
+        refuse_foreign(context, cell, "{}")
+    why = "it writes to several tensors"
+    return run_rows(context, function, args, kwargs, why, keep=True, fresh=False, effect=True)
+
+
+def is_constant(value: Value) -> bool:
+    """Whether what all threads share cannot be written."""
+    kinds = (type(None), int, float, str)
+    return type(value) is Uniform and isinstance(value.obj, kinds)
 
 
 def write_out(

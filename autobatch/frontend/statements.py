@@ -16,7 +16,9 @@ from autobatch.ir.program import Var
 
 
 def _expression(context: Context, node: ast.Expr) -> None:
-    if not isinstance(node.value, ast.Constant):
+    if isinstance(node.value, ast.Name):  # read all the same: it may have no value
+        context.load(node.value.id, node.value, context.temporary())
+    elif not isinstance(node.value, ast.Constant):
         context.value(node.value)
 
 

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from autobatch.batching.compat import within_duals, within_level
+from autobatch.presence.guards import record_at_work
 from autobatch.transforms import parts
 from autobatch.transforms.runs import Pullback, Run
 from autobatch.vm import heap
@@ -48,6 +49,9 @@ def vjp(run: Run, given: Sequence[Tensor]) -> tuple[tuple[Tensor, ...], Pullback
     try:
         with gathering(gathered):
             outs = run(*leaves)
+        record = record_at_work()
+        if record is not None:
+            outs = tuple(map(record.left, outs))
     finally:
         sever([*run.call.cells(), *([] if run.result is None else [run.result])], graph)
     wanted = [out for out in outs if out.requires_grad]

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from autobatch.presence.moves import Taken, noted
 from autobatch.vm.gathering import Share, share_of
 
 LARGE = 8192
@@ -126,4 +127,4 @@ def bmm(left: Tensor, right: Tensor) -> Tensor:
 def rows_of(table: Tensor, index: Tensor) -> Tensor:
     """The rows at ``index`` of a column that repeats one tensor."""
     found: Tensor = Rows.apply(table, index)  # type: ignore[no-untyped-call]
-    return found
+    return noted(found, Taken(index))

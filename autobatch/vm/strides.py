@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from autobatch.presence import moves
 from autobatch.saving.savers import saved
 from autobatch.vm.repeated import is_shared
 
@@ -60,8 +61,8 @@ def taken(data: Tensor, index: Tensor) -> Tensor:
 
 def rows_at(data: Tensor, index: Tensor) -> Tensor:
     if data.is_contiguous():
-        return data.index_select(0, index)
-    return in_order(data, row_order(data), lambda part: part.index_select(0, index))
+        return moves.taken(data, index)
+    return in_order(data, row_order(data), lambda part: moves.taken(part, index))
 
 
 def joined(parts: Sequence[Tensor]) -> Tensor:
@@ -76,6 +77,6 @@ def joined(parts: Sequence[Tensor]) -> Tensor:
 def end_to_end(*parts: Tensor) -> Tensor:
     order = row_order(parts[0])
     if not order or any(row_order(part) != order for part in parts):
-        return torch.cat(list(parts))
+        return moves.joined(parts)
     rest = [part.permute(order) for part in parts]
-    return in_order(parts[0], order, lambda _: torch.cat(rest))
+    return in_order(parts[0], order, lambda _: moves.joined(rest))

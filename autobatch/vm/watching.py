@@ -117,7 +117,9 @@ class Watch(Unwatched):
             if effect_of(getattr(type(owner), callee.__name__, None)) == "write":
                 self.refuse(owner, "{}")
         elif args and (writes_first(callee) or is_in_place(callee, args, kwargs)):
-            self.refuse(args[0], "{}")
+            several = type(args[0]) in (list, tuple) and effect_of(callee) == "write"
+            for part in args[0] if several else args[:1]:
+                self.refuse(part, "{}")
         for cell in guards.written(callee, cells, named):
             value = cell.value
             obj = value.obj if type(value) is Uniform else value.items[0]  # type: ignore[union-attr]

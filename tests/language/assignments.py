@@ -10,6 +10,25 @@ from tests.language.common import Node, case, seen
 LIMIT = 3
 
 
+@case((1,), ("a",))
+def names_alone(x):
+    """A name that stands alone is read all the same."""
+    try:
+        raise KeyError(x)
+    except KeyError as error:
+        found = [str(error)]
+    try:
+        error
+    except NameError:
+        found.append("no error")
+    del x
+    try:
+        x
+    except UnboundLocalError:
+        found.append("no x")
+    return found
+
+
 @case((1, 2), ("a", "b"))
 def swap(a, b):
     a, b = b, a

@@ -25,7 +25,9 @@ from torch import Tensor
 
 from autobatch.batching.trace.bindings import Example, binding
 from autobatch.batching.trace.graph import Count, Graph, Node, Ref, Symbol
+from autobatch.batching.trace.guarding import Guard, gives_infinities, guards
 from autobatch.batching.trace.reuse import in_place
+from autobatch.presence.guards import wild
 
 Replay = Callable[..., tuple[Tensor, ...]]
 
@@ -38,7 +40,9 @@ def compile_graph(
     ``autocast``: the devices for which the recording saw it on; ``grad``: whether gradients may
     flow through a replay: then results keep to memory of their own.
     """
-    printer = _Printer(graph, example, {} if grad else in_place(graph))
+    printer = _Printer(
+        graph, example, {} if grad else in_place(graph), guards(graph) if grad else {}
+    )
     body = printer.body()
     for kind in autocast:
         body = [
@@ -63,10 +67,11 @@ class _Printer:
     graph: Graph
     example: Example
     in_place: Mapping[int, Node]
+    guards: Mapping[int, Mapping[int, Guard]]
     names: dict[str, Any] = field(default_factory=dict)
 
     def body(self) -> list[str]:
-        lines: list[str] = []
+        lines = [f"{self.constant(wild)}()"] if gives_infinities(self.graph) else []
         dying = _last_reads(self.graph)
         inside = False
         for place, node in enumerate(self.graph.nodes):
@@ -75,7 +80,8 @@ class _Printer:
                 lines.append(f"with {self.constant(torch.no_grad)}():")
             inside = quiet
             dead = sorted(dying.get(place, ()))
-            here = [self.statement(self.in_place.get(place, node), dead)]
+            looked_at = self.guards.get(place, {})
+            here = [self.statement(self.in_place.get(place, node), dead, looked_at)]
             if left := [f"v{value}" for value in dead if self.survives(node, value, dead)]:
                 here.append(f"del {', '.join(left)}")
             lines += _deeper(here) if quiet else here
@@ -86,8 +92,8 @@ class _Printer:
         """Whether a dead value has a name: the unread results of one that is read have none."""
         return value not in node.outs or not _only_one_read(node, dead)
 
-    def statement(self, node: Node, dead: list[int]) -> str:
-        call = self.call(node)
+    def statement(self, node: Node, dead: list[int], looked_at: Mapping[int, Guard]) -> str:
+        call = self.call(node, looked_at)
         made = [out for out in node.outs if out is not None]
         if not made:
             return call
@@ -101,11 +107,18 @@ class _Printer:
         targets = ["_" if out is None else f"v{out}" for out in node.outs]
         return f"{', '.join(targets)}, = {call}"
 
-    def call(self, node: Node) -> str:
+    def call(self, node: Node, looked_at: Mapping[int, Guard]) -> str:
         function = binding(node, self.graph.metas, self.example)
-        words = [self.argument(a) for a in node.args]
+        words = [self.operand(a, looked_at.get(place)) for place, a in enumerate(node.args)]
         words += [f"{name}={self.argument(a)}" for name, a in node.kwargs.items()]
         return f"{self.constant(function)}({', '.join(words)})"
+
+    def operand(self, argument: Any, guard: Guard | None) -> str:
+        word = self.argument(argument)
+        if guard is None:
+            return word
+        shape = "" if guard.shape is None else f", {self.argument(guard.shape)}"
+        return f"{self.constant(guard.function)}({word}, {guard.dim}{shape})"
 
     def argument(self, argument: Any) -> str:
         match argument:

@@ -1,0 +1,61 @@
+"""Which operations may turn a zero cotangent into one that is not finite.
+
+By the name that torch's functions, methods, operators and Python's ``operator`` have in common.
+What is not named here may.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+
+def named(words: str) -> frozenset[str]:
+    return frozenset(words.split())
+
+
+LINEAR = named(
+    """abs add addbmm addmm addmv alias amax amin argmax argmin as_strided atleast_1d atleast_2d
+ avg_pool1d avg_pool2d baddbmm broadcast_to cat celu chunk clamp clamp_max clamp_min clip clone
+ concat constant_pad_nd contiguous conv1d conv2d convolution copy cos cumsum detach diag_embed
+ diagonal dropout elu embedding empty empty_like expand expand_as fill flatten flip float full
+ full_like gather gelu getitem group_norm hardsigmoid hardswish hardtanh hstack index
+ index_select layer_norm leaky_relu lift_fresh lift_fresh_copy linear log_sigmoid_forward
+ log_softmax logsigmoid masked_fill masked_select max max_pool2d_with_indices maximum mean
+ median mH min minimum mm mse_loss mT movedim mv narrow native_dropout native_group_norm
+ native_layer_norm neg negative new_empty new_full new_ones new_zeros nll_loss_forward ones
+ ones_like permute pos positive relu relu6 repeat reshape roll round rsub select select_backward
+ setitem sigmoid sign silu sin slice softmax softplus softsign split split_with_sizes squeeze
+ stack sub subtract sum swapaxes T t take_along_dim tanh threshold to to_copy transpose tril triu
+ type unbind unflatten unfold unsafe_view unsqueeze view view_as vstack where zeros zeros_like"""
+)
+"""Its gradient is finite if its cotangent and its operands are, and zero where that is zero."""
+PRODUCTS = named("addcmul bmm dot inner lerp matmul mul multiply outer square")
+"""The same, and it has an operand as a factor, which may be infinite."""
+CONSTANT = named(
+    """all allclose and any argsort bitwise_and bitwise_not bitwise_or bitwise_xor bool bucketize
+ ceil count_nonzero detach eq equal floor floor_divide floordiv ge gt int isclose isfinite isinf
+ isnan item le logical_and logical_not logical_or logical_xor long lt ne nonzero not or round
+ searchsorted sign trunc xor"""
+)
+"""It has no gradient, or none but zero."""
+QUOTIENTS = named("div divide true_divide truediv")
+
+
+def name_of(function: Any) -> str:
+    """``sub`` for ``__sub__``, ``sub_`` and ``aten.sub.Tensor``."""
+    schema = getattr(function, "_schema", None)
+    name = getattr(function, "__name__", "") if schema is None else schema.name.split("::")[-1]
+    return str(name).strip("_")
+
+
+def is_risky(name: str, args: Sequence[Any]) -> bool:
+    """Whether a gradient may be infinite, or the result, where all operands are finite."""
+    if name in LINEAR or name in PRODUCTS or name in CONSTANT:
+        return False
+    second = args[1] if len(args) > 1 else None
+    if name in QUOTIENTS:
+        return not isinstance(second, int | float) or second == 0
+    if name == "pow":
+        return not isinstance(second, int | float) or second < 1
+    return True

@@ -1,0 +1,145 @@
+"""Which rows of which nodes of autograd's graph the results of a run needed.
+
+In: the nodes that some results left the run by, all of whose rows are needed. Out: for each node
+before them a mask of its rows; ``None`` where all are needed, or it cannot be told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from autobatch.presence.moves import Joined, Picked, Stacked, Taken, Unbound, move_of
+
+Mask = np.ndarray | None
+Edge = tuple[Any, int]
+PERMUTES = ("IndexSelectBackward0", "IndexBackward0", "FlipBackward0", "RollBackward0")
+"""May put threads into other rows, where it is no noted move."""
+
+
+def needed(roots: Iterable[Any]) -> dict[Any, Mask]:
+    """The rows of each node, by node."""
+    waiting = users(roots)
+    found: dict[Any, dict[int, Mask]] = {root: {0: None} for root in roots}
+    masks: dict[Any, Mask] = {}
+    ready = [root for root in found if not waiting[root]]
+    while ready:
+        node = ready.pop()
+        parts = found.pop(node)
+        for (before, nr), mask in zip(edges(node), before_move(node, parts), strict=True):
+            known = found.setdefault(before, {})
+            known[nr] = either(known[nr], mask) if nr in known else mask
+            waiting[before] -= 1
+            if not waiting[before]:
+                ready.append(before)
+        masks[node] = all_of(parts.values())
+    return masks
+
+
+def edges(node: Any) -> list[Edge]:
+    return [(before, nr) for before, nr in node.next_functions if before is not None]
+
+
+def users(roots: Iterable[Any]) -> dict[Any, int]:
+    """How many edges lead to each node that the roots reach."""
+    waiting = dict.fromkeys(roots, 0)
+    stack = list(waiting)
+    while stack:
+        for before, _ in edges(stack.pop()):
+            if before not in waiting:
+                waiting[before] = 0
+                stack.append(before)
+            waiting[before] += 1
+    return waiting
+
+
+def before_move(node: Any, parts: dict[int, Mask]) -> Sequence[Mask]:
+    """The rows that a node needs of each of its operands, for those of its results."""
+    mask, operands = all_of(parts.values()), edges(node)
+    match move_of(node):
+        case None:
+            return [None if node.name() in PERMUTES else mask] * len(operands)
+        case Taken(index):
+            return [scattered(index, mask, rows_before(*edge)) for edge in operands]
+        case Joined(sizes):
+            return list(present(node, split(mask, sizes)))
+        case Stacked():
+            return list(present(node, rows_of(mask, len(node.next_functions))))
+        case Unbound():
+            rows = [nr in parts and needs_any(parts[nr]) for nr in range(results_of(node))]
+            return [np.array(rows)] * len(operands)
+        case Picked(where):
+            return [picked(where, mask, rows_before(*edge)) for edge in operands]
+    raise AssertionError(node)
+
+
+def either(left: Mask, right: Mask) -> Mask:
+    if left is None or right is None or left.shape != right.shape:
+        return None
+    return left | right
+
+
+def all_of(masks: Iterable[Mask]) -> Mask:
+    first, *rest = masks
+    for mask in rest:
+        first = either(first, mask)
+    return first
+
+
+def rows_before(node: Any, nr: int) -> int:
+    """How many rows the result of a node has."""
+    shape = node._input_metadata[nr].shape
+    return int(shape[0]) if len(shape) else 1
+
+
+def results_of(node: Any) -> int:
+    return len(node._input_metadata)
+
+
+def present(node: Any, masks: Iterable[Mask]) -> Iterator[Mask]:
+    """Of the masks of all operands, those of operands that are differentiated."""
+    for (before, _), mask in zip(node.next_functions, masks, strict=True):
+        if before is not None:
+            yield mask
+
+
+def needs_any(mask: Mask) -> bool:
+    return mask is None or bool(mask.any())
+
+
+def scattered(index: Tensor, mask: Mask, size: int) -> Mask:
+    """The rows that have been taken and are needed."""
+    rows = index.reshape(-1).cpu().numpy()
+    if mask is not None and mask.shape != rows.shape:
+        return None
+    found = np.zeros(size, np.bool_)
+    found[rows if mask is None else rows[mask]] = True
+    return None if found.all() else found
+
+
+def split(mask: Mask, sizes: Sequence[int]) -> Iterator[Mask]:
+    if mask is None or mask.shape != (sum(sizes),):
+        yield from [None] * len(sizes)
+        return
+    yield from np.split(mask, np.cumsum(sizes)[:-1])
+
+
+def rows_of(mask: Mask, count: int) -> Iterator[Mask]:
+    """The mask of each operand that is one row; or that is a column of a stack of columns."""
+    if mask is None or len(mask) != count:
+        yield from [None] * count
+        return
+    for part in mask:
+        yield np.atleast_1d(part)
+
+
+def picked(where: Tensor, mask: Mask, count: int) -> Mask:
+    """Of each of so many columns the rows that were picked and are needed."""
+    at = where.cpu().numpy()
+    if mask is not None and mask.shape != at.shape:
+        return None
+    chosen: np.ndarray = np.arange(count)[:, None] == at
+    return chosen if mask is None else chosen & mask

@@ -1,0 +1,40 @@
+"""torch's functions of Python numbers: what they take they get, what they refuse they refuse."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from tests.oracle import assert_matches_loop
+from tests.outside_world import program
+
+XS = torch.tensor([1.5, -2.0, 0.0])
+EXPRESSIONS = (
+    "torch.sin(x)", "torch.stack([x, x])", "torch.where(x > 2, x, 0.0)", "torch.maximum(x, x)",
+    "torch.relu(x)", "torch.nn.functional.relu(x)", "torch.clamp(x, 0, 1)", "torch.pow(2.0, x)",
+    "torch.sum(x)", "torch.softmax(x, 0)", "torch.isfinite(x)", "torch.allclose(x, x)",
+    "torch.ones_like(x)", "torch.maximum(torch.ones(2), x)", "torch.stack([torch.ones(()), x])",
+    "torch.ones(2).maximum(x)", "torch.cat((torch.ones(1), x))",
+    "torch.add(x, 1)", "torch.add(x, x)", "torch.mul(x, torch.ones(2))", "torch.ones(2) * x",
+    "torch.full((2,), x)", "torch.tensor(x)", "torch.as_tensor(x)", "torch.tensor([x, 1])",
+    "torch.pow(torch.ones(2), x)", "torch.lerp(torch.zeros(2), torch.ones(2), x)",
+    "torch.linspace(0, x, 3)", "torch.where(torch.tensor(True), x, 0.0)", "torch.is_tensor(x)",
+    "torch.clamp(torch.ones(2), x, 3.0)", "torch.ones(2).add(1, alpha=x)", "torch.ones(3).sub_(x)",
+)  # fmt: skip
+
+
+def made(expression: str, before: str) -> Callable[..., Any]:
+    return program(f"{before}{expression}", [before, f"return {expression}"], {"torch": torch})
+
+
+@pytest.mark.parametrize("expression", EXPRESSIONS)
+def test_numbers_that_enter(expression: str) -> None:
+    assert_matches_loop(made(expression, "pass"), [XS], scalars="python")
+
+
+@pytest.mark.parametrize("expression", EXPRESSIONS)
+def test_numbers_that_are_made(expression: str) -> None:
+    assert_matches_loop(made(expression, "x = x.item()"), [XS])
