@@ -169,6 +169,21 @@ def in_place(x: Tensor, w: Tensor) -> Tensor:
     return x * w
 
 
+def inner_rows(x: Tensor, w: Tensor) -> Tensor:
+    y = torch.vmap(lambda part: part.sqrt())(torch.stack([x, x * w, x + 1]))
+    if x > 0:
+        return y.sum()
+    return x * w
+
+
+def rounds(x: Tensor, w: Tensor) -> Tensor:
+    def each(part: Tensor) -> Tensor:
+        y = 1 / part
+        return y * w if part > 0 else part * 3
+
+    return autobatch.map_fn(each, torch.stack([x, x - 1, x + 1])).sum()
+
+
 def masked_after_all(x: Tensor, w: Tensor) -> Tensor:
     """``where`` needs both: nan, as in the loop."""
     y = torch.where(x > 0, x.sqrt(), x * w)
@@ -180,7 +195,7 @@ def masked_after_all(x: Tensor, w: Tensor) -> Tensor:
 PROGRAMS: list[Callable[..., Any]] = [
     dropped_at_return, used_later, in_a_loop, truly_zero, shared_divisor, infinite_factor,
     factor_of_another_block, partly, recursion, fork_join, picked, by_objects, kept_in_a_list,
-    vector, in_place, masked_after_all,
+    vector, in_place, inner_rows, rounds, masked_after_all,
 ]  # fmt: skip
 XS = (0.0, 4.0, 1.0, 0.0, 2.5, 3.0, 0.0)
 

@@ -47,8 +47,22 @@ class Picked:
     where: Tensor
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Grouped:
+    """Each row of the result is the next so many rows of the operand."""
+
+    size: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Spread:
+    """Each row of the operand becomes so many of the result."""
+
+    size: int
+
+
 STACKED, UNBOUND = Stacked(), Unbound()
-Move = Taken | Joined | Stacked | Unbound | Picked
+Move = Taken | Joined | Stacked | Unbound | Picked | Grouped | Spread
 
 
 def noted(result: Tensor, move: Move) -> Tensor:

@@ -12,7 +12,16 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from autobatch.presence.moves import Joined, Picked, Stacked, Taken, Unbound, move_of
+from autobatch.presence.moves import (
+    Grouped,
+    Joined,
+    Picked,
+    Spread,
+    Stacked,
+    Taken,
+    Unbound,
+    move_of,
+)
 
 Mask = np.ndarray | None
 Edge = tuple[Any, int]
@@ -73,6 +82,10 @@ def before_move(node: Any, parts: dict[int, Mask]) -> Sequence[Mask]:
             return [np.array(rows)] * len(operands)
         case Picked(where):
             return [picked(where, mask, rows_before(*edge)) for edge in operands]
+        case Grouped(size):
+            return [None if mask is None else np.repeat(mask, size)] * len(operands)
+        case Spread(size):
+            return [gathered(mask, size)] * len(operands)
     raise AssertionError(node)
 
 
@@ -118,6 +131,13 @@ def scattered(index: Tensor, mask: Mask, size: int) -> Mask:
     found = np.zeros(size, np.bool_)
     found[rows if mask is None else rows[mask]] = True
     return None if found.all() else found
+
+
+def gathered(mask: Mask, size: int) -> Mask:
+    """The rows of which any part is needed."""
+    if mask is None or not size or len(mask) % size:
+        return None
+    return np.logical_or.reduce(mask.reshape(-1, size), 1)  # type: ignore[no-any-return]
 
 
 def split(mask: Mask, sizes: Sequence[int]) -> Iterator[Mask]:

@@ -25,6 +25,7 @@ from autobatch.batching.rows import Rower
 from autobatch.errors import Diagnostic, SharedWriteError
 from autobatch.out_dims import dims_of as dims_of_results
 from autobatch.out_dims import move
+from autobatch.presence import moves
 from autobatch.results import plain, stacked_rows
 from autobatch.structure import is_record_type
 from autobatch.transforms import parts
@@ -172,7 +173,7 @@ def inner_rows(leaf: Cell, dim: int, k: int) -> Cell:
     data = parts.column(leaf, k)
     assert data is not None
     moved = data.movedim(dim + 1 if dim >= 0 else dim, 1)
-    return Cell(Column(moved.flatten(0, 1)))
+    return Cell(Column(moves.noted(moved.flatten(0, 1), moves.Spread(moved.shape[1]))))
 
 
 # Results
@@ -207,7 +208,7 @@ def grouped(part: Context, leaf: Cell, rows: InnerRows, dim: Any) -> Cell:
             dtype = NUMBER_DTYPES[NUMBER_TAGS[type(obj)]]
             return Cell(Uniform(torch.full((n,), obj, dtype=dtype, device=part.device)))
         case Column(data=data) if dim is not None:
-            whole = data.reshape(k, n, *data.shape[1:])
+            whole = moves.noted(data.reshape(k, n, *data.shape[1:]), moves.Grouped(n))
             return Cell(Column(whole.movedim(1, dim + 1 if dim >= 0 else dim)))
         case Container(type=kind) if is_record_type(kind):
             inner = [regrouped(part, child, rows, dim) for child in value.children()]

@@ -1,0 +1,1 @@
+"""Small programs with traps, for ``test_traps``."""
