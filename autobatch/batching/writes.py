@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from autobatch.batching import refusals, torch_ops, updates, vmapped
+from autobatch.batching import merging, refusals, torch_ops, updates, vmapped
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.effects import is_draw
 from autobatch.batching.levels import Batched, DrawError, ExampleError, NoRule
@@ -139,13 +139,13 @@ def write(
     target = args[0]
     context.services.tensor_written()
     refuse_tied(context, target)
-    if updates.shared_tensor(target) is not None:
+    if merging.shared_tensor(target) is not None:
         updates.write(context, function, args, kwargs)
         return target
     value = read(target)
     if is_outside(target):
         raise shared_write(context, "a tensor")
-    args = [updates.resolved(context, arg) for arg in args]
+    args = [merging.resolved(context, arg) for arg in args]
     if type(value) is Objects:
         refuse_foreign(context, target, "{}")
         write_rows(context, function, args, kwargs, "objects")
