@@ -1,7 +1,10 @@
-"""``python -m benchmarks.memory [--steps …] [--rows …] [--width …] [--seconds S]``: what is saved.
+"""``python -m benchmarks.memory [--loop lstm] [--steps …] [--rows …] [--width …]``: what is saved.
 
-A loop of two layers, whose steps nobody knows before it runs, forward and backward, under
-``save="keep"`` and ``"recompute"``: the peak of the tensors' bytes, and the time. Medians of
+A loop whose steps nobody knows before it runs, forward and backward, under each ``save=``: the peak
+of the tensors' bytes, and the time, also as parts of those of the same loop on batched torch by
+hand. ``residual`` is a loop of two layers, ``lstm`` one of LSTM cells, each with an input of its
+own (512 units, 512 rows and 100 to 1,000 steps in Yu et al., EuroSys 2018, section 6.2). Tensors on
+the CPU stay where they are, so ``offload`` is measured with ``--device cuda`` only. Medians of
 interleaved runs, seconds of the process, one torch thread.
 """
 
@@ -13,14 +16,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 import autobatch
 from benchmarks.counting import Counting
 from benchmarks.harness import interleave
 from programs.example import seeded
 
-SAVES = ("keep", "recompute")
+BY_HAND = "by hand"
 STEPS = (256, 1024, 4096)
 
 
@@ -31,50 +34,107 @@ def residual(x: Tensor, up: Tensor, down: Tensor, steps: int) -> Tensor:
     return x
 
 
-def systems(steps: int, rows: int, width: int) -> dict[str, Callable[[], Any]]:
-    """Forward and backward of a loop of ``steps``, by what is saved."""
+def residual_by_hand(x: Tensor, up: Tensor, down: Tensor, steps: int) -> Tensor:
+    """The same of rows ``[B, width]``."""
+    for _ in range(steps):
+        x = x * 0.9 + torch.tanh(x @ up.T) @ down.T
+    return x
+
+
+def residual_loops(steps: int, rows: int, width: int, device: str) -> dict[str, Callable[[], Any]]:
     with seeded(0):
         x = torch.randn(rows, width)
         up, down = (torch.randn(width, width) / width for _ in range(2))
-    given = [each.requires_grad_() for each in (x, up, down)]
+    given = [each.to(device).requires_grad_() for each in (x, up, down)]
 
-    def run(save: str) -> Callable[[], Any]:
-        mapped = autobatch.vmap(residual, in_dims=(0, None, None, None), save=save)
-        return lambda: torch.autograd.grad(mapped(*given, steps).sum(), given)
+    def run(save: str) -> Any:
+        if save == BY_HAND:
+            return residual_by_hand(*given, steps)
+        return autobatch.vmap(residual, in_dims=(0, None, None, None), save=save)(*given, steps)
 
-    return {save: run(save) for save in SAVES}
+    return backwards(run, given, device)
 
 
-def measured(steps: int, rows: int, width: int, seconds: float) -> str:
-    """A line for a number of steps."""
-    runs = systems(steps, rows, width)
+class Recurrent(nn.Module):
+    """``x`` ``[T, width]`` to the last state; ``rows`` ``[B, T, width]`` of them by hand."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.cell = nn.LSTMCell(width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = x.new_zeros(self.cell.hidden_size)
+        c = x.new_zeros(self.cell.hidden_size)
+        for now in x:
+            h, c = self.cell(now, (h, c))
+        return h
+
+    def by_hand(self, rows: Tensor) -> Tensor:
+        h = c = rows.new_zeros(len(rows), self.cell.hidden_size)
+        for now in rows.unbind(1):
+            h, c = self.cell(now, (h, c))
+        return h
+
+
+def recurrent_loops(steps: int, rows: int, width: int, device: str) -> dict[str, Callable[[], Any]]:
+    with seeded(0):
+        model = Recurrent(width).to(device)
+        x = torch.randn(rows, steps, width).to(device)
+
+    def run(save: str) -> Any:
+        return model.by_hand(x) if save == BY_HAND else autobatch.vmap(model, save=save)(x)
+
+    return backwards(run, list(model.parameters()), device)
+
+
+def backwards(
+    run: Callable[[str], Tensor], given: list[Tensor], device: str
+) -> dict[str, Callable[[], Any]]:
+    """Forward and backward, by hand and by what is saved."""
+    saves = (BY_HAND, "keep", "recompute", *(("offload",) if device == "cuda" else ()))
+
+    def both(save: str) -> Callable[[], Any]:
+        return lambda: torch.autograd.grad(run(save).sum(), given)
+
+    return {save: both(save) for save in saves}
+
+
+LOOPS = {"residual": residual_loops, "lstm": recurrent_loops}
+
+
+def measured(runs: dict[str, Callable[[], Any]], steps: int, seconds: float) -> list[str]:
+    """A line for each way of a loop of so many steps."""
     peaks: dict[str, int] = {}
-    for save, run in runs.items():
+    for name, run in runs.items():
         run()
         with Counting() as counted:
             run()
-        peaks[save] = counted.peak_bytes
-    found = {save: statistics.median(times) for save, times in interleave(runs, seconds).items()}
-    kept, again = (peaks[save] / 2**20 for save in SAVES)
-    slower = found["recompute"] / found["keep"]
-    return (
-        f"{steps:>6} {kept:>10.2f} {again:>15.2f} {kept / again:>6.1f}"
-        f" {found['keep']:>8.2f} {found['recompute']:>13.2f} {slower:>6.2f}"
-    )
+        peaks[name] = counted.peak_bytes
+    times = {name: statistics.median(each) for name, each in interleave(runs, seconds).items()}
+    return [
+        f"{steps:>6} {name:<10} {peaks[name] / 2**20:>10.2f} {peaks[name] / peaks[BY_HAND]:>8.2f}"
+        f" {times[name]:>8.2f} {times[name] / times[BY_HAND]:>8.2f}"
+        for name in runs
+    ]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--loop", choices=LOOPS, default="residual")
     parser.add_argument("--steps", type=int, nargs="+", default=STEPS)
     parser.add_argument("--rows", type=int, default=64)
     parser.add_argument("--width", type=int, default=128)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--seconds", type=float, default=10.0)
     given = parser.parse_args(arguments)
     torch.set_num_threads(1)
-    print(f"{'steps':>6} {'keep, MiB':>10} {'recompute, MiB':>15} {'less':>6}", end="")
-    print(f" {'keep, s':>8} {'recompute, s':>13} {'times':>6}")
+    print(
+        f"{'steps':>6} {'save':<10} {'peak, MiB':>10} {'/by hand':>8}"
+        f" {'seconds':>8} {'/by hand':>8}"
+    )
     for steps in given.steps:
-        print(measured(steps, given.rows, given.width, given.seconds), flush=True)
+        runs = LOOPS[given.loop](steps, given.rows, given.width, given.device)
+        print("\n".join(measured(runs, steps, given.seconds)), flush=True)
 
 
 if __name__ == "__main__":

@@ -291,10 +291,22 @@ def test_the_table_of_passes():
     assert rows[0][2:4] == ("6", "5") and rows[-1][2:4] == ("8", "3")
 
 
-def test_memory_of_a_loop(capsys: pytest.CaptureFixture[str]) -> None:
-    memory.main(["--steps", "256", "--rows", "4", "--width", "8", "--seconds", "0"])
-    steps, kept, again, *_ = map(float, capsys.readouterr().out.splitlines()[1].split())
-    assert steps == 256 and again < kept / 4
+@pytest.mark.parametrize(("loop", "less"), [("residual", 4), ("lstm", 2)])
+def test_memory_of_a_loop(loop: str, less: int, capsys: pytest.CaptureFixture[str]) -> None:
+    sizes = ["--steps", "256", "--rows", "4", "--width", "8", "--seconds", "0"]
+    memory.main(["--loop", loop, *sizes])
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()[1:]]
+    assert [line[0] for line in lines] == ["256"] * 3
+    hand, kept, again = (float(line[-4]) for line in lines)
+    assert again < kept / less and kept < 1.5 * hand
+
+
+def test_loops_for_memory_are_those_by_hand() -> None:
+    for make in memory.LOOPS.values():
+        hand, *others = (run() for run in make(5, 3, 4, "cpu").values())
+        for found in others:
+            for left, right in zip(found, hand, strict=True):
+                torch.testing.assert_close(left, right)
 
 
 def test_agents_are_counted(capsys: pytest.CaptureFixture[str]) -> None:

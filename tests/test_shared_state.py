@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 import autobatch
-from autobatch.batching import updates
+from autobatch.batching import merging, merging_at, updates
 from autobatch.batching.contributions import Contributions
 from autobatch.frontend.subset import SHARED_WRITES
 from tests.goldens import assert_golden
@@ -544,8 +544,8 @@ def test_a_stretch_before_and_after_is_recorded() -> None:
 
 
 def test_lowering_knows_the_methods() -> None:
-    methods = {name for name in dir(Tensor) if name in updates.ASSIGN or name in updates.AT}
-    methods |= {f"{name}_" for name in updates.IN_PLACE}
+    methods = {name for name in dir(Tensor) if name in updates.ASSIGN or name in merging_at.AT}
+    methods |= {f"{name}_" for name in merging.IN_PLACE}
     assert methods == SHARED_WRITES
 
 

@@ -12,7 +12,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from autobatch.batching import packed, refusals, stateless, torch_ops, updates, writes
+from autobatch.batching import (
+    assigning,
+    merging,
+    packed,
+    refusals,
+    stateless,
+    torch_ops,
+    writes,
+)
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.effects import is_library
 from autobatch.batching.fallbacks import ATTRIBUTE
@@ -356,9 +364,9 @@ def shown_by(context: Context, obj: Any, name: str) -> bool:
 def put(context: Context, cell: Cell, name: str, item: Cell) -> None:
     """``x.name = v``."""
     value = read(cell)
-    if type(value) is Uniform and updates.rebind(context, value.obj, name, item):
+    if type(value) is Uniform and assigning.rebind(context, value.obj, name, item):
         return
-    item = updates.resolved(context, item)
+    item = merging.resolved(context, item)
     if type(value) is Container and is_instance(value):
         static = inspect.getattr_static(value.type, name, None)
         if isinstance(static, property) and static.fset is not None:

@@ -48,7 +48,7 @@ from autobatch.batching.effects import READ_ONLY, effect_of, has_library_base
 from autobatch.batching.kinds import generated_init, is_instance
 from autobatch.batching.operators import once
 from autobatch.batching.rows import ANY_EFFECT, run_rows
-from autobatch.batching.watching import watched
+from autobatch.batching.unseen import watched
 from autobatch.forms import meant
 from autobatch.transforms import batched as transforms
 from autobatch.transforms.records import is_torchs, made_of

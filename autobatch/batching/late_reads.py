@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from autobatch.batching import calls
 from autobatch.batching.compat import storage_id
 from autobatch.batching.context import Context
-from autobatch.batching.watching import refuse_late
+from autobatch.batching.unseen import refuse_late
 from autobatch.ir.ops import INPLACE
 from autobatch.ir.program import CallShape, Op
 from autobatch.vm import heap

@@ -34,7 +34,7 @@ from autobatch.batching.rows import Rower, run_rows
 from autobatch.batching.selects import select
 from autobatch.batching.starring import Differing, mapping_of, starred_parts, used_up
 from autobatch.batching.truths import truth
-from autobatch.batching.watching import refuse_late
+from autobatch.batching.unseen import refuse_late
 from autobatch.ir.ops import BINARY, COMPARE, UNARY
 from autobatch.ir.program import CallShape, Function, Op
 from autobatch.vm.values import (

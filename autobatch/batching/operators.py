@@ -17,12 +17,12 @@ from torch import Tensor
 from autobatch.batching import (
     arithmetic,
     lists,
+    merging_at,
     packed,
     rowwise,
     semantics,
     sequences,
     torch_ops,
-    updates,
     writes,
 )
 from autobatch.batching.context import Context, RowsFail
@@ -256,7 +256,7 @@ def inplace(context: Context, name: str, left: Cell, right: Cell) -> Cell:
     meaning = semantics.SEMANTICS[f"i{name}"]
     value = read(left)
     if type(value) is Container and value.type is PLACE:
-        return updates.merge_item(context, meaning, left, right)
+        return merging_at.merge_item(context, meaning, left, right)
     if packs.is_packed(value):
         packed.unpack(context, [left])
         value = read(left)

@@ -10,8 +10,8 @@ from __future__ import annotations
 from autobatch.batching import calls, semantics
 from autobatch.batching.context import Context
 from autobatch.batching.effects import belongs_to_torch
+from autobatch.batching.merging import NEGATIVE, RULES, Merge, bare, shared_tensor
 from autobatch.batching.trace import Untraceable
-from autobatch.batching.updates import NEGATIVE, RULES, Merge, bare, shared_tensor
 from autobatch.ir.program import Op
 from autobatch.vm.values import PLACE, UPDATE, Cell, Container
 

@@ -16,7 +16,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from autobatch.batching import index_lists, inplace, refusals, torch_ops, updates, vmapped
+from autobatch.batching import (
+    index_lists,
+    inplace,
+    merging,
+    refusals,
+    torch_ops,
+    updates,
+    vmapped,
+)
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.effects import is_draw
 from autobatch.batching.levels import Batched, DrawError, ExampleError, NoRule
@@ -173,13 +181,13 @@ def write(
             inner = Cell(target.value)
             target.value = viewed(twin, [inner, *args[1:]], kwargs, inner, ())
             return target
-    if updates.shared_tensor(target) is not None:
+    if merging.shared_tensor(target) is not None:
         updates.write(context, function, args, kwargs)
         return target
     value = read(target)
     if is_outside(target):
         raise shared_write(context, "a tensor")
-    args = [updates.resolved(context, arg) for arg in args]
+    args = [merging.resolved(context, arg) for arg in args]
     if is_unbound(target) and torch.is_grad_enabled() and any(map(is_differentiated, args)):
         raise RowsFail(context.lowest(), refused_by_autograd())
     if type(value) is Objects:

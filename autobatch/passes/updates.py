@@ -8,7 +8,7 @@ theirs comes from:
   product in its place.
 
 Where the place is a tensor that all threads share, such an operation is put off, and the write does
-it once for all of them (``batching.updates``). That the place is the same one is seen here by how
+it once for all of them (``batching.merging``). That the place is the same one is seen here by how
 it is named, and made sure of as it runs.
 """
 

@@ -20,7 +20,7 @@ from autobatch.batching.late_reads import written_in
 from autobatch.batching.rows import Rower
 from autobatch.batching.stretches.outline import is_uniform
 from autobatch.batching.truths import truth
-from autobatch.batching.watching import refuse_late
+from autobatch.batching.unseen import refuse_late
 from autobatch.ir.dataflow import terminator_reads
 from autobatch.ir.program import Branch, Jump, Op, Raise
 from autobatch.random.paths import Mark

@@ -9,8 +9,6 @@ from dataclasses import dataclass, field, replace
 from types import CodeType, FunctionType
 from typing import Any
 
-from torch import Tensor
-
 from autobatch.batching.calls import is_plain_class, only_holds, resolve_object
 from autobatch.batching.effects import effect_of
 from autobatch.batching.kinds import generated_init, is_plain_code
@@ -37,15 +35,14 @@ from autobatch.ir.program import (
 from autobatch.passes import PIPELINE, Pass, annotate_liveness, apply_pass, run_passes
 from autobatch.passes.fork_calls import fork_calls, late_blocks
 from autobatch.passes.inlining import inline_calls
-from autobatch.passes.origins import Fate
 from autobatch.passes.tail_calls import loop_tail_calls
 from autobatch.passes.updates import updates_of
-from autobatch.random.python import is_python_draw
 from autobatch.source import Span
 from autobatch.transforms.records import derives, made_of
 from autobatch.vm import aliasing
 from autobatch.vm.aliasing import Sight, Told, tells_known
 from autobatch.vm.groups import CARRIED, FORKED
+from autobatch.vm.knowledge import OPAQUE_METHODS, Knowledge
 from autobatch.vm.nested import Nested, captures
 from autobatch.vm.purity import (
     ASSUMED,
@@ -59,18 +56,12 @@ from autobatch.vm.purity import (
     Purity,
     Verdict,
     different,
-    fate,
 )
 from autobatch.vm.settled import Targets
 from autobatch.vm.subjects import Subjects
 from autobatch.vm.turns import Turn, turn_of
 from autobatch.vm.values import Cell
 from autobatch.vm.ways import is_end
-
-_BUILTIN_TYPES = (str, bytes, int, float, complex, list, tuple, dict, set, frozenset)
-OPAQUE_METHODS = frozenset(
-    name for kind in (Tensor, *_BUILTIN_TYPES) for name in dir(kind) if not name.startswith("__")
-)
 
 
 def function_of(value: object) -> tuple[FunctionType, object] | None:
@@ -256,58 +247,6 @@ def loops_of(blocks: Sequence[Block]) -> list[frozenset[str] | None]:
         assigned |= {block.terminator.out for block in loop if type(block.terminator) is Call}
         found.append(frozenset(assigned) if loop else None)
     return found
-
-
-@dataclass(frozen=True, slots=True)
-class Knowledge:
-    """What is known of a function's calls when it is lowered; see ``passes.fork_calls``."""
-
-    known: Known
-    own: Purity
-    purity_of: Callable[[object], Purity | None]
-    seeded: bool
-
-    def may_fork(self, call: Call) -> bool:
-        found = self.known.value(call.callee)
-        if found is MISSING:
-            return self.own.may_fork(self.seeded) and self.is_own(call.callee)
-        purity = self.purity_of(found)
-        return purity is not None and purity.may_fork(self.seeded)
-
-    def is_own(self, callee: str) -> bool:
-        """Whether an unknown callee has the function's own name: a method, a nested function."""
-        definition = self.known.definitions.get(callee)
-        own = self.known.function.name.rpartition(".")[2]
-        return (
-            definition is not None
-            and definition.name in ("getattr", "load_free")
-            and definition.attr == own
-        )
-
-    def is_quiet(self, op: Op | Call) -> bool:
-        callee = op.callee if isinstance(op, Call) else op.args[0]
-        found = self.known.value(callee)
-        if found is not MISSING:
-            purity = self.purity_of(found)
-            if purity is not None:
-                return purity.may_fork(self.seeded)
-            return effect_of(found) != "unknown" or (self.seeded and is_python_draw(found))
-        method = self.known.method(callee)
-        return not isinstance(op, Call) and method is not None and method[1] in OPAQUE_METHODS
-
-    def gives_value(self, op: Op) -> bool:
-        found = self.known.value(op.args[0])
-        known = found is not MISSING and effect_of(found) in ("torch", "host")
-        return known and "out" not in op.attr.keywords and found is not next
-
-    def fate(self, call: Op | Call) -> Fate:
-        return fate(self.known, self.purity_of, call)
-
-    def appends_to(self, op: Op) -> str | None:
-        method = self.known.method(op.args[0])
-        if method is None or method[1] != "append" or len(op.args) != 2:
-            return None
-        return method[0]
 
 
 @dataclass(slots=True, eq=False)
