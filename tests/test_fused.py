@@ -18,7 +18,7 @@ from torch import Tensor
 import autobatch
 from autobatch.batching.fused import Hot, hot, reason_against
 from autobatch.batching.fused.elements import Whole
-from autobatch.batching.fused.inductor import by_element, compiler, in_whole
+from autobatch.batching.fused.inductor import by_element, in_whole, missing
 from autobatch.batching.fused.pure import Impure, without_writes
 from autobatch.batching.fused.regions import parts_of, without_unread
 from autobatch.batching.stretches.executors import COMPILING, CompiledExecutor
@@ -26,7 +26,7 @@ from autobatch.batching.trace import Input, record
 from programs import fixed_point, lstm, runge_kutta
 from tests.oracle import assert_matches_loop
 
-needs_compiler = pytest.mark.skipif(compiler() is None, reason="needs a C++ compiler")
+needs_compiler = pytest.mark.skipif(bool(missing()), reason=missing())
 
 
 @pytest.fixture(autouse=True)

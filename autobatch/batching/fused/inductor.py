@@ -22,6 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.torch_version import TorchVersion
 
 from autobatch.batching.fused.elements import Elements, Whole
 from autobatch.batching.fused.pure import dense_strides
@@ -29,6 +30,9 @@ from autobatch.batching.trace.graph import Count, Graph, Ref, Symbol
 
 HINT = 4099
 """A thread count that torch's heuristics go by: no event size divides it."""
+
+OLDEST = "2.13"
+"""The first torch whose fake tensors with symbols do not end the process in a new host thread."""
 
 Call = Callable[[list[Any]], Sequence[Tensor]]
 Way = Callable[[Graph, Any, Mapping[int, Tensor]], list[Tensor]]
@@ -47,17 +51,20 @@ class Kernel:
 
 
 @lru_cache(maxsize=1)
-def compiler() -> str | None:
-    """The C++ compiler that Inductor uses; None if there is none."""
-    config = import_module("torch._inductor.config")
-    names = config.cpp.cxx
-    return next((found for name in names if name and (found := shutil.which(name))), None)
+def missing() -> str:
+    """What is not there that kernels take; empty where all is."""
+    if torch.__version__ < TorchVersion(OLDEST):
+        return f"torch {torch.__version__} is too old"
+    names = import_module("torch._inductor.config").cpp.cxx
+    if not any(name and shutil.which(name) for name in names):
+        return "there is no C++ compiler"
+    return ""
 
 
 def compiled(graph: Graph) -> Kernel:
     """The kernel of a region; call it inside ``trace.recorder.outside``, without modes."""
-    if compiler() is None:
-        raise Unfusible("there is no C++ compiler")
+    if missing():
+        raise Unfusible(missing())
     inductor = import_module("torch._inductor.compile_fx")
     counters = import_module("torch._dynamo.utils").counters["inductor"]
     before = counters["fxgraph_cache_hit"]
