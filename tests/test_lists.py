@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import autobatch
+from benchmarks import lists
 
 WAYS: tuple[dict[str, Any], ...] = (
     {"executor": "vmap"},
@@ -470,3 +471,12 @@ def test_threads_whose_lists_differ_in_length_run_together() -> None:
         autobatch.vmap(hits, scalars="python")(COUNTS)
     assert max(counts.by_block.values()) <= 13
     assert counts.by_thread == 0
+
+
+@pytest.mark.parametrize("name", sorted(lists.problems(2)))
+def test_the_benchmark_gives_what_the_loop_gives(name: str) -> None:
+    function, args, dims = lists.problems(24)[name]
+    got = autobatch.vmap(function, in_dims=dims, scalars="python")(*args)
+    wanted = [function(*lists.row_of(args, dims, index)) for index in range(24)]
+    for own, want in zip(got, wanted, strict=True):
+        torch.testing.assert_close(own, torch.as_tensor(want))
