@@ -65,10 +65,13 @@ class Record:
     def forget(self, task: int) -> None:
         self.backwards.pop(task, None)
 
-    def cleaned(self, dim: int, grad: Tensor) -> Tensor | None:
-        """The gradient of an operand, its rows in dimension ``dim``; None: as it is."""
+    def cleaned(self, dim: int, grad: Tensor | None) -> Tensor | None:
+        """The gradient of an operand, its rows in dimension ``dim``; None: as it is.
+
+        Autograd has None for one that nothing has come to.
+        """
         known = self.backwards.get(backward_at_work())
-        if known is None or is_finite(grad):
+        if known is None or grad is None or is_finite(grad):
             return None
         mask = known.mask(node_at_work())
         if mask is None or mask.shape != (grad.shape[dim],) or mask.all():

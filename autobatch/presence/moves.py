@@ -36,6 +36,13 @@ class Stacked:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Listed:
+    """Operand ``j`` is element ``j`` of each row, in a table of so many for each."""
+
+    capacity: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Unbound:
     """Each result is a row."""
 
@@ -62,7 +69,7 @@ class Spread:
 
 
 STACKED, UNBOUND = Stacked(), Unbound()
-Move = Taken | Joined | Stacked | Unbound | Picked | Grouped | Spread
+Move = Taken | Joined | Stacked | Listed | Unbound | Picked | Grouped | Spread
 
 
 def noted(result: Tensor, move: Move) -> Tensor:

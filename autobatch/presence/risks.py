@@ -45,7 +45,8 @@ QUOTIENTS = named("div divide true_divide truediv")
 def name_of(function: Any) -> str:
     """``sub`` for ``__sub__``, ``sub_`` and ``aten.sub.Tensor``."""
     schema = getattr(function, "_schema", None)
-    name = getattr(function, "__name__", "") if schema is None else schema.name.split("::")[-1]
+    named_by = getattr(schema, "name", None)  # torch.library's custom operators have a text there
+    name = getattr(function, "__name__", "") if named_by is None else named_by.split("::")[-1]
     return str(name).strip("_")
 
 

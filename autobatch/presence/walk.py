@@ -15,6 +15,7 @@ from torch import Tensor
 from autobatch.presence.moves import (
     Grouped,
     Joined,
+    Listed,
     Picked,
     Spread,
     Stacked,
@@ -77,6 +78,8 @@ def before_move(node: Any, parts: dict[int, Mask]) -> Sequence[Mask]:
             return list(present(node, split(mask, sizes)))
         case Stacked():
             return list(present(node, rows_of(mask, len(node.next_functions))))
+        case Listed(capacity):
+            return [in_column(mask, capacity, nr, edge) for nr, edge in listed(node)]
         case Unbound():
             rows = [nr in parts and needs_any(parts[nr]) for nr in range(results_of(node))]
             return [np.array(rows)] * len(operands)
@@ -154,6 +157,20 @@ def rows_of(mask: Mask, count: int) -> Iterator[Mask]:
         return
     for part in mask:
         yield np.atleast_1d(part)
+
+
+def listed(node: Any) -> list[tuple[int, Edge]]:
+    """Which operands of a node are differentiated, and by what edge."""
+    return [(nr, edge) for nr, edge in enumerate(node.next_functions) if edge[0] is not None]
+
+
+def in_column(mask: Mask, capacity: int, nr: int, edge: Edge) -> Mask:
+    """The rows needed of a column of a table; the mask is of the table's elements, or its rows."""
+    k = rows_before(*edge)
+    if mask is None or mask.shape != (k * capacity,):
+        return mask
+    column: np.ndarray = mask.reshape(k, capacity)[:, nr]
+    return column
 
 
 def picked(where: Tensor, mask: Mask, count: int) -> Mask:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from autobatch.batching.compat import within_level
+from autobatch.presence import moves
 from autobatch.vm.lists import Lists, roomy, wider
 from autobatch.vm.values import (
     NUMBER_TAGS,
@@ -85,7 +86,8 @@ def of_cells(cells: Sequence[Cell], k: int, device: torch.device) -> Lists:
     """Lists whose elements are these in every thread, one at least."""
     columns = [column(cell, k, device) for cell in cells]
     tag, count = columns[0].tag, len(columns)
-    table = wider(torch.stack([each.data for each in columns], 1), roomy(count))
+    stacked = torch.stack([each.data for each in columns], 1)
+    table = wider(moves.noted(stacked, moves.Listed(roomy(count))), roomy(count))
     bounds = join_bounds(each.bounds for each in columns) if tag == "int" else None
     return Lists(tag, table, np.full(k, count, dtype=np.int64), bounds)
 

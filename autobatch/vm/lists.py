@@ -24,6 +24,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from autobatch.batching.compat import within_level
+from autobatch.presence import moves
 from autobatch.vm.values import Bounds, Column, join_bounds
 
 ROOM = 4
@@ -76,7 +77,7 @@ class Lists:
         """The elements at a place that every list has, ``[k, *E]``; a copy."""
         if type(where) is int:
             return self.table.select(1, where).clone()
-        return self.table.flatten(0, 1).index_select(0, self.flat(where))  # type: ignore[arg-type]
+        return moves.taken(self.table.flatten(0, 1), self.flat(where))  # type: ignore[arg-type]
 
     def flat(self, where: Tensor) -> Tensor:
         k, capacity = self.table.shape[:2]
