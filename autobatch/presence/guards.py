@@ -83,11 +83,15 @@ class Record:
 
     def left(self, tensor: Tensor) -> Tensor:
         """A result of the run, all of whose rows are needed if it is."""
-        if tensor.grad_fn is None or not self.is_used or within_level():
+        if tensor.grad_fn is None or not self.is_used or within_level() or not has_views(tensor):
             return tensor
         result = tensor.view_as(tensor)
         result.register_hook(self.arrived)  # type: ignore[no-untyped-call]
         return result
+
+
+def has_views(tensor: Tensor) -> bool:
+    return tensor.layout is torch.strided
 
 
 def is_finite(grad: Tensor) -> bool:
@@ -139,6 +143,8 @@ def looked_at(
     record: Record, operand: Tensor, dim: int, shape: tuple[int, ...] | None = None
 ) -> Tensor:
     if not operand.requires_grad or not torch.is_grad_enabled() or within_level():
+        return operand
+    if not has_views(operand):
         return operand
     record.is_used = True
     result = operand.view_as(operand) if shape is None else operand.expand(shape)

@@ -30,7 +30,7 @@ LINEAR = named(
  type unbind unflatten unfold unsafe_view unsqueeze view view_as vstack where zeros zeros_like"""
 )
 """Its gradient is finite if its cotangent and its operands are, and zero where that is zero."""
-PRODUCTS = named("addcmul bmm dot inner lerp matmul mul multiply outer square")
+PRODUCTS = named("addcmul affine bmm dot inner lerp matmul mul multiply outer square weighted")
 """The same, and it has an operand as a factor, which may be infinite."""
 CONSTANT = named(
     """all allclose and any argsort bitwise_and bitwise_not bitwise_or bitwise_xor bool bucketize
