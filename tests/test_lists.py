@@ -15,6 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import autobatch
 from benchmarks import lists
+from tests.oracle import assert_matches_loop
 
 WAYS: tuple[dict[str, Any], ...] = (
     {"executor": "vmap"},
@@ -480,3 +481,50 @@ def test_the_benchmark_gives_what_the_loop_gives(name: str) -> None:
     wanted = [function(*lists.row_of(args, dims, index)) for index in range(24)]
     for own, want in zip(got, wanted, strict=True):
         torch.testing.assert_close(own, torch.as_tensor(want))
+
+
+def squeezed(x):
+    """Rows of different lengths, filled up to one length, and a tensor of them."""
+    rows = []
+    for row in x:
+        kept = [int(value) for value in row if value != 0]
+        rows.append(kept + [0] * (len(row) - len(kept)))
+    return torch.tensor(rows), torch.tensor(rows[0]), torch.as_tensor(rows[1], dtype=torch.float64)
+
+
+def test_a_tensor_of_lists_that_have_come_to_one_length():
+    xs = torch.randint(0, 3, (7, 3, 4), generator=torch.Generator().manual_seed(0))
+    assert_matches_loop(squeezed, [xs])
+    with autobatch.counts() as counts:
+        autobatch.vmap(squeezed)(xs)
+    assert counts.fallbacks == 0
+
+
+def test_a_tensor_of_lists_of_different_lengths_is_each_threads_own():
+    def total(x):
+        kept = [float(value) for value in x if value > 0]
+        return torch.tensor([kept, kept]).sum(), torch.tensor(kept).sum(), len(kept)
+
+    xs = torch.randn(7, 5, generator=torch.Generator().manual_seed(0))
+    xs[2], xs[3] = -1.0, 1.0
+    assert_matches_loop(total, [xs])
+
+
+def sums_of_lists(x, n):
+    small, large, first = [0], [x.sum()], []
+    for value in x:
+        if value < n:
+            small.append(int(value))
+        else:
+            large.append(value * 2)
+            first = first + [value]
+    both = small + small
+    both.append(7)
+    return sum(both), len(both), small[-1], (large + first)[-1], len(first + large), len(first)
+
+
+def test_lists_of_different_lengths_add_up():
+    xs = torch.randn(7, 6, generator=torch.Generator().manual_seed(0)) * 4
+    limits = torch.tensor([0.0, -9.0, 9.0, 1.0, -1.0, 0.5, 2.0])
+    assert_matches_loop(sums_of_lists, [xs, limits])
+    assert_matches_loop(lambda x, n: ([1] * int(n) + [2, 3] * int(x))[-1], [limits[2:6] + 2] * 2)

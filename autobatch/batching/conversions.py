@@ -7,17 +7,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from autobatch.batching import arithmetic
+from autobatch.batching import arithmetic, lists
 from autobatch.batching.context import Context, Handler
 from autobatch.batching.kinds import is_tensor
 from autobatch.batching.levels import Batched
-from autobatch.batching.trees import tree_of
+from autobatch.batching.trees import NotATree, tree_of
 from autobatch.batching.truths import truth
 from autobatch.vm.values import (
     Cell,
     Column,
     Container,
-    Objects,
     Uniform,
     read,
     uniform,
@@ -95,15 +94,11 @@ def as_index(context: Context, cell: Cell) -> Cell | None:
 
 def _tensor(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | None:
     """``torch.tensor(data)`` from numbers of the threads, alone or in nested lists."""
-    if not args or type(read(args[0])) in (Uniform, Objects):
+    if not args or type(read(args[0])) is Uniform or is_tensor(read(args[0])):
         return None
     if any(type(read(cell)) is not Uniform for cell in kwargs.values()):
         return None
-    value = read(args[0])
-    if is_tensor(value):
-        return None
-    tree = tree_of(args[0], None)
-    data = stacked_numbers(context, tree)
+    data = numbers_in(context, args[0])
     if data is None:
         return None
     options = {name: read(cell).obj for name, cell in kwargs.items()}  # type: ignore[union-attr]
@@ -116,17 +111,36 @@ def _tensor(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell
     return Cell(Column(data))
 
 
+def numbers_in(context: Context, cell: Cell) -> Tensor | None:
+    """``[k, *E]`` for number columns and numbers in lists of one length."""
+    value = read(cell)
+    found = lists.held(value)
+    if found is not None:
+        same = found.tag != "tensor" and 0 < found.least == found.most
+        return found.table[:, : found.most].clone() if same else None
+    if type(value) is Container and value.type in (list, tuple):
+        return stacked([numbers_in(context, part) for part in value.children()])
+    try:
+        return stacked_numbers(context, tree_of(cell, None))
+    except NotATree:
+        return None
+
+
 def stacked_numbers(context: Context, tree: Any) -> Tensor | None:
-    """``[k, *E]`` for a tree of number columns and numbers; int, float and bool promote."""
+    """``[k, *E]`` for a tree of number columns and numbers."""
     if type(tree) is Batched:
         return tree.data if tree.data.dim() == 1 else None
     if isinstance(tree, bool | int | float):
         dtype = {bool: torch.bool, int: torch.int64, float: torch.float64}[type(tree)]
         return torch.full((context.k,), tree, dtype=dtype, device=context.device)
-    if not isinstance(tree, list | tuple) or not tree:
+    if not isinstance(tree, list | tuple):
         return None
-    parts = [stacked_numbers(context, part) for part in tree]
-    if any(part is None or part.shape != parts[0].shape for part in parts):  # type: ignore[union-attr]
+    return stacked([stacked_numbers(context, part) for part in tree])
+
+
+def stacked(parts: list[Tensor | None]) -> Tensor | None:
+    """``[k, n, *E]`` of parts of one shape; int, float and bool promote."""
+    if not parts or any(part is None or part.shape != parts[0].shape for part in parts):  # type: ignore[union-attr]
         return None
     dtype = parts[0].dtype  # type: ignore[union-attr]
     for part in parts[1:]:

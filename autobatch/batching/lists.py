@@ -271,9 +271,14 @@ def method(context: Context, function: Any, found: Lists, args: list[Cell]) -> C
 
 
 def added(context: Context, found: Lists, right: Cell) -> Cell | None:
-    """``xs + [h]``."""
-    new = found.copy()
+    """``xs + [h]`` and ``xs + ys``."""
     parts = read(right)
+    other = held(parts)
+    if other is not None:
+        context.settle()
+        with context.services.moving():
+            return made(found.plus(other)) if found.kind == other.kind else None
+    new = found.copy()
     is_list = type(parts) is Container and parts.type is list
     return made(new) if is_list and _extend(context, new, [right]) is not None else None
 

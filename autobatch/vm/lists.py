@@ -173,6 +173,22 @@ class Lists:
         else:
             table.flatten(0, 1).index_copy_(0, self.flat(where), rows)  # type: ignore[arg-type]
 
+    def plus(self, other: Lists) -> Lists:
+        """The elements of each list and then those of another one of its kind; one copy."""
+        k, most = len(self.lengths), int((self.lengths + other.lengths).max(initial=0))
+        room = max(roomy(most), self.table.shape[1])
+        table = wider(self.table, room)
+        row = np.repeat(np.arange(k), other.lengths)
+        place = np.arange(len(row)) - np.repeat(
+            np.cumsum(other.lengths) - other.lengths, other.lengths
+        )
+        source, target = row * other.table.shape[1] + place, row * room + self.lengths[row] + place
+        index, onto = (torch.from_numpy(at).to(table.device) for at in (source, target))
+        rows = other.table.flatten(0, 1).index_select(0, index)
+        flat = table.flatten(0, 1).index_copy(0, onto, rows)
+        bounds = join_bounds((self.bounds, other.bounds)) if self.tag == "int" else None
+        return Lists(self.tag, flat.reshape(table.shape), self.lengths + other.lengths, bounds)
+
     def grow(self) -> None:
         """Make room for as many elements again."""
         self.table = wider(self.table, roomy(self.most))
