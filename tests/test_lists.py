@@ -517,7 +517,7 @@ def sums_of_lists(x, n):
             small.append(int(value))
         else:
             large.append(value * 2)
-            first = first + [value]
+            first = first + [value]  # noqa: RUF005 what is tested
     both = small + small
     both.append(7)
     return sum(both), len(both), small[-1], (large + first)[-1], len(first + large), len(first)

@@ -33,8 +33,9 @@ from autobatch.ir.program import (
     Return,
 )
 from autobatch.passes import PIPELINE, Pass, annotate_liveness, apply_pass, run_passes
-from autobatch.passes.fork_calls import fork_calls, late_blocks
+from autobatch.passes.fork_calls import fork_calls
 from autobatch.passes.inlining import inline_calls
+from autobatch.passes.late_blocks import late_blocks
 from autobatch.passes.tail_calls import loop_tail_calls
 from autobatch.passes.updates import updates_of
 from autobatch.source import Span
