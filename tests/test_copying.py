@@ -110,6 +110,18 @@ def test_tensors_that_share_memory_share_it_in_the_copy():
     assert_matches_loop(memory_shared, [torch.arange(21.0).reshape(7, 3)])
 
 
+def ring(x):
+    t, loop = (1, (2, "a")), []
+    pair = (loop, x)
+    loop.append(pair)
+    c = copy.deepcopy(pair)
+    return copy.deepcopy(t) is t, c[0][0] is c, c is pair, c[1]
+
+
+def test_tuples_are_copied_where_a_part_is():
+    assert_matches_loop(ring, [torch.arange(3.0)])
+
+
 def test_a_tensor_in_the_graph_has_no_deep_copy():
     xs = torch.arange(3.0, requires_grad=True)
     with pytest.raises(RuntimeError, match="deepcopy"):

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from autobatch.batching.trace import Input, Trace, record
+from tests.oracle import assert_matches_loop
 
 
 def operations(trace: Trace) -> list[str]:
@@ -193,3 +194,19 @@ def test_temporaries_are_freed_as_soon_as_they_are_dead() -> None:
     trace = trace_of(lambda x: torch.tanh(torch.exp(x) + 1.0), 4)
     assert "del v1" in trace.source
     assert trace.source.count("del") == 2
+
+
+def unread_quotient(a, c):
+    for _ in range(3):
+        if a < -9:
+            break
+        a = a + (c // 2)
+        unread = c // a.long()  # noqa: F841
+    return a
+
+
+def test_what_nobody_reads_still_fails():
+    xs, cs = torch.arange(1.0, 8.0), torch.tensor([1, 2, 1, 3, 4, 5, 1])
+    assert_matches_loop(unread_quotient, [xs, cs])
+    xs[4] = -4.0
+    assert_matches_loop(unread_quotient, [xs, cs])

@@ -63,12 +63,16 @@ def deep(context: Context, cell: Cell, made: dict[int, Cell]) -> Cell:
     elif is_own_tensor(value):
         result = torch_ops.apply(context, torch.clone, [cell], {}, False)
     elif type(value) is Container and is_copied_plainly(value):
-        parts = value.cells.copy()
-        result = made[id(cell)] = Cell(Container(value.type, parts))
-        for key, part in parts.items() if isinstance(parts, dict) else enumerate(parts):
-            parts[key] = deep(context, part, made)
+        own = value.cells.copy()
+        result = made[id(cell)] = Cell(Container(value.type, own))
+        for key, part in own.items() if isinstance(own, dict) else enumerate(own):
+            own[key] = deep(context, part, made)
     elif type(value) is Container and value.type is tuple:
-        result = Cell(Container(tuple, [deep(context, part, made) for part in value.children()]))
+        parts = [deep(context, part, made) for part in value.children()]
+        if id(cell) in made:  # by way of a list that holds it
+            return made[id(cell)]
+        same = all(new is old for new, old in zip(parts, value.children(), strict=True))
+        result = cell if same else Cell(Container(tuple, parts))
     else:
         raise NoCopy
     made[id(cell)] = result

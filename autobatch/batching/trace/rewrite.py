@@ -25,6 +25,7 @@ from torch._ops import OpOverload
 
 from autobatch.batching.trace.arithmetic import Site, cheaper, equal
 from autobatch.batching.trace.dots import fuse_dots, part_outers
+from autobatch.batching.trace.failing import may_fail
 from autobatch.batching.trace.graph import (
     Graph,
     Meta,
@@ -58,13 +59,20 @@ def simplify(graph: Graph, grad: bool, fast: bool = False) -> Graph:
 
 
 def drop_dead(graph: Graph) -> Graph:
-    """Keep the nodes that a result needs: by value, or by a write to a storage it reads."""
+    """Keep the nodes that a result needs: by value, or by a write to a storage it reads.
+
+    And those that may fail, which shows.
+    """
     live = set(graph.outputs)
     storages = set(graph.leaving())
     kept: list[Node] = []
     for node in reversed(graph.nodes):
         written = {graph.metas[value].storage for value in node.writes()}
-        if not written & storages and live.isdisjoint(node.outs):
+        if (
+            not written & storages
+            and live.isdisjoint(node.outs)
+            and not may_fail(node, graph.metas)
+        ):
             continue
         kept.append(node)
         live.update(node.reads())
