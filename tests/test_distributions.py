@@ -24,6 +24,7 @@ from torch.distributions import (
 )
 
 import autobatch
+from tests.oracle import assert_matches_loop
 from tests.sweeps import case
 
 OPTIONS: tuple[dict[str, Any], ...] = (
@@ -213,3 +214,20 @@ def test_they_are_handed_back() -> None:
         assert type(distribution) is Normal
         assert distribution.loc == x.abs() and distribution.scale == (1.0 if x > 0 else 2.0)
         assert distribution.sample().shape == ()
+
+
+OF_NUMBERS: list[Callable[[float], Tensor]] = [
+    lambda x: Normal(0.0, x).log_prob(torch.tensor(1.0)),
+    lambda x: Normal(x, 2).expand([3]).mean,
+    lambda x: Gamma(abs(x), torch.ones(2)).mean,
+    lambda x: Uniform(x - 1, x + 1).entropy(),
+    lambda x: Bernoulli(x).mean,
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("place", range(len(OF_NUMBERS)))
+def test_parameters_that_are_numbers(place: int, options: Any) -> None:
+    assert_matches_loop(
+        OF_NUMBERS[place], [XS], scalars="python", configurations=[options], batch_sizes=[1, 5]
+    )

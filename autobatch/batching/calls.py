@@ -297,6 +297,8 @@ def special_call(
     handler = builtins.HANDLERS.get(callee)
     if handler is not None:
         return handler(context, args, kwargs)
+    if callee is PLAIN_NEW and len(args) == 1 and not kwargs:
+        return blank(read(args[0]))
     if callee is NO_INIT and len(args) == 1 and not kwargs and is_instance(read(args[0])):
         return uniform(None)
     if args and not kwargs and getattr(callee, "__objclass__", None) in (list, dict):
@@ -310,6 +312,14 @@ def special_call(
         if type(value) is Column and value.tag != "tensor" and not kwargs:
             return arithmetic.apply(context, callee, callee, args)
     return None
+
+
+def blank(kind: Any) -> Cell | None:
+    """``object.__new__(C)``: an instance that has no attributes yet."""
+    made = kind.obj if type(kind) is Uniform else None
+    if not isinstance(made, type) or effect_of(made) != "program" or not is_plain_class(made):
+        return None
+    return Cell(Container(made, {}))
 
 
 def named_tuple(

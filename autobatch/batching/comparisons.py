@@ -17,7 +17,7 @@ from autobatch.batching.kinds import (
     own_method,
     parts_of,
 )
-from autobatch.batching.operators import binary, once
+from autobatch.batching.operators import binary, once, refuse_functions
 from autobatch.batching.rows import run_rows
 from autobatch.batching.trace import Untraceable
 from autobatch.batching.trees import is_plain
@@ -71,6 +71,7 @@ def same(context: Context, left: Cell, right: Cell) -> Cell:
             )
         )
     if type(x) is Uniform and type(y) is Uniform:
+        refuse_functions(x, y)
         return uniform(x.obj is y.obj)
     if Objects in (type(x), type(y)):
         return run_rows(context, operator.is_, [left, right], {}, "objects")

@@ -21,7 +21,7 @@ _NO_TWIN = frozenset(
     "bernoulli_ copy_ requires_grad_ detach_ resize_ set_ float_power_".split()  # noqa: SIM905
 )
 _RESHAPING = frozenset(
-    "squeeze_ unsqueeze_ t_ transpose_ swapaxes_ swapdims_ resize_".split()  # noqa: SIM905
+    "squeeze_ unsqueeze_ t_ transpose_ swapaxes_ swapdims_ resize_ resize_as_".split()  # noqa: SIM905
 )
 _OPERATORS = "add sub mul truediv floordiv mod pow lshift rshift and or xor"
 
@@ -56,6 +56,11 @@ def twin(fn: Any) -> Callable[..., Any] | None:
 def reshapes(fn: Any) -> bool:
     """Whether it gives its first operand another shape, and not other values."""
     return getattr(fn, "__name__", "") in _RESHAPING
+
+
+def resizes(fn: Any) -> bool:
+    """Whether it counts the elements in memory anew, of which all threads' are one for vmap."""
+    return getattr(fn, "__name__", "") in ("resize_", "resize_as_")
 
 
 def landed(fn: Callable[..., Any], target: Any, value: Any, k: int) -> Batched:

@@ -165,6 +165,12 @@ def _is_tensor(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> C
     return None if kwargs else _isinstance(context, [*args, uniform(Tensor)], {})
 
 
+def _is_tensor_like(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | None:
+    """A number column is what the program has as a number, though its rows are a tensor."""
+    value = read(args[0]) if len(args) == 1 and not kwargs else None
+    return uniform(value.tag == "tensor") if type(value) is Column else None
+
+
 def _is_view(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | None:
     """A thread's own tensor is a view if the program has made it as one."""
     value = read(args[0]) if len(args) == 1 and not kwargs else None
@@ -193,6 +199,7 @@ def _id(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | N
 HANDLERS: dict[Any, Handler] = {
     Tensor._is_view: _is_view,
     torch.is_tensor: _is_tensor,
+    torch.overrides.is_tensor_like: _is_tensor_like,
     id: _id,
     Tensor.is_inference: _is_inference,
     torch.is_inference: _is_inference,

@@ -8,7 +8,9 @@ parts, instances by their Python methods, everything else thread by thread.
 from __future__ import annotations
 
 import dataclasses
+import types
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -40,6 +42,8 @@ from autobatch.batching.kinds import (
 )
 from autobatch.batching.own_methods import asks, each_thread
 from autobatch.batching.rows import run_rows
+from autobatch.batching.trace import Untraceable
+from autobatch.batching.trace.recorder import is_recording
 from autobatch.batching.trees import container_of, is_plain
 from autobatch.batching.truths import negation
 from autobatch.vm import packs
@@ -144,6 +148,7 @@ def binary(context: Context, name: str, left: Cell, right: Cell) -> Cell:
     if type(x) is Uniform and type(y) is Uniform:
         if is_tensor(x) or is_tensor(y):
             return torch_ops.apply(context, meaning, [left, right], {}, False)
+        refuse_functions(x, y)
         return once(context, meaning, x.obj, y.obj)
     done = arithmetic.apply(context, name, meaning, [left, right])
     if done is not None:
@@ -172,6 +177,13 @@ def binary(context: Context, name: str, left: Cell, right: Cell) -> Cell:
     if Objects in (type(x), type(y)) and holds_tensors(x, y):
         return torch_ops.apply(context, meaning, [left, right], {}, False)
     return run_rows(context, meaning, [left, right], {}, "objects")
+
+
+def refuse_functions(*values: Any) -> None:
+    """A recording is given twins of functions that enter it: which are one, it cannot tell."""
+    functions = (types.FunctionType, types.MethodType, partial)
+    if is_recording() and any(isinstance(getattr(v, "obj", None), functions) for v in values):
+        raise Untraceable("it compares functions")
 
 
 def asks_user(x: Any, y: Any, name: str) -> bool:
@@ -204,6 +216,8 @@ def instance_binary(context: Context, name: str, left: Cell, right: Cell) -> Cel
             continue
         if kind is not None and is_generated(kind, function):
             fields = dataclass_operands(receiver, other)
+            if fields is None and may_have(read(other), kind):
+                break
             if fields is None:
                 continue
             operator = name if receiver is left else REFLECTED[name]
@@ -211,10 +225,11 @@ def instance_binary(context: Context, name: str, left: Cell, right: Cell) -> Cel
         result = context.invoke(context, function, [receiver, other], {})
         if getattr(read(result), "obj", None) is not NotImplemented:
             return result
-    if name in ("eq", "ne") and has_own(read(left), read(right), "__eq__") and name == "ne":
-        return negation(context, instance_binary(context, "eq", left, right))
-    if name in ("eq", "ne") and (is_instance(read(left)) or is_instance(read(right))):
-        return uniform((left is right) == (name == "eq"))
+    else:
+        if name in ("eq", "ne") and has_own(read(left), read(right), "__eq__") and name == "ne":
+            return negation(context, instance_binary(context, "eq", left, right))
+        if name in ("eq", "ne") and (is_instance(read(left)) or is_instance(read(right))):
+            return uniform((left is right) == (name == "eq"))
     return run_rows(context, semantics.SEMANTICS[name], [left, right], {}, "objects")
 
 
@@ -241,6 +256,13 @@ def dataclass_operands(left: Cell, right: Cell) -> tuple[Cell, Cell] | None:
     names = [field.name for field in dataclasses.fields(y.type) if field.compare]
     one, other = ([named_cells(value)[name] for name in names] for value in (x, y))  # type: ignore[arg-type]
     return Cell(Container(tuple, one)), Cell(Container(tuple, other))
+
+
+def may_have(value: Any, kind: type) -> bool:
+    """Whether some thread has an instance of a class that is an object of the host."""
+    if type(value) is Uniform:
+        return type(value.obj) is kind
+    return type(value) is Objects and any(type(item) is kind for item in value.items)
 
 
 def dunder(context: Context, meaning: Callable[..., Any], method: str, cells: list[Cell]) -> Cell:

@@ -194,6 +194,9 @@ def write(
         refuse_foreign(context, target, "{}")
         write_rows(context, function, args, kwargs, "objects")
         return target
+    if inplace.resizes(function):
+        write_rows(context, function, args, kwargs, "it gives a tensor's memory another size")
+        return target
     indexed = function in (operator.setitem, Tensor.__setitem__)
     if indexed and len(args) == 3:
         args[1] = index_lists.as_tensors(context, args[1])

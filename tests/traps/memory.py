@@ -432,3 +432,18 @@ def p45(x, n):
     v[int(n) % 2, "k"] = x
     v.update({(0, "k"): 1}, z=2)
     return len(v), v[0, "k"], v.get((1, "k"), -1)
+
+
+def p46(x, n):
+    y = w(x, n)
+    z = y
+    y.resize_(2)
+    z += 1
+    return y, z is y
+
+
+def p47(x, n):
+    y = w(x, n)
+    if n > 1:
+        y.resize_as_(torch.zeros(1, 2))
+    return y.sum(), len(y)

@@ -53,6 +53,12 @@ class F:
         self.w.append(self.v)
 
 
+@dataclasses.dataclass(order=True)
+class Pair:
+    a: object
+    b: object = 1
+
+
 class Base:
     k = 3
 
@@ -73,6 +79,14 @@ class Base:
 class Sub(Base):
     def f(self, x):
         return super().f(x) + 1
+
+
+def double(x):
+    return x * 2
+
+
+def triple(x):
+    return x * 3
 
 
 def m01(x, n):
@@ -554,3 +568,63 @@ def m60(x, n):
     except UnboundLocalError:
         return y
     return -y
+
+
+def m61(x, n):
+    d, e, f = Pair(x, n), Pair(x, n), Pair(x, n + 1)
+    text = repr(d)
+    return d == e, e == d, d != e, f != d, d < f, f <= d, d == 3, len(text) > 0
+
+
+class Scaled:
+    def __init__(self, v, *, by=1):
+        self.v = v * by
+
+
+class Copying(Scaled):
+    def __init__(self, v):
+        self.count = 1
+        super().__init__(v, by=2)
+
+    def copied(self):
+        made = type(self).__new__(type(self))
+        made.count = self.count + 1
+        super(Copying, made).__init__(self.v, by=3)
+        return made
+
+
+def m62(x, n):
+    a = Copying(x)
+    b = a.copied() if n > 1 else a
+    return a.v, b.v, b.count, type(b) is Copying, b is a
+
+
+def m63(x, n):
+    a = object.__new__(Scaled)
+    a.v = n
+    return a.v, hasattr(a, "by"), isinstance(a, Scaled)
+
+
+def m64(x, n):
+    found, kind = operator.add if n > 1 else len, type(Base())
+    y = x * 2
+    f = double if n > 0 else triple
+    return (
+        kind.f == Base.f,
+        kind.f is Base.f,
+        kind.f != Sub.f,
+        y,
+        f is double,
+        f == triple,
+        found is len,
+    )
+
+
+def m65(x, n):
+    f = triple if n > 8 else double
+    y = x * 2
+    for _ in range(int(n)):
+        y = f(y + 1)
+        if f is double and f != triple and f in (double, triple):
+            y = y + 1
+    return y
