@@ -93,6 +93,24 @@ def refuse_backward(context: Context, callee: Any) -> None:
         )
 
 
+def refuse_optimizer(context: Context, callee: Any) -> None:
+    """Optimizers take leaves and read ``.grad``: neither is there for the tensors of a thread."""
+    if isinstance(callee, type) and issubclass(callee, torch.optim.Optimizer):
+        raise UnsupportedError(
+            Diagnostic(
+                f"A program cannot make an optimizer (`{callee.__name__}`).",
+                context.span,
+                "made here",
+                ("it reads the .grad that backward leaves, and no backward runs in a program.",),
+                (
+                    "write the step itself, w = w - rate * autobatch.grad(loss)(w); or mark the "
+                    "function that trains with autobatch.per_thread: it runs example by example.",
+                ),
+                "optimizer-inside",
+            )
+        )
+
+
 def is_hashable(obj: Any) -> bool:
     try:
         hash(obj)
