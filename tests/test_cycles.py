@@ -51,9 +51,15 @@ def ladder(x: Tensor, n: Tensor) -> Tensor:
     return total + len(rungs[0])
 
 
+def ring_of_lists(x: Tensor, n: Tensor) -> Tensor:
+    items = [Node(x, None), n]
+    items.append(items)
+    return items[2][0].x + len(items[2][2])
+
+
 @pytest.mark.parametrize("engine", ["stackless", "program_counter", "sequential"])
 @pytest.mark.parametrize("executor", ["traced", "vmap", "auto"])
-@pytest.mark.parametrize("program", [sum_up_a_branch, best_kid, ladder])
+@pytest.mark.parametrize("program", [sum_up_a_branch, best_kid, ladder, ring_of_lists])
 def test_rings_and_ladders_of_objects(program: Any, executor: str, engine: str) -> None:
     xs, ns = torch.tensor([1.0, -2.0, 0.5, 3.0]), torch.tensor([3, 1, 6, 4])
     expected = torch.stack([program(x, n) for x, n in zip(xs, ns, strict=True)])

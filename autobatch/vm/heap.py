@@ -300,16 +300,16 @@ def plain_views(roots: Sequence[Cell]) -> list[Cell]:
     return list(plain.values())
 
 
-def parts(cell: Cell, closed: Sequence[Any] = ()) -> Iterator[Cell]:
+def parts(cell: Cell, closed: Callable[[Container], bool] | None = None) -> Iterator[Cell]:
     """A cell and all that it holds in containers, each once: what it holds may hold it again.
 
-    Containers of the types ``closed`` are not looked into.
+    Containers that are ``closed`` are not looked into.
     """
     waiting, seen = [cell], {id(cell)}
     while waiting:
         each = waiting.pop()
         yield each
-        if type(each.value) is Container and each.value.type not in closed:
+        if type(each.value) is Container and not (closed and closed(each.value)):
             held = {id(child): child for child in each.value.children() if id(child) not in seen}
             seen.update(held)
             waiting.extend(held.values())

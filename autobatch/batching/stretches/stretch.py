@@ -291,7 +291,8 @@ def is_seen_through(cell: Cell | None, gathered: Gathered) -> bool:
 
 def numbers_in(cell: Cell, shared: dict[int, int]) -> set[int]:
     """The roots of the shared numbers that an operand holds."""
-    return {shared[id(part)] for part in heap.parts(cell, (BOX, CLOSURE)) if id(part) in shared}
+    parts = heap.parts(cell, closed=lambda value: value.type in (BOX, CLOSURE))
+    return {shared[id(part)] for part in parts if id(part) in shared}
 
 
 def shape_of(cell: Cell) -> Hashable:
