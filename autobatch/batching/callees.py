@@ -15,7 +15,8 @@ from autobatch.batching.context import Context
 from autobatch.batching.effects import effect_of
 from autobatch.batching.kinds import is_instance, is_tensor
 from autobatch.errors import Diagnostic, UnsupportedError
-from autobatch.vm.values import CLOSURE, METHOD, Cell, Container, Uniform, read
+from autobatch.vm import heap
+from autobatch.vm.values import CLOSURE, METHOD, Cell, Container, Uniform, View, read
 
 
 def is_code(cell: Cell) -> bool:
@@ -92,6 +93,24 @@ def refuse_backward(context: Context, callee: Any) -> None:
         )
 
 
+def refuse_optimizer(context: Context, callee: Any) -> None:
+    """Optimizers take leaves and read ``.grad``: neither is there for the tensors of a thread."""
+    if isinstance(callee, type) and issubclass(callee, torch.optim.Optimizer):
+        raise UnsupportedError(
+            Diagnostic(
+                f"A program cannot make an optimizer (`{callee.__name__}`).",
+                context.span,
+                "made here",
+                ("it reads the .grad that backward leaves, and no backward runs in a program.",),
+                (
+                    "write the step itself, w = w - rate * autobatch.grad(loss)(w); or mark the "
+                    "function that trains with autobatch.per_thread: it runs example by example.",
+                ),
+                "optimizer-inside",
+            )
+        )
+
+
 def is_hashable(obj: Any) -> bool:
     try:
         hash(obj)
@@ -107,10 +126,7 @@ def gives_operand(callee: Any) -> bool:
 
 def has_tensor(cell: Cell) -> bool:
     """Whether a tensor is among what a cell holds, which may be written later."""
-    value = read(cell)
-    if type(value) is Container:
-        return any(map(has_tensor, value.children()))
-    return is_tensor(value)
+    return any(type(part.value) is View or is_tensor(part.value) for part in heap.parts(cell))
 
 
 def is_fresh(callee: Any) -> bool:

@@ -41,6 +41,7 @@ from autobatch.batching.callees import (
     is_hashable,
     is_used_up,
     refuse_backward,
+    refuse_optimizer,
     updated,
 )
 from autobatch.batching.context import Context
@@ -177,6 +178,7 @@ def performed(context: Context, target: Target) -> Cell:
         if drawn is not None:
             return drawn
     if target.effect in ("host", "unknown") or type(callee) in PYTHON:
+        refuse_optimizer(context, callee)
         guards.refuse_writes(context, callee, args, kwargs)
     given = [*args, *kwargs.values()]
     if any(packs.is_packed(read(cell)) for cell in given):

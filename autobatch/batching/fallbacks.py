@@ -30,7 +30,8 @@ from torch import Tensor
 from autobatch.batching.effects import BUILTIN_TYPES, MUTATING_METHODS, belongs_to_torch
 from autobatch.errors import Diagnostic, FallbackError
 from autobatch.source import Span
-from autobatch.vm.values import Cell, Column, Container, Objects, read
+from autobatch.vm import heap
+from autobatch.vm.values import PACKED, Cell, Column, Container, Objects, Value, read
 
 HINTS = (
     "autobatch.per_thread(fn) marks a function that is meant to run thread by thread.",
@@ -152,13 +153,13 @@ def is_meant(
         return True
     if effect or why in (STRINGS, EXCEPTION) or is_in(function, OF_STRINGS | OF_IDENTITY):
         return not effect
-    values = [read(cell) for cell in cells]
+    operands = list(cells)
     if is_read(function, why):
-        return bool(values) and is_host(values[0])
+        return bool(operands) and is_host(operands[0])
     if belongs_to_torch(function):
         return False
     deep = is_in(function, REDUCTIONS)
-    return all(is_host(value, deep) for value in values)
+    return all(is_host(operand, deep) for operand in operands)
 
 
 def is_read(function: Callable[..., Any], why: str) -> bool:
@@ -175,11 +176,15 @@ def is_in(function: Any, known: frozenset[Any]) -> bool:
         return False
 
 
-def is_host(value: Any, deep: bool = False) -> bool:
-    """Whether what differs by thread in a value are Python objects, not tensors or numbers.
+def is_host(cell: Cell, deep: bool = False) -> bool:
+    """Whether what differs by thread in a cell are Python objects, not tensors or numbers.
 
     ``deep``: neither may their lists, tuples and dicts hold any.
     """
+    return all(is_host_part(read(part), deep) for part in heap.parts(cell))
+
+
+def is_host_part(value: Value, deep: bool) -> bool:
     match value:
         case Column():
             return False
@@ -187,8 +192,8 @@ def is_host(value: Any, deep: bool = False) -> bool:
             return not deep
         case Objects(items=items):
             return not any(is_data(item, deep) for item in items)
-        case Container():
-            return all(is_host(read(child), deep) for child in value.children())
+        case Container(type=kind):
+            return kind is not PACKED
     return True
 
 

@@ -16,6 +16,7 @@ from autobatch.batching.context import Context
 from autobatch.batching.foreign import memory_of
 from autobatch.batching.rows import run_rows
 from autobatch.batching.submodules import parts_of
+from autobatch.vm import heap
 from autobatch.vm.values import Cell, Container, Objects, Uniform, read, uniform
 
 
@@ -58,12 +59,9 @@ def own_parts(callee: Any, args: list[Cell], result: Cell) -> Cell:
 
 
 def mark(cell: Cell, memory: set[int]) -> None:
-    value = cell.value
-    if type(value) is Container:
-        for child in value.children():
-            mark(child, memory)
-    elif type(value) is Uniform and memory_of(value.obj) in memory:
-        value.shared = True
+    for value in (part.value for part in heap.parts(cell)):
+        if type(value) is Uniform and memory_of(value.obj) in memory:
+            value.shared = True
 
 
 def run_chain(context: Context, modules: Iterable[nn.Module | Cell], item: Cell) -> Cell:

@@ -300,6 +300,21 @@ def plain_views(roots: Sequence[Cell]) -> list[Cell]:
     return list(plain.values())
 
 
+def parts(cell: Cell, closed: Callable[[Container], bool] | None = None) -> Iterator[Cell]:
+    """A cell and all that it holds in containers, each once: what it holds may hold it again.
+
+    Containers that are ``closed`` are not looked into.
+    """
+    waiting, seen = [cell], {id(cell)}
+    while waiting:
+        each = waiting.pop()
+        yield each
+        if type(each.value) is Container and not (closed and closed(each.value)):
+            held = {id(child): child for child in each.value.children() if id(child) not in seen}
+            seen.update(held)
+            waiting.extend(held.values())
+
+
 def count(cell: Cell, references: dict[int, int], views: list[Cell]) -> None:
     """Add up how often cells are referred to, and note the views, the outermost first."""
     references[id(cell)] = references.get(id(cell), 0) + 1

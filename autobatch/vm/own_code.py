@@ -17,6 +17,7 @@ from autobatch.batching.kinds import found_in_class, is_instance, is_plain_code
 from autobatch.batching.own_methods import is_own, is_quiet_code, special
 from autobatch.ir.program import Op
 from autobatch.random.python import is_python_draw
+from autobatch.vm.heap import parts
 from autobatch.vm.purity import Purity
 from autobatch.vm.values import CLOSURE, METHOD, Cell, Container, Objects, Uniform
 
@@ -136,13 +137,14 @@ def received(function: object, cell: Cell) -> object:
 
 def kinds(cell: Cell) -> Iterator[type]:
     """The user's classes that a cell has instances of, those in lists and tuples among them."""
-    value = cell.value
-    if is_instance(value):
-        yield value.type
-    elif type(value) is Container and isinstance(value.type, type):
-        for child in value.children():
-            yield from kinds(child)
-    elif type(value) is Uniform:
-        yield from filter(is_own, (type(value.obj),))
-    elif type(value) is Objects:
-        yield from filter(is_own, set(map(type, value.items)))
+    for value in (part.value for part in parts(cell, is_closed)):
+        if is_instance(value):
+            yield value.type
+        elif type(value) is Uniform:
+            yield from filter(is_own, (type(value.obj),))
+        elif type(value) is Objects:
+            yield from filter(is_own, set(map(type, value.items)))
+
+
+def is_closed(value: Container) -> bool:
+    return is_instance(value) or not isinstance(value.type, type)

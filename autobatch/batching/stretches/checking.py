@@ -23,6 +23,7 @@ from autobatch.vm.values import (
     Cell,
     Column,
     Container,
+    Value,
     read,
 )
 
@@ -107,12 +108,26 @@ def agrees(
 
 
 def same_leaf(left: Cell, right: Cell) -> bool:
-    mine, theirs = read(left), read(right)
-    if type(mine) is not type(theirs):
-        return False
-    if type(mine) is Container:
-        pairs = zip(mine.children(), theirs.children(), strict=True)  # type: ignore[union-attr]
-        return all(same_leaf(a, b) for a, b in pairs)
+    """Whether two cells are the same in tensors, and in the containers around them."""
+    waiting, seen = [(left, right)], {(id(left), id(right))}
+    while waiting:
+        mine, theirs = map(read, waiting.pop())
+        if type(mine) is not type(theirs):
+            return False
+        if type(mine) is not Container:
+            if not same_tensor(mine, theirs):
+                return False
+            continue
+        for pair in zip(mine.children(), theirs.children(), strict=True):  # type: ignore[union-attr]
+            places = (id(pair[0]), id(pair[1]))
+            if places not in seen:
+                waiting.append(pair)
+            if type(pair[0].value) is Container:
+                seen.add(places)
+    return True
+
+
+def same_tensor(mine: Value, theirs: Value) -> bool:
     a = getattr(mine, "data", getattr(mine, "obj", None))
     b = getattr(theirs, "data", getattr(theirs, "obj", None))
     if not isinstance(a, Tensor) or not isinstance(b, Tensor):

@@ -30,6 +30,7 @@ from autobatch.batching.stretches.signature import Gathered, Rebuilt
 from autobatch.batching.trace import Untraceable
 from autobatch.ir.program import Op
 from autobatch.source import Span
+from autobatch.vm import heap
 from autobatch.vm.values import (
     BOX,
     CLOSURE,
@@ -288,14 +289,10 @@ def is_seen_through(cell: Cell | None, gathered: Gathered) -> bool:
     return cell is None or type(cell.value) is View or id(cell) in gathered.viewed
 
 
-def numbers_in(cell: Cell, shared: dict[int, int]) -> list[int]:
+def numbers_in(cell: Cell, shared: dict[int, int]) -> set[int]:
     """The roots of the shared numbers that an operand holds."""
-    if id(cell) in shared:
-        return [shared[id(cell)]]
-    value = cell.value
-    if type(value) is not Container or value.type in (BOX, CLOSURE):
-        return []
-    return [place for child in value.children() for place in numbers_in(child, shared)]
+    parts = heap.parts(cell, closed=lambda value: value.type in (BOX, CLOSURE))
+    return {shared[id(part)] for part in parts if id(part) in shared}
 
 
 def shape_of(cell: Cell) -> Hashable:
