@@ -7,6 +7,7 @@ import itertools
 import time
 import weakref
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -501,32 +502,39 @@ def geometric(count: int, mean: float) -> list[int]:
     return ((torch.log(1 - part) / log).floor().long() + 1).tolist()
 
 
+@dataclass
+class Flow:
+    """What a stream has drawn and handed back, seen at each step until the input is exhausted."""
+
+    ns: list[int]
+    drawn: int = 0
+    finished: int = 0
+    in_flight: list[int] = field(default_factory=list)
+    at_work: list[float] = field(default_factory=list)
+
+    def source(self) -> Iterator[int]:
+        for n in self.ns:
+            self.drawn += 1
+            yield n
+
+    def listen(self, step: Step) -> None:
+        if self.drawn < len(self.ns):
+            self.in_flight.append(self.drawn - self.finished)
+            self.at_work.append(step.mask.mean())
+
+
 def test_threads_never_wait_for_the_longest():
     """1,024 geometric trip counts of mean 200 at width 64: what the stream is for."""
     ns, width = geometric(1024, 200.0), 64
-    drawn, finished = 0, 0
-    in_flight: list[int] = []
-    at_work: list[float] = []
-
-    def source() -> Iterator[int]:
-        nonlocal drawn
-        for n in ns:
-            drawn += 1
-            yield n
-
-    def listen(step: Step) -> None:
-        if drawn < len(ns):
-            in_flight.append(drawn - finished)
-            at_work.append(step.mask.mean())
-
+    flow = Flow(ns)
     with autobatch.counts() as streamed, checking(False):
-        for index, result in autobatch.stream(trips, source(), width, listeners=listen):
+        for index, result in autobatch.stream(trips, flow.source(), width, listeners=flow.listen):
             assert result == 2 * ns[index]
-            finished += 1
+            flow.finished += 1
     with autobatch.counts() as chunked, checking(False):
         autobatch.vmap(trips, chunk_size=width, scalars="python")(torch.tensor(ns))
-    assert sum(in_flight) / width / len(in_flight) >= 0.85
-    assert sum(at_work) / len(at_work) >= 0.85
+    assert sum(flow.in_flight) / width / len(flow.in_flight) >= 0.85
+    assert sum(flow.at_work) / len(flow.at_work) >= 0.85
     assert 3 * streamed.block_executions <= chunked.block_executions
     assert streamed.block_executions == 4444
 
@@ -545,27 +553,16 @@ def trips_here_or_there(n):
 def test_threads_leave_loops_inside_calls_one_by_one(func):
     """Where calls wait in the queue themselves, as the same loop of the function's own."""
     ns, width = geometric(1024, 200.0), 64
-    drawn, finished = 0, 0
-    in_flight: list[int] = []
-
-    def source() -> Iterator[int]:
-        nonlocal drawn
-        for n in ns:
-            drawn += 1
-            yield n
-
-    def listen(step: Step) -> None:
-        if drawn < len(ns):
-            in_flight.append(drawn - finished)
-
+    flow = Flow(ns)
     options: dict[str, Any] = {"engine": "program_counter"}
     with autobatch.counts() as streamed, checking(False):
-        for index, result in autobatch.stream(func, source(), width, listeners=listen, **options):
+        stream = autobatch.stream(func, flow.source(), width, listeners=flow.listen, **options)
+        for index, result in stream:
             assert result == func(ns[index])
-            finished += 1
+            flow.finished += 1
     with autobatch.counts() as chunked, checking(False):
         autobatch.vmap(func, chunk_size=width, scalars="python", **options)(torch.tensor(ns))
-    assert sum(in_flight) / width / len(in_flight) >= 0.85
+    assert sum(flow.in_flight) / width / len(flow.in_flight) >= 0.85
     assert 3 * streamed.block_executions <= chunked.block_executions
 
 

@@ -7,16 +7,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from autobatch.batching import arithmetic, lists
+from autobatch.batching import arithmetic
 from autobatch.batching.context import Context, Handler
 from autobatch.batching.kinds import is_tensor
-from autobatch.batching.levels import Batched
-from autobatch.batching.trees import NotATree, tree_of
 from autobatch.batching.truths import truth
+from autobatch.vm.lists import Lists
 from autobatch.vm.values import (
     Cell,
     Column,
     Container,
+    Objects,
     Uniform,
     read,
     uniform,
@@ -112,30 +112,29 @@ def _tensor(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell
 
 
 def numbers_in(context: Context, cell: Cell) -> Tensor | None:
-    """``[k, *E]`` for number columns and numbers in lists of one length."""
+    """``[k, *E]`` for number columns and numbers, alone or in lists of one length."""
     value = read(cell)
-    found = lists.held(value)
-    if found is not None:
-        same = found.tag != "tensor" and 0 < found.least == found.most
-        return found.table[:, : found.most].clone() if same else None
-    if type(value) is Container and value.type in (list, tuple):
-        return stacked([numbers_in(context, part) for part in value.children()])
-    try:
-        return stacked_numbers(context, tree_of(cell, None))
-    except NotATree:
-        return None
+    match value:
+        case Objects(lists=Lists() as found):
+            same = found.tag != "tensor" and 0 < found.least == found.most
+            return found.table[:, : found.most].clone() if same else None
+        case Column(data=data):
+            return data if data.dim() == 1 else None
+        case Uniform(obj=obj):
+            return expanded(context, obj)
+        case Container(type=type() as kind) if issubclass(kind, list | tuple):
+            return stacked([numbers_in(context, part) for part in value.children()])
+    return None
 
 
-def stacked_numbers(context: Context, tree: Any) -> Tensor | None:
-    """``[k, *E]`` for a tree of number columns and numbers."""
-    if type(tree) is Batched:
-        return tree.data if tree.data.dim() == 1 else None
-    if isinstance(tree, bool | int | float):
-        dtype = {bool: torch.bool, int: torch.int64, float: torch.float64}[type(tree)]
-        return torch.full((context.k,), tree, dtype=dtype, device=context.device)
-    if not isinstance(tree, list | tuple):
+def expanded(context: Context, obj: Any) -> Tensor | None:
+    """The same for Python numbers that all threads share."""
+    if isinstance(obj, bool | int | float):
+        dtype = {bool: torch.bool, int: torch.int64, float: torch.float64}[type(obj)]
+        return torch.full((context.k,), obj, dtype=dtype, device=context.device)
+    if not isinstance(obj, list | tuple):
         return None
-    return stacked([stacked_numbers(context, part) for part in tree])
+    return stacked([expanded(context, part) for part in obj])
 
 
 def stacked(parts: list[Tensor | None]) -> Tensor | None:

@@ -74,7 +74,7 @@ def ragged(context: Context, table: Tensor, lengths: Tensor, sizes: list[int]) -
     context.counter.launch()
     if min(sizes) == max(sizes):
         return Cell(Column(table.reshape(context.k, sizes[0], *table.shape[1:])))
-    return Cell(packs.pack(table, lengths.cumsum(0) - lengths, lengths, max(sizes)))
+    return Cell(packs.in_order(table, lengths, max(sizes)))
 
 
 def at_places(context: Context, base: Cell, where: Container, index: Cell) -> Cell | None:
@@ -87,7 +87,7 @@ def at_places(context: Context, base: Cell, where: Container, index: Cell) -> Ce
     if together is None:
         return None
     (places,), begins, lengths = together
-    owner = torch.repeat_interleave(lengths, output_size=places.shape[0])
+    owner = packs.owners(lengths, places.shape[0])
     inside = places.clamp(-shape[0], shape[0] - 1).long()
     failed = lengths.new_zeros(lengths.shape).index_add(0, owner, (inside != places).long()) > 0
     snapshot = [Cell(value), Cell(where)]

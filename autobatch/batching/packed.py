@@ -78,7 +78,7 @@ def repacked(result: Cell) -> Cell:
     table = torch.cat(items)
     sizes = [item.shape[0] for item in items]
     lengths = torch.tensor(sizes, dtype=torch.int64, device=table.device)
-    return Cell(packs.pack(table, lengths.cumsum(0) - lengths, lengths, max(sizes)))
+    return Cell(packs.in_order(table, lengths, max(sizes)))
 
 
 # x[i]

@@ -121,7 +121,7 @@ def beside(value: Any, table: Tensor, lengths: Tensor) -> Any:
         data = weak(value, table.dtype)
     elif data.dim() == 1:
         data = data.to(torch.result_type(table, data[0]))
-    owner = torch.repeat_interleave(lengths, output_size=table.shape[0])
+    owner = packs.owners(lengths, table.shape[0])
     rows = data.index_select(0, owner)
     return rows.reshape(-1, *[1] * (table.dim() - rows.dim()), *rows.shape[1:])
 
@@ -158,7 +158,7 @@ def brought_together(
     for pack, (start, _, step), own in zip(given, parts, read_[::2], strict=True):
         table = pack.static
         if step != 1 or own != firsts or table.shape[0] != total:
-            owner = torch.repeat_interleave(lengths, output_size=total)
+            owner = packs.owners(lengths, total)
             place = torch.arange(total, device=lengths.device) - begins[owner]
             table = table.index_select(0, start[owner] + place * step)
         tables.append(table)

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from autobatch.batching.context import Context
 from autobatch.batching.rowwise import brought_together
+from autobatch.vm import packs
 from autobatch.vm.packs import is_packed
 from autobatch.vm.values import Cell, Column, Uniform, read
 
@@ -63,5 +64,5 @@ def over(rest: list[Cell], kwargs: dict[str, Cell]) -> Any:
 def summed(table: Tensor, lengths: Tensor) -> Tensor:
     """The sum of each thread's rows, which lie one after the other: ``[k, *E]``."""
     wide = table.to(torch.float64 if table.dtype.is_floating_point else torch.int64)
-    owner = torch.repeat_interleave(lengths, output_size=table.shape[0])
+    owner = packs.owners(lengths, table.shape[0])
     return wide.new_zeros(lengths.shape[0], *table.shape[1:]).index_add(0, owner, wide)

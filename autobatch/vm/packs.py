@@ -25,6 +25,16 @@ def pack(table: Tensor, begins: Tensor, lengths: Tensor, longest: int) -> Contai
     return Container(PACKED, [*map(Cell, numbers), uniform(1)], table)
 
 
+def in_order(table: Tensor, lengths: Tensor, longest: int) -> Container:
+    """The rows of a table one after the other, so many for each thread."""
+    return pack(table, lengths.cumsum(0) - lengths, lengths, longest)
+
+
+def owners(lengths: Tensor, total: int) -> Tensor:
+    """Whose row each of ``total`` rows is that lie in order, ``[total]``."""
+    return torch.repeat_interleave(lengths, output_size=total)
+
+
 def rows_of(column: Column) -> Container:
     """A tensor ``[n, *E]`` of each thread's own as ``n`` rows of one table."""
     table, size = column.table, column.event_shape[0]
