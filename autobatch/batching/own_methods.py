@@ -28,6 +28,7 @@ from autobatch.batching.effects import (
     is_library_module,
 )
 from autobatch.batching.kinds import is_instance, is_plain_code
+from autobatch.vm import heap
 from autobatch.vm.values import Cell, Container, Objects, Uniform, read, uniform
 
 SHALLOW = frozenset({len, iter, operator.getitem, dict.keys, dict.values, dict.items})
@@ -94,17 +95,22 @@ def may_show(context: Context, function: Any, cells: Iterable[Cell]) -> bool:
 def classes(cells: Iterable[Cell], deep: bool) -> Iterator[tuple[type, Any]]:
     """The user's classes that cells have instances of; the instance too if threads share it."""
     for cell in cells:
-        value = cell.value
-        if type(value) is Uniform and type(value.obj) not in ATOMS:
-            yield from ((type(item), item) for item in instances(value.obj, deep, set()))
-        elif type(value) is Objects and value.lists is not None:
-            continue  # of numbers or tensors
-        elif type(value) is Objects:
-            yield from ((kind, None) for kind in set(map(type, value.items)) if is_asked(kind))
-        elif is_instance(value):
-            yield value.type, None
-        elif deep and type(value) is Container and isinstance(value.type, type):
-            yield from classes(value.children(), deep)
+        for part in heap.parts(cell, is_closed) if deep else (cell,):
+            yield from classes_of(part.value, deep)
+
+
+def is_closed(value: Container) -> bool:
+    """Whether nothing asks the parts of a container: an instance is asked itself."""
+    return is_instance(value) or not isinstance(value.type, type)
+
+
+def classes_of(value: Any, deep: bool) -> Iterator[tuple[type, Any]]:
+    if type(value) is Uniform and type(value.obj) not in ATOMS:
+        yield from ((type(item), item) for item in instances(value.obj, deep, set()))
+    elif type(value) is Objects and value.lists is None:  # else of numbers or tensors
+        yield from ((kind, None) for kind in set(map(type, value.items)) if is_asked(kind))
+    elif is_instance(value):
+        yield value.type, None
 
 
 def is_asked(kind: type) -> bool:
