@@ -174,29 +174,49 @@ def write(
     if not may_be_tensor(read(target)):
         return write_several(context, function, args, kwargs)
     refuse_tied(context, target)
-    if inplace.reshapes(function):
-        refuse_reshaped(context, function, target)
-        twin = inplace.twin(function)
-        if type(target.value) is View and twin is not None:
-            inner = Cell(target.value)
-            target.value = viewed(twin, [inner, *args[1:]], kwargs, inner, ())
-            return target
+    if inplace.reshapes(function) and reshaped(context, function, args, kwargs):
+        return target
     if merging.shared_tensor(target) is not None:
         updates.write(context, function, args, kwargs)
         return target
-    value = read(target)
     if is_outside(target):
         raise shared_write(context, "a tensor")
     args = [merging.resolved(context, arg) for arg in args]
     if is_unbound(target) and torch.is_grad_enabled() and any(map(is_differentiated, args)):
         raise RowsFail(context.lowest(), refused_by_autograd())
+    try:
+        write_own(context, function, args, kwargs)
+        return target
+    except NoRule as refusal:
+        why = str(refusal)
+    write_rows(context, function, args, kwargs, why)  # not in the handler: errors have no context
+    return target
+
+
+def reshaped(
+    context: Context, function: Callable[..., Any], args: list[Cell], kwargs: dict[str, Cell]
+) -> bool:
+    """Whether a view has got another shape in place, as a view of what it was."""
+    target = args[0]
+    refuse_reshaped(context, function, target)
+    twin = inplace.twin(function)
+    if type(target.value) is not View or twin is None:
+        return False
+    inner = Cell(target.value)
+    target.value = viewed(twin, [inner, *args[1:]], kwargs, inner, ())
+    return True
+
+
+def write_own(
+    context: Context, function: Callable[..., Any], args: list[Cell], kwargs: dict[str, Cell]
+) -> None:
+    """A write to the threads' own tensor, for all at once; ``NoRule`` where there is no such."""
+    target, value = args[0], read(args[0])
     if type(value) is Objects:
         refuse_foreign(context, target, "{}")
-        write_rows(context, function, args, kwargs, "objects")
-        return target
+        raise NoRule("objects")
     if inplace.resizes(function):
-        write_rows(context, function, args, kwargs, "it gives a tensor's memory another size")
-        return target
+        raise NoRule("it gives a tensor's memory another size")
     indexed = function in (operator.setitem, Tensor.__setitem__)
     if indexed and len(args) == 3:
         args[1] = index_lists.as_tensors(context, args[1])
@@ -207,14 +227,13 @@ def write(
         )
         named = {name: tree_of(arg, like) for name, arg in kwargs.items()}
     except NotATree:
-        write_rows(context, function, args, kwargs, "an operand is no tensor or number")
-        return target
+        raise NoRule("an operand is no tensor or number") from None
     draws = is_draw(function) and context.randomness != "same"
     if type(value) is Uniform and not has_column((*made, *named.values())) and not draws:
         whole = value.obj.clone()
         function(whole, *made[1:], **named)
         set_content(target, Uniform(whole))
-        return target
+        return
     if draws and context.randomness == "error":
         raise DrawError(torch_ops.draw_message(function))
     try:
@@ -222,14 +241,10 @@ def write(
             new, _ = vmapped.apply_inplace(
                 function, made, named, context.k, randomness=context.randomness
             )
-    except NoRule as refusal:
-        write_rows(context, function, args, kwargs, str(refusal))
-        return target
     except ExampleError as failure:
         raise RowsFail(context.lowest(), failure.original) from failure.original
     context.counter.launch()
     set_content(target, Column(new.data))
-    return target
 
 
 def is_differentiated(cell: Cell) -> bool:
