@@ -1,8 +1,9 @@
 """A worklist solver for dataflow problems over blocks, and liveness on top of it.
 
 In: the blocks of one function and an ``Analysis``. Out: the fact at the start and at the end of
-each block. Facts must form a lattice of finite height under ``join``, and ``transfer`` must be
-monotone; then the solution is the least one (Kildall 1973).
+each block. Facts must form a lattice of finite height under ``join``. What has once been lost at
+a block is not found again, so that an end is always reached; if ``transfer`` is monotone, the
+solution is the least one (Kildall 1973), else one that holds, perhaps of less.
 """
 
 from __future__ import annotations
@@ -99,11 +100,17 @@ class Facts(Generic[Fact]):
         self.before, self.after, self.raised = (
             [self.analysis.unknown] * len(self.blocks) for _ in range(3)
         )
+        if self.analysis.forward:
+            self.before[0] = self.analysis.start
+            return
+        for label, block in enumerate(self.blocks):
+            if not block.targets():
+                self.after[label] = self.analysis.start
 
     def forward(self, label: Label) -> bool:
         """Take the facts through a block; whether what follows it changes."""
         analysis, block = self.analysis, self.blocks[label]
-        fact = analysis.unknown if label else analysis.start
+        fact = self.before[label]
         for source in self.comes_from[label]:
             if label in self.blocks[source].targets():
                 fact = analysis.join(fact, self.after[source])
@@ -119,9 +126,8 @@ class Facts(Generic[Fact]):
     def backward(self, label: Label) -> bool:
         """The same against the flow; whether what leads to the block changes."""
         analysis, block = self.analysis, self.blocks[label]
-        targets = block.targets()
-        fact = analysis.unknown if targets else analysis.start
-        for target in targets:
+        fact = self.after[label]
+        for target in block.targets():
             fact = analysis.join(fact, self.before[target])
         old, new = self.before[label], analysis.transfer(block, fact)
         if block.handler is not None:
