@@ -30,9 +30,11 @@ from autobatch.ir.program import Call, Op
 from autobatch.ir.program import Function as Lowered
 from autobatch.kinds import is_data, kind_of
 from autobatch.options import Options
+from autobatch.passes.conversion_reasons import reasons
 from autobatch.report import BlockRuns, FunctionReport, Line, Report, times
 from autobatch.results import plain
 from autobatch.running import run
+from autobatch.stopwatch import Stopwatch
 from autobatch.vm.listeners import Counts, Tally, counts
 from autobatch.vm.values import Cell, read
 
@@ -117,6 +119,7 @@ def watched(func: Callable[..., Any], batch: Batch, options: Options, watch: Wat
     title = name_of(func)
     with counts() as watch.counts:
         result = run(func, batch, options, LIBRARY.under(options.passes), observer=watch)
+    watch.stopwatch.stop()
     return watch.report(title, batch.size, plain(result))
 
 
@@ -135,26 +138,33 @@ class Watch:
     stretches: Mapping[tuple[str, int], Sequence[str]] = field(default_factory=dict)
     counts: Counts = field(default_factory=Counts)
     functions: dict[int, Seen] = field(default_factory=dict)
+    stopwatch: Stopwatch = field(default_factory=Stopwatch)
 
     def seen(self, function: Lowered) -> Seen:
-        return self.functions.setdefault(id(function), Seen(function))
+        return self.functions.setdefault(id(function), Seen(function, self.stopwatch))
 
     def block(self, function: Lowered, pc: int, threads: np.ndarray, env: dict[str, Cell]) -> None:
+        self.stopwatch.stop()
         seen = self.seen(function)
         seen.sizes.setdefault(pc, []).append(len(threads))
         if pc == 0:
             for param in function.params:
                 if param.name in env:
                     seen.hold(function.span.line, param.name, env[param.name])
+        self.stopwatch.start((id(function), pc))
 
     def operation(self, function: Lowered, op: Op | Call, env: dict[str, Cell]) -> None:
-        outs = (op.out,) if isinstance(op, Call) else op.outs
-        told = not isinstance(op, Op) or op.name not in QUIET
-        for out in outs:
-            own = not out.startswith("%")
-            if out in env and (own or (told and is_data(read(env[out])))):
-                label = out if own else quoted(op.span).strip("`")
-                self.seen(function).hold(op.span.line, label, env[out])
+        place = self.stopwatch.running
+        with self.stopwatch.paused():
+            if isinstance(op, Op):
+                self.stopwatch.ran(place, op, env)
+            outs = (op.out,) if isinstance(op, Call) else op.outs
+            told = not isinstance(op, Op) or op.name not in QUIET
+            for out in outs:
+                own = not out.startswith("%")
+                if out in env and (own or (told and is_data(read(env[out])))):
+                    label = out if own else quoted(op.span).strip("`")
+                    self.seen(function).hold(op.span.line, label, env[out])
 
     def apart(
         self, function: Lowered, pc: int, first: dict[str, Cell], other: dict[str, Cell]
@@ -177,6 +187,7 @@ class Seen:
     """What is known of one function: group sizes by block, kinds by line and value."""
 
     function: Lowered
+    stopwatch: Stopwatch
     sizes: dict[int, list[int]] = field(default_factory=dict)
     values: dict[int, dict[str, Counter[str]]] = field(default_factory=dict)
     apart: dict[int, Counter[str]] = field(default_factory=dict)
@@ -192,6 +203,7 @@ class Seen:
     ) -> FunctionReport:
         span = self.function.span
         blocks, apart = self.blocks_by_line(), self.apart_by_line()
+        branches = self.branches_by_line()
         lines = []
         for number, text in source_lines(span.file, span.line, span.end_line):
             values = self.values.get(number, {})
@@ -207,6 +219,7 @@ class Seen:
                     ),
                     tuple(apart.get(number, ())),
                     tuple(stretches.get((span.file, number), ())),
+                    tuple(branches.get(number, ())),
                 )
             )
         return FunctionReport(self.function.name, span.file, tuple(lines))
@@ -216,7 +229,9 @@ class Seen:
         found: dict[int, list[BlockRuns]] = {}
         for pc in sorted(self.sizes):
             sizes = self.sizes[pc]
-            runs = BlockRuns(pc, len(sizes), min(sizes), max(sizes), sum(sizes))
+            place = (id(self.function), pc)
+            cost = self.stopwatch.seconds[place], self.stopwatch.least[place]
+            runs = BlockRuns(pc, len(sizes), min(sizes), max(sizes), sum(sizes), *cost)
             found.setdefault(self.line_of(pc), []).append(runs)
         return found
 
@@ -226,6 +241,15 @@ class Seen:
         for pc in sorted(self.apart):
             told = [f"at block {pc} {times(count)}: {why}" for why, count in self.apart[pc].items()]
             found.setdefault(self.line_of(pc), []).extend(told)
+        return found
+
+    def branches_by_line(self) -> dict[int, list[str]]:
+        """What becomes of the branches of blocks that ran, and why."""
+        found: dict[int, list[str]] = {}
+        for pc, why in reasons(self.function).items():
+            if pc in self.sizes:
+                line = self.function.blocks[pc].terminator.span.line
+                found.setdefault(line, []).append(f"block {pc}: {why}")
         return found
 
     def line_of(self, pc: int) -> int:

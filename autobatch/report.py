@@ -18,18 +18,32 @@ MOST = 4
 
 @dataclass(frozen=True, slots=True)
 class BlockRuns:
-    """How often a block ran, and for how many threads at least, at most and in all."""
+    """How often a block ran, and for how many threads at least, at most and in all.
+
+    ``seconds`` is what all its runs took, operation by operation as ``explain`` runs them;
+    ``roofline`` what their kernels alone take at least, by an estimate from shapes.
+    """
 
     pc: int
     runs: int
     fewest: int
     most: int
     threads: int
+    seconds: float = 0.0
+    roofline: float = 0.0
 
     def __str__(self) -> str:
         width = f"{self.fewest}" if self.fewest == self.most else f"{self.fewest} to {self.most}"
         word = "thread" if width == "1" else "threads"
         return f"block {self.pc} ran {times(self.runs)}, {width} {word}"
+
+    @property
+    def cost(self) -> str:
+        """What a run of it cost on average, and what it would at least."""
+        measured, least = (micros(total / self.runs) for total in (self.seconds, self.roofline))
+        return (
+            f"a run of block {self.pc} took {measured} untraced, its kernels take {least} or more"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +51,8 @@ class Line:
     """A line of the source: the blocks that begin there, the values that its results held
     (``("n", ("column int",))``), what ran thread by thread there and why, and which variables kept
     groups apart that waited for a block that begins there; of ``stretches`` that begin there,
-    whether earlier runs have compiled them, and if not why."""
+    whether earlier runs have compiled them, and if not why; what becomes of ``branches``, and why.
+    """
 
     number: int
     text: str
@@ -46,9 +61,11 @@ class Line:
     fallbacks: tuple[str, ...] = ()
     apart: tuple[str, ...] = ()
     stretches: tuple[str, ...] = ()
+    branches: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        notes = [str(block) for block in self.blocks]
+        notes = [note for block in self.blocks for note in (str(block), block.cost)]
+        notes += self.branches
         notes += [f"{name}: {listed(kinds, ' or ')}" for name, kinds in self.values]
         notes += [f"thread by thread {fallback}" for fallback in self.fallbacks]
         notes += [f"groups kept apart {apart}" for apart in self.apart]
@@ -120,3 +137,7 @@ def listed(kinds: tuple[str, ...], between: str = ", ") -> str:
 
 def times(count: int) -> str:
     return "once" if count == 1 else f"{count} times"
+
+
+def micros(seconds: float) -> str:
+    return f"{seconds * 1e6:,.1f} µs"

@@ -205,3 +205,16 @@ def test_golden_report():
     with pytest.raises(VerifierError) as caught:
         check(broken, "lowering")
     assert_golden("ir_faults", f"{caught.value}\n")
+
+
+def test_faults_of_form_and_of_flow_are_told_together():
+    at = Lines()
+    broken = function(
+        "f",
+        "x, x",
+        block(at.op("%1 = add x"), at.op("%2 = neg %8"), at.branch("%9", 1, 2)),
+        block(at.give("x")),
+        block(at.give("%1"), modes=("mode",)),
+    )
+    faults = verify(broken)
+    assert [fault.rule for fault in faults] == [4, 7, 9, 14, 14, 15]

@@ -1,8 +1,8 @@
 """The verifier's rules of flow: each follows names along the paths of a function.
 
-In: a ``Function`` in which no rule of form found a fault. Out: findings as from ``form_rules``.
-A user's variable may be read where it has no value (that raises ``UnboundLocalError``, as in
-Python); temporaries, modes and boxes are lowering's own and may not.
+In: a ``Function`` in which it is known what runs after what, and what it assigns. Out: findings as
+from ``form_rules``. A user's variable may be read where it has no value (that raises
+``UnboundLocalError``, as in Python); temporaries, modes and boxes are lowering's own and may not.
 """
 
 from __future__ import annotations

@@ -19,7 +19,8 @@ Rules of form:
 12. The shape of a call places each operand, and no keyword twice.
 13. A block with a handler forks and joins no calls and does not return.
 
-Rules of flow, judged only where those of form hold:
+Rules of flow, judged where it is known what runs after what, and what it assigns (where rules 1 to
+3, 6, 8, 10 and 11 hold):
 
 14. A temporary has a value on every path to where it is read.
 15. So has a variable that is a mode of a block; ``enter`` reads a mode of its own block.
@@ -72,6 +73,8 @@ FLOW: dict[int, form.Rule] = {
     18: flow.nested_functions_fit,
     19: flow.liveness_covered,
 }
+FLOWLESS = frozenset({1, 2, 3, 6, 8, 10, 11})
+"""Rules of form without which nothing can be said of the flow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +127,9 @@ def _faults(subject: Function | Program) -> Iterator[Fault]:
     else:
         for function in subject.walk():
             found = list(_broken(FORM, function))
-            yield from found or _broken(FLOW, function)
+            yield from found
+            if FLOWLESS.isdisjoint(fault.rule for fault in found):
+                yield from _broken(FLOW, function)
 
 
 def _program_faults(program: Program) -> Iterator[Fault]:

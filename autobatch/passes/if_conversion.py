@@ -31,6 +31,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from autobatch.ir.costs import LAUNCH, PARTING
 from autobatch.ir.dataflow import liveness, postdominators, reaching
 from autobatch.ir.ops import FREE, RECORDED, SAFE, SAFE_CALLS, SAFE_GLOBALS, SAFE_INPLACE
 from autobatch.ir.program import (
@@ -47,7 +48,7 @@ from autobatch.ir.program import (
 )
 from autobatch.source import Span
 
-MOST = 12
+MOST = round(PARTING / LAUNCH)
 """Operations on a way that cost less than to part threads and let them meet again."""
 LONGEST = 80
 """Operations of a converted block, copied from the blocks that it is made of."""

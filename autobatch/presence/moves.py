@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from autobatch.presence.wide_rows import rows_at
+
 KEY = "autobatch.move"
 
 
@@ -81,7 +83,7 @@ def noted(result: Tensor, move: Move) -> Tensor:
 
 def taken(data: Tensor, index: Tensor) -> Tensor:
     """``data[index]``."""
-    return noted(data.index_select(0, index), Taken(index))
+    return noted(rows_at(data, index), Taken(index))
 
 
 def joined(parts: Sequence[Tensor]) -> Tensor:

@@ -92,13 +92,18 @@ def plain_end(state: RunState, frame: Frame, terminator: Terminator, group: Grou
     return parted(state, frame, terminator, group, taken)
 
 
-def plain_decision(state: RunState, branch: Branch, group: Group) -> np.ndarray | bool | None:
-    """A branch's plain bool, for all threads or for each of them; None where it is not so plain."""
+def plain_decision(
+    state: RunState, branch: Branch, group: Group, settled: bool = False
+) -> np.ndarray | bool | None:
+    """A branch's plain bool, for all threads or for each of them; None where it is not so plain.
+
+    ``settled``: no int of the group's is so large that its read had to look where they lie.
+    """
     cell = group.env.get(branch.condition)
     value = None if cell is None else cell.value
     if type(value) is Uniform and type(value.obj) is bool:
         return value.obj
-    if type(value) is not Column or loose_columns(group.env):
+    if type(value) is not Column or not (settled or not loose_columns(group.env)):
         return None
     data = value.data
     if data.dtype is not torch.bool or data.dim() != 1:

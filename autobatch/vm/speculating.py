@@ -8,8 +8,8 @@ they have cost comes to what dropping them costs, so that the two together are n
 twice what the better of them would have been at every split. Where a gradient is wanted there is
 none of this: that of a row which nobody sees may be nan.
 
-The unit of costs is one element that one cheap kernel computes, some half a nanosecond on a core
-of a CPU. The estimate goes by shapes alone, so that counts do not depend on the machine.
+The unit of costs is one element that one cheap kernel computes (``ir.costs.ELEMENT``). The estimate
+goes by shapes alone, so that counts do not depend on the machine.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from autobatch.batching.compat import within_level
+from autobatch.ir.costs import ELEMENT, PARTING
 from autobatch.vm.groups import Group
 from autobatch.vm.values import Column, Uniform, is_mutable
 
-SPLIT = 24_000
-"""What a split costs however small, about 12 microseconds on the host."""
+SPLIT = round(PARTING / ELEMENT)
+"""What a split costs however small."""
 ROW, MOVED = 4, 2
 """What it costs for each row, and for each element that moves."""
 

@@ -53,6 +53,12 @@ class Lap:
         return turn.own and (turn.safe or (driver is not None and driver.plan.is_safe))
 
     @property
+    def counts(self) -> bool:
+        """Whether it may give ints of each thread's own."""
+        driver = self.driver
+        return self.turn.advance is not None or (driver is not None and driver.plan.makes_ints)
+
+    @property
     def price(self) -> int:
         """How many kernels of one operation its operations cost as much as."""
         return 0 if self.driver is None else self.driver.plan.price
@@ -91,7 +97,7 @@ class Engine(Protocol):
 @dataclass(slots=True, eq=False)
 class Spin:
     """``group`` is at block ``pc``; ``left`` are those that have left, ``nearest`` where the first
-    of them waits.
+    of them waits. ``settled``: no int of the group's may soon leave int64 (see ``arithmetic``).
     """
 
     state: RunState
@@ -103,6 +109,7 @@ class Spin:
     left: Parts = field(default_factory=list)
     nearest: float = math.inf
     riders: Riders | None = None
+    settled: bool = False
 
     def run(self) -> Parts | None:
         """Go round; None, with nothing done, where the block execution goes the general way."""
@@ -164,12 +171,14 @@ class Spin:
         """Where the threads go after a lap; None where that is not plain."""
         turn, group = lap.turn, self.group
         if not lap.is_safe or self.frame.aside:
+            self.settled = False
             return plain_end(self.state, self.frame, turn.terminator, group)
         branch = turn.terminator
         assert type(branch) is Branch
-        taken = plain_decision(self.state, branch, group)
+        taken = plain_decision(self.state, branch, group, self.settled and not lap.counts)
         if taken is None:
             return None
+        self.settled = type(taken) is not bool
         if type(taken) is bool:
             target = branch.then if taken else branch.otherwise
             self.settle()

@@ -55,6 +55,10 @@ class Plan:
     fixed: tuple[tuple[int, Bounds], ...] = ()
     drivable: bool = True
     runs: int = 0
+    makes_ints: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.makes_ints = any(node.tag == "int" for node in self.template.nodes)
 
     @property
     def kernels(self) -> int:

@@ -463,6 +463,8 @@ def printed_uniform(printer: Printer, cell: str, operand: str, obj: Any, baked: 
     elif isinstance(obj, nn.Module):
         printer.check(f"module_key({operand}) != {printer.refer(module_key(obj))}")
         printed_tensors(printer, f"list(module_tensors({operand}))", list(module_tensors(obj)))
+    elif obj is None or type(obj) is bool:
+        printer.check(f"{operand} is not {obj!r}")
     else:
         printer.check(f"content_key({operand}) != {printer.refer(content_key(obj))}")
 

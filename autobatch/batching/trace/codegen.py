@@ -26,6 +26,7 @@ from torch import Tensor
 from autobatch.batching.trace.bindings import Example, binding
 from autobatch.batching.trace.graph import Count, Graph, Node, Ref, Symbol
 from autobatch.batching.trace.guarding import Guard, gives_infinities, guards
+from autobatch.batching.trace.narrow import stand_in
 from autobatch.batching.trace.reuse import in_place
 from autobatch.presence.guards import wild
 
@@ -41,7 +42,7 @@ def compile_graph(
     flow through a replay: then results keep to memory of their own.
     """
     printer = _Printer(
-        graph, example, {} if grad else in_place(graph), guards(graph) if grad else {}
+        graph, example, {} if grad else in_place(graph), guards(graph) if grad else {}, grad
     )
     body = printer.body()
     for kind in autocast:
@@ -68,6 +69,7 @@ class _Printer:
     example: Example
     in_place: Mapping[int, Node]
     guards: Mapping[int, Mapping[int, Guard]]
+    grad: bool
     names: dict[str, Any] = field(default_factory=dict)
 
     def body(self) -> list[str]:
@@ -108,7 +110,8 @@ class _Printer:
         return f"{', '.join(targets)}, = {call}"
 
     def call(self, node: Node, looked_at: Mapping[int, Guard]) -> str:
-        function = binding(node, self.graph.metas, self.example)
+        function = None if self.grad else stand_in(node, self.graph.metas)
+        function = function or binding(node, self.graph.metas, self.example)
         words = [self.operand(a, looked_at.get(place)) for place, a in enumerate(node.args)]
         words += [f"{name}={self.argument(a)}" for name, a in node.kwargs.items()]
         return f"{self.constant(function)}({', '.join(words)})"

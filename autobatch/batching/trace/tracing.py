@@ -14,6 +14,7 @@ from autobatch.batching.compat import fake_mode
 from autobatch.batching.trace.bindings import Example
 from autobatch.batching.trace.codegen import Replay, compile_graph
 from autobatch.batching.trace.graph import Graph, Untraceable, text
+from autobatch.batching.trace.narrow import Spread, narrowed
 from autobatch.batching.trace.recorder import Ambient, Recording, outside, run_fake
 from autobatch.batching.trace.rewrite import simplify
 from autobatch.batching.trace.unify import unify
@@ -162,10 +163,11 @@ def _record(
     numbers = {i: like.number for i, like in enumerate(likes) if like.kind in ("int", "float")}
     graph = simplify(graph, ambient.grad, fast_math)
     grad = ambient.level or (ambient.grad and any(like.requires_grad for like in likes))
+    printed = graph if grad else narrowed(graph)
     replay, source = compile_graph(
-        graph, Example(counts[0], numbers), [kind for kind, _ in ambient.autocast], grad
+        printed, Example(counts[0], numbers), [kind for kind, _ in ambient.autocast], grad
     )
-    return _trace(graph, replay, source)
+    return _trace(graph, replay, source, kernels_of(printed))
 
 
 def _unify_with_any(
@@ -242,16 +244,15 @@ def _pick_counts(likes: list[_Like]) -> tuple[int, int]:
     return fits[0], fits[1]
 
 
-def _trace(graph: Graph, replay: Replay, source: str) -> Trace:
+def _trace(graph: Graph, replay: Replay, source: str, kernels: int) -> Trace:
     owner = {graph.metas[i].storage: i for i in range(graph.inputs) if i in graph.metas}
     storages = tuple(graph.metas[out].storage for out in graph.outputs)
-    return Trace(
-        graph, replay, source, tuple(map(owner.get, storages)), storages, kernels_of(graph)
-    )
+    return Trace(graph, replay, source, tuple(map(owner.get, storages)), storages, kernels)
 
 
 def kernels_of(graph: Graph) -> int:
-    """How many kernels a run of a graph launches; views are free."""
+    """How many kernels a run of a graph launches; views are free, spread elements are not."""
     return sum(
-        not node.is_view and not node.op._schema.name.startswith(_FREE) for node in graph.nodes
+        type(node) is Spread or not (node.is_view or node.op._schema.name.startswith(_FREE))
+        for node in graph.nodes
     )
