@@ -129,6 +129,10 @@ class ProgramCounterMachine(Machine):
         assert isinstance(frame, Level)
         return frame.waiting.is_next(frame.place.routine.places[target])
 
+    def has_recursed(self, frame: Frame) -> bool:
+        assert isinstance(frame, Level)
+        return frame.routines.recursive
+
     def way_to(self, frame: Frame, at: Place, inside: bool) -> Way | None:
         if type(at) is End:
             return None

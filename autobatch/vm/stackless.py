@@ -303,6 +303,10 @@ class Machine(Stepping):
         """Whether a group that jumps to a block would run there at once, and alone."""
         return frame.waiting.is_next(target)
 
+    def has_recursed(self, frame: Frame) -> bool:
+        """Whether a function has come to call itself whose calls wait in the frame's queue."""
+        return False
+
     def way_to(self, frame: Frame, at: Any, inside: bool) -> Way | None:
         """Where threads are that wait there, None at the end; ``inside`` calls too, if they wait
         in the queue themselves.
