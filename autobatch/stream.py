@@ -27,9 +27,9 @@ from autobatch.frontend import MISSING
 from autobatch.options import Options, check_count
 from autobatch.results import Result
 from autobatch.running import OneByOne, Shared, machine_of, room
+from autobatch.vm.call_graph import CallGraph
 from autobatch.vm.library import Library, function_of
 from autobatch.vm.listeners import Tally
-from autobatch.vm.recursion import Recursion
 from autobatch.vm.refill import Refill
 from autobatch.vm.state import NOBODY
 from autobatch.vm.steps import Steps
@@ -207,15 +207,15 @@ class Stream:
         """The engine, ready for threads whose numbers live on ``device``."""
         plan, library = self.plan, self.plan.library
         function = runnable(plan.function)
-        recursion = Recursion.of(library, *function_of(function) or (function, MISSING))
+        graph = CallGraph.of(library, *function_of(function) or (function, MISSING))
         options = plan.options
-        if not plan.engine_given and recursion.found:
+        if not plan.engine_given and graph.parts_in_calls:
             options = replace(options, engine="program_counter")
         rows = np.full(plan.width, NOBODY)
         shared = Shared(steps_of(plan, rows), None, None, policy_of(options.fallback))
         machine = machine_of(options, library, shared, device, plan.width)
         queued = options.engine == "program_counter"
-        one_queue, inside = queued and recursion.comes_back, queued and not recursion.found
+        one_queue, inside = queued and graph.comes_back, queued and not graph.recursive
         return Refill(machine, function, rows, plan.enough, one_queue, inside)
 
     def apply(self, in_order: bool = True) -> None:

@@ -248,3 +248,24 @@ def test_a_list_with_a_tensor_in_it_is_what_torch_makes_of_it():
 def test_an_int_of_such_a_list_that_is_out_of_range_fails_as_in_the_loop():
     xs, index = torch.rand(7, 5), torch.tensor([0, 1, 2, 0, 5, 3, 2])
     assert_matches_loop(lambda x, i: x[[0, i.item()]], [xs, index])
+
+
+def one_side(pair, x):
+    side = int(x < 0.5)
+    if x > 0.9:
+        side = 1 - side
+    return pair[side] + pair[-side], side
+
+
+def test_an_index_that_picks_one_of_two_is_in_range():
+    """``int`` of a truth is 0 or 1, across blocks too: nothing is left to look at, or clamped."""
+    draw = torch.Generator().manual_seed(0)
+    pairs, xs = torch.randn(20, 2, 3, generator=draw), torch.linspace(0, 1, 20)
+    assert_matches_loop(one_side, [pairs, xs])
+    assert_matches_loop(one_side, [pairs[:, :1], xs])
+    for executor, reads in (("vmap", 1), ("traced", 0)):
+        batched = autobatch.vmap(one_side, trace_after=0, executor=executor)
+        batched(pairs, xs)
+        with autobatch.counts() as counts:
+            batched(pairs, xs)
+        assert counts.host_reads == reads  # the branch's, if it is one

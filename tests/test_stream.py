@@ -543,27 +543,90 @@ def counted_trips(n):
     return trips(n) + 1
 
 
+def trips_twice_removed(n):
+    return 2 * counted_trips(n)
+
+
 def trips_here_or_there(n):
     if n % 2:
         return counted_trips(n)
     return trips(n)
 
 
-@pytest.mark.parametrize("func", [counted_trips, trips_here_or_there], ids=lambda f: f.__name__)
+class Tripper:
+    def loop(self, n):
+        done = 0
+        while done < n:
+            done += 1
+        return done
+
+    def count(self, n):
+        return self.loop(n) + 1
+
+
+TRIPPER = Tripper()
+
+
+def trips_by_method(n):
+    return TRIPPER.loop(n) + 1
+
+
+def trips_by_closure(n):
+    def inner(k):
+        done = 0
+        while done < k:
+            done += 1
+        return done
+
+    return inner(n) + 1
+
+
+INSIDE = (
+    counted_trips,
+    trips_twice_removed,
+    trips_here_or_there,
+    trips_by_method,
+    TRIPPER.count,
+    trips_by_closure,
+)
+
+
+@pytest.mark.parametrize("func", INSIDE, ids=lambda f: f.__name__)
 def test_threads_leave_loops_inside_calls_one_by_one(func):
-    """Where calls wait in the queue themselves, as the same loop of the function's own."""
+    """As the same loop of the function's own, whatever calls it: calls wait in the queue."""
     ns, width = geometric(1024, 200.0), 64
     flow = Flow(ns)
-    options: dict[str, Any] = {"engine": "program_counter"}
     with autobatch.counts() as streamed, checking(False):
-        stream = autobatch.stream(func, flow.source(), width, listeners=flow.listen, **options)
-        for index, result in stream:
+        for index, result in autobatch.stream(func, flow.source(), width, listeners=flow.listen):
             assert result == func(ns[index])
             flow.finished += 1
     with autobatch.counts() as chunked, checking(False):
-        autobatch.vmap(func, chunk_size=width, scalars="python", **options)(torch.tensor(ns))
+        autobatch.vmap(func, chunk_size=width, scalars="python")(torch.tensor(ns))
     assert sum(flow.in_flight) / width / len(flow.in_flight) >= 0.85
+    assert sum(flow.at_work) / len(flow.at_work) >= 0.72
     assert 3 * streamed.block_executions <= chunked.block_executions
+
+
+class Parity:
+    def even(self, n):
+        return True if n == 0 else self.odd(n - 1)
+
+    def odd(self, n):
+        return False if n == 0 else self.even(n - 1)
+
+
+def is_even_by_methods(n):
+    parity = Parity()
+    return parity.even(n)
+
+
+def test_a_recursion_that_shows_as_it_runs():
+    """From the first call that comes back on, all calls are one stage again."""
+    ns = geometric(256, 40.0)
+    with autobatch.counts() as counts:
+        found = dict(autobatch.stream(is_even_by_methods, ns, 32))
+    assert found == {i: n % 2 == 0 for i, n in enumerate(ns)}
+    assert counts.block_executions == 5049  # 7036 in stages of calls throughout
 
 
 def test_stages_behind_a_loop_are_not_starved():

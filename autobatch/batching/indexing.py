@@ -60,15 +60,17 @@ def getitem(x: Any, index: Any, k: int) -> Any:
     return _read(x, plan_of(event_dim(x), parts_of(index)), k)
 
 
-def getitem_checked(x: Any, index: Any, k: int) -> tuple[Any, Tensor | None]:
+def getitem_checked(x: Any, index: Any, k: int, inside: bool = False) -> tuple[Any, Tensor | None]:
     """``getitem`` with the integers of index tensors clamped into range.
 
     The second result says in which rows (``[k]``) one was out of range, None if no row can be;
     such a row holds an arbitrary value. On CUDA an index out of range ends the process, so it
-    must never reach a kernel.
+    must never reach a kernel. ``inside``: it is known that none is.
     """
     if not has_batched(x, index):
         return x[index], None
+    if inside:
+        return _read(x, plan_of(event_dim(x), parts_of(index)), k, in_range=True), None
     x, parts, failed = checked(x, parts_of(index), k)
     return _read(x, plan_of(event_dim(x), parts), k, in_range=True), failed
 

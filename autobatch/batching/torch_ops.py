@@ -21,7 +21,15 @@ from autobatch.batching.aliases import by_thread, has_view
 from autobatch.batching.compat import any_autocast
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.foreign import memory_of
-from autobatch.batching.levels import Batched, DrawError, ExampleError, NoRule, leaves_of, map_tree
+from autobatch.batching.levels import (
+    Batched,
+    DrawError,
+    ExampleError,
+    NoRule,
+    event_dim,
+    leaves_of,
+    map_tree,
+)
 from autobatch.batching.number_operands import Answer, answer
 from autobatch.batching.predicates import predicate
 from autobatch.batching.rows import Rower, from_rows
@@ -128,7 +136,8 @@ def batched(
     args: list[Cell],
 ) -> Any:
     if function is operator.getitem:
-        out, failed = vmapped.getitem_checked(made[0], made[1], context.k)
+        inside = is_inside(args[1], made[0])
+        out, failed = vmapped.getitem_checked(made[0], made[1], context.k, inside)
         if failed is not None:
             snapshot = [Cell(read(arg)) for arg in args]
             context.check(failed, lambda row: one_row(context, function, snapshot, row))
@@ -139,6 +148,17 @@ def batched(
     if drawn is not None:
         return Batched(drawn)
     return vmapped.apply(function, made, named, context.k, randomness=context.randomness)
+
+
+def is_inside(index: Cell, x: Any) -> bool:
+    """Whether an index is one int of which it is known that it is in range of ``x``."""
+    value = read(index)
+    if type(value) is not Column or value.tag != "int" or value.bounds is None:
+        return False
+    if not isinstance(x, Batched | Tensor) or event_dim(x) == 0:
+        return False
+    size = x.data.shape[1 if type(x) is Batched else 0]
+    return -size <= value.bounds[0] and value.bounds[1] < size
 
 
 def without_threads(

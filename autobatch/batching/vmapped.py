@@ -183,9 +183,12 @@ def apply_inplace(
     return target, out
 
 
-def getitem_checked(x: Any, index: Any, k: int) -> tuple[Any, Tensor | None]:
-    """``x[index]`` with each thread's own integers clamped, and the rows that were out of range."""
-    read = functools.partial(indexing.getitem_checked, x, index, k)
+def getitem_checked(x: Any, index: Any, k: int, inside: bool = False) -> tuple[Any, Tensor | None]:
+    """``x[index]`` with each thread's own integers clamped, and the rows that were out of range.
+
+    ``inside``: none is, as is known before.
+    """
+    read = functools.partial(indexing.getitem_checked, x, index, k, inside)
     result: tuple[Any, Tensor | None] = explained(operator.getitem, (x, index), {}, read)
     return result
 

@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from autobatch.ir.program import Call
 from autobatch.vm import heap
+from autobatch.vm.groups import Group
 from autobatch.vm.values import (
     NO_TIES,
     Cell,
@@ -69,6 +71,11 @@ class Returned:
             if theirs is original:
                 return mine
         raise AssertionError("the cell was not carried")
+
+
+def after_call(group: Group, kept: dict[str, Cell], call: Call, result: Cell) -> Group:
+    """The caller's threads after a call that has run for all of them at once."""
+    return Group(group.rows, {**kept, call.out: result})
 
 
 def relinked(cell: Cell, known: dict[int, Cell], memo: dict[int, Cell]) -> Cell:

@@ -106,10 +106,15 @@ class Live:
 
 @dataclass(slots=True, eq=False)
 class Routines:
-    """The routines of a run, each made when it is first called."""
+    """The routines of a run, each made when it is first called.
+
+    ``called`` has, for each code, those that it has called; ``recursive``: one has come back.
+    """
 
     known: dict[Hashable, Routine] = field(default_factory=dict)
     callers: dict[int, Place | None] = field(default_factory=dict)
+    called: dict[int, set[int]] = field(default_factory=dict)
+    recursive: bool = False
 
     def entry(
         self,
@@ -121,6 +126,8 @@ class Routines:
         caught: bool = False,
     ) -> Place:
         """The first block of a function, called at ``caller``."""
+        if caller is not None and not self.recursive:
+            self.note_call(id(caller.routine.code), id(code))
         key = (id(code), scope_key(scope), ambient, caught)
         routine = self.known.get(key)
         if routine is None:
@@ -129,6 +136,21 @@ class Routines:
                 code, scope, modes, ambient, caught, caller, len(self.known)
             )
         return routine.places[0]
+
+    def note_call(self, caller: int, code: int) -> None:
+        """One code calls another, which may be the first time and close a ring."""
+        known = self.called.setdefault(caller, set())
+        if code in known:
+            return
+        known.add(code)
+        reached: set[int] = set()
+        pending = [code]
+        while pending:
+            at = pending.pop()
+            if at not in reached:
+                reached.add(at)
+                pending += self.called.get(at, ())
+        self.recursive = caller in reached
 
 
 def scope_key(scope: Scope) -> Hashable:

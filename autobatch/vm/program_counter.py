@@ -29,9 +29,9 @@ from autobatch.batching.context import Context
 from autobatch.batching.operations import HANDLED
 from autobatch.ir.program import Call, Function, Label
 from autobatch.source import Span
-from autobatch.vm import invariants
+from autobatch.vm import invariants, outright
 from autobatch.vm.blocks import Parts, objectify
-from autobatch.vm.calling import KEPT, Returned, carry
+from autobatch.vm.calling import KEPT, Returned, after_call, carry
 from autobatch.vm.constructing import constructed
 from autobatch.vm.endings import carried_by
 from autobatch.vm.entering import Entry, entered
@@ -128,6 +128,10 @@ class ProgramCounterMachine(Machine):
     def is_next(self, frame: Frame, target: int) -> bool:
         assert isinstance(frame, Level)
         return frame.waiting.is_next(frame.place.routine.places[target])
+
+    def has_recursed(self, frame: Frame) -> bool:
+        assert isinstance(frame, Level)
+        return frame.routines.recursive
 
     def way_to(self, frame: Frame, at: Place, inside: bool) -> Way | None:
         if type(at) is End:
@@ -262,11 +266,17 @@ class ProgramCounterMachine(Machine):
                 return [(terminator.target, group)]
             target = made
         entry = entered(self.state.library, context, target)
-        carried = carry(entry.env.values(), live.values())
         callee = frame.routines.entry(
             *(entry.code, entry.scope, frame.place, *self.modes_of(frame, group)),
             caught=frame.catches,
         )
+        if not constructs and not callee.routine.modes and self.runs_next(frame, callee):
+            result = None
+            if outright.may_run(self.state, frame, terminator, group):
+                result = outright.run(self.state, entry, group)
+            if result is not None:
+                return [(terminator.target, after_call(group, live, terminator, result))]
+        carried = carry(entry.env.values(), live.values())
         if carried:
             live[KEPT] = Cell(Container(tuple, carried))
             entry.env[CARRIED] = Cell(Container(tuple, list(carried)))
@@ -282,6 +292,10 @@ class ProgramCounterMachine(Machine):
         inside = Group(group.rows, entry.env)
         frame.moves.append((callee, self.entering(frame, entry, inside)))
         return []
+
+    def runs_next(self, level: Level, callee: Place) -> bool:
+        """Whether threads that go on there would run at once, and alone."""
+        return not level.moves and level.waiting.is_next(callee)
 
     def opened_keys(
         self, level: Level, group: Group, context: Context, live: dict[str, Cell]

@@ -40,7 +40,8 @@ class Refill:
     """``function`` runs for ``threads``, the frame's; ``enough`` of them at its tail let that run.
 
     ``recursive``: the function calls itself, as far as that is seen. ``inside``: calls wait in the
-    queue themselves, and no function calls itself, so that they have stages like its own loops.
+    queue themselves, and no function has called itself, so that they have stages like its own
+    loops.
     """
 
     machine: Machine
@@ -156,6 +157,9 @@ class Refill:
                 if watch is not None:
                     watch.ahead(at, group)
                 stages.add(execute(frame, at, group))
+                if self.inside and self.machine.has_recursed(frame):
+                    self.inside = False
+                    stages.anew()
 
     def take(self) -> list[tuple[np.ndarray, Returned]]:
         """The groups that have returned, and their threads, whose rows are free from now on."""

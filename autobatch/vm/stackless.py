@@ -24,10 +24,10 @@ from autobatch.batching.operations import HANDLED
 from autobatch.batching.rows import Rower
 from autobatch.ir.program import Call
 from autobatch.random.paths import Paths
-from autobatch.vm import aliasing, invariants
+from autobatch.vm import aliasing, invariants, outright
 from autobatch.vm.aliasing import Blindness
 from autobatch.vm.blocks import Blocks, Parts, objectify
-from autobatch.vm.calling import KEPT, Returned, carry, settled
+from autobatch.vm.calling import KEPT, Returned, after_call, carry, settled
 from autobatch.vm.constructing import constructed
 from autobatch.vm.entering import Entry, Forking, entered
 from autobatch.vm.failing import Failures, no_data
@@ -180,7 +180,11 @@ class Machine(Stepping):
         self, frame: Frame, terminator: Call, group: Group, context: Context, target: calls.Target
     ) -> Parts:
         """A call of a program function: it runs to its end in a frame of its own."""
-        kept = list(self.kept(frame, terminator, group).values())
+        live = self.kept(frame, terminator, group)
+        result = self.outright(frame, terminator, group, context, target)
+        if result is not None:
+            return [(terminator.target, after_call(group, live, terminator, result))]
+        kept = list(live.values())
         paths = None if context.paths is None else context.paths.opened()
         frame.hands_on = frame.answers and is_tail(frame.code.function, terminator)
         if frame.catches:
@@ -190,6 +194,19 @@ class Machine(Stepping):
         finally:
             frame.hands_on, frame.handled = False, None
         return self.resumed(frame, terminator, group, pieces)
+
+    def outright(
+        self, frame: Frame, call: Call, group: Group, context: Context, target: calls.Target
+    ) -> Cell | None:
+        """What a call returns that needs no frame."""
+        state, limit = self.state, self.state.settings.max_depth
+        if limit is not None and len(self.failures.frames) >= limit:
+            return None
+        if self.forks.active or not outright.may_run(state, frame, call, group):
+            return None
+        if not outright.is_straight(state, target):
+            return None
+        return outright.run(state, entered(state.library, context, target), group)
 
     def resumed(
         self, frame: Frame, terminator: Call, group: Group, pieces: list[Returned]
@@ -302,6 +319,10 @@ class Machine(Stepping):
     def is_next(self, frame: Frame, target: int) -> bool:
         """Whether a group that jumps to a block would run there at once, and alone."""
         return frame.waiting.is_next(target)
+
+    def has_recursed(self, frame: Frame) -> bool:
+        """Whether a function has come to call itself whose calls wait in the frame's queue."""
+        return False
 
     def way_to(self, frame: Frame, at: Any, inside: bool) -> Way | None:
         """Where threads are that wait there, None at the end; ``inside`` calls too, if they wait

@@ -90,6 +90,16 @@ class Stages:
         assert found is not None
         return (queue, *found)
 
+    def anew(self) -> None:
+        """Place all that waits once more: calls are ``calling`` from now on."""
+        self.calling = True
+        waiting = [
+            (at, group) for q in self.opened for at in list(q.places) for group in q.others(at)
+        ]
+        for kept in (self.queues, self.opened, self.looping, self.known):
+            kept.clear()
+        self.add(waiting)
+
     def clear(self) -> None:
         for queue in self.opened:
             queue.counters.clear()

@@ -88,7 +88,7 @@ def agrees(
 ) -> bool:
     """Whether a first replay gives what the operations give one by one on the same rows."""
     cells = heap.copied(roots, lambda value: value)
-    leaves = Gathered(cells, skeleton.baked).leaves
+    leaves = Gathered(cells, skeleton.baked, skeleton.picks).leaves
     env = skeleton.environment(cells)
     quiet = recording_context(context, context.k)
     quiet.threads = context.threads

@@ -105,7 +105,8 @@ class Skeleton:
     """Operations from ``start`` to ``end``: which are host, which batched, what goes in and out.
 
     ``first`` is the one that it begins with. ``kinds`` are of what each host operation gives, where
-    that tells it apart from another; the site knows the skeleton by ``key``.
+    that tells it apart from another; the site knows the skeleton by ``key``. What it reads at the
+    places ``picks`` are indices.
     """
 
     first: Op
@@ -118,6 +119,7 @@ class Skeleton:
     constants: dict[str, Cell]
     wanted: frozenset[str] = frozenset()
     baked: frozenset[int] = frozenset()
+    picks: frozenset[int] = frozenset()
     kinds: tuple[str, ...] = ()
     key: Hashable = None
     plans: dict[Hashable, Plan | Skeleton] = field(default_factory=dict)

@@ -73,6 +73,7 @@ class Printer:
     variables that are in the environment before. ``asks_context``: the driver needs the context.
     ``own`` are the cells of inputs that can be written, ``columns`` the columns of operands that
     can; ``views`` are views among the inputs, in which what is written may show.
+    ``picks``: the input at work is an index.
     """
 
     def __init__(self, env: Mapping[str, Cell]) -> None:
@@ -89,6 +90,7 @@ class Printer:
         self.own: list[str] = []
         self.columns: dict[str, str] = {}
         self.views: list[str] = []
+        self.picks = False
 
     def line(self, text: str) -> None:
         self.lines.append(f"    {text}")
@@ -348,7 +350,8 @@ def printed_input(
     """What a variable gives the replay, checked as the plan's key has it, in its walk's order."""
     before = printer.inputs, printer.whole
     printer.inputs, printer.whole = [], []
-    cell, baked = printer.env[name], skeleton.reads.index(name) in skeleton.baked
+    cell, place = printer.env[name], skeleton.reads.index(name)
+    baked, printer.picks = place in skeleton.baked, place in skeleton.picks
     if type(cell.value) is Uniform:
         if is_mutable(cell.value):
             printer.own.append(printer.cell(name))
@@ -404,7 +407,8 @@ def printed_column(printer: Printer, cell: str, expression: str, value: Column) 
     c = printer.fresh(expression, "c")
     printer.check(f"{c}.__class__ is not Column or {c}.tag != {value.tag!r}")
     if value.tag == "int":
-        printer.check(f"tier_of({c}) != {tier_of(value)}")
+        picks = printer.picks
+        printer.check(f"tier_of({c}, {picks}) != {tier_of(value, picks)}")
     data = printer.fresh(f"{c}.table", "d")
     event = f"{data}.shape[1:] != {printer.refer(table.shape[1:])}"
     place = f"{data}.device != {printer.refer(table.device)}"

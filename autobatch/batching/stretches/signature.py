@@ -31,6 +31,7 @@ from autobatch.vm.values import (
     CLOSURE,
     INT_MAX,
     INT_MIN,
+    Bounds,
     Cell,
     Column,
     Container,
@@ -43,33 +44,48 @@ from autobatch.vm.values import (
 
 TIERS = ((-(2**15), 2**15), (-(2**31), 2**31), (-(2**53), 2**53), (INT_MIN, INT_MAX))
 """Bounds that recordings are made with: each is right for all columns within its own."""
+BIT = -1
+"""The tier of what picks one of two, told apart only where it is an index, which then needs no
+look at whether it is in range.
+"""
 Signature = tuple[Hashable, ...]
 
 
-def tier_of(column: Column) -> int:
+def tier_of(column: Column, picks: bool = False) -> int:
+    """``picks``: it is an index."""
     if column.bounds is None:
         return 3
     low, high = column.bounds
+    if picks and low >= 0 and high <= 1:
+        return BIT
     for tier, (least, most) in enumerate(TIERS):
         if least <= low and high <= most:
             return tier
     return 3
 
 
+def widest(tier: int) -> Bounds:
+    return (0, 1) if tier == BIT else TIERS[tier]
+
+
 class Gathered:
     """The inputs of a stretch and their signature.
 
-    The numbers of the roots in ``baked`` are part of the key, and those that a function captures.
+    The numbers of the roots in ``baked`` are part of the key, and those that a function captures;
+    the roots in ``picks`` are indices.
     ``leaves[i]`` is the cell that ``values[i]`` comes from; None for a module's parameter.
     ``cells`` are the containers and functions, in the order in which they are met; ``held`` are
     the objects whose identity is in the key, which a plan keeps alive, so that it stays theirs;
     ``viewed`` are the cells, by id, that views among the inputs go by.
     """
 
-    __slots__ = ("baked", "cells", "held", "key", "kinds", "leaves", "numbers", "values", "viewed")
+    __slots__ = (
+        *("baked", "cells", "held", "key", "kinds", "leaves", "numbers", "picks", "values"),
+        "viewed",
+    )
 
-    def __init__(self, roots: Sequence[Cell], baked: frozenset[int]) -> None:
-        self.baked = False
+    def __init__(self, roots: Sequence[Cell], baked: frozenset[int], picks: frozenset[int]) -> None:
+        self.baked = self.picks = False
         self.numbers: dict[int, int] = {}
         self.leaves: list[Cell | None] = []
         self.values: list[Any] = []
@@ -79,7 +95,7 @@ class Gathered:
         self.viewed: set[int] = set()
         parts: list[Hashable] = []
         for place, root in enumerate(roots):
-            self.baked = place in baked
+            self.baked, self.picks = place in baked, place in picks
             self.visit(root, parts)
         self.key: Signature = tuple(parts)
 
@@ -129,7 +145,7 @@ class Gathered:
         data, order = dense(table if value.rows is None else value.data)
         parts.append((data.dtype, data.shape[1:], order, data.requires_grad, data.device))
         if value.tag != "tensor":
-            parts.append(tier_of(value) if value.tag == "int" else value.tag)
+            parts.append(tier_of(value, self.picks) if value.tag == "int" else value.tag)
         self.add(cell, "column", data)
 
     def uniform(self, cell: Cell, value: Uniform, parts: list[Hashable]) -> None:
@@ -204,8 +220,14 @@ class Rebuilt:
     ``twins`` are the functions that stand for others, and their cells, by id.
     """
 
-    def __init__(self, roots: Sequence[Cell], baked: frozenset[int], values: Sequence[Any]) -> None:
-        self.baked = False
+    def __init__(
+        self,
+        roots: Sequence[Cell],
+        baked: frozenset[int],
+        picks: frozenset[int],
+        values: Sequence[Any],
+    ) -> None:
+        self.baked = self.picks = False
         self.shared: dict[int, int] = {}
         self.values = iter(values)
         self.twins: dict[int, Any] = {}
@@ -214,7 +236,7 @@ class Rebuilt:
         self.cells: list[Cell] = []
         self.roots: list[Cell] = []
         for place, root in enumerate(roots):
-            self.place, self.baked = place, place in baked
+            self.place, self.baked, self.picks = place, place in baked, place in picks
             self.roots.append(self.visit(root))
 
     def visit(self, cell: Cell) -> Cell:
@@ -228,7 +250,7 @@ class Rebuilt:
             value = read(cell)
         new = self.memo[id(cell)] = Cell(value)
         if type(value) is Column:
-            bounds = TIERS[tier_of(value)] if value.tag == "int" else None
+            bounds = widest(tier_of(value, self.picks)) if value.tag == "int" else None
             data = next(self.values)
             rows = None if value.rows is None else next(self.values)
             new.value = Column(data, value.tag, bounds, rows)

@@ -216,7 +216,7 @@ class Site:
             work.settle(skeleton, env)
             return skeleton
         roots = [env[name] for name in skeleton.reads]
-        gathered = Gathered(roots, skeleton.baked)
+        gathered = Gathered(roots, skeleton.baked, skeleton.picks)
         if reads_late(context, gathered):
             return None
         key = (ambient_key(), gathered.key)
@@ -326,6 +326,7 @@ class Site:
             tuple(sorted(defined & wanted)),
             constants,
             frozenset(wanted),
+            picks=indices_in(outline),
             kinds=tuple(outline.kinds),
         )
 
@@ -405,6 +406,12 @@ class WholeSite(Site):
         if type(plan) is Plan and (plan.checks or plan.loose is not None or plan.written):
             return self.nothing()
         return plan
+
+
+def indices_in(outline: Outline) -> frozenset[int]:
+    """The places of the indices among what a stretch reads."""
+    indices = {op.args[1] for op in outline.batched if op.name in ("getitem", "setitem")}
+    return frozenset(place for place, name in enumerate(outline.reads) if name in indices)
 
 
 def reads_late(context: Context, gathered: Gathered) -> bool:

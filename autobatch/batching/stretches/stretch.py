@@ -147,7 +147,7 @@ class Stretch:
 
     def __call__(self, k: int, *values: Any) -> tuple[Tensor, ...]:
         skeleton = self.skeleton
-        rebuilt = Rebuilt(self.roots, skeleton.baked, values)
+        rebuilt = Rebuilt(self.roots, skeleton.baked, skeleton.picks, values)
         env = skeleton.environment(rebuilt.roots)
         context = recording_context(self.context, k)
         context.twins = rebuilt.twins

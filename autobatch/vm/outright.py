@@ -1,0 +1,72 @@
+"""Calls that run outright: a callee of one block, by a driver, within its caller's step.
+
+Most of what a short call costs is to save the caller's variables, to wait, and to take them up
+again. None of that is needed where the callee is one block that a driver runs to its end: then no
+thread parts, fails or draws in it. It counts as the block execution that it is.
+
+In: a call that ends its block, of a function whose block would be the next to run, for the
+caller's threads alone. Out: its result; None where the call goes the general way, and then nothing
+has changed.
+"""
+
+from __future__ import annotations
+
+from types import FunctionType
+
+from autobatch.batching.calls import Target
+from autobatch.ir.program import Call, Return
+from autobatch.vm.entering import Entry, receiver_of
+from autobatch.vm.groups import Group
+from autobatch.vm.library import Code
+from autobatch.vm.state import Frame, RunState
+from autobatch.vm.values import Cell
+from autobatch.vm.ways import is_tail
+
+
+def may_run(state: RunState, frame: Frame, call: Call, group: Group) -> bool:
+    """Whether a call in a frame may run outright, whatever it calls."""
+    return (
+        state.work is not None
+        and group.k > 0
+        and not frame.catches
+        and frame.gone is None
+        and frame.paths is None
+        and state.observer is None
+        and state.guard is None
+        and not state.steps.listeners
+        and not state.steps.spent
+        and not frame.code.blocks[state.tally.block[1]].modes
+        and not (frame.answers and is_tail(frame.code.function, call))
+    )
+
+
+def is_straight(state: RunState, target: Target) -> bool:
+    """Whether a call is of a Python function of one block."""
+    if target.effect != "program" or type(target.callee) is not FunctionType:
+        return False
+    return is_plain(state.library.code_of(target.callee, *receiver_of(target)))
+
+
+def is_plain(code: Code) -> bool:
+    block = code.blocks[0]
+    plain = code.is_straight and block.handler is None and type(block.terminator) is Return
+    return plain and bool(block.ops)
+
+
+def run(state: RunState, entry: Entry, group: Group) -> Cell | None:
+    """What a call returns for all threads of a group, if a driver runs it."""
+    code, work = entry.code, state.work
+    if work is None or not is_plain(code):
+        return None
+    end = code.blocks[0].terminator
+    assert isinstance(end, Return)
+    written = bool(state.contributions.written)
+    site = code.site(0, 0, work.executor)
+    driver = site.by_driver(entry.env, entry.scope, group.k, lambda: None, written)
+    if driver is None:
+        return None
+    here = state.tally.block
+    state.steps.begin(code.function, 0, group.k)
+    state.tally.launch(driver.kernels)
+    state.tally.block = here
+    return entry.env[end.value]
