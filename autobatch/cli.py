@@ -91,7 +91,7 @@ def _add_input(parser: argparse.ArgumentParser) -> None:
         "--scalars", choices=("tensor", "python"), help="what a row of a [B] array is"
     )
     parser.add_argument("--engine", choices=CHOICES["engine"])
-    parser.add_argument("--executor", choices=("traced", "vmap", "compiled", "auto"))
+    parser.add_argument("--executor", choices=CHOICES["executor"])
     parser.add_argument("--max-steps", type=_positive, help="limit of block executions")
     parser.add_argument("--fallback", choices=("allow", "warn", "error"))
 

@@ -22,7 +22,7 @@ from autobatch.apart import unlike
 from autobatch.api import LIBRARY, Function, batch_of
 from autobatch.arguments import Batch
 from autobatch.batching.fallbacks import quoted, reason
-from autobatch.batching.stretches import COMPILING
+from autobatch.batching.stretches import CAPTURE, COMPILING
 from autobatch.compiled import Refused, plan_of
 from autobatch.entry import name_of, started
 from autobatch.errors import OptionError
@@ -92,7 +92,10 @@ def explain(func: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Report:
 
 
 def machine_code(func: Callable[..., Any], batch: Batch, options: Options) -> str:
-    """Whether ``executor="compiled"`` compiles all of a program, and if not where and why."""
+    """Whether an executor can do what it is for with all of a program, and if not where and why."""
+    if options.executor == "cudagraph":
+        why = CAPTURE.reason_against()
+        return f"not captured, traced instead: {why}" if why else ""
     if not options.compiles:
         return ""
     library = LIBRARY.under(options.passes)
@@ -108,10 +111,11 @@ def machine_code(func: Callable[..., Any], batch: Batch, options: Options) -> st
 def stretches(options: Options) -> dict[tuple[str, int], list[str]]:
     """What has become of the stretches that begin on a line, in runs before this one."""
     found: dict[tuple[str, int], list[str]] = {}
-    if options.compiles:
-        for hot in COMPILING[options.executor, options.fast_math].made:
-            if hot.span is not None:
-                found.setdefault((hot.span.file, hot.span.line), []).append(hot.told)
+    if isinstance(options.executor, str):
+        executor = COMPILING.get((options.executor, options.fast_math))
+        for made in () if executor is None else executor.made:
+            if made.span is not None:
+                found.setdefault((made.span.file, made.span.line), []).append(made.told)
     return {place: sorted(set(told)) for place, told in found.items()}
 
 

@@ -51,7 +51,8 @@ class Line:
     """A line of the source: the blocks that begin there, the values that its results held
     (``("n", ("column int",))``), what ran thread by thread there and why, and which variables kept
     groups apart that waited for a block that begins there; of ``stretches`` that begin there,
-    whether earlier runs have compiled them, and if not why; what becomes of ``branches``, and why.
+    whether earlier runs have compiled or captured them, and if not why; what becomes of
+    ``branches``, and why.
     """
 
     number: int
@@ -91,7 +92,8 @@ class Report:
     """What ``explain`` tells; ``str(report)`` is its text.
 
     ``result`` is what ``.batch`` would have returned, None if the program failed. ``compiled``
-    says, under ``executor="compiled"``, whether the program has a compiled form, and if not why.
+    says whether ``executor="compiled"`` has a compiled form of the program, or ``"cudagraph"`` a
+    device to capture on, and if not why.
     """
 
     title: str

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from autobatch.admission import Admission, Source, by_form
+from autobatch.admission import Admission, Example, Source, by_form
 from autobatch.batching.calls import resolve_object
 from autobatch.batching.context import Context
 from autobatch.batching.fallbacks import policy_of
@@ -27,15 +27,19 @@ from autobatch.frontend import MISSING
 from autobatch.options import Options, check_count
 from autobatch.results import Result
 from autobatch.running import OneByOne, Shared, machine_of, room
+from autobatch.streamed import MachineCode
 from autobatch.vm.call_graph import CallGraph
 from autobatch.vm.library import Library, function_of
 from autobatch.vm.listeners import Tally
 from autobatch.vm.refill import Refill
 from autobatch.vm.state import NOBODY
 from autobatch.vm.steps import Steps
+from autobatch.vm.values import Cell
 
 ORDERS = ("completion", "input")
 OF_BATCHES = ("in_dims", "out_dims", "chunk_size", "ragged_out")
+BESIDE = 64
+"""Block executions that the engine has beside an admission that has run as machine code."""
 Results = Iterator[tuple[int, Any]]
 
 
@@ -133,11 +137,16 @@ def steps_of(plan: Plan, rows: np.ndarray) -> Steps:
 
 @dataclass(slots=True, eq=False)
 class Stream:
-    """One stream at work. ``held`` are results that wait for those of examples before them."""
+    """One stream at work. ``held`` are results that wait for those of examples before them.
+
+    ``code`` runs admissions at once, if it can; ``came`` says that it just has.
+    """
 
     plan: Plan
     source: Source
     refill: Refill | None = None
+    code: MachineCode | None = None
+    came: bool = False
     admission: Admission = field(init=False)
     held: dict[int, Any] = field(default_factory=dict)
     sent: int = 0
@@ -180,13 +189,16 @@ class Stream:
             self.draw(self.plan.width)
         elif refill.failure is None and (may_draw or not refill.is_busy):
             self.draw(refill.room)
-        return self.refill is not None and self.refill.is_busy
+        return self.refill is not None and (self.refill.is_busy or self.came)
 
     def advance(self) -> None:
-        """Execute blocks until some threads have returned, or none are left."""
+        """Execute blocks until some threads have returned, or none are left.
+
+        Where others have returned already, only some: those are to be handed out.
+        """
         assert self.refill is not None
         with room(self.plan.options):
-            self.refill.advance()
+            self.refill.advance(BESIDE if self.came else None)
 
     def draw(self, count: int) -> None:
         """Admit as many examples, unless the iterable keeps the stream waiting."""
@@ -198,10 +210,39 @@ class Stream:
             self.refill = self.begun(self.admission.home(examples))
         services = self.refill.machine.state.services
         for alike in by_form(examples):
-            threads = np.array([example.index for example in alike])
             if self.refill.failure is None:
+                alike = self.without_done(alike)
+            if alike and self.refill.failure is None:
+                threads = np.array([example.index for example in alike])
                 cells = self.admission.cells(Context(services, threads), alike)
                 self.refill.admit(*cells, threads)
+
+    def without_done(self, examples: list[Example]) -> list[Example]:
+        """Those of some examples that the engine is to run; the others are done."""
+        if self.code is None:
+            return examples
+        assert self.refill is not None
+        services = self.refill.machine.state.services
+        threads = np.array([example.index for example in examples])
+
+        def cells() -> tuple[list[Cell], dict[str, Cell]]:
+            return self.admission.cells(Context(services, threads), examples)
+
+        done = self.code.launch(cells, len(examples))
+        if done is None:
+            self.code = None
+            return examples
+        self.hold(threads[done.rows], done.value)
+        self.came = True
+        return [examples[row] for row in done.rest.tolist()]
+
+    def hold(self, threads: np.ndarray, value: Cell) -> None:
+        """Keep what threads have returned until it can be handed out."""
+        assert self.refill is not None
+        items = Rower(Context(self.refill.machine.state.services, threads)).rows(value)
+        if self.plan.isolates:
+            items = list(map(Result, items))
+        self.held.update(zip(threads.tolist(), items, strict=True))
 
     def begun(self, device: torch.device) -> Refill:
         """The engine, ready for threads whose numbers live on ``device``."""
@@ -214,6 +255,8 @@ class Stream:
         rows = np.full(plan.width, NOBODY)
         shared = Shared(steps_of(plan, rows), None, None, policy_of(options.fallback))
         machine = machine_of(options, library, shared, device, plan.width)
+        if options.compiles:
+            self.code = MachineCode(function, options, library, shared.steps.tally)
         queued = options.engine == "program_counter"
         one_queue, inside = queued and graph.comes_back, queued and not graph.recursive
         return Refill(machine, function, rows, plan.enough, one_queue, inside)
@@ -247,13 +290,11 @@ class Stream:
         """What can be handed out now."""
         if self.refill is None:
             return
+        if self.came:
+            self.came, self.may_draw = False, True
         for threads, piece in self.refill.take():
             self.may_draw = True
-            context = Context(self.refill.machine.state.services, threads)
-            items = Rower(context).rows(piece.value)
-            if self.plan.isolates:
-                items = list(map(Result, items))
-            self.held.update(zip(threads.tolist(), items, strict=True))
+            self.hold(threads, piece.value)
         for index, error in self.refill.lost().items():
             self.may_draw = True
             self.held[index] = Result(None, error)

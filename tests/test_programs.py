@@ -34,7 +34,7 @@ from programs.shift_reduce import ShiftReduce
 from programs.tail_sampler import tail_sampler
 from programs.treelstm import Tree, TreeLSTM
 from tests.expected import check
-from tests.oracle import CONFIGURATIONS, Options, assert_matches_loop
+from tests.oracle import CONFIGURATIONS, Options, assert_matches_loop, run_loop
 from tests.sweeps import case
 
 CASES = [
@@ -114,7 +114,9 @@ def test_on_cuda(name: str) -> None:
         function = function.cuda()
     args = pytree.tree_map_only(torch.Tensor, lambda arg: arg.cuda(), example.args)
     args = dataclasses.replace(example, args=args).mapped(autobatch.objects, autobatch.ragged)
-    with torch.no_grad():
+    with torch.no_grad(), torch.device("cuda"):  # where programs make tensors of their own
+        dims = (0,) * len(args)
+        assert run_loop(function, args, {}, dims, seed=example.seed).error is None
         assert_matches_loop(function, args, rtol=1e-4, atol=2e-3, **example.options())
 
 

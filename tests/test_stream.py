@@ -29,6 +29,8 @@ WAYS = pytest.mark.parametrize(
         {"engine": "stackless", "executor": "traced", "trace_after": 0},
         {"engine": "program_counter", "executor": "vmap"},
         {"engine": "program_counter", "executor": "traced", "trace_after": 0},
+        {"engine": "stackless", "executor": "compiled", "trace_after": 0},
+        {"engine": "program_counter", "executor": "compiled"},
         {"engine": "sequential"},
     ],
     ids=lambda way: "-".join(map(str, way.values())),

@@ -30,6 +30,8 @@ from torch._ops import OpOverload, OpOverloadPacket
 from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.autograd import forward_ad
+from torch.overrides import _get_current_function_mode_stack as function_modes
+from torch.utils._device import DeviceContext
 from torch.utils._python_dispatch import _disable_current_modes
 
 __all__ = [
@@ -47,6 +49,7 @@ __all__ = [
     "enter_level",
     "fake_mode",
     "flash_attention",
+    "foreach_copy",
     "has_no_data",
     "is_batched",
     "lean_attention",
@@ -115,6 +118,7 @@ deterministic = torch._C._get_deterministic_algorithms
 backward_at_work = torch._C._current_graph_task_id
 node_at_work = torch._C._current_autograd_node
 after_backward = torch.autograd.Variable._execution_engine.queue_callback
+foreach_copy = torch._foreach_copy_
 flash_attention = torch._C._get_flash_sdp_enabled
 lean_attention = torch._C._get_mem_efficient_sdp_enabled
 plain_attention = torch._C._get_math_sdp_enabled
@@ -278,8 +282,14 @@ def within_duals() -> bool:
 
 
 def within_modes() -> bool:
-    """Whether something of the caller's sees each operator, or each function of torch's."""
-    return bool(_len_torch_dispatch_stack() or _len_torch_function_stack())
+    """Whether something of the caller's sees each operator, or each function of torch's.
+
+    A default device, by which torch only says where fresh tensors go, is none.
+    """
+    if _len_torch_dispatch_stack():
+        return True
+    modes = function_modes() if _len_torch_function_stack() else ()  # type: ignore[no-untyped-call]
+    return any(type(mode) is not DeviceContext for mode in modes)
 
 
 def on_host(tensor: Tensor) -> np.ndarray:

@@ -131,7 +131,9 @@ def without_data(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str
 def _run_without_data(fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     is_module = isinstance(fn, torch.nn.Module)
     with compat.outside_everything(), compat.no_data(is_module), compat.quiet():
-        return fn(*map_tree(_empty, args), **map_tree(_empty, kwargs))
+        # A module's parameters are real, so what it gets is to be where they are; else all is meta.
+        empty = _empty_there if is_module else _empty
+        return fn(*map_tree(empty, args), **map_tree(empty, kwargs))
 
 
 def _leaf(leaf: Any) -> Any:
@@ -145,5 +147,11 @@ def _leaf(leaf: Any) -> Any:
 
 def _empty(leaf: Any) -> Any:
     if type(leaf) is _Leaf:
-        return torch.empty_strided(leaf.size, leaf.stride, dtype=leaf.dtype)
+        return torch.empty_strided(leaf.size, leaf.stride, dtype=leaf.dtype, device="meta")
+    return leaf
+
+
+def _empty_there(leaf: Any) -> Any:
+    if type(leaf) is _Leaf:
+        return torch.empty_strided(leaf.size, leaf.stride, dtype=leaf.dtype, device=leaf.device)
     return leaf

@@ -34,7 +34,7 @@ def _len(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | 
         return uniform(int(iterators.event_shape(value)[0]))
     found = lists.held(value)
     if found is not None:
-        return lists.length(found)
+        return lists.length(context, found)
     method = own_method(value, "__len__")
     if method is not None:
         return context.invoke(context, method, args, {})

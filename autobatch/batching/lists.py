@@ -165,19 +165,20 @@ def append(context: Context, found: Lists, item: Cell) -> bool:
 # Sizes and iteration.
 
 
-def length(found: Lists) -> Cell:
+def length(context: Context, found: Lists) -> Cell:
     """``len(xs)``."""
     if found.least == found.most:
         return uniform(found.least)
-    return Cell(Column(torch.from_numpy(found.lengths), "int", (found.least, found.most)))
+    sizes = torch.from_numpy(found.lengths).to(context.device)
+    return Cell(Column(sizes, "int", (found.least, found.most)))
 
 
 def truth(context: Context, found: Lists) -> Cell:
     """``bool(xs)``."""
     if found.least or not found.most:
         return uniform(bool(found.most))
-    flags = torch.from_numpy(found.lengths > 0)
-    return Cell(Column(flags.to(context.device), "bool"))
+    flags = torch.from_numpy(found.lengths > 0).to(context.device)
+    return Cell(Column(flags, "bool"))
 
 
 def step(context: Context, found: Lists, position: Cell) -> tuple[Cell, Cell]:

@@ -42,37 +42,61 @@ class Launched:
     rounds: int
 
 
-def launched(plan: Plan, inputs: Sequence[Tensor], size: int, depth: int | None) -> Launched:
-    """Run all threads, in shares where torch has several host threads and there are many rows."""
+def launched(
+    plan: Plan, inputs: Sequence[Tensor], size: int, depth: int | None, most: int | None = None
+) -> Launched:
+    """Run all threads, in shares where torch has several host threads and there are many rows.
+
+    A thread that takes more than ``most`` rounds gives up.
+    """
     outputs: list[Tensor] = []
     value = result_of(plan.result, size, outputs)
     marks = allocated(size, torch.uint8).zero_()
     deepest = MOST_DEPTH if depth is None else min(depth, MOST_DEPTH)
     launch = partial(plan.kernel.run, inputs, outputs, marks, deepest)
-    rounds = in_shares(launch, size, min(torch.get_num_threads(), size // LEAST_SHARE))
+    patience = Patience(marks, most)
+    rounds = in_shares(launch, patience, size, min(torch.get_num_threads(), size // LEAST_SHARE))
     return Launched(value, np.flatnonzero(marks.numpy()), rounds)
 
 
-def in_shares(launch: Launch, size: int, workers: int) -> int:
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How many rounds a thread may take, None for any number; ``marks`` are of those given up."""
+
+    marks: Tensor
+    most: int | None
+
+    def ends(self, row: int, fuel: int) -> bool:
+        """Whether a thread that has taken all the fuel gives up."""
+        if self.most is None or fuel < self.most:
+            return False
+        self.marks[row] = 1
+        return True
+
+
+def in_shares(launch: Launch, patience: Patience, size: int, workers: int) -> int:
     """All rows, by some host threads, several shares each since some rows take longer."""
     stopped = Event()
     if workers < 2:
-        return ranged(launch, stopped, 0, size)
+        return ranged(launch, patience, stopped, 0, size)
     ends = np.linspace(0, size, SHARES * workers + 1, dtype=np.int64).tolist()
     with ThreadPoolExecutor(workers) as pool:
         try:
-            return sum(pool.map(partial(ranged, launch, stopped), ends[:-1], ends[1:]))
+            each = partial(ranged, launch, patience, stopped)
+            return sum(pool.map(each, ends[:-1], ends[1:]))
         finally:
             stopped.set()  # where this thread is interrupted, the others end with their fuel
 
 
-def ranged(launch: Launch, stopped: Event, begin: int, end: int) -> int:
+def ranged(launch: Launch, patience: Patience, stopped: Event, begin: int, end: int) -> int:
     """The rows of a range; one that takes more than all the fuel begins again with twice that."""
     fuel, rounds = FUEL, 0
     while begin < end and not stopped.is_set():
         reached, left = launch(begin, end, fuel)
         rounds += fuel - left
-        if reached == begin:
+        if reached == begin and patience.ends(begin, fuel):
+            fuel, reached = FUEL, begin + 1
+        elif reached == begin:
             fuel *= 2
         begin = reached
     return rounds

@@ -7,6 +7,7 @@ the names that it knows may have come to mean something else.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from time import perf_counter
 from types import FunctionType
@@ -28,6 +29,7 @@ from autobatch.options import Options
 from autobatch.vm.entering import opened
 from autobatch.vm.library import Code, Library
 from autobatch.vm.listeners import Tally
+from autobatch.vm.values import Cell
 
 MOST_PLANS = 8
 MOST_COMPILATIONS = 64
@@ -62,14 +64,25 @@ def plan_of(
     target: Target, batch: Batch, options: Options, library: Library, tally: Tally
 ) -> tuple[Plan, list[Tensor]]:
     """The plan for a call, and its inputs; raises ``Refused``."""
-    refuse_options(options)
     if not batch.size:
         refuse("the batch is empty")
+    return plan_for(target, lambda: batch.cells(options.scalars), options, library, tally)
+
+
+def plan_for(
+    target: Target,
+    cells: Callable[[], tuple[list[Cell], dict[str, Cell]]],
+    options: Options,
+    library: Library,
+    tally: Tally,
+) -> tuple[Plan, list[Tensor]]:
+    """The same, of the cells that a call's arguments are in."""
+    refuse_options(options)
     function = target.callee
     if target.effect != "program" or not isinstance(function, FunctionType):
         refuse("what is mapped is no Python function")
     try:
-        code, _, env = opened(library, target.given(*batch.cells(options.scalars)))
+        code, _, env = opened(library, target.given(*cells()))
     except TypeError as error:
         raise Refused(str(error)) from None
     types, inputs = arguments({name: cell for name, cell in env.items() if name in params_of(code)})

@@ -145,14 +145,18 @@ class Refill:
             self.began = int(threads[-1]) + 1
         self.machine.lend(self.foreign)
 
-    def advance(self) -> None:
-        """Execute blocks until some threads have returned or failed, or none are left."""
+    def advance(self, most: int | None = None) -> None:
+        """Execute blocks until some threads have returned or failed, or none are left.
+
+        At most so many, where that is said.
+        """
         frame, stages, watch = self.frame, self.stages, self.watch
         if frame is None or stages is None:
             return
-        execute = self.machine.execute
+        execute, steps = self.machine.execute, self.machine.state.steps
+        steps.pause = None if most is None else steps.taken + most
         with saving(self.machine.state.saver):
-            while stages and not frame.returned and not self.has_lost:
+            while stages and not frame.returned and not self.has_lost and not steps.paused:
                 frame.waiting, at, group = stages.next()
                 if watch is not None:
                     watch.ahead(at, group)

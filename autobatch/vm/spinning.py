@@ -130,7 +130,7 @@ class Spin:
             if not plain:
                 return [*parts, *self.left]
             self.part(lap, parts)
-            if (frame.aside and self.left) or state.steps.spent:
+            if (frame.aside and self.left) or state.steps.spent or state.steps.paused:
                 break
             following = self.following()
             if following is None:

@@ -21,7 +21,8 @@ from autobatch.vm.listeners import Listener, Step, Tally
 class Steps:
     """``taken`` is the number of block executions so far; ``batch`` is B, chunked or not.
 
-    ``rows``, in a stream, has the thread index of each row in flight: a mask is of these.
+    ``rows``, in a stream, has the thread index of each row in flight: a mask is of these. It may be
+    that a stream is to go on to something else after ``pause`` block executions.
 
     As they come by default, they are those of no call: not limited, counted for no one.
     """
@@ -32,11 +33,17 @@ class Steps:
     tally: Tally = field(default_factory=lambda: Tally(()))
     taken: int = 0
     rows: np.ndarray | None = None
+    pause: int | None = None
 
     @property
     def spent(self) -> bool:
         """Whether one more block execution is too many."""
         return self.max_steps is not None and self.taken >= self.max_steps
+
+    @property
+    def paused(self) -> bool:
+        """Whether a stream is to go on to something else."""
+        return self.pause is not None and self.taken >= self.pause
 
     def begin(self, function: Function, pc: Label, k: int) -> None:
         """``k`` threads execute a block; there are steps left."""

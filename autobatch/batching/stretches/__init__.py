@@ -13,6 +13,7 @@ or writes; a stretch that fails, on fakes or on data, leaves the environment as 
 from __future__ import annotations
 
 from autobatch.batching.stretches.executors import (
+    CAPTURE,
     COMPILING,
     Executor,
     Run,
@@ -22,6 +23,7 @@ from autobatch.batching.stretches.executors import (
 from autobatch.batching.stretches.sites import Site, WholeSite, Work
 
 __all__ = [
+    "CAPTURE",
     "COMPILING",
     "Executor",
     "Run",

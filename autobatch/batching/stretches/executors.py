@@ -11,6 +11,8 @@ from torch import Tensor
 
 from autobatch.batching.compat import within_duals, within_modes
 from autobatch.batching.fused import Hot, reason_against
+from autobatch.batching.graphed import Capture, CudaCapture, Graphed
+from autobatch.batching.graphed import reason_against as reason_against_capture
 from autobatch.batching.trace import Input, Trace, record
 from autobatch.saving.savers import saved
 from autobatch.vm.listeners import Tally
@@ -100,6 +102,30 @@ class CompiledExecutor:
         return found
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class GraphExecutor:
+    """Records the stretch, and captures the recording at each width (see ``batching.graphed``) that
+    has come more than ``after`` times, where that spares ``least`` launches of a replay's.
+
+    ``made`` are its recordings, for as long as plans have them.
+    """
+
+    capture: Capture
+    after: int
+    fast_math: bool = False
+    least: int = 1
+    made: WeakSet[Graphed] = field(default_factory=WeakSet)
+
+    def compile(self, stretch: Run, inputs: Sequence[Input]) -> Run:
+        trace = record(stretch, inputs, fast_math=self.fast_math)
+        kinds = [each.kind for each in inputs]
+        span = getattr(stretch, "span", None)
+        found = Graphed(trace, kinds, self.capture, self.after, self.least, span)
+        found.rest(reason_against_capture(inputs, self.capture))
+        self.made.add(found)
+        return found
+
+
 HOT = 1000
 """Kernels that a recording launches before it is compiled, which takes seconds."""
 SECONDS = 1.0
@@ -108,12 +134,20 @@ COMPILED = CompiledExecutor(HOT)
 FAST_COMPILED = CompiledExecutor(HOT, fast_math=True)
 AUTO = CompiledExecutor(HOT, seconds=SECONDS)
 FAST_AUTO = CompiledExecutor(HOT, fast_math=True, seconds=SECONDS)
-COMPILING = {
+CAPTURE = CudaCapture()
+AFTER = 3
+"""How often a width comes as recorded before it is captured, which takes some milliseconds."""
+GRAPHS = GraphExecutor(CAPTURE, AFTER)
+FAST_GRAPHS = GraphExecutor(CAPTURE, AFTER, fast_math=True)
+COMPILING: dict[tuple[str, bool], CompiledExecutor | GraphExecutor] = {
     ("compiled", False): COMPILED,
     ("compiled", True): FAST_COMPILED,
     ("auto", False): AUTO,
     ("auto", True): FAST_AUTO,
+    ("cudagraph", False): GRAPHS,
+    ("cudagraph", True): FAST_GRAPHS,
 }
+"""The executors that make more of recordings than replays, by option and ``fast_math``."""
 
 
 def traced(keeps: bool, fast_math: bool) -> Executor:
@@ -125,8 +159,8 @@ def traced(keeps: bool, fast_math: bool) -> Executor:
 
 def chosen(executor: Any, keeps: bool, fast_math: bool) -> Executor:
     """The executor that an option names, or is; what sees each operation sees torch's own."""
-    if executor in ("compiled", "auto") and not within_duals() and not within_modes():
-        return COMPILING[executor, fast_math]
-    if executor in ("traced", "compiled", "auto"):
+    if not isinstance(executor, str):
+        return executor  # type: ignore[no-any-return]
+    if executor == "traced" or within_duals() or within_modes():
         return traced(keeps, fast_math)
-    return executor  # type: ignore[no-any-return]
+    return COMPILING[executor, fast_math]

@@ -1,0 +1,66 @@
+"""What of a stream's examples runs as machine code, as they are admitted.
+
+Each thread goes its own way there, so an admission is one launch and all its results are there at
+once; threads that give up are admitted to the engine, as those of any other stream. In: the cells
+of an admission's arguments. Out: which threads are done, and their results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from autobatch.compiled import Refused, launched, plan_for
+from autobatch.entry import started
+from autobatch.options import Options
+from autobatch.vm import heap
+from autobatch.vm.library import Library
+from autobatch.vm.listeners import Tally
+from autobatch.vm.values import Cell
+
+MOST_ROUNDS = 2**30
+"""Rounds that a thread may take, some seconds: one that never ends must not hold up the others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """``value`` has the results of the threads at the places ``rows``; ``rest`` have given up."""
+
+    rows: np.ndarray
+    value: Cell
+    rest: np.ndarray
+
+
+@dataclass(slots=True, eq=False)
+class MachineCode:
+    """Launches admissions until one is refused; ``why`` says why."""
+
+    function: Callable[..., Any]
+    options: Options
+    library: Library
+    tally: Tally
+    why: str = ""
+
+    def launch(
+        self, cells: Callable[[], tuple[list[Cell], dict[str, Cell]]], size: int
+    ) -> Done | None:
+        """Run as many threads; None where the engine is to run all of them."""
+        if self.why:
+            return None
+        try:
+            plan, inputs = plan_for(
+                started(self.function), cells, self.options, self.library, self.tally
+            )
+            run = launched(plan, inputs, size, self.options.depth_limit, MOST_ROUNDS)
+        except Refused as refused:
+            self.why = refused.why
+            return None
+        self.tally.by_itself(plan.code.function.name, size, run.rounds, len(run.rest))
+        if not len(run.rest):
+            return Done(np.arange(size), run.value, run.rest)
+        rows = np.setdiff1d(np.arange(size), run.rest)
+        (value,) = heap.select([run.value], rows)
+        return Done(rows, value, run.rest)

@@ -1,0 +1,177 @@
+"""What the library makes is made where it belongs: no tensor is on the CPU by default.
+
+There may be no device to try it on, so this reads the source: a call that makes a tensor names its
+device, and what comes from the host's arrays is moved in the same expression. Those that are meant
+to stay on the host are listed, with the reason.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+import autobatch
+from autobatch.batching import lists
+from autobatch.batching.example import without_data
+from autobatch.vm.lists import Lists
+from autobatch.vm.values import read
+
+ROOT = Path(autobatch.__file__).parent
+FACTORIES = frozenset(
+    {"arange", "empty", "empty_strided", "eye", "full", "linspace", "logspace", "ones", "rand"}
+    | {"randint", "randn", "randperm", "scalar_tensor", "tensor", "zeros"}
+)
+FROM_HOST = frozenset({"from_numpy", "as_tensor"})
+ON_THE_HOST = {
+    "arguments.py": {
+        "torch.from_numpy(index)": "an index, which torch takes from the host",
+        "torch.as_tensor(array.copy() if backwards or not array.flags.writeable else array)": (
+            "the caller's array"
+        ),
+    },
+    "batching/compacting.py": {
+        "torch.from_numpy(inverse.reshape(-1))": "moved by `over`",
+    },
+    "batching/compat.py": {"torch.zeros(2)": "a probe"},
+    "batching/converters/losses.py": {
+        "torch.as_tensor(n)": "lengths, which a kernel reads on the host",
+    },
+    "batching/fused/inductor.py": {
+        "torch.empty((), dtype=torch.float64)": "kernels run on the CPU",
+        "torch.empty(shape, dtype=bytes_of(meta.dtype))": "kernels run on the CPU",
+        "torch.full(tuple(literal.shape), literal.item(), dtype=literal.dtype)": (
+            "kernels run on the CPU"
+        ),
+    },
+    "batching/fused/replays.py": {
+        "torch.scalar_tensor(float.fromhex(text), dtype=torch.float64)": "kernels run on the CPU",
+    },
+    "batching/indexing.py": {"torch.tensor(part)": "an index, which torch takes from the host"},
+    "batching/iterators.py": {"torch.tensor(value.obj)": "0-d, beside tensors of any device"},
+    "batching/lists.py": {"torch.from_numpy(found.lengths)": "lengths, which are numpy's"},
+    "batching/merging.py": {
+        "torch.zeros(shape, dtype=tensor.dtype)": "runs once more for the error it raises",
+    },
+    "batching/seeding.py": {"torch.as_tensor(part)": "what a function has given"},
+    "batching/trace/rewrite.py": {
+        "torch.tensor(node.args[1], dtype=dtype)": "0-d, beside tensors of any device",
+    },
+    "batching/writes.py": {"torch.zeros(1, 1, requires_grad=True)": "shows what torch refuses"},
+    "compiled/launching.py": {
+        "torch.from_numpy(rows)": "machine code runs on the CPU",
+        "torch.tensor(obj, dtype=mine.data.dtype)": "machine code runs on the CPU",
+    },
+    "datafiles.py": {
+        "torch.from_numpy(array.astype(array.dtype.newbyteorder('='), order='C', copy=False))": (
+            "a file"
+        ),
+        "torch.from_numpy(array)": "a file",
+    },
+    "encoding.py": {
+        "torch.tensor(numbers, dtype=torch.int64)": "encoded on the host, moved by the caller",
+        "torch.tensor([self.number(value) for value in values], dtype=torch.int64)": (
+            "encoded on the host, moved by the caller"
+        ),
+        "torch.tensor([number for numbers in lists for number in numbers], dtype=torch.int64)": (
+            "encoded on the host, moved by the caller"
+        ),
+        "torch.tensor(values)": "encoded on the host, moved by the caller",
+    },
+    "parallel.py": {"torch.arange(count(n))": "rounds are where the default device is"},
+    "presence/guards.py": {
+        "torch.zeros((), dtype=grad.dtype)": "0-d, beside tensors of any device",
+    },
+    "ragged.py": {
+        "torch.arange(size)": "moved to the table's device as it enters",
+        "torch.empty(0)": "tells a dtype",
+        "torch.tensor([part.shape[0] for part in parts], dtype=torch.int64)": (
+            "moved to the table's device as it enters"
+        ),
+        "torch.as_tensor(item if item.flags.writeable else item.copy())": "the caller's array",
+    },
+    "random/laws.py": {
+        "torch.tensor(high, dtype=out.dtype)": "read on the host",
+        "torch.tensor(low, dtype=out.dtype)": "read on the host",
+        "torch.tensor(1.0 - p)": "0-d, beside tensors of any device",
+    },
+    "saving/streams.py": {
+        "torch.empty(data.shape, dtype=data.dtype, pin_memory=True)": "pinned memory of the host",
+    },
+    "transforms/rounds.py": {
+        "torch.tensor(column, dtype=NUMBER_DTYPES[NUMBER_TAGS[kinds.pop()]])": (
+            "numbers of rounds that ran one by one, on the host"
+        ),
+    },
+    "vm/forks/noting.py": {"torch.from_numpy(keys)": "keys of paths, which are the host's"},
+    "vm/heap.py": {"torch.from_numpy(rows)": "rows of tensors on the CPU; others are moved"},
+    "vm/program_counter.py": {
+        "torch.from_numpy(np.stack(context.paths.here(), 1))": "keys of paths, which are the host's"
+    },
+}
+
+
+def unplaced(path: Path) -> Iterator[str]:
+    """The calls of a file that make a tensor without saying where."""
+    tree = ast.parse(path.read_text())
+    moved = {
+        id(node.func.value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in ("to", "cpu")
+    }
+    moved |= {
+        id(base)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in ("detach",)
+        and id(node) in moved
+        for base in (node.func.value,)
+    }
+    for node in ast.walk(tree):
+        function = node.func if isinstance(node, ast.Call) else None
+        if not isinstance(function, ast.Attribute) or not isinstance(node, ast.Call):
+            continue
+        if not isinstance(function.value, ast.Name) or function.value.id != "torch":
+            continue
+        if function.attr not in FACTORIES | FROM_HOST or id(node) in moved:
+            continue
+        if not any(keyword.arg in ("device", None) for keyword in node.keywords):
+            yield ast.unparse(node)
+
+
+def test_every_tensor_is_made_somewhere() -> None:
+    for path in sorted(ROOT.rglob("*.py")):
+        name = path.relative_to(ROOT).as_posix()
+        found = set(unplaced(path))
+        allowed = set(ON_THE_HOST.get(name, {}))
+        assert found <= allowed, f"{name}: {found - allowed} without a device"
+        assert allowed <= found, f"{name}: {allowed - found} is not there any more"
+
+
+def test_lengths_of_lists_are_where_numbers_are() -> None:
+    table = torch.zeros(3, 4)
+    given = Lists("float", table, torch.tensor([1, 4, 2]).numpy(), None)
+    context: Any = SimpleNamespace(device=torch.device("meta"))
+    value = read(lists.length(context, given))
+    assert value.data.device.type == "meta"  # type: ignore[union-attr]
+
+
+def test_a_module_is_asked_where_it_is() -> None:
+    seen: list[torch.device] = []
+
+    class Asked(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            seen.append(x.device)
+            return x
+
+    x = torch.zeros(3, device="meta")
+    without_data(Asked(), (x,), {})
+    without_data(Asked(), (torch.zeros(3),), {})
+    assert [device.type for device in seen] == ["meta", "cpu"]
