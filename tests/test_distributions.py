@@ -12,18 +12,27 @@ from torch.distributions import (
     Bernoulli,
     Beta,
     Categorical,
+    Cauchy,
+    Dirichlet,
     Distribution,
     Exponential,
     Gamma,
+    Gumbel,
+    HalfNormal,
     Independent,
     Laplace,
+    LogNormal,
+    MixtureSameFamily,
     MultivariateNormal,
     Normal,
+    Poisson,
+    StudentT,
     Uniform,
     kl_divergence,
 )
 
 import autobatch
+from autobatch.batching.levels import DrawError
 from tests.oracle import assert_matches_loop
 from tests.sweeps import case
 
@@ -45,11 +54,21 @@ MAKERS: dict[str, Callable[[Tensor], Distribution]] = {
     "categorical": lambda x: Categorical(logits=torch.stack([x, 2 * x, -x])),
     "categorical_of_probs": lambda x: Categorical(torch.stack([x.exp(), x.exp() + 1])),
     "beta": lambda x: Beta(x.exp(), x.exp() + 1),
+    "dirichlet": lambda x: Dirichlet(torch.stack([x.exp(), x.exp() + 2])),
+    "poisson": lambda x: Poisson(x.exp()),
+    "cauchy": lambda x: Cauchy(x, x.exp()),
+    "student": lambda x: StudentT(x.exp() + 3, x, x.exp()),
+    "log_normal": lambda x: LogNormal(x, 0.5),
+    "gumbel": lambda x: Gumbel(x, x.exp()),
+    "half_normal": lambda x: HalfNormal(x.exp()),
     "independent": lambda x: Independent(Normal(torch.stack([x, x]), torch.ones(2)), 1),
     "multivariate": lambda x: MultivariateNormal(torch.stack([x, x]), torch.eye(2) * x.exp()),
+    "mixture": lambda x: MixtureSameFamily(
+        Categorical(logits=torch.stack([x, -x])), Normal(torch.stack([x, 2 * x]), torch.ones(2))
+    ),
 }
-LOWERED = list(MAKERS)[:10]
-"""Those that run batched; the others run thread by thread."""
+WITHOUT_ENTROPY = ("poisson", "mixture")
+"""Those whose entropy torch does not tell."""
 COMBINATIONS = [
     case(name, options, name=f"{name}-{options}", default=not options or name == "normal")
     for name in MAKERS
@@ -60,27 +79,30 @@ XS = torch.tensor([0.5, -1.0, 2.0, -0.25, 1.5])
 
 def value_for(distribution: Distribution, x: Tensor) -> Tensor:
     if distribution.event_shape:
-        return torch.ones(2)
-    if isinstance(distribution, Bernoulli | Categorical):
+        return torch.full((2,), 0.5)
+    if isinstance(distribution, Bernoulli | Categorical | Poisson):
         return torch.ones(())
     return x * 1 if isinstance(distribution, Uniform) else torch.sigmoid(x)
 
 
-def asked(make: Callable[[Tensor], Distribution]) -> Callable[[Tensor], Any]:
+def asked(name: str) -> Callable[[Tensor], Any]:
+    make, has_entropy = MAKERS[name], name not in WITHOUT_ENTROPY
+
     def program(x: Tensor) -> Any:
         distribution = make(x) if x > 0 else make(x * 0.5)
         found = distribution.log_prob(value_for(distribution, x))
         if x > 1:
             found = found * 2
-        return found, distribution.mean, distribution.variance, distribution.entropy()
+        last = distribution.entropy() if has_entropy else x
+        return found, distribution.mean, distribution.variance, last
 
     return program
 
 
 @pytest.mark.parametrize(("name", "options"), COMBINATIONS)
 def test_as_the_loop(name: str, options: Any) -> None:
-    program = asked(MAKERS[name])
-    for dtype in (torch.float32, torch.float64) if name in LOWERED else (torch.float32,):
+    program = asked(name)
+    for dtype in (torch.float32, torch.float64):
         mine, theirs = (XS.to(dtype).requires_grad_() for _ in range(2))
         found = autobatch.vmap(program, **options)(mine)
         wanted = [torch.stack(parts) for parts in zip(*map(program, theirs), strict=True)]
@@ -100,7 +122,7 @@ def likelihood(x: Tensor, make: Callable[[Tensor], Distribution]) -> Tensor:
     return distribution.log_prob(value_for(distribution, x))
 
 
-@pytest.mark.parametrize("name", [name for name in LOWERED if "categorical" not in name])
+@pytest.mark.parametrize("name", [name for name in MAKERS if "categorical" not in name])
 def test_nothing_runs_thread_by_thread(name: str) -> None:
     make = MAKERS[name]
     with autobatch.counts() as counts:
@@ -162,8 +184,7 @@ def test_seeded_draws_are_those_of_one_example(name: str, options: Any) -> None:
 
 def test_draws_are_of_the_distribution() -> None:
     xs = torch.full((4000,), 0.5)
-    for name in LOWERED:
-        make = MAKERS[name]
+    for name, make in MAKERS.items():
         draws = autobatch.vmap(lambda x, make=make: make(x).sample(), seed=0)(xs).double()
         theirs = make(xs[0]).sample((40000,)).double()
         error = 5 * theirs.std() / len(xs) ** 0.5
@@ -202,10 +223,47 @@ def divergence(x: Tensor) -> Tensor:
     return kl_divergence(Normal(-x, 1.0), NOISE)
 
 
-@pytest.mark.parametrize("program", [of_shared, divergence])
+def of_two(x: Tensor) -> Tensor:
+    if x > 0:
+        return kl_divergence(Beta(x, x + 1), Beta(x + 2, x))
+    one, other = (Normal(torch.stack([x, 2 * x]), scale) for scale in (1.0, 3.0))
+    return kl_divergence(Independent(one, 1), Independent(other, 1))
+
+
+@pytest.mark.parametrize("program", [of_shared, divergence, of_two])
 def test_those_from_before_the_call(program: Any) -> None:
     wanted = torch.stack([program(x) for x in XS])
     torch.testing.assert_close(autobatch.vmap(program)(XS), wanted)
+
+
+def test_divergences_run_for_all_at_once() -> None:
+    with autobatch.counts() as counts:
+        autobatch.vmap(divergence)(XS)
+        autobatch.vmap(of_two)(XS)
+    assert counts.fallbacks == 0
+
+
+def test_a_divergence_without_a_rule_is_torchs_error() -> None:
+    with pytest.raises(NotImplementedError) as wanted:
+        kl_divergence(Cauchy(0.0, 1.0), Normal(0.0, 1.0))
+    with pytest.raises(NotImplementedError) as caught:
+        autobatch.vmap(lambda x: kl_divergence(Cauchy(x, 1.0), Normal(x, 1.0)))(XS)
+    assert str(caught.value) == str(wanted.value)
+
+
+def of_nobodys_parameters(name: str) -> Callable[[Tensor], Tensor]:
+    parameters = torch.tensor(0.5)
+    return lambda x: MAKERS[name](parameters).sample().flatten()[0] + 0 * x
+
+
+@pytest.mark.parametrize("name", ["gamma", "beta", "dirichlet", "poisson", "student", "normal"])
+def test_draws_of_parameters_that_all_share_are_each_examples(name: str) -> None:
+    program, xs = of_nobodys_parameters(name), torch.zeros(64)
+    with autobatch.counts() as counts:
+        found = autobatch.vmap(program, randomness="different")(xs)
+    assert len(set(found.tolist())) > 1 and counts.fallbacks == 0
+    with pytest.raises(DrawError, match="randomness is 'error'"):
+        autobatch.vmap(program)(xs)
 
 
 def test_they_are_handed_back() -> None:

@@ -18,6 +18,7 @@ from autobatch.batching import (
     masks,
     operator_calls,
     reductions,
+    shapes,
     sharing,
     structures,
 )
@@ -33,6 +34,7 @@ HANDLERS: dict[Any, Handler] = {
     **masks.HANDLERS,
     **operator_calls.HANDLERS,
     **reductions.HANDLERS,
+    **shapes.HANDLERS,
     **sharing.HANDLERS,
     **structures.HANDLERS,
 }

@@ -30,6 +30,8 @@ from torch._ops import OpOverload, OpOverloadPacket
 from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.autograd import forward_ad
+from torch.distributions.dirichlet import _Dirichlet as draws_of_dirichlet
+from torch.distributions.kl import _dispatch_kl as kl_rule_of
 from torch.overrides import _get_current_function_mode_stack as function_modes
 from torch.utils._device import DeviceContext
 from torch.utils._python_dispatch import _disable_current_modes
@@ -46,12 +48,14 @@ __all__ = [
     "backward_at_work",
     "current_level",
     "deterministic",
+    "draws_of_dirichlet",
     "enter_level",
     "fake_mode",
     "flash_attention",
     "foreach_copy",
     "has_no_data",
     "is_batched",
+    "kl_rule_of",
     "lean_attention",
     "leave_level",
     "native_attention",

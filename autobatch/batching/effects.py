@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import get_ignored_functions, get_testing_overrides
 
+from autobatch.batching.compat import draws_of_dirichlet
 from autobatch.batching.submodules import parts_of
 from autobatch.forms import STAND_INS
 from autobatch.transforms.records import TORCH, is_torchs, made_of
@@ -34,6 +35,7 @@ DRAWS = frozenset(
         "rand", "randn", "randint", "randperm", "normal", "bernoulli", "multinomial", "poisson",
         "rand_like", "randn_like", "randint_like", "dropout", "dropout1d", "dropout2d", "dropout3d",
         "alpha_dropout", "feature_dropout", "feature_alpha_dropout", "rrelu", "gumbel_softmax",
+        "binomial", "_standard_gamma", "_sample_dirichlet",
     ]
 )
 # fmt: on
@@ -41,6 +43,8 @@ DRAW_WRITES = frozenset(
     {"normal_", "uniform_", "bernoulli_", "random_", "exponential_"}
     | {"geometric_", "cauchy_", "log_normal_", "dropout_", "alpha_dropout_", "feature_dropout_"}
 )
+DIRICHLET: Any = draws_of_dirichlet.apply
+"""Draws by a function of Python's that is not told by its name."""
 DRAW_MODULES = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.RReLU)
 # fmt: off
 HOST_BUILTINS = frozenset(
@@ -76,16 +80,13 @@ WRITING_OPERATORS = frozenset(
 # fmt: on
 """Functions of ``operator`` that may change their first argument."""
 MARKS = ("host", "torch", "unknown", "program", "transform")
-BUILTIN_TYPES = (str, bytes, int, float, complex, bool, tuple, list, dict, set, frozenset, range)
-LIBRARIES = ("torch", "numpy", "functorch", "tensordict", "autobatch")
-LOWERED = frozenset(
-    f"torch.distributions.{name}"
-    for name in (
-        *("distribution", "exp_family", "utils", "constraints"),
-        *("normal", "uniform", "exponential", "laplace", "bernoulli", "categorical", "gamma"),
-    )
+BUILTIN_TYPES = (
+    *(str, bytes, int, float, complex, bool, tuple, list, dict, set, frozenset, range),
+    torch.Size,
 )
-"""Modules of torch's that are lowered as a user's are: plain Python on what is given to them."""
+LIBRARIES = ("torch", "numpy", "functorch", "tensordict", "autobatch")
+LOWERED = "torch.distributions."
+"""Torch's modules that are lowered as a user's are: plain Python on what is given to them."""
 
 
 @cache
@@ -105,7 +106,7 @@ def effect_of(callee: Any) -> Effect:
     if isinstance(callee, types.MethodType):
         if isinstance(callee.__self__, nn.Module) and is_library(callee.__func__):
             return "torch"
-        return effect_of(callee.__func__)
+        return "draw" if callee == DIRICHLET else effect_of(callee.__func__)
     if isinstance(callee, partial):
         return effect_of(callee.func)
     try:
@@ -162,7 +163,7 @@ def module_effect(module: nn.Module) -> Effect:
 def type_effect(kind: type) -> Effect:
     if kind in BUILTIN_TYPES or issubclass(kind, BaseException):
         return "host"
-    of_library = kind.__module__.split(".")[0] in LIBRARIES and kind.__module__ not in LOWERED
+    of_library = kind.__module__.split(".")[0] in LIBRARIES and not is_lowered(kind.__module__)
     if of_library or issubclass(kind, nn.Module):
         return "host" if kind is not np.random.Generator else "unknown"
     if kind.__module__ == "builtins" or not has_python_source(kind):
@@ -232,8 +233,12 @@ def belongs_to_torch(callee: Any) -> bool:
         return True  # ``apply``, of a class of the user's; torch 2.14 has it in C
     module = getattr(callee, "__module__", None) or ""
     if module.split(".")[0] == "torch":
-        return module not in LOWERED
+        return not is_lowered(module)
     return getattr(callee, "__objclass__", None) in (Tensor, torch._C.TensorBase)
+
+
+def is_lowered(module: str) -> bool:
+    return module.startswith(LOWERED)
 
 
 def is_library(function: Any) -> bool:
@@ -252,7 +257,7 @@ def has_library_base(kind: type) -> bool:
 def is_library_module(name: str) -> bool:
     module = name.partition(".")[0]
     if module in LIBRARIES:
-        return name not in LOWERED
+        return not is_lowered(name)
     return module in sys.stdlib_module_names and module != "__main__"
 
 

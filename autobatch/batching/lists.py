@@ -17,7 +17,8 @@ from torch import Tensor
 from autobatch.batching.context import Context
 from autobatch.batching.kinds import is_index
 from autobatch.vm import listing, packs
-from autobatch.vm.lists import Lists, Place
+from autobatch.vm.lists import Lists
+from autobatch.vm.logs import Logged, Place
 from autobatch.vm.values import (
     NUMBER_TAGS,
     Cell,
@@ -289,14 +290,25 @@ def stack(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell |
     found = held(read(args[0])) if len(args) == 1 and not kwargs else None
     if found is None or found.tag != "tensor" or not found.least:
         return None
-    found.lent = True
     table = found.table
+    if type(table) is Logged:
+        with context.services.moving():
+            return Cell(whole_of(found, table))
+    found.lent = True
     if found.least == found.most:
         return Cell(Column(table[:, : found.most].clone()))
     k, capacity = table.shape[:2]
     begins = torch.arange(0, k * capacity, capacity, device=context.device)
     sizes = torch.from_numpy(found.lengths).to(context.device)
     return Cell(packs.pack(table.flatten(0, 1), begins, sizes, found.most))
+
+
+def whole_of(found: Lists, table: Logged) -> Column | Container:
+    """The same of elements that gradients flow into."""
+    if found.least == found.most:
+        return Column(table.stacked(found.most))
+    sizes = torch.from_numpy(found.lengths).to(table.device)
+    return packs.pack(table.elements(found.lengths), sizes.cumsum(0) - sizes, sizes, found.most)
 
 
 def opened(context: Context, base: Cell) -> Lists | None:
@@ -309,7 +321,7 @@ def opened(context: Context, base: Cell) -> Lists | None:
     if recording or type(value) is not Container or value.type is not list:
         return None
     cells: Any = value.cells
-    if not listing.kind_of(cells, context.services.blind(), graded=True):
+    if not listing.kind_of(cells, context.services.blind()):
         return None
     context.settle()
     with context.services.moving():
@@ -326,7 +338,7 @@ def repeated(context: Context, items: Cell, times: Cell) -> Cell | None:
     if type(count) is not Column or count.tag not in ("int", "bool"):
         return None
     cells: Any = value.cells
-    if not listing.kind_of(cells, context.services.blind(), graded=True):
+    if not listing.kind_of(cells, context.services.blind()):
         return None
     counts = np.array(context.host(count.data, "lists"), dtype=np.int64)
     with context.services.moving():

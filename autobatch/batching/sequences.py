@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from autobatch.batching import shapes
 from autobatch.batching.context import Context
 from autobatch.batching.kinds import is_number, is_tensor, parts_of
 from autobatch.batching.truths import both, either, flipped, truth
@@ -19,6 +20,9 @@ ORDERINGS = ("lt", "le", "gt", "ge")
 
 def combined(context: Context, binary: Binary, name: str, left: Cell, right: Cell) -> Cell | None:
     """``left`` and ``right`` by their parts; None if single threads have to be looked at."""
+    whole = shapes.both_told(left, right)
+    if whole is not None:
+        return binary(context, name, *whole)
     x, y = sequence(left), sequence(right)
     if name == "mul":
         return repeated(left, right) or repeated(right, left)

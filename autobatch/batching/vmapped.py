@@ -95,7 +95,7 @@ def _apply(
     if fn in GETITEM:
         return indexing.getitem(args[0], args[1], k)
     rule = converters.find(fn)
-    if rule is not None and has_batched(args, kwargs):
+    if rule is not None and (has_batched(args, kwargs) or converters.is_drawing(fn)):
         subject = (fn,) if isinstance(fn, torch.nn.Module) else ()
         out = rule(converters.Info(k, randomness, apply), *subject, *args, **kwargs)
         if out is not NotImplemented:

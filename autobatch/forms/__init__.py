@@ -1,4 +1,5 @@
-"""Functional forms of control flow, as Python for one example (``control``, ``trees``).
+"""What stands for functions of torch's, as Python for one example: forms of control flow
+(``control``, ``trees``), distances of distributions (``distances``).
 
 ``meant(callee)`` is what a program runs where it calls something that stands for a function.
 """
@@ -11,11 +12,15 @@ from typing import Any
 import torch
 
 from autobatch.batching.compat import SCAN_STACKS_AT_DIM, torch_scan, torch_while_loop
+from autobatch.forms import distances
 from autobatch.forms.control import cond, foldl, foldr, scan, scan_stacking_first, while_loop
 
 __all__ = ["cond", "foldl", "foldr", "meant", "scan", "while_loop"]
 
-FORMS: tuple[Any, ...] = (cond, foldl, foldr, scan, scan_stacking_first, while_loop)
+FORMS: tuple[Any, ...] = (
+    *(cond, foldl, foldr, scan, scan_stacking_first, while_loop),
+    distances.kl_divergence,
+)
 for _form in FORMS:
     _form.__autobatch__ = "program"
 
@@ -23,8 +28,11 @@ STAND_INS: dict[Any, Any] = {
     torch.cond: cond,
     torch_while_loop: while_loop,
     torch_scan: scan if SCAN_STACKS_AT_DIM else scan_stacking_first,
+    torch.distributions.kl_divergence: distances.kl_divergence,
 }
-"""torch's forms, which compile what they are given, and what they mean for one example."""
+"""Functions of torch's that compile what they are given, or write to what is torch's, and what
+they mean for one example.
+"""
 
 
 def meant(callee: Any) -> Any:

@@ -70,8 +70,8 @@ def converted(state: RunState, frame: Frame, pc: int, group: Group) -> Converted
 def by_driver(state: RunState, frame: Frame, site: Site, group: Group) -> bool:
     """Run all operations of a site by a driver, if one fits."""
     context_of = partial(state.context, frame, group)
-    written = bool(state.contributions.written)
-    driver = site.by_driver(group.env, frame.scope, len(group.rows), context_of, written)
+    given = state.contributions
+    driver = site.by_driver(group.env, frame.scope, len(group.rows), context_of, given)
     if driver is None:
         return False
     state.tally.launch(driver.kernels)

@@ -169,6 +169,11 @@ def check_lists(lists: Any, k: int, place: str) -> None:
     ends = (int(lengths.min(initial=lists.most)), int(lengths.max(initial=0)))
     if ends != (lists.least, lists.most) or not 0 <= ends[0] <= ends[1] <= table.shape[1]:
         raise InvariantError(f"{place}: lists of {lengths} in {list(table.shape)}")
+    if lists.is_logged:
+        slots = table.slots[table.used(lengths)]
+        if slots.min(initial=0) < 0 or slots.max(initial=0) >= table.log.size:
+            raise InvariantError(f"{place}: lists of {slots} in a log of {table.log.size}")
+        return
     if lists.tag != "tensor" and (table.dtype, table.dim()) != (NUMBER_DTYPES[lists.tag], 2):
         raise InvariantError(f"{place}: {table.dtype}{list(table.shape)} holds {lists.tag}s")
 

@@ -8,14 +8,17 @@ device; a list of none has none, and goes with any.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from autobatch.batching.compat import within_level
-from autobatch.presence import moves
+from autobatch.vm import logs
 from autobatch.vm.lists import Lists, roomy, wider
+from autobatch.vm.logs import Logged
+from autobatch.vm.repeated import is_shared
 from autobatch.vm.values import (
     NUMBER_TAGS,
     Bounds,
@@ -32,31 +35,30 @@ LONG = 16
 """Elements from which a tensor that all threads share is not made a row for each."""
 
 
-def kind_of(cells: Sequence[Cell], blind: bool, graded: bool = False) -> Hashable:
+def kind_of(cells: Sequence[Cell], blind: bool) -> Hashable:
     """The ``kind`` of lists with these elements: None if they have none, False if it is no one's.
 
     ``blind``: the program sees not which of its names mean one tensor; else tensors have no kind.
-    ``graded``: those with a gradient have one too.
     """
     found: Hashable = None
     for cell in cells:
-        kind = element_kind(cell, blind, graded)
+        kind = element_kind(cell, blind)
         if kind is None or (found is not None and kind != found):
             return False
         found = kind
     return found
 
 
-def element_kind(cell: Cell, blind: bool, graded: bool) -> Hashable:
+def element_kind(cell: Cell, blind: bool) -> Hashable:
     value = cell.value
     if type(value) is Uniform and fits_column(value.obj):
         return NUMBER_TAGS[type(value.obj)]
     if type(value) is Column and value.tag != "tensor":
         return value.tag
-    return tensor_kind(cell, graded) if blind else None
+    return tensor_kind(cell) if blind else None
 
 
-def tensor_kind(cell: Cell, graded: bool) -> Hashable:
+def tensor_kind(cell: Cell) -> Hashable:
     """That of a tensor of the program's own."""
     value = read(cell)
     if type(value) is Column:
@@ -68,7 +70,7 @@ def tensor_kind(cell: Cell, graded: bool) -> Hashable:
         return None
     if not own or type(table) is not Tensor or table.layout is not torch.strided:
         return None
-    if not graded and (table.requires_grad or within_level()):
+    if is_shared(table):
         return None
     return (table.dtype, shape, table.device)
 
@@ -86,8 +88,10 @@ def of_cells(cells: Sequence[Cell], k: int, device: torch.device) -> Lists:
     """Lists whose elements are these in every thread, one at least."""
     columns = [column(cell, k, device) for cell in cells]
     tag, count = columns[0].tag, len(columns)
-    stacked = torch.stack([each.data for each in columns], 1)
-    table = wider(moves.noted(stacked, moves.Listed(roomy(count))), roomy(count))
+    rows = [each.data for each in columns]
+    if tag == "tensor" and (within_level() or any(each.requires_grad for each in rows)):
+        return Lists(tag, Logged.of(rows, roomy(count)), np.full(k, count, dtype=np.int64))
+    table = wider(torch.stack(rows, 1), roomy(count))
     bounds = join_bounds(each.bounds for each in columns) if tag == "int" else None
     return Lists(tag, table, np.full(k, count, dtype=np.int64), bounds)
 
@@ -103,6 +107,8 @@ def joined(
     known = [part for part in made if part is not None]
     longest = max(part.most for part in known)
     room, like = roomy(longest), known[0]
+    if any(part.is_logged for part in known):
+        return joined_logs(made, sizes, room)
     tables: list[Tensor] = []
     lengths: list[np.ndarray] = []
     for part, size in zip(made, sizes, strict=True):
@@ -117,17 +123,34 @@ def joined(
     return Lists(like.tag, torch.cat(tables), np.concatenate(lengths), bounds)
 
 
+def joined_logs(made: Sequence[Lists | None], sizes: Sequence[int], room: int) -> Lists:
+    """The same where gradients flow into some; no copy of elements."""
+    tables: list[Any] = [part and part.log() for part in made]
+    like = next(table for table in tables if table)
+    parts = [
+        table or Logged(like.log, np.zeros((size, room), np.int64))
+        for table, size in zip(tables, sizes, strict=True)
+    ]
+    lengths = [
+        part.lengths if part else np.zeros(size, dtype=np.int64)
+        for part, size in zip(made, sizes, strict=True)
+    ]
+    return Lists("tensor", logs.joined(parts, room), np.concatenate(lengths))
+
+
 def repeated(cells: Sequence[Cell], counts: np.ndarray, device: torch.device) -> Lists:
     """``[a, b] * n`` with a thread's own ``n``."""
     k, period = len(counts), len(cells)
     counts = counts.clip(min=0)
     times = int(counts.max()) if k else 0
-    columns = [column(cell, k, device) for cell in cells]
-    once = torch.stack([each.data for each in columns], 1)
-    table = once.repeat(1, max(1, times), *[1] * (once.dim() - 2))
-    tag = columns[0].tag
-    bounds = join_bounds(each.bounds for each in columns) if tag == "int" else None
-    return Lists(tag, table, counts * period, bounds)
+    first = of_cells(cells, k, device)
+    lengths, room = counts * period, max(1, times) * period
+    if isinstance(first.table, Logged):
+        slots = np.tile(first.table.slots[:, :period], (1, max(1, times)))
+        return Lists(first.tag, Logged(first.table.log, slots), lengths)
+    once = first.table[:, :period]
+    table = once.repeat(1, room // period, *[1] * (once.dim() - 2))
+    return Lists(first.tag, table, lengths, first.bounds)
 
 
 def counted(start: Column, counts: np.ndarray) -> Lists:

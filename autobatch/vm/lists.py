@@ -9,8 +9,9 @@ that element. What lies beyond a list's end is arbitrary, for ints within ``boun
     at(2)        table[:, 2]                               the same place of every list
     at(where)    table[i, where[i]] for each thread i      a place of each thread's own
 
-Invariant: nobody else holds the table, unless it is ``lent``: then a write copies it first. A
-table that gradients flow into is never written in place.
+Invariant: nobody else holds the table, unless it is ``lent``: then a write copies it first. The
+table of tensors that gradients flow into is no tensor but ``Logged``, which copies none of them; of
+numbers under a function transform a write makes a new one.
 """
 
 from __future__ import annotations
@@ -25,11 +26,12 @@ from torch.nn import functional
 
 from autobatch.batching.compat import within_level
 from autobatch.presence import moves
+from autobatch.vm import logs
+from autobatch.vm.logs import Logged, Place
 from autobatch.vm.values import Bounds, Column, join_bounds
 
 ROOM = 4
 """Elements for which a table has room at first."""
-Place = int | Tensor
 
 
 @final
@@ -39,10 +41,14 @@ class Lists:
     __slots__ = ("bounds", "least", "lengths", "lent", "most", "table", "tag")
 
     def __init__(
-        self, tag: str, table: Tensor, lengths: np.ndarray, bounds: Bounds | None = None
+        self,
+        tag: str,
+        table: Tensor | Logged,
+        lengths: np.ndarray,
+        bounds: Bounds | None = None,
     ) -> None:
         self.tag = tag
-        self.table = table
+        self.table: Any = table
         self.bounds = bounds
         self.lent = False
         self.measured(lengths)
@@ -57,7 +63,12 @@ class Lists:
         """Equal for lists that can meet."""
         if self.tag != "tensor":
             return self.tag
-        return (self.table.dtype, self.table.shape[2:], self.table.device)
+        table = self.table
+        return table.kind if type(table) is Logged else (table.dtype, table.shape[2:], table.device)
+
+    @property
+    def is_logged(self) -> bool:
+        return type(self.table) is Logged
 
     @property
     def sizes(self) -> Tensor:
@@ -75,8 +86,10 @@ class Lists:
 
     def at(self, where: Place) -> Tensor:
         """The elements at a place that every list has, ``[k, *E]``; a copy."""
+        if type(self.table) is Logged:
+            return self.table.at(where)
         if type(where) is int:
-            return self.table.select(1, where).clone()
+            return self.table.select(1, where).clone()  # type: ignore[no-any-return]
         return moves.taken(self.table.flatten(0, 1), self.flat(where))  # type: ignore[arg-type]
 
     def flat(self, where: Tensor) -> Tensor:
@@ -89,6 +102,9 @@ class Lists:
         if self.tag != "tensor":
             rows = self.table[:, : self.most].tolist()
             return [row[:size] for row, size in zip(rows, sizes, strict=True)]
+        if type(self.table) is Logged:
+            parts = iter(self.table.elements(self.lengths).unbind(0))
+            return [[next(parts).clone() for _ in range(size)] for size in sizes]
         return [
             [part.clone() for part in row[:size].unbind(0)]
             for row, size in zip(self.table.unbind(0), sizes, strict=True)
@@ -103,10 +119,12 @@ class Lists:
 
     def select(self, rows: np.ndarray) -> Lists:
         """The lists of some threads."""
-        index = torch.from_numpy(rows).to(self.table.device)
         lengths = self.lengths[rows]
         table = self.table
         room = roomy(int(lengths.max()) if len(lengths) else 0)
+        if type(table) is Logged:
+            return Lists(self.tag, table.select(rows, room), lengths)
+        index = torch.from_numpy(rows).to(table.device)
         if room < table.shape[1]:
             table = table[:, :room]
         return Lists(self.tag, table.index_select(0, index), lengths, self.bounds)
@@ -115,6 +133,8 @@ class Lists:
         """``xs[a:b]``: of each list so many elements from ``start`` on."""
         longest = int(lengths.max()) if len(lengths) else 0
         room = max(1, longest)
+        if type(self.table) is Logged:
+            return Lists(self.tag, self.table.cut(start, room), lengths)
         if type(start) is int:
             table = wider(self.table[:, start : start + room], room)
             return Lists(self.tag, table, lengths, self.bounds)
@@ -157,10 +177,16 @@ class Lists:
         return taken
 
     def write(self, where: Place, rows: Tensor) -> None:
-        table, plain = self.table, type(where) is int
-        if table.requires_grad or rows.requires_grad or within_level():
+        table: Any = self.table
+        if type(table) is not Logged and (rows.requires_grad or within_level()):
+            table = self.log()
+        if type(table) is Logged:
+            self.table = table.settled(self.lengths).write(where, rows)
+            return
+        plain = type(where) is int
+        if within_level():
             if plain:
-                self.table = table.select_scatter(rows, 1, where)  # type: ignore[arg-type]
+                self.table = table.select_scatter(rows, 1, where)
             else:
                 flat = table.flatten(0, 1).index_copy(0, self.flat(where), rows)  # type: ignore[arg-type]
                 self.table = flat.reshape(table.shape)
@@ -169,14 +195,22 @@ class Lists:
             table = self.table = table.clone()
             self.lent = False
         if plain:
-            table.select(1, where).copy_(rows)  # type: ignore[arg-type]
+            table.select(1, where).copy_(rows)
         else:
             table.flatten(0, 1).index_copy_(0, self.flat(where), rows)  # type: ignore[arg-type]
+
+    def log(self) -> Tensor | Logged:
+        """The table of tensors as one over a log from now on."""
+        if self.tag == "tensor" and type(self.table) is not Logged:
+            self.table = Logged.over(self.table)
+        return self.table  # type: ignore[no-any-return]
 
     def plus(self, other: Lists) -> Lists:
         """The elements of each list and then those of another one of its kind; one copy."""
         k, most = len(self.lengths), int((self.lengths + other.lengths).max(initial=0))
-        room = max(roomy(most), self.table.shape[1])
+        room = max(roomy(most), self.table.shape[1], other.table.shape[1])
+        if self.is_logged or other.is_logged:
+            return self.plus_logged(other, room)
         table = wider(self.table, room)
         row = np.repeat(np.arange(k), other.lengths)
         place = np.arange(len(row)) - np.repeat(
@@ -189,14 +223,26 @@ class Lists:
         bounds = join_bounds((self.bounds, other.bounds)) if self.tag == "int" else None
         return Lists(self.tag, flat.reshape(table.shape), self.lengths + other.lengths, bounds)
 
+    def plus_logged(self, other: Lists, room: int) -> Lists:
+        """The same over a log; no copy of elements."""
+        k, lengths = len(self.lengths), self.lengths + other.lengths
+        both = logs.joined([self.log(), other.log()], room)  # type: ignore[list-item]
+        slots, more = both.slots[:k], both.slots[k:]
+        places = np.arange(room) - self.lengths[:, None]
+        later = np.take_along_axis(more, places.clip(min=0, max=room - 1), 1)
+        slots = np.where(places >= 0, later, slots)
+        return Lists(self.tag, Logged(both.log, slots), lengths)
+
     def grow(self) -> None:
         """Make room for as many elements again."""
         self.table = wider(self.table, roomy(self.most))
         self.lent = False
 
 
-def wider(table: Tensor, room: int) -> Tensor:
-    """A copy with room for so many elements."""
+def wider(table: Any, room: int) -> Any:
+    """The table with room for so many elements; a copy, but of one over a log."""
+    if type(table) is Logged:
+        return table.wider(room)
     return functional.pad(table, (0, 0) * (table.dim() - 2) + (0, room - table.shape[1]))
 
 

@@ -60,9 +60,8 @@ def run(state: RunState, entry: Entry, group: Group) -> Cell | None:
         return None
     end = code.blocks[0].terminator
     assert isinstance(end, Return)
-    written = bool(state.contributions.written)
     site = code.site(0, 0, work.executor)
-    driver = site.by_driver(entry.env, entry.scope, group.k, lambda: None, written)
+    driver = site.by_driver(entry.env, entry.scope, group.k, lambda: None, state.contributions)
     if driver is None:
         return None
     here = state.tally.block

@@ -247,11 +247,11 @@ class Spin:
         if turn.site is None:
             lap = Lap(turn, None, None, marks)
             return lap if lap.run(self.group) else None
-        written = bool(self.state.contributions.written)
+        env, scope, given = self.group.env, frame.scope, self.state.contributions
         for driver in turn.site.drivers:
-            if driver.end != turn.end or (written and driver.reads_shared):
+            if driver.end != turn.end or driver.reads_written(env, scope, given):
                 continue
-            again = driver.starts(self.group.env, frame.scope)
+            again = driver.starts(env, scope)
             if again is not None:
                 lap = Lap(turn, again, driver, marks)
                 if lap.run(self.group):
@@ -264,12 +264,6 @@ def spun(state: RunState, engine: Engine, frame: Frame, pc: Label, group: Group)
 
     The first of them has been counted; it must be plain (see ``driven.is_plain``).
     """
-    if (
-        state.work is None
-        or state.contributions.written
-        or frame.code.varying(pc) is None
-        or frame.exact
-        or not group.k
-    ):
+    if state.work is None or frame.code.varying(pc) is None or frame.exact or not group.k:
         return None
     return Spin(state, engine, frame, pc, group).run()

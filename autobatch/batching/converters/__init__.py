@@ -4,6 +4,7 @@ from autobatch.batching.converters import (
     attention,
     decoder,
     dense,
+    distributions,
     encoder,
     losses,
     pointwise,
@@ -11,15 +12,17 @@ from autobatch.batching.converters import (
     refused,
     shaped,
 )
-from autobatch.batching.converters.registry import Info, find, register, rows
+from autobatch.batching.converters.registry import Info, find, is_drawing, register, rows
 
 __all__ = [
     "Info",
     "attention",
     "decoder",
     "dense",
+    "distributions",
     "encoder",
     "find",
+    "is_drawing",
     "losses",
     "pointwise",
     "recurrent",

@@ -30,6 +30,7 @@ __all__ = [
     "event_dim",
     "find",
     "folded",
+    "is_drawing",
     "register",
     "rows",
     "unfolded",
@@ -39,6 +40,7 @@ __all__ = [
 Rule = Callable[..., Any]
 
 _RULES: dict[Any, Rule] = {}
+_DRAWING: set[Any] = set()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +67,25 @@ class Info:
             raise NoRule(f"{name} draws random numbers, for more rows than there are threads")
 
 
-def register(*operators: Any) -> Callable[[Rule], Rule]:
-    """Use the decorated rule for these callables and module types."""
+def register(*operators: Any, draws: bool = False) -> Callable[[Rule], Rule]:
+    """Use the decorated rule for these callables and module types.
+
+    ``draws``: also where threads share all operands, since their results differ.
+    """
 
     def decorate(rule: Rule) -> Rule:
         for operator in operators:
             _RULES[operator] = rule
+            if draws:
+                _DRAWING.add(operator)
         return rule
 
     return decorate
+
+
+def is_drawing(fn: Any) -> bool:
+    """Whether a callable with a rule draws."""
+    return not isinstance(fn, nn.Module) and fn in _DRAWING
 
 
 def find(fn: Any) -> Rule | None:

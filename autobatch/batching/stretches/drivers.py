@@ -17,14 +17,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
-from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
-import torch
-
 from autobatch.batching.context import Context
-from autobatch.batching.effects import effect_of
-from autobatch.batching.late_reads import NAMING
+from autobatch.batching.contributions import Contributions
 from autobatch.batching.operations import Env, Scope
 from autobatch.batching.selects import are_lone
 from autobatch.batching.stretches.checking import note_checks, note_loose
@@ -37,8 +33,7 @@ from autobatch.batching.stretches.printing import (
     told_apart,
     unmoved,
 )
-from autobatch.vm.heap import reached
-from autobatch.vm.values import Uniform
+from autobatch.batching.stretches.shared_reads import SharedReads, shared_reads
 
 Drive = Callable[[Env, Scope, int, Any], bool]
 Again = Callable[[Env, int], bool]
@@ -70,8 +65,8 @@ class Driver:
     It replays ``plan``. Unless it ``asks_context``, that may be None; where it ``leaves_open``
     whether its results fit or rows fail, the block goes on with that context.
     ``begin(env, scope)`` gives ``again(env, k)``, which does what ``drive`` does for as long as no
-    variable changes but those that the block's loop assigns. ``reads_shared``: it may read tensors
-    that all threads share, so it does not run once these are written.
+    variable changes but those that the block's loop assigns. ``shared`` are the
+    tensors that all threads share which it may read: it does not run once these are written.
     """
 
     drive: Drive
@@ -80,12 +75,18 @@ class Driver:
     asks_context: bool
     leaves_open: bool
     begin: Begin | None = None
-    reads_shared: bool = True
+    shared: SharedReads | None = None
 
     @property
     def kernels(self) -> int:
         """How many kernels it launches."""
         return self.plan.kernels
+
+    def reads_written(self, env: Env, scope: Scope, given: Contributions | None) -> bool:
+        """Whether it may read a tensor that threads of the run have written."""
+        if self.shared is None or given is None:
+            return False
+        return self.shared.are_written(env, scope, given)
 
     def starts(self, env: Env, scope: Scope) -> Again | None:
         """What runs it again and again; None if it may not or cannot be."""
@@ -141,25 +142,8 @@ def driver_of(
     again = None if asks or plan.written else varying
     exec(source_of(printer, again), space)
     drive, begin = space["drive"], space.get("begin")
-    shared = reads_shared(skeleton, env)
+    shared = shared_reads(skeleton, env)
     return Driver(drive, skeleton.end, plan, asks, leaves_open, begin, shared)
-
-
-def reads_shared(skeleton: Skeleton, env: Env) -> bool:
-    """Whether what a stretch reads may hold tensors that all threads share."""
-    host = [arg for op in skeleton.host if op.name not in NAMING for arg in op.args]
-    cells = reached([env[name] for name in (*skeleton.reads, *host) if name in env])
-    return any(type(cell.value) is Uniform and may_hold(cell.value.obj) for cell in cells)
-
-
-def may_hold(obj: Any) -> bool:
-    """Whether an object may be or hold a tensor."""
-    if obj is None or isinstance(obj, (*PLAIN, BuiltinFunctionType, ModuleType, type)):
-        return False
-    return not (isinstance(obj, FunctionType) and effect_of(obj) == "torch")
-
-
-PLAIN = (bool, int, float, str, torch.dtype, torch.device)
 
 
 def source_of(printer: Printer, varying: Set[str] | None) -> str:

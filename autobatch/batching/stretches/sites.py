@@ -15,6 +15,7 @@ from autobatch.batching import operations, writes
 from autobatch.batching.ambient import ambient_key
 from autobatch.batching.compat import within_level
 from autobatch.batching.context import Context
+from autobatch.batching.contributions import Contributions
 from autobatch.batching.operations import Env, Scope
 from autobatch.batching.selects import are_lone
 from autobatch.batching.stretches.budget import Budget
@@ -83,9 +84,8 @@ class Site:
         than zero) where all before position ``p`` do.
         """
         given = context.contributions
-        written = given is not None and bool(given.written)
         for driver in self.drivers:
-            if written and driver.reads_shared:
+            if driver.reads_written(env, scope, given):
                 continue
             if driver.fits(env, scope, context.k, context):
                 self.prefer(driver)
@@ -151,16 +151,13 @@ class Site:
         scope: Scope,
         k: int,
         context_of: Callable[[], Context | None],
-        written: bool = False,
+        given: Contributions | None = None,
     ) -> Driver | None:
-        """Run all operations by a driver, if one fits, and nothing is left open then.
-
-        ``written``: shared tensors have been.
-        """
+        """Run all operations by a driver, if one fits, and nothing is left open then."""
         for driver in self.drivers:
             if driver.end != len(self.ops) or driver.leaves_open:
                 continue
-            if written and driver.reads_shared:
+            if driver.reads_written(env, scope, given):
                 continue
             context = context_of() if driver.asks_context else None
             if driver.fits(env, scope, k, context):
