@@ -187,9 +187,10 @@ def stream(
         shared: arguments by name that are the same for all examples.
         device: where the tensors of the examples go; as they are by default.
         **options: see ``Options``. The engine is ``"stackless"`` for a program that is seen not to
-            call itself, else ``"program_counter"``, unless given. A step's mask is over the rows
-            in flight, ``[width]``. ``in_dims``, ``out_dims``, ``chunk_size`` and ``ragged_out``
-            have no meaning.
+            call itself, nor functions with loops, else ``"program_counter"``, unless given. Where
+            calls stand in a loop of the caller's, it is ``"stackless"`` whatever loops they have.
+            A step's mask is over the rows in flight, ``[width]``. ``in_dims``, ``out_dims``,
+            ``chunk_size`` and ``ragged_out`` have no meaning.
 
     Yields:
         ``(index, result)``: the number of an example, from 0, and what the plain function returns
