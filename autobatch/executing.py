@@ -20,6 +20,7 @@ from torch import Tensor
 from autobatch.api import LIBRARY
 from autobatch.arguments import Batch, Mapped, is_numbers, numbers_of, objects, tensor_of
 from autobatch.batching.calls import resolve_object
+from autobatch.compiled import Plans
 from autobatch.errors import Diagnostic, OptionError, StackingError, UnknownOptionError
 from autobatch.frontend import MISSING
 from autobatch.ir.form_rules import shapes_fit
@@ -50,8 +51,8 @@ def execute(
             ``objects(...)``; all of one B, each E as ``program.in_shapes`` declares it, where
             it does. ``*args`` takes what is left, keyword-only
             parameters come last, ``**kwargs`` stays empty.
-        block_code_cache: keeps compiled stretches from one call to the next; by default each
-            call has a fresh one.
+        block_code_cache: keeps recorded and compiled stretches, and machine code, from one call to
+            the next; by default each call has a fresh one.
         **options: see ``Options``; ``in_dims`` and ``out_dims`` have no meaning here,
             and ``on_error`` is ``"raise"``.
 
@@ -73,10 +74,11 @@ def execute(
         raise OptionError(f"block_code_cache is {block_code_cache!r}; it must be a dict or None.")
     entry = Entry.of(program)
     batch = batch_of(program, entry, inputs)
-    library = ProgramLibrary(
-        function=entry.function, code=Code.of(entry.main), writes=settings.writes
-    )
     cache = {} if block_code_cache is None else block_code_cache
+    code = Code.of(entry.main)
+    # Its own, by identity, which is its as long as it is kept.
+    _, code.plans = cache.setdefault(("machine code", id(program.main)), (program.main, Plans()))
+    library = ProgramLibrary(function=entry.function, code=code, writes=settings.writes)
     result = run(entry.called, batch, settings, library, cache=cache)
     return [plain(leaf) for leaf in ordered(result, program.out_vars)]
 

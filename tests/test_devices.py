@@ -18,6 +18,7 @@ import torch
 import autobatch
 from autobatch.batching import lists
 from autobatch.batching.example import without_data
+from autobatch.batching.fused.replays import number
 from autobatch.vm.lists import Lists
 from autobatch.vm.values import read
 
@@ -48,9 +49,6 @@ ON_THE_HOST = {
             "kernels run on the CPU"
         ),
     },
-    "batching/fused/replays.py": {
-        "torch.scalar_tensor(float.fromhex(text), dtype=torch.float64)": "kernels run on the CPU",
-    },
     "batching/indexing.py": {"torch.tensor(part)": "an index, which torch takes from the host"},
     "batching/iterators.py": {"torch.tensor(value.obj)": "0-d, beside tensors of any device"},
     "batching/lists.py": {"torch.from_numpy(found.lengths)": "lengths, which are numpy's"},
@@ -62,10 +60,7 @@ ON_THE_HOST = {
         "torch.tensor(node.args[1], dtype=dtype)": "0-d, beside tensors of any device",
     },
     "batching/writes.py": {"torch.zeros(1, 1, requires_grad=True)": "shows what torch refuses"},
-    "compiled/launching.py": {
-        "torch.from_numpy(rows)": "machine code runs on the CPU",
-        "torch.tensor(obj, dtype=mine.data.dtype)": "machine code runs on the CPU",
-    },
+    "compiled/launching.py": {"torch.from_numpy(rows)": "machine code runs on the CPU"},
     "datafiles.py": {
         "torch.from_numpy(array.astype(array.dtype.newbyteorder('='), order='C', copy=False))": (
             "a file"
@@ -161,6 +156,12 @@ def test_lengths_of_lists_are_where_numbers_are() -> None:
     context: Any = SimpleNamespace(device=torch.device("meta"))
     value = read(lists.length(context, given))
     assert value.data.device.type == "meta"  # type: ignore[union-attr]
+
+
+def test_numbers_of_kernels_are_on_the_host_whatever_the_default_device() -> None:
+    with torch.device("meta"):
+        found = number((0.1).hex())
+    assert found.device.type == "cpu" and found.item() == 0.1
 
 
 def test_a_module_is_asked_where_it_is() -> None:

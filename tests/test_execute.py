@@ -12,6 +12,7 @@ import torch
 
 import autobatch
 from autobatch import OptionError, Program, StackingError, execute, lower
+from autobatch.compiled.kernel import is_installed
 from autobatch.errors import VerifierError
 from tests.building import Lines, block, collatz, function, params
 
@@ -283,8 +284,49 @@ def test_options_are_respected():
         execute(lower(factorial), torch.tensor([9]), max_steps=3)
 
 
+def settle(x):
+    while x > 0.1:
+        x = x.sin() * 0.9
+    return x
+
+
 def test_a_cache_outlives_the_call():
-    cache = {}
-    first = execute(lower(pair), torch.arange(3), block_code_cache=cache, trace_after=0)
-    again = execute(lower(pair), torch.arange(5), block_code_cache=cache, trace_after=0)
-    assert first[0][1].tolist() == [1, 2, 3] and again[0][1].tolist() == [1, 2, 3, 4, 5]
+    program = lower(settle)
+    traces = []
+    for cache in (None, None, kept := {}, kept, kept):
+        with autobatch.counts() as found:
+            (got,) = execute(program, XS, block_code_cache=cache, trace_after=0)
+        torch.testing.assert_close(got, torch.stack([settle(x) for x in XS]))
+        traces.append(found.traces)
+    first = traces[0]
+    assert first > 0 and traces == [first, first, first, 0, 0]
+
+
+XS = torch.linspace(0.2, 1.0, 7)
+
+
+def collatz_steps(n):
+    steps = 0
+    while n != 1:
+        n = n // 2 if n % 2 == 0 else 3 * n + 1
+        steps += 1
+    return steps
+
+
+@pytest.mark.skipif(not is_installed(), reason="needs llvmlite")
+def test_machine_code_is_kept_too():
+    program, n = lower(collatz_steps), torch.arange(1, 30)
+    wanted = [collatz_steps(int(each)) for each in n]
+    compilations = []
+    for cache in (None, None, kept := {}, kept, kept):
+        with autobatch.counts() as found:
+            (got,) = execute(program, n, block_code_cache=cache, executor="compiled")
+        assert got.tolist() == wanted
+        compilations.append(found.compilations)
+        # One step for the launch; a way back for each round but the one that the loop begins with.
+        assert (found.block_executions, found.launches) == (1, 1)
+        assert found.iterations == sum(max(steps - 1, 0) for steps in wanted)
+    assert compilations == [1, 1, 1, 0, 0]
+    with autobatch.counts() as found:  # another program of the same function is another one
+        execute(lower(collatz_steps), n, block_code_cache=kept, executor="compiled")
+    assert found.compilations == 1

@@ -13,14 +13,16 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import autobatch
 from autobatch import OptionError
 from autobatch.batching.graphed import CudaCapture, Graphed, reason_against
 from autobatch.batching.graphed.buffers import width_of
-from autobatch.batching.graphed.replays import MOST_NUMBERS
+from autobatch.batching.graphed.captured import Captured
+from autobatch.batching.graphed.replays import MOST_NUMBERS, formed
 from autobatch.batching.stretches.executors import CAPTURE, COMPILED, GRAPHS, GraphExecutor, chosen
-from autobatch.batching.trace import Input
+from autobatch.batching.trace import Input, record
 from programs import PROGRAMS
 from tests import captures
 from tests.captures import StandIn
@@ -463,3 +465,27 @@ def test_a_default_device_is_nothing_that_looks_on() -> None:
 
     with Looking():
         assert chosen("cudagraph", True, False) is not GRAPHS
+
+
+class Nothing(StandIn):
+    """Captures what has no data: there is nothing to launch."""
+
+    def capture(self, run: Any, device: torch.device) -> Any:
+        return lambda: None, run()
+
+
+def test_all_of_a_capture_is_on_the_device() -> None:
+    """On tensors without data, which still tell one device from another."""
+    device = "cuda" if torch.backends.cuda.is_built() else "meta"
+    with FakeTensorMode() as mode:
+        values = [torch.empty(5, 3, device=device), torch.empty(3, device=device)]
+        kinds = ["column", "tensor"]
+        inputs = [Input(kind, value) for kind, value in zip(kinds, values, strict=True)]  # type: ignore[arg-type]
+    trace = record(each_row(waves, (0, None)), inputs)
+    form = formed(trace, kinds, {1}, values)
+    with mode:
+        made = Captured.of(form, values[0].device, Nothing(), 5, values)
+        outs = [*made.run(5, values), *made.run(3, [values[0][:3], values[1]])]
+    assert [tuple(out.shape) for out in outs] == [(5, 3), (3, 3)]
+    for tensor in (*outs, *made.statics.values(), *made.outs, made.lookup):
+        assert tensor.device.type == device

@@ -7,7 +7,7 @@ have no effects.
 """
 
 from autobatch.compiled.launching import filled, launched
-from autobatch.compiled.plans import Plan, plan_for, plan_of
+from autobatch.compiled.plans import Plan, Plans, plan_for, plan_of
 from autobatch.compiled.types import Refused
 
-__all__ = ["Plan", "Refused", "filled", "launched", "plan_for", "plan_of"]
+__all__ = ["Plan", "Plans", "Refused", "filled", "launched", "plan_for", "plan_of"]

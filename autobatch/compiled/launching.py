@@ -166,7 +166,7 @@ def likeness(mine: Column, theirs: object) -> Tensor | None:
         return theirs.data if same else None
     obj = getattr(theirs, "obj", None)
     if mine.tag != "tensor" and type(obj).__name__ == mine.tag:
-        return torch.tensor(obj, dtype=mine.data.dtype)
+        return torch.tensor(obj, dtype=mine.data.dtype, device="cpu")
     if isinstance(obj, Tensor) and mine.tag == "tensor" and obj.dim() == 0:
         return obj if obj.dtype is mine.data.dtype else None
     return None

@@ -89,7 +89,7 @@ def fused(graph: Graph, traced: Replay, numbers: Mapping[int, int | float]) -> F
 @lru_cache(maxsize=256)
 def number(text: str) -> Tensor:
     """A number as a tensor, which nobody writes; given as text, which tells zeros by their sign."""
-    return torch.scalar_tensor(float.fromhex(text), dtype=torch.float64)
+    return torch.scalar_tensor(float.fromhex(text), dtype=torch.float64, device="cpu")
 
 
 @dataclass(slots=True)
