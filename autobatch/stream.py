@@ -26,11 +26,12 @@ from autobatch.errors import OptionError, UnknownOptionError
 from autobatch.frontend import MISSING
 from autobatch.options import Options, check_count
 from autobatch.results import Result
-from autobatch.running import OneByOne, Shared, machine_of, room
+from autobatch.running import OneByOne, Shared, machine_of
 from autobatch.vm.library import Library, function_of
 from autobatch.vm.listeners import Tally
 from autobatch.vm.recursion import Recursion
 from autobatch.vm.refill import Refill
+from autobatch.vm.room import ROOM
 from autobatch.vm.state import NOBODY
 from autobatch.vm.steps import Steps
 
@@ -185,7 +186,7 @@ class Stream:
     def advance(self) -> None:
         """Execute blocks until some threads have returned, or none are left."""
         assert self.refill is not None
-        with room(self.plan.options):
+        with ROOM.raised():
             self.refill.advance()
 
     def draw(self, count: int) -> None:

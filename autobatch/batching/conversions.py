@@ -11,6 +11,7 @@ from autobatch.batching import arithmetic
 from autobatch.batching.context import Context, Handler
 from autobatch.batching.kinds import is_tensor
 from autobatch.batching.truths import truth
+from autobatch.vm import heap
 from autobatch.vm.lists import Lists
 from autobatch.vm.values import (
     Cell,
@@ -113,6 +114,10 @@ def _tensor(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell
 
 def numbers_in(context: Context, cell: Cell) -> Tensor | None:
     """``[k, *E]`` for number columns and numbers, alone or in lists of one length."""
+    return None if heap.holds_itself(cell) else numbers_of(context, cell)
+
+
+def numbers_of(context: Context, cell: Cell) -> Tensor | None:
     value = read(cell)
     match value:
         case Objects(lists=Lists() as found):
@@ -123,7 +128,7 @@ def numbers_in(context: Context, cell: Cell) -> Tensor | None:
         case Uniform(obj=obj):
             return expanded(context, obj)
         case Container(type=type() as kind) if issubclass(kind, list | tuple):
-            return stacked([numbers_in(context, part) for part in value.children()])
+            return stacked([numbers_of(context, part) for part in value.children()])
     return None
 
 

@@ -19,6 +19,7 @@ from torch.overrides import get_testing_overrides
 from autobatch.batching.compat import outside_everything
 from autobatch.batching.levels import Batched, leaves_of
 from autobatch.batching.trees import SAMPLES, is_plain
+from autobatch.vm import heap
 from autobatch.vm.values import Cell, Column, Container, Uniform, read
 
 
@@ -90,6 +91,12 @@ class _Call:
 
 
 def key_of(cell: Cell) -> Any:
+    if heap.holds_itself(cell):
+        raise Unknown
+    return _key_of(cell)
+
+
+def _key_of(cell: Cell) -> Any:
     value = read(cell)
     match value:
         case Column(tag="tensor"):
@@ -102,7 +109,7 @@ def key_of(cell: Cell) -> Any:
             return Plain(type(obj), obj)
         case Container(type=kind) if kind in (list, tuple, dict, slice):
             names = tuple(value.cells) if isinstance(value.cells, dict) else ()
-            return Parts(kind, tuple(map(key_of, value.children())), names)
+            return Parts(kind, tuple(map(_key_of, value.children())), names)
     raise Unknown
 
 
