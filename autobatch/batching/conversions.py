@@ -95,7 +95,7 @@ def as_index(context: Context, cell: Cell) -> Cell | None:
 
 def _tensor(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | None:
     """``torch.tensor(data)`` from numbers of the threads, alone or in nested lists."""
-    if not args or type(read(args[0])) is Uniform or is_tensor(read(args[0])):
+    if len(args) != 1 or type(read(args[0])) is Uniform or is_tensor(read(args[0])):
         return None
     if any(type(read(cell)) is not Uniform for cell in kwargs.values()):
         return None
@@ -110,6 +110,13 @@ def _tensor(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell
     if options.get("requires_grad"):
         data = data.requires_grad_()
     return Cell(Column(data))
+
+
+def _scalar_tensor(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | None:
+    """``torch.scalar_tensor(n)``: of the default dtype, whatever the number is."""
+    if len(args) != 1 or type(read(args[0])) is not Column:
+        return None
+    return _tensor(context, args, {"dtype": uniform(torch.get_default_dtype()), **kwargs})
 
 
 def numbers_in(context: Context, cell: Cell) -> Tensor | None:
@@ -161,7 +168,7 @@ HANDLERS: dict[Any, Handler] = {
     Tensor.__index__: _convert(int),
     torch.tensor: _tensor,
     torch.as_tensor: _tensor,
-    torch.scalar_tensor: _tensor,
+    torch.scalar_tensor: _scalar_tensor,
     int: _convert(int),
     float: _convert(float),
     bool: _bool,

@@ -69,11 +69,15 @@ NUMPY_DTYPES: dict[type, Any] = {bool: np.bool_, int: np.int64, float: np.float6
 class Rower:
     """Turns cells into lists of ``k`` real values; one instance per operation keeps aliases.
 
-    ``lend``: what they are for keeps none of them, and changes none.
+    ``lend``: what they are for keeps none of them, and changes none. ``views``: a row of a view is
+    a part of its base's row.
     """
 
-    def __init__(self, context: Context, keep: bool = False, lend: bool = False) -> None:
+    def __init__(
+        self, context: Context, keep: bool = False, lend: bool = False, views: bool = False
+    ) -> None:
         self.context = context
+        self.views = views or keep
         self.lend = lend and not keep
         self.k = context.k
         self.keep = keep
@@ -84,7 +88,7 @@ class Rower:
         if known is not None:
             return known
         value = cell.value
-        if type(value) is View and not self.keep:
+        if type(value) is View and not self.views:
             value = read(cell)
         if type(value) is Container:
             return self.container(cell, value)
