@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -27,7 +25,7 @@ from autobatch.compiled import Refused, filled, launched, plan_of
 from autobatch.entry import name_of, started
 from autobatch.errors import LIMITS, AutobatchError
 from autobatch.ir.program import Function
-from autobatch.options import MAX_DEPTH, Options
+from autobatch.options import Options
 from autobatch.out_dims import moved
 from autobatch.outcome import Chunk, apart, has_tensors, stacked, unvaried
 from autobatch.presence.guards import Record, presence
@@ -48,6 +46,7 @@ from autobatch.vm.library import Code, Library
 from autobatch.vm.listeners import Tally
 from autobatch.vm.observer import Observer
 from autobatch.vm.program_counter import ProgramCounterMachine
+from autobatch.vm.room import ROOM
 from autobatch.vm.schedule import SCHEDULES, Schedule
 from autobatch.vm.sequential import Interpreter
 from autobatch.vm.stackless import Machine
@@ -56,9 +55,6 @@ from autobatch.vm.steps import Steps
 from autobatch.vm.values import Cell, Column, Objects, Uniform
 from autobatch.vm.watching import Unwatched, Watch
 from autobatch.vm.ways import UNKNOWN, Way, Ways
-
-FRAMES_PER_CALL = 16
-"""Python frames that one nested call of a program takes, at most."""
 
 
 @dataclass(slots=True, eq=False)
@@ -168,7 +164,7 @@ def run_chunks(
     shared: Shared,
 ) -> list[Chunk]:
     size = options.chunk_size or max(batch.size, 1)
-    with room(options):
+    with ROOM.raised():
         return [
             run_chunk(target, batch, start, min(start + size, batch.size), options, library, shared)
             for start in range(0, max(batch.size, 1), size)
@@ -229,7 +225,7 @@ def by_machine_code(
     if len(run.rest):
         engine = machine()
         given = batch.rows(run.rest).cells(options.scalars)
-        with room(options), saving(engine.state.saver), presence() as record:
+        with ROOM.raised(), saving(engine.state.saver), presence() as record:
             others = engine.run(target.given(*given), run.rest)
         left(others, record)
         for piece in others:
@@ -277,11 +273,6 @@ def machine_of(
     )
     engine = ProgramCounterMachine if options.engine == "program_counter" else Machine
     return engine(state)
-
-
-def room(options: Options) -> AbstractContextManager[None]:
-    """Room on Python's stack for calls as deep as the options allow."""
-    return ROOM.raised((options.depth_limit or MAX_DEPTH) * FRAMES_PER_CALL)
 
 
 def work_of(options: Options, cache: dict[Any, Any] | None) -> Work | None:
@@ -393,31 +384,3 @@ def run_sequential(
 
 def steps_of(options: Options, batch: Batch) -> Steps:
     return Steps(batch.size, options.max_steps, options.listeners, Tally())
-
-
-class RecursionRoom:
-    """Python's recursion limit, raised while runs are at work; it is the whole process's."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.runs = 0
-        self.before = 0
-
-    @contextmanager
-    def raised(self, frames: int) -> Iterator[None]:
-        """At least ``frames`` Python frames until the last run ends."""
-        with self.lock:
-            if self.runs == 0:
-                self.before = sys.getrecursionlimit()
-            self.runs += 1
-            sys.setrecursionlimit(max(sys.getrecursionlimit(), frames + 1000))
-        try:
-            yield
-        finally:
-            with self.lock:
-                self.runs -= 1
-                if self.runs == 0:
-                    sys.setrecursionlimit(self.before)
-
-
-ROOM = RecursionRoom()

@@ -26,12 +26,13 @@ from autobatch.errors import OptionError, UnknownOptionError
 from autobatch.frontend import MISSING
 from autobatch.options import Options, check_count
 from autobatch.results import Result
-from autobatch.running import OneByOne, Shared, machine_of, room
+from autobatch.running import OneByOne, Shared, machine_of
 from autobatch.streamed import MachineCode
 from autobatch.vm.call_graph import CallGraph
 from autobatch.vm.library import Library, function_of
 from autobatch.vm.listeners import Tally
 from autobatch.vm.refill import Refill
+from autobatch.vm.room import ROOM
 from autobatch.vm.state import NOBODY
 from autobatch.vm.steps import Steps
 from autobatch.vm.values import Cell
@@ -197,7 +198,7 @@ class Stream:
         Where others have returned already, only some: those are to be handed out.
         """
         assert self.refill is not None
-        with room(self.plan.options):
+        with ROOM.raised():
             self.refill.advance(BESIDE if self.came else None)
 
     def draw(self, count: int) -> None:

@@ -22,12 +22,23 @@ EXPRESSIONS = (
     "torch.full((2,), x)", "torch.tensor(x)", "torch.as_tensor(x)", "torch.tensor([x, 1])",
     "torch.pow(torch.ones(2), x)", "torch.lerp(torch.zeros(2), torch.ones(2), x)",
     "torch.linspace(0, x, 3)", "torch.where(torch.tensor(True), x, 0.0)", "torch.is_tensor(x)",
+    "torch.typename(x)", "torch.result_type(x, x)", "torch.asarray(x)", "torch.norm(x)",
+    "torch.is_nonzero(x)", "torch.max(torch.ones(2), x)", "torch.max(torch.ones(2), int(x))",
+    "torch.ones(3, 2).min(abs(int(x)) % 2).values.sum()", "torch.scalar_tensor(int(x))",
+    "torch.as_tensor(x, x)", "torch.nn.ReLU()(x)", "torch.nn.Identity()(x)", "RELU(x)",
+    "torch.nn.MSELoss()(torch.ones(()), x)", "F.mse_loss(torch.ones(2), x)", "F.sigmoid(x)",
+    "F.l1_loss(x, torch.ones(2))", "F.softmax(x, 0)", "F.softsign(x)", "F.hardswish(x)",
+    "F.huber_loss(x, x)", "F.tanhshrink(x)", "torch.nn.Linear(1, 1)(x)", "torch.Tensor.norm(x)",
+    "F.margin_ranking_loss(x, x, x)", "torch.Tensor.dim_order(x)", "torch.Tensor.new(x)",
     "torch.clamp(torch.ones(2), x, 3.0)", "torch.ones(2).add(1, alpha=x)", "torch.ones(3).sub_(x)",
 )  # fmt: skip
 
 
+GIVEN = {"torch": torch, "F": torch.nn.functional, "RELU": torch.nn.ReLU()}
+
+
 def made(expression: str, before: str) -> Callable[..., Any]:
-    return program(f"{before}{expression}", [before, f"return {expression}"], {"torch": torch})
+    return program(f"{before}{expression}", [before, f"return {expression}"], GIVEN)
 
 
 @pytest.mark.parametrize("expression", EXPRESSIONS)

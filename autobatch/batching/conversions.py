@@ -11,6 +11,7 @@ from autobatch.batching import arithmetic
 from autobatch.batching.context import Context, Handler
 from autobatch.batching.kinds import is_tensor
 from autobatch.batching.truths import truth
+from autobatch.vm import heap
 from autobatch.vm.lists import Lists
 from autobatch.vm.values import (
     Cell,
@@ -94,7 +95,7 @@ def as_index(context: Context, cell: Cell) -> Cell | None:
 
 def _tensor(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | None:
     """``torch.tensor(data)`` from numbers of the threads, alone or in nested lists."""
-    if not args or type(read(args[0])) is Uniform or is_tensor(read(args[0])):
+    if len(args) != 1 or type(read(args[0])) is Uniform or is_tensor(read(args[0])):
         return None
     if any(type(read(cell)) is not Uniform for cell in kwargs.values()):
         return None
@@ -111,8 +112,19 @@ def _tensor(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell
     return Cell(Column(data))
 
 
+def _scalar_tensor(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | None:
+    """``torch.scalar_tensor(n)``: of the default dtype, whatever the number is."""
+    if len(args) != 1 or type(read(args[0])) is not Column:
+        return None
+    return _tensor(context, args, {"dtype": uniform(torch.get_default_dtype()), **kwargs})
+
+
 def numbers_in(context: Context, cell: Cell) -> Tensor | None:
     """``[k, *E]`` for number columns and numbers, alone or in lists of one length."""
+    return None if heap.holds_itself(cell) else numbers_of(context, cell)
+
+
+def numbers_of(context: Context, cell: Cell) -> Tensor | None:
     value = read(cell)
     match value:
         case Objects(lists=Lists() as found):
@@ -123,7 +135,7 @@ def numbers_in(context: Context, cell: Cell) -> Tensor | None:
         case Uniform(obj=obj):
             return expanded(context, obj)
         case Container(type=type() as kind) if issubclass(kind, list | tuple):
-            return stacked([numbers_in(context, part) for part in value.children()])
+            return stacked([numbers_of(context, part) for part in value.children()])
     return None
 
 
@@ -156,7 +168,7 @@ HANDLERS: dict[Any, Handler] = {
     Tensor.__index__: _convert(int),
     torch.tensor: _tensor,
     torch.as_tensor: _tensor,
-    torch.scalar_tensor: _tensor,
+    torch.scalar_tensor: _scalar_tensor,
     int: _convert(int),
     float: _convert(float),
     bool: _bool,

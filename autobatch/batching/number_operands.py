@@ -7,18 +7,19 @@ them and tensors without data.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.overrides import get_testing_overrides
+from torch.overrides import get_ignored_functions, get_testing_overrides
 
 from autobatch.batching.compat import outside_everything
 from autobatch.batching.levels import Batched, leaves_of
 from autobatch.batching.trees import SAMPLES, is_plain
+from autobatch.vm import heap
 from autobatch.vm.values import Cell, Column, Container, Uniform, read
 
 
@@ -26,21 +27,30 @@ class Unknown(Exception):
     """An operand of which there is no sample."""
 
 
+NUMBERS: dict[str, Any] = {"bool": False, "int": 0, "float": 0.0}
+"""What else a column may hold where its sample is refused: ``dim=1`` of a vector."""
+
+
 @cache
 def _functions() -> frozenset[Any]:
-    return frozenset({*get_testing_overrides(), torch.linspace, torch.logspace})
+    """What torch has of functions; those that take what is no tensor among them."""
+    return frozenset({*get_testing_overrides(), *get_ignored_functions()})
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a function of torch's makes of numbers: an error, or leaves of these types or dtypes."""
+    """What a function of torch's makes of numbers: an error, or leaves of these types or dtypes.
+
+    None for the leaves: it has refused the samples by their values.
+    """
 
     error: TypeError | None = None
-    leaves: tuple[Any, ...] = ()
+    leaves: tuple[Any, ...] | None = ()
 
     def fits(self, out: Any) -> bool:
-        """Whether a batched result is of the same dtypes."""
-        return tuple(map(dtype_of, leaves_of(out))) == self.leaves
+        """Whether a batched result is of the same dtypes, and tells nothing of the operands."""
+        leaves = tuple(map(dtype_of, leaves_of(out)))
+        return leaves == self.leaves and all(isinstance(leaf, torch.dtype) for leaf in leaves)
 
 
 def answer(
@@ -75,10 +85,11 @@ class Parts:
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """A Python object; ``True`` is not the same as ``1``."""
+    """A Python object; ``True`` is not the same as ``1``. ``varies``: it is a column's sample."""
 
     kind: type
     obj: Any
+    varies: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,45 +101,57 @@ class _Call:
 
 
 def key_of(cell: Cell) -> Any:
+    if heap.holds_itself(cell):
+        raise Unknown
+    return _key_of(cell)
+
+
+def _key_of(cell: Cell) -> Any:
     value = read(cell)
     match value:
         case Column(tag="tensor"):
             return Like(value.table.dtype, tuple(value.event_shape))
         case Column(tag=tag):
-            return Plain(type(SAMPLES[tag]), SAMPLES[tag])
+            return Plain(type(SAMPLES[tag]), SAMPLES[tag], True)
         case Uniform(obj=Tensor() as obj):
             return Like(obj.dtype, tuple(obj.shape))
         case Uniform(obj=obj) if is_plain(obj):
             return Plain(type(obj), obj)
         case Container(type=kind) if kind in (list, tuple, dict, slice):
             names = tuple(value.cells) if isinstance(value.cells, dict) else ()
-            return Parts(kind, tuple(map(key_of, value.children())), names)
+            return Parts(kind, tuple(map(_key_of, value.children())), names)
     raise Unknown
 
 
-def sample(key: Any) -> Any:
+def sample(key: Any, others: Mapping[str, Any]) -> Any:
     match key:
         case Like(dtype, shape):
             return torch.empty(shape, dtype=dtype, device="meta")
         case Parts(kind, items, names):
-            made = list(map(sample, items))
+            made = [sample(item, others) for item in items]
             if kind is dict:
                 return dict(zip(names, made, strict=True))
             return slice(*made) if kind is slice else kind(made)
+        case Plain(kind, _, True):
+            return others.get(kind.__name__, key.obj)
     return key.obj
 
 
 @lru_cache(maxsize=4096)
 def _answer(call: _Call) -> Answer | None:
-    named = {name: sample(key) for name, key in call.named}
     with outside_everything():
-        try:
-            out = call.function(*map(sample, call.args), **named)
-        except TypeError as error:
-            return Answer(error.with_traceback(None))
-        except Exception:  # one that depends on values: those of each thread say what it is
-            return None
-    return Answer(None, tuple(map(dtype_of, leaves_of(out))))
+        for others in ({}, NUMBERS):
+            named = {name: sample(key, others) for name, key in call.named}
+            try:
+                out = call.function(*(sample(key, others) for key in call.args), **named)
+            except TypeError as error:
+                return Answer(error.with_traceback(None))
+            except NotImplementedError:  # there is no kernel without data
+                return None
+            except Exception:  # one that depends on values: those of each thread say what it is
+                continue
+            return Answer(None, tuple(map(dtype_of, leaves_of(out))))
+    return Answer(None, None)
 
 
 def dtype_of(leaf: Any) -> Any:

@@ -69,11 +69,15 @@ NUMPY_DTYPES: dict[type, Any] = {bool: np.bool_, int: np.int64, float: np.float6
 class Rower:
     """Turns cells into lists of ``k`` real values; one instance per operation keeps aliases.
 
-    ``lend``: what they are for keeps none of them, and changes none.
+    ``lend``: what they are for keeps none of them, and changes none. ``views``: a row of a view is
+    a part of its base's row.
     """
 
-    def __init__(self, context: Context, keep: bool = False, lend: bool = False) -> None:
+    def __init__(
+        self, context: Context, keep: bool = False, lend: bool = False, views: bool = False
+    ) -> None:
         self.context = context
+        self.views = views or keep
         self.lend = lend and not keep
         self.k = context.k
         self.keep = keep
@@ -84,7 +88,7 @@ class Rower:
         if known is not None:
             return known
         value = cell.value
-        if type(value) is View and not self.keep:
+        if type(value) is View and not self.views:
             value = read(cell)
         if type(value) is Container:
             return self.container(cell, value)
@@ -137,7 +141,7 @@ class Rower:
                     object.__setattr__(row, name, item)
         else:
             rows = self.immutable(value)
-            self.memo[id(cell)] = rows
+            rows = self.memo.setdefault(id(cell), rows)  # there by way of a list that holds it
         if self.keep:
             cell.value = Objects(rows)
         return rows
@@ -404,8 +408,13 @@ def name_of(function: Any) -> str:
     return named or type(function).__name__
 
 
-def from_rows(context: Context, items: list[Any], fresh: bool = True) -> Cell:
-    """One cell for a real value per thread."""
+def from_rows(
+    context: Context,
+    items: list[Any],
+    fresh: bool = True,
+    known: dict[tuple[int, ...], Cell] | None = None,
+) -> Cell:
+    """One cell for a real value per thread; ``known`` are those of tuples met before, by id."""
     if not items:
         return Cell(Objects([]))
     first = items[0]
@@ -423,9 +432,20 @@ def from_rows(context: Context, items: list[Any], fresh: bool = True) -> Cell:
     if isinstance(first, Tensor) and fresh and len({signature(item) for item in items}) == 1:
         return Cell(Column(moves.stacked(items)))
     if kind is tuple and len({len(item) for item in items}) == 1:
-        parts = [from_rows(context, list(part), fresh) for part in zip(*items, strict=True)]
-        return Cell(Container(tuple, parts))
+        return tuples_from(context, items, fresh, {} if known is None else known)
     return Cell(Objects(items))
+
+
+def tuples_from(
+    context: Context, items: list[Any], fresh: bool, known: dict[tuple[int, ...], Cell]
+) -> Cell:
+    """The same for tuples of one length, each once: a tuple may hold one tuple many times."""
+    key = tuple(map(id, items))
+    if key not in known:
+        columns = map(list, zip(*items, strict=True))
+        parts = [from_rows(context, column, fresh, known) for column in columns]
+        known[key] = Cell(Container(tuple, parts))
+    return known[key]
 
 
 def numbers_from(context: Context, items: list[Any], kind: type) -> Cell:

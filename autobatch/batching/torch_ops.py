@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from autobatch.batching import bounded_draws, example, vmapped
 from autobatch.batching.aliases import by_thread, has_view
@@ -43,6 +43,7 @@ from autobatch.vm.values import Cell, Column, Container, Objects, Uniform, read
 
 Function = Callable[..., Any]
 NO_STACK = "objects that do not stack"
+OF_NUMBERS = "numbers of Python's among its operands"
 
 
 def apply(
@@ -57,6 +58,8 @@ def apply(
         if expected is not None and expected.error is not None:
             error = TypeError(*expected.error.args)
             raise RowsFail(context.lowest(), error) from error
+        if isinstance(function, nn.Module) or (expected is not None and expected.leaves is None):
+            return by_thread(context, function, args, kwargs, OF_NUMBERS)
     if Objects in kinds:
         return by_signature(context, function, args, kwargs)
     try:
@@ -98,7 +101,7 @@ def apply(
         raise RowsFail(context.lowest(), failure.original) from failure.original
     context.counter.launch()
     if expected is not None and not any_autocast() and not expected.fits(out):
-        return by_thread(context, function, args, kwargs, "numbers of Python's among its operands")
+        return by_thread(context, function, args, kwargs, OF_NUMBERS)
     return recorded(function, args, kwargs, out, cell_of(out))
 
 

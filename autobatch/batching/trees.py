@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from autobatch.batching.levels import Batched
+from autobatch.vm import heap
 from autobatch.vm.values import (
     SEQUENCE_ITERATOR,
     Cell,
@@ -32,13 +33,19 @@ class NotATree(Exception):
 
 
 def contents(cells: Iterable[Cell], visit: Callable[[Any], None]) -> None:
-    """Call ``visit`` with each leaf value that the cells reach through containers."""
-    for cell in cells:
+    """Call ``visit`` with each leaf value that the cells reach through containers, in order.
+
+    What a container holds is visited once, however many names it has.
+    """
+    waiting, seen = list(cells)[::-1], set[int]()
+    while waiting:
+        cell = waiting.pop()
         value = read(cell)
-        if type(value) is Container:
-            contents(value.children(), visit)
-        else:
+        if type(value) is not Container:
             visit(value)
+        elif id(cell) not in seen:
+            seen.add(id(cell))
+            waiting += list(value.children())[::-1]
 
 
 def tensor_dtype(cells: Iterable[Cell]) -> torch.dtype | None:
@@ -70,6 +77,12 @@ def weak(column: Column, like: torch.dtype | None) -> Tensor:
 
 def tree_of(cell: Cell, like: torch.dtype | None) -> Any:
     """The operand tree that a cell stands for; ``like`` is where number columns are to join."""
+    if heap.holds_itself(cell):
+        raise NotATree
+    return _tree_of(cell, like)
+
+
+def _tree_of(cell: Cell, like: torch.dtype | None) -> Any:
     value = read(cell)
     match value:
         case Uniform(obj=obj):
@@ -77,7 +90,7 @@ def tree_of(cell: Cell, like: torch.dtype | None) -> Any:
         case Column(data=data, tag=tag):
             return Batched(data if tag == "tensor" else weak(value, like))
         case Container(type=kind):
-            parts = [tree_of(child, like) for child in value.children()]
+            parts = [_tree_of(child, like) for child in value.children()]
             if kind is dict:
                 return dict(zip(value.cells, parts, strict=True))
             if kind in (list, tuple):

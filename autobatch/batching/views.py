@@ -19,7 +19,7 @@ from autobatch.batching.levels import Batched, NoRule
 from autobatch.batching.trees import tree_of
 from autobatch.presence import moves
 from autobatch.presence.guards import guarded_rows
-from autobatch.vm import packs
+from autobatch.vm import heap, packs
 from autobatch.vm.heap import identity
 from autobatch.vm.values import Cell, Column, Container, Objects, Uniform, Value, View, read
 
@@ -285,15 +285,12 @@ def is_unbound(cell: Cell) -> bool:
 
 
 def collect_bases(cell: Cell, bases: dict[int, Cell]) -> None:
-    value = read(cell)
-    match value:
-        case Column(tag="tensor"):
-            bases.setdefault(compat.storage_id(value.table), cell)
-        case Uniform(obj=Tensor() as obj):
-            bases.setdefault(compat.storage_id(obj), cell)
-        case Container(type=kind) if kind in (list, tuple):
-            for child in value.children():
-                collect_bases(child, bases)
+    for part in heap.parts(cell, lambda value: value.type not in (list, tuple)):
+        match read(part):
+            case Column(tag="tensor", table=table):
+                bases.setdefault(compat.storage_id(table), part)
+            case Uniform(obj=Tensor() as obj):
+                bases.setdefault(compat.storage_id(obj), part)
 
 
 def _record(

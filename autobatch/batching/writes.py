@@ -28,6 +28,7 @@ from autobatch.batching import (
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.effects import is_draw
 from autobatch.batching.levels import Batched, DrawError, ExampleError, NoRule
+from autobatch.batching.overlaps import overlaps
 from autobatch.batching.rows import RowDraws, Rower, call_row, note_fallback, run_rows
 from autobatch.batching.trace import Untraceable
 from autobatch.batching.trace.recorder import is_recording
@@ -50,6 +51,8 @@ from autobatch.vm.values import (
     read,
     ties_of,
 )
+
+OVERLAP = "it reads a part of what it writes"
 
 
 def set_content(cell: Cell, content: Value) -> None:
@@ -185,12 +188,21 @@ def write(
     if is_unbound(target) and torch.is_grad_enabled() and any(map(is_differentiated, args)):
         raise RowsFail(context.lowest(), refused_by_autograd())
     try:
+        if is_read_too(function, args, kwargs):
+            raise NoRule(OVERLAP)
         write_own(context, function, args, kwargs)
         return target
     except NoRule as refusal:
         why = str(refusal)
     write_rows(context, function, args, kwargs, why)  # not in the handler: errors have no context
     return target
+
+
+def is_read_too(function: Callable[..., Any], args: list[Cell], kwargs: dict[str, Cell]) -> bool:
+    """Whether an operand is of the memory that is written, and not just that."""
+    if function in (operator.setitem, Tensor.__setitem__):
+        return overlaps(args[0], args[2:], args[1])
+    return overlaps(args[0], [*args[1:], *kwargs.values()])
 
 
 def reshaped(
@@ -303,9 +315,16 @@ def write_out(
     if updates.write_out(context, function, args, kwargs):
         return kwargs["out"]
     rest = {name: arg for name, arg in kwargs.items() if name != "out"}
+    if overlaps(kwargs["out"], [*args, *rest.values()]):
+        write_rows(context, partial(into, function), [kwargs["out"], *args], rest, OVERLAP)
+        return kwargs["out"]
     result = torch_ops.apply(context, function, args, rest, draws)
     land(context, result, kwargs["out"])
     return kwargs["out"]
+
+
+def into(function: Callable[..., Any], out: Tensor, *args: Any, **kwargs: Any) -> Any:
+    return function(*args, out=out, **kwargs)
 
 
 def land(context: Context, result: Cell, out: Cell) -> None:
@@ -349,7 +368,7 @@ def write_rows(
     """The same thread by thread, on each thread's own tensor."""
     if context.span is not None:
         note_fallback(context, function, (*args, *kwargs.values()), why)
-    rower = Rower(context)
+    rower = Rower(context, views=why == OVERLAP)
     columns = [rower.rows(arg) for arg in args]
     named = {name: rower.rows(arg) for name, arg in kwargs.items()}
     with RowDraws.of(context) as draws:

@@ -312,7 +312,29 @@ def parts(cell: Cell, closed: Callable[[Container], bool] | None = None) -> Iter
         if type(each.value) is Container and not (closed and closed(each.value)):
             held = {id(child): child for child in each.value.children() if id(child) not in seen}
             seen.update(held)
-            waiting.extend(held.values())
+            waiting.extend(reversed(held.values()))
+
+
+def holds_itself(cell: Cell) -> bool:
+    """Whether there is a container that what it holds leads back to."""
+    value = cell.value
+    if type(value) is not Container or all(
+        type(c.value) is not Container for c in value.children()
+    ):
+        return False
+    opened, done = set[int](), set[int]()
+    waiting = [(cell, False)]
+    while waiting:
+        each, is_left = waiting.pop()
+        if is_left:
+            done.add(id(each))
+        elif type(each.value) is Container and id(each) not in done:
+            if id(each) in opened:
+                return True
+            opened.add(id(each))
+            waiting.append((each, True))
+            waiting += [(child, False) for child in each.value.children()]
+    return False
 
 
 def count(cell: Cell, references: dict[int, int], views: list[Cell]) -> None:

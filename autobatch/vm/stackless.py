@@ -34,6 +34,7 @@ from autobatch.vm.failing import Failures, no_data
 from autobatch.vm.forks import Forks
 from autobatch.vm.groups import CARRIED, Group, restricted
 from autobatch.vm.queue import Waiting
+from autobatch.vm.room import ROOM, STRIDE
 from autobatch.vm.schedule import Choice
 from autobatch.vm.stages import Way
 from autobatch.vm.state import Frame, Late, Leaving
@@ -243,6 +244,8 @@ class Machine(Stepping):
         late = frame.late
         watch = invariants.watch(frame)
         frames.append(frame)
+        if not len(frames) % STRIDE:
+            ROOM.at(len(frames))
         try:
             parts = [(0, group) for group in groups]
             at = waiting.next(mark(function, 0, parts) if frame.answers else parts)
@@ -261,6 +264,8 @@ class Machine(Stepping):
             if watch is not None:
                 watch.end()
         finally:
+            if not len(frames) % STRIDE:
+                ROOM.at(len(frames) - STRIDE)
             frames.pop()
         returned = frame.returned if late is None else late.handed_back(frame.returned)
         return [piece for piece in returned if len(piece.rows) or not batch]

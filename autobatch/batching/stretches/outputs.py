@@ -18,6 +18,9 @@ from autobatch.batching.trace import Untraceable
 from autobatch.vm.heap import identity
 from autobatch.vm.values import Cell, Column, Container, Uniform, View, read
 
+OPEN = -1
+"""The node of a cell whose parts are being noted."""
+
 
 @dataclass(frozen=True, slots=True)
 class Node:
@@ -70,7 +73,10 @@ class Template:
     def visit(self, cell: Cell) -> int:
         known = self.memo.get(id(cell))
         if known is None:
+            self.memo[id(cell)] = OPEN
             known = self.memo[id(cell)] = self.add(cell, self.node(cell))
+        if known is OPEN:
+            raise Untraceable("a list that holds itself has no parts that come before it")
         return known
 
     def node(self, cell: Cell) -> Node:

@@ -19,12 +19,16 @@ from autobatch.vm.values import FORK, PENDING, Cell, Container
 
 def is_pending(cell: Cell) -> bool:
     """Whether it is a result yet to come, or a list or tuple that holds one."""
-    value = cell.value
-    if type(value) is not Container:
+    if type(cell.value) is not Container:
         return False
-    if value.type in (list, tuple):
-        return any(map(is_pending, value.children()))
-    return value.type in (FORK, PENDING)
+    return any(
+        type(part.value) is Container and part.value.type in (FORK, PENDING)
+        for part in heap.parts(cell, is_no_sequence)
+    )
+
+
+def is_no_sequence(value: Container) -> bool:
+    return value.type not in (list, tuple)
 
 
 def is_forked(cell: Cell) -> bool:
