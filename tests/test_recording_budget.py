@@ -79,6 +79,28 @@ def test_each_recording_doubles_what_the_next_signature_must_be_met(
         assert executor.recordings == recorded + 1
 
 
+def decoded(n: int, x: Tensor) -> Tensor:
+    """A memory that grows by a row each step, which each step reads whole."""
+    seen = x[None]
+    for _ in range(n):
+        x = torch.softmax(seen @ x, 0) @ seen
+        seen = torch.cat([seen, x[None]])
+    return x
+
+
+def test_lengths_that_come_again_are_recorded_in_time() -> None:
+    """A memory goes through the same nine lengths in each call: all of them, in the end."""
+    xs = torch.tensor([[1.0, -2.0], [0.5, 3.0]])
+    mapped = autobatch.vmap(decoded, in_dims=(None, 0), trace_after=1)
+    traces = []
+    for _ in range(34):
+        with autobatch.counts() as counts:
+            got = mapped(9, xs)
+        traces.append(counts.traces)
+    assert sum(traces[:32]) < 9 <= sum(traces) and traces[-1] == 0
+    torch.testing.assert_close(got, torch.stack([decoded(9, x) for x in xs]))
+
+
 def summed(n: int, x: Tensor) -> Tensor:
     parts = []
     for step in range(n):

@@ -4,8 +4,10 @@ A recording costs as much as some hundred operations that run one by one, so it 
 signature that comes again. The rule goes by counts alone, so that it does the same on any
 machine: **every recording of a place doubles how often the next signature must be met there,
 from ``trace_after`` up to sixteen times that; after four that differ in event shapes and lengths
-of lists only, others like them run untraced.** Signatures that never come again (of a
-module that is made anew for each call, say) thus use up nothing.
+of lists only, others like them must be met 32 times that.** So what grows without end runs
+untraced, and the lengths that each decoding of a text goes through are recorded in time. With a
+``trace_after`` of zero there are four. Signatures that never come again (of a module that is made
+anew for each call, say) thus use up nothing.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from autobatch.batching.stretches.signature import Signature, shapeless
 MOST_SHAPES = 4
 MOST_RECORDINGS = 64
 LARGEST_FACTOR = 16
+PAST_SHAPES = 32
 MOST_COUNTED = 256
 
 
@@ -41,13 +44,15 @@ class Budget:
     def grants(self, signature: Signature, trace_after: int) -> bool:
         """Whether this signature, met now, is to be recorded; it is noted as recorded then."""
         family = shapeless(signature)
-        if self.families.get(family, 0) >= MOST_SHAPES or self.recordings >= MOST_RECORDINGS:
+        past = self.families.get(family, 0) >= MOST_SHAPES
+        if (past and not trace_after) or self.recordings >= MOST_RECORDINGS:
             return False
         if self.recordings and trace_after:
+            factor = PAST_SHAPES if past else min(2**self.recordings, LARGEST_FACTOR)
             if len(self.met) >= MOST_COUNTED:
                 self.met.clear()  # most of them never come again
             times = self.met[signature] = self.met.get(signature, 0) + 1
-            if times <= trace_after * min(2**self.recordings, LARGEST_FACTOR):
+            if times <= trace_after * factor:
                 return False
         self.met.pop(signature, None)
         self.recordings += 1
