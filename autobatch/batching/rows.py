@@ -390,6 +390,8 @@ def note_fallback(
     effect: bool = False,
 ) -> None:
     """Count what runs thread by thread, and hold it to the option ``fallback``."""
+    if context.policy is None and not context.counter.listens:
+        return
     what = name_of(function)
     meant = partial(is_meant, function, cells, why, effect)
     context.counter.fallback(context.span, what, why, meant)

@@ -217,6 +217,29 @@ def identity(obj: object) -> Hashable:
     return id(obj)
 
 
+def duplicated(roots: Sequence[Cell]) -> list[Cell]:
+    """New cells for all that the roots reach, which hold what those hold now."""
+    made: list[Cell] = []
+    memo: dict[int, Cell] = {}
+    for cell in roots:
+        value = cell.value
+        kind = type(value)
+        if kind in REFERRING or (kind is Objects and value.lists is not None):  # type: ignore[union-attr]
+            return copied(roots, as_it_is)
+        if kind is Uniform and (value.shared or not is_mutable(value)):  # type: ignore[union-attr]
+            made.append(cell)
+            continue
+        new = memo.get(id(cell))
+        if new is None:
+            new = memo[id(cell)] = Cell(value)
+        made.append(new)
+    return made
+
+
+def as_it_is(value: Value) -> Value:
+    return value
+
+
 def copied(
     roots: Iterable[Cell],
     transform: Callable[[Value], Value],
@@ -251,13 +274,13 @@ class Copying:
         if kind is Column:
             new = self.memo[key] = Cell(self.transform(value))
             return new
-        if kind is Uniform and not is_mutable(value):
+        if kind is Uniform and (value.shared or not is_mutable(value)):  # type: ignore[union-attr]
             self.memo[key] = cell
             return cell
         new = self.memo[key] = Cell(value)
         visit = self.visit
         if type(value) is Container:
-            new.value = value.rebuilt(visit(child) for child in value.children())
+            new.value = value.rebuilt(map(visit, value.children()))
         elif type(value) is View and key not in self.plain:
             new.value = View(visit(value.base), value.recipe, tuple(map(visit, value.args)))
         else:
@@ -283,10 +306,7 @@ class Copying:
 
 def plain_views(roots: Sequence[Cell]) -> list[Cell]:
     """The views whose base nothing else reaches, bases first: the base need not move with them."""
-    for root in roots:
-        if type(root.value) in REFERRING:
-            break
-    else:
+    if not any_view(roots):
         return []
     references: dict[int, int] = {}
     views: list[Cell] = []
@@ -298,6 +318,23 @@ def plain_views(roots: Sequence[Cell]) -> list[Cell]:
         if references[id(base)] == 1 and (type(base.value) is not View or id(base) in plain):
             plain[id(cell)] = cell
     return list(plain.values())
+
+
+def any_view(roots: Iterable[Cell]) -> bool:
+    """Whether the roots reach a view."""
+    waiting = [value for root in roots if type(value := root.value) in REFERRING]
+    seen: set[int] = set()
+    while waiting:
+        value = waiting.pop()
+        if type(value) is View:
+            return True
+        assert type(value) is Container
+        if id(value) not in seen:
+            seen.add(id(value))
+            waiting += [
+                part for child in value.children() if type(part := child.value) in REFERRING
+            ]
+    return False
 
 
 def parts(cell: Cell, closed: Callable[[Container], bool] | None = None) -> Iterator[Cell]:
@@ -374,7 +411,8 @@ def select(roots: Sequence[Cell], rows: Rows) -> list[Cell]:
                 return Objects([], lists=value.lists.select(rows))
             if not host:
                 host.extend(rows.tolist())
-            return Objects([value.items[row] for row in host], value.ties)
+            items = value.items
+            return Objects([items[row] for row in host], value.ties)
         assert type(value) is Uniform
         return Uniform(value.obj, ties=value.ties)
 
@@ -382,25 +420,43 @@ def select(roots: Sequence[Cell], rows: Rows) -> list[Cell]:
 
 
 def select_flat(roots: Sequence[Cell], rows: Rows) -> list[Cell] | None:
-    """The same where all roots are columns on the host or what no thread can change; else None."""
+    """The same where all roots are columns on the host, objects, or what no thread can change; else
+    None.
+    """
+    for cell in roots:
+        if not is_flat(cell.value):
+            return None
     index: Tensor | None = None
+    host: list[int] | None = None
     made: list[Cell] = []
     memo: dict[int, Cell] = {}
     for cell in roots:
         value = cell.value
-        kind = type(value)
-        if kind is Uniform and not is_mutable(value):
+        if type(value) is Uniform:
             made.append(cell)
             continue
-        if kind is not Column or not value.is_whole or not value.table.is_cpu:  # type: ignore[union-attr]
-            return None
         new = memo.get(id(cell))
         if new is None:
-            if index is None:
-                index = torch.from_numpy(rows)
-            new = memo[id(cell)] = Cell(value.select(index))  # type: ignore[union-attr]
+            if type(value) is Objects:
+                items = value.items
+                host = rows.tolist() if host is None else host
+                new = Cell(Objects([items[row] for row in host], value.ties))
+            else:
+                index = torch.from_numpy(rows) if index is None else index
+                new = Cell(value.select(index))  # type: ignore[union-attr]
+            memo[id(cell)] = new
         made.append(new)
     return made
+
+
+def is_flat(value: Value) -> bool:
+    """Whether some rows of it need nothing but to be picked, or not even that."""
+    kind = type(value)
+    if kind is Uniform:
+        return value.shared or not is_mutable(value)  # type: ignore[union-attr]
+    if kind is Objects:
+        return value.lists is None  # type: ignore[union-attr]
+    return kind is Column and value.is_whole and value.table.is_cpu  # type: ignore[union-attr]
 
 
 def merge(
