@@ -18,7 +18,7 @@ from torch import Tensor
 
 from autobatch.vm import listing
 from autobatch.vm.repeated import is_shared
-from autobatch.vm.strides import joined
+from autobatch.vm.strides import cut, joined
 from autobatch.vm.values import (
     NO_TIES,
     NUMBER_TAGS,
@@ -474,7 +474,7 @@ class Picking:
             new = Cell(Objects([items[row] for row in self.host], value.ties))  # type: ignore[union-attr]
         else:
             assert type(value) is Container
-            parts = [self.visit(child) for child in value.cells]  # type: ignore[arg-type]
+            parts = [self.visit(child) for child in value.cells]
             new = Cell(Container(value.type, parts, value.static))
         self.memo[id(cell)] = new
         return new
@@ -490,7 +490,7 @@ def are_plain_rows(one: Value, other: Value) -> bool:
             return False
         if len(set(map(id, mine))) < len(mine) or len(set(map(id, theirs))) < len(theirs):
             return False
-        pairs = [(a.value, b.value) for a, b in zip(mine, theirs, strict=True)]  # type: ignore[union-attr]
+        pairs = [(a.value, b.value) for a, b in zip(mine, theirs, strict=True)]
     else:
         pairs = [(one, other)]
     for a, b in pairs:
@@ -502,6 +502,54 @@ def are_plain_rows(one: Value, other: Value) -> bool:
         if x.dtype is not y.dtype or x.shape[1:] != y.shape[1:] or x.device != y.device:
             return False
     return True
+
+
+def divided(root: Cell, rows: Rows, sizes: Sequence[int]) -> list[Cell] | None:
+    """Parts of some rows, which are of these sizes and share memory, so they are to be read only.
+
+    None where the root holds anything but tensors of each thread's own. Each part by itself would
+    have a gradient of the size of the whole.
+    """
+    value = root.value
+    if not are_plain_rows(value, value):
+        return None
+    leaves: list[Any] = [value] if type(value) is Column else [c.value for c in value.children()]  # type: ignore[union-attr]
+    turns = runs(rows, sizes) if len(rows) == len(leaves[0].table) else None
+    if turns is None:
+        turns = list(range(len(sizes)))
+        index = torch.from_numpy(rows)
+        leaves = [leaf.select(index.to(leaf.table.device)) for leaf in leaves]
+    if not all(leaf.is_whole and leaf.table.is_contiguous() for leaf in leaves):
+        return None
+    places = sorted(turns, key=turns.__getitem__)
+    lying = [sizes[turn] for turn in turns]
+    tables = [cut(leaf.table, lying) for leaf in leaves]
+    columns = [
+        [Column(cuts[place], leaf.tag, leaf.bounds) for place in places]
+        for leaf, cuts in zip(leaves, tables, strict=True)
+    ]
+    if type(value) is Column:
+        return [Cell(column) for column in columns[0]]
+    return [Cell(value.rebuilt(map(Cell, parts))) for parts in zip(*columns, strict=True)]  # type: ignore[union-attr]
+
+
+def runs(rows: Rows, sizes: Sequence[int]) -> list[int] | None:
+    """Which part comes first, and so on, where each is a run of rows and these are all; else
+    None.
+    """
+    ends = np.cumsum(sizes)
+    steps = np.diff(rows) != 1
+    steps[ends[:-1][(ends[:-1] > 0) & (ends[:-1] < len(rows))] - 1] = False
+    if steps.any():
+        return None
+    begins = [int(rows[end - size]) if size else -1 for end, size in zip(ends, sizes, strict=True)]
+    turns = sorted(range(len(sizes)), key=begins.__getitem__)
+    end = 0
+    for turn in turns:
+        if sizes[turn] and begins[turn] != end:
+            return None
+        end += sizes[turn]
+    return turns
 
 
 def merge(
