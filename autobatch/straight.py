@@ -53,7 +53,7 @@ def driven(
     executor = chosen(options.executor, True, options.fast_math)
     kernels = 0
     if block.ops:
-        driver = code.site(0, 0, executor).by_driver(env, scope, k, lambda: None)
+        driver = code.site(0, 0, executor).by_driver(env, scope, k, None)
         if driver is None:
             return None
         kernels = driver.kernels

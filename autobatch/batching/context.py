@@ -64,6 +64,10 @@ class Counter(Protocol):
     ) -> None: ...
     def launch(self, number: int = 1) -> None: ...
     def trace(self) -> None: ...
+    @property
+    def listens(self) -> bool:
+        """Whether anyone is told of what it counts."""
+        ...
 
 
 @dataclass(slots=True, eq=False)
@@ -301,7 +305,11 @@ class Context:
         if not self.checks:
             return
         self.counter.host_read("check")
-        self.judge(on_host(torch.stack([check.failed for check in self.checks])))
+        if len(self.checks) == 1:
+            masks = on_host(self.checks[0].failed)[None]
+        else:
+            masks = on_host(torch.stack([check.failed for check in self.checks]))
+        self.judge(masks)
 
     def judge(self, masks: np.ndarray) -> None:
         """Raise the failure of the lowest thread, its first in program order, if there is one.
@@ -310,7 +318,9 @@ class Context:
         each check, ``[checks, k]``, which rows fail.
         """
         checks, self.checks = self.checks, []
-        failing = np.flatnonzero(masks.any(0)).tolist()  # nearly always none
+        if not masks.any():
+            return
+        failing = np.flatnonzero(masks.any(0)).tolist()
         first: RowsFail | None = None
         for row in sorted(failing, key=lambda row: int(self.threads[row])):
             failed = masks[:, row].tolist()

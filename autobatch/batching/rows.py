@@ -394,6 +394,8 @@ def note_fallback(
     effect: bool = False,
 ) -> None:
     """Count what runs thread by thread, and hold it to the option ``fallback``."""
+    if context.policy is None and not context.counter.listens:
+        return
     what = name_of(function)
     meant = partial(is_meant, function, cells, why, effect)
     context.counter.fallback(context.span, what, why, meant)
@@ -453,8 +455,10 @@ def numbers_from(context: Context, items: list[Any], kind: type) -> Cell:
         numbers: np.ndarray = np.array(items, dtype=NUMPY_DTYPES[kind])
     except OverflowError:
         return Cell(Objects(items))
-    bounds = (int(numbers.min()), int(numbers.max())) if kind is int else None
-    data = torch.from_numpy(numbers).to(context.device)
+    bounds = (min(items), max(items)) if kind is int else None
+    data = torch.from_numpy(numbers)
+    if context.device.type != "cpu":
+        data = data.to(context.device)
     return Cell(Column(data, NUMBER_TAGS[kind], bounds))
 
 

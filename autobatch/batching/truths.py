@@ -39,7 +39,7 @@ def truth(context: Context, cell: Cell) -> Cell:
     value = read(cell)
     if type(value) is Objects and value.lists is not None:
         return lists.truth(context, value.lists)
-    if type(value) is Objects and not any(map(says_itself, set(map(type, value.items)))):
+    if type(value) is Objects and says_no_code(value):
         return map_rows(context, bool, cell, value.items, "objects")
     if type(value) is not Column and asks_user(value):
         return instance_truth(context, cell, user_class(value))
@@ -69,6 +69,11 @@ def truth(context: Context, cell: Cell) -> Cell:
 def asks_user(value: Any) -> bool:
     """Whether it is a user's object that says itself whether it is true."""
     return is_instance(value) or any(own_method(value, name) for name in ("__bool__", "__len__"))
+
+
+def says_no_code(value: Objects) -> bool:
+    """Whether no method in Python is asked whether a thread's object is true."""
+    return value.lists is None and not any(map(says_itself, set(map(type, value.items))))
 
 
 def says_itself(kind: type) -> bool:

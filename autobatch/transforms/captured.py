@@ -51,7 +51,7 @@ class Captured:
     seen: set[tuple[int, int]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self.before = heap.copied(self.cells, lambda value: value)
+        self.before = heap.duplicated(self.cells)
 
     def written(self) -> list[Cell]:
         """The cells, for the function what it has captured, that lead to a change."""

@@ -71,7 +71,7 @@ def gradients(run: Run, found: tuple[Tensor, ...]) -> Cell:
 
 def pullback(call: Call, has_aux: bool) -> Cell:
     """``vjp``: the output, and the pullback as a function of what the arguments are now."""
-    copies = heap.copied([call.function, *call.args], lambda value: value)
+    copies = heap.duplicated([call.function, *call.args])
     pull = Cell(Container(METHOD, [pair(*copies)], Pull(has_aux)))
     run = Run(call, pair(*map(parts.opened, call.args)), children, {}, has_aux)
 

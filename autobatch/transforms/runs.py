@@ -57,7 +57,7 @@ class Call:
 
     def copied(self) -> Call:
         """The same call on what its cells hold now, whatever becomes of them."""
-        return self.on(heap.copied(self.cells(), lambda value: value), self.context)
+        return self.on(heap.duplicated(self.cells()), self.context)
 
     def on(self, cells: list[Cell], context: Context) -> Call:
         """The same call on other cells, in the order of ``cells``."""

@@ -8,19 +8,19 @@ the same.
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 import torch
 
 from autobatch.batching.arithmetic import loose_columns
 from autobatch.batching.compat import on_host
-from autobatch.batching.stretches import Site
-from autobatch.ir.program import Block, Branch, Converted, Jump, Terminator
-from autobatch.vm.blocks import Parts, parted
+from autobatch.batching.context import Context
+from autobatch.batching.rows import note_fallback
+from autobatch.batching.truths import says_no_code
+from autobatch.ir.program import Block, Branch, Converted, Join, Jump, Terminator
+from autobatch.vm.blocks import Forks, Parts, parted
 from autobatch.vm.groups import Group
 from autobatch.vm.state import Frame, RunState
-from autobatch.vm.values import Column, Uniform
+from autobatch.vm.values import Cell, Column, Objects, Uniform
 
 
 def is_plain(state: RunState, block: Block, group: Group) -> bool:
@@ -34,15 +34,34 @@ def is_plain(state: RunState, block: Block, group: Group) -> bool:
     )
 
 
-def driven(state: RunState, frame: Frame, pc: int, group: Group) -> bool:
-    """Run all operations of a block by a driver, if one fits; else nothing has changed."""
+def driven(
+    state: RunState, forks: Forks, frame: Frame, pc: int, group: Group
+) -> tuple[int, Context | None]:
+    """Run operations of a block by drivers, and note the calls that it forks, as far as that is
+    plain: the position of the first that has not run, and the context if there is one.
+    """
     work, code = state.work, frame.code
+    ops, position = code.blocks[pc].ops, 0
+    context: Context | None = None
     if work is None:
-        return False
-    ops = code.blocks[pc].ops
-    if not ops:
-        return True
-    return by_driver(state, frame, code.site(pc, 0, work.executor), group)
+        return position, context
+    given, whole = state.contributions, frame.exact
+    while position < len(ops):
+        op = ops[position]
+        if op.name in ("fork", "defer"):
+            if whole or not forks.noted(frame, op, group):
+                break
+            position += 1
+            continue
+        site = code.site(pc, position, work.executor)
+        if context is None and site.asks_context:
+            context = state.context(frame, group)
+        driver = site.by_driver(group.env, frame.scope, group.k, context, given, whole)
+        if driver is None:
+            break
+        state.tally.launch(driver.kernels)
+        position = driver.end
+    return position, context
 
 
 def converted(state: RunState, frame: Frame, pc: int, group: Group) -> Converted | None:
@@ -56,40 +75,65 @@ def converted(state: RunState, frame: Frame, pc: int, group: Group) -> Converted
     if made is None or work is None or open_ends or state.observer is not None or not group.k:
         return None
     site = code.whole(pc, work.executor)
-    if by_driver(state, frame, site, group):
+    context = state.context(frame, group) if site.asks_context else None
+    given = state.contributions
+    driver = site.by_driver(group.env, frame.scope, group.k, context, given)
+    if driver is not None:
+        state.tally.launch(driver.kernels)
         return made
     if site.rests():
         return None
-    context = state.context(frame, group)
+    context = context or state.context(frame, group)
     if site.advance(work, context, frame.scope, group.env) != len(made.ops):
         return None
     site.misses = 0
     return made
 
 
-def by_driver(state: RunState, frame: Frame, site: Site, group: Group) -> bool:
-    """Run all operations of a site by a driver, if one fits."""
-    context_of = partial(state.context, frame, group)
-    given = state.contributions
-    driver = site.by_driver(group.env, frame.scope, len(group.rows), context_of, given)
-    if driver is None:
-        return False
-    state.tally.launch(driver.kernels)
-    return True
-
-
-def plain_end(state: RunState, frame: Frame, terminator: Terminator, group: Group) -> Parts | None:
+def plain_end(
+    state: RunState,
+    frame: Frame,
+    terminator: Terminator,
+    group: Group,
+    context: Context | None = None,
+) -> Parts | None:
     """Where a jump or a branch on a plain bool sends the rows; None where that is not so plain."""
     if type(terminator) is Jump:
         return [(terminator.target, group)]
-    if type(terminator) is not Branch or group.checks:
+    if group.checks:
         return None
-    taken = plain_decision(state, terminator, group)
+    if type(terminator) is Join:
+        frame.joining.append(group)
+        return []
+    if type(terminator) is not Branch:
+        return None
+    cell = group.env.get(terminator.condition)
+    if cell is not None and type(cell.value) is Objects:
+        context = context or state.context(frame, group)
+        context.span = terminator.span
+        taken: np.ndarray | bool | None = truth_of_objects(context, cell, group)
+    else:
+        taken = plain_decision(state, terminator, group)
     if taken is None:
         return None
     if type(taken) is bool:
         return [(terminator.then if taken else terminator.otherwise, group)]
     return parted(state, frame, terminator, group, taken)
+
+
+def truth_of_objects(context: Context, cell: Cell, group: Group) -> np.ndarray | None:
+    """Which threads' objects are true, where no code of the user's says so; else None."""
+    value = cell.value
+    assert type(value) is Objects
+    if not says_no_code(value) or not group.k or context.lost or loose_columns(group.env):
+        return None
+    try:
+        taken = np.fromiter(map(bool, value.items), dtype=bool, count=group.k)
+    except Exception:  # the general way finds out whose it is
+        return None
+    note_fallback(context, bool, (cell,), "objects")
+    context.counter.host_read("branch")
+    return taken
 
 
 def plain_decision(

@@ -56,14 +56,19 @@ class Endings(ABC):
     def is_next(self, frame: Frame, target: int) -> bool:
         """Whether a group that jumps to a block would run there at once, and alone."""
 
-    def ended(self, frame: Frame, terminator: Terminator, group: Group) -> Parts:
-        """The terminator, once a driver has run the operations."""
-        plain = plain_end(self.state, frame, terminator, group)
+    def ended(
+        self,
+        frame: Frame,
+        terminator: Terminator,
+        group: Group,
+        context: Context | None = None,
+    ) -> Parts:
+        """The terminator, once drivers have run the operations, in a context if they needed one."""
+        plain = plain_end(self.state, frame, terminator, group, context)
         if plain is not None:
             return plain
-        frame.span = terminator.span
-        context = self.state.context(frame, group)
-        context.span = frame.span
+        context = context or self.state.context(frame, group)
+        frame.span = context.span = terminator.span
         return self.finished(frame, terminator, group, context)
 
     def finished(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -64,7 +64,7 @@ def entered(
         within = scope.namespace
         names = partial(library.names_within, Nested(target.callee.static[0], scope.namespace))
     else:
-        receiver = next(iter(receiver_of(target)), MISSING)
+        receiver = receiver_in(target.args)
         names = partial(Names.of, target.callee, receiver)
     if forking == "none" or judgements is None:
         return Entry(code, scope, env, names=names)
@@ -114,8 +114,11 @@ def entered_function(library: Library, target: calls.Target) -> tuple[Code, Scop
 
 def receiver_of(target: calls.Target) -> tuple[Any, ...]:
     """The first argument, where it is an object that existed before the call."""
-    if target.args:
-        value = target.args[0].value
-        if type(value) is Uniform and value.shared:
-            return (value.obj,)
-    return ()
+    receiver = receiver_in(target.args)
+    return () if receiver is MISSING else (receiver,)
+
+
+def receiver_in(args: Sequence[Cell]) -> object:
+    """The same among arguments; ``MISSING`` where it is no such object."""
+    value = args[0].value if args else None
+    return value.obj if type(value) is Uniform and value.shared else MISSING

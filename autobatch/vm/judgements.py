@@ -19,7 +19,7 @@ from autobatch.vm.purity import Names
 @dataclass(slots=True, eq=False)
 class Judgements:
     """The judgements of a run, which may ``inline`` calls. ``kept`` holds on to what its keys
-    identify.
+    identify; ``times`` is how often all of them have been given up.
     """
 
     library: Library
@@ -28,6 +28,7 @@ class Judgements:
     kept: dict[tuple[int, int, int, bool], tuple[Code, object, object, Code]] = field(
         default_factory=dict
     )
+    times: int = 0
 
     def with_forks(
         self,
@@ -57,3 +58,4 @@ class Judgements:
     def forget(self) -> None:
         """Names may mean something else from now on."""
         self.kept.clear()
+        self.times += 1

@@ -114,6 +114,11 @@ class Tally:
         self.active = _ACTIVE.get() if counts is None else counts
         self.block: tuple[str, int] = ("", 0)
 
+    @property
+    def listens(self) -> bool:
+        """Whether anyone is told of what it counts."""
+        return bool(self.active)
+
     def execution(self, threads: int) -> None:
         for counts in self.active:
             counts.block_executions += 1

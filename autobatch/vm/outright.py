@@ -61,7 +61,7 @@ def run(state: RunState, entry: Entry, group: Group) -> Cell | None:
     end = code.blocks[0].terminator
     assert isinstance(end, Return)
     site = code.site(0, 0, work.executor)
-    driver = site.by_driver(entry.env, entry.scope, group.k, lambda: None, state.contributions)
+    driver = site.by_driver(entry.env, entry.scope, group.k, None, state.contributions)
     if driver is None:
         return None
     here = state.tally.block

@@ -24,6 +24,7 @@ from autobatch.vm.values import (
     Cell,
     Column,
     Container,
+    Objects,
     Uniform,
     is_number,
     read,
@@ -84,9 +85,9 @@ class Waiting(Generic[P]):
             return
         names = self.names[pc]
         if type(place) is Group:
-            place = self.places[pc] = {self.key(place, names): [place]}
+            place = self.places[pc] = {held(place, names): [place]}
         self.prune(pc, group)
-        key = self.key(group, names)
+        key = self.key_among(place, group, names)
         if key not in place:
             key = self.reconciled(place, group, names, key)
             if self.apart is not None and key not in place:
@@ -166,9 +167,7 @@ class Waiting(Generic[P]):
                 for other, new in zip(others, joining, strict=True):
                     assert new is not None
                     other.env = new.env
-                renamed = {key if known is other_key else known: g for known, g in place.items()}
-                place.clear()
-                place.update(renamed)
+                renew(place, other_key, key)
                 return key
         return key
 
@@ -195,6 +194,21 @@ class Waiting(Generic[P]):
             group.env.update({name: env[name] for name in differing if name in group.env})
             result.setdefault(self.key(group, names), []).append(group)
         return result
+
+    def key_among(self, place: dict[Key, list[Group]], group: Group, names: Sequence[str]) -> Key:
+        """The key of a group that has come to others. What its variables hold is looked at only
+        where another group has the same ones, and it is not plain that they are alike.
+        """
+        brief = held(group, names)
+        others = place.get(brief)
+        if others is None:
+            if all(key[0] != brief[0] for key in place):
+                return brief
+        elif are_plainly_alike(others[0], group):
+            return brief
+        else:
+            renew(place, brief, self.key(others[0], names))
+        return self.key(group, names)
 
     def key(self, group: Group, names: Sequence[str], near: bool = False) -> Key:
         """Equal for groups that are to coalesce; ``near``: for all that can."""
@@ -230,6 +244,41 @@ class Waiting(Generic[P]):
 def waiting_at(place: dict[Key, list[Group]]) -> Iterator[Group]:
     """The groups that wait at a block; what some have forked is no object before its join."""
     return (group for alike in place.values() for group in alike)
+
+
+def held(group: Group, names: Sequence[str]) -> Key:
+    """The key of a group of which it is only known which variables it has.
+
+    It stands for groups that are plainly alike, where no other groups have the same variables.
+    """
+    env = group.env
+    return (tuple([name for name in names if name in env]),)
+
+
+def are_plainly_alike(one: Group, other: Group) -> bool:
+    """Whether groups that have the same variables are alike, as a look at each of them shows."""
+    theirs = other.env
+    for name, cell in one.env.items():
+        mine, its = cell.value, theirs[name].value
+        kind = type(mine)
+        if kind is not type(its):
+            return False
+        if kind is Uniform:
+            if mine.obj is not its.obj or not mine.shared or not its.shared:  # type: ignore[union-attr]
+                return False
+        elif kind is Objects:
+            if mine.lists is not None or its.lists is not None:  # type: ignore[union-attr]
+                return False
+        elif kind is not Column or mine.tag == "tensor" or mine.tag != its.tag:  # type: ignore[union-attr]
+            return False
+    return True
+
+
+def renew(place: dict[Key, list[Group]], old: Key, new: Key) -> None:
+    """Another key for some groups, which keep their turn."""
+    renamed = {new if known == old else known: groups for known, groups in place.items()}
+    place.clear()
+    place.update(renamed)
 
 
 def first(part: tuple[P, Group]) -> P:

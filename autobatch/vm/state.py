@@ -36,6 +36,7 @@ from autobatch.vm.steps import Steps
 from autobatch.vm.values import Cell
 from autobatch.vm.ways import Ways
 
+AS_IT_IS = nullcontext()
 NOBODY = -1
 """The thread index of a row that no thread has."""
 
@@ -230,7 +231,7 @@ class RunState:
         """Rows that move keep their gradients, whatever the program's ``no_grad`` says."""
         kept = torch.is_grad_enabled() or not (self.grad or within_level())
         if kept and torch.is_inference_mode_enabled() is self.inference:
-            return nullcontext()
+            return AS_IT_IS
         return self.as_it_began()
 
     @contextmanager

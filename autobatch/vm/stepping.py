@@ -124,17 +124,20 @@ class Stepping(Endings):
                 seconds = time.perf_counter() - started
                 state.steps.end(frame.code.function, pc, threads, frame.depth, seconds)
             return parts
-        if plain and driven(state, frame, pc, group):
-            return self.ended(frame, block.terminator, group)
+        position, known = 0, None
+        if plain:
+            position, known = driven(state, self.forks, frame, pc, group)
+            if position == len(block.ops):
+                return self.ended(frame, block.terminator, group, known)
         if block.modes:  # groups that were too unlike may have met
             group, *others = by_modes(block, group, self.modes)
             if others:
                 return [(pc, part) for part in (group, *others)]
-        context = state.context(frame, group)
+        context = known or state.context(frame, group)
         grad = torch.is_grad_enabled()
         inner = 0.0
         with entered_modes(block, group.env) if block.modes else NO_MODES:
-            group, context = self.blocks.operations(frame, block.ops, group, context)
+            group, context = self.blocks.operations(frame, block.ops, group, context, position)
             if not group.k and batch:
                 return []
             frame.span = context.span = block.terminator.span

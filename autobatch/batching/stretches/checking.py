@@ -61,7 +61,7 @@ def note_checks(
 ) -> None:
     """Note the rows that a replay has found to fail, for the next host read to look at."""
     skeleton, plan = here
-    alone = Alone(skeleton, scope, context, heap.copied(roots, lambda value: value))
+    alone = Alone(skeleton, scope, context, heap.duplicated(roots))
     context.checks += [Check(failed, alone) for failed in plan.failed(outs)]
 
 
@@ -87,7 +87,7 @@ def agrees(
     outs: Sequence[Tensor],
 ) -> bool:
     """Whether a first replay gives what the operations give one by one on the same rows."""
-    cells = heap.copied(roots, lambda value: value)
+    cells = heap.duplicated(roots)
     leaves = Gathered(cells, skeleton.baked, skeleton.picks).leaves
     env = skeleton.environment(cells)
     quiet = recording_context(context, context.k)

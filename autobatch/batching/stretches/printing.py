@@ -58,6 +58,8 @@ from autobatch.vm.values import (
 MENTIONED = re.compile(r"env\['([^']*)'\]|\b(env|context|k|looks|outs|roots|[a-z]\d+)\b")
 """What a line reads or assigns: a variable of the program's, or a local name."""
 OTHERS = frozenset(("env", "context", "k"))
+MODELESS = frozenset(("copy", "getattr", "global", "load_free", "tuple", "list", "unpack"))
+"""Host operations that do the same in whatever mode torch is in."""
 
 
 class Undrivable(Exception):
@@ -177,7 +179,8 @@ def printed_plan(printer: Printer, skeleton: Any, scope: Scope, before: Env) -> 
     """Checks, host operations and inputs: what needs no host operation is checked first."""
     made = {out for op in skeleton.host for out in op.outs}
     printer.given = frozenset(before) - made - set(skeleton.constants)
-    printed_modes(printer)
+    if skeleton.batched or any(op.name not in MODELESS for op in skeleton.host):
+        printed_modes(printer)
     early = [name for name in skeleton.reads if name in printer.given]
     parts = {name: printed_input(printer, skeleton, name) for name in early}
     printed_host(printer, skeleton, scope, before)

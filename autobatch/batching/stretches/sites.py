@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -145,21 +145,28 @@ class Site:
         key = (skeleton.key, kinds)
         return self.skeletons.get(key) or self.added(key, scope, context, env)
 
+    @property
+    def asks_context(self) -> bool:
+        """Whether a driver needs the context of the block execution."""
+        return any(driver.asks_context for driver in self.drivers)
+
     def by_driver(
         self,
         env: Env,
         scope: Scope,
         k: int,
-        context_of: Callable[[], Context | None],
+        context: Context | None,
         given: Contributions | None = None,
+        whole: bool = True,
     ) -> Driver | None:
-        """Run all operations by a driver, if one fits, and nothing is left open then."""
+        """Run operations by a driver, if one fits: the ``whole`` block, with nothing left open
+        then, or at least the first of them.
+        """
         for driver in self.drivers:
-            if driver.end != len(self.ops) or driver.leaves_open:
+            if whole and (driver.end != len(self.ops) or driver.leaves_open):
                 continue
-            if driver.reads_written(env, scope, given):
+            if driver.plan.loose is not None or driver.reads_written(env, scope, given):
                 continue
-            context = context_of() if driver.asks_context else None
             if driver.fits(env, scope, k, context):
                 self.prefer(driver)
                 return driver

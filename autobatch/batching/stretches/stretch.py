@@ -49,6 +49,8 @@ VALUE_FREE = frozenset({"add", "sub", "mul", "lt", "le", "gt", "ge", "eq", "ne",
 class Recording:
     """The counter of a recording: whatever needs the host or single threads ends the stretch."""
 
+    listens = True
+
     def host_read(self, reason: str) -> NoReturn:
         raise Untraceable(f"it reads data on the host ({reason})")
 
@@ -70,6 +72,8 @@ def refuse(*args: Any) -> NoReturn:
 
 class Unseen:
     """The counter of operations that run once more."""
+
+    listens = False
 
     def nothing(self, *args: Any) -> None:
         pass

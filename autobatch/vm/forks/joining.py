@@ -21,6 +21,7 @@ from autobatch.vm.blocks import Parts
 from autobatch.vm.calling import Returned
 from autobatch.vm.entering import Entry
 from autobatch.vm.failing import Errors, Failures
+from autobatch.vm.forks.again import Again
 from autobatch.vm.forks.effects import Guard, NotPure
 from autobatch.vm.forks.noting import Noting
 from autobatch.vm.forks.pending import entries, with_entries
@@ -42,12 +43,14 @@ class Forks:
     run: InitVar[Run]
     guard: Guard = field(init=False)
     noting: Noting = field(init=False)
+    again: Again = field(init=False)
     together: Together = field(init=False)
     resolving: Resolving = field(init=False)
 
     def __post_init__(self, run: Run) -> None:
         self.guard = Guard(self.state, self.failures, self.within)
         self.noting = Noting(self.state, self.within)
+        self.again = Again(self.state, self.noting)
         self.together = Together(self.state, run, self.noting.scopes)
         self.resolving = Resolving(self.state, self.failures, self.noting, self.together)
 
@@ -58,6 +61,10 @@ class Forks:
 
     def note(self, frame: Frame, op: Op, group: Group, context: Context) -> None:
         self.noting.note(frame, op, group, context)
+
+    def noted(self, frame: Frame, op: Op, group: Group) -> bool:
+        """Run such an operation in the short way, if it is as plain as when it last ran."""
+        return self.again.noted(frame, op, group)
 
     def is_due(self, op: Op | Branch, group: Group) -> bool:
         """Whether a group's forked calls come first, since what comes next may have effects."""

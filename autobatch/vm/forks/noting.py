@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from types import FunctionType, MethodType
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ from autobatch.random.paths import Paths
 from autobatch.source import Span
 from autobatch.vm import heap
 from autobatch.vm.calling import Returned, carry, reach
-from autobatch.vm.entering import Entry, Forking, entered
+from autobatch.vm.entering import Entry, Forking, entered, receiver_in
 from autobatch.vm.forks.pending import is_forked, is_pending, remember, snapshot
 from autobatch.vm.groups import CARRIED, Group
 from autobatch.vm.state import Frame, RunState
@@ -35,16 +36,53 @@ from autobatch.vm.values import (
     CLOSURE,
     DEFERRAL,
     FORK,
+    METHOD,
     PENDING,
     Cell,
     Column,
     Container,
     Objects,
+    Uniform,
+    is_mutable,
 )
 from autobatch.vm.within import Within
 
 KEYS = "%keys"
 """Holds the keys by which a forked call draws, among its parameters."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Known:
+    """What is known of a call that an operation ``op`` has forked, of a ``callee``.
+
+    ``names`` are those of its parameters; ``first`` the arguments that come with the callee,
+    ``returns`` the places of those that it may hand back. ``receiver`` is the first argument where
+    that existed before, ``static`` what its forked calls have in common. It holds until names may
+    mean something else: while judgements have been given up ``times`` times.
+    """
+
+    op: Op
+    callee: object
+    names: tuple[str, ...]
+    first: Sequence[Cell]
+    returns: tuple[int, ...]
+    receiver: object
+    static: tuple[Any, ...]
+    times: int
+
+    def arguments(self, callee: Cell, given: Sequence[Cell]) -> list[Cell] | None:
+        """The arguments of a call of what a cell holds; None unless that is the same callee."""
+        value = callee.value
+        if type(value) is Container:
+            same = value.type is METHOD and value.static is self.callee
+            args = [*value.children(), *given] if same else []
+        elif type(value) is Uniform:
+            args = [*self.first, *given] if is_same(value.obj, self.callee) else []
+        else:
+            return None
+        if len(args) != len(self.names) or not args or receiver_in(args) is not self.receiver:
+            return None
+        return args if all(is_plain(args[place]) for place in self.returns) else None
 
 
 @dataclass(slots=True, eq=False)
@@ -54,6 +92,7 @@ class Noting:
     state: RunState
     within: Within
     scopes: dict[tuple[int, int], tuple[Scope, Any]] = field(default_factory=dict)
+    known: dict[int, Known] = field(default_factory=dict)
 
     def note(self, frame: Frame, op: Op, group: Group, context: Context) -> None:
         """Run a ``fork`` or ``defer`` operation: the group remembers it until it joins."""
@@ -69,8 +108,7 @@ class Noting:
         kept = [
             cell for name, cell in group.env.items() if name in later or name in (CARRIED, CAPTURED)
         ]
-        shape = op.attr if op.name == "fork" else op.attr[1]
-        plain = Op("fork", op.outs, op.args, shape, op.span)
+        plain = op if op.name == "fork" else Op("fork", op.outs, op.args, op.attr[1], op.span)
         cells = operations.operands(context, op.args, group.env)
         cell = group.env[op.outs[0]] = self.forked(frame, plain, context, cells, kept)
         if is_forked(cell):
@@ -95,9 +133,14 @@ class Noting:
         if entry is None:
             return self.within.invoke(context, callee, args, kwargs, True)
         params = dict(zip(entry.env, snapshot(entry.env.values()), strict=True))
+        static = self.static(entry, target, op.span)
         if context.paths is not None:
             params[KEYS] = keys_cell(context.paths.opened())
-        return Cell(Container(FORK, params, self.static(entry, target, op.span)))
+        elif self.state.judgements is not None and self.state.judgements.keep:
+            known = known_call(op, callee, target, entry, static, self.state.judgements.times)
+            if known is not None:
+                self.known[id(op)] = known
+        return Cell(Container(FORK, params, static))
 
     def parted(
         self, context: Context, op: Op, callee: Cell, differing: Differing, kept: Sequence[Cell]
@@ -174,6 +217,39 @@ class Noting:
         group.env.update(zip(op.outs, outs, strict=True))
 
 
+def known_call(
+    op: Op, callee: Cell, target: calls.Target, entry: Entry, static: Any, times: int
+) -> Known | None:
+    """What is to be known of a call when its operation comes again; None where it is not plain.
+
+    Plain is a function without a closure or defaults, which writes nothing, its operands one for
+    each parameter.
+    """
+    function, given = target.callee, len(op.args) - 1
+    if (
+        not isinstance(function, FunctionType)
+        or function.__closure__
+        or function.__defaults__
+        or function.__kwdefaults__
+        or entry.purity.writes
+        or not op.attr.is_plain
+        or op.attr.keywords
+        or target.kwargs
+        or not len(entry.env) == len(target.args) >= max(given, 1)
+        or any(param.kind.startswith("var_") for param in entry.code.function.params)
+    ):
+        return None
+    value = callee.value
+    called = value.static if type(value) is Container else getattr(value, "obj", None)
+    if type(value) is Container and value.type is not METHOD:
+        return None
+    first = target.args[: len(target.args) - given]
+    names = tuple(entry.env)
+    returns = tuple(place for place, name in enumerate(names) if name in entry.purity.returns)
+    receiver = receiver_in(target.args)
+    return Known(op, called, names, first, returns, receiver, static, times)
+
+
 def keys_cell(paths: Paths) -> Cell:
     """The keys of forked calls' paths, which move with their threads."""
     keys, _ = paths.here()
@@ -184,6 +260,21 @@ def keys_of(cell: Cell) -> np.ndarray:
     value = cell.value
     assert type(value) is Column
     return on_host(value.data)
+
+
+def is_same(callee: object, known: object) -> bool:
+    """Whether an object is another one, or a method bound to the same."""
+    if type(callee) is MethodType and type(known) is MethodType:
+        return callee.__self__ is known.__self__ and callee.__func__ is known.__func__
+    return callee is known
+
+
+def is_plain(cell: Cell) -> bool:
+    """Whether it holds nothing that can be changed: no caller sees whether it is a copy."""
+    value = cell.value
+    if type(value) is Column:
+        return value.tag != "tensor"
+    return type(value) in (Uniform, Objects) and not is_mutable(value)
 
 
 def holds_objects(cells: Iterable[Cell]) -> bool:

@@ -72,4 +72,4 @@ def with_entries(group: Group, known: dict[int, Cell], rest: Sequence[Cell]) -> 
 
 def snapshot(cells: Any) -> list[Cell]:
     """Cells as they are now, whatever their group changes until the join."""
-    return heap.copied(list(cells), lambda value: value)
+    return heap.duplicated(list(cells))
