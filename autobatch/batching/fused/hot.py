@@ -19,7 +19,9 @@ from torch import Tensor
 
 from autobatch.batching.compat import storage_id, within_duals, within_level
 from autobatch.batching.fused.inductor import Unfusible
+from autobatch.batching.fused.laps import LAPS, Laps
 from autobatch.batching.fused.replays import FusedReplay, fused
+from autobatch.batching.fused.unrolling import Loop
 from autobatch.batching.trace import Trace, Untraceable
 from autobatch.batching.trace.recorder import outside
 from autobatch.source import Span
@@ -47,7 +49,7 @@ class Hot:
     """``now`` is what runs; ``left`` replays until it is hot, or as many ``seconds`` of them where
     that is said: then it is measured too which of the two is faster. ``numbers`` are examples of
     the inputs that are numbers, ``tally`` makes what counts for the runs that are at work, ``span``
-    is where the stretch begins.
+    is where the stretch begins. ``loops`` are several laps of it, where it is a loop's.
     """
 
     trace: Trace
@@ -56,12 +58,15 @@ class Hot:
     tally: Callable[[], Tally]
     span: Span | None = None
     seconds: float | None = None
+    loops: dict[Loop, Laps] = field(default_factory=dict)
+    begun: tuple[int, float | None] = field(init=False)
     why: str = ""
     made: FusedReplay | None = None
     now: Callable[..., Sequence[Tensor]] = field(init=False)
     lock: Lock = field(default_factory=Lock)
 
     def __post_init__(self) -> None:
+        self.begun = self.left * max(self.trace.kernels, 1), self.seconds
         self.now = self.counted if self.seconds is None else self.timed
 
     def rest(self, why: str) -> None:
@@ -77,7 +82,9 @@ class Hot:
         if self.made is None:
             return "not compiled: it has not run often enough"
         kernels = f"{self.made.fused} kernel{'s' if self.made.fused > 1 else ''}"
-        return f"compiled: {self.made.operations} operations in {kernels}"
+        laps = any(each.made is not None for each in self.loops.values())
+        together = f", {LAPS} laps to a launch" if laps else ""
+        return f"compiled: {self.made.operations} operations in {kernels}{together}"
 
     def __call__(self, k: int, *values: Any) -> Sequence[Tensor]:
         return self.now(k, *values)
@@ -142,6 +149,25 @@ class Hot:
             self.tally().compilation(fresh, made.fused - fresh, perf_counter() - begin)
             if not self.why:
                 self.made, self.now = made, made.replay
+
+    def laps(self, loop: Loop) -> Laps | None:
+        """Several laps of the loop whose lap this is; None where a lap is not one kernel."""
+        if not self.is_safe:
+            return None
+        found = self.loops.get(loop)
+        if found is None:
+            left, seconds = self.begun
+            made = Laps(self.trace.graph, self.trace.replay, loop, self.numbers, left, seconds)
+            found = self.loops.setdefault(loop, made)
+        return found
+
+    def launched(self, laps: Laps, k: int, *values: Any) -> Sequence[Tensor]:
+        """The results of several laps, which makes their kernel the first time."""
+        if laps.made is None:
+            told = laps.make(alike, k, values)
+            if told is not None:
+                self.tally().compilation(*told)
+        return laps(k, *values)
 
     def check(
         self, made: FusedReplay, outs: Sequence[Tensor], k: int, values: Sequence[Any]
