@@ -14,6 +14,7 @@ from autobatch.batching.fused import LAPS, Hot, Loop, laps
 from autobatch.batching.fused.inductor import in_whole, missing
 from autobatch.batching.fused.replays import FusedReplay
 from autobatch.batching.fused.unrolling import one_by_one, refusal, unrolled
+from autobatch.batching.stretches import printing
 from autobatch.batching.stretches.executors import CompiledExecutor
 from autobatch.batching.trace import Input, record
 from autobatch.batching.trace.graph import Graph
@@ -239,3 +240,41 @@ def test_a_kernel_of_several_laps_that_gives_something_else_is_dropped(
     for _ in range(3):
         torch.testing.assert_close(run(*rows(64)), wanted)
     assert laps_of(executor) == ["several laps in one kernel gave another result than torch"]
+
+
+@needs_compiler
+def test_guards_are_paid_once_for_a_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What holds for all rounds is asked once for each run of a loop, however long that is."""
+    asked: list[int] = []
+    monkeypatch.setitem(printing.NAMES, "any_autocast", lambda: bool(asked.append(0)))
+    executor = CompiledExecutor(0)
+    run = autobatch.vmap(shrunk, executor=executor)
+    rate = torch.full((8,), 0.9)
+    for _ in range(4):
+        run(torch.linspace(2.0, 1000.0, 8), rate)
+    assert laps_of(executor) == ["made"]
+    found = []
+    for start in (50.0, 1e3, 1e8):
+        asked.clear()
+        with autobatch.counts() as count:
+            run(torch.linspace(2.0, start, 8), rate)
+        found.append((len(asked), count.block_executions + count.iterations))
+    guards, executions = zip(*found, strict=True)
+    assert 0 < guards[1] == guards[2] <= 6
+    assert executions[0] < executions[1] < executions[2]
+
+
+@needs_compiler
+def test_recompilations_are_bounded_and_counted() -> None:
+    executor = CompiledExecutor(0)
+
+    def waves(x: Tensor) -> Tensor:
+        return x.sin().cos().exp() * 0.5
+
+    run = autobatch.vmap(waves, executor=executor, trace_after=0)
+    for size in range(2, 14):
+        with autobatch.counts() as count:
+            for k in (2, 5, 9):
+                run(torch.randn(k, size))
+        made = count.compilations + count.reloaded
+        assert made == (size < 6)  # past four shapes nothing is recorded, nor compiled
