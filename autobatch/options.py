@@ -41,11 +41,12 @@ class Options:
     and replays them, ``"vmap"`` runs each operation as it comes, ``"compiled"`` makes machine code
     of programs of numbers and 0-d tensors; of all others it compiles hot stretches, and replays
     what has no compiled form (``explain`` says why). ``"auto"`` is the same, but a stretch is
-    compiled once its replays have taken a second, and only kept so where that is measured to be
-    faster. ``"cudagraph"`` captures them on a CUDA device, for numbers of threads padded to powers
-    of two, and replays what cannot be captured (``explain`` says why). ``scalars``: whether rows of
-    a ``[B]`` argument are 0-d tensors or Python numbers. ``max_steps`` bounds the block executions
-    of the call, ``max_depth`` the nesting of calls (None is 10,000, and no limit under
+    compiled once what that may spare of its replays has taken as long as compiling does, and only
+    kept so where that is measured to be faster. ``"cudagraph"`` captures them on a CUDA device, for
+    numbers of threads padded to powers of two, and replays what cannot be captured (``explain``
+    says why). ``scalars``: whether rows of a ``[B]`` argument are 0-d tensors or Python numbers.
+    ``max_steps`` bounds the block executions of the call, ``max_depth`` the nesting of calls (None
+    is 10,000, and no limit under
     ``"program_counter"``). ``fork``: whether calls of pure functions that do not need each other's
     results run as one (``"auto"``), at most ``max_width`` rows at once (None for no limit), or one
     after the other (``"off"``, and under any engine but ``"stackless"``). ``fallback``: whether

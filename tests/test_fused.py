@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import autobatch
-from autobatch.batching.fused import Hot, hot, reason_against
+from autobatch.batching.fused import Hot, Prices, hot, paying, reason_against
 from autobatch.batching.fused.elements import Whole
 from autobatch.batching.fused.inductor import by_element, in_whole, missing
 from autobatch.batching.fused.pure import Impure, without_writes
@@ -67,7 +67,7 @@ def test_a_solver_is_one_kernel_a_round_for_any_number_of_threads() -> None:
     with autobatch.counts() as first:
         solve(*given.args)
         solve(*given.args)
-    assert first.compilations + first.reloaded == 2  # what comes before the loop, and a round
+    assert first.compilations + first.reloaded == 3  # before the loop, a round, several rounds
     assert first.compile_seconds > 0
     for size in (1, 2, 7, 64, 200):
         some = runge_kutta.example(size, seed=size)
@@ -228,6 +228,11 @@ def test_another_process_compiles_nothing_again() -> None:
     assert done.stdout.split() == ["0", str(here)], done.stderr
 
 
+def unpriced() -> CompiledExecutor:
+    """As ``"auto"`` does, but as if compiling took no time."""
+    return CompiledExecutor(0, seconds=0.0, prices=Prices(1, 0.0))
+
+
 def test_auto_keeps_what_is_faster(monkeypatch: pytest.MonkeyPatch) -> None:
     def slow(graph: Any, traced: Any, numbers: Any) -> Any:
         def replay(k: int, *values: Tensor) -> Any:
@@ -238,13 +243,53 @@ def test_auto_keeps_what_is_faster(monkeypatch: pytest.MonkeyPatch) -> None:
 
     x = torch.randn(4, 3)
     monkeypatch.setattr(hot, "fused", slow)
-    found = CompiledExecutor(0, seconds=0.0).compile(
-        mapped(lambda x: x.exp().sin().cos()), [Input("column", x)]
-    )
+    found = unpriced().compile(mapped(lambda x: x.exp().sin().cos()), [Input("column", x)])
     found(4, x)
     assert type(found) is Hot
     assert found.told == "not compiled: its kernels are slower than torch's"
     assert_matches_loop(lambda x: x.exp().sin().cos(), (x,), configurations=({"executor": "auto"},))
+
+
+def seen_at(found: Any, *tensors: Tensor) -> Hot:
+    """A recording that has run for long enough to be asked whether compiling it pays."""
+    assert type(found) is Hot
+    found.seconds = 0.0
+    found(len(tensors[0]), *tensors)
+    return found
+
+
+@needs_compiler
+def test_auto_compiles_once_that_pays() -> None:
+    x = torch.randn(4, 3)
+    executor = CompiledExecutor(0, seconds=1.0, prices=Prices(2, 10.0))
+    found = seen_at(
+        executor.compile(mapped(lambda x: x.exp().sin().cos()), [Input("column", x)]), x
+    )
+    assert found.made is None and not found.why
+    assert found.seconds == pytest.approx(5.0, abs=0.1)  # all of a replay, so what a kernel takes
+    seen_at(found, x)
+    assert found.made is not None or "slower" in found.why
+    assert executor.prices.kernels == 3 and executor.prices.seconds > 10.0
+
+
+@needs_compiler
+def test_auto_gives_up_where_kernels_could_spare_little() -> None:
+    def heavy(x: Tensor) -> Tensor:
+        return (x @ x @ x @ x)[0].exp().sin().cos()
+
+    x = torch.randn(4, 200, 200) / 100.0
+    found = seen_at(unpriced().compile(mapped(heavy), [Input("column", x)]), x)
+    assert found.told.startswith("not compiled: kernels could hold only")
+    one = unpriced().compile(mapped(lambda x: x @ x), [Input("column", x)])
+    assert seen_at(one, x).told.startswith("not compiled: no operations that a kernel may hold")
+
+
+def test_without_a_compiler_auto_replays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paying, "missing", lambda: "there is no C++ compiler")
+    x = torch.randn(4, 3)
+    found = unpriced().compile(mapped(lambda x: x.exp().sin().cos()), [Input("column", x)])
+    assert seen_at(found, x).told == "not compiled: there is no C++ compiler"
+    torch.testing.assert_close(found(4, x)[0], x.exp().sin().cos())
 
 
 def test_writes_that_nobody_sees_become_pure() -> None:

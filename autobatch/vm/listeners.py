@@ -51,11 +51,11 @@ class Counts:
     ``by_block[(function, pc)]`` counts a block's executions, ``threads_by_block`` its threads.
     ``fallbacks`` are the runs thread by thread of which ``fallback="warn"`` tells, ``meant`` those
     that the program could be expected to mean (see ``batching.fallbacks``).
-    Of compiled programs each launch is one block execution; ``iterations`` counts its threads' ways
-    back in loops and recursive calls, ``given_up`` the threads that went the general way after all,
-    ``compilations`` the programs that were compiled, and the kernels of stretches (see
-    ``batching.fused``), ``reloaded`` such kernels that torch had kept from another process, and
-    ``compile_seconds`` the time that took on this machine.
+    Of compiled programs and loops each launch is one block execution; ``iterations`` counts its
+    threads' ways back in loops and recursive calls within it, ``given_up`` the threads that went
+    the general way after all, ``compilations`` the programs that were compiled, and the kernels of
+    stretches (see ``batching.fused``), ``reloaded`` such kernels that torch had kept from another
+    process, and ``compile_seconds`` the time that took on this machine.
     ``recomputed`` are the replays and moves of rows that ran once more for a backward, and
     ``offloaded`` the bytes that went to the host, whenever that was. ``shared_writes`` are the
     writes to tensors that all threads share, of one call one for each tensor.
@@ -133,6 +133,11 @@ class Tally:
         for counts in self.active:
             counts.iterations += rounds
             counts.given_up += given_up
+
+    def went_back(self, iterations: int) -> None:
+        """Ways back in loops that were no block executions of their own."""
+        for counts in self.active:
+            counts.iterations += iterations
 
     def compilation(self, number: int, reloaded: int, seconds: float) -> None:
         for counts in self.active:

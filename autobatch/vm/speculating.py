@@ -75,7 +75,7 @@ class Riders:
         """The rows of threads still in the loop."""
         return np.flatnonzero(self.stays)
 
-    def may_ride(self) -> bool:
-        """Whether those who have left may ride another round, which is charged to them."""
-        self.spent += self.each * (len(self.stays) - self.active)
+    def may_ride(self, laps: int) -> bool:
+        """Whether those who have left may ride so many more rounds, which is charged to them."""
+        self.spent += laps * self.each * (len(self.stays) - self.active)
         return self.spent < self.split

@@ -3,7 +3,8 @@
 A group is as good as certain to run next where it goes on in its loop and nothing waits earlier.
 Then all that is left of a block execution is a driver, one host read and, where some threads leave,
 the split; what its variables are checked for, and what it reads from outside, is known from the
-last time (``Driver.begin``). Groups that leave wait here until the spin ends.
+last time (``Driver.begin``). Groups that leave wait here until the spin ends. Laps that are one
+kernel come to run several to a launch (``vm.laps``), which then is one block execution.
 
 In: a group at a block of a loop, for which a block execution has been counted. Out: the groups that
 go on, and where, as of any block execution. Each round is one block execution, with one host read
@@ -18,73 +19,18 @@ from operator import itemgetter
 from typing import Protocol
 
 import numpy as np
+from torch import Tensor
 
-from autobatch.batching.iterators import advance_plain, plain_range
-from autobatch.batching.stretches.drivers import Again, Driver
+from autobatch.batching.compat import on_host
 from autobatch.batching.stretches.sites import PATIENCE
 from autobatch.ir.program import Branch, Label, Terminator
 from autobatch.vm.blocks import Parts, parted
 from autobatch.vm.driven import plain_decision, plain_end
 from autobatch.vm.groups import Group, restricted
+from autobatch.vm.laps import Lap, together
 from autobatch.vm.speculating import Riders
 from autobatch.vm.state import Frame, RunState
 from autobatch.vm.turns import Turn
-from autobatch.vm.values import Column
-
-
-@dataclass(slots=True, eq=False)
-class Lap:
-    """A turn as this spin runs it: ``again``, of ``driver``, runs its operations, if it has any.
-
-    ``marks``: it leads to the function's exit, where it matters for results which way they came;
-    ``compares``: it has asked each thread whether its range goes on, by one kernel more.
-    """
-
-    turn: Turn
-    again: Again | None
-    driver: Driver | None
-    marks: bool
-    compares: bool = False
-
-    @property
-    def is_safe(self) -> bool:
-        """Whether rows of threads that have left may be computed along: nothing fails for them."""
-        turn, driver = self.turn, self.driver
-        return turn.own and (turn.safe or (driver is not None and driver.plan.is_safe))
-
-    @property
-    def counts(self) -> bool:
-        """Whether it may give ints of each thread's own."""
-        driver = self.driver
-        return self.turn.advance is not None or (driver is not None and driver.plan.makes_ints)
-
-    @property
-    def price(self) -> int:
-        """How many kernels of one operation its operations cost as much as."""
-        return 0 if self.driver is None else self.driver.plan.price
-
-    @property
-    def kernels(self) -> int:
-        return 0 if self.driver is None else self.driver.kernels
-
-    def run(self, group: Group) -> bool:
-        """Run the operations; where that cannot be, nothing has changed."""
-        env, advance = group.env, self.turn.advance
-        steps = None
-        if advance is not None:
-            iterator = env.get(advance.args[0])
-            steps = None if iterator is None else plain_range(iterator)
-            if steps is None:
-                return False
-        try:
-            if self.again is not None and not self.again(env, len(group.rows)):
-                return False
-        except Exception:  # the general way finds out what is wrong
-            return False
-        if advance is not None and steps is not None:
-            env.update(zip(advance.outs, advance_plain(steps), strict=True))
-            self.compares = type(steps[1].value) is Column
-        return True
 
 
 class Engine(Protocol):
@@ -120,6 +66,8 @@ class Spin:
             return None
         while True:
             state.tally.launch(lap.kernels + lap.compares)
+            if lap.launch is not None and state.tally.active:
+                self.count(lap.launch.back)
             parts = self.end(lap)
             plain = parts is not None
             if parts is None:
@@ -157,13 +105,26 @@ class Spin:
         """The lap that has just run of the block that comes next, if nothing waits before it."""
         if self.pc >= self.nearest:
             return None
-        if self.riders is not None and not self.riders.may_ride():
-            self.settle()
         lap = self.laps.get(self.pc)
+        if lap is not None and lap.is_safe and self.may_launch:
+            lap = together(lap, self.pc, self.group.env, self.frame.scope)
+        laps = 1 if lap is None else lap.number
+        if self.riders is not None and not self.riders.may_ride(laps):
+            self.settle()
         if lap is not None and lap.run(self.group):
             return lap
         self.settle()
         return self.begun()
+
+    @property
+    def may_launch(self) -> bool:
+        """Whether nobody wants to know of each lap by itself."""
+        return not self.frame.aside and self.state.steps.max_steps is None
+
+    def count(self, back: Tensor) -> None:
+        """How often threads of the loop went back within a launch."""
+        rows = on_host(back) if self.riders is None else on_host(back)[self.riders.stays]
+        self.state.tally.went_back(int(rows.sum()))
 
     # Threads that have left and are computed along
 

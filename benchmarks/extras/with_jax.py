@@ -15,6 +15,7 @@ from jax import lax
 
 from benchmarks.workload import Other, Problem
 from benchmarks.workloads.fib import LARGEST_N
+from benchmarks.workloads.ode import END, TOLERANCE
 
 jax.config.update("jax_enable_x64", True)  # as torch's integers are
 
@@ -90,6 +91,32 @@ def value_loop(problem: Problem) -> Callable[[Any], Any]:
     return solve
 
 
+def ode(problem: Problem) -> Callable[[Any, Any], Any]:
+    def slope_at(y: Any, mu: Any) -> Any:
+        return jnp.stack((y[1], mu * (1.0 - y[0] * y[0]) * y[1] - y[0]))
+
+    def solve(y: Any, mu: Any) -> Any:
+        def step(state: Any) -> Any:
+            y, slope, size, left = state
+            size = jnp.minimum(size, left)
+            second = slope_at(y + size * slope / 2, mu)
+            third = slope_at(y + size * second * 3 / 4, mu)
+            proposal = y + size * (2 * slope + 3 * second + 4 * third) / 9
+            fourth = slope_at(proposal, mu)
+            difference = size * (-5 * slope + 6 * second + 8 * third - 9 * fourth) / 72
+            error = jnp.abs(difference).max()
+            accepted = error <= TOLERANCE
+            left = jnp.where(accepted, left - size, left)
+            y, slope = jnp.where(accepted, proposal, y), jnp.where(accepted, fourth, slope)
+            grow = 0.9 * (TOLERANCE / (error + 1e-12)) ** jnp.float32(1 / 3)
+            return y, slope, size * jnp.clip(grow, 0.2, 5.0), left
+
+        start = y, slope_at(y, mu), jnp.full_like(mu, 0.1), jnp.full_like(mu, END)
+        return lax.while_loop(lambda state: state[3] > 0.0, step, start)[0]
+
+    return solve
+
+
 def _run(function_of: Callable[[Problem], Callable[..., Any]]) -> Callable[[Problem], Other]:
     def run(problem: Problem) -> Other:
         batched = jax.jit(jax.vmap(function_of(problem)))
@@ -109,4 +136,5 @@ RUNS: dict[str, Callable[[Problem], Other]] = {
     "mandelbrot": _run(lambda problem: mandelbrot),
     "fixed_point": _run(fixed_point),
     "value_loop": _run(value_loop),
+    "ode": _run(ode),
 }

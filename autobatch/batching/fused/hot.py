@@ -19,7 +19,10 @@ from torch import Tensor
 
 from autobatch.batching.compat import storage_id, within_duals, within_level
 from autobatch.batching.fused.inductor import Unfusible
+from autobatch.batching.fused.laps import LAPS, Laps
+from autobatch.batching.fused.paying import Prices, after, fastest
 from autobatch.batching.fused.replays import FusedReplay, fused
+from autobatch.batching.fused.unrolling import Loop
 from autobatch.batching.trace import Trace, Untraceable
 from autobatch.batching.trace.recorder import outside
 from autobatch.source import Span
@@ -33,9 +36,6 @@ CHEAPER = 8
 """How many operations inside a kernel cost what one costs that is a kernel."""
 
 
-ROUNDS = 5
-
-
 class Tally(Protocol):
     """Where compilations are counted."""
 
@@ -45,9 +45,10 @@ class Tally(Protocol):
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class Hot:
     """``now`` is what runs; ``left`` replays until it is hot, or as many ``seconds`` of them where
-    that is said: then it is measured too which of the two is faster. ``numbers`` are examples of
+    that is said: then it is measured when it pays to compile it, at ``prices``, and which of the
+    two is faster. ``numbers`` are examples of
     the inputs that are numbers, ``tally`` makes what counts for the runs that are at work, ``span``
-    is where the stretch begins.
+    is where the stretch begins. ``loops`` are several laps of it, where it is a loop's.
     """
 
     trace: Trace
@@ -56,12 +57,17 @@ class Hot:
     tally: Callable[[], Tally]
     span: Span | None = None
     seconds: float | None = None
+    prices: Prices = field(default_factory=Prices)
+    weighed: bool = False
+    loops: dict[Loop, Laps] = field(default_factory=dict)
+    begun: int = field(init=False)
     why: str = ""
     made: FusedReplay | None = None
     now: Callable[..., Sequence[Tensor]] = field(init=False)
     lock: Lock = field(default_factory=Lock)
 
     def __post_init__(self) -> None:
+        self.begun = self.left * max(self.trace.kernels, 1)
         self.now = self.counted if self.seconds is None else self.timed
 
     def rest(self, why: str) -> None:
@@ -77,7 +83,9 @@ class Hot:
         if self.made is None:
             return "not compiled: it has not run often enough"
         kernels = f"{self.made.fused} kernel{'s' if self.made.fused > 1 else ''}"
-        return f"compiled: {self.made.operations} operations in {kernels}"
+        laps = any(each.made is not None for each in self.loops.values())
+        together = f", {LAPS} laps to a launch" if laps else ""
+        return f"compiled: {self.made.operations} operations in {kernels}{together}"
 
     def __call__(self, k: int, *values: Any) -> Sequence[Tensor]:
         return self.now(k, *values)
@@ -119,10 +127,23 @@ class Hot:
         """Make the kernels, where sizes are not special, in one host thread."""
         if k > 1 and not within_duals() and self.lock.acquire(blocking=False):
             try:
-                if not self.why and self.made is None:
+                if not self.why and self.made is None and self.pays(k, values):
                     self.heat(outs, k, values)
             finally:
                 self.lock.release()
+
+    def pays(self, k: int, values: Sequence[Any]) -> bool:
+        """Whether replays have taken long enough; the first time, what is long is measured."""
+        if self.seconds is None or self.weighed:
+            return True
+        self.weighed = True
+        try:
+            more = after(self.trace.graph, self.numbers, self.prices, k, values)
+        except Unfusible as refused:
+            self.rest(str(refused))
+            return False
+        self.seconds += more
+        return self.seconds <= 0
 
     def heat(self, outs: Sequence[Tensor], k: int, values: Sequence[Any]) -> None:
         """Make the kernels and hold them to ``outs``, which the recording has made."""
@@ -139,9 +160,32 @@ class Hot:
             LOG.info("%s: not compiled: %s", self.span, self.why)
         if made is not None:
             fresh = made.compilations
-            self.tally().compilation(fresh, made.fused - fresh, perf_counter() - begin)
+            took = perf_counter() - begin
+            self.tally().compilation(fresh, made.fused - fresh, took)
+            self.prices.add(made.fused, took)
             if not self.why:
                 self.made, self.now = made, made.replay
+
+    def laps(self, loop: Loop) -> Laps | None:
+        """Several laps of the loop whose lap this is; None where a lap is not one kernel."""
+        if not self.is_safe:
+            return None
+        found = self.loops.get(loop)
+        if found is None:
+            wait = None if self.seconds is None else self.prices.kernel
+            graph, lap = self.trace.graph, self.trace.replay
+            made = Laps(graph, lap, loop, self.numbers, self.begun, wait)
+            found = self.loops.setdefault(loop, made)
+        return found
+
+    def launched(self, laps: Laps, k: int, *values: Any) -> Sequence[Tensor]:
+        """The results of several laps, which makes their kernel the first time."""
+        if laps.made is None:
+            told = laps.make(alike, k, values)
+            if told is not None:
+                self.tally().compilation(*told)
+                self.prices.add(1, told[2])
+        return laps(k, *values)
 
     def check(
         self, made: FusedReplay, outs: Sequence[Tensor], k: int, values: Sequence[Any]
@@ -156,16 +200,6 @@ class Hot:
             old, new = (fastest(run, k, values) for run in (self.trace.replay, made.replay))
             if new > old:
                 raise Unfusible("its kernels are slower than torch's")
-
-
-def fastest(run: Callable[..., Any], k: int, values: Sequence[Any]) -> float:
-    """Seconds of the fastest of some replays."""
-    found = []
-    for _ in range(ROUNDS):
-        begin = perf_counter()
-        run(k, *values)
-        found.append(perf_counter() - begin)
-    return min(found)
 
 
 def alike(outs: Sequence[Tensor], others: Sequence[Tensor], inputs: Sequence[Any]) -> bool:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
+from types import FunctionType
 from typing import Any
 
 from autobatch.batching.context import Context
@@ -24,6 +25,8 @@ from autobatch.batching.contributions import Contributions
 from autobatch.batching.operations import Env, Scope
 from autobatch.batching.selects import are_lone
 from autobatch.batching.stretches.checking import note_checks, note_loose
+from autobatch.batching.stretches.executors import Run
+from autobatch.batching.stretches.looping import Feed, fed
 from autobatch.batching.stretches.outputs import Node, view_of
 from autobatch.batching.stretches.plans import Plan, Skeleton, outlooks
 from autobatch.batching.stretches.printing import (
@@ -67,6 +70,8 @@ class Driver:
     ``begin(env, scope)`` gives ``again(env, k)``, which does what ``drive`` does for as long as no
     variable changes but those that the block's loop assigns. ``shared`` are the
     tensors that all threads share which it may read: it does not run once these are written.
+    ``feeds`` are those of the replay's inputs that may change from lap to lap; None where that is
+    not all that may. ``replay`` is what the replay is called in ``begin``.
     """
 
     drive: Drive
@@ -76,6 +81,8 @@ class Driver:
     leaves_open: bool
     begin: Begin | None = None
     shared: SharedReads | None = None
+    feeds: tuple[Feed, ...] | None = None
+    replay: str = ""
 
     @property
     def kernels(self) -> int:
@@ -88,12 +95,19 @@ class Driver:
             return False
         return self.shared.are_written(env, scope, given)
 
-    def starts(self, env: Env, scope: Scope) -> Again | None:
-        """What runs it again and again; None if it may not or cannot be."""
-        if self.begin is None:
+    def starts(self, env: Env, scope: Scope, run: Run | None = None) -> Again | None:
+        """What runs it again and again, with ``run`` as the replay where that is given.
+
+        None if it may not or cannot be.
+        """
+        begin = self.begin
+        if begin is None:
             return None
+        if run is not None:
+            assert isinstance(begin, FunctionType)
+            begin = FunctionType(begin.__code__, {**begin.__globals__, self.replay: run})
         try:
-            return self.begin(env, scope)
+            return begin(env, scope)
         except Exception:  # the general way finds out what is wrong
             return None
 
@@ -133,29 +147,33 @@ def driver_of(
         if plan.assumed:
             printer.check(f"{printer.refer(plan)}.is_stale")
         targets = [printed_target(printer, leaf) for leaf, _ in plan.written]
-        printed_results(printer, skeleton, plan, targets)
+        replay = printed_results(printer, skeleton, plan, targets)
     except Undrivable:
         return None
     leaves_open = plan.loose is not None or plan.checks > 0
     asks = printer.asks_context or leaves_open
     space = dict(printer.names)
     again = None if asks or plan.written else varying
-    exec(source_of(printer, again), space)
+    text, feeds = source_of(printer, skeleton, again)
+    exec(text, space)
     drive, begin = space["drive"], space.get("begin")
     shared = shared_reads(skeleton, env)
-    return Driver(drive, skeleton.end, plan, asks, leaves_open, begin, shared)
+    return Driver(drive, skeleton.end, plan, asks, leaves_open, begin, shared, feeds, replay)
 
 
-def source_of(printer: Printer, varying: Set[str] | None) -> str:
-    """The text of a driver, in two functions where it is known what its loop assigns."""
+def source_of(
+    printer: Printer, skeleton: Skeleton, varying: Set[str] | None
+) -> tuple[str, tuple[Feed, ...] | None]:
+    """The text of a driver, in two functions where it is known what its loop assigns; its feeds."""
     if varying is None:
-        return WHOLE.format(lines="\n".join(printer.lines))
+        return WHOLE.format(lines="\n".join(printer.lines)), None
     moving = {name for name, cell in printer.env.items() if not unmoved(cell)}
-    steady, others = told_apart(printer.lines, moving | varying)
-    return PARTED.format(
+    steady, others, changing = told_apart(printer.lines, moving | varying)
+    text = PARTED.format(
         steady="\n".join(line.replace("return False", "return None") for line in steady),
         moving="\n".join(f"    {line}" for line in others),
     )
+    return text, fed(printer, skeleton, changing)
 
 
 def printed_target(printer: Printer, leaf: int) -> str:
@@ -173,7 +191,8 @@ def printed_target(printer: Printer, leaf: int) -> str:
 
 def printed_results(
     printer: Printer, skeleton: Skeleton, plan: Plan, targets: Sequence[str]
-) -> None:
+) -> str:
+    """The lines from the replay on; what the replay is called in them."""
     roots = [printer.cell(name) for name in skeleton.reads] if plan.checks else []
     if plan.forecasts:
         leaves = ", ".join(cell for _, cell in printer.inputs)
@@ -211,6 +230,7 @@ def printed_results(
         printer.line(f"{note}(context, scope, {here}, roots, outs)")
     for target, new in zip(targets, contents, strict=True):
         printer.line(f"{target}.value = {new}.value")
+    return replay
 
 
 def printed_node(printer: Printer, plan: Plan, number: int, made: dict[int, str]) -> str:

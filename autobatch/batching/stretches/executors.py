@@ -10,7 +10,7 @@ from weakref import WeakSet
 from torch import Tensor
 
 from autobatch.batching.compat import within_duals, within_modes
-from autobatch.batching.fused import Hot, reason_against
+from autobatch.batching.fused import Hot, Prices, reason_against
 from autobatch.batching.graphed import Capture, CudaCapture, Graphed
 from autobatch.batching.graphed import reason_against as reason_against_capture
 from autobatch.batching.trace import Input, Trace, record
@@ -82,21 +82,23 @@ FAST_SAVING = SavingExecutor(fast_math=True)
 @dataclass(frozen=True, slots=True, eq=False)
 class CompiledExecutor:
     """Records the stretch, and compiles the recording once its replays have launched ``hot``
-    kernels, or, where it is given, have taken so many ``seconds``.
+    kernels, or, where ``seconds`` are given, once they have taken these and as long as it pays.
 
-    ``made`` are its recordings, for as long as plans have them.
+    ``made`` are its recordings, for as long as plans have them, ``prices`` what kernels have taken.
     """
 
     hot: int
     fast_math: bool = False
     seconds: float | None = None
     made: WeakSet[Hot] = field(default_factory=WeakSet)
+    prices: Prices = field(default_factory=Prices)
 
     def compile(self, stretch: Run, inputs: Sequence[Input]) -> Run:
         trace = record(stretch, inputs, fast_math=self.fast_math)
         numbers = {i: each.value for i, each in enumerate(inputs) if each.kind in ("int", "float")}
         left = -(-self.hot // max(trace.kernels, 1))
-        found = Hot(trace, numbers, left, Tally, getattr(stretch, "span", None), self.seconds)
+        span = getattr(stretch, "span", None)
+        found = Hot(trace, numbers, left, Tally, span, self.seconds, prices=self.prices)
         found.rest(reason_against(inputs))
         self.made.add(found)
         return found
@@ -128,8 +130,8 @@ class GraphExecutor:
 
 HOT = 1000
 """Kernels that a recording launches before it is compiled, which takes seconds."""
-SECONDS = 1.0
-"""What a recording's replays take before it is compiled where that is to pay within a process."""
+SECONDS = 0.1
+"""What a recording's replays take before it is asked whether compiling it pays."""
 COMPILED = CompiledExecutor(HOT)
 FAST_COMPILED = CompiledExecutor(HOT, fast_math=True)
 AUTO = CompiledExecutor(HOT, seconds=SECONDS)

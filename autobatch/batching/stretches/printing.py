@@ -133,8 +133,13 @@ class Printer:
         return known
 
 
-def told_apart(lines: Iterable[str], moving: Set[str]) -> tuple[list[str], list[str]]:
-    """Lines that do the same each time while only ``moving`` variables change, and the others."""
+def told_apart(
+    lines: Iterable[str], moving: Set[str]
+) -> tuple[list[str], list[str], frozenset[str]]:
+    """Lines that do the same each time while only ``moving`` variables change, and the others.
+
+    And the local names that these assign.
+    """
     steady: list[str] = []
     others: list[str] = []
     changing: set[str] = set(OTHERS)
@@ -145,7 +150,7 @@ def told_apart(lines: Iterable[str], moving: Set[str]) -> tuple[list[str], list[
             others.append(line)
         else:
             steady.append(line)
-    return steady, others
+    return steady, others, frozenset(changing)
 
 
 def unmoved(cell: Cell) -> bool:

@@ -1,0 +1,141 @@
+"""Laps of a spin: a block of a loop, run again and again, and several laps as one launch.
+
+Several laps are one where a lap is one kernel that fails on no row, which has run as many times on
+end in this spin, and nothing else changes from lap to lap (``stretches.looping``). So no thread is
+computed along for more laps than it has taken, and what a lap's driver checks has been found to
+hold of what a lap makes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from autobatch.batching.fused import LAPS, Hot, Laps
+from autobatch.batching.iterators import advance_plain, plain_range
+from autobatch.batching.operations import Env, Scope
+from autobatch.batching.stretches.drivers import Again, Driver
+from autobatch.batching.stretches.looping import loop_of
+from autobatch.ir.program import Branch, Label
+from autobatch.vm.groups import Group
+from autobatch.vm.turns import Turn
+from autobatch.vm.values import Column
+
+NOWHERE = torch.zeros(0)
+
+
+@dataclass(slots=True, eq=False)
+class Launch:
+    """A replay of several laps; ``back`` is how often each thread went back in the last one."""
+
+    hot: Hot
+    laps: Laps
+    back: Tensor = NOWHERE
+
+    def __call__(self, k: int, *values: Any) -> Sequence[Tensor]:
+        outs = self.hot.launched(self.laps, k, *values)
+        self.back = outs[-1]
+        return outs
+
+
+@dataclass(slots=True, eq=False)
+class Lap:
+    """A turn as this spin runs it: ``again``, of ``driver``, runs its operations, if it has any.
+
+    ``marks``: it leads to the function's exit, where it matters for results which way they came;
+    ``compares``: it has asked each thread whether its range goes on, by one kernel more.
+    ``launch`` runs several laps at once, where this is such a one. ``runs`` counts single ones,
+    since the time ``since``, and ``several`` is what they come to be.
+    """
+
+    turn: Turn
+    again: Again | None
+    driver: Driver | None
+    marks: bool
+    compares: bool = False
+    launch: Launch | None = None
+    runs: int = 0
+    since: float = field(default_factory=perf_counter)
+    several: Lap | None = None
+
+    @property
+    def number(self) -> int:
+        """How many laps a run is."""
+        return 1 if self.launch is None else LAPS
+
+    @property
+    def is_safe(self) -> bool:
+        """Whether rows of threads that have left may be computed along: nothing fails for them."""
+        turn, driver = self.turn, self.driver
+        return turn.own and (turn.safe or (driver is not None and driver.plan.is_safe))
+
+    @property
+    def counts(self) -> bool:
+        """Whether it may give ints of each thread's own."""
+        driver = self.driver
+        return self.turn.advance is not None or (driver is not None and driver.plan.makes_ints)
+
+    @property
+    def price(self) -> int:
+        """How many kernels of one operation its operations cost as much as."""
+        return 0 if self.driver is None else self.driver.plan.price
+
+    @property
+    def kernels(self) -> int:
+        return 0 if self.driver is None else self.driver.kernels
+
+    def run(self, group: Group) -> bool:
+        """Run the operations; where that cannot be, nothing has changed."""
+        env, advance = group.env, self.turn.advance
+        steps = None
+        if advance is not None:
+            iterator = env.get(advance.args[0])
+            steps = None if iterator is None else plain_range(iterator)
+            if steps is None:
+                return False
+        try:
+            if self.again is not None and not self.again(env, len(group.rows)):
+                return False
+        except Exception:  # the general way finds out what is wrong
+            return False
+        if advance is not None and steps is not None:
+            env.update(zip(advance.outs, advance_plain(steps), strict=True))
+            self.compares = type(steps[1].value) is Column
+        return True
+
+
+def together(lap: Lap, pc: Label, env: Env, scope: Scope) -> Lap:
+    """Several laps of the loop at ``pc``, where they are made or due to be; else the lap itself."""
+    more = lap.several
+    if more is not None and more.launch is not None:
+        return lap if more.launch.laps.why else more
+    lap.runs += 1
+    if lap.runs % LAPS:
+        return lap
+    now = perf_counter()
+    launch = launch_of(lap, pc)
+    if launch is not None and launch.laps.is_due(LAPS, now - lap.since):
+        assert lap.driver is not None
+        again = lap.driver.starts(env, scope, launch)
+        if again is not None:
+            lap.several = Lap(lap.turn, again, lap.driver, lap.marks, launch=launch)
+    lap.since = now
+    return lap.several or lap
+
+
+def launch_of(lap: Lap, pc: Label) -> Launch | None:
+    """What runs several laps; None where they cannot be one."""
+    driver, branch = lap.driver, lap.turn.terminator
+    if driver is None or driver.feeds is None or type(branch) is not Branch or lap.turn.advance:
+        return None
+    hot = driver.plan.run
+    if type(hot) is not Hot:
+        return None
+    loop = loop_of(driver.plan, driver.feeds, branch.condition, branch.then == pc)
+    laps = None if loop is None else hot.laps(loop)
+    return None if laps is None else Launch(hot, laps)
