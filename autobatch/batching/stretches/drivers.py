@@ -200,8 +200,8 @@ def printed_results(
             f"looks = {printer.refer(outlooks)}({printer.refer(plan.forecasts)}, [{leaves}])"
         )
     operands = "".join(f", {operand}" for operand, _ in printer.inputs)
+    replay = printer.refer(getattr(plan.run, "replay", plan.run))
     if skeleton.batched:
-        replay = printer.refer(getattr(plan.run, "replay", plan.run))
         printer.line(f"outs = {replay}(k{operands})")
     made: dict[int, str] = {}
     results = [(name, printed_node(printer, plan, number, made)) for name, number in plan.names]
