@@ -91,6 +91,14 @@ class SharedWriteError(UnsupportedError):
     """A write to an object that existed before the call, which all threads share."""
 
 
+def placed(error: UnsupportedError, span: Span | None) -> UnsupportedError:
+    """The error with the place of the call that it is about, where it has none."""
+    told = error.diagnostic
+    if told.span is not None or span is None:
+        return error
+    return type(error)(replace(told, span=span, label="called here"))
+
+
 class StackingError(AutobatchError):
     """The threads' results do not stack."""
 

@@ -252,14 +252,19 @@ def _unique(name: str, taken: Mapping[str, object]) -> str:
 
 def _no_source(pyfunc: object, reason: str) -> UnsupportedError:
     name = getattr(pyfunc, "__qualname__", repr(pyfunc))
+    code = getattr(pyfunc, "__code__", None)
+    hint = "put the function into a file, or mark it with autobatch.per_thread or "
+    hint += "autobatch.primitive."
+    if code is not None and (code.co_name, code.co_filename) == ("__init__", "<string>"):
+        hint = (
+            "`dataclasses` has made it: assign the fields in your own `__init__` (`self.a = a`), "
+        )
+        hint += "or have none, and do the rest in `__post_init__`."
     return UnsupportedError(
         Diagnostic(
             f"{name} cannot run in a batch: its Python source is needed.",
             notes=(f"{reason}.",),
-            hints=(
-                "put the function into a file, or mark it with autobatch.per_thread or "
-                "autobatch.primitive.",
-            ),
+            hints=(hint,),
             code="no-source",
         )
     )

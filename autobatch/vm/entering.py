@@ -11,6 +11,7 @@ from autobatch.batching import calls
 from autobatch.batching.binding import bind, defaults_of
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.operations import CAPTURED, Scope
+from autobatch.errors import UnsupportedError, placed
 from autobatch.frontend import MISSING
 from autobatch.random.paths import Paths
 from autobatch.vm.frames import nested_title
@@ -57,6 +58,8 @@ def entered(
         code, scope, env = opened(library, target)
     except TypeError as error:
         raise RowsFail(context.lowest(), error) from error
+    except UnsupportedError as error:
+        raise placed(error, context.span) from None
     within: object = target.callee
     receiver: object = MISSING
     names: Callable[[], Names]

@@ -198,7 +198,10 @@ class Interpreter:
     def call(self, call: Call, frame: Frame) -> None:
         target = frame.read(call.callee)
         frame.operands = tuple(map(frame.read, call.args))
-        found = self.resolved(call.shape, target, list(frame.operands), frame.span)
+        try:
+            found = self.resolved(call.shape, target, list(frame.operands), frame.span)
+        except errors.UnsupportedError as error:
+            raise errors.placed(error, frame.span) from None
         if isinstance(found.called, Callee):
             self.push(found.called, found.args, found.kwargs, found.instance, opens=True)
         else:
