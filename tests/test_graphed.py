@@ -12,6 +12,9 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given as drawn
+from hypothesis import settings
+from hypothesis import strategies as st
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -26,9 +29,12 @@ from autobatch.batching.trace import Input, record
 from programs import PROGRAMS
 from tests import captures
 from tests.captures import StandIn
+from tests.generator import FAMILIES, programs
 from tests.oracle import assert_matches_loop
 from tests.sweeps import case
 from tests.test_programs import CASES, check_batch
+from tests.test_properties import QUICK as FEW
+from tests.test_properties import hold_to_loop
 
 ALWAYS = -1000
 """How many launches a capture has to spare where everything is to be captured."""
@@ -97,6 +103,15 @@ def test_programs_are_the_loops(name: str, dtype: torch.dtype) -> None:
 
 def test_every_program_is_named() -> None:
     assert set(QUICK) <= set(PROGRAMS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", FAMILIES)
+@settings(FEW, max_examples=12)
+@drawn(data=st.data())
+def test_generated_programs_are_the_loops(data: st.DataObject, family: str) -> None:
+    way = {"executor": capturing()[0], "trace_after": 0}
+    hold_to_loop(data.draw(programs(family)), 0, 5, configurations=(way,))
 
 
 def test_draws_run_as_they_come() -> None:
