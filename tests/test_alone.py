@@ -3,6 +3,7 @@
 import heapq
 import random
 import time
+from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import NamedTuple
@@ -312,7 +313,23 @@ def writes_kids(node):
     return 1
 
 
+def writes_own_class(word):
+    node = Node(word)
+    kind = type(node)
+    kind.word = word
+
+
+def writes_class_of(word):
+    Node(word).__class__.word = word
+
+
+def writes_function(word):
+    found = [factor]
+    found[0].word = word
+
+
 WRITES = [
+    *(writes_own_class, writes_class_of, writes_function),
     *(writes_table, writes_other_name, writes_through_dict, writes_within, writes_result),
     *(writes_item, pushes, writes_by_method, writes_default, writes_class),
 ]
@@ -394,7 +411,58 @@ def asks_magic(word):
     return Magic().anything
 
 
+class Printing:
+    def __init__(self, word):
+        self.kept = word
+
+    @property
+    def word(self):
+        print("read")
+        return self.kept
+
+    @word.setter
+    def word(self, word):
+        print("written")
+        self.kept = word
+
+
+def sets_property(word):
+    made = Printing(word)
+    made.word = word * 2
+    return made.kept
+
+
+def formats_property(word):
+    return f"{Printing(word).word}"
+
+
+@dataclass
+class Told:
+    word: str
+
+    def __post_init__(self):
+        print("made")
+
+
+class Quiet:
+    def __init__(self, word):
+        print("quiet")
+
+
+def builds_unseen(word):
+    kinds = {"quiet": Quiet}
+    return 1 if kinds["quiet"](word) else 0
+
+
+def counts_by_default(word):
+    return SEEN[word]
+
+
+SEEN = defaultdict(int)
+
+
 OTHERS = [prints, draws, reads_clock, makes_tensor, asks_id, opens, calls_marked, compares_loudly]
+OTHERS += [sets_property, formats_property, builds_unseen, counts_by_default]
 
 
 @pytest.mark.parametrize("function", [*OTHERS, asks_magic], ids=lambda f: f.__name__)
@@ -426,6 +494,17 @@ def test_tensors_among_the_objects_are_left_to_the_general_way():
 @pytest.mark.filterwarnings("ignore::autobatch.FallbackWarning")
 def test_options_that_look_at_steps_keep_threads_together(options):
     assert outcome(tree_of, ["a", "bc"], **options) == (([202, 302], torch.int64), 0)
+
+
+def remade(told):
+    return replace(told, word=told.word * 2).word
+
+
+def test_what_is_made_anew_runs_its_own_code(capsys):
+    items = [Told("a"), Told("b")]
+    capsys.readouterr()
+    assert outcome(remade, items)[1] == 0
+    assert capsys.readouterr().out == "made\nmade\n"
 
 
 # Failures.

@@ -25,15 +25,12 @@ from autobatch.batching.effects import MUTATING_METHODS
 
 # fmt: off
 _READS = (
-    "abs all any ascii bin bool bytes callable chr complex divmod float format hasattr hash hex int"
-    " isinstance issubclass len oct ord pow range repr round slice str type"
+    "abs all any ascii bin bool bytes callable chr complex divmod float format hash hex int"
+    " isinstance issubclass len oct ord pow range repr round slice str"
 )
 _COPIES = "dict frozenset list set sorted tuple"
-_LENDS = "enumerate filter iter map max min next reversed sum super zip object"
-_WRITES = frozenset(
-    ["subtract", "move_to_end", "difference_update", "__setitem__", "__delitem__", "__iadd__",
-     "__init__", "__setstate__", "__ior__", "__iand__", "__isub__", "__ixor__", "__imul__"]
-)
+_LENDS = "enumerate filter iter map max min next reversed sum super type zip object"
+_WRITES = frozenset({"subtract", "move_to_end", "difference_update"})
 # fmt: on
 
 
@@ -58,7 +55,7 @@ CHANGES = frozenset(
 )
 _OPERATORS = (
     "add sub mul truediv floordiv mod pow neg pos invert and_ or_ xor lshift rshift not_ truth is_"
-    " is_not lt le eq ne gt ge getitem itemgetter attrgetter"
+    " is_not lt le eq ne gt ge getitem itemgetter"
 )
 LENDS = frozenset(
     {*_of(_LENDS), bisect.bisect, bisect.bisect_left, bisect.bisect_right, functools.reduce}
@@ -70,7 +67,10 @@ KNOWN = READS | COPIES | LENDS | CHANGES
 
 _TYPES = (str, bytes, int, float, complex, list, dict, set, frozenset, tuple, range, deque, Counter)
 METHODS = frozenset(
-    name for kind in (*_TYPES, OrderedDict, re.Match, re.Pattern) for name in dir(kind)
+    name
+    for kind in (*_TYPES, OrderedDict, re.Match, re.Pattern)
+    for name in dir(kind)
+    if name[:2] != "__" and name not in ("format", "format_map")  # which ask for any attribute
 )
 """Methods of the data that there may be."""
 WRITING_METHODS = (MUTATING_METHODS & METHODS) | _WRITES

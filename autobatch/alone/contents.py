@@ -7,7 +7,7 @@ that are within; or ``NotAlone`` where something is no data that is known, a ten
 from __future__ import annotations
 
 import re
-from collections import Counter, OrderedDict, defaultdict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
@@ -31,8 +31,9 @@ SCALARS = frozenset(
     {NoneType, bool, int, float, complex, str, bytes, range}
     | {re.Pattern, re.Match, EllipsisType, NotImplementedType}
 )
-CONTAINERS = frozenset({list, dict, set, deque, defaultdict, OrderedDict, Counter})
-DICTS = frozenset({dict, defaultdict, OrderedDict, Counter})
+CONTAINERS = frozenset({list, dict, set, deque, OrderedDict, Counter})
+"""Not ``defaultdict``: to read one may write it."""
+DICTS = frozenset({dict, OrderedDict, Counter})
 CALLABLES = (FunctionType, MethodType, BuiltinFunctionType, MethodDescriptorType, type)
 
 
@@ -91,8 +92,7 @@ class Contents:
         """What is directly within, but for numbers and strings."""
         kind = type(part)
         if kind in DICTS:
-            own = [*compound(part), *compound(part.values())]
-            return [*own, part.default_factory] if kind is defaultdict else own
+            return [*compound(part), *compound(part.values())]
         if kind in CONTAINERS or isinstance(part, tuple | frozenset):
             return compound(part)
         return [] if isinstance(part, CALLABLES) else compound(list(attributes(part)))

@@ -6,13 +6,14 @@ where an operation may be seen from outside, or is not known to work on data.
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from enum import Enum
 from types import BuiltinMethodType, FunctionType, MethodType, ModuleType
 
 from autobatch.alone import callees
 from autobatch.alone.contents import SCALARS, NotAlone
-from autobatch.alone.taint import IN_DEEP, NONE, OUTER_DEEP, Share, Unit
+from autobatch.alone.taint import CODE, IN_DEEP, NONE, OUTER_DEEP, Share, Unit
 from autobatch.alone.world import World
 from autobatch.frontend import MISSING
 from autobatch.ir.ops import BINARY, COMPARE, INPLACE, UNARY, info
@@ -27,7 +28,8 @@ VALUES = frozenset({"truth", "format", "join", "catches", "delete", "context"})
 HOLDS = frozenset({"tuple", "list", "set", "dict", "slice", "assertion", "box"})
 WRITES = frozenset({"setattr", "setitem", "delattr", "delitem", "extend", "update", "append"})
 INSIDE = frozenset({"getitem", "unpack", "next", "to_tuple", "to_set"})
-PATTERNS = "autobatch.frontend.matching"
+PATTERNS = (("autobatch.frontend.matching", 0, ("sequence_length",)),)
+"""What ``match`` is lowered to that only reads."""
 BOXES = frozenset({"load_box", "load_outer_box", "free_box", "handled"})
 
 
@@ -76,9 +78,11 @@ class Steps:
             shares.store(args)
             return NONE
         if name in WRITES:
-            if name == "setattr":
+            attribute = name in ("setattr", "delattr")
+            if attribute:
                 self.world.assigned.add(op.attr)
-            shares.write(self.unit.join(op.args[:1]))
+                self.world.names.add(op.attr)  # of a property, perhaps
+            shares.write(self.unit.join(op.args[:1]), attribute)
             shares.store(self.unit.join(op.args[1:]))
             return NONE
         if name in INSIDE:
@@ -103,7 +107,7 @@ class Steps:
                 self.world.of_function(op.attr, Names(self.known.names.namespace), True)
                 shares.store(args)
                 return NONE
-            case "import" if op.attr[0] == PATTERNS:
+            case "import" if op.attr in PATTERNS:
                 return NONE
             case "import_from" if self.is_of_patterns(op.args[0]):
                 return NONE
@@ -128,6 +132,9 @@ class Steps:
         if isinstance(value, ModuleType):
             self.only_asked(op)
             return NONE
+        if op.attr == "__class__" and isinstance(value, type):
+            self.world.met_class(value)
+            return CODE
         if self.world.is_callable(value) and self.is_only_called(op.outs[0]):
             return NONE  # looked at where it is called
         return self.world.met(value)
@@ -171,6 +178,10 @@ class Steps:
                 return NONE
             return world.met(found)
         world.names.add(op.attr)
+        if op.attr == "__class__":
+            return CODE
+        if op.attr[:2] == "__" and op.attr != "__init__":
+            raise NotAlone(f"{op.attr} is asked for")
         if self.is_only_called(op.outs[0]):
             return base  # a method: looked at where it is called
         self.escaping(op.attr)
@@ -219,6 +230,7 @@ class Steps:
             if bound is not MISSING:
                 return self.known_call(bound, given, shape)
         shares.store(whole)
+        world.anything_is_built()
         return shares.anything | shares.hidden  # one of those that escape
 
     def known_call(self, found: object, given: list[Share], shape: CallShape) -> Share:
@@ -229,6 +241,12 @@ class Steps:
         if callees.is_known(found):
             if found in callees.READS:
                 return NONE
+            if found is dataclasses.replace:
+                world.anything_is_built()
+            if found is type:
+                return CODE
+            if found is super and len(given) == 2:
+                return given[1]
             if found in callees.CHANGES:
                 shares.write(given[0] if shape.is_plain and given else whole)
                 shares.store(whole)

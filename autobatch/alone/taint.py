@@ -2,7 +2,8 @@
 
 A *share* is a set of bits: ``OUTER_FLAT`` of something that existed and that can be written to,
 ``OUTER_DEEP`` of something within which there is more of that kind; ``OWN_FLAT`` and ``OWN_DEEP``
-the same of containers among the arguments, which a thread may write to a copy of. Numbers, strings
+the same of containers among the arguments, which a thread may write to a copy of; ``CODE`` of
+functions and classes, whose attributes anybody may see. Numbers, strings
 and what the program makes have none. ``Shares`` keeps them for the variables of all functions of a
 program, without regard to order; all that is stored anywhere is kept as one (``heap``).
 """
@@ -16,7 +17,7 @@ from autobatch.alone.contents import NotAlone
 from autobatch.ir.program import Function, Var
 
 Share = int
-NONE, OUTER_FLAT, OUTER_DEEP, OWN_FLAT, OWN_DEEP = 0, 1, 2, 4, 8
+NONE, OUTER_FLAT, OUTER_DEEP, OWN_FLAT, OWN_DEEP, CODE = 0, 1, 2, 4, 8, 16
 OUTER = OUTER_FLAT | OUTER_DEEP
 OWN = OWN_FLAT | OWN_DEEP
 IN_DEEP = OUTER_DEEP | OWN_DEEP
@@ -89,8 +90,8 @@ class Shares:
         """What may come out of something."""
         return (share & IN_DEEP) | self.heap | self.hidden
 
-    def write(self, share: Share) -> None:
-        """Something is written to."""
-        if share & OUTER:
+    def write(self, share: Share, attribute: bool = False) -> None:
+        """Something is written to; ``attribute``: an attribute of it."""
+        if share & (OUTER | CODE if attribute else OUTER):
             raise NotAlone("it may write what existed before")
         self.writes_own |= bool(share & OWN)

@@ -9,12 +9,12 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from types import FunctionType, MethodType, ModuleType
+from types import CellType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 from autobatch.alone import callees
 from autobatch.alone.contents import Contents, NotAlone, check_class, is_generated, own_bases
-from autobatch.alone.taint import NONE, OUTERS, Share, Shares, Unit
+from autobatch.alone.taint import CODE, NONE, OUTERS, Share, Shares, Unit
 from autobatch.batching.effects import effect_of, is_library
 from autobatch.errors import AutobatchError
 from autobatch.frontend import MISSING
@@ -38,6 +38,7 @@ class World:
     classes: dict[type, dict[str, Any]] = field(default_factory=dict)
     names: set[str] = field(default_factory=set)
     """Attributes that are asked of something unknown."""
+    builds: bool = False
     assigned: set[str] = field(default_factory=set)
     lookups: list[tuple[Callable[[], Any], Any]] = field(default_factory=list)
     looked: set[tuple[int, str]] = field(default_factory=set)
@@ -75,7 +76,7 @@ class World:
             known = Known(lowered, names, definitions_of(lowered))
             found = self.units[id(lowered)] = (Unit(lowered), known)
             self.shares.changed = True
-        elif names.closure and found[1].names.closure != names.closure:
+        elif names.closure and not is_one(found[1].names.closure, names.closure):
             raise NotAlone("one function has several closures")
         unit = found[0]
         if escapes and not unit.escapes:
@@ -91,7 +92,7 @@ class World:
             return OUTERS[kept[1]]
         if self.is_callable(value):
             self.met_callable(value)
-            return NONE
+            return NONE if callees.is_known(value) else CODE
         contents = Contents()
         nature = contents.nature(value)
         if contents.callables:  # a table of functions
@@ -111,6 +112,7 @@ class World:
         """A function that may be called with anything, or a class."""
         if isinstance(value, type):
             self.met_class(value)
+            self.anything_is_built()
         elif isinstance(value, FunctionType) and not callees.is_known(value):
             self.unit(value, escapes=True)
         elif isinstance(value, MethodType) and isinstance(value.__func__, FunctionType):
@@ -135,6 +137,11 @@ class World:
                 self.classes[base] = dict(vars(base))
             self.shares.changed = True
 
+    def anything_is_built(self) -> None:
+        """Instances may be made of classes that are not known."""
+        self.shares.changed |= not self.builds
+        self.builds = True
+
     # What classes run.
 
     def methods(self) -> None:
@@ -142,6 +149,8 @@ class World:
         for kind, members in list(self.classes.items()):
             for name, member in members.items():
                 self.member(kind, name, member)
+            if self.builds:
+                self.defaults(kind)
 
     def member(self, kind: type, name: str, member: Any) -> None:
         special = name[:2] == "__" and name[-2:] == "__"
@@ -155,8 +164,9 @@ class World:
         if isinstance(function, FunctionType):
             if is_generated(function) or (issubclass(kind, Enum | tuple) and is_library(function)):
                 return
-            if (special and name not in FINE_INITS) or name in self.names:
-                self.unit(function, escapes=special and name not in FINE_INITS)
+            escapes = special and (self.builds or name not in FINE_INITS)
+            if escapes or name in self.names:
+                self.unit(function, escapes=escapes)
         elif not special and name in self.names and not is_slot(member):
             if issubclass(kind, Enum) and isinstance(member, kind):
                 return
@@ -180,6 +190,10 @@ class World:
             made = next((vars(b)[name] for b in own_bases(kind) if name in vars(b)), None)
             if isinstance(made, FunctionType) and not is_generated(made):
                 self.passed(self.unit(made), [NONE, *positional], shape, 1)
+        self.defaults(kind)
+
+    def defaults(self, kind: type) -> None:
+        """What the fields of a dataclass hold where nothing is given."""
         for each in dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ():
             if each.default_factory is not dataclasses.MISSING:
                 self.met_callable(each.default_factory)
@@ -228,6 +242,11 @@ class World:
             self.looked.add((id(known), f"{op.name} {op.attr}"))
             self.lookups.append((look, found))
         return found
+
+
+def is_one(some: Mapping[str, CellType], others: Mapping[str, CellType]) -> bool:
+    """Whether two closures have the same cells."""
+    return all(cell is others.get(name) for name, cell in some.items())
 
 
 def is_slot(member: Any) -> bool:
