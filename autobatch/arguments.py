@@ -57,7 +57,9 @@ class Mapped:
         return Mapped(self.data[start:stop])
 
     def rows(self, index: np.ndarray) -> Mapped:
-        """The rows of some threads; of a tensor."""
+        """The rows of some threads; of a tensor, or of objects."""
+        if isinstance(self.data, list):
+            return Mapped([self.data[at] for at in index])
         assert isinstance(self.data, Tensor)
         return Mapped(self.data[torch.from_numpy(index)])
 
@@ -81,7 +83,7 @@ class Batch:
         return Batch(args, kwargs, stop - start)
 
     def rows(self, index: np.ndarray) -> Batch:
-        """The arguments of some threads; all that is mapped are tensors."""
+        """The arguments of some threads; all that is mapped are tensors or objects."""
 
         def pick(leaf: Any) -> Any:
             return leaf.rows(index) if isinstance(leaf, Mapped) else leaf

@@ -24,6 +24,7 @@ CHOICES = {
     "on_error": ("raise", "isolate"),
     "save": ("keep", "recompute", "offload"),
     "stateful": ("refuse", "sequential"),
+    "plain": ("auto", "never"),
 }
 
 MOST_THREADS = 2**47
@@ -99,6 +100,12 @@ class Options:
     mapped tensors are private copies all the same. Assignment to ``global`` and ``nonlocal`` names
     stays refused.
 
+    ``plain``: ``"auto"`` runs a program of Python objects alone (strings, dicts, trees: no tensor
+    can come near it, and nobody else sees what it does) as plain Python, one thread after the
+    other, which is what it takes least time as. ``"never"`` keeps its threads together, as those of
+    all other programs; so do ``max_steps``, ``max_depth``, ``listeners``, ``passes``, ``explain``,
+    a ``fallback`` but ``"allow"`` and ``executor="vmap"``.
+
     What has no batched form runs thread by thread on the host. ``fallback="warn"`` warns of it
     with a ``FallbackWarning`` at the program's line, once for each place and call; ``"error"``
     raises a ``FallbackError`` there, before the operation runs. Neither minds what a program
@@ -132,6 +139,7 @@ class Options:
     save: Any = "keep"
     stateful: str = "refuse"
     fast_math: bool = False
+    plain: str = "auto"
 
     @property
     def is_one_by_one(self) -> bool:

@@ -140,6 +140,8 @@ def stacked_leaves(items: Sequence[Any], device: torch.device, part: Part) -> An
     if all(is_number(item) for item in items):
         if not all(map(fits_column, items)):
             return Batchless(items)
+        if len(set(map(type, items))) == 1:
+            return torch.tensor(items, dtype=number_dtype(items[0]), device=device)
         tensors = [torch.tensor(item, dtype=number_dtype(item), device=device) for item in items]
     elif all(isinstance(item, Tensor) or fits_column(item) for item in items):
         tensors = [

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from autobatch.alone import alone
 from autobatch.arguments import Batch, is_of_objects
 from autobatch.batching.calls import Target, resolve_object
 from autobatch.batching.context import Context
@@ -23,7 +24,7 @@ from autobatch.batching.rows import Rower
 from autobatch.batching.stretches import Work, chosen
 from autobatch.compiled import Refused, filled, launched, plan_of
 from autobatch.entry import name_of, started
-from autobatch.errors import LIMITS, AutobatchError
+from autobatch.errors import LIMITS, AutobatchError, StackingError
 from autobatch.ir.program import Function
 from autobatch.options import Options
 from autobatch.out_dims import moved
@@ -98,6 +99,12 @@ def run(
         if chunk is not None:
             return collected([chunk], function, batch, options)
     if observer is None and cache is None:
+        chunk = by_plain_python(target, batch, options, library)
+        if chunk is not None:
+            try:
+                return collected([chunk], function, batch, options)
+            except StackingError:
+                pass  # the general way tells which returns are unlike
         short = straight(target, batch, options, library)
         if short is not None:
             value = short[1].value
@@ -203,6 +210,38 @@ def left(pieces: Sequence[Returned], record: Record) -> None:
 def schedule_of(schedule: Any) -> Schedule | None:
     """The policy that an option names, or is; None for the queue's own order."""
     return SCHEDULES[schedule] if isinstance(schedule, str) else schedule
+
+
+def by_plain_python(
+    target: Target, batch: Batch, options: Options, library: Library
+) -> Chunk | None:
+    """What a program of Python objects alone has returned; None for any other.
+
+    Threads that have not come to an end go the general way, under their own indices.
+    """
+    found = alone(target, batch, options, library)
+    if found is None:
+        return None
+    code, done = found
+    shared = Shared(steps_of(options, batch), None, None, None)
+    shared.steps.tally.as_plain(code.function.name, batch.size, len(done.rest))
+    errors: Errors = {}
+    if len(done.rest):
+        engine = machine_of(options, library, shared, batch.device(), batch.size)
+        given = batch.rows(done.rest).cells(options.scalars)
+        with room(options):
+            others = engine.run(target.given(*given), done.rest)
+        errors = engine.failures.errors
+        if done.stopped:
+            return None  # it fails no more: something that nobody sees has changed
+        for piece in others:
+            context = Context(engine.state.services, done.rest[piece.rows])
+            for row, item in zip(piece.rows, Rower(context).rows(piece.value), strict=True):
+                done.items[done.rest[row]] = item
+    good = np.array([at for at in range(batch.size) if at not in errors], dtype=np.int64)
+    items = [done.items[at] for at in good]
+    piece = Returned(good, Cell(Objects(items)))
+    return Chunk(0, [piece], Ways(), lambda piece: items, errors)
 
 
 def by_machine_code(

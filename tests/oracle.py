@@ -28,10 +28,10 @@ Options = Mapping[str, Any]
 CONFIGURATIONS: tuple[Options, ...] = (
     {"engine": "sequential"},
     {"executor": "vmap"},
-    {"executor": "traced", "trace_after": 0},
+    {"executor": "traced", "trace_after": 0, "plain": "never"},
     {"executor": "traced"},
     {"executor": "vmap", "fork": "off", "schedule": "most_threads"},
-    {"engine": "program_counter", "executor": "traced", "trace_after": 0},
+    {"engine": "program_counter", "executor": "traced", "trace_after": 0, "plain": "never"},
 )
 
 RUNS = 3

@@ -222,7 +222,7 @@ def test_one_host_read_for_each_per_thread_branch(executor):
 
 def test_what_runs_thread_by_thread_is_counted_by_place():
     with autobatch.counts() as counted:
-        autobatch.vmap(upper)(autobatch.objects(["a", "b"]))
+        autobatch.vmap(upper, plain="never")(autobatch.objects(["a", "b"]))
     assert (counted.fallbacks, counted.meant, counted.by_thread) == (0, 1, 1)
     ((file, line, what, why),) = counted.meant_by_place
     assert (file, line) == (__file__, upper.__code__.co_firstlineno + 1)

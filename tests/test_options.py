@@ -38,6 +38,7 @@ BAD = {
     "save": ("everything", "'keep'"),
     "stateful": ("once", "'refuse', 'sequential'"),
     "fast_math": ("yes", "True or False"),
+    "plain": ("always", "'auto', 'never'"),
 }
 
 

@@ -121,6 +121,7 @@ class Code:
     turns: dict[tuple[int, Executor, bool], Turn | None] = field(default_factory=dict)
     loops: list[frozenset[str] | None] | None = None
     plans: Any = None
+    alone: Any = None
     updates: frozenset[int] | None = None
     late: frozenset[int] | None = None
 

@@ -56,6 +56,8 @@ class Counts:
     the general way after all, ``compilations`` the programs that were compiled, and the kernels of
     stretches (see ``batching.fused``), ``reloaded`` such kernels that torch had kept from another
     process, and ``compile_seconds`` the time that took on this machine.
+    ``plain`` counts the threads that ran as plain Python, each by itself, which is one block
+    execution for all of them.
     ``recomputed`` are the replays and moves of rows that ran once more for a backward, and
     ``offloaded`` the bytes that went to the host, whenever that was. ``shared_writes`` are the
     writes to tensors that all threads share, of one call one for each tensor.
@@ -74,6 +76,7 @@ class Counts:
     shared_writes: int = 0
     iterations: int = 0
     given_up: int = 0
+    plain: int = 0
     compilations: int = 0
     reloaded: int = 0
     compile_seconds: float = 0.0
@@ -138,6 +141,14 @@ class Tally:
         """Ways back in loops that were no block executions of their own."""
         for counts in self.active:
             counts.iterations += iterations
+
+    def as_plain(self, function: str, threads: int, given_up: int) -> None:
+        """Threads have run as plain Python, each by itself."""
+        self.block = (function, 0)
+        self.execution(threads)
+        for counts in self.active:
+            counts.plain += threads - given_up
+            counts.given_up += given_up
 
     def compilation(self, number: int, reloaded: int, seconds: float) -> None:
         for counts in self.active:

@@ -1,0 +1,86 @@
+"""Functions and methods of Python's that programs of objects alone may call, by what they do.
+
+``READS`` look at what they get, and give something that cannot be written to. ``COPIES`` give
+something new that holds what they get. ``LENDS`` may give what they get, or what is within it, and
+call functions that they get. ``CHANGES`` write their first argument. All that is not here is not
+known: what draws, prints, reads a clock or a file among it.
+"""
+
+from __future__ import annotations
+
+import bisect
+import builtins
+import copy
+import dataclasses
+import functools
+import heapq
+import itertools
+import math
+import operator
+import re
+from collections import Counter, OrderedDict, defaultdict, deque
+from typing import Any
+
+from autobatch.batching.effects import MUTATING_METHODS
+
+# fmt: off
+_READS = (
+    "abs all any ascii bin bool bytes callable chr complex divmod float format hash hex int"
+    " isinstance issubclass len oct ord pow range repr round slice str"
+)
+_COPIES = "dict frozenset list set sorted tuple"
+_LENDS = "enumerate filter iter map max min next reversed sum super type zip object"
+_WRITES = frozenset({"subtract", "move_to_end", "difference_update"})
+# fmt: on
+
+
+def _of(names: str) -> tuple[Any, ...]:
+    return tuple(getattr(builtins, name) for name in names.split())
+
+
+def _functions(module: Any) -> tuple[Any, ...]:
+    return tuple(
+        found for name, found in vars(module).items() if name[0] != "_" and callable(found)
+    )
+
+
+READS = frozenset({*_of(_READS), *_functions(math), re.escape, operator.contains, operator.countOf})
+COPIES = frozenset(
+    {*_of(_COPIES), deque, defaultdict, OrderedDict, Counter, copy.copy, copy.deepcopy}
+    | {dataclasses.asdict, dataclasses.astuple}
+)
+CHANGES = frozenset(
+    {heapq.heappush, heapq.heappop, heapq.heapify, heapq.heapreplace, heapq.heappushpop}
+    | {bisect.insort, bisect.insort_left, bisect.insort_right}
+)
+_OPERATORS = (
+    "add sub mul truediv floordiv mod pow neg pos invert and_ or_ xor lshift rshift not_ truth is_"
+    " is_not lt le eq ne gt ge getitem itemgetter"
+)
+LENDS = frozenset(
+    {*_of(_LENDS), bisect.bisect, bisect.bisect_left, bisect.bisect_right, functools.reduce}
+    | {heapq.merge, heapq.nsmallest, heapq.nlargest, dataclasses.replace, functools.cmp_to_key}
+    | {re.match, re.search, re.fullmatch, re.findall, re.finditer, re.split, re.sub, re.compile}
+    | {*_functions(itertools), *(getattr(operator, name) for name in _OPERATORS.split())}
+)
+KNOWN = READS | COPIES | LENDS | CHANGES
+
+_TYPES = (str, bytes, int, float, complex, list, dict, set, frozenset, tuple, range, deque, Counter)
+METHODS = frozenset(
+    name
+    for kind in (*_TYPES, OrderedDict, re.Match, re.Pattern)
+    for name in dir(kind)
+    if name[:2] != "__" and name not in ("format", "format_map")  # which ask for any attribute
+)
+"""Methods of the data that there may be."""
+WRITING_METHODS = (MUTATING_METHODS & METHODS) | _WRITES
+ELEMENT_METHODS = frozenset({"get", "pop", "popleft", "setdefault", "index", "count", "popitem"})
+"""Methods that give what is within, or what they get."""
+
+
+def is_known(callee: Any) -> bool:
+    """Whether it is in one of the tables."""
+    try:
+        return callee in KNOWN
+    except TypeError:  # unhashable
+        return False

@@ -1,0 +1,164 @@
+"""What a Python value holds, however deep: whether it is data, and what of it can be written to.
+
+In: a value. Out: its ``Nature``, noted in ``Contents`` with the user's classes and the callables
+that are within; or ``NotAlone`` where something is no data that is known, a tensor say.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, OrderedDict, deque
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+from types import (
+    BuiltinFunctionType,
+    EllipsisType,
+    FunctionType,
+    MemberDescriptorType,
+    MethodDescriptorType,
+    MethodType,
+    NoneType,
+    NotImplementedType,
+)
+from typing import Any, Generic
+
+from autobatch.batching.effects import is_library
+
+FIXED, FLAT, DEEP = 0, 1, 2
+"""Natures: cannot be written to; can, but what is within cannot; both can."""
+SCALARS = frozenset(
+    {NoneType, bool, int, float, complex, str, bytes, range}
+    | {re.Pattern, re.Match, EllipsisType, NotImplementedType}
+)
+CONTAINERS = frozenset({list, dict, set, deque, OrderedDict, Counter})
+"""Not ``defaultdict``: to read one may write it."""
+DICTS = frozenset({dict, OrderedDict, Counter})
+CALLABLES = (FunctionType, MethodType, BuiltinFunctionType, MethodDescriptorType, type)
+
+
+class NotAlone(Exception):
+    """A program is not known to be one of Python objects alone; says why."""
+
+
+@dataclass(slots=True, eq=False)
+class Contents:
+    """The user's classes that have instances in some values, and the callables there.
+
+    ``has_instances``: instances that can be written to are among them.
+    """
+
+    classes: set[type] = field(default_factory=set)
+    callables: list[Any] = field(default_factory=list)
+    has_instances: bool = False
+
+    def nature(self, value: Any) -> int:
+        """What of a value can be written to."""
+        if type(value) in SCALARS:
+            return FIXED
+        todo, seen, written = [value], {id(value)}, 0
+        while todo:
+            part = todo.pop()
+            kind = type(part)
+            if kind in CONTAINERS:
+                written += 1 if part is value else 2
+            elif kind is not tuple and kind is not frozenset:
+                written += 2 * self.is_written(part)
+            for inner in self.parts(part):
+                if id(inner) not in seen:
+                    seen.add(id(inner))
+                    todo.append(inner)
+        return min(written, DEEP)
+
+    def nature_of_any(self, values: Iterable[Any]) -> int:
+        """The deepest of some values."""
+        return max(map(self.nature, values))
+
+    def is_written(self, part: Any) -> bool:
+        """Whether what is no container can be written to: an instance of a user's class."""
+        kind = type(part)
+        if isinstance(part, CALLABLES):
+            self.callables.append(part)
+            return False
+        if kind in SCALARS:
+            return False
+        check_class(kind)
+        self.classes.add(kind)
+        fixed = issubclass(kind, Enum | tuple)
+        self.has_instances |= not fixed
+        return not fixed
+
+    def parts(self, part: Any) -> list[Any]:
+        """What is directly within, but for numbers and strings."""
+        kind = type(part)
+        if kind in DICTS:
+            return [*compound(part), *compound(part.values())]
+        if kind in CONTAINERS or isinstance(part, tuple | frozenset):
+            return compound(part)
+        return [] if isinstance(part, CALLABLES) else compound(list(attributes(part)))
+
+
+def compound(items: Collection[Any]) -> list[Any]:
+    """Those of some values that are no numbers and strings."""
+    if SCALARS.issuperset(map(type, items)):
+        return []
+    return [item for item in items if type(item) not in SCALARS]
+
+
+def attributes(instance: Any) -> Iterator[Any]:
+    """What an instance of a user's class holds; no code of its own runs."""
+    kind = type(instance)
+    if kind.__dictoffset__:
+        yield from object.__getattribute__(instance, "__dict__").values()
+    for base in kind.__mro__:
+        for member in vars(base).values():
+            if type(member) is MemberDescriptorType:
+                try:
+                    yield member.__get__(instance, kind)
+                except AttributeError:
+                    continue
+
+
+# fmt: off
+REFUSED = frozenset(
+    ["__getattr__", "__getattribute__", "__setattr__", "__delattr__", "__del__", "__new__",
+     "__init_subclass__", "__set_name__", "__get__", "__set__", "__delete__", "__enter__",
+     "__exit__", "__await__", "__instancecheck__", "__subclasscheck__", "__mro_entries__"]
+)
+# fmt: on
+"""Special methods of a class that plain data does without; generated ones are no matter."""
+
+
+def is_generated(function: FunctionType) -> bool:
+    """Whether ``dataclasses`` or the like has made it: it does what it is known to do."""
+    inner = getattr(function, "__wrapped__", function)
+    return getattr(inner, "__code__", function.__code__).co_filename.startswith("<")
+
+
+def own_bases(kind: type) -> list[type]:
+    """A class and those of its bases that the user has written."""
+    return [base for base in kind.__mro__ if not is_library(base) and base is not object]
+
+
+def check_class(kind: type) -> None:
+    """Whether instances of a class are data: it, and all of its bases, hold attributes only."""
+    own = own_bases(kind)
+    others = [base for base in kind.__mro__ if base not in own]
+    if not own or (others not in ([object], [Generic, object]) and not is_special(kind)):
+        raise NotAlone(f"{kind.__qualname__} is no class of plain data")
+    if not issubclass(kind, Enum) and type(kind) is not type:
+        raise NotAlone(f"{kind.__qualname__} has a metaclass")
+    for base in own:
+        for name in REFUSED & vars(base).keys():
+            made = vars(base)[name]
+            made = getattr(made, "__func__", made)
+            generated = isinstance(made, FunctionType) and is_generated(made)
+            if not generated and not (issubclass(kind, Enum) and name == "__new__"):
+                raise NotAlone(f"{kind.__qualname__} has {name}")
+
+
+def is_special(kind: type) -> bool:
+    """Whether it is a named tuple, an enumeration or an exception."""
+    return issubclass(kind, Enum | BaseException) or (
+        issubclass(kind, tuple) and hasattr(kind, "_fields")
+    )

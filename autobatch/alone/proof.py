@@ -1,0 +1,119 @@
+"""Whether a program is one of Python objects alone, and whether anybody can see what it does.
+
+In: a Python function, what its arguments share with the caller, and the classes that are in them.
+Out: a ``Proof``, or ``NotAlone`` with a reason. All code is looked at that may run: the functions
+that are named, those of the classes that have instances, by their names; special methods, which
+Python calls by itself, always. Each operation and callee must be known to work on data, and
+nothing may be written that existed before (Andersen's analysis in its smallest form, over a closed
+world). What this rests on is noted, and ``Proof.holds`` looks at it again before each run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import BuiltinMethodType, FunctionType
+from typing import Any
+
+from autobatch.alone.contents import Contents, NotAlone
+from autobatch.alone.steps import Steps
+from autobatch.alone.taint import NONE, OUTER_DEEP, Share
+from autobatch.alone.world import World
+from autobatch.frontend import MISSING
+from autobatch.vm.library import Library
+from autobatch.vm.purity import is_same
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """``copies``: a thread needs containers of its own; ``returns``: it may give back some."""
+
+    copies: bool
+    returns: bool
+    lookups: tuple[tuple[Callable[[], Any], Any], ...]
+    data: tuple[tuple[Any, int, frozenset[type]], ...]
+    classes: tuple[tuple[type, dict[str, Any]], ...]
+    functions: tuple[tuple[FunctionType, Any, Any, Any], ...]
+
+    def holds(self) -> bool:
+        """Whether all that was looked up is still the same."""
+        try:
+            return (
+                all(is_still(look(), value) for look, value in self.lookups)
+                and all(
+                    function.__code__ is code
+                    and function.__defaults__ is defaults
+                    and (function.__kwdefaults__ or {}) == named
+                    for function, code, defaults, named in self.functions
+                )
+                and all(vars(kind) == members for kind, members in self.classes)
+                and all(self.is_as_before(*each) for each in self.data)
+            )
+        except Exception:  # of a comparison: something else is there
+            return False
+
+    def is_as_before(self, value: Any, nature: int, classes: frozenset[type]) -> bool:
+        contents = Contents()
+        try:
+            found = contents.nature(value)
+        except NotAlone:
+            return False
+        return found == nature and contents.classes == classes and not contents.callables
+
+
+def is_still(found: object, value: object) -> bool:
+    """The same object, or a method of the same one, which is bound anew at each look."""
+    if type(found) is BuiltinMethodType and type(value) is BuiltinMethodType:
+        return found == value
+    return is_same(found, value)
+
+
+def proved(
+    function: FunctionType,
+    receiver: object,
+    given: list[Share],
+    classes: frozenset[type],
+    library: Library,
+) -> Proof:
+    """The proof for a function that gets what has these shares; ``receiver`` comes first.
+
+    ``given`` has the share of each parameter that is passed, all of them joined.
+    """
+    world = World(library)
+    for kind in classes:
+        world.add_class(kind)
+    unit = world.unit(function)
+    whole = NONE
+    for share in given:
+        whole |= share
+    if receiver is not MISSING:
+        world.met(receiver)
+        world.shares.add(unit, [unit.function.params[0].name], OUTER_DEEP)
+    rest = unit.function.params[receiver is not MISSING :]
+    world.shares.add(unit, [param.name for param in rest], whole)
+    world.shares.store(NONE if not any(p.kind.startswith("var_") for p in rest) else whole)
+    settle(world)
+    return Proof(
+        world.shares.writes_own,
+        unit.returned != NONE,
+        tuple(world.lookups),
+        tuple(each for each in world.data.values() if each[1]),
+        tuple(world.classes.items()),
+        tuple(
+            (f, f.__code__, f.__defaults__, dict(f.__kwdefaults__ or {}))
+            for f in world.functions.values()
+        ),
+    )
+
+
+def settle(world: World) -> None:
+    """Look through all that runs until nothing new is found."""
+    shares = world.shares
+    shares.changed = True
+    while shares.changed:
+        shares.changed = False
+        world.methods()
+        for unit, known in list(world.units.values()):
+            if unit.escapes:
+                shares.add(unit, [p.name for p in unit.function.params], shares.anything)
+            Steps(world, unit, known).run()

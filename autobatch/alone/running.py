@@ -1,0 +1,206 @@
+"""A batch of a program of Python objects alone, run by the user's own code, thread after thread.
+
+In: what a run calls, its batch and options. Out: a ``Chunk``, or None where the general way is to
+run all threads, with nothing changed and nobody told. A thread that fails goes the general way, by
+itself, which tells where and why; so does one that calls deeper than plain Python can.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import FunctionType
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from autobatch.alone.contents import SCALARS, Contents, NotAlone
+from autobatch.alone.proof import Proof, proved
+from autobatch.alone.taint import NONE, OUTER_DEEP, OUTERS, OWNS, Share
+from autobatch.arguments import Batch, Mapped, has_mapped, private
+from autobatch.batching.calls import Target
+from autobatch.errors import AutobatchError
+from autobatch.frontend import MISSING
+from autobatch.options import Options
+from autobatch.vm.entering import receiver_of
+from autobatch.vm.library import Code, Library
+
+MOST_PROOFS = 8
+"""Of one function."""
+Proofs = dict[Any, tuple[FunctionType, Proof | None]]
+"""What has been found out about one function, by what it is called with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Alone:
+    """What threads have returned, by their indices; ``rest`` are those that have not.
+
+    ``stopped``: the last of these has failed, and none has run after it.
+    """
+
+    items: list[Any]
+    rest: np.ndarray
+    stopped: bool
+
+
+def alone(
+    target: Target, batch: Batch, options: Options, library: Library
+) -> tuple[Code, Alone] | None:
+    """What the threads return, each run by itself; None if they are better run together."""
+    function = target.callee
+    if not (is_wanted(options) and batch.size and target.effect == "program"):
+        return None
+    if not isinstance(function, FunctionType) or target.kwargs or len(target.args) > 1:
+        return None
+    given = columns(batch, options)
+    if given is None or not any(each.differs for each in given.values()):
+        return None
+    receiver = next(iter(receiver_of(target)), MISSING)
+    if len(target.args) == 1 and receiver is MISSING:
+        return None
+    try:
+        code = library.code_of(function, receiver)
+        proof = proof_of(code, function, receiver, list(given.values()), library)
+    except (NotAlone, AutobatchError):
+        return None
+    if proof is None:
+        return None
+    plain = function if receiver is MISSING else function.__get__(receiver)
+    return code, run(plain, batch, given, proof, options.on_error == "isolate")
+
+
+def is_wanted(options: Options) -> bool:
+    """Whether nobody looks at single steps, and no option asks for another way."""
+    return (
+        options.executor in ("traced", "auto", "compiled")
+        and options.plain == "auto"
+        and options.fallback == "allow"
+        and options.max_steps is None
+        and options.max_depth is None
+        and not options.listeners
+        and options.passes is None
+        and options.ragged_out is None
+        and options.out_dims == 0
+        and options.schedule in ("earliest", "most_threads")
+        and not options.writes
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """One argument: ``items`` for each thread, or one ``value`` that all share."""
+
+    differs: bool
+    items: Sequence[Any] | None
+    value: Any = None
+
+
+def columns(batch: Batch, options: Options) -> dict[int | str, Given] | None:
+    """The arguments by place or name; None if one is nothing for plain Python."""
+    found: dict[int | str, Given] = {}
+    named: list[tuple[int | str, Any]] = [*enumerate(batch.args), *batch.kwargs.items()]
+    for name, arg in named:
+        given = column(arg, options)
+        if given is None:
+            return None
+        found[name] = given
+    return found
+
+
+def column(arg: Any, options: Options) -> Given | None:
+    """One argument as plain Python takes it; None if it is none of these."""
+    if not isinstance(arg, Mapped):
+        return None if has_mapped(arg) else Given(False, None, arg)
+    if isinstance(arg.data, list):
+        return Given(True, arg.data)
+    if not isinstance(arg.data, Tensor) or arg.data.dim() != 1 or arg.data.is_complex():
+        return None
+    if options.scalars != "python" or arg.data.requires_grad:
+        return None
+    return Given(False, arg.data.tolist())
+
+
+def proof_of(
+    code: Code, function: FunctionType, receiver: object, given: list[Given], library: Library
+) -> Proof | None:
+    """The proof for these arguments, kept or new; None if there is none."""
+    if code.alone is None:
+        code.alone = {}
+    proofs: Proofs = code.alone
+    contents = Contents()
+    shares = [share_of(each, contents) for each in given]
+    if contents.callables:
+        return None
+    key = (tuple(shares), frozenset(contents.classes), id(receiver))
+    kept = proofs.get(key)
+    if kept is not None:
+        of, proof = kept
+        if proof is None or (of is function and proof.holds()):
+            return proof
+    proof = None
+    try:
+        proof = proved(function, receiver, shares, key[1], library)
+    finally:
+        while len(proofs) >= MOST_PROOFS:
+            del proofs[next(iter(proofs))]
+        proofs[key] = (function, proof)
+    return proof
+
+
+def share_of(given: Given, contents: Contents) -> Share:
+    """What an argument shares with the caller; containers of a thread's own are copied."""
+    if given.items is None:
+        return OUTERS[contents.nature(given.value)]
+    if SCALARS.issuperset(map(type, given.items)):
+        return NONE
+    own = Contents()
+    nature = own.nature_of_any(given.items)
+    contents.classes |= own.classes
+    contents.callables += own.callables
+    return OWNS[nature] | (OUTER_DEEP if own.has_instances else NONE)
+
+
+def run(
+    function: Callable[..., Any],
+    batch: Batch,
+    given: dict[int | str, Given],
+    proof: Proof,
+    isolates: bool,
+) -> Alone:
+    """Call the function for each thread, lowest first, up to the first that fails."""
+    places = [name for name in given if isinstance(name, int)]
+    names = [name for name in given if not isinstance(name, int)]
+    copied = private if proof.copies else as_it_is
+
+    def items(name: int | str) -> Sequence[Any]:
+        each = given[name]
+        return [each.value] * batch.size if each.items is None else each.items
+
+    found: list[Any] = []
+    rest: list[int] = []
+    stopped = False
+    rows = zip(*[items(name) for name in given], strict=True)
+    for index, row in enumerate(rows):
+        if proof.copies:
+            row = tuple(map(copied, row))
+        try:
+            value = function(
+                *row[: len(places)], **dict(zip(names, row[len(places) :], strict=True))
+            )
+        except RecursionError:
+            rest.append(index)
+            value = None
+        except Exception:
+            rest.append(index)
+            value = None
+            stopped = not isolates
+            if stopped:
+                break
+        found.append(value if proof.copies or not proof.returns else private(value))
+    found += [None] * (batch.size - len(found))
+    return Alone(found, np.array(rest, dtype=np.int64), stopped)
+
+
+def as_it_is(item: Any) -> Any:
+    return item

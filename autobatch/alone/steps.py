@@ -1,0 +1,303 @@
+"""What the operations of one function do with what its variables share.
+
+In: a function of a ``World``. Out: its shares, and what it brings into the world; ``NotAlone``
+where an operation may be seen from outside, or is not known to work on data.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from enum import Enum
+from types import BuiltinMethodType, FunctionType, MethodType, ModuleType
+
+from autobatch.alone import callees
+from autobatch.alone.contents import SCALARS, NotAlone
+from autobatch.alone.taint import CODE, IN_DEEP, NONE, OUTER_DEEP, Share, Unit
+from autobatch.alone.world import World
+from autobatch.frontend import MISSING
+from autobatch.ir.ops import BINARY, COMPARE, INPLACE, UNARY, info
+from autobatch.ir.program import Block, Call, CallShape, Join, Op, Raise, Return, Var
+from autobatch.vm.purity import Known, Names
+
+OPERATORS = frozenset({*UNARY, *BINARY, *COMPARE})
+NUMBERS = (int, float)
+COUNTED = INPLACE - {"imul", "iand", "ior", "ixor", "imatmul"}
+"""In place with a number as their second operand, they are for numbers."""
+VALUES = frozenset({"truth", "format", "join", "catches", "delete", "context"})
+HOLDS = frozenset({"tuple", "list", "set", "dict", "slice", "assertion", "box"})
+WRITES = frozenset({"setattr", "setitem", "delattr", "delitem", "extend", "update", "append"})
+INSIDE = frozenset({"getitem", "unpack", "next", "to_tuple", "to_set"})
+PATTERNS = (("autobatch.frontend.matching", 0, ("sequence_length",)),)
+"""What ``match`` is lowered to that only reads."""
+BOXES = frozenset({"load_box", "load_outer_box", "free_box", "handled"})
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """The operations of a function, once through."""
+
+    world: World
+    unit: Unit
+    known: Known
+
+    def run(self) -> None:
+        for block in self.unit.function.blocks:
+            self.block(block)
+
+    def block(self, block: Block) -> None:
+        if block.modes:
+            raise NotAlone("a mode is entered")
+        for op in block.ops:
+            self.op(op)
+        shares, unit = self.world.shares, self.unit
+        if block.handler is not None:
+            shares.add(unit, [block.handler.out], shares.anything)
+        match block.terminator:
+            case Call(out=out, callee=callee, args=args, shape=shape):
+                shares.add(unit, [out], self.call(callee, args, shape))
+            case Return(value=value):
+                shares.gives(unit, unit.join([value]))
+            case Raise(exception=exception):
+                shares.store(unit.join([exception]))
+            case Join():
+                raise NotAlone("calls are forked")
+
+    def op(self, op: Op) -> None:
+        self.world.shares.add(self.unit, op.outs, self.result(op))
+
+    def result(self, op: Op) -> Share:
+        shares, args = self.world.shares, self.unit.join(op.args)
+        name = op.name
+        if name in OPERATORS:
+            shares.store(args & IN_DEEP)  # of two lists, say
+            return shares.hidden
+        if name in INPLACE:
+            return self.inplace(op, args)
+        if name in HOLDS:
+            shares.store(args)
+            return NONE
+        if name in WRITES:
+            attribute = name in ("setattr", "delattr")
+            if attribute:
+                self.world.assigned.add(op.attr)
+                self.world.names.add(op.attr)  # of a property, perhaps
+            shares.write(self.unit.join(op.args[:1]), attribute)
+            shares.store(self.unit.join(op.args[1:]))
+            return NONE
+        if name in INSIDE:
+            return shares.within(args)
+        if name in BOXES:
+            return shares.anything
+        if name in VALUES:
+            return NONE
+        return self.named(op, args)
+
+    def named(self, op: Op, args: Share) -> Share:
+        """Operations that bring something in, or that hand it on."""
+        shares = self.world.shares
+        match op.name:
+            case "const":
+                return NONE if type(op.attr) in SCALARS else self.brought(op, op.attr)
+            case "global" | "load_free":
+                return self.brought(op, self.world.read(self.known, op))
+            case "getattr":
+                return self.attribute(op, args)
+            case "function":
+                self.world.of_function(op.attr, Names(self.known.names.namespace), True)
+                shares.store(args)
+                return NONE
+            case "import" if op.attr in PATTERNS:
+                return NONE
+            case "import_from" if self.is_of_patterns(op.args[0]):
+                return NONE
+            case "call":
+                return self.call(op.args[0], op.args[1:], op.attr)
+            case "copy" | "load_outer" | "select" | "iter":
+                return args | (shares.hidden if op.name == "iter" else NONE)
+            case "store_box" | "clear_box":
+                shares.met(args)
+                return NONE
+        raise NotAlone(f"it does {info(op.name).doc}")
+
+    def is_of_patterns(self, module: Var) -> bool:
+        """Whether a function is one of those that ``match`` is lowered to, which only read."""
+        definition = self.known.definitions.get(module)
+        return definition is not None and definition.name == "import"
+
+    def brought(self, op: Op, value: object) -> Share:
+        """A value that existed before is in a variable."""
+        if value is MISSING:  # a captured variable of a function within, or no such name
+            return self.world.shares.anything
+        if isinstance(value, ModuleType):
+            self.only_asked(op)
+            return NONE
+        if op.attr == "__class__" and isinstance(value, type):
+            self.world.met_class(value)
+            return CODE
+        if self.world.is_callable(value) and self.is_only_called(op.outs[0]):
+            return NONE  # looked at where it is called
+        return self.world.met(value)
+
+    def only_asked(self, op: Op) -> None:
+        """A module is only asked for attributes that are known."""
+        name = op.outs[0]
+        for block in self.unit.function.blocks:
+            for each in block.ops:
+                asks = each.name == "getattr" and self.known.looked_up(each.outs[0]) is not MISSING
+                if name in each.args and not asks:
+                    raise NotAlone("a module is a value")
+            terminator = block.terminator
+            if isinstance(terminator, Call) and name in (terminator.callee, *terminator.args):
+                raise NotAlone("a module is a value")
+
+    def is_only_called(self, name: Var) -> bool:
+        """Whether a variable is read as what is called, and as nothing else."""
+        for block in self.unit.function.blocks:
+            for op in block.ops:
+                if name in (op.args[1:] if op.name == "call" else op.args):
+                    return False
+            terminator = block.terminator
+            if isinstance(terminator, Call):
+                if name in terminator.args:
+                    return False
+            elif name in vars_of(terminator):
+                return False
+        return True
+
+    def attribute(self, op: Op, base: Share) -> Share:
+        world, shares = self.world, self.world.shares
+        found = world.value(self.unit, self.known, op.outs[0])
+        if found is not MISSING:
+            if isinstance(found, ModuleType):
+                self.only_asked(op)
+                return NONE
+            if isinstance(found, BuiltinMethodType) and not isinstance(found.__self__, ModuleType):
+                return base if self.is_only_called(op.outs[0]) else self.unknown(op.attr)
+            if world.is_callable(found) and self.is_only_called(op.outs[0]):
+                return NONE
+            return world.met(found)
+        world.names.add(op.attr)
+        if op.attr == "__class__":
+            return CODE
+        if op.attr[:2] == "__" and op.attr != "__init__":
+            raise NotAlone(f"{op.attr} is asked for")
+        if self.is_only_called(op.outs[0]):
+            return base  # a method: looked at where it is called
+        self.escaping(op.attr)
+        return shares.within(base)
+
+    def unknown(self, name: str) -> Share:
+        raise NotAlone(f"{name} is a method that is a value")
+
+    def escaping(self, name: str) -> None:
+        """A method may be read without being called there."""
+        for unit in self.world.called_by_name(name):
+            if not unit.escapes:
+                unit.escapes = self.world.shares.changed = True
+        if name in callees.WRITING_METHODS:
+            self.unknown(name)
+
+    def inplace(self, op: Op, args: Share) -> Share:
+        shares = self.world.shares
+        base = self.unit.join(op.args[:1])
+        other = self.known.definitions.get(op.args[1])
+        number = other is not None and other.name == "const" and type(other.attr) in NUMBERS
+        if number and op.name in COUNTED:
+            return base | shares.hidden
+        shares.write(base)
+        shares.store(args & IN_DEEP)
+        return base | shares.hidden
+
+    # Calls.
+
+    def call(self, callee: Var, args: tuple[Var, ...], shape: CallShape) -> Share:
+        world, shares = self.world, self.world.shares
+        given = [self.unit.of.get(arg, NONE) for arg in args]
+        method = self.known.method(callee)
+        found = world.value(self.unit, self.known, callee)
+        if isinstance(found, BuiltinMethodType) and not isinstance(found.__self__, ModuleType):
+            found = MISSING
+        if found is not MISSING:
+            return self.known_call(found, given, shape)
+        whole = self.unit.join(args)
+        if method is not None:
+            receiver = self.unit.of.get(method[0], NONE)
+            return self.method(method[1], receiver, whole, given, shape)
+        definition = self.known.definitions.get(callee)
+        if definition is not None and definition.name in ("global", "load_free"):
+            bound = world.read(self.known, definition)
+            if bound is not MISSING:
+                return self.known_call(bound, given, shape)
+        shares.store(whole)
+        world.anything_is_built()
+        return shares.anything | shares.hidden  # one of those that escape
+
+    def known_call(self, found: object, given: list[Share], shape: CallShape) -> Share:
+        world, shares = self.world, self.world.shares
+        whole = NONE
+        for share in given:
+            whole |= share
+        if callees.is_known(found):
+            if found in callees.READS:
+                return NONE
+            if found is dataclasses.replace:
+                world.anything_is_built()
+            if found is type:
+                return CODE
+            if found is super and len(given) == 2:
+                return given[1]
+            if found in callees.CHANGES:
+                shares.write(given[0] if shape.is_plain and given else whole)
+                shares.store(whole)
+                return shares.within(whole)
+            shares.store(whole & IN_DEEP)
+            return shares.hidden if found in callees.COPIES else whole | shares.within(whole)
+        if isinstance(found, type):
+            world.met_class(found)
+            if issubclass(found, BaseException | Enum) and found not in world.classes:
+                shares.store(whole)
+                return NONE
+            world.built(found, whole, given, shape)
+            return NONE
+        if isinstance(found, MethodType) and isinstance(found.__func__, FunctionType):
+            share = world.met(found.__self__) if not isinstance(found.__self__, type) else NONE
+            unit = world.unit(found.__func__)
+            world.passed(unit, [share | (share and OUTER_DEEP), *given], shape, 1)
+        elif isinstance(found, FunctionType):
+            unit = world.unit(found)
+            world.passed(unit, given, shape)
+        else:
+            raise NotAlone(f"{found!r} is not known")
+        return unit.returned
+
+    def method(
+        self, name: str, receiver: Share, whole: Share, given: list[Share], shape: CallShape
+    ) -> Share:
+        """A method of something unknown: one of the user's of that name, or of a container."""
+        world, shares = self.world, self.world.shares
+        units = world.called_by_name(name)
+        result = shares.hidden
+        for unit in units:
+            world.passed(unit, [receiver, *given], shape, 1)
+            result |= unit.returned
+        if name in callees.METHODS:
+            if name in callees.WRITING_METHODS and not (name == "__init__" and units):
+                shares.write(receiver)
+                shares.store(whole)
+            result |= shares.within(receiver | whole) | whole
+            if name not in callees.ELEMENT_METHODS:
+                result |= receiver
+        elif not units and name not in world.assigned:
+            raise NotAlone(f"the method {name} is not known")
+        if name in world.assigned or any(name in kind for kind in world.classes.values()):
+            shares.store(whole)
+            result |= shares.anything
+        return result
+
+
+def vars_of(terminator: object) -> tuple[Var, ...]:
+    found = [
+        getattr(terminator, name, None) for name in ("condition", "value", "exception", "cause")
+    ]
+    return tuple(name for name in found if name is not None)

@@ -1,0 +1,97 @@
+"""What the values of a program may share with what existed before it.
+
+A *share* is a set of bits: ``OUTER_FLAT`` of something that existed and that can be written to,
+``OUTER_DEEP`` of something within which there is more of that kind; ``OWN_FLAT`` and ``OWN_DEEP``
+the same of containers among the arguments, which a thread may write to a copy of; ``CODE`` of
+functions and classes, whose attributes anybody may see. Numbers, strings
+and what the program makes have none. ``Shares`` keeps them for the variables of all functions of a
+program, without regard to order; all that is stored anywhere is kept as one (``heap``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from autobatch.alone.contents import NotAlone
+from autobatch.ir.program import Function, Var
+
+Share = int
+NONE, OUTER_FLAT, OUTER_DEEP, OWN_FLAT, OWN_DEEP, CODE = 0, 1, 2, 4, 8, 16
+OUTER = OUTER_FLAT | OUTER_DEEP
+OWN = OWN_FLAT | OWN_DEEP
+IN_DEEP = OUTER_DEEP | OWN_DEEP
+OUTERS = (NONE, OUTER_FLAT, OUTER_DEEP)
+OWNS = (NONE, OWN_FLAT, OWN_DEEP)
+"""By nature (see ``contents``)."""
+
+
+@dataclass(slots=True, eq=False)
+class Unit:
+    """One function: what its variables share, and what it returns."""
+
+    function: Function
+    of: dict[Var, Share] = field(default_factory=dict)
+    returned: Share = NONE
+    escapes: bool = False
+    """It may be called with anything."""
+
+    def join(self, names: Iterable[Var]) -> Share:
+        found = NONE
+        for name in names:
+            found |= self.of.get(name, NONE)
+        return found
+
+
+@dataclass(slots=True, eq=False)
+class Shares:
+    """``changed`` tells whether anything has been added since it was last cleared.
+
+    ``writes_own``: whether the program may write to containers among its arguments.
+    """
+
+    heap: Share = NONE
+    anything: Share = NONE
+    hidden: Share = NONE
+    """What functions give that Python calls by itself."""
+    writes_own: bool = False
+    changed: bool = False
+
+    def add(self, unit: Unit, names: Iterable[Var], share: Share) -> None:
+        for name in names:
+            before = unit.of.get(name, NONE)
+            if before | share != before:
+                unit.of[name] = before | share
+                self.changed = True
+        self.met(share)
+
+    def gives(self, unit: Unit, share: Share) -> None:
+        """A function returns something."""
+        if unit.returned | share != unit.returned:
+            unit.returned |= share
+            self.changed = True
+        if unit.escapes and self.hidden | unit.returned != self.hidden:
+            self.hidden |= unit.returned
+            self.changed = True
+
+    def met(self, share: Share) -> None:
+        if self.anything | share != self.anything:
+            self.anything |= share
+            self.changed = True
+
+    def store(self, share: Share) -> None:
+        """Something is put into something."""
+        if self.heap | share != self.heap:
+            self.heap |= share
+            self.changed = True
+        self.met(share)
+
+    def within(self, share: Share) -> Share:
+        """What may come out of something."""
+        return (share & IN_DEEP) | self.heap | self.hidden
+
+    def write(self, share: Share, attribute: bool = False) -> None:
+        """Something is written to; ``attribute``: an attribute of it."""
+        if share & (OUTER | CODE if attribute else OUTER):
+            raise NotAlone("it may write what existed before")
+        self.writes_own |= bool(share & OWN)

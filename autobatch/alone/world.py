@@ -1,0 +1,253 @@
+"""All that a program of objects alone may run, as it is found: its functions, classes and data.
+
+``World`` brings in what a value that existed before holds, and notes what it has looked up.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from types import CellType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+from autobatch.alone import callees
+from autobatch.alone.contents import Contents, NotAlone, check_class, is_generated, own_bases
+from autobatch.alone.taint import CODE, NONE, OUTERS, Share, Shares, Unit
+from autobatch.batching.effects import effect_of, is_library
+from autobatch.errors import AutobatchError
+from autobatch.frontend import MISSING
+from autobatch.ir.definitions import definitions_of
+from autobatch.ir.program import CallShape, Function, Op, Var
+from autobatch.vm.library import Library
+from autobatch.vm.purity import Known, Names, content
+
+MOST_UNITS = 200
+"""Functions of a program past which it is not looked through."""
+FINE_INITS = frozenset({"__init__", "__post_init__"})
+
+
+@dataclass(slots=True, eq=False)
+class World:
+    """All that a program may run, as it is found."""
+
+    library: Library
+    shares: Shares = field(default_factory=Shares)
+    units: dict[int, tuple[Unit, Known]] = field(default_factory=dict)
+    classes: dict[type, dict[str, Any]] = field(default_factory=dict)
+    names: set[str] = field(default_factory=set)
+    """Attributes that are asked of something unknown."""
+    builds: bool = False
+    assigned: set[str] = field(default_factory=set)
+    lookups: list[tuple[Callable[[], Any], Any]] = field(default_factory=list)
+    looked: set[tuple[int, str]] = field(default_factory=set)
+    data: dict[int, tuple[Any, int, frozenset[type]]] = field(default_factory=dict)
+    functions: dict[int, FunctionType] = field(default_factory=dict)
+
+    # What is met.
+
+    def unit(self, function: FunctionType, escapes: bool = False) -> Unit:
+        """A user's function."""
+        if effect_of(function) != "program" or is_library(function):
+            raise NotAlone(f"{function.__qualname__} is no program")
+        if any(name.startswith("__autobatch") for name in vars(function)):
+            raise NotAlone(f"{function.__qualname__} is marked")
+        try:
+            lowered = self.library.code_of(function).function
+        except AutobatchError as error:
+            raise NotAlone("it has a form that is refused") from error
+        if id(function) not in self.functions:
+            self.functions[id(function)] = function
+            self.shares.changed = True
+        unit = self.of_function(lowered, Names.of(function), escapes)
+        defaults = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
+        for value in defaults:
+            self.shares.add(
+                unit, [p.name for p in lowered.params if p.has_default], self.met(value)
+            )
+        return unit
+
+    def of_function(self, lowered: Function, names: Names, escapes: bool) -> Unit:
+        found = self.units.get(id(lowered))
+        if found is None:
+            if len(self.units) >= MOST_UNITS:
+                raise NotAlone(f"it has more than {MOST_UNITS} functions")
+            known = Known(lowered, names, definitions_of(lowered))
+            found = self.units[id(lowered)] = (Unit(lowered), known)
+            self.shares.changed = True
+        elif names.closure and not is_one(found[1].names.closure, names.closure):
+            raise NotAlone("one function has several closures")
+        unit = found[0]
+        if escapes and not unit.escapes:
+            unit.escapes = self.shares.changed = True
+        return unit
+
+    def met(self, value: Any) -> Share:
+        """What a value that existed before shares with the program; what is in it may run."""
+        if isinstance(value, ModuleType):
+            return NONE
+        kept = self.data.get(id(value))
+        if kept is not None:
+            return OUTERS[kept[1]]
+        if self.is_callable(value):
+            self.met_callable(value)
+            return NONE if callees.is_known(value) else CODE
+        contents = Contents()
+        nature = contents.nature(value)
+        if contents.callables:  # a table of functions
+            if nature:
+                raise NotAlone("functions are in what can be written to")
+            for each in contents.callables:
+                self.met_callable(each)
+        for kind in contents.classes:
+            self.add_class(kind)
+        self.data[id(value)] = (value, nature, frozenset(contents.classes))
+        return OUTERS[nature]
+
+    def is_callable(self, value: Any) -> bool:
+        return isinstance(value, FunctionType | MethodType | type) or callees.is_known(value)
+
+    def met_callable(self, value: Any) -> None:
+        """A function that may be called with anything, or a class."""
+        if isinstance(value, type):
+            self.met_class(value)
+            self.anything_is_built()
+        elif isinstance(value, FunctionType) and not callees.is_known(value):
+            self.unit(value, escapes=True)
+        elif isinstance(value, MethodType) and isinstance(value.__func__, FunctionType):
+            self.met(value.__self__)
+            self.unit(value.__func__, escapes=True)
+        elif not callees.is_known(value) or value in callees.CHANGES:
+            raise NotAlone(f"{value!r} is not known")
+
+    def met_class(self, kind: type) -> None:
+        if callees.is_known(kind) or (
+            issubclass(kind, BaseException) and kind.__module__ == "builtins"
+        ):
+            return
+        if effect_of(kind) not in ("program", "host") and not issubclass(kind, Enum):
+            raise NotAlone(f"{kind.__qualname__} is not known")
+        self.add_class(kind)
+
+    def add_class(self, kind: type) -> None:
+        if kind not in self.classes:
+            check_class(kind)
+            for base in own_bases(kind):
+                self.classes[base] = dict(vars(base))
+            self.shares.changed = True
+
+    def anything_is_built(self) -> None:
+        """Instances may be made of classes that are not known."""
+        self.shares.changed |= not self.builds
+        self.builds = True
+
+    # What classes run.
+
+    def methods(self) -> None:
+        """Bring in what Python may call by itself, and what is asked for by name."""
+        for kind, members in list(self.classes.items()):
+            for name, member in members.items():
+                self.member(kind, name, member)
+            if self.builds:
+                self.defaults(kind)
+
+    def member(self, kind: type, name: str, member: Any) -> None:
+        special = name[:2] == "__" and name[-2:] == "__"
+        if isinstance(member, property):
+            if name in self.names:
+                for function in (member.fget, member.fset):
+                    if isinstance(function, FunctionType):
+                        self.unit(function, escapes=True)
+            return
+        function = getattr(member, "__func__", member)
+        if isinstance(function, FunctionType):
+            if is_generated(function) or (issubclass(kind, Enum | tuple) and is_library(function)):
+                return
+            escapes = special and (self.builds or name not in FINE_INITS)
+            if escapes or name in self.names:
+                self.unit(function, escapes=escapes)
+        elif not special and name in self.names and not is_slot(member):
+            if issubclass(kind, Enum) and isinstance(member, kind):
+                return
+            self.shares.store(self.met(member))
+
+    def called_by_name(self, name: str) -> list[Unit]:
+        """The user's methods of a name."""
+        found: list[Unit] = []
+        for members in self.classes.values():
+            function = members.get(name)
+            function = getattr(function, "__func__", function)
+            if isinstance(function, FunctionType) and not is_generated(function):
+                found.append(self.unit(function))
+        return found
+
+    def built(self, kind: type, args: Share, positional: list[Share], shape: CallShape) -> None:
+        """An instance of a user's class is made."""
+        self.met_class(kind)
+        self.shares.store(args)
+        for name in FINE_INITS:
+            made = next((vars(b)[name] for b in own_bases(kind) if name in vars(b)), None)
+            if isinstance(made, FunctionType) and not is_generated(made):
+                self.passed(self.unit(made), [NONE, *positional], shape, 1)
+        self.defaults(kind)
+
+    def defaults(self, kind: type) -> None:
+        """What the fields of a dataclass hold where nothing is given."""
+        for each in dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ():
+            if each.default_factory is not dataclasses.MISSING:
+                self.met_callable(each.default_factory)
+            if each.default is not dataclasses.MISSING:
+                self.shares.store(self.met(each.default))
+
+    def passed(self, unit: Unit, given: list[Share], shape: CallShape, receivers: int = 0) -> None:
+        """Arguments come to the parameters of a function."""
+        params = [p.name for p in unit.function.params]
+        whole = NONE
+        for share in given:
+            whole |= share
+        stars = [p.name for p in unit.function.params if p.kind.startswith("var_")]
+        if not shape.is_plain or stars:
+            self.shares.store(whole)
+            self.shares.add(unit, params, whole | self.shares.within(whole))
+            return
+        positional = given[: receivers + len(shape.positional)]
+        for param, share in zip(params, positional, strict=False):
+            self.shares.add(unit, [param], share)
+        for name, share in zip(shape.keywords, given[len(positional) :], strict=True):
+            self.shares.add(unit, [name] if name in params else [], share)
+
+    # What names mean.
+
+    def value(self, unit: Unit, known: Known, name: Var) -> object:
+        """What a variable is sure to name, noted."""
+        found = known.looked_up(name)
+        if (id(known), name) not in self.looked:
+            self.looked.add((id(known), name))
+            self.lookups.append((lambda: known.looked_up(name), found))
+        return found
+
+    def read(self, known: Known, op: Op) -> object:
+        """What a global or a captured variable of the function itself holds, noted."""
+        names = known.names
+        table: Mapping[str, Any] = names.closure if op.name == "load_free" else {}
+
+        def look() -> object:
+            if op.name == "global":
+                return names.global_value(op.attr)
+            return content(table[op.attr]) if op.attr in table else MISSING
+
+        found = look()
+        if (id(known), f"{op.name} {op.attr}") not in self.looked:
+            self.looked.add((id(known), f"{op.name} {op.attr}"))
+            self.lookups.append((look, found))
+        return found
+
+
+def is_one(some: Mapping[str, CellType], others: Mapping[str, CellType]) -> bool:
+    """Whether two closures have the same cells."""
+    return all(cell is others.get(name) for name, cell in some.items())
+
+
+def is_slot(member: Any) -> bool:
+    return type(member).__name__ in ("member_descriptor", "getset_descriptor", "_tuplegetter")
