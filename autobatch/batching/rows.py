@@ -435,8 +435,10 @@ def numbers_from(context: Context, items: list[Any], kind: type) -> Cell:
         numbers: np.ndarray = np.array(items, dtype=NUMPY_DTYPES[kind])
     except OverflowError:
         return Cell(Objects(items))
-    bounds = (int(numbers.min()), int(numbers.max())) if kind is int else None
-    data = torch.from_numpy(numbers).to(context.device)
+    bounds = (min(items), max(items)) if kind is int else None
+    data = torch.from_numpy(numbers)
+    if context.device.type != "cpu":
+        data = data.to(context.device)
     return Cell(Column(data, NUMBER_TAGS[kind], bounds))
 
 

@@ -31,6 +31,13 @@ class Joined:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Cut:
+    """The results are the rows of the operand one after the other; so many in each."""
+
+    sizes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Stacked:
     """Each operand is a row."""
 
@@ -69,7 +76,7 @@ class Spread:
 
 
 STACKED, UNBOUND = Stacked(), Unbound()
-Move = Taken | Joined | Stacked | Listed | Unbound | Picked | Grouped | Spread
+Move = Taken | Joined | Cut | Stacked | Listed | Unbound | Picked | Grouped | Spread
 
 
 def noted(result: Tensor, move: Move) -> Tensor:
@@ -90,6 +97,14 @@ def joined(parts: Sequence[Tensor]) -> Tensor:
     if result.requires_grad:
         noted(result, Joined(tuple(part.shape[0] for part in parts)))
     return result
+
+
+def cut(data: Tensor, sizes: Sequence[int]) -> tuple[Tensor, ...]:
+    """``data.split(sizes)``."""
+    parts = torch.split(data, list(sizes))
+    if parts and data.requires_grad:
+        noted(parts[0], Cut(tuple(sizes)))
+    return parts
 
 
 def stacked(rows: Sequence[Tensor]) -> Tensor:

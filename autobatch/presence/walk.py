@@ -13,6 +13,7 @@ import numpy as np
 from torch import Tensor
 
 from autobatch.presence.moves import (
+    Cut,
     Grouped,
     Joined,
     Listed,
@@ -76,6 +77,8 @@ def before_move(node: Any, parts: dict[int, Mask]) -> Sequence[Mask]:
             return [scattered(index, mask, rows_before(*edge)) for edge in operands]
         case Joined(sizes):
             return list(present(node, split(mask, sizes)))
+        case Cut(sizes):
+            return [whole(parts, sizes)] * len(operands)
         case Stacked():
             return list(present(node, rows_of(mask, len(node.next_functions))))
         case Listed(capacity):
@@ -148,6 +151,18 @@ def split(mask: Mask, sizes: Sequence[int]) -> Iterator[Mask]:
         yield from [None] * len(sizes)
         return
     yield from np.split(mask, np.cumsum(sizes)[:-1])
+
+
+def whole(parts: dict[int, Mask], sizes: Sequence[int]) -> Mask:
+    """The mask of what has been cut into parts of these sizes; what nothing needs is in none."""
+    masks: list[np.ndarray] = []
+    for nr, size in enumerate(sizes):
+        mask = parts[nr] if nr in parts else np.zeros(size, np.bool_)
+        masks.append(np.ones(size, np.bool_) if mask is None else mask)
+        if masks[-1].shape != (size,):
+            return None
+    found = np.concatenate(masks)
+    return None if found.all() else found
 
 
 def rows_of(mask: Mask, count: int) -> Iterator[Mask]:

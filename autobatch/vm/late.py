@@ -14,11 +14,14 @@ is pure, and nobody is told of its order.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import pairwise
 
 import numpy as np
 
+from autobatch.vm import heap
 from autobatch.vm.calling import Returned
 from autobatch.vm.groups import FORKED, Group
 from autobatch.vm.state import Frame
@@ -35,6 +38,22 @@ class Guests:
     home: Frame
     first: int
     rows: np.ndarray
+
+
+def parted(
+    piece: Returned, order: np.ndarray, ends: Sequence[int]
+) -> list[Callable[[np.ndarray], Returned]]:
+    """What makes parts of a returned group, given the rows that they are: those between ``ends``
+    in ``order``.
+    """
+    sizes = [stop - start for start, stop in pairwise(ends)]
+    cells = None
+    if piece.at is None and sum(map(bool, sizes)) > 1:
+        cells = heap.divided(piece.value, order, sizes)
+    if cells is not None:
+        return [partial(Returned, value=cell) for cell in cells]
+    positions = [order[start:stop] for start, stop in pairwise(ends)]
+    return [partial(piece.part, positions=at) for at in positions]
 
 
 @dataclass(slots=True, eq=False)
@@ -109,13 +128,15 @@ class Late:
             order = np.argsort(piece.rows)
             rows = piece.rows[order]
             firsts = [end, *(guests.first + len(guests.rows) for guests in self.guests)]
-            cuts = np.searchsorted(rows, firsts)
+            cuts = np.searchsorted(rows, firsts).tolist()
+            parts = parted(piece, order, [0, *cuts])
             if cuts[0]:
-                own.append(piece.part(rows[: cuts[0]], order[: cuts[0]]))
-            for guests, start, stop in zip(self.guests, cuts[:-1], cuts[1:], strict=True):
+                own.append(parts[0](rows[: cuts[0]]))
+            for place, guests in enumerate(self.guests):
+                start, stop = cuts[place : place + 2]
                 if start < stop:
                     home = guests.rows[rows[start:stop] - guests.first]
-                    guests.home.returned.append(piece.part(home, order[start:stop]))
+                    guests.home.returned.append(parts[place + 1](home))
         for guests in self.guests:
             assert guests.home.late is not None
             guests.home.late.away.clear()

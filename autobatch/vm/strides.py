@@ -65,6 +65,15 @@ def rows_at(data: Tensor, index: Tensor) -> Tensor:
     return in_order(data, row_order(data), lambda part: moves.taken(part, index))
 
 
+def cut(data: Tensor, sizes: Sequence[int]) -> tuple[Tensor, ...]:
+    """The rows in parts of these sizes, which share its memory."""
+    if data.is_inference():
+        with torch.inference_mode():
+            return moves.cut(data, sizes)
+    found: tuple[Tensor, ...] = saved(moves.cut, data, tuple(sizes))
+    return found
+
+
 def joined(parts: Sequence[Tensor]) -> Tensor:
     """The rows of all parts; they keep their order if it is one for all."""
     if parts[0].is_inference() and all(part.is_inference() for part in parts):

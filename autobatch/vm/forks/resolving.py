@@ -14,6 +14,7 @@ import numpy as np
 
 from autobatch.batching import operations
 from autobatch.batching.context import Context, RowsFail
+from autobatch.batching.stretches.outline import is_structural
 from autobatch.ir.program import Op
 from autobatch.vm.blocks import Parts
 from autobatch.vm.calling import relinked
@@ -98,13 +99,19 @@ class Resolving:
             kept = [relinked(cell, known, {}) for cell in kept]
             outs = [self.noting.forked(frame, op, context, operands, kept)]
         else:
-            env = dict(zip(op.args, operands, strict=True))
-            operations.execute(context, frame.scope, op, env)
-            outs = [env[out] for out in op.outs]
+            outs = self.run_one(frame, context, op, operands)
         cells = list(entry.children())
         for out, cell in zip(outs, cells[len(op.args) :], strict=True):
             known[id(cell)] = out
         return [out for out in outs if op.name == "fork" and is_forked(out)]
+
+    def run_one(self, frame: Frame, context: Context, op: Op, operands: list[Cell]) -> list[Cell]:
+        """What a deferred operation that is no call gives."""
+        if op.name == "unpack" and is_structural(op, operands):
+            return list(operands[0].value.children())  # type: ignore[union-attr]
+        env = dict(zip(op.args, operands, strict=True))
+        operations.execute(context, frame.scope, op, env)
+        return [env[out] for out in op.outs]
 
     def in_order(self, frame: Frame, target: int, group: Group) -> Parts:
         """A group's forked calls and deferred operations, one after the other."""

@@ -171,6 +171,9 @@ def gathered(returned: list[Returned], device: torch.device) -> list[Returned]:
     """The same with those that are alike as one, so that what gets their results is one group."""
     if len(returned) < 2:
         return returned
+    first = returned[0].value.value
+    if all(heap.are_plain_rows(first, piece.value.value) for piece in returned[1:]):
+        return [joined(returned, device)]
     alike: dict[Any, list[Returned]] = {}
     for piece in returned:
         heap.settle([piece.value])
