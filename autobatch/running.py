@@ -229,7 +229,7 @@ def by_plain_python(
     if len(done.rest):
         engine = machine_of(options, library, shared, batch.device(), batch.size)
         given = batch.rows(done.rest).cells(options.scalars)
-        with room(options):
+        with ROOM.raised():
             others = engine.run(target.given(*given), done.rest)
         errors = engine.failures.errors
         if done.stopped:
