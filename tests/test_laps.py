@@ -278,3 +278,76 @@ def test_recompilations_are_bounded_and_counted() -> None:
                 run(torch.randn(k, size))
         made = count.compilations + count.reloaded
         assert made == (size < 6)  # past four shapes nothing is recorded, nor compiled
+
+
+TABLE = torch.linspace(0.5, 0.9, 12)
+
+
+def divided(x: Tensor, n: Tensor) -> Tensor:
+    while x > 1.0:
+        x = x * 0.5 - (x * 0.001).sin().cos() * 0.1
+        x = x + 100 // n
+        n = n - 1
+    return x
+
+
+def looked_up(x: Tensor, n: Tensor) -> Tensor:
+    while x > 1.0:
+        x = x * TABLE[n] + (x * 0.001).sin().exp().cos() * 0.1
+        n = n + 1
+    return x
+
+
+def raised(x: Tensor, n: Tensor) -> Tensor:
+    while x > 1.0:
+        x = x * 0.9 - (x * 0.001).sin().cos()
+        if x > 80.0 and n == 2:
+            raise ValueError(f"too large: {int(n)}")
+    return x
+
+
+def quotient(x: float, n: int) -> float:
+    while x > 1.0:
+        x = x * 0.9 - 0.1 / (n - 2)
+    return x
+
+
+@needs_compiler
+@pytest.mark.parametrize("program", [divided, looked_up, raised])
+def test_what_fails_in_a_loop_fails_as_in_the_loop(program: Callable[..., Any]) -> None:
+    executor = CompiledExecutor(0)
+    ways = ({"executor": executor, "trace_after": 0}, {"executor": "compiled"})
+    for n in ([9, 9, 9, 9], [9, 5, 2, 4], [3, 2, 0, 1], [9, 0, 12, 2]):
+        given = torch.tensor([3.0, 60.0, 90.0, 70.0]), torch.tensor(n)
+        assert_matches_loop(program, given, configurations=ways, rtol=1e-4, atol=1e-4)
+
+
+@needs_compiler
+def test_a_number_divided_by_zero_fails_as_in_the_loop() -> None:
+    ways = ({"executor": CompiledExecutor(0), "trace_after": 0}, {"executor": "compiled"})
+    given = torch.tensor([3.0, 60.0, 90.0]), torch.tensor([5, 2, 0])
+    assert_matches_loop(quotient, given, configurations=ways, scalars="python")
+
+
+@needs_compiler
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_laps_keep_the_dtype(dtype: torch.dtype) -> None:
+    executor = CompiledExecutor(0)
+    x, rate = (each.to(dtype) for each in rows(16))
+    close = 1e-4 if dtype in (torch.float32, torch.float64) else 0.05
+    for program in PROGRAMS:
+        ways = ({"executor": executor, "trace_after": 0},)
+        assert_matches_loop(program, (x, rate), configurations=ways, rtol=close, atol=close)
+    assert laps_of(executor) == ["made"] * (2 * (close < 0.01))
+
+
+@needs_compiler
+def test_laps_know_what_is_no_number() -> None:
+    executor = CompiledExecutor(0)
+    ways = ({"executor": executor, "trace_after": 0},)
+    x = torch.tensor([5.0, float("nan"), -float("inf"), 1e3, -0.0, 800.0])
+    rate = torch.tensor([0.9, 0.9, 0.9, float("nan"), 0.9, 0.8])
+    for program in PROGRAMS[:1]:
+        for _ in range(2):
+            assert_matches_loop(program, (x, rate), configurations=ways, rtol=1e-4, atol=1e-4)
+    assert laps_of(executor) == ["made"]
