@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations
 
 from autobatch.kinds import kind_of
-from autobatch.vm import heap
+from autobatch.vm.heap import likeness, walks
 from autobatch.vm.values import Cell, Container, Uniform, Value, View, is_mutable, read
 
 SHARED = "a large tensor that some groups share and others have a row of for each thread"
@@ -24,7 +24,7 @@ def unlike(first: Mapping[str, Cell], other: Mapping[str, Cell]) -> str | None:
         return f"`{missing[0]}` is set in some, and not in others"
     for name in names:
         left, right = first[name], other[name]
-        if heap.alike([left]) != heap.alike([right]):
+        if likeness.alike([left]) != likeness.alike([right]):
             path, why = difference(left, right)
             return f"`{name}{path}` is {why}"
     for a, b in combinations(names, 2):
@@ -43,7 +43,7 @@ def difference(left: Cell, right: Cell) -> tuple[str, str]:
             return "", counted(one, two)
         pairs = zip(keys(one), one.children(), two.children(), strict=True)
         for key, inner, also in pairs:
-            if heap.alike([inner]) != heap.alike([also]):
+            if likeness.alike([inner]) != likeness.alike([also]):
                 path, why = difference(inner, also)
                 return f"{key}{path}", why
     kinds = sorted({plain_kind(one), plain_kind(two)})
@@ -84,7 +84,7 @@ def is_one(env: Mapping[str, Cell], left: str, right: str) -> bool:
 
 
 def changing(cell: Cell) -> list[Cell]:
-    return [each for each in heap.reached([cell]) if is_mutable(each.value)]
+    return [each for each in walks.reached([cell]) if is_mutable(each.value)]
 
 
 def is_tensor_of_all(cell: Cell) -> bool:

@@ -27,7 +27,7 @@ from autobatch.structure import (
     spread,
     unflattened,
 )
-from autobatch.vm.heap import identity
+from autobatch.vm.heap.likeness import identity
 from autobatch.vm.values import Cell, Column, Container, Objects, Uniform, read
 
 

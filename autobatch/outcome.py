@@ -16,9 +16,9 @@ from autobatch.mismatch import Part
 from autobatch.out_dims import same_cell
 from autobatch.results import Result, stacked_cell, stacked_rows
 from autobatch.source import Span
-from autobatch.vm import heap
 from autobatch.vm.calling import Returned
 from autobatch.vm.failing import Errors
+from autobatch.vm.heap import likeness, merging
 from autobatch.vm.values import Cell, Column
 from autobatch.vm.ways import Ways
 
@@ -75,11 +75,11 @@ def stacked(chunks: list[Chunk], size: int, device: torch.device, ragged: Any = 
             return chunk.rows(Returned(piece.rows, cell))
 
         return stacked_cell(piece.value, size, device, all_rows, whole)
-    alike = len({heap.alike([piece.value]) for _, piece in found}) == 1
+    alike = len({likeness.alike([piece.value]) for _, piece in found}) == 1
     in_order = all(len(chunk.pieces) == 1 for chunk in chunks)
     if alike and in_order:
         sizes = [len(piece.rows) for _, piece in found]
-        (value,) = heap.merge([[piece.value] for _, piece in found], sizes, device)
+        (value,) = merging.merge([[piece.value] for _, piece in found], sizes, device)
         everyone = np.arange(size)
         rows = chunks[0].rows
         return stacked_cell(value, size, device, lambda cell: rows(Returned(everyone, cell)), whole)

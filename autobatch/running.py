@@ -39,10 +39,10 @@ from autobatch.saving.savers import Saver, saving
 from autobatch.saving.segments import Tape
 from autobatch.straight import straight
 from autobatch.transforms.parts import changed
-from autobatch.vm import heap
 from autobatch.vm.calling import Returned
 from autobatch.vm.failing import Errors
 from autobatch.vm.frames import Callee
+from autobatch.vm.heap import selecting
 from autobatch.vm.library import Code, Library
 from autobatch.vm.listeners import Tally
 from autobatch.vm.observer import Observer
@@ -275,7 +275,7 @@ def by_machine_code(
             return None  # results that are unlike each other stack, or are refused, as ever
         if not whole:
             good = np.setdiff1d(np.arange(batch.size), run.rest)
-            (value,) = heap.select([run.value], good)
+            (value,) = selecting.select([run.value], good)
             pieces = [Returned(good, value), *others]
 
     def rows(piece: Returned) -> list[Any]:

@@ -16,7 +16,7 @@ import numpy as np
 from autobatch.compiled import Refused, launched, plan_for
 from autobatch.entry import started
 from autobatch.options import Options
-from autobatch.vm import heap
+from autobatch.vm.heap import selecting
 from autobatch.vm.library import Library
 from autobatch.vm.listeners import Tally
 from autobatch.vm.values import Cell
@@ -62,5 +62,5 @@ class MachineCode:
         if not len(run.rest):
             return Done(np.arange(size), run.value, run.rest)
         rows = np.setdiff1d(np.arange(size), run.rest)
-        (value,) = heap.select([run.value], rows)
+        (value,) = selecting.select([run.value], rows)
         return Done(rows, value, run.rest)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 import autobatch
 from autobatch.batching.stretches.checking import same_leaf
-from autobatch.vm.heap import parts
+from autobatch.vm.heap.walks import parts
 from autobatch.vm.values import Cell, Column, Container, Uniform
 
 

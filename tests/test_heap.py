@@ -16,9 +16,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from autobatch.vm import heap
 from autobatch.vm.calling import KEPT, Returned, carry, settled
 from autobatch.vm.groups import CARRIED, Group, coalesced, restricted
+from autobatch.vm.heap import likeness, merging, walks
 from autobatch.vm.queue import key_of
 from autobatch.vm.values import (
     Cell,
@@ -82,7 +82,7 @@ class HeapMachine(RuleBasedStateMachine):
 
     @rule(number=st.integers(0, 7))
     def settle(self, number: int) -> None:
-        heap.settle(list(self.place(number).env.values()))
+        walks.settle(list(self.place(number).env.values()))
 
     @rule(
         number=st.integers(0, 7),
@@ -203,7 +203,7 @@ def test_the_same_history_gives_alike_groups(ops: list[Any], sizes: tuple[int, i
 
 
 def key_after(*ops: tuple[str, str, str, int]) -> Any:
-    return heap.alike(built(np.arange(2), list(ops)).env.values())
+    return likeness.alike(built(np.arange(2), list(ops)).env.values())
 
 
 UNLIKE_HISTORIES = {
@@ -240,23 +240,23 @@ def test_unlike_heaps_have_different_keys(case: str) -> None:
 
 def test_uniforms_are_alike_by_type_and_bits() -> None:
     def key(obj: Any) -> Any:
-        return heap.alike([uniform(obj)])
+        return likeness.alike([uniform(obj)])
 
-    assert key(0.0) == key(-0.0) == heap.alike([Cell(Column(torch.zeros(2).double(), "float"))])
+    assert key(0.0) == key(-0.0) == likeness.alike([Cell(Column(torch.zeros(2).double(), "float"))])
     assert key(1) != key(True) != key(1.0)
     assert key("x") == key("x") != key("y")
     assert key(2**70) == key(2**70) != key(2**71)
     assert key((1, "a")) == key((1, "a")) != key((True, "a"))
     assert key(None) != key(0)
     dicts = [Cell(Container(dict, {key: uniform(0)})) for key in (1, True, 1.0)]
-    assert len({heap.alike([cell]) for cell in dicts}) == 3
+    assert len({likeness.alike([cell]) for cell in dicts}) == 3
 
 
 def test_uniforms_stay_uniform_where_they_are_the_same() -> None:
     weight = torch.ones(2)
 
     def merged(*objs: Any) -> Value:
-        return heap.merge([[uniform(obj)] for obj in objs], [1] * len(objs), CPU)[0].value
+        return merging.merge([[uniform(obj)] for obj in objs], [1] * len(objs), CPU)[0].value
 
     kept = merged(weight, weight)
     assert type(kept) is Uniform and kept.obj is weight

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 import autobatch
-from autobatch.vm import heap
+from autobatch.vm.heap import merging, selecting
 from autobatch.vm.repeated import LARGE, bmm, is_repeated, is_shared, rows_of
 from autobatch.vm.values import Cell, Column
 from tests.test_transforms import engines, same
@@ -34,9 +34,9 @@ def test_what_is_repeated() -> None:
 def test_parting_and_meeting_copies_nothing() -> None:
     w = W.clone().requires_grad_()
     whole = Cell(Column(w.expand(6, WIDTH, WIDTH)))
-    (one,) = heap.select([whole], np.array([0, 2, 5]))
-    (other,) = heap.select([whole], np.array([1, 3]))
-    (both,) = heap.merge([[one], [other]], [3, 2], torch.device("cpu"))
+    (one,) = selecting.select([whole], np.array([0, 2, 5]))
+    (other,) = selecting.select([whole], np.array([1, 3]))
+    (both,) = merging.merge([[one], [other]], [3, 2], torch.device("cpu"))
     for cell in (one, other, both):
         data = cell.value.data  # type: ignore[union-attr]
         assert data.stride(0) == 0

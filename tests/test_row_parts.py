@@ -8,7 +8,7 @@ import torch
 
 from autobatch.presence.moves import Cut, cut, move_of
 from autobatch.presence.walk import needed
-from autobatch.vm import heap
+from autobatch.vm.heap import selecting
 from autobatch.vm.values import Cell, Column, Container, Objects
 
 
@@ -31,7 +31,7 @@ def pair(size: int) -> tuple[Cell, list[torch.Tensor]]:
 )
 def test_parts_hold_the_rows_in_order(rows: list[int], sizes: list[int]) -> None:
     root, tables = pair(5)
-    parts = heap.divided(root, np.array(rows), sizes)
+    parts = selecting.divided(root, np.array(rows), sizes)
     assert parts is not None
     for place, table in enumerate(tables):
         found = [part.value.cells[place].value.data for part in parts]  # type: ignore[union-attr]
@@ -41,7 +41,7 @@ def test_parts_hold_the_rows_in_order(rows: list[int], sizes: list[int]) -> None
 
 def test_runs_of_rows_are_not_copied() -> None:
     root, (table, _) = pair(5)
-    parts = heap.divided(root, np.array([3, 4, 0, 1, 2]), [2, 3])
+    parts = selecting.divided(root, np.array([3, 4, 0, 1, 2]), [2, 3])
     assert parts is not None
     data = parts[0].value.cells[0].value.data  # type: ignore[union-attr]
     assert data.untyped_storage().data_ptr() == table.untyped_storage().data_ptr()
@@ -54,7 +54,7 @@ def test_what_has_more_than_rows_is_not_divided() -> None:
     objects = Cell(Objects([1, "a", None, 2]))
     outside = Cell(Column(torch.randn(4, 2), outside=True))
     for root in (twice, listed, objects, outside):
-        assert heap.divided(root, np.arange(4), [2, 2]) is None
+        assert selecting.divided(root, np.arange(4), [2, 2]) is None
 
 
 def test_the_gradient_of_parts_is_one() -> None:

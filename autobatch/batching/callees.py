@@ -15,7 +15,7 @@ from autobatch.batching.context import Context
 from autobatch.batching.effects import effect_of
 from autobatch.batching.kinds import is_instance, is_tensor
 from autobatch.errors import Diagnostic, UnsupportedError
-from autobatch.vm import heap
+from autobatch.vm.heap import walks
 from autobatch.vm.values import CLOSURE, METHOD, Cell, Container, Uniform, View, read
 
 
@@ -126,7 +126,7 @@ def gives_operand(callee: Any) -> bool:
 
 def has_tensor(cell: Cell) -> bool:
     """Whether a tensor is among what a cell holds, which may be written later."""
-    return any(type(part.value) is View or is_tensor(part.value) for part in heap.parts(cell))
+    return any(type(part.value) is View or is_tensor(part.value) for part in walks.parts(cell))
 
 
 def is_fresh(callee: Any) -> bool:

@@ -11,7 +11,7 @@ from autobatch.batching import arithmetic
 from autobatch.batching.context import Context, Handler
 from autobatch.batching.kinds import is_tensor
 from autobatch.batching.truths import truth
-from autobatch.vm import heap
+from autobatch.vm.heap import walks
 from autobatch.vm.lists import Lists
 from autobatch.vm.values import (
     Cell,
@@ -121,7 +121,7 @@ def _scalar_tensor(context: Context, args: list[Cell], kwargs: dict[str, Cell]) 
 
 def numbers_in(context: Context, cell: Cell) -> Tensor | None:
     """``[k, *E]`` for number columns and numbers, alone or in lists of one length."""
-    return None if heap.holds_itself(cell) else numbers_of(context, cell)
+    return None if walks.holds_itself(cell) else numbers_of(context, cell)
 
 
 def numbers_of(context: Context, cell: Cell) -> Tensor | None:

@@ -30,7 +30,7 @@ from torch import Tensor
 from autobatch.batching.effects import BUILTIN_TYPES, MUTATING_METHODS, belongs_to_torch
 from autobatch.errors import Diagnostic, FallbackError
 from autobatch.source import Span
-from autobatch.vm import heap
+from autobatch.vm.heap import walks
 from autobatch.vm.values import PACKED, Cell, Column, Container, Objects, Value, read
 
 HINTS = (
@@ -181,7 +181,7 @@ def is_host(cell: Cell, deep: bool = False) -> bool:
 
     ``deep``: neither may their lists, tuples and dicts hold any.
     """
-    return all(is_host_part(read(part), deep) for part in heap.parts(cell))
+    return all(is_host_part(read(part), deep) for part in walks.parts(cell))
 
 
 def is_host_part(value: Value, deep: bool) -> bool:

@@ -18,7 +18,7 @@ from autobatch.batching.context import Context
 from autobatch.batching.unseen import refuse_late
 from autobatch.ir.ops import INPLACE
 from autobatch.ir.program import CallShape, Op
-from autobatch.vm import heap
+from autobatch.vm.heap import walks
 from autobatch.vm.values import PLACE, UPDATE, Cell, Container, Uniform
 
 # fmt: off
@@ -59,7 +59,7 @@ def written_in(context: Context, cells: Sequence[Cell]) -> list[Tensor]:
         return []
     return [
         tensor
-        for cell in heap.reached(cells)
+        for cell in walks.reached(cells)
         if type(cell.value) is Uniform and cell.value.shared
         for tensor in tensors_in(cell.value.obj)
         if given.has_written(context.threads, [tensor])
@@ -143,7 +143,7 @@ def still_read(
             return written_in(context, list(cell.value.children()))
     parts = [
         storage_id(part)
-        for cell in heap.reached(outs)
+        for cell in walks.reached(outs)
         if type(cell.value) is Uniform
         for part in tensors_in(cell.value.obj)
     ]

@@ -28,7 +28,7 @@ from autobatch.batching.rows import from_rows
 from autobatch.batching.trace import Untraceable
 from autobatch.batching.trees import weak
 from autobatch.errors import AutobatchError
-from autobatch.vm import heap
+from autobatch.vm.heap import selecting
 from autobatch.vm.values import (
     UPDATE,
     Cell,
@@ -182,7 +182,7 @@ def row_by_row(context: Context, note: Callable[..., None], cells: list[Cell]) -
     try:
         for row in context.order():
             part = context.restricted([row])
-            own = [alone(part, cell) for cell in heap.select(cells, np.array([row]))]
+            own = [alone(part, cell) for cell in selecting.select(cells, np.array([row]))]
             note(part, *own)
     except AutobatchError:
         raise

@@ -16,7 +16,7 @@ from autobatch.batching.context import Context
 from autobatch.batching.foreign import memory_of
 from autobatch.batching.rows import run_rows
 from autobatch.batching.submodules import parts_of
-from autobatch.vm import heap
+from autobatch.vm.heap import walks
 from autobatch.vm.values import Cell, Container, Objects, Uniform, read, uniform
 
 
@@ -59,7 +59,7 @@ def own_parts(callee: Any, args: list[Cell], result: Cell) -> Cell:
 
 
 def mark(cell: Cell, memory: set[int]) -> None:
-    for value in (part.value for part in heap.parts(cell)):
+    for value in (part.value for part in walks.parts(cell)):
         if type(value) is Uniform and memory_of(value.obj) in memory:
             value.shared = True
 

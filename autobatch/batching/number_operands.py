@@ -19,7 +19,7 @@ from torch.overrides import get_ignored_functions, get_testing_overrides
 from autobatch.batching.compat import outside_everything
 from autobatch.batching.levels import Batched, leaves_of
 from autobatch.batching.trees import SAMPLES, is_plain
-from autobatch.vm import heap
+from autobatch.vm.heap import walks
 from autobatch.vm.values import Cell, Column, Container, Uniform, read
 
 
@@ -101,7 +101,7 @@ class _Call:
 
 
 def key_of(cell: Cell) -> Any:
-    if heap.holds_itself(cell):
+    if walks.holds_itself(cell):
         raise Unknown
     return _key_of(cell)
 

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from autobatch.vm import heap
+from autobatch.vm.heap import walks
 from autobatch.vm.values import Cell, Column, Container, Uniform, View
 
 
@@ -23,7 +23,7 @@ def overlaps(target: Cell, operands: Iterable[Cell], index: Cell | None = None) 
 
     With an index: a write to what it selects.
     """
-    parts = [part for cell in operands for part in heap.parts(cell)]
+    parts = [part for cell in operands for part in walks.parts(cell)]
     others = [part for part in parts if is_part(part) or is_part(target) or index is not None]
     root = root_of(target)
     others = [part for part in others if root_of(part) is root]

@@ -28,7 +28,7 @@ from autobatch.batching.effects import (
     is_library_module,
 )
 from autobatch.batching.kinds import is_instance, is_plain_code
-from autobatch.vm import heap
+from autobatch.vm.heap import walks
 from autobatch.vm.values import Cell, Container, Objects, Uniform, read, uniform
 
 SHALLOW = frozenset({len, iter, operator.getitem, dict.keys, dict.values, dict.items})
@@ -95,7 +95,7 @@ def may_show(context: Context, function: Any, cells: Iterable[Cell]) -> bool:
 def classes(cells: Iterable[Cell], deep: bool) -> Iterator[tuple[type, Any]]:
     """The user's classes that cells have instances of; the instance too if threads share it."""
     for cell in cells:
-        for part in heap.parts(cell, is_closed) if deep else (cell,):
+        for part in walks.parts(cell, is_closed) if deep else (cell,):
             yield from classes_of(part.value, deep)
 
 

@@ -18,7 +18,7 @@ from autobatch.batching.rows import run_rows
 from autobatch.batching.trace import Untraceable
 from autobatch.ir.ops import INPLACE
 from autobatch.ir.program import Op
-from autobatch.vm import heap
+from autobatch.vm.heap import walks
 from autobatch.vm.values import Cell, Column, Container, Uniform, Value, View, is_mutable, read
 
 LARGEST = 64
@@ -99,7 +99,7 @@ class Chosen:
 
 def held(roots: Iterable[Cell]) -> set[int]:
     """The cells that some roots reach, themselves among them, by identity."""
-    return {id(cell) for cell in heap.reached(roots)}
+    return {id(cell) for cell in walks.reached(roots)}
 
 
 def are_lone(env: Mapping[str, Cell], names: Iterable[str]) -> bool:

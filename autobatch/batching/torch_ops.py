@@ -38,7 +38,7 @@ from autobatch.batching.views import recorded
 from autobatch.errors import ConverterError
 from autobatch.random.drawing import direct, drawing, serving
 from autobatch.random.paths import Drew
-from autobatch.vm import heap
+from autobatch.vm.heap import selecting
 from autobatch.vm.values import Cell, Column, Container, Objects, Uniform, read
 
 Function = Callable[..., Any]
@@ -188,7 +188,7 @@ def no_rows(leaf: Tensor) -> Batched:
 def one_row(context: Context, function: Function, args: list[Cell], row: int) -> Any:
     """What the plain function gives, or raises, for the thread at ``row``."""
     rower = Rower(context.restricted([row]))
-    cells = heap.select(args, np.array([row]))
+    cells = selecting.select(args, np.array([row]))
     return function(*[rower.rows(cell)[0] for cell in cells])
 
 

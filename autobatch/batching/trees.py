@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from autobatch.batching.levels import Batched
-from autobatch.vm import heap
+from autobatch.vm.heap import walks
 from autobatch.vm.values import (
     SEQUENCE_ITERATOR,
     Cell,
@@ -77,7 +77,7 @@ def weak(column: Column, like: torch.dtype | None) -> Tensor:
 
 def tree_of(cell: Cell, like: torch.dtype | None) -> Any:
     """The operand tree that a cell stands for; ``like`` is where number columns are to join."""
-    if heap.holds_itself(cell):
+    if walks.holds_itself(cell):
         raise NotATree
     return _tree_of(cell, like)
 

@@ -19,8 +19,9 @@ from autobatch.batching.levels import Batched, NoRule
 from autobatch.batching.trees import tree_of
 from autobatch.presence import moves
 from autobatch.presence.guards import guarded_rows
-from autobatch.vm import heap, packs
-from autobatch.vm.heap import identity
+from autobatch.vm import packs
+from autobatch.vm.heap import walks
+from autobatch.vm.heap.likeness import identity
 from autobatch.vm.values import Cell, Column, Container, Objects, Uniform, Value, View, read
 
 
@@ -285,7 +286,7 @@ def is_unbound(cell: Cell) -> bool:
 
 
 def collect_bases(cell: Cell, bases: dict[int, Cell]) -> None:
-    for part in heap.parts(cell, lambda value: value.type not in (list, tuple)):
+    for part in walks.parts(cell, lambda value: value.type not in (list, tuple)):
         match read(part):
             case Column(tag="tensor", table=table):
                 bases.setdefault(compat.storage_id(table), part)

@@ -37,7 +37,7 @@ from autobatch.batching.views import is_unbound, viewed
 from autobatch.errors import Diagnostic, SharedWriteError, UnsupportedError
 from autobatch.random.drawing import serving
 from autobatch.source import Span
-from autobatch.vm import heap
+from autobatch.vm.heap import walks
 from autobatch.vm.packs import is_packed
 from autobatch.vm.values import (
     NO_TIES,
@@ -107,7 +107,7 @@ def refuse_tied(context: Context, cell: Cell) -> None:
     if not ties:
         return
     live = context.live()
-    if live is None or any(c is not cell and ties & ties_of(c) for c in heap.reached(live)):
+    if live is None or any(c is not cell and ties & ties_of(c) for c in walks.reached(live)):
         raise UnsupportedError(
             Diagnostic(
                 "A program writes to what another of its names may stand for, too.",
@@ -129,7 +129,7 @@ def refuse_reshaped(context: Context, function: Callable[..., Any], cell: Cell) 
     live = context.live()
     if live is None and is_recording():
         raise Untraceable("it gives a tensor another shape in place")
-    views = (c.value for c in heap.reached(live or ()) if type(c.value) is View)
+    views = (c.value for c in walks.reached(live or ()) if type(c.value) is View)
     known = type(cell.value) is not View or (live is not None and inplace.twin(function))
     if known and all(view.base is not cell for view in views):
         return
@@ -289,7 +289,7 @@ def write_several(
     context: Context, function: Callable[..., Any], args: list[Cell], kwargs: dict[str, Cell]
 ) -> Cell:
     """``function`` writes the tensors of a list (``torch._foreach_add_``), thread by thread."""
-    for cell in heap.reached(args[:1]):
+    for cell in walks.reached(args[:1]):
         value = read(cell)
         if is_outside(cell) and (type(value) is Column or not is_constant(value)):
             raise shared_write(context, "tensors")

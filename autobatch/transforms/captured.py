@@ -22,7 +22,7 @@ from torch import Tensor
 from autobatch.batching.context import Context
 from autobatch.batching.foreign import Foreign, parts
 from autobatch.batching.rows import Rower
-from autobatch.vm import heap
+from autobatch.vm.heap import copying, likeness, walks
 from autobatch.vm.values import (
     CLOSURE,
     METHOD,
@@ -51,7 +51,7 @@ class Captured:
     seen: set[tuple[int, int]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self.before = heap.duplicated(self.cells)
+        self.before = copying.duplicated(self.cells)
 
     def written(self) -> list[Cell]:
         """The cells, for the function what it has captured, that lead to a change."""
@@ -77,7 +77,7 @@ class Captured:
         self.seen.add(key)
         one, other = old.value, new.value
         if type(one) is Container and type(other) is Container:
-            alike = one.type == other.type and heap.slots(one) == heap.slots(other)
+            alike = one.type == other.type and likeness.slots(one) == likeness.slots(other)
             pairs = zip(one.children(), other.children(), strict=True) if alike else ()
             return alike and all(self.same(*pair) for pair in pairs)
         if type(one) is View and type(other) is View and one.recipe.key == other.recipe.key:
@@ -149,7 +149,7 @@ def held(context: Context, cells: Sequence[Cell]) -> Iterator[None]:
     """While within, objects on the host that the cells reach may not be written."""
     roots = {
         id(item): item
-        for cell in heap.reached(cells)
+        for cell in walks.reached(cells)
         if type(cell.value) is Objects
         for item in cell.value.items
         if not isinstance(item, (*IMMUTABLE, np.number))

@@ -10,7 +10,7 @@ from torch import Tensor
 from autobatch.transforms import parts, plain, runs
 from autobatch.transforms.records import Pull
 from autobatch.transforms.runs import Call, Misfit, Run, Unfit, differentiated, jvp, vjp
-from autobatch.vm import heap
+from autobatch.vm.heap import copying
 from autobatch.vm.values import METHOD, Cell, Container, read
 
 
@@ -71,7 +71,7 @@ def gradients(run: Run, found: tuple[Tensor, ...]) -> Cell:
 
 def pullback(call: Call, has_aux: bool) -> Cell:
     """``vjp``: the output, and the pullback as a function of what the arguments are now."""
-    copies = heap.duplicated([call.function, *call.args])
+    copies = copying.duplicated([call.function, *call.args])
     pull = Cell(Container(METHOD, [pair(*copies)], Pull(has_aux)))
     run = Run(call, pair(*map(parts.opened, call.args)), children, {}, has_aux)
 

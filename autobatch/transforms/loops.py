@@ -25,7 +25,8 @@ from autobatch.transforms import mapping, parts
 from autobatch.transforms.captured import Captured, held
 from autobatch.transforms.inner_rows import InnerRows
 from autobatch.transforms.runs import Call
-from autobatch.vm import heap, packs
+from autobatch.vm import packs
+from autobatch.vm.heap import selecting
 from autobatch.vm.values import (
     INT_MAX,
     Cell,
@@ -89,7 +90,7 @@ def over_elements(call: Call) -> Cell:
         return call.by_thread("its elements have no common number")
     counts = np.array(context.host(lengths[0], "rounds"), dtype=np.int64)
     rounds = InnerRows(counts, None, context.device)
-    moved = heap.select([tree], rounds.owners)[0]
+    moved = selecting.select([tree], rounds.owners)[0]
     part = context.restricted(rounds.owners.tolist())
     return run(call, "map_fn", rounds, lambda: elements(part, moved, rounds))
 
@@ -103,7 +104,7 @@ def elements(part: Context, tree: Cell, rounds: InnerRows) -> Cell:
 def run(call: Call, by: str, rounds: InnerRows, argument: Callable[[], Cell]) -> Cell:
     """The function for every round of every thread."""
     context, part = call.context, rounds.within(call.context)
-    (function,) = heap.select([call.function], rounds.owners)
+    (function,) = selecting.select([call.function], rounds.owners)
     captured = Captured(part, [function])
     try:
         with held(context, [function]):

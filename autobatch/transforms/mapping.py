@@ -33,7 +33,7 @@ from autobatch.transforms.captured import Captured, held
 from autobatch.transforms.inner_rows import InnerRows
 from autobatch.transforms.records import TORCH, Transform
 from autobatch.transforms.runs import Call
-from autobatch.vm import heap
+from autobatch.vm.heap import selecting
 from autobatch.vm.values import (
     NUMBER_DTYPES,
     NUMBER_TAGS,
@@ -60,7 +60,7 @@ def mapped(call: Call, options: dict[str, Any]) -> Cell:
     context, k, out_dims = call.context, call.context.k, options["out_dims"]
     rows = InnerRows.of(n, context)
     shared = [leaf for leaf, dim in zip(leaves, dims, strict=True) if dim is None]
-    own = heap.select([call.function, *call.kwargs.values(), *shared], rows.owners)
+    own = selecting.select([call.function, *call.kwargs.values(), *shared], rows.owners)
     function, *rest = own
     kwargs = dict(zip(call.kwargs, rest, strict=False))
     copies = iter(rest[len(kwargs) :])

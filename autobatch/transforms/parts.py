@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from autobatch.batching.compat import unwrap_if_dead
-from autobatch.vm import heap
+from autobatch.vm.heap import walks
 from autobatch.vm.values import Cell, Column, Container, Objects, Uniform, View, read
 
 
@@ -112,7 +112,7 @@ def revived(cells: Iterable[Cell]) -> None:
 
 def changed(cells: Iterable[Cell], change: Callable[[Tensor], Tensor]) -> None:
     """Put other tensors in the place of those that the cells reach."""
-    for cell in heap.reached(cells):
+    for cell in walks.reached(cells):
         value = cell.value
         change_value(value, change)
         if type(value) is View and value.cache is not None:

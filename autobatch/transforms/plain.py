@@ -23,8 +23,8 @@ from autobatch.batching.compat import within_duals, within_level
 from autobatch.presence.guards import record_at_work
 from autobatch.transforms import parts
 from autobatch.transforms.runs import Pullback, Run
-from autobatch.vm import heap
 from autobatch.vm.gathering import Gathering, gathering
+from autobatch.vm.heap import walks
 from autobatch.vm.values import Cell, Column, Objects, Uniform, View
 
 
@@ -109,7 +109,7 @@ class Graph:
 def tensors(cells: Iterable[Cell]) -> list[Tensor]:
     """The tensors that some cells reach."""
     found: list[Any] = []
-    for cell in heap.reached(cells):
+    for cell in walks.reached(cells):
         value = cell.value
         for each in (value, value.cache) if type(value) is View else (value,):
             if type(each) is Column:

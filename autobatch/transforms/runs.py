@@ -22,7 +22,7 @@ from autobatch.batching.trace.recorder import refuse_python_gradients
 from autobatch.errors import AutobatchError
 from autobatch.transforms import parts
 from autobatch.transforms.captured import held
-from autobatch.vm import heap
+from autobatch.vm.heap import copying, selecting
 from autobatch.vm.values import Cell, Column, Container, read, uniform
 
 Pullback = Callable[..., tuple[Tensor, ...]]
@@ -53,11 +53,11 @@ class Call:
 
     def of_rows(self, rows: np.ndarray) -> Call:
         """The same call for some of the rows."""
-        return self.on(heap.select(self.cells(), rows), self.context.restricted(rows.tolist()))
+        return self.on(selecting.select(self.cells(), rows), self.context.restricted(rows.tolist()))
 
     def copied(self) -> Call:
         """The same call on what its cells hold now, whatever becomes of them."""
-        return self.on(heap.duplicated(self.cells()), self.context)
+        return self.on(copying.duplicated(self.cells()), self.context)
 
     def on(self, cells: list[Cell], context: Context) -> Call:
         """The same call on other cells, in the order of ``cells``."""

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from autobatch.ir.program import Call
-from autobatch.vm import heap
 from autobatch.vm.groups import Group
+from autobatch.vm.heap import selecting
 from autobatch.vm.values import (
     NO_TIES,
     Cell,
@@ -148,7 +148,7 @@ def settled(pieces: list[Returned], originals: list[Cell], k: int) -> list[Retur
         if len(piece.rows) > 1 and (piece.rows[1:] < piece.rows[:-1]).any():
             order = np.argsort(piece.rows)
             piece.rows, piece.ways = piece.rows[order], picked(piece.ways, order)
-            piece.value, *piece.carried = heap.select([piece.value, *piece.carried], order)
+            piece.value, *piece.carried = selecting.select([piece.value, *piece.carried], order)
     if len(pieces) == 1 and len(pieces[0].rows) == k:
         pieces[0].settle(originals)
     return pieces

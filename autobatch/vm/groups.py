@@ -11,7 +11,7 @@ import torch
 
 from autobatch.batching.context import Check
 from autobatch.batching.escapes import Pending
-from autobatch.vm import heap
+from autobatch.vm.heap import merging, selecting
 from autobatch.vm.values import Cell
 from autobatch.vm.ways import Marks, joined, picked
 
@@ -48,7 +48,7 @@ def restricted(group: Group, positions: np.ndarray, names: Sequence[str]) -> Gro
     """The threads at the given positions, with the named variables."""
     env = group.env
     present = [name for name in names if name in env]
-    cells = heap.select([env[name] for name in present], positions)
+    cells = selecting.select([env[name] for name in present], positions)
     checks = [restricted_check(check, positions) for check in group.checks]
     part = Group(group.rows[positions], dict(zip(present, cells, strict=True)), checks)
     if group.ways is not None:
@@ -70,7 +70,7 @@ def coalesced(groups: Sequence[Group], names: Sequence[str], device: torch.devic
     present = [name for name in names if name in groups[0].env]
     pieces = [[group.env[name] for name in present] for group in groups]
     sizes = [group.k for group in groups]
-    cells = heap.merge(pieces, sizes, device)
+    cells = merging.merge(pieces, sizes, device)
     rows = np.concatenate([group.rows for group in groups])
     checks: list[Check] = []
     offset = 0

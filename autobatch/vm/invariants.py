@@ -24,8 +24,8 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.vm import heap
 from autobatch.vm.groups import Group
+from autobatch.vm.heap import likeness, walks
 from autobatch.vm.queue import Key, Waiting
 from autobatch.vm.state import NOBODY, Frame
 from autobatch.vm.values import NUMBER_DTYPES, Cell, Column, Objects
@@ -123,7 +123,7 @@ class Watch:
     def key(self, groups: list[Group], pc: Any) -> Key:
         first, *rest = [self.waiting.key(group, self.waiting.names[pc]) for group in groups]
         for key in rest:
-            both = heap.agreed(first, key)
+            both = likeness.agreed(first, key)
             self.demand(both is not None, f"groups that wait as one at b{pc} are not alike")
             first = both or first
         return first
@@ -149,7 +149,7 @@ def watch(frame: Frame) -> Watch | None:
 
 def check_cells(roots: Iterable[Cell], k: int, place: str, fits: bool = True) -> None:
     """Each cell that the roots reach stands for ``k`` threads, and numbers lie in their bounds."""
-    for cell in heap.reached(roots):
+    for cell in walks.reached(roots):
         value = cell.value
         if type(value) is Objects and value.lists is not None:
             check_lists(value.lists, k, place)

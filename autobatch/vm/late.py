@@ -21,9 +21,9 @@ from itertools import pairwise
 
 import numpy as np
 
-from autobatch.vm import heap
 from autobatch.vm.calling import Returned
 from autobatch.vm.groups import FORKED, Group
+from autobatch.vm.heap import selecting
 from autobatch.vm.state import Frame
 
 MOST = 4096
@@ -49,7 +49,7 @@ def parted(
     sizes = [stop - start for start, stop in pairwise(ends)]
     cells = None
     if piece.at is None and sum(map(bool, sizes)) > 1:
-        cells = heap.divided(piece.value, order, sizes)
+        cells = selecting.divided(piece.value, order, sizes)
     if cells is not None:
         return [partial(Returned, value=cell) for cell in cells]
     positions = [order[start:stop] for start, stop in pairwise(ends)]

@@ -17,7 +17,7 @@ from autobatch.batching.kinds import found_in_class, is_instance, is_plain_code
 from autobatch.batching.own_methods import is_own, is_quiet_code, special
 from autobatch.ir.program import Op
 from autobatch.random.python import is_python_draw
-from autobatch.vm.heap import parts
+from autobatch.vm.heap.walks import parts
 from autobatch.vm.purity import Purity
 from autobatch.vm.values import CLOSURE, METHOD, Cell, Container, Objects, Uniform
 

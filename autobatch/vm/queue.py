@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from autobatch.batching.operations import CAPTURED
-from autobatch.vm import heap
 from autobatch.vm.groups import CARRIED, FORKED, Group, coalesced
+from autobatch.vm.heap import likeness, walks
 from autobatch.vm.values import (
     NUMBER_TAGS,
     Bounds,
@@ -150,7 +150,7 @@ class Waiting(Generic[P]):
         keeps groups apart.
         """
         for other_key in list(place):
-            both = heap.agreed(other_key, key)
+            both = likeness.agreed(other_key, key)
             if both is not None:
                 groups = place.pop(other_key)
                 place.setdefault(both, []).extend(groups)
@@ -186,7 +186,7 @@ class Waiting(Generic[P]):
             name
             for name in opened[0]
             if all(name in env for env in opened)
-            and len({heap.alike([env[name]], lists=True) for env in opened}) > 1
+            and len({likeness.alike([env[name]], lists=True) for env in opened}) > 1
         ]
         result: dict[Key, list[Group]] = {}
         for group, env in zip(groups, opened, strict=True):
@@ -290,8 +290,8 @@ def key_of(group: Group, names: Sequence[str], near: bool = False, blind: bool =
     env = group.env
     present = [name for name in names if name in env]
     roots = [env[name] for name in present]
-    heap.settle(roots)
-    return (tuple(present), *heap.alike(roots, 0 if near else group.k, blind, lists=True))
+    walks.settle(roots)
+    return (tuple(present), *likeness.alike(roots, 0 if near else group.k, blind, lists=True))
 
 
 def opened_env(group: Group) -> dict[str, Cell]:

@@ -16,8 +16,8 @@ import numpy as np
 import torch
 
 from autobatch.ir.program import Call
-from autobatch.vm import heap
 from autobatch.vm.groups import Group, coalesced, restricted
+from autobatch.vm.heap import likeness
 from autobatch.vm.places import Place
 
 NONE = 0
@@ -50,7 +50,7 @@ class Saved:
         if self.known is None:
             env = self.group.env
             same = (self.place, self.pc, self.constructs, tuple(env))
-            self.known = (*same, *heap.alike(env.values()))
+            self.known = (*same, *likeness.alike(env.values()))
         return self.known
 
     def leave(self, positions: np.ndarray) -> int:

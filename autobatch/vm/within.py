@@ -22,12 +22,12 @@ from autobatch.batching.stretches.outside import function_reads, noted, outside_
 from autobatch.batching.trace import Untraceable
 from autobatch.ir.program import Return
 from autobatch.random.paths import Paths
-from autobatch.vm import heap
 from autobatch.vm.calling import Returned
 from autobatch.vm.constructing import constructed
 from autobatch.vm.entering import entered
 from autobatch.vm.failing import Failures
 from autobatch.vm.frames import Callee, Closure, nested_title
+from autobatch.vm.heap import selecting
 from autobatch.vm.nested import Nested
 from autobatch.vm.sequential import Interpreter
 from autobatch.vm.state import RunState
@@ -93,7 +93,7 @@ class Within:
     ) -> list[Returned]:
         """A call for some of the rows."""
         positions = np.array(rows, dtype=np.int64)
-        cells = heap.select([*args, *kwargs.values()], positions)
+        cells = selecting.select([*args, *kwargs.values()], positions)
         named = dict(zip(kwargs, cells[len(args) :], strict=True))
         part = context.restricted(rows)
         target = calls.resolve(callee, cells[: len(args)], named)
@@ -122,7 +122,7 @@ class Within:
         order = np.argsort(rows)
         positions = np.concatenate([np.arange(len(first.rows)), np.zeros_like(missing)])[order]
         first.rows = rows[order]
-        first.value, *first.carried = heap.select([first.value, *first.carried], positions)
+        first.value, *first.carried = selecting.select([first.value, *first.carried], positions)
         if len(pieces) == 1:
             first.settle(first.originals)
         return self.joined(context, pieces)

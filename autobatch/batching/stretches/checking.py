@@ -18,7 +18,7 @@ from autobatch.batching.stretches.signature import Gathered
 from autobatch.batching.stretches.stretch import recording_context
 from autobatch.batching.trace import Untraceable
 from autobatch.ir.program import Op
-from autobatch.vm import heap
+from autobatch.vm.heap import copying, selecting
 from autobatch.vm.values import (
     Cell,
     Column,
@@ -38,7 +38,7 @@ class Alone:
     roots: list[Cell]
 
     def __call__(self, row: int) -> None:
-        cells = heap.select(self.roots, np.array([row]))
+        cells = selecting.select(self.roots, np.array([row]))
         env = self.skeleton.environment(cells)
         context = self.context.restricted([row])
         context.lost = None
@@ -61,7 +61,7 @@ def note_checks(
 ) -> None:
     """Note the rows that a replay has found to fail, for the next host read to look at."""
     skeleton, plan = here
-    alone = Alone(skeleton, scope, context, heap.duplicated(roots))
+    alone = Alone(skeleton, scope, context, copying.duplicated(roots))
     context.checks += [Check(failed, alone) for failed in plan.failed(outs)]
 
 
@@ -87,7 +87,7 @@ def agrees(
     outs: Sequence[Tensor],
 ) -> bool:
     """Whether a first replay gives what the operations give one by one on the same rows."""
-    cells = heap.duplicated(roots)
+    cells = copying.duplicated(roots)
     leaves = Gathered(cells, skeleton.baked, skeleton.picks).leaves
     env = skeleton.environment(cells)
     quiet = recording_context(context, context.k)

@@ -15,7 +15,7 @@ import numpy as np
 from torch import Tensor
 
 from autobatch.batching.trace import Untraceable
-from autobatch.vm.heap import identity
+from autobatch.vm.heap.likeness import identity
 from autobatch.vm.values import Cell, Column, Container, Uniform, View, read
 
 OPEN = -1

@@ -36,7 +36,8 @@ from autobatch.batching.stretches.signature import tensor_key, tier_of
 from autobatch.batching.stretches.stretch import refuse
 from autobatch.ir.ops import BINARY, COMPARE, UNARY
 from autobatch.ir.program import Op
-from autobatch.vm.heap import identity, reached
+from autobatch.vm.heap.likeness import identity
+from autobatch.vm.heap.walks import reached
 from autobatch.vm.repeated import is_shared
 from autobatch.vm.strides import row_order
 from autobatch.vm.values import (

@@ -22,7 +22,7 @@ from autobatch.batching.late_reads import NAMING
 from autobatch.batching.operations import Env, Scope
 from autobatch.batching.stretches.plans import Skeleton
 from autobatch.ir.program import Op
-from autobatch.vm.heap import reached
+from autobatch.vm.heap.walks import reached
 from autobatch.vm.values import Cell, Uniform
 
 PLAIN = (bool, int, float, str, torch.dtype, torch.device)

@@ -24,7 +24,8 @@ from autobatch.batching.stretches.contents import (
 )
 from autobatch.batching.submodules import parts_of
 from autobatch.batching.trace import Input, Untraceable
-from autobatch.vm.heap import identity, reached
+from autobatch.vm.heap.likeness import identity
+from autobatch.vm.heap.walks import reached
 from autobatch.vm.repeated import is_shared
 from autobatch.vm.strides import dense
 from autobatch.vm.values import (

@@ -30,7 +30,7 @@ from autobatch.batching.stretches.signature import Gathered, Rebuilt
 from autobatch.batching.trace import Untraceable
 from autobatch.ir.program import Op
 from autobatch.source import Span
-from autobatch.vm import heap
+from autobatch.vm.heap import walks
 from autobatch.vm.values import (
     BOX,
     CLOSURE,
@@ -295,7 +295,7 @@ def is_seen_through(cell: Cell | None, gathered: Gathered) -> bool:
 
 def numbers_in(cell: Cell, shared: dict[int, int]) -> set[int]:
     """The roots of the shared numbers that an operand holds."""
-    parts = heap.parts(cell, closed=lambda value: value.type in (BOX, CLOSURE))
+    parts = walks.parts(cell, closed=lambda value: value.type in (BOX, CLOSURE))
     return {shared[id(part)] for part in parts if id(part) in shared}
 
 

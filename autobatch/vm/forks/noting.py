@@ -25,11 +25,11 @@ from autobatch.batching.starring import Differing
 from autobatch.ir.program import Op
 from autobatch.random.paths import Paths
 from autobatch.source import Span
-from autobatch.vm import heap
 from autobatch.vm.calling import Returned, carry, reach
 from autobatch.vm.entering import Entry, Forking, entered, receiver_in
 from autobatch.vm.forks.pending import is_forked, is_pending, remember, snapshot
 from autobatch.vm.groups import CARRIED, Group
+from autobatch.vm.heap import selecting, walks
 from autobatch.vm.state import Frame, RunState
 from autobatch.vm.values import (
     BOX,
@@ -155,7 +155,7 @@ class Noting:
         for rows in differing.parts:
             part = context.restricted(rows)
             positions = np.array(rows, dtype=np.int64)
-            own, *cells = heap.select([callee, *differing.cells, *kept], positions)
+            own, *cells = selecting.select([callee, *differing.cells, *kept], positions)
             alive = cells[len(differing.cells) :]
             cells = cells[: len(differing.cells)]
             try:
@@ -279,7 +279,7 @@ def is_plain(cell: Cell) -> bool:
 
 def holds_objects(cells: Iterable[Cell]) -> bool:
     """Whether threads have objects of their own in some cells: a write to them is seen at once."""
-    return any(type(cell.value) is Objects for cell in heap.reached(cells))
+    return any(type(cell.value) is Objects for cell in walks.reached(cells))
 
 
 def captured(boxes: Cell) -> list[Cell]:

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from autobatch.vm import heap
 from autobatch.vm.calling import relinked
 from autobatch.vm.groups import FORKED, Group
+from autobatch.vm.heap import copying, walks
 from autobatch.vm.values import FORK, PENDING, Cell, Container
 
 
@@ -23,7 +23,7 @@ def is_pending(cell: Cell) -> bool:
         return False
     return any(
         type(part.value) is Container and part.value.type in (FORK, PENDING)
-        for part in heap.parts(cell, is_no_sequence)
+        for part in walks.parts(cell, is_no_sequence)
     )
 
 
@@ -72,4 +72,4 @@ def with_entries(group: Group, known: dict[int, Cell], rest: Sequence[Cell]) -> 
 
 def snapshot(cells: Any) -> list[Cell]:
     """Cells as they are now, whatever their group changes until the join."""
-    return heap.duplicated(list(cells))
+    return copying.duplicated(list(cells))

@@ -16,13 +16,13 @@ import torch
 
 from autobatch.batching.operations import Scope
 from autobatch.random.paths import Ledger, Paths
-from autobatch.vm import heap
 from autobatch.vm.calling import Returned
 from autobatch.vm.entering import Entry
 from autobatch.vm.forks.effects import not_pure
 from autobatch.vm.forks.noting import KEYS, keys_of
 from autobatch.vm.forks.pending import entries
 from autobatch.vm.groups import Group, restricted
+from autobatch.vm.heap import likeness, merging, selecting, walks
 from autobatch.vm.late import MOST, Late
 from autobatch.vm.library import Code
 from autobatch.vm.state import Frame, RunState
@@ -57,7 +57,7 @@ class ForkedCall:
     def result(self, rows: np.ndarray) -> Cell:
         """The results of some rows, which one returned group has."""
         value = self.returned[int(self.pieces[rows[0]])].value
-        (cell,) = heap.select([value], self.rows[rows])
+        (cell,) = selecting.select([value], self.rows[rows])
         return cell
 
 
@@ -172,12 +172,12 @@ def gathered(returned: list[Returned], device: torch.device) -> list[Returned]:
     if len(returned) < 2:
         return returned
     first = returned[0].value.value
-    if all(heap.are_plain_rows(first, piece.value.value) for piece in returned[1:]):
+    if all(selecting.are_plain_rows(first, piece.value.value) for piece in returned[1:]):
         return [joined(returned, device)]
     alike: dict[Any, list[Returned]] = {}
     for piece in returned:
-        heap.settle([piece.value])
-        alike.setdefault(heap.alike([piece.value], len(piece.rows)), []).append(piece)
+        walks.settle([piece.value])
+        alike.setdefault(likeness.alike([piece.value], len(piece.rows)), []).append(piece)
     return [joined(pieces, device) for pieces in alike.values()]
 
 
@@ -186,10 +186,10 @@ def joined(pieces: list[Returned], device: torch.device) -> Returned:
     if len(pieces) == 1:
         return pieces[0]
     values = [
-        [piece.value] if piece.at is None else heap.select([piece.value], piece.at)
+        [piece.value] if piece.at is None else selecting.select([piece.value], piece.at)
         for piece in pieces
     ]
-    (value,) = heap.merge(values, [len(piece.rows) for piece in pieces], device)
+    (value,) = merging.merge(values, [len(piece.rows) for piece in pieces], device)
     return Returned(np.concatenate([piece.rows for piece in pieces]), value)
 
 
