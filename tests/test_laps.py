@@ -14,7 +14,7 @@ from autobatch.batching.fused import LAPS, Hot, Loop, laps
 from autobatch.batching.fused.inductor import in_whole, missing
 from autobatch.batching.fused.replays import FusedReplay
 from autobatch.batching.fused.unrolling import one_by_one, refusal, unrolled
-from autobatch.batching.stretches import printing
+from autobatch.batching.stretches import driver_names
 from autobatch.batching.stretches.executors import CompiledExecutor
 from autobatch.batching.trace import Input, record
 from autobatch.batching.trace.graph import Graph
@@ -246,7 +246,7 @@ def test_a_kernel_of_several_laps_that_gives_something_else_is_dropped(
 def test_guards_are_paid_once_for_a_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     """What holds for all rounds is asked once for each run of a loop, however long that is."""
     asked: list[int] = []
-    monkeypatch.setitem(printing.NAMES, "any_autocast", lambda: bool(asked.append(0)))
+    monkeypatch.setitem(driver_names.NAMES, "any_autocast", lambda: bool(asked.append(0)))
     executor = CompiledExecutor(0)
     run = autobatch.vmap(shrunk, executor=executor)
     rate = torch.full((8,), 0.9)

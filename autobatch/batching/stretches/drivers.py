@@ -29,13 +29,8 @@ from autobatch.batching.stretches.executors import Run
 from autobatch.batching.stretches.looping import Feed, fed
 from autobatch.batching.stretches.outputs import Node, view_of
 from autobatch.batching.stretches.plans import Plan, Skeleton, outlooks
-from autobatch.batching.stretches.printing import (
-    Printer,
-    Undrivable,
-    printed_plan,
-    told_apart,
-    unmoved,
-)
+from autobatch.batching.stretches.printer import Printer, Undrivable, told_apart, unmoved
+from autobatch.batching.stretches.printing import printed_plan
 from autobatch.batching.stretches.shared_reads import SharedReads, shared_reads
 
 Drive = Callable[[Env, Scope, int, Any], bool]

@@ -1,0 +1,167 @@
+"""Lines for the host operations of a stretch, as Python.
+
+Each checks its operands to be of the kinds that it was planned with, and leaves the expression of
+what it makes with the ``Printer``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import CellType, FunctionType
+from typing import Any
+
+from autobatch.batching.attributes import fields_of, part_of
+from autobatch.batching.operations import CAPTURED, Env, Scope
+from autobatch.batching.stretches.input_lines import printed_structure
+from autobatch.batching.stretches.outline import is_gradient, is_structural
+from autobatch.batching.stretches.printer import Printer, Undrivable
+from autobatch.ir.ops import BINARY, COMPARE, UNARY
+from autobatch.ir.program import Op
+from autobatch.vm.values import (
+    METHOD,
+    Container,
+    Objects,
+    Uniform,
+    is_mutable,
+    is_number,
+)
+
+
+def printed_host(printer: Printer, skeleton: Any, scope: Scope, before: Env) -> None:
+    """The host operations of a stretch, and its constants."""
+    for name, cell in skeleton.constants.items():
+        printer.objs[name] = printer.refer(cell.value.obj)
+        printer.cells[name] = printer.refer(cell)
+    for op in skeleton.host:
+        for name in op.outs:
+            if name in printer.cells or name in printer.objs:
+                raise Undrivable  # assigned a second time
+        printed_operation(printer, op, scope, before)
+
+
+def printed_operation(printer: Printer, op: Op, scope: Scope, before: Env) -> None:
+    """A host operation, its operands checked to be of the kinds it was planned with."""
+    if op.name in ("copy", "load_outer"):
+        printed_copy(printer, op)
+    elif op.name in ("tuple", "list", "slice"):
+        parts = ", ".join(map(printer.cell, op.args))
+        printer.cells[op.outs[0]] = printer.fresh(f"Cell(Container({op.name}, [{parts}]))", "m")
+    elif op.name == "unpack":
+        printed_unpack(printer, op)
+    elif op.args and is_structural(op, [printer.env[name] for name in op.args]):
+        printed_part(printer, op)
+    elif op.name == "call":
+        printed_call(printer, op)
+    elif op.name == "getattr" and type(printer.env[op.args[0]].value) is Objects:
+        printer.asks_context = True
+        cell = printer.cell(op.args[0])
+        printer.line(f"context.span = {printer.refer(op.span)}")
+        found = printer.fresh(f"stored_attribute(context, {cell}, {op.attr!r})", "m")
+        printer.check(f"{found} is None")
+        printer.cells[op.outs[0]] = found
+    else:
+        value = printer.env[op.outs[0]].value
+        if type(value) is not Uniform or is_mutable(value):  # a second name for one tensor
+            raise Undrivable
+        expression = host_expression(printer, op, scope, before)
+        printer.objs[op.outs[0]] = printer.fresh(expression, "h")
+
+
+def printed_copy(printer: Printer, op: Op) -> None:
+    (out,), (name,) = op.outs, op.args
+    printer.cells[out] = printer.fresh(printer.cell(name), "m")
+    if name in printer.objs:
+        printer.objs[out] = printer.objs[name]
+
+
+def printed_call(printer: Printer, op: Op) -> None:
+    """A call without effects, of what all threads share."""
+    if not op.attr.is_plain:
+        raise Undrivable
+    made = printer.env[op.outs[0]].value
+    if type(made) is Container and is_gradient(made) and len(op.args) == 2:
+        make = printer.obj(op.args[0])
+        printer.check(f"{make} is not {printer.refer(printer.env[op.args[0]].value.obj)}")  # type: ignore[union-attr]
+        function = printer.cell(op.args[1])
+        static = printer.refer(made.static)
+        new = f"Cell(Container({printer.refer(METHOD)}, [{function}], {static}))"
+        printer.cells[op.outs[0]] = printer.fresh(new, "m")
+        return
+    printer.asks_context = True
+    parts = ", ".join(map(printer.cell, op.args))
+    found = printer.fresh(f"pure_call(context, {printer.refer(op)}, [{parts}])", "m")
+    printer.check(f"{found} is None")
+    printer.cells[op.outs[0]] = found
+
+
+def printed_unpack(printer: Printer, op: Op) -> None:
+    """``a, b = x`` where ``x`` is a list or tuple of as many parts."""
+    value = printer.env[op.args[0]].value
+    if type(value) is not Container or op.attr.starred:
+        raise Undrivable
+    whole = printed_structure(printer, printer.cell(op.args[0]), value)
+    for place, out in enumerate(op.outs):
+        printer.cells[out] = printer.fresh(f"{whole}.cells[{place}]", "m")
+
+
+def printed_part(printer: Printer, op: Op) -> None:
+    """``x.name``, or ``x[i]``, where that is a part of a container."""
+    base = printer.env[op.args[0]].value
+    assert type(base) is Container
+    whole = printer.fresh(f"{printer.cell(op.args[0])}.value", "w")
+    printer.check(
+        f"{whole}.__class__ is not Container or {whole}.type is not {printer.refer(base.type)}"
+    )
+    if op.name == "getitem":
+        part = f"{whole}.cells[{printer.obj(op.args[1])}]"
+    elif base.type in (list, dict, set, tuple):
+        raise Undrivable
+    else:
+        found, name = part_of(base, op.attr), printer.refer(op.attr)
+        part = f"{whole}.cells[{name}]"
+        if isinstance(base.cells, list):
+            part = f"{whole}.cells[{fields_of(base.type).index(op.attr)}]"
+        elif isinstance(found, FunctionType):
+            method = printer.refer(found)
+            printer.check(
+                f"{name} in {whole}.cells or found_in_class({whole}.type, {name}) is not {method}"
+            )
+            receiver = printer.cell(op.args[0])
+            part = f"Cell(Container({printer.refer(METHOD)}, [{receiver}], {method}))"
+    printer.cells[op.outs[0]] = printer.fresh(part, "m")
+
+
+def host_expression(printer: Printer, op: Op, scope: Scope, before: Env) -> str:
+    if op.name == "global":
+        return f"load_global(scope.namespace, {op.attr!r})"
+    if op.name == "load_free":
+        if CAPTURED in before or type(scope.free.get(op.attr)) is not CellType:
+            raise Undrivable
+        box = printer.fresh(f"scope.free[{op.attr!r}]", "b")
+        printer.check(f"{CAPTURED!r} in env or {box}.__class__ is not CellType")
+        return f"{box}.cell_contents"
+    operands = [printer.obj(arg) for arg in op.args]
+    if op.name == "getattr":
+        return f"{operands[0]}.{op.attr}"
+    write = writer_of(op.name)
+    for arg, operand in zip(op.args, operands, strict=True):
+        obj = printer.env[arg].value.obj  # type: ignore[union-attr]
+        if not is_number(obj):
+            raise Undrivable
+        printer.check(f"{operand}.__class__ is not {type(obj).__name__}")
+    return write(*operands)
+
+
+def writer_of(name: str) -> Callable[..., str]:
+    """How an operation on numbers is written."""
+    if name == "truth":
+        return "bool({})".format
+    if name == "select":
+        return "{1} if {0} else {2}".format
+    if name in UNARY:
+        return UNARY[name].replace("x", "{}").format
+    plain = name.removeprefix("i") if name not in COMPARE else name
+    sign = BINARY.get(plain) or COMPARE.get(name)
+    if sign is None or sign == "@":
+        raise Undrivable
+    return f"{{}} {sign} {{}}".format
