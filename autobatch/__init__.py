@@ -15,7 +15,6 @@ collatz.batch(torch.arange(1, 10_001))  # all of them at once
 from __future__ import annotations
 
 from autobatch.api import Function, function, lower, per_thread, primitive, stream, vmap
-from autobatch.arguments import objects
 from autobatch.batching.custom import register_converter
 from autobatch.batching.fallbacks import FallbackWarning
 from autobatch.batching.stretches import Executor
@@ -39,6 +38,7 @@ from autobatch.exporting import to_fx
 from autobatch.forms import cond, foldl, foldr, scan, while_loop
 from autobatch.ir.parser import parse
 from autobatch.ir.program import Program
+from autobatch.mapped import objects
 from autobatch.options import Options
 from autobatch.parallel import map_fn, pfor
 from autobatch.ragged import ragged

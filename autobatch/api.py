@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
-from autobatch.arguments import Batch, mapped_by_dims, mapped_by_kind
+from autobatch.arguments import Batch
 from autobatch.entry import name_of
 from autobatch.errors import OptionError
+from autobatch.in_dims import mapped_by_dims, mapped_by_kind
 from autobatch.ir.form_rules import shapes_fit
 from autobatch.ir.inference import inputs_of, noted
 from autobatch.ir.program import Program

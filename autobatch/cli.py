@@ -26,10 +26,10 @@ from torch import Tensor
 
 import autobatch
 from autobatch.api import function, lower
-from autobatch.arguments import objects
 from autobatch.datafiles import DataFileError, check_writable, read_arguments, write_results
 from autobatch.errors import AutobatchError
 from autobatch.ir.reference import reference
+from autobatch.mapped import objects
 from autobatch.optimising import optimised
 from autobatch.options import CHOICES
 from autobatch.passes import PASSES

@@ -25,7 +25,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from autobatch.arguments import objects
+from autobatch.mapped import objects
 
 UNREADABLE = (
     OSError,

@@ -18,15 +18,18 @@ import numpy as np
 from torch import Tensor
 
 from autobatch.api import LIBRARY
-from autobatch.arguments import Batch, Mapped, is_numbers, numbers_of, objects, tensor_of
+from autobatch.arguments import Batch
+from autobatch.batch_size import tensor_of
 from autobatch.batching.calls import resolve_object
 from autobatch.compiled import Plans
 from autobatch.errors import Diagnostic, OptionError, StackingError, UnknownOptionError
 from autobatch.frontend import MISSING
+from autobatch.in_dims import is_numbers, numbers_of
 from autobatch.ir.form_rules import shapes_fit
 from autobatch.ir.printer import sizes
 from autobatch.ir.program import EventShape, Function, Param, Program
 from autobatch.ir.verifier import check
+from autobatch.mapped import Mapped, objects
 from autobatch.options import Options
 from autobatch.passes import annotate_liveness, apply_pass
 from autobatch.results import plain

@@ -1,0 +1,72 @@
+"""Cells for arguments: what is mapped becomes columns and objects, containers the program's own.
+
+In: a tree with ``Mapped`` leaves. Out: a cell with a row for each thread, private to it; what all
+threads share is uniform.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from autobatch import structure
+from autobatch.batching.calls import is_plain_class
+from autobatch.mapped import Mapped, has_mapped, private, tree_leaves, tree_row
+from autobatch.ragged import Packed
+from autobatch.vm.values import Cell, Column, Container, Objects, Uniform
+
+
+def cell_of(arg: Any, scalars: str, memo: dict[int, Cell]) -> Cell:
+    """A cell for an argument: its pytree containers become the program's own."""
+    if isinstance(arg, Mapped):
+        if isinstance(arg.data, list):
+            return Cell(Objects([private(item) for item in arg.data]))
+        if isinstance(arg.data, Packed):
+            return arg.data.cell()
+        return column_of(arg.data, scalars)
+    known = memo.get(id(arg))
+    if known is not None:
+        return known
+    cell = memo[id(arg)] = Cell(Uniform(arg))
+    kind = type(arg)
+    if kind is list:
+        cell.value = Container(kind, [cell_of(item, scalars, memo) for item in arg])
+    elif kind is dict:
+        parts = {key: cell_of(item, scalars, memo) for key, item in arg.items()}
+        cell.value = Container(dict, parts)
+    elif isinstance(arg, tuple) and not isinstance(arg, torch.Size):
+        cell.value = Container(kind, [cell_of(item, scalars, memo) for item in arg])
+    elif structure.is_record(arg) and is_plain_class(kind) and has_mapped(arg):
+        parts = {
+            name: cell_of(getattr(arg, name), scalars, memo) for name in structure.attributes(arg)
+        }
+        cell.value = Container(kind, parts)
+    elif not isinstance(arg, Tensor):
+        cell.value = rows_of(arg, scalars) or Uniform(arg, shared=True)
+    return cell
+
+
+def rows_of(arg: Any, scalars: str) -> Objects | None:
+    """Other pytree containers (``OrderedDict``, ``deque``): one real object for each thread."""
+    mapped = [leaf for leaf in tree_leaves(arg) if isinstance(leaf, Mapped)]
+    if not mapped:
+        return None
+    return Objects([tree_row(arg, index, scalars) for index in range(len(mapped[0]))])
+
+
+def column_of(data: Tensor, scalars: str) -> Cell:
+    """A mapped tensor ``[B, *E]``; rows without dimensions may be numbers, as ``scalars`` says.
+
+    A row is a contiguous copy, whatever the layout of the whole.
+    """
+    if data.dim() > 1 and data.layout is torch.strided:
+        data = data.contiguous()
+    if scalars == "tensor" or data.dim() > 1 or data.is_complex():
+        return Cell(Column(data))
+    if data.dtype is torch.bool:
+        return Cell(Column(data, "bool"))
+    if data.dtype.is_floating_point:
+        return Cell(Column(data.to(torch.float64), "float"))
+    return Cell(Column(data.to(torch.int64), "int"))

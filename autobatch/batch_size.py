@@ -1,0 +1,144 @@
+"""The batch size of a call, and the names by which messages call its arguments.
+
+``Sizes`` makes mapped leaves of what a caller maps, a tensor's batch dimension first, and holds
+their sizes to one; the errors are about the call and name the argument.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from autobatch import structure
+from autobatch.errors import OptionError
+from autobatch.mapped import Mapped, objects
+from autobatch.ragged import ragged
+
+
+def titles(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
+    """How messages call the arguments."""
+    try:
+        found = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        found = ()  # type: ignore[assignment]
+    known = [p.name for p in found if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    own = [repr(name) for name in known[: len(args)]]
+    own += [f"number {place + 1}" for place in range(len(own), len(args))]
+    return [*own, *map(repr, kwargs)]
+
+
+def leaf_titles(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
+    """How messages call the leaves of the arguments: ``'x'``, or ``'x'[0]``."""
+    own = iter(titles(function, args, kwargs))
+    found: list[str] = []
+    for title, arg in zip(own, (*args, *kwargs.values()), strict=True):
+        leaves = structure.flattened_with_path(arg, is_leaf)
+        found += [title + pytree.keystr(path) for path, _ in leaves]
+    return found
+
+
+def is_leaf(value: Any) -> bool:
+    return isinstance(value, objects | ragged | np.ndarray)
+
+
+def tensor_of(array: np.ndarray) -> Tensor:
+    """An array as a tensor; arrays that torch cannot share memory with are copied."""
+    backwards = any(stride < 0 for stride in array.strides)
+    return torch.as_tensor(array.copy() if backwards or not array.flags.writeable else array)
+
+
+@dataclass(slots=True, eq=False)
+class Sizes:
+    """Collects the batch sizes of mapped leaves and holds them to one.
+
+    ``place`` is where among the arguments the next leaf stands, ``titles`` gives their names.
+    """
+
+    name: str
+    titles: Callable[[], list[str]]
+    found: list[tuple[int, int]] = field(default_factory=list)
+    place: int | None = None
+    seen: int = -1
+
+    def mapped(self, leaf: Any, dim: Any, option: str) -> Any:
+        self.seen += 1
+        if dim is None:
+            return leaf
+        if isinstance(leaf, objects):
+            self.add(len(leaf))
+            return Mapped(leaf.items)
+        if isinstance(leaf, Tensor) and leaf.is_nested:
+            leaf = ragged(leaf)
+        if isinstance(leaf, ragged):
+            return self.packed(leaf, dim, option)
+        if isinstance(leaf, np.ndarray):
+            leaf = tensor_of(leaf)
+        if structure.is_collection(leaf):
+            return self.unbound(leaf, dim, option)
+        if not isinstance(leaf, Tensor):
+            raise OptionError(
+                f"{option} maps the argument {self.title()} of {self.name}, "
+                f"of type {type(leaf).__name__}, which is no tensor; "
+                "use None for it, or wrap a sequence in autobatch.objects(...)."
+            )
+        self.check(leaf, dim, option)
+        data = leaf.movedim(dim, 0)
+        self.add(data.shape[0])
+        return Mapped(data)
+
+    def check(self, leaf: Any, dim: Any, option: str) -> None:
+        if type(dim) is not int or not -leaf.dim() <= dim < leaf.dim():
+            raise OptionError(
+                f"{option} has dimension {dim} for the argument {self.title()} of {self.name}, "
+                f"of shape {tuple(leaf.shape)}."
+            )
+
+    def unbound(self, leaf: Any, dim: Any, option: str) -> Mapped:
+        """A ``TensorDict`` or the like: one for each thread, its batch dimension less."""
+        self.check(leaf, dim, option)
+        self.add(leaf.shape[dim])
+        return Mapped(list(leaf.unbind(dim)))
+
+    def packed(self, leaf: ragged, dim: Any, option: str) -> Mapped:
+        if dim != 0:
+            raise OptionError(
+                f"{option} has dimension {dim} for the argument {self.title()} of {self.name}, "
+                "which is ragged: its parts lie along dimension 0."
+            )
+        self.add(len(leaf))
+        return Mapped(leaf.packed())
+
+    def add(self, size: int) -> None:
+        self.found.append((self.at, size))
+
+    @property
+    def at(self) -> int:
+        return self.seen if self.place is None else self.place
+
+    def title(self) -> str:
+        """How messages call the argument at work."""
+        return self.titles()[self.at]
+
+    def common(self) -> int:
+        if not self.found:
+            raise OptionError(
+                f"No argument of {self.name} is mapped: at least one must be a tensor, an array, "
+                "a list of numbers, autobatch.objects(...) or autobatch.ragged(...), with in_dims "
+                "other than None."
+            )
+        sizes = sorted({size for _, size in self.found})
+        if len(sizes) > 1:
+            titles = self.titles()
+            each = ", ".join(dict.fromkeys(f"{titles[at]} has {size}" for at, size in self.found))
+            raise OptionError(
+                f"The arguments of {self.name} have batch sizes {sizes}; "
+                f"all mapped arguments must have the same: {each}."
+            )
+        return sizes[0]

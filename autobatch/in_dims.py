@@ -1,0 +1,153 @@
+"""Which arguments are mapped: as ``in_dims`` says, for ``vmap``; by their kind, for ``.batch``.
+
+In: the caller's arguments. Out: a ``Batch``. What holds nothing that is mapped stays the caller's
+own object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from autobatch import structure
+from autobatch.arguments import Batch
+from autobatch.batch_size import Sizes, is_leaf, leaf_titles, titles
+from autobatch.entry import name_of
+from autobatch.errors import OptionError
+from autobatch.mapped import Mapped, has_mapped, objects
+from autobatch.ragged import ragged
+from autobatch.vm.values import fits_column
+
+
+def mapped_by_dims(
+    args: tuple[Any, ...], kwargs: dict[str, Any], in_dims: Any, function: Any
+) -> Batch:
+    """Arguments as ``torch.vmap`` maps them: ``in_dims`` for ``args``, ``kwargs`` are shared."""
+    plain = None if kwargs else mapped_tensors(args, in_dims)
+    if plain is not None:
+        return plain
+    name = name_of(function)
+    if isinstance(in_dims, list):
+        in_dims = tuple(in_dims)
+    if not isinstance(in_dims, int | tuple):
+        raise OptionError(
+            f"in_dims is {in_dims!r}; it must be an int or a tuple, "
+            f"one entry per argument of {name}."
+        )
+    if not args and not kwargs:
+        raise OptionError(f"{name} is mapped over no arguments; pass at least one.")
+    if isinstance(in_dims, tuple) and len(in_dims) != len(args):
+        raise OptionError(
+            f"in_dims has {len(in_dims)} entries, but {name} gets {len(args)} positional arguments."
+        )
+    sizes = Sizes(name, lambda: leaf_titles(function, args, kwargs))
+    wholes = whole_records(args, in_dims)
+
+    def is_whole(part: Any) -> bool:
+        return is_leaf(part) or id(part) in wholes
+
+    flat, spec = structure.flattened(args, is_whole)
+    dims = structure.spread(in_dims, spec, is_leaf)
+    if dims is None:
+        raise OptionError(
+            f"in_dims={in_dims!r} does not fit the arguments of {name}: "
+            f"their structure is {pytree.treespec_pprint(spec)}."
+        )
+    leaves = [sizes.mapped(leaf, dim, "in_dims") for leaf, dim in zip(flat, dims, strict=True)]
+    named, kwspec = pytree.tree_flatten(kwargs, is_leaf=is_leaf)
+    named = [
+        sizes.mapped(x, 0 if isinstance(x, objects | ragged) else None, "in_dims") for x in named
+    ]
+    return Batch(
+        tuple(map(as_given, structure.unflattened(leaves, spec), args)),
+        {
+            name: as_given(made, kwargs[name])
+            for name, made in pytree.tree_unflatten(named, kwspec).items()
+        },
+        sizes.common(),
+    )
+
+
+def as_given(made: Any, arg: Any) -> Any:
+    """An argument of which nothing is mapped is the caller's own, not one made of its leaves."""
+    return made if has_mapped(made) else arg
+
+
+def whole_records(args: Any, dims: Any) -> set[int]:
+    """The records among the arguments that ``dims`` leave alone, by ``id``: nothing looks inside.
+
+    Where ``dims`` do not fit the arguments is not for this to say.
+    """
+    if dims is None:
+        return {id(args)} if structure.is_record(args) else set()
+    form, other = structure.form_of(args), structure.form_of(dims)
+    if form is None or other is None or (form.kind is dict and not form.fits(dims)):
+        return set()
+    pairs = zip(form.parts(args), other.parts(dims), strict=False)
+    return set().union(*(whole_records(arg, dim) for arg, dim in pairs))
+
+
+def mapped_tensors(args: tuple[Any, ...], in_dims: Any) -> Batch | None:
+    """The commonest call: a dimension of each of some tensors; None if it is not as plain."""
+    dims = in_dims if type(in_dims) is tuple else (in_dims,) * len(args)
+    if len(dims) != len(args):
+        return None
+    leaves: list[Mapped] = []
+    size = None
+    for arg, dim in zip(args, dims, strict=True):
+        if type(arg) is not Tensor or type(dim) is not int or arg.is_nested:
+            return None
+        if not 0 <= dim < arg.dim() or arg.shape[dim] != (size if leaves else arg.shape[dim]):
+            return None
+        size = arg.shape[dim]
+        leaves.append(Mapped(arg.movedim(dim, 0) if dim else arg))
+    return None if size is None else Batch(tuple(leaves), {}, size)
+
+
+def mapped_by_kind(args: tuple[Any, ...], kwargs: dict[str, Any], function: Any) -> Batch:
+    """Arguments as ``.batch`` maps them: tensors, arrays, lists of numbers, wrapped ones."""
+    sizes = Sizes(name_of(function), lambda: titles(function, args, kwargs))
+
+    def mapped(arg: Any) -> Any:
+        if is_numbers(arg):
+            arg = numbers_of(arg)
+        if is_mappable(arg):
+            return sizes.mapped(arg, 0, "the arguments")
+        if any(map(is_mappable, structure.leaves(arg, is_leaf))):
+            made = structure.mapped(
+                lambda leaf: sizes.mapped(leaf, 0, "the arguments") if is_mappable(leaf) else leaf,
+                arg,
+                is_leaf,
+            )
+            return as_given(made, arg)
+        return arg
+
+    found = []
+    for place, arg in enumerate((*args, *kwargs.values())):
+        sizes.place = place
+        found.append(mapped(arg))
+    named = dict(zip(kwargs, found[len(args) :], strict=True))
+    return Batch(tuple(found[: len(args)]), named, sizes.common())
+
+
+def is_mappable(arg: Any) -> bool:
+    return isinstance(arg, Tensor | np.ndarray | objects | ragged) or structure.is_collection(arg)
+
+
+def is_numbers(arg: Any) -> bool:
+    return (
+        type(arg) in (list, tuple)
+        and bool(arg)
+        and all(type(item) in (int, float, bool) for item in arg)
+    )
+
+
+def numbers_of(items: Sequence[Any]) -> np.ndarray | objects:
+    """A list of numbers as an array; with ints that do not fit int64, as Python's numbers."""
+    if all(map(fits_column, items)):
+        return np.asarray(items)
+    return objects(items)

@@ -1,0 +1,132 @@
+"""Leaves that differ by thread, the trees that hold them, and one thread's row of a tree.
+
+``Mapped`` is such a leaf; ``objects`` is how a caller says so of Python objects. A row is private
+to its thread: containers and tensors are copied, other objects are as they are.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from autobatch import structure
+from autobatch.ragged import Packed
+
+
+class objects:
+    """One Python object for each thread: ``f.batch(autobatch.objects(trees))``.
+
+    Args:
+        items: a sequence of B objects (trees, strings, dicts).
+    """
+
+    __slots__ = ("items",)
+
+    def __init__(self, items: Sequence[Any]) -> None:
+        self.items = list(items)
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __repr__(self) -> str:
+        return f"autobatch.objects({self.items!r})"
+
+
+@dataclass(frozen=True, slots=True)
+class Mapped:
+    """A leaf that differs by thread: a tensor ``[B, *E]``, B objects, or tensors of B lengths."""
+
+    data: Tensor | list[Any] | Packed
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def chunk(self, start: int, stop: int) -> Mapped:
+        return Mapped(self.data[start:stop])
+
+    def rows(self, index: np.ndarray) -> Mapped:
+        """The rows of some threads; of a tensor, or of objects."""
+        if isinstance(self.data, list):
+            return Mapped([self.data[at] for at in index])
+        assert isinstance(self.data, Tensor)
+        return Mapped(self.data[torch.from_numpy(index)])
+
+
+def tree_map(function: Callable[[Any], Any], tree: Any) -> Any:
+    """A tree of arguments; what all threads share is the caller's own, records as they are."""
+
+    def is_leaf(part: Any) -> bool:
+        return is_mapped(part) or (structure.is_record(part) and not has_mapped(part))
+
+    return structure.mapped(function, tree, is_leaf)
+
+
+def tree_row(tree: Any, index: int, scalars: str, copies: bool = True) -> Any:
+    """One thread's tree of real Python values, private copies; see ``Batch.row``."""
+
+    def pick(leaf: Any) -> Any:
+        if not isinstance(leaf, Mapped):
+            return leaf.clone() if copies and isinstance(leaf, Tensor) else leaf
+        item = leaf.data[index]
+        if isinstance(item, Tensor) and (copies or not isinstance(leaf.data, list)):
+            return row_of(item, scalars)
+        return private(item) if copies else item
+
+    return tree_map(pick, tree) if copies or has_mapped(tree) else tree
+
+
+def has_mapped(tree: Any) -> bool:
+    """Whether any of it differs by thread."""
+    return any(isinstance(leaf, Mapped) for leaf in tree_leaves(tree))
+
+
+def row_of(item: Tensor, scalars: str) -> Any:
+    """One thread's row: a private, contiguous copy, or a number if ``scalars`` says so."""
+    number = scalars == "python" and item.dim() == 0 and not item.is_complex()
+    return item.item() if number else item.clone(memory_format=torch.contiguous_format)
+
+
+def tree_leaves(tree: Any) -> Iterator[Any]:
+    return structure.leaves(tree, is_mapped)
+
+
+def is_mapped(leaf: Any) -> bool:
+    return isinstance(leaf, Mapped)
+
+
+COPIED = (list, dict, set, tuple, OrderedDict, defaultdict, deque)
+
+
+def private(item: Any) -> Any:
+    """An object of a thread's own: its containers and tensors copied, other objects as they are."""
+    return private_part(item, {})
+
+
+def private_part(part: Any, memo: dict[int, Any]) -> Any:
+    is_tensors = isinstance(part, Tensor) or structure.is_collection(part)
+    if type(part) not in COPIED and not is_tensors:
+        return part
+    made: Any = memo.get(id(part))
+    if made is not None:
+        return made
+    if is_tensors:
+        memo[id(part)] = made = part.clone()
+    elif isinstance(part, list | deque):
+        made = memo[id(part)] = deque(maxlen=part.maxlen) if isinstance(part, deque) else []
+        made.extend(private_part(entry, memo) for entry in part)
+    elif isinstance(part, dict):
+        made = memo[id(part)] = type(part)()
+        if isinstance(part, defaultdict):
+            made.default_factory = part.default_factory
+        made.update((key, private_part(entry, memo)) for key, entry in part.items())
+    elif type(part) is set:
+        made = memo[id(part)] = set(part)
+    else:
+        made = tuple(private_part(entry, memo) for entry in part)
+    return made
