@@ -20,7 +20,7 @@ from autobatch.batching.contributions import Contributions
 from autobatch.batching.effects import effect_of
 from autobatch.batching.fallbacks import Policy, policy_of
 from autobatch.batching.reducing import applied
-from autobatch.batching.rows import Rower
+from autobatch.batching.rower import Rower
 from autobatch.batching.stretches import Work, chosen
 from autobatch.compiled import Refused, filled, launched, plan_of
 from autobatch.entry import name_of, started

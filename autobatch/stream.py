@@ -20,7 +20,7 @@ from autobatch.batching.calls import resolve_object
 from autobatch.batching.context import Context
 from autobatch.batching.fallbacks import policy_of
 from autobatch.batching.reducing import apart, applied
-from autobatch.batching.rows import Rower
+from autobatch.batching.rower import Rower
 from autobatch.entry import calling, entry
 from autobatch.errors import OptionError, UnknownOptionError
 from autobatch.frontend import MISSING

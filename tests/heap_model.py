@@ -14,7 +14,7 @@ from torch import Tensor
 from autobatch.batching import views, vmapped, writes
 from autobatch.batching.context import Context
 from autobatch.batching.levels import Batched
-from autobatch.batching.rows import Rower
+from autobatch.batching.rower import Rower
 from autobatch.vm.groups import Group, restricted
 from autobatch.vm.invariants import check_cells
 from autobatch.vm.library import Library

@@ -20,14 +20,7 @@ from autobatch.vm.calling import KEPT, Returned, carry, settled
 from autobatch.vm.groups import CARRIED, Group, coalesced, restricted
 from autobatch.vm.heap import likeness, merging, walks
 from autobatch.vm.queue import key_of
-from autobatch.vm.values import (
-    Cell,
-    Column,
-    Container,
-    Uniform,
-    Value,
-    uniform,
-)
+from autobatch.vm.values import Cell, Column, Container, Uniform, Value, uniform
 from tests.heap_model import CPU, NAME, NAMES, OP, Place, acyclic, built, cyclic
 
 

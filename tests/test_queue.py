@@ -15,7 +15,7 @@ from torch import Tensor
 
 import autobatch
 from autobatch.batching.context import Context
-from autobatch.batching.rows import Rower
+from autobatch.batching.rower import Rower
 from autobatch.vm.groups import CARRIED, Group
 from autobatch.vm.library import Library
 from autobatch.vm.queue import UNLIKE, Waiting, joined_value, key_of

@@ -15,7 +15,8 @@ from torch import Tensor
 
 from autobatch.batching import compat
 from autobatch.batching.context import Context
-from autobatch.batching.rows import Rower, run_rows
+from autobatch.batching.rower import Rower
+from autobatch.batching.rows import run_rows
 from autobatch.batching.views import mark_outside, viewed
 from autobatch.random.drawing import serving, spare
 from autobatch.vm.values import Cell, Column, Container, Objects, Uniform, View, read

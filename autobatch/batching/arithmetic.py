@@ -14,7 +14,7 @@ import torch
 from autobatch.batching import numbers
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.escapes import Escape, any_left, bind, ends_of
-from autobatch.batching.rows import from_rows
+from autobatch.batching.from_rows import from_rows
 from autobatch.vm.values import Cell, Column, Container, Uniform, is_number, read
 
 LOOSE = 2**52

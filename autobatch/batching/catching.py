@@ -12,7 +12,9 @@ from typing import Any
 from autobatch.batching import raising
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.fallbacks import EXCEPTION
-from autobatch.batching.rows import Rower, numbers_from, run_rows
+from autobatch.batching.from_rows import numbers_from
+from autobatch.batching.rower import Rower
+from autobatch.batching.rows import run_rows
 from autobatch.vm.values import Cell, Objects, Uniform, is_mutable, read, uniform
 
 

@@ -26,20 +26,14 @@ from autobatch.batching.kinds import (
 from autobatch.batching.operators import once
 from autobatch.batching.own_methods import asks, each_thread
 from autobatch.batching.picking import pick, put
-from autobatch.batching.rows import Rower, run_rows
+from autobatch.batching.rower import Rower
+from autobatch.batching.rows import run_rows
 from autobatch.batching.trees import is_plain
 from autobatch.encoding import Parts
 from autobatch.errors import AutobatchError
 from autobatch.vm import packs
 from autobatch.vm.packs import is_packed
-from autobatch.vm.values import (
-    Cell,
-    Column,
-    Container,
-    Objects,
-    Uniform,
-    read,
-)
+from autobatch.vm.values import Cell, Column, Container, Objects, Uniform, read
 
 NO_KEY = object()
 MAKES_ENTRY = "a defaultdict (reading a missing entry makes it)"

@@ -13,15 +13,7 @@ from autobatch.batching.kinds import is_tensor
 from autobatch.batching.truths import truth
 from autobatch.vm.heap import walks
 from autobatch.vm.lists import Lists
-from autobatch.vm.values import (
-    Cell,
-    Column,
-    Container,
-    Objects,
-    Uniform,
-    read,
-    uniform,
-)
+from autobatch.vm.values import Cell, Column, Container, Objects, Uniform, read, uniform
 
 _BOUNDS = {
     torch.uint8: (0, 255),

@@ -11,9 +11,10 @@ from autobatch.batching import arithmetic, iterators, lists, torch_ops
 from autobatch.batching.compat import on_host
 from autobatch.batching.context import Context, Handler, RowsFail
 from autobatch.batching.conversions import as_index
+from autobatch.batching.from_rows import from_rows
 from autobatch.batching.kinds import is_instance, is_tensor, own_method, parts_of
 from autobatch.batching.operators import binary, unary
-from autobatch.batching.rows import Rower, from_rows
+from autobatch.batching.rower import Rower
 from autobatch.batching.truths import truth
 from autobatch.vm import packs
 from autobatch.vm.values import (

@@ -13,10 +13,12 @@ from torch import Tensor
 
 from autobatch.batching import containers, guards, lists, packed, semantics
 from autobatch.batching.context import Context, RowsFail
+from autobatch.batching.from_rows import from_rows
 from autobatch.batching.kinds import is_instance, is_number_column, is_tensor, parts_of
 from autobatch.batching.operators import binary, fresh
 from autobatch.batching.own_methods import asks, each_thread
-from autobatch.batching.rows import Rower, from_rows, run_rows
+from autobatch.batching.rower import Rower
+from autobatch.batching.rows import run_rows
 from autobatch.batching.trees import is_plain
 from autobatch.batching.truths import both, truth
 from autobatch.batching.views import as_unbound

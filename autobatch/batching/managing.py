@@ -16,6 +16,7 @@ from typing import Any
 
 from autobatch.batching.ambient import ambient
 from autobatch.batching.context import Context, Handler, RowsFail
+from autobatch.batching.from_rows import from_rows
 from autobatch.batching.managers import (
     enter_host,
     enter_mode,
@@ -26,7 +27,8 @@ from autobatch.batching.managers import (
     leave_mode,
     mode_key,
 )
-from autobatch.batching.rows import RowDraws, Rower, finished, from_rows, note_fallback, run_rows
+from autobatch.batching.rower import Rower
+from autobatch.batching.rows import RowDraws, finished, note_fallback, run_rows
 from autobatch.errors import Diagnostic, UnsupportedError
 from autobatch.vm.values import Cell, Container, Objects, Uniform, read, uniform
 

@@ -24,21 +24,12 @@ from autobatch.batching.compacting import compact
 from autobatch.batching.compat import within_level
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.contributions import Contribution, Rule, Target
-from autobatch.batching.rows import from_rows
+from autobatch.batching.from_rows import from_rows
 from autobatch.batching.trace import Untraceable
 from autobatch.batching.trees import weak
 from autobatch.errors import AutobatchError
 from autobatch.vm.heap import selecting
-from autobatch.vm.values import (
-    UPDATE,
-    Cell,
-    Column,
-    Container,
-    Objects,
-    Uniform,
-    read,
-    uniform,
-)
+from autobatch.vm.values import UPDATE, Cell, Column, Container, Objects, Uniform, read, uniform
 
 Function = Callable[..., Any]
 RULES: dict[str, Rule] = {

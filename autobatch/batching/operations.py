@@ -30,7 +30,8 @@ from autobatch.batching.effects import effect_of
 from autobatch.batching.late_reads import late_reads, only_looks, still_read
 from autobatch.batching.operators import once
 from autobatch.batching.putting_off import put_off
-from autobatch.batching.rows import Rower, run_rows
+from autobatch.batching.rower import Rower
+from autobatch.batching.rows import run_rows
 from autobatch.batching.selects import select
 from autobatch.batching.starring import Differing, mapping_of, starred_parts, used_up
 from autobatch.batching.truths import truth

@@ -18,7 +18,7 @@ from torch import Tensor
 from autobatch.batching import lookup, torch_ops, windows
 from autobatch.batching.context import Context
 from autobatch.batching.indexing import INTEGERS
-from autobatch.batching.rows import Rower
+from autobatch.batching.rower import Rower
 from autobatch.batching.views import Hole, TorchRecipe, viewed
 from autobatch.vm import packs
 from autobatch.vm.packs import is_packed

@@ -1,59 +1,26 @@
-"""Thread by thread: from cells to real Python values and back.
+"""Thread by thread: functions that are called once for each thread, lowest first.
 
-``Rower`` gives each thread's real value of a cell. With ``keep`` the cell is turned into
-``Objects`` of these very values (and so is every mutable cell that it reaches), so what a call
-does to them is seen through every alias. ``from_rows`` goes the other way: results that again
-share a type become a column, a tuple of columns or a uniform value, everything else objects.
+In: cells (see ``rower``); out: one cell of what the calls gave (see ``from_rows``). A failure is
+``RowsFail`` with the row; where threads leave one by one, the others go on. What runs so is
+counted, and held to the option ``fallback``.
 """
 
 from __future__ import annotations
 
 import operator
-import types
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-import numpy as np
-import torch
-from torch import Tensor
-
 from autobatch.batching.compat import operator_name
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.fallbacks import is_meant
+from autobatch.batching.from_rows import from_rows
 from autobatch.batching.own_methods import Unknown, is_in, may_show
-from autobatch.presence import moves
-from autobatch.presence.guards import guarded_rows
+from autobatch.batching.rower import Rower
 from autobatch.random.drawing import drawing
 from autobatch.random.sources import Thread, Threads
-from autobatch.vm import packs
-from autobatch.vm.values import (
-    BOX,
-    CLOSURE,
-    ENUMERATE_ITERATOR,
-    METHOD,
-    NO_TIES,
-    NUMBER_TAGS,
-    PACKED,
-    RANGE_ITERATOR,
-    SEQUENCE_ITERATOR,
-    STATELESS,
-    UNSET,
-    ZIP_ITERATOR,
-    Cell,
-    Column,
-    Container,
-    Objects,
-    Uniform,
-    View,
-    is_mutable,
-    read,
-    uniform,
-)
-
-SHARABLE = (type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType, torch.nn.Module)
-"""Objects that stay one for all threads when all threads have the same."""
-
+from autobatch.vm.values import Cell
 
 LENT: frozenset[Any] = frozenset(
     {
@@ -63,161 +30,6 @@ LENT: frozenset[Any] = frozenset(
     }
 )
 """Functions that look at lists and keep none: of lists in one table, they get copies."""
-NUMPY_DTYPES: dict[type, Any] = {bool: np.bool_, int: np.int64, float: np.float64}
-
-
-class Rower:
-    """Turns cells into lists of ``k`` real values; one instance per operation keeps aliases.
-
-    ``lend``: what they are for keeps none of them, and changes none. ``views``: a row of a view is
-    a part of its base's row.
-    """
-
-    def __init__(
-        self, context: Context, keep: bool = False, lend: bool = False, views: bool = False
-    ) -> None:
-        self.context = context
-        self.views = views or keep
-        self.lend = lend and not keep
-        self.k = context.k
-        self.keep = keep
-        self.memo: dict[int, list[Any]] = {}
-
-    def rows(self, cell: Cell) -> list[Any]:
-        known = self.memo.get(id(cell))
-        if known is not None:
-            return known
-        value = cell.value
-        if type(value) is View and not self.views:
-            value = read(cell)
-        if type(value) is Container:
-            return self.container(cell, value)
-        rows = self.view(value) if type(value) is View else self.leaf(value)
-        self.memo[id(cell)] = rows
-        if self.keep and is_mutable(value):
-            cell.value = Objects(rows, getattr(read(cell), "ties", NO_TIES))
-        return rows
-
-    def leaf(self, value: Any) -> list[Any]:
-        match value:
-            case Objects(lists=lists) if lists is not None and self.lend:
-                return lists.opened()  # type: ignore[no-any-return]
-            case Objects(items=items):
-                return items
-            case Uniform(obj=obj):
-                if isinstance(obj, Tensor) and not value.shared:
-                    with self.context.services.moving():
-                        return [obj.clone() for _ in range(self.k)]
-                if value.shared:
-                    self.context.foreign.note(obj)
-                return [obj] * self.k
-            case Column(data=data, tag="tensor"):
-                with self.context.services.moving():
-                    rows = [row.clone() for row in moves.unbound(guarded_rows(data))]
-                if value.outside is not False:
-                    for place in np.flatnonzero(np.broadcast_to(value.outside, self.k)):
-                        self.context.foreign.note(rows[place])
-                return rows
-            case Column(data=data):
-                return self.context.host(data, "objects")  # type: ignore[no-any-return]
-        raise AssertionError(value)
-
-    def view(self, view: View) -> list[Any]:
-        bases = self.rows(view.base)
-        args = [self.rows(arg) for arg in view.args]
-        return [view.recipe.row(base, [arg[row] for arg in args]) for row, base in enumerate(bases)]
-
-    def container(self, cell: Cell, value: Container) -> list[Any]:
-        make = FILLED.get(value.type)
-        if make is not None:
-            rows = [make() for _ in range(self.k)]
-            self.memo[id(cell)] = rows
-            fill(rows, value, self)
-        elif is_instance_type(value.type):
-            rows = [value.type.__new__(value.type) for _ in range(self.k)]
-            self.memo[id(cell)] = rows
-            for name, child in value.cells.items():  # type: ignore[union-attr]
-                for row, item in zip(rows, self.rows(child), strict=True):
-                    object.__setattr__(row, name, item)
-        else:
-            rows = self.immutable(value)
-            rows = self.memo.setdefault(id(cell), rows)  # there by way of a list that holds it
-        if self.keep:
-            cell.value = Objects(rows)
-        return rows
-
-    def immutable(self, value: Container) -> list[Any]:
-        columns = [self.rows(child) for child in value.children()]
-        parts = list(zip(*columns, strict=True)) if columns else [()] * self.k
-        make = self.context.closure if value.type is CLOSURE else MAKERS.get(value.type)
-        if make is not None:
-            return [make(value.static, part) for part in parts]
-        if value.type is tuple:
-            return list(parts)
-        if value.type in (slice, range) or hasattr(value.type, "_fields"):
-            return [value.type(*part) for part in parts]
-        return [value.type(part) for part in parts]
-
-
-def is_instance_type(kind: Any) -> bool:
-    return isinstance(kind, type) and kind not in (slice, range) and not issubclass(kind, tuple)
-
-
-def fill(rows: list[Any], value: Container, rower: Rower) -> None:
-    """Put the children's rows into fresh lists, dicts or boxes."""
-    if isinstance(value.cells, dict):
-        for key, child in value.cells.items():
-            for row, item in zip(rows, rower.rows(child), strict=True):
-                row[key] = item
-        return
-    for child in value.cells:
-        for row, item in zip(rows, rower.rows(child), strict=True):
-            if isinstance(row, list):
-                row.append(item)
-            elif isinstance(row, set):
-                row.add(item)
-            elif item is not UNSET:
-                row.cell_contents = item
-
-
-def _sequence_iterator(_: Any, part: tuple[Any, ...]) -> Any:
-    position, source = part
-    iterator = iter(source)
-    for _ in range(position):
-        next(iterator, None)
-    return iterator
-
-
-def bound(function: Any, given: tuple[Any, ...]) -> Any:
-    """A method of a receiver, or a function with its first arguments."""
-    if len(given) == 1:
-        return types.MethodType(function, given[0])
-    return partial(function, *given)
-
-
-def with_parameters(
-    module: torch.nn.Module, names: tuple[str, ...], tensors: tuple[Any, ...]
-) -> Callable[..., Any]:
-    """A module with given parameters, as a Python callable."""
-    given = dict(zip(names, tensors, strict=True))
-    return lambda *args, **kwargs: torch.func.functional_call(module, given, args, kwargs)
-
-
-FILLED: dict[Any, Callable[[], Any]] = {
-    list: list,
-    dict: dict,
-    set: set,
-    BOX: lambda: types.CellType(),
-}
-MAKERS: dict[Any, Callable[[Any, tuple[Any, ...]], Any]] = {
-    STATELESS: lambda static, part: with_parameters(static[0], static[1], part),
-    METHOD: lambda function, part: bound(function, part),
-    RANGE_ITERATOR: lambda _, part: iter(range(*part)),
-    SEQUENCE_ITERATOR: _sequence_iterator,
-    ENUMERATE_ITERATOR: lambda _, part: iter(enumerate(part[1], part[0])),
-    ZIP_ITERATOR: lambda _, part: zip(*part, strict=False),
-    PACKED: lambda table, part: packs.own_tensor(table, *part),
-}
 
 
 class RowDraws:
@@ -408,59 +220,3 @@ def note_fallback(
 def name_of(function: Any) -> str:
     named = operator_name(function) or getattr(function, "__qualname__", None)
     return named or type(function).__name__
-
-
-def from_rows(
-    context: Context,
-    items: list[Any],
-    fresh: bool = True,
-    known: dict[tuple[int, ...], Cell] | None = None,
-) -> Cell:
-    """One cell for a real value per thread; ``known`` are those of tuples met before, by id."""
-    if not items:
-        return Cell(Objects([]))
-    first = items[0]
-    kind = type(first)
-    if len(set(map(type, items))) > 1:
-        return Cell(Objects(items))
-    if kind in NUMBER_TAGS:
-        return numbers_from(context, items, kind)
-    if kind in (str, bytes) and all(item == first for item in items):
-        return uniform(first)
-    if first is None or first is Ellipsis or first is NotImplemented:
-        return uniform(first)
-    if isinstance(first, SHARABLE) and all(item is first for item in items):
-        return uniform(first, shared=True)
-    if isinstance(first, Tensor) and fresh and len({signature(item) for item in items}) == 1:
-        return Cell(Column(moves.stacked(items)))
-    if kind is tuple and len({len(item) for item in items}) == 1:
-        return tuples_from(context, items, fresh, {} if known is None else known)
-    return Cell(Objects(items))
-
-
-def tuples_from(
-    context: Context, items: list[Any], fresh: bool, known: dict[tuple[int, ...], Cell]
-) -> Cell:
-    """The same for tuples of one length, each once: a tuple may hold one tuple many times."""
-    key = tuple(map(id, items))
-    if key not in known:
-        columns = map(list, zip(*items, strict=True))
-        parts = [from_rows(context, column, fresh, known) for column in columns]
-        known[key] = Cell(Container(tuple, parts))
-    return known[key]
-
-
-def numbers_from(context: Context, items: list[Any], kind: type) -> Cell:
-    try:
-        numbers: np.ndarray = np.array(items, dtype=NUMPY_DTYPES[kind])
-    except OverflowError:
-        return Cell(Objects(items))
-    bounds = (min(items), max(items)) if kind is int else None
-    data = torch.from_numpy(numbers)
-    if context.device.type != "cpu":
-        data = data.to(context.device)
-    return Cell(Column(data, NUMBER_TAGS[kind], bounds))
-
-
-def signature(tensor: Tensor) -> Any:
-    return (tensor.dtype, tensor.shape, tensor.device, tensor.layout, type(tensor))

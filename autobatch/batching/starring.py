@@ -9,23 +9,13 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
-from autobatch.batching import (
-    iterators,
-    semantics,
-)
+from autobatch.batching import iterators, semantics
 from autobatch.batching.context import Context
+from autobatch.batching.from_rows import from_rows
 from autobatch.batching.kinds import is_number_column
-from autobatch.batching.rows import from_rows, run_rows
+from autobatch.batching.rows import run_rows
 from autobatch.errors import Diagnostic, UnsupportedError
-from autobatch.vm.values import (
-    Cell,
-    Container,
-    Objects,
-    Uniform,
-    Value,
-    read,
-    uniform,
-)
+from autobatch.vm.values import Cell, Container, Objects, Uniform, Value, read, uniform
 
 
 def starred_parts(context: Context, title: Any, cell: Cell) -> list[Cell]:

@@ -21,6 +21,7 @@ from autobatch.batching.aliases import by_thread, has_view
 from autobatch.batching.compat import any_autocast
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.foreign import memory_of
+from autobatch.batching.from_rows import from_rows
 from autobatch.batching.levels import (
     Batched,
     DrawError,
@@ -32,7 +33,7 @@ from autobatch.batching.levels import (
 )
 from autobatch.batching.number_operands import Answer, answer
 from autobatch.batching.predicates import predicate
-from autobatch.batching.rows import Rower, from_rows
+from autobatch.batching.rower import Rower
 from autobatch.batching.trees import NotATree, cell_of, contents, is_plain, tensor_dtype, tree_of
 from autobatch.batching.views import recorded
 from autobatch.errors import ConverterError

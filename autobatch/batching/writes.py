@@ -16,20 +16,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from autobatch.batching import (
-    index_lists,
-    inplace,
-    merging,
-    refusals,
-    torch_ops,
-    updates,
-    vmapped,
-)
+from autobatch.batching import index_lists, inplace, merging, refusals, torch_ops, updates, vmapped
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.effects import is_draw
 from autobatch.batching.levels import Batched, DrawError, ExampleError, NoRule
 from autobatch.batching.overlaps import overlaps
-from autobatch.batching.rows import RowDraws, Rower, call_row, note_fallback, run_rows
+from autobatch.batching.rower import Rower
+from autobatch.batching.rows import RowDraws, call_row, note_fallback, run_rows
 from autobatch.batching.trace import Untraceable
 from autobatch.batching.trace.recorder import is_recording
 from autobatch.batching.trees import NotATree, tensor_dtype, tree_of

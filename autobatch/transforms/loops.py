@@ -19,7 +19,7 @@ from torch import Tensor
 
 from autobatch.batching import packed
 from autobatch.batching.context import Context, RowsFail
-from autobatch.batching.rows import Rower
+from autobatch.batching.rower import Rower
 from autobatch.batching.structures import element
 from autobatch.transforms import mapping, parts
 from autobatch.transforms.captured import Captured, held
@@ -27,14 +27,7 @@ from autobatch.transforms.inner_rows import InnerRows
 from autobatch.transforms.runs import Call
 from autobatch.vm import packs
 from autobatch.vm.heap import selecting
-from autobatch.vm.values import (
-    INT_MAX,
-    Cell,
-    Objects,
-    Uniform,
-    as_column,
-    read,
-)
+from autobatch.vm.values import INT_MAX, Cell, Objects, Uniform, as_column, read
 
 
 def counted(call: Call) -> Cell:

@@ -21,7 +21,7 @@ from torch.utils import _pytree as pytree
 from autobatch import structure
 from autobatch.batching import writes
 from autobatch.batching.context import Context, RowsFail
-from autobatch.batching.rows import Rower
+from autobatch.batching.rower import Rower
 from autobatch.errors import Diagnostic, SharedWriteError
 from autobatch.out_dims import dims_of as dims_of_results
 from autobatch.out_dims import move

@@ -16,7 +16,9 @@ import torch
 from torch import Tensor
 
 from autobatch.batching.context import Context, RowsFail
-from autobatch.batching.rows import Rower, from_rows, run_rows
+from autobatch.batching.from_rows import from_rows
+from autobatch.batching.rower import Rower
+from autobatch.batching.rows import run_rows
 from autobatch.batching.trace import Untraceable
 from autobatch.batching.trace.recorder import refuse_python_gradients
 from autobatch.errors import AutobatchError

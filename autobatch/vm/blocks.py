@@ -17,7 +17,7 @@ from autobatch.batching.compat import on_host
 from autobatch.batching.context import Context, RowsFail, operands_of
 from autobatch.batching.escapes import Escaped, Pending, Snapshot, any_left, bind, ends_of
 from autobatch.batching.late_reads import written_in
-from autobatch.batching.rows import Rower
+from autobatch.batching.rower import Rower
 from autobatch.batching.stretches.outline import is_uniform
 from autobatch.batching.truths import truth
 from autobatch.batching.unseen import refuse_late

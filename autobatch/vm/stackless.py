@@ -21,7 +21,7 @@ from autobatch.batching import calls
 from autobatch.batching.context import Context, RowsFail, Services
 from autobatch.batching.foreign import Foreign
 from autobatch.batching.operations import HANDLED
-from autobatch.batching.rows import Rower
+from autobatch.batching.rower import Rower
 from autobatch.ir.program import Call
 from autobatch.random.paths import Paths
 from autobatch.vm import aliasing, invariants, outright

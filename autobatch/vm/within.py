@@ -17,7 +17,8 @@ import numpy as np
 from autobatch.batching import calls, operations
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.effects import effect_of
-from autobatch.batching.rows import Rower, from_rows
+from autobatch.batching.from_rows import from_rows
+from autobatch.batching.rower import Rower
 from autobatch.batching.stretches.outside import function_reads, noted, outside_reads
 from autobatch.batching.trace import Untraceable
 from autobatch.ir.program import Return

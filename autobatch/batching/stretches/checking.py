@@ -19,13 +19,7 @@ from autobatch.batching.stretches.stretch import recording_context
 from autobatch.batching.trace import Untraceable
 from autobatch.ir.program import Op
 from autobatch.vm.heap import copying, selecting
-from autobatch.vm.values import (
-    Cell,
-    Column,
-    Container,
-    Value,
-    read,
-)
+from autobatch.vm.values import Cell, Column, Container, Value, read
 
 
 @dataclass(slots=True, eq=False)

@@ -14,9 +14,7 @@ from torch import Tensor
 from autobatch.batching import operations
 from autobatch.batching.ambient import ambient_key
 from autobatch.batching.attributes import stored_attribute
-from autobatch.batching.compat import (
-    any_autocast,
-)
+from autobatch.batching.compat import any_autocast
 from autobatch.batching.context import Context
 from autobatch.batching.kinds import found_in_class
 from autobatch.batching.semantics import load_global
@@ -29,14 +27,7 @@ from autobatch.ir.program import Op
 from autobatch.vm.heap.likeness import identity
 from autobatch.vm.heap.walks import reached
 from autobatch.vm.strides import row_order
-from autobatch.vm.values import (
-    Cell,
-    Column,
-    Container,
-    Uniform,
-    View,
-    read,
-)
+from autobatch.vm.values import Cell, Column, Container, Uniform, View, read
 
 
 def dense_rows(column: Column) -> Tensor | None:

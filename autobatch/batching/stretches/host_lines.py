@@ -17,14 +17,7 @@ from autobatch.batching.stretches.outline import is_gradient, is_structural
 from autobatch.batching.stretches.printer import Printer, Undrivable
 from autobatch.ir.ops import BINARY, COMPARE, UNARY
 from autobatch.ir.program import Op
-from autobatch.vm.values import (
-    METHOD,
-    Container,
-    Objects,
-    Uniform,
-    is_mutable,
-    is_number,
-)
+from autobatch.vm.values import METHOD, Container, Objects, Uniform, is_mutable, is_number
 
 
 def printed_host(printer: Printer, skeleton: Any, scope: Scope, before: Env) -> None:

@@ -31,17 +31,7 @@ from autobatch.batching.trace import Untraceable
 from autobatch.ir.program import Op
 from autobatch.source import Span
 from autobatch.vm.heap import walks
-from autobatch.vm.values import (
-    BOX,
-    CLOSURE,
-    Bounds,
-    Cell,
-    Column,
-    Container,
-    Uniform,
-    View,
-    read,
-)
+from autobatch.vm.values import BOX, CLOSURE, Bounds, Cell, Column, Container, Uniform, View, read
 
 VALUE_FREE = frozenset({"add", "sub", "mul", "lt", "le", "gt", "ge", "eq", "ne", "select"})
 

@@ -16,15 +16,7 @@ from torch import Tensor
 from autobatch.vm.heap.copying import copied
 from autobatch.vm.heap.walks import plain_views
 from autobatch.vm.strides import cut
-from autobatch.vm.values import (
-    Cell,
-    Column,
-    Container,
-    Objects,
-    Uniform,
-    Value,
-    is_mutable,
-)
+from autobatch.vm.values import Cell, Column, Container, Objects, Uniform, Value, is_mutable
 
 Rows = np.ndarray
 """Row numbers within a group, int64."""

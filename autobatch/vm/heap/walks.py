@@ -7,12 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from autobatch.vm.values import (
-    Cell,
-    Container,
-    View,
-    read,
-)
+from autobatch.vm.values import Cell, Container, View, read
 
 REFERRING = (View, Container)
 """Values that refer to other cells."""
