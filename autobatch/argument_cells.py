@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from autobatch import structure
-from autobatch.batching.calls import is_plain_class
+from autobatch.batching.classes import is_plain_class
 from autobatch.mapped import Mapped, has_mapped, private, tree_leaves, tree_row
 from autobatch.ragged import Packed
 from autobatch.vm.values import Cell, Column, Container, Objects, Uniform

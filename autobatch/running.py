@@ -14,12 +14,12 @@ import torch
 
 from autobatch.alone import alone
 from autobatch.arguments import Batch, is_of_objects
-from autobatch.batching.calls import Target, resolve_object
 from autobatch.batching.context import Context
 from autobatch.batching.contributions import Contributions
 from autobatch.batching.effects import effect_of
 from autobatch.batching.fallbacks import Policy, policy_of
 from autobatch.batching.reducing import applied
+from autobatch.batching.resolving import Target, resolve_object
 from autobatch.batching.rower import Rower
 from autobatch.batching.stretches import Work, chosen
 from autobatch.compiled import Refused, filled, launched, plan_of
@@ -40,10 +40,11 @@ from autobatch.saving.segments import Tape
 from autobatch.straight import straight
 from autobatch.transforms.parts import changed
 from autobatch.vm.calling import Returned
+from autobatch.vm.code import Code
 from autobatch.vm.failing import Errors
 from autobatch.vm.frames import Callee
 from autobatch.vm.heap import selecting
-from autobatch.vm.library import Code, Library
+from autobatch.vm.library import Library
 from autobatch.vm.listeners import Tally
 from autobatch.vm.observer import Observer
 from autobatch.vm.program_counter import ProgramCounterMachine

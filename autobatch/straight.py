@@ -10,14 +10,15 @@ from __future__ import annotations
 from types import FunctionType
 
 from autobatch.arguments import Batch, is_of_tensors
-from autobatch.batching.calls import Target
 from autobatch.batching.operations import Env, Scope
+from autobatch.batching.resolving import Target
 from autobatch.batching.stretches import chosen
 from autobatch.frontend import MISSING
 from autobatch.ir.program import Return
 from autobatch.options import Options
+from autobatch.vm.code import Code
 from autobatch.vm.entering import opened, receiver_of
-from autobatch.vm.library import Code, Library
+from autobatch.vm.library import Library
 from autobatch.vm.listeners import Tally
 from autobatch.vm.values import Cell
 

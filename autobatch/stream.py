@@ -16,10 +16,10 @@ import numpy as np
 import torch
 
 from autobatch.admission import Admission, Example, Source, by_form
-from autobatch.batching.calls import resolve_object
 from autobatch.batching.context import Context
 from autobatch.batching.fallbacks import policy_of
 from autobatch.batching.reducing import apart, applied
+from autobatch.batching.resolving import resolve_object
 from autobatch.batching.rower import Rower
 from autobatch.entry import calling, entry
 from autobatch.errors import OptionError, UnknownOptionError

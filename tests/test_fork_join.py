@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 import autobatch
 from autobatch.api import LIBRARY
-from autobatch.vm.library import Code
+from autobatch.vm.code import Code
 from autobatch.vm.purity import Names
 from programs.fibonacci import fibonacci
 from programs.treelstm import Tree, TreeLSTM

@@ -12,7 +12,7 @@ import autobatch
 from autobatch.api import LIBRARY
 from autobatch.batching.stretches import sites
 from autobatch.batching.stretches.drivers import Driver
-from autobatch.vm.library import Code
+from autobatch.vm.code import Code
 from autobatch.vm.subjects import MOST_SUBJECTS, Subjects
 
 ROWS = torch.randn(4, 3)

@@ -19,13 +19,14 @@ from autobatch.alone.contents import SCALARS, Contents, NotAlone
 from autobatch.alone.proof import Proof, proved
 from autobatch.alone.taint import NONE, OUTER_DEEP, OUTERS, OWNS, Share
 from autobatch.arguments import Batch
-from autobatch.batching.calls import Target
+from autobatch.batching.resolving import Target
 from autobatch.errors import AutobatchError
 from autobatch.frontend import MISSING
 from autobatch.mapped import Mapped, has_mapped, private
 from autobatch.options import Options
+from autobatch.vm.code import Code
 from autobatch.vm.entering import receiver_of
-from autobatch.vm.library import Code, Library
+from autobatch.vm.library import Library
 
 MOST_PROOFS = 8
 """Of one function."""

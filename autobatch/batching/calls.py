@@ -1,14 +1,12 @@
-"""Calls: from the cell of a callee to what is called with what, and the calls that stay in a block.
+"""Calls that stay in a block: what is called is no program function (see ``resolving``).
 
-``resolve`` unwraps bound methods, partials, modules and callable instances. A ``Target`` whose
-effect is ``program`` or ``construct`` needs the engine; ``run`` does all others.
+In: a ``Target`` whose effect is neither ``program`` nor ``construct``, which need the engine. Out:
+the cell of what it gives: of torch's functions by batched kernels, of callees that have a batched
+meaning of their own by that, of all others thread by thread.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import types
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -44,112 +42,17 @@ from autobatch.batching.callees import (
     refuse_optimizer,
     updated,
 )
+from autobatch.batching.classes import NO_INIT, PLAIN_NEW, blank, named_tuple, of_named_tuple
 from autobatch.batching.context import Context
-from autobatch.batching.effects import READ_ONLY, effect_of, has_library_base
-from autobatch.batching.kinds import generated_init, is_instance
+from autobatch.batching.effects import READ_ONLY, effect_of
+from autobatch.batching.kinds import is_instance
 from autobatch.batching.operators import once
+from autobatch.batching.resolving import PYTHON, Target
 from autobatch.batching.rows import ANY_EFFECT, run_rows
 from autobatch.batching.unseen import watched
-from autobatch.forms import meant
 from autobatch.transforms import batched as transforms
-from autobatch.transforms.records import is_torchs, made_of
 from autobatch.vm import packs
-from autobatch.vm.values import (
-    CLOSURE,
-    METHOD,
-    STATELESS,
-    Cell,
-    Column,
-    Container,
-    Objects,
-    Uniform,
-    read,
-    uniform,
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """A call laid open: ``callee`` is a Python callable, or the container of a closure."""
-
-    effect: str
-    callee: Any
-    args: list[Cell]
-    kwargs: dict[str, Cell]
-
-    def given(self, args: list[Cell], kwargs: dict[str, Cell]) -> Target:
-        """The same call with more arguments."""
-        return Target(self.effect, self.callee, [*self.args, *args], {**self.kwargs, **kwargs})
-
-
-def resolve(callee: Cell, args: list[Cell], kwargs: dict[str, Cell]) -> Target:
-    """What calling ``callee`` runs."""
-    value = read(callee)
-    match value:
-        case Container(type=kind, cells=cells, static=function) if kind is METHOD:
-            return resolve_object(function, [*cells, *args], kwargs)
-        case Container(type=kind) if kind is CLOSURE:
-            return Target("program", value, args, kwargs)
-        case Container(type=kind) if kind is STATELESS:
-            effect, run_by, first = stateless.target(value)
-            if effect == "program":
-                return resolve_object(run_by, [callee, *args], kwargs)
-            return Target(effect, run_by, [*first, *args], kwargs)
-        case Container(type=kind) if is_instance(value) and callable(
-            getattr(kind, "__call__", None)  # noqa: B004
-        ):
-            return resolve_object(kind.__call__, [callee, *args], kwargs)
-        case Uniform(obj=obj):
-            return resolve_object(obj, args, kwargs)
-        case Objects():
-            return Target("objects", callee, args, kwargs)
-    return Target("host", not_callable, [callee, *args], kwargs)
-
-
-def not_callable(obj: Any, *args: Any, **kwargs: Any) -> Any:
-    return obj(*args, **kwargs)
-
-
-def resolve_object(obj: Any, args: list[Cell], kwargs: dict[str, Cell]) -> Target:
-    made = made_of(obj)
-    if made is not None:
-        function = Cell(Uniform(made.function, shared=True))
-        return Target("transform", made.transform, [function, *args], kwargs)
-    wrapped = meant(obj)
-    if wrapped is not obj and not is_torchs(obj):  # which hands attributes on
-        return resolve_object(wrapped, args, kwargs)
-    if type(obj) is types.FunctionType:
-        return Target(effect_of(obj), obj, args, kwargs)
-    if isinstance(obj, partial):
-        given = [Cell(Uniform(arg, shared=True)) for arg in obj.args]
-        named = {name: Cell(Uniform(arg, shared=True)) for name, arg in obj.keywords.items()}
-        return resolve_object(obj.func, [*given, *args], {**named, **kwargs})
-    effect: str = effect_of(obj)
-    if isinstance(obj, nn.Module) and effect != "program" and modules.writes_argument(obj):
-        effect = "chain" if modules.is_chain(obj) else "write"
-    if effect != "program":
-        return Target(effect, obj, args, kwargs)
-    if isinstance(obj, types.MethodType):
-        return resolve_object(obj.__func__, [uniform(obj.__self__, shared=True), *args], kwargs)
-    if isinstance(obj, nn.Module):
-        return module_target(obj, args, kwargs)
-    if isinstance(obj, type):
-        return Target("construct", obj, args, kwargs)
-    if not isinstance(obj, types.FunctionType):
-        return resolve_object(type(obj).__call__, [uniform(obj, shared=True), *args], kwargs)
-    return Target("program", obj, args, kwargs)
-
-
-def module_target(module: nn.Module, args: list[Cell], kwargs: dict[str, Cell]) -> Target:
-    """What calling a module with parts of the user's own runs."""
-    if modules.has_hooks(module):
-        return Target("hooked", module, args, kwargs)
-    if modules.is_chain(module):
-        return Target("chain", module, args, kwargs)
-    return resolve_object(type(module).forward, [uniform(module, shared=True), *args], kwargs)
-
-
-PYTHON = (types.FunctionType, types.MethodType)
+from autobatch.vm.values import Cell, Column, Uniform, read, uniform
 
 
 def run(context: Context, target: Target) -> Cell:
@@ -314,130 +217,3 @@ def special_call(
         if type(value) is Column and value.tag != "tensor" and not kwargs:
             return arithmetic.apply(context, callee, callee, args)
     return None
-
-
-def blank(kind: Any) -> Cell | None:
-    """``object.__new__(C)``: an instance that has no attributes yet."""
-    made = kind.obj if type(kind) is Uniform else None
-    if not isinstance(made, type) or effect_of(made) != "program" or not is_plain_class(made):
-        return None
-    return Cell(Container(made, {}))
-
-
-def named_tuple(
-    context: Context, kind: Any, args: list[Cell], kwargs: dict[str, Cell]
-) -> Cell | None:
-    """``Point(x, y)``: a tuple of cells with names."""
-    if getattr(kind.__new__, "__module__", "").startswith("namedtuple_") is False:
-        return None
-    defaults = {name: uniform(value, shared=True) for name, value in kind._field_defaults.items()}
-    fields = dict(zip(kind._fields, args, strict=False))
-    given = {**defaults, **fields, **kwargs}
-    if (
-        len(args) > len(kind._fields)
-        or set(given) != set(kind._fields)
-        or set(fields) & set(kwargs)
-    ):
-        once(context, lambda: kind(*[None] * len(args), **dict.fromkeys(kwargs)))
-    return Cell(Container(kind, [given[name] for name in kind._fields]))
-
-
-def of_named_tuple(callee: Any, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | None:
-    """``point._replace(x=1)`` and ``point._asdict()`` of a tuple of cells with names."""
-    value = read(args[0])
-    fields = getattr(value.type, "_fields", None) if type(value) is Container else None
-    if fields is None or len(args) > 1 or not set(kwargs) <= set(fields):
-        return None
-    parts = dict(zip(fields, value.children(), strict=True))  # type: ignore[union-attr]
-    if callee is value.type._replace:  # type: ignore[union-attr]
-        return Cell(Container(value.type, list({**parts, **kwargs}.values())))  # type: ignore[union-attr]
-    if callee is value.type._asdict and not kwargs:  # type: ignore[union-attr]
-        return Cell(Container(dict, dict(parts)))
-    return None
-
-
-def partition(callee: Cell) -> list[tuple[list[int], Cell]]:
-    """Rows by what they call, for callees that differ by thread: the rows and their callee."""
-    value = read(callee)
-    assert type(value) is Objects
-    groups: dict[tuple[int, int], list[int]] = {}
-    for row, item in enumerate(value.items):
-        given, function = taken_apart(item)
-        groups.setdefault((id(function), len(given)), []).append(row)
-    parts: list[tuple[list[int], Cell]] = []
-    for rows in groups.values():
-        receivers, functions = zip(*(taken_apart(value.items[row]) for row in rows), strict=True)
-        if functions[0] is value.items[rows[0]]:
-            parts.append((rows, uniform(functions[0], shared=True)))
-        else:
-            own = [Cell(Objects(list(column))) for column in zip(*receivers, strict=True)]
-            parts.append((rows, Cell(Container(METHOD, own, functions[0]))))
-    return parts
-
-
-def taken_apart(item: Any) -> tuple[tuple[Any, ...], Any]:
-    """The function of a method, of an instance that can be called or of a partial call.
-
-    With what it is given first: the receiver, the arguments.
-    """
-    if isinstance(item, partial) and not item.keywords:
-        given, function = taken_apart(item.func)
-        return (*given, *item.args), function
-    if isinstance(item, types.MethodType):
-        return (item.__self__,), item.__func__
-    owner = getattr(item, "__self__", None)
-    if isinstance(item, types.BuiltinMethodType) and not isinstance(
-        owner, types.ModuleType | type | None
-    ):
-        return (owner,), getattr(type(owner), item.__name__)
-    if not isinstance(item, (*PYTHON, type, nn.Module, partial)) and effect_of(item) == "program":
-        return (item,), type(item).__call__
-    return (), item
-
-
-PLAIN_NEW: Any = object.__new__
-NO_INIT: Any = object.__init__
-
-
-def is_plain_class(kind: type) -> bool:
-    """Whether instances can be containers of cells: no base that keeps state of its own."""
-    if type(kind).__call__ is not type.__call__ or kind.__new__ is not PLAIN_NEW:
-        return False
-    return not has_library_base(kind)
-
-
-def only_holds(kind: Any) -> bool:
-    """Whether to build an instance of a class is to hold what is given: no code of its own runs."""
-    if not isinstance(kind, type) or effect_of(kind) != "program":
-        return False
-    if issubclass(kind, tuple):
-        made = getattr(kind.__new__, "__module__", "")
-        plain = type(kind).__call__ is type.__call__ and kind.__init__ is object.__init__
-        return plain and hasattr(kind, "_fields") and made.startswith("namedtuple_")
-    if not is_plain_class(kind) or not generated_init(kind) or hasattr(kind, "__post_init__"):
-        return False
-    factories = {field.default_factory for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
-    return factories <= {dataclasses.MISSING, list, dict}
-
-
-def dataclass_fields(
-    context: Context, kind: Any, args: list[Cell], kwargs: dict[str, Cell]
-) -> dict[str, Cell]:
-    """The attributes that a generated ``__init__`` sets."""
-    fields = [field for field in dataclasses.fields(kind) if field.init]
-    names = [field.name for field in fields if not field.kw_only]
-    if len(args) > len(names) or not {*kwargs} <= {field.name for field in fields}:
-        once(context, lambda: kind(*[None] * len(args), **dict.fromkeys(kwargs)))
-    given = {**dict(zip(names, args, strict=False)), **kwargs}
-    attributes: dict[str, Cell] = {}
-    for field in dataclasses.fields(kind):
-        if field.name in given:
-            attributes[field.name] = given[field.name]
-        elif field.default is not dataclasses.MISSING:
-            attributes[field.name] = uniform(field.default, shared=True)
-        elif field.default_factory is not dataclasses.MISSING:
-            made = resolve_object(field.default_factory, [], {})
-            attributes[field.name] = context.invoke(context, made.callee, [], {})
-        elif field.init:
-            once(context, lambda: kind(*[None] * len(args), **dict.fromkeys(kwargs)))
-    return attributes

@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from autobatch.batching import calls
+from autobatch.batching import resolving
 from autobatch.batching.compat import storage_id
 from autobatch.batching.context import Context
 from autobatch.batching.unseen import refuse_late
@@ -74,11 +74,11 @@ def operands_read(context: Context, op: Op, cells: list[Cell]) -> Sequence[Cell]
     shape: CallShape = op.attr
     named = dict(zip(shape.keywords, cells[1 + len(shape.positional) :], strict=False))
     args = cells[1 : 1 + len(shape.positional)]
-    target = calls.resolve(cells[0], args, {k: v for k, v in named.items() if k is not None})
+    target = resolving.resolve(cells[0], args, {k: v for k, v in named.items() if k is not None})
     return called_with(target, cells[0])
 
 
-def refuse_call(context: Context, target: calls.Target, callee: Cell) -> None:
+def refuse_call(context: Context, target: resolving.Target, callee: Cell) -> None:
     """Refuse a call that ends its block and reads what its threads have written."""
     if context.contributions is None or not context.contributions.written:
         return
@@ -87,7 +87,7 @@ def refuse_call(context: Context, target: calls.Target, callee: Cell) -> None:
         raise refuse_late(context, found)
 
 
-def called_with(target: calls.Target, callee: Cell) -> Sequence[Cell]:
+def called_with(target: resolving.Target, callee: Cell) -> Sequence[Cell]:
     """The operands of a call that it may read."""
     name = getattr(target.callee, "__name__", "")
     if target.effect in WITHIN or name in OF_SHAPES:
@@ -127,7 +127,7 @@ def only_looks(op: Op, env: dict[str, Cell]) -> bool:
     """Whether an operation may turn out to give a part of the tensor, and has no effect."""
     if op.name == "getitem":
         return True
-    return op.name == "call" and calls.resolve(env[op.args[0]], [], {}).effect == "torch"
+    return op.name == "call" and resolving.resolve(env[op.args[0]], [], {}).effect == "torch"
 
 
 def still_read(

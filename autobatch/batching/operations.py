@@ -23,6 +23,7 @@ from autobatch.batching import (
     iterators,
     managing,
     operators,
+    resolving,
     semantics,
 )
 from autobatch.batching.context import Context, RowsFail
@@ -276,11 +277,11 @@ def _call(context: Context, shape: CallShape, callee: Cell, *cells: Cell) -> Cel
     try:
         args, kwargs = arguments(context, shape, callee, list(cells))
     except Differing as found:
-        if calls.resolve(callee, [], {}).effect in ("program", "construct", "chain", "hooked"):
+        if resolving.resolve(callee, [], {}).effect in ("program", "construct", "chain", "hooked"):
             raise
         return call_rows(context, shape, callee, found.cells)
     context.leave()
-    target = calls.resolve(callee, args, kwargs)
+    target = resolving.resolve(callee, args, kwargs)
     if target.effect in ("program", "construct", "objects"):
         return context.invoke(context, callee, args, kwargs)
     return calls.run(context, target)

@@ -7,7 +7,7 @@ any other.
 
 from __future__ import annotations
 
-from autobatch.batching import calls, semantics
+from autobatch.batching import resolving, semantics
 from autobatch.batching.context import Context
 from autobatch.batching.effects import belongs_to_torch
 from autobatch.batching.merging import NEGATIVE, RULES, Merge, bare, shared_tensor
@@ -34,7 +34,7 @@ def update(op: Op, cells: list[Cell]) -> Cell | None:
     if op.name == "call":
         if not op.attr.is_plain or op.attr.keywords:
             return None
-        target = calls.resolve(cells[0], cells[1:], {})
+        target = resolving.resolve(cells[0], cells[1:], {})
         if target.effect != "torch" or not belongs_to_torch(target.callee):
             return None
         function, cells = target.callee, target.args

@@ -7,7 +7,7 @@ from types import FunctionType
 from typing import Any, Protocol
 
 from autobatch.batching.binding import bind
-from autobatch.batching.calls import resolve_object
+from autobatch.batching.resolving import resolve_object
 from autobatch.compiled import torch_functions
 from autobatch.compiled.functions import FUNCTIONS, Compiled
 from autobatch.compiled.names import Names
@@ -42,7 +42,7 @@ from autobatch.ir.program import (
     Raise,
     Return,
 )
-from autobatch.vm.library import Code
+from autobatch.vm.code import Code
 
 RULES = {**FUNCTIONS, **torch_functions.FUNCTIONS}
 """The functions that have a rule of their own."""

@@ -18,7 +18,7 @@ from autobatch.compiled.blocks import BlockWriter, Waits
 from autobatch.compiled.names import Names
 from autobatch.compiled.types import Type, refuse
 from autobatch.compiled.versions import Key, Version, constants, returning, written_in
-from autobatch.vm.library import Code
+from autobatch.vm.code import Code
 
 MOST_BLOCKS = 200
 """Blocks of a function, one for each combination of types."""

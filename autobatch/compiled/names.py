@@ -18,7 +18,8 @@ from autobatch.compiled.types import Refused, refuse
 from autobatch.errors import AutobatchError
 from autobatch.frontend import MISSING
 from autobatch.ir.program import Param
-from autobatch.vm.library import Code, Library
+from autobatch.vm.code import Code
+from autobatch.vm.library import Library
 
 
 @dataclass(slots=True, eq=False)

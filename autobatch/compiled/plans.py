@@ -18,16 +18,17 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from autobatch.arguments import Batch
-from autobatch.batching.calls import Target
 from autobatch.batching.compat import any_autocast, within_duals, within_level
+from autobatch.batching.resolving import Target
 from autobatch.compiled.arguments import arguments
 from autobatch.compiled.flow import Unit
 from autobatch.compiled.kernel import Kernel, compiled, is_installed
 from autobatch.compiled.names import Names
 from autobatch.compiled.types import Method, Range, Refused, Rows, Structure, Type, refuse
 from autobatch.options import Options
+from autobatch.vm.code import Code
 from autobatch.vm.entering import opened
-from autobatch.vm.library import Code, Library
+from autobatch.vm.library import Library
 from autobatch.vm.listeners import Tally
 from autobatch.vm.values import Cell
 

@@ -14,7 +14,7 @@ from autobatch.compiled.types import Type, machine_of
 from autobatch.compiled.writer import GIVEN_UP, SPENT, Writer
 from autobatch.ir.ops import INPLACE
 from autobatch.ir.program import Call, Function, Label, Return
-from autobatch.vm.library import Code
+from autobatch.vm.code import Code
 
 Key = tuple[Label, tuple[tuple[str, Type], ...]]
 """A block, and the variables that it is entered with."""

@@ -22,8 +22,8 @@ from autobatch.batching.escapes import Escaped, Snapshot
 from autobatch.batching.stretches.outline import has_objects
 from autobatch.errors import AutobatchError
 from autobatch.ir.program import Op
+from autobatch.vm.code import Luck
 from autobatch.vm.groups import Group
-from autobatch.vm.library import Luck
 from autobatch.vm.state import Frame, RunState
 
 LONGEST = 16

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from autobatch.batching import calls, operators
+from autobatch.batching import calls, classes, operators, resolving
 from autobatch.batching.context import Context
 from autobatch.batching.kinds import generated_init
 from autobatch.vm.values import Cell, Container
 
 
-def constructed(context: Context, target: calls.Target) -> tuple[Cell, calls.Target | None]:
+def constructed(context: Context, target: resolving.Target) -> tuple[Cell, resolving.Target | None]:
     """The instance that a construction makes, and the call that fills it if there is one."""
     kind, args, kwargs = target.callee, target.args, target.kwargs
-    if not calls.is_plain_class(kind):
-        return calls.run(context, calls.Target("unknown", kind, args, kwargs)), None
+    if not classes.is_plain_class(kind):
+        return calls.run(context, resolving.Target("unknown", kind, args, kwargs)), None
     fields: dict[str, Cell] = {}
     instance = Cell(Container(kind, fields))
     if generated_init(kind):
-        fields.update(calls.dataclass_fields(context, kind, args, kwargs))
+        fields.update(classes.dataclass_fields(context, kind, args, kwargs))
         if not hasattr(kind, "__post_init__"):
             return instance, None
-        return instance, calls.Target("program", kind.__post_init__, [instance], {})
+        return instance, resolving.Target("program", kind.__post_init__, [instance], {})
     if kind.__init__ is object.__init__:
         if args or kwargs:
             operators.once(context, lambda: kind(*[None] * len(args), **dict.fromkeys(kwargs)))
         return instance, None
-    return instance, calls.resolve_object(kind.__init__, [instance, *args], kwargs)
+    return instance, resolving.resolve_object(kind.__init__, [instance, *args], kwargs)

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batching import calls, operations
+from autobatch.batching import calls, operations, resolving
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.escapes import Snapshot
 from autobatch.batching.late_reads import refuse_call
@@ -48,7 +48,12 @@ class Endings(ABC):
 
     @abstractmethod
     def program_call(
-        self, frame: Frame, terminator: Call, group: Group, context: Context, target: calls.Target
+        self,
+        frame: Frame,
+        terminator: Call,
+        group: Group,
+        context: Context,
+        target: resolving.Target,
     ) -> Parts:
         """A call of a program function, or one that builds an instance of the user's class."""
 
@@ -141,7 +146,7 @@ class Endings(ABC):
         context.leave()
         if differing is not None:
             return self.parted_call(frame, terminator, group, differing)
-        target = calls.resolve(callee, args, kwargs)
+        target = resolving.resolve(callee, args, kwargs)
         if target.effect == "objects":
             return self.scattered_call(frame, terminator, group, callee)
         if target.effect not in FRAMED:
@@ -162,7 +167,12 @@ class Endings(ABC):
         return []
 
     def opaque_call(
-        self, frame: Frame, terminator: Call, group: Group, context: Context, target: calls.Target
+        self,
+        frame: Frame,
+        terminator: Call,
+        group: Group,
+        context: Context,
+        target: resolving.Target,
     ) -> Parts:
         """A call that ends its block, of what turns out to be no program function."""
         self.forks.watch_opaque(frame, terminator, target)
@@ -183,7 +193,7 @@ class Endings(ABC):
     def scattered_call(self, frame: Frame, terminator: Call, group: Group, callee: Cell) -> Parts:
         """A call whose callee differs by thread: each callee for its own threads."""
         parts: Parts = []
-        for rows, part in calls.partition(callee):
+        for rows, part in resolving.partition(callee):
             own = restricted(group, np.array(rows, dtype=np.int64), list(group.env))
             own.env[CALLEE] = part  # not under the variable's own name: it may be read again
             own = self.failures.remaining(frame, own)

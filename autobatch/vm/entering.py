@@ -7,16 +7,17 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
-from autobatch.batching import calls
+from autobatch.batching import resolving
 from autobatch.batching.binding import bind, defaults_of
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.operations import CAPTURED, Scope
 from autobatch.errors import UnsupportedError, placed
 from autobatch.frontend import MISSING
 from autobatch.random.paths import Paths
+from autobatch.vm.code import Code
 from autobatch.vm.frames import nested_title
 from autobatch.vm.judgements import Judgements
-from autobatch.vm.library import Code, Library
+from autobatch.vm.library import Library
 from autobatch.vm.nested import Nested
 from autobatch.vm.purity import IMPURE, Names, Purity
 from autobatch.vm.state import Late
@@ -46,7 +47,7 @@ class Entry:
 def entered(
     library: Library,
     context: Context,
-    target: calls.Target,
+    target: resolving.Target,
     forking: Forking = "none",
     judgements: Judgements | None = None,
 ) -> Entry:
@@ -76,7 +77,7 @@ def entered(
     return Entry(forked, scope, env, purity, names=names)
 
 
-def opened(library: Library, target: calls.Target) -> tuple[Code, Scope, dict[str, Cell]]:
+def opened(library: Library, target: resolving.Target) -> tuple[Code, Scope, dict[str, Cell]]:
     """What a call runs, and the variables that it begins with; ``TypeError`` as Python has it."""
     if isinstance(target.callee, Container):
         code, scope, defaults = entered_closure(library, target.callee)
@@ -105,7 +106,7 @@ def entered_closure(library: Library, closure: Container) -> tuple[Code, Scope, 
     return library.code_for(lowered), scope, cells[len(lowered.free) :]
 
 
-def entered_function(library: Library, target: calls.Target) -> tuple[Code, Scope, list[Cell]]:
+def entered_function(library: Library, target: resolving.Target) -> tuple[Code, Scope, list[Cell]]:
     """A Python function, with its closure and its defaults as they are now."""
     function = target.callee
     code = library.code_of(function, *receiver_of(target))
@@ -115,7 +116,7 @@ def entered_function(library: Library, target: calls.Target) -> tuple[Code, Scop
     return code, scope, [uniform(value, shared=True) for value in given]
 
 
-def receiver_of(target: calls.Target) -> tuple[Any, ...]:
+def receiver_of(target: resolving.Target) -> tuple[Any, ...]:
     """The first argument, where it is an object that existed before the call."""
     receiver = receiver_in(target.args)
     return () if receiver is MISSING else (receiver,)

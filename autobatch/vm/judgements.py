@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from autobatch.vm.library import Code, Library
+from autobatch.vm.code import Code
+from autobatch.vm.library import Library
 from autobatch.vm.purity import Names
 
 

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from types import FunctionType
 
-from autobatch.batching.calls import Target
+from autobatch.batching.resolving import Target
 from autobatch.ir.program import Call, Return
+from autobatch.vm.code import Code
 from autobatch.vm.entering import Entry, receiver_of
 from autobatch.vm.groups import Group
-from autobatch.vm.library import Code
 from autobatch.vm.state import Frame, RunState
 from autobatch.vm.values import Cell
 from autobatch.vm.ways import is_tail

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from autobatch.batching.operations import Scope
+from autobatch.vm.code import Code
 from autobatch.vm.groups import CARRIED
-from autobatch.vm.library import Code
 from autobatch.vm.values import Cell
 
 RESULT = "%result"

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from autobatch.batching import calls
+from autobatch.batching import resolving
 from autobatch.batching.ambient import ambient
 from autobatch.batching.compat import on_host
 from autobatch.batching.context import Context
@@ -239,7 +239,12 @@ class ProgramCounterMachine(Machine):
     # Calls and returns
 
     def program_call(
-        self, frame: Frame, terminator: Call, group: Group, context: Context, target: calls.Target
+        self,
+        frame: Frame,
+        terminator: Call,
+        group: Group,
+        context: Context,
+        target: resolving.Target,
     ) -> Parts:
         """The group saves what lives across the call, and goes on in the callee."""
         assert isinstance(frame, Level)

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batching import calls
+from autobatch.batching import resolving
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.foreign import Foreign
 from autobatch.random.paths import Paths
@@ -91,7 +91,7 @@ class Refill:
         if self.frame is not None:
             self.frame.span = None
         context = Context(state.services, threads, policy=state.policy)
-        target = calls.resolve_object(self.function, args, kwargs)
+        target = resolving.resolve_object(self.function, args, kwargs)
         try:
             forking = self.machine.forking(self.paths)
             judgements = state.judgements and state.judgements.without_inlining()

@@ -19,9 +19,10 @@ from torch import nn
 
 from autobatch import errors
 from autobatch.batching.binding import bind
-from autobatch.batching.calls import is_plain_class, resolve_object
+from autobatch.batching.classes import is_plain_class
 from autobatch.batching.kinds import generated_init
 from autobatch.batching.raising import raised
+from autobatch.batching.resolving import resolve_object
 from autobatch.batching.seeding import for_one
 from autobatch.batching.semantics import apply, arguments, handled
 from autobatch.ir.dataflow import handled_at

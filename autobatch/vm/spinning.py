@@ -22,7 +22,7 @@ import numpy as np
 from torch import Tensor
 
 from autobatch.batching.compat import on_host
-from autobatch.batching.stretches.sites import PATIENCE
+from autobatch.batching.stretches.whole_site import PATIENCE
 from autobatch.ir.program import Branch, Label, Terminator
 from autobatch.vm.blocks import Parts, parted
 from autobatch.vm.driven import plain_decision, plain_end

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from autobatch.batching import calls
+from autobatch.batching import resolving
 from autobatch.batching.context import Context, RowsFail, Services
 from autobatch.batching.foreign import Foreign
 from autobatch.batching.operations import HANDLED
@@ -84,7 +84,7 @@ class Machine(Stepping):
 
     def run(
         self,
-        target: calls.Target,
+        target: resolving.Target,
         threads: np.ndarray,
     ) -> list[Returned]:
         """The call ``target`` for the threads with the given indices; raises what the loop raises.
@@ -116,7 +116,7 @@ class Machine(Stepping):
     def call(
         self,
         context: Context,
-        target: calls.Target,
+        target: resolving.Target,
         kept: Sequence[Cell],
         paths: Paths | None = None,
     ) -> list[Returned]:
@@ -164,7 +164,7 @@ class Machine(Stepping):
         return "silent" if paths is None else "drawing"
 
     def construct(
-        self, context: Context, target: calls.Target, kept: Sequence[Cell], paths: Paths | None
+        self, context: Context, target: resolving.Target, kept: Sequence[Cell], paths: Paths | None
     ) -> list[Returned]:
         """An instance of a user's class: a container of its attributes, filled by ``__init__``."""
         instance, made = constructed(context, target)
@@ -178,7 +178,12 @@ class Machine(Stepping):
         return pieces
 
     def program_call(
-        self, frame: Frame, terminator: Call, group: Group, context: Context, target: calls.Target
+        self,
+        frame: Frame,
+        terminator: Call,
+        group: Group,
+        context: Context,
+        target: resolving.Target,
     ) -> Parts:
         """A call of a program function: it runs to its end in a frame of its own."""
         live = self.kept(frame, terminator, group)
@@ -197,7 +202,7 @@ class Machine(Stepping):
         return self.resumed(frame, terminator, group, pieces)
 
     def outright(
-        self, frame: Frame, call: Call, group: Group, context: Context, target: calls.Target
+        self, frame: Frame, call: Call, group: Group, context: Context, target: resolving.Target
     ) -> Cell | None:
         """What a call returns that needs no frame."""
         state, limit = self.state, self.state.settings.max_depth

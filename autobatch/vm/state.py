@@ -25,9 +25,10 @@ from autobatch.saving.savers import Saver
 from autobatch.source import Span
 from autobatch.vm.aliasing import Blindness
 from autobatch.vm.calling import Returned
+from autobatch.vm.code import Code
 from autobatch.vm.groups import Group
 from autobatch.vm.judgements import Judgements
-from autobatch.vm.library import Code, Library
+from autobatch.vm.library import Library
 from autobatch.vm.listeners import Tally
 from autobatch.vm.observer import Observer
 from autobatch.vm.queue import Waiting

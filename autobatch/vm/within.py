@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batching import calls, operations
+from autobatch.batching import calls, classes, operations, resolving
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.effects import effect_of
 from autobatch.batching.from_rows import from_rows
@@ -34,7 +34,7 @@ from autobatch.vm.sequential import Interpreter
 from autobatch.vm.state import RunState
 from autobatch.vm.values import Cell, Objects, uniform
 
-Caller = Callable[[Context, calls.Target, Sequence[Cell], Paths | None], list[Returned]]
+Caller = Callable[[Context, resolving.Target, Sequence[Cell], Paths | None], list[Returned]]
 CALLS = ("call", "fork", "defer")
 FRAMED = ("program", "construct")
 """Effects of callees that an engine runs in frames."""
@@ -64,10 +64,10 @@ class Within:
         ``opens``: the call opens paths, as one that ends its block does.
         """
         cell = callee if isinstance(callee, Cell) else uniform(callee, shared=True)
-        target = calls.resolve(cell, args, kwargs)
+        target = resolving.resolve(cell, args, kwargs)
         if target.effect not in (*FRAMED, "objects"):
             return calls.run(context, target)
-        if target.effect == "construct" and calls.only_holds(target.callee):
+        if target.effect == "construct" and classes.only_holds(target.callee):
             return constructed(context, target)[0]
         context.flush()
         span, at = context.span, self.run.tally.block
@@ -76,7 +76,7 @@ class Within:
             self.failures.frames[-1].span = span  # a check is looked at from a later place
         if target.effect == "objects":
             pieces = []
-            for rows, part in calls.partition(cell):
+            for rows, part in resolving.partition(cell):
                 pieces += self.part_call(context, rows, part, args, kwargs, opens)
         else:
             pieces = self.call(context, target, kept, paths_within(context, opens))
@@ -97,7 +97,7 @@ class Within:
         cells = selecting.select([*args, *kwargs.values()], positions)
         named = dict(zip(kwargs, cells[len(args) :], strict=True))
         part = context.restricted(rows)
-        target = calls.resolve(callee, cells[: len(args)], named)
+        target = resolving.resolve(callee, cells[: len(args)], named)
         if target.effect in FRAMED:
             pieces = self.framed(part, target, opens)
         else:
@@ -106,7 +106,7 @@ class Within:
             Returned(positions[piece.rows], piece.value, raised=piece.raised) for piece in pieces
         ]
 
-    def framed(self, context: Context, target: calls.Target, opens: bool) -> list[Returned]:
+    def framed(self, context: Context, target: resolving.Target, opens: bool) -> list[Returned]:
         """A call of a program function that writes to nothing of its caller's."""
         return self.call(context, target, [], paths_within(context, opens))
 
@@ -182,11 +182,11 @@ class Within:
     ) -> Cell:
         """A call while a stretch is recorded: the operations of a function of a single block."""
         cell = callee if isinstance(callee, Cell) else uniform(callee, shared=True)
-        target = calls.resolve(cell, args, kwargs)
+        target = resolving.resolve(cell, args, kwargs)
         if target.effect in RECORDED:
             return calls.run(context, target)
-        if target.effect == "construct" and calls.only_holds(target.callee):
-            context.assumed.append(noted(lambda: calls.only_holds(target.callee)))
+        if target.effect == "construct" and classes.only_holds(target.callee):
+            context.assumed.append(noted(lambda: classes.only_holds(target.callee)))
             return constructed(context, target)[0]
         if target.effect != "program":
             raise Untraceable("it runs a program function")

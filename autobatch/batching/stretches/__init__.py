@@ -20,7 +20,9 @@ from autobatch.batching.stretches.executors import (
     TracedExecutor,
     chosen,
 )
-from autobatch.batching.stretches.sites import Site, WholeSite, Work
+from autobatch.batching.stretches.sites import Site
+from autobatch.batching.stretches.whole_site import WholeSite
+from autobatch.batching.stretches.work import Work
 
 __all__ = [
     "CAPTURE",

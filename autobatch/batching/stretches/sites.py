@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Hashable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from autobatch.batching import operations, writes
 from autobatch.batching.ambient import ambient_key
-from autobatch.batching.compat import within_level
 from autobatch.batching.context import Context
 from autobatch.batching.contributions import Contributions
 from autobatch.batching.operations import Env, Scope
@@ -21,7 +18,6 @@ from autobatch.batching.selects import are_lone
 from autobatch.batching.stretches.budget import Budget
 from autobatch.batching.stretches.checking import agrees, note_checks, note_loose
 from autobatch.batching.stretches.drivers import Driver, driver_of
-from autobatch.batching.stretches.executors import Executor
 from autobatch.batching.stretches.outline import (
     Outline,
     is_pure_call,
@@ -40,13 +36,12 @@ from autobatch.batching.stretches.plans import (
 )
 from autobatch.batching.stretches.signature import Gathered
 from autobatch.batching.stretches.stretch import Stretch, is_seen_through, refuse, unseen
+from autobatch.batching.stretches.work import Work
 from autobatch.batching.trace import Untraceable
 from autobatch.ir.program import Op
-from autobatch.vm.values import Cell, Value, read
+from autobatch.vm.values import Cell, read
 
 MOST_DRIVERS = 3
-PATIENCE = 32
-"""How often a converted block is tried before that becomes rare."""
 LOG = logging.getLogger("autobatch")
 
 
@@ -375,43 +370,6 @@ class Site:
             context.counter.trace()
 
 
-@dataclass(slots=True, eq=False)
-class WholeSite(Site):
-    """The site of a converted block: all of it in one recording that checks nothing, or nothing.
-
-    Where it does not come to that, it is tried ever more rarely.
-    """
-
-    misses: int = 0
-
-    def rests(self) -> bool:
-        """Whether it has failed so often that it is not to be tried now."""
-        self.misses += 1
-        return self.misses > PATIENCE and self.misses & (self.misses - 1) != 0
-
-    def outlined(self, scope: Scope, context: Context, env: Env, stop: int) -> Skeleton:
-        skeleton = Site.outlined(self, scope, context, env, stop)
-        return skeleton if skeleton.end == len(self.ops) else self.nothing()
-
-    def planned(
-        self,
-        skeleton: Skeleton,
-        work: Work,
-        context: Context,
-        scope: Scope,
-        roots: list[Cell],
-        gathered: Gathered,
-    ) -> Plan | Skeleton | None:
-        if within_level() or (
-            torch.is_grad_enabled() and any(map(wants_gradient, gathered.values))
-        ):
-            return self.nothing()  # that of a way not taken may be nan
-        plan = Site.planned(self, skeleton, work, context, scope, roots, gathered)
-        if type(plan) is Plan and (plan.checks or plan.loose is not None or plan.written):
-            return self.nothing()
-        return plan
-
-
 def indices_in(outline: Outline) -> frozenset[int]:
     """The places of the indices among what a stretch reads."""
     indices = {op.args[1] for op in outline.batched if op.name in ("getitem", "setitem")}
@@ -425,48 +383,3 @@ def reads_late(context: Context, gathered: Gathered) -> bool:
         return False
     tensors = [value for value in gathered.values if isinstance(value, Tensor)]
     return given.has_written(context.threads, tensors) is not None
-
-
-def wants_gradient(value: Any) -> bool:
-    return isinstance(value, Tensor) and value.requires_grad
-
-
-@dataclass(slots=True, eq=False)
-class Work:
-    """What a machine lends to its sites.
-
-    ``cache`` keeps the plans of a call by stretch and signature; ``env`` is the environment
-    before the stretch, ``last`` the plan that has run, ``settled`` what its host operations made,
-    ``written`` the cells that it has written, with what they held before, ``granted`` whether the
-    place at work may record.
-    """
-
-    executor: Executor
-    trace_after: int
-    cache: dict[Any, Plan] = field(default_factory=dict)
-    env: Env = field(default_factory=dict)
-    last: Plan | None = None
-    granted: bool = False
-    settled: Env = field(default_factory=dict)
-    written: list[tuple[Cell, Value]] = field(default_factory=list)
-
-    def forget(self) -> None:
-        """Let go of what the last stretch was about: a run's records outlive it for a while."""
-        self.env, self.settled, self.last, self.written = {}, {}, None, []
-
-    @contextmanager
-    def unwritten(self) -> Iterator[None]:
-        """Within, the cells that the last stretch has written hold what they did before."""
-        now = [cell.value for cell, _ in self.written]
-        for cell, before in self.written:
-            cell.value = before
-        try:
-            yield
-        finally:
-            for (cell, _), value in zip(self.written, now, strict=True):
-                cell.value = value
-
-    def settle(self, skeleton: Skeleton, env: Env) -> None:
-        """Keep what the host operations have assigned, for a driver to be printed."""
-        made = {name: env[name] for op in skeleton.host for name in op.outs}
-        self.settled = {**skeleton.constants, **made}

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from autobatch import errors
-from autobatch.batching import calls
+from autobatch.batching import resolving
 from autobatch.batching.context import Context
 from autobatch.batching.effects import effect_of
 from autobatch.batching.operations import CAPTURED
@@ -19,11 +19,11 @@ from autobatch.ir.ops import INPLACE
 from autobatch.ir.program import Branch, Call, Op
 from autobatch.source import Span
 from autobatch.vm.calling import reach
+from autobatch.vm.code import Code
 from autobatch.vm.entering import Entry
 from autobatch.vm.failing import Failures
 from autobatch.vm.forks.pending import entries
 from autobatch.vm.groups import FORKED, Group
-from autobatch.vm.library import Code
 from autobatch.vm.own_code import OwnCode
 from autobatch.vm.purity import may_change
 from autobatch.vm.state import Frame, RunState
@@ -63,7 +63,7 @@ class Guard:
         if entry.purity.writes and context.span not in frame.code.known:
             not_pure(writes=True)
 
-    def watch_opaque(self, frame: Frame, call: Call, target: calls.Target) -> None:
+    def watch_opaque(self, frame: Frame, call: Call, target: resolving.Target) -> None:
         """The same of what is no program function: nothing was known of it when it was judged."""
         if call.span not in frame.code.known and may_change(target.callee):
             not_pure(writes=True)

@@ -14,8 +14,8 @@ from dataclasses import InitVar, dataclass, field
 import numpy as np
 
 from autobatch import errors
-from autobatch.batching import calls
 from autobatch.batching.context import Context
+from autobatch.batching.resolving import Target
 from autobatch.ir.program import Branch, Call, Op
 from autobatch.vm.blocks import Parts
 from autobatch.vm.calling import Returned
@@ -75,7 +75,7 @@ class Forks:
         if self.active:
             self.guard.watch(context, entry)
 
-    def watch_opaque(self, frame: Frame, call: Call, target: calls.Target) -> None:
+    def watch_opaque(self, frame: Frame, call: Call, target: Target) -> None:
         if self.active:
             self.guard.watch_opaque(frame, call, target)
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from autobatch.batching import calls, operations, packed
+from autobatch.batching import operations, packed, resolving
 from autobatch.batching.compat import on_host
 from autobatch.batching.context import Context
 from autobatch.batching.operations import CAPTURED, Scope
@@ -127,7 +127,7 @@ class Noting:
             self.state.tally.block = at
             return self.within.joined(context, pieces)
         context.leave()
-        target = calls.resolve(callee, args, kwargs)
+        target = resolving.resolve(callee, args, kwargs)
         context.flush()
         entry = self.forkable(context, target, kept)
         if entry is None:
@@ -163,7 +163,7 @@ class Noting:
             except Differing as again:
                 found = self.parted(part, op, own, again, alive)
             else:
-                target = calls.resolve(own, args, kwargs)
+                target = resolving.resolve(own, args, kwargs)
                 if self.forkable(part, target, alive) is None:
                     raise differing
                 found = self.within.framed(part, target, opens=True)
@@ -171,7 +171,7 @@ class Noting:
         return pieces
 
     def forkable(
-        self, context: Context, target: calls.Target, kept: Sequence[Cell]
+        self, context: Context, target: resolving.Target, kept: Sequence[Cell]
     ) -> Entry | None:
         """What a call enters, if it can run out of turn; ``kept`` is what its caller goes on with.
 
@@ -194,7 +194,7 @@ class Noting:
             handed_back += captured(entry.env[CAPTURED])
         return None if carry(handed_back, kept) else entry
 
-    def static(self, entry: Entry, target: calls.Target, span: Span) -> tuple[Any, ...]:
+    def static(self, entry: Entry, target: resolving.Target, span: Span) -> tuple[Any, ...]:
         """What forked calls have in common if they are alike: code, closure, place."""
         callee = target.callee
         key = callee.static if isinstance(callee, Container) else callee
@@ -218,7 +218,7 @@ class Noting:
 
 
 def known_call(
-    op: Op, callee: Cell, target: calls.Target, entry: Entry, static: Any, times: int
+    op: Op, callee: Cell, target: resolving.Target, entry: Entry, static: Any, times: int
 ) -> Known | None:
     """What is to be known of a call when its operation comes again; None where it is not plain.
 

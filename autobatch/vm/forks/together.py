@@ -17,6 +17,7 @@ import torch
 from autobatch.batching.operations import Scope
 from autobatch.random.paths import Ledger, Paths
 from autobatch.vm.calling import Returned
+from autobatch.vm.code import Code
 from autobatch.vm.entering import Entry
 from autobatch.vm.forks.effects import not_pure
 from autobatch.vm.forks.noting import KEYS, keys_of
@@ -24,7 +25,6 @@ from autobatch.vm.forks.pending import entries
 from autobatch.vm.groups import Group, restricted
 from autobatch.vm.heap import likeness, merging, selecting, walks
 from autobatch.vm.late import MOST, Late
-from autobatch.vm.library import Code
 from autobatch.vm.state import Frame, RunState
 from autobatch.vm.values import FORK, Cell, Container
 

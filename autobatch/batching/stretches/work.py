@@ -1,0 +1,54 @@
+"""What a machine lends to its sites: the executor, the plans of a call, the stretch at work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from autobatch.batching.operations import Env
+from autobatch.batching.stretches.executors import Executor
+from autobatch.batching.stretches.plans import Plan, Skeleton
+from autobatch.vm.values import Cell, Value
+
+
+@dataclass(slots=True, eq=False)
+class Work:
+    """What a machine lends to its sites.
+
+    ``cache`` keeps the plans of a call by stretch and signature; ``env`` is the environment
+    before the stretch, ``last`` the plan that has run, ``settled`` what its host operations made,
+    ``written`` the cells that it has written, with what they held before, ``granted`` whether the
+    place at work may record.
+    """
+
+    executor: Executor
+    trace_after: int
+    cache: dict[Any, Plan] = field(default_factory=dict)
+    env: Env = field(default_factory=dict)
+    last: Plan | None = None
+    granted: bool = False
+    settled: Env = field(default_factory=dict)
+    written: list[tuple[Cell, Value]] = field(default_factory=list)
+
+    def forget(self) -> None:
+        """Let go of what the last stretch was about: a run's records outlive it for a while."""
+        self.env, self.settled, self.last, self.written = {}, {}, None, []
+
+    @contextmanager
+    def unwritten(self) -> Iterator[None]:
+        """Within, the cells that the last stretch has written hold what they did before."""
+        now = [cell.value for cell, _ in self.written]
+        for cell, before in self.written:
+            cell.value = before
+        try:
+            yield
+        finally:
+            for (cell, _), value in zip(self.written, now, strict=True):
+                cell.value = value
+
+    def settle(self, skeleton: Skeleton, env: Env) -> None:
+        """Keep what the host operations have assigned, for a driver to be printed."""
+        made = {name: env[name] for op in skeleton.host for name in op.outs}
+        self.settled = {**skeleton.constants, **made}
