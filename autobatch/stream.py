@@ -24,9 +24,10 @@ from autobatch.batching.rower import Rower
 from autobatch.entry import calling, entry
 from autobatch.errors import OptionError, UnknownOptionError
 from autobatch.frontend import MISSING
+from autobatch.machines import Shared, machine_of
+from autobatch.one_by_one import OneByOne
 from autobatch.options import Options, check_count
 from autobatch.results import Result
-from autobatch.running import OneByOne, Shared, machine_of
 from autobatch.streamed import MachineCode
 from autobatch.vm.call_graph import CallGraph
 from autobatch.vm.library import Library, function_of

@@ -12,21 +12,22 @@ import torch
 from torch import Tensor, nn
 
 import autobatch
-from autobatch import running
+from autobatch import chunks, machines, shortcuts
 from tests.expected import check, stacked
 
 
 def engines_made(monkeypatch: pytest.MonkeyPatch, call: Callable[[], Any]) -> int:
     """How many engines a call makes."""
     made = []
-    original = running.machine_of
+    original = machines.machine_of
 
     def counted(*args: Any) -> Any:
         made.append(args)
         return original(*args)
 
     with monkeypatch.context() as patched:
-        patched.setattr(running, "machine_of", counted)
+        patched.setattr(chunks, "machine_of", counted)
+        patched.setattr(shortcuts, "machine_of", counted)
         call()
     return len(made)
 

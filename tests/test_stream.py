@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 import autobatch
-from autobatch import Step, running
+from autobatch import Step, machines
 from autobatch.vm.invariants import checking
 from autobatch.vm.stages import stages_of
 from programs.fibonacci import fibonacci
@@ -692,7 +692,7 @@ def test_which_engine_runs(monkeypatch):
         examples = [torch.tensor(n) for n in (5, 1, 7, 3, 6)] if func is fibonacci else (5, 1, 7, 2)
         chosen, stackless = blocks(func, *examples), blocks(func, *examples, engine="stackless")
         assert chosen == blocks(func, *examples, engine="program_counter") != stackless
-    monkeypatch.setattr(running, "ProgramCounterMachine", None)
+    monkeypatch.setattr(machines, "ProgramCounterMachine", None)
     assert blocks(helped, 3, 1, 2)
     with pytest.raises(TypeError):
         blocks(helped, 3, 1, 2, engine="program_counter")

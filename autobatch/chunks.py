@@ -1,0 +1,70 @@
+"""The chunks of a call by an engine, one after the other.
+
+In: what is called, and the batch. Out: for each chunk what its groups have returned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from autobatch.arguments import Batch
+from autobatch.batching.context import Context
+from autobatch.batching.resolving import Target
+from autobatch.batching.rower import Rower
+from autobatch.machines import Shared, machine_of
+from autobatch.options import Options
+from autobatch.outcome import Chunk
+from autobatch.presence.guards import Record, presence
+from autobatch.saving.savers import saving
+from autobatch.transforms.parts import changed
+from autobatch.vm.calling import Returned
+from autobatch.vm.library import Library
+from autobatch.vm.room import ROOM
+
+
+def run_chunks(
+    target: Target,
+    batch: Batch,
+    options: Options,
+    library: Library,
+    shared: Shared,
+) -> list[Chunk]:
+    size = options.chunk_size or max(batch.size, 1)
+    with ROOM.raised():
+        return [
+            run_chunk(target, batch, start, min(start + size, batch.size), options, library, shared)
+            for start in range(0, max(batch.size, 1), size)
+        ]
+
+
+def run_chunk(
+    target: Target,
+    batch: Batch,
+    start: int,
+    stop: int,
+    options: Options,
+    library: Library,
+    shared: Shared,
+) -> Chunk:
+    machine = machine_of(options, library, shared, batch.device(), batch.size)
+    state = machine.state
+    given = batch.chunk(start, stop).cells(options.scalars)
+    threads = np.arange(start, stop, dtype=np.int64)
+    with saving(state.saver), presence() as record:
+        pieces = machine.run(target.given(*given), threads)
+    left(pieces, record)
+
+    def rows(piece: Returned) -> list[Any]:
+        return Rower(Context(state.services, piece.rows + start)).rows(piece.value)
+
+    return Chunk(start, pieces, state.ways, rows, machine.failures.errors)
+
+
+def left(pieces: Sequence[Returned], record: Record) -> None:
+    """What a run returns leaves it: its gradient is that of all threads."""
+    if record.is_used and torch.is_grad_enabled():
+        changed([piece.value for piece in pieces], record.left)

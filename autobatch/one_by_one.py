@@ -1,0 +1,123 @@
+"""One thread after the other, by the definitional interpreter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from types import FunctionType
+from typing import Any
+
+import numpy as np
+
+from autobatch.arguments import Batch
+from autobatch.batching.effects import effect_of
+from autobatch.batching.resolving import resolve_object
+from autobatch.errors import LIMITS, AutobatchError
+from autobatch.ir.program import Function
+from autobatch.machines import steps_of
+from autobatch.options import Options
+from autobatch.outcome import Chunk
+from autobatch.random.drawing import drawing
+from autobatch.random.paths import key_of
+from autobatch.random.sources import Thread
+from autobatch.results import Result
+from autobatch.vm.calling import Returned
+from autobatch.vm.failing import Errors
+from autobatch.vm.frames import Callee
+from autobatch.vm.library import Library
+from autobatch.vm.sequential import Interpreter
+from autobatch.vm.steps import Steps
+from autobatch.vm.values import Cell, Objects, Uniform
+from autobatch.vm.watching import Unwatched, Watch
+from autobatch.vm.ways import UNKNOWN, Way, Ways
+
+
+@dataclass(frozen=True, slots=True)
+class OneByOne:
+    """A function by the definitional interpreter."""
+
+    function: Callable[..., Any]
+    options: Options
+    library: Library
+    steps: Steps
+
+    def run(
+        self,
+        index: int,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        given: tuple[Any, ...] | None = None,
+    ) -> tuple[Any, Way | None]:
+        """The result of the thread ``index``, and the way it has come, if that is known.
+
+        ``given`` is what of its arguments may be the caller's: by default, all of them.
+        """
+        target = resolve_object(self.function, [], {})
+        receivers = tuple(cell.value.obj for cell in target.args if type(cell.value) is Uniform)
+        if target.effect != "program" or not isinstance(target.callee, FunctionType):
+            with self.drawing(index):
+                return self.function(*args, **kwargs), None
+        lowered = self.library.code_of(target.callee, *receivers[:1]).function
+        callee = Callee.of(lowered, target.callee)
+        limit = self.options.depth_limit
+        watch = self.watch()
+        watch.closure(target.callee)
+        watch.given((*receivers, *((*args, *kwargs.values()) if given is None else given)))
+        interpreter = Interpreter(self.lookup, self.steps, limit, (index,), watch=watch)
+        with self.drawing(index):
+            return interpreter.run(callee, (*receivers, *args), kwargs), interpreter.way
+
+    def watch(self) -> Unwatched:
+        """What keeps a thread from writing what existed before it, unless it may."""
+        return Unwatched() if self.options.writes else Watch(self.library.code_of)
+
+    def lookup(self, function: FunctionType) -> Function | None:
+        """The lowering of a function that a thread calls; None for what runs as plain Python."""
+        return self.library.code_of(function).function if effect_of(function) == "program" else None
+
+    def drawing(self, index: int) -> AbstractContextManager[None]:
+        """The thread draws from words of its own, if there is a seed."""
+        options = self.options
+        if options.seed is None:
+            return nullcontext()
+        return drawing(Thread(index + options.thread_offset, key_of(options.seed)))
+
+    def isolated(
+        self,
+        index: int,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        given: tuple[Any, ...] | None = None,
+    ) -> tuple[Result, Way | None]:
+        """The same as a result that has its exception, where threads are isolated."""
+        try:
+            value, way = self.run(index, args, kwargs, given)
+        except Exception as error:
+            own = isinstance(error, AutobatchError) and not isinstance(error, LIMITS)
+            if own or self.options.on_error != "isolate":
+                raise
+            return Result(None, error.with_traceback(None)), None
+        return Result(value), way
+
+
+def run_sequential(
+    function: Callable[..., Any], batch: Batch, options: Options, library: Library
+) -> Chunk:
+    """One thread after the other."""
+    each = OneByOne(function, options, library, steps_of(options, batch))
+    ways = Ways()
+    items: list[Any] = [None] * batch.size
+    marks = np.full(batch.size, UNKNOWN)
+    errors: Errors = {}
+
+    for index in range(batch.size):
+        row = batch.row(index, options.scalars, not options.writes)
+        result, way = each.isolated(index, *row, batch.shared(*row))
+        items[index] = result.value
+        if result.exception is not None:
+            errors[index] = result.exception
+        if way is not None:
+            marks[index] = ways.number(way.function, way.label)
+    piece = Returned(np.arange(batch.size), Cell(Objects(items)), ways=marks)
+    return Chunk(0, [piece], ways, lambda piece: items, errors)

@@ -1,0 +1,121 @@
+"""Calls that need no engine, or one for a few of their threads only.
+
+Each gives the ``Chunk`` of all threads, or None where the call must go the general way. Threads
+that a short way gives up on go through an engine, under their own indices.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from autobatch.alone import alone
+from autobatch.arguments import Batch
+from autobatch.batching.context import Context
+from autobatch.batching.fallbacks import policy_of
+from autobatch.batching.resolving import Target
+from autobatch.batching.rower import Rower
+from autobatch.chunks import left
+from autobatch.compiled import Refused, filled, launched, plan_of
+from autobatch.machines import Shared, machine_of, steps_of
+from autobatch.options import Options
+from autobatch.outcome import Chunk
+from autobatch.presence.guards import presence
+from autobatch.saving.savers import saving
+from autobatch.vm.calling import Returned
+from autobatch.vm.code import Code
+from autobatch.vm.failing import Errors
+from autobatch.vm.heap import selecting
+from autobatch.vm.library import Library
+from autobatch.vm.room import ROOM
+from autobatch.vm.values import Cell, Objects
+from autobatch.vm.ways import Ways
+
+
+def returned_at_once(
+    code: Code, value: Cell, batch: Batch, options: Options, library: Library
+) -> Chunk:
+    """What one group of all threads has returned, without an engine."""
+    ways = Ways()
+    piece = Returned(np.arange(batch.size), value, ways=ways.number(code.function, 0))
+
+    def rows(piece: Returned) -> list[Any]:
+        shared = Shared(steps_of(options, batch), None, None, policy_of(options.fallback))
+        machine = machine_of(options, library, shared, batch.device(), batch.size)
+        return Rower(Context(machine.state.services, piece.rows)).rows(piece.value)
+
+    return Chunk(0, [piece], ways, rows)
+
+
+def by_plain_python(
+    target: Target, batch: Batch, options: Options, library: Library
+) -> Chunk | None:
+    """What a program of Python objects alone has returned; None for any other.
+
+    Threads that have not come to an end go the general way, under their own indices.
+    """
+    found = alone(target, batch, options, library)
+    if found is None:
+        return None
+    code, done = found
+    shared = Shared(steps_of(options, batch), None, None, None)
+    shared.steps.tally.as_plain(code.function.name, batch.size, len(done.rest))
+    errors: Errors = {}
+    if len(done.rest):
+        engine = machine_of(options, library, shared, batch.device(), batch.size)
+        given = batch.rows(done.rest).cells(options.scalars)
+        with ROOM.raised():
+            others = engine.run(target.given(*given), done.rest)
+        errors = engine.failures.errors
+        if done.stopped:
+            return None  # it fails no more: something that nobody sees has changed
+        for piece in others:
+            context = Context(engine.state.services, done.rest[piece.rows])
+            for row, item in zip(piece.rows, Rower(context).rows(piece.value), strict=True):
+                done.items[done.rest[row]] = item
+    good = np.array([at for at in range(batch.size) if at not in errors], dtype=np.int64)
+    items = [done.items[at] for at in good]
+    piece = Returned(good, Cell(Objects(items)))
+    return Chunk(0, [piece], Ways(), lambda piece: items, errors)
+
+
+def by_machine_code(
+    target: Target, batch: Batch, options: Options, library: Library, shared: Shared
+) -> Chunk | None:
+    """What a compiled program has returned; None where the general way is to run all threads.
+
+    Threads that have given up go the general way, under their own indices.
+    """
+    try:
+        plan, inputs = plan_of(target, batch, options, library, shared.steps.tally)
+        run = launched(plan, inputs, batch.size, options.depth_limit)
+    except Refused:
+        return None
+    if len(run.rest) == batch.size:
+        return None
+    shared.steps.tally.by_itself(plan.code.function.name, batch.size, run.rounds, len(run.rest))
+    machine = partial(machine_of, options, library, shared, batch.device(), batch.size)
+    pieces, errors = [Returned(np.arange(batch.size), run.value)], Errors()
+    if len(run.rest):
+        engine = machine()
+        given = batch.rows(run.rest).cells(options.scalars)
+        with ROOM.raised(), saving(engine.state.saver), presence() as record:
+            others = engine.run(target.given(*given), run.rest)
+        left(others, record)
+        for piece in others:
+            piece.rows = run.rest[piece.rows]
+        errors = engine.failures.errors
+        whole = not errors and all(filled(run.value, piece.value, piece.rows) for piece in others)
+        if not whole and options.on_error != "isolate":
+            return None  # results that are unlike each other stack, or are refused, as ever
+        if not whole:
+            good = np.setdiff1d(np.arange(batch.size), run.rest)
+            (value,) = selecting.select([run.value], good)
+            pieces = [Returned(good, value), *others]
+
+    def rows(piece: Returned) -> list[Any]:
+        return Rower(Context(machine().state.services, piece.rows)).rows(piece.value)
+
+    return Chunk(0, pieces, Ways(), rows, errors)
