@@ -335,7 +335,7 @@ def test_an_index_out_of_range(ran):
 
 
 def objects(func: Any, given: list[Any]) -> list[Any]:
-    batched = autobatch.vmap(func, trace_after=0)
+    batched = autobatch.vmap(func, trace_after=0, plain="never")
     return batched(autobatch.objects(given)).tolist()  # type: ignore[no-any-return]
 
 
