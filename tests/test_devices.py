@@ -103,7 +103,10 @@ ON_THE_HOST = {
         ),
     },
     "vm/forks/noting.py": {"torch.from_numpy(keys)": "keys of paths, which are the host's"},
-    "vm/heap.py": {"torch.from_numpy(rows)": "rows of tensors on the CPU; others are moved"},
+    "vm/heap.py": {
+        "torch.from_numpy(rows)": "rows of tensors on the CPU; others are moved",
+        "torch.from_numpy(self.rows)": "rows of tensors on the CPU, and no others",
+    },
     "vm/program_counter.py": {
         "torch.from_numpy(np.stack(context.paths.here(), 1))": "keys of paths, which are the host's"
     },
