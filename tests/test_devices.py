@@ -37,16 +37,10 @@ ON_THE_HOST = {
     "batching/compacting.py": {
         "torch.from_numpy(inverse.reshape(-1))": "moved by `over`",
     },
-    "batching/calibration.py": {
-        "torch.ones(1, dtype=torch.float32)": 'within torch.device("cpu")',
-        "torch.ones(LARGE, dtype=torch.float32)": 'within torch.device("cpu")',
-        "torch.ones(SQUARE, SQUARE, dtype=torch.float32)": 'within torch.device("cpu")',
-    },
     "batching/compat.py": {"torch.zeros(2)": "a probe"},
     "batching/converters/losses.py": {
         "torch.as_tensor(n)": "lengths, which a kernel reads on the host",
     },
-    "batching/from_rows.py": {"torch.from_numpy(numbers)": "moved to where numbers live, next"},
     "batching/fused/inductor.py": {
         "torch.empty((), dtype=torch.float64)": "kernels run on the CPU",
         "torch.empty(shape, dtype=bytes_of(meta.dtype))": "kernels run on the CPU",
@@ -54,7 +48,6 @@ ON_THE_HOST = {
             "kernels run on the CPU"
         ),
     },
-    "batching/fused/unrolling.py": {"torch.zeros(goes_on.shape)": "kernels run on the CPU"},
     "batching/indexing.py": {"torch.tensor(part)": "an index, which torch takes from the host"},
     "batching/iterators.py": {"torch.tensor(value.obj)": "0-d, beside tensors of any device"},
     "batching/lists.py": {"torch.from_numpy(found.lengths)": "lengths, which are numpy's"},
@@ -112,9 +105,8 @@ ON_THE_HOST = {
     "vm/forks/noting.py": {"torch.from_numpy(keys)": "keys of paths, which are the host's"},
     "vm/heap/selecting.py": {
         "torch.from_numpy(rows)": "rows of tensors on the CPU; others are moved",
-        "torch.from_numpy(self.rows)": "rows of tensors on the CPU",
+        "torch.from_numpy(self.rows)": "rows of tensors on the CPU, and no others",
     },
-    "vm/laps.py": {"torch.zeros(0)": "no lap yet: only its length is read"},
     "vm/program_counter.py": {
         "torch.from_numpy(np.stack(context.paths.here(), 1))": "keys of paths, which are the host's"
     },

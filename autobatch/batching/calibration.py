@@ -28,10 +28,10 @@ LARGE, SQUARE = 2**20, 256
 @cache
 def machine() -> Machine:
     """The CPU with the number of threads that torch has at the first call."""
-    with torch.no_grad(), torch.device("cpu"):
-        one = torch.ones(1, dtype=torch.float32)
-        many = torch.ones(LARGE, dtype=torch.float32)
-        matrix = torch.ones(SQUARE, SQUARE, dtype=torch.float32)
+    with torch.no_grad():
+        one = torch.ones(1, dtype=torch.float32, device="cpu")
+        many = torch.ones(LARGE, dtype=torch.float32, device="cpu")
+        matrix = torch.ones(SQUARE, SQUARE, dtype=torch.float32, device="cpu")
         launch = fastest(lambda: torch.add(one, one), SMALL)
         moving = fastest(lambda: torch.add(many, many), ROUNDS)
         product = fastest(lambda: torch.mm(matrix, matrix), ROUNDS)

@@ -68,9 +68,7 @@ def numbers_from(context: Context, items: list[Any], kind: type) -> Cell:
     except OverflowError:
         return Cell(Objects(items))
     bounds = (min(items), max(items)) if kind is int else None
-    data = torch.from_numpy(numbers)
-    if context.device.type != "cpu":
-        data = data.to(context.device)
+    data = torch.from_numpy(numbers).to(context.device)
     return Cell(Column(data, NUMBER_TAGS[kind], bounds))
 
 

@@ -26,7 +26,7 @@ from autobatch.vm.groups import Group
 from autobatch.vm.turns import Turn
 from autobatch.vm.values import Column
 
-NOWHERE = torch.zeros(0)
+NOWHERE = torch.zeros(0, device="cpu")
 
 
 @dataclass(slots=True, eq=False)

@@ -16,7 +16,7 @@ from types import FunctionType
 from autobatch.batching.resolving import Target
 from autobatch.ir.program import Call, Return
 from autobatch.vm.code import Code
-from autobatch.vm.entering import Entry, receiver_of
+from autobatch.vm.entering import Entry
 from autobatch.vm.groups import Group
 from autobatch.vm.state import Frame, RunState
 from autobatch.vm.values import Cell
@@ -44,7 +44,7 @@ def is_straight(state: RunState, target: Target) -> bool:
     """Whether a call is of a Python function of one block."""
     if target.effect != "program" or type(target.callee) is not FunctionType:
         return False
-    return is_plain(state.library.code_of(target.callee, *receiver_of(target)))
+    return state.library.is_straight(target.callee)
 
 
 def is_plain(code: Code) -> bool:

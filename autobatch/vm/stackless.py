@@ -242,6 +242,7 @@ class Machine(Stepping):
         """Run a function to its end for groups of rows that have the given threads."""
         frames, batch = self.failures.frames, self.state.settings.batch
         function, mark = entry.code.function, self.state.ways.mark
+        calling = self.state.tally.block
         frame = self.opened(entry, threads)
         if frame is None:
             return []
@@ -272,6 +273,7 @@ class Machine(Stepping):
             if not len(frames) % STRIDE:
                 ROOM.at(len(frames) - STRIDE)
             frames.pop()
+        self.state.tally.block = calling
         returned = frame.returned if late is None else late.handed_back(frame.returned)
         return [piece for piece in returned if len(piece.rows) or not batch]
 

@@ -155,7 +155,7 @@ def one_by_one(
     def run(k: int, *values: Any) -> tuple[Tensor, ...]:
         given, outs = list(values), list(lap(k, *values))
         goes_on = outs[loop.decision] == loop.stays
-        back = torch.zeros(goes_on.shape)
+        back = torch.zeros(goes_on.shape, device=goes_on.device)
         for _ in range(laps - 1):
             back += goes_on
             for place, slot in loop.carried:
