@@ -1,4 +1,8 @@
-"""One block for one group: its straight-line operations, and where its branch sends the rows."""
+"""One block for one group: its straight-line operations, and what its branch or raise makes of it.
+
+In: a group, and the context of the block execution. Out: the group after the operations, without
+the rows that have failed; of a branch, the parts and where each goes on (see ``branching``).
+"""
 
 from __future__ import annotations
 
@@ -7,15 +11,12 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from autobatch import errors
 from autobatch.batching import catching, operations
 from autobatch.batching.arithmetic import loose_columns
-from autobatch.batching.compat import on_host
 from autobatch.batching.context import Context, RowsFail, operands_of
-from autobatch.batching.escapes import Escaped, Pending, Snapshot, any_left, bind, ends_of
+from autobatch.batching.escapes import Escaped, Pending, Snapshot
 from autobatch.batching.late_reads import written_in
 from autobatch.batching.rower import Rower
 from autobatch.batching.stretches.outline import is_uniform
@@ -25,13 +26,11 @@ from autobatch.ir.dataflow import terminator_reads
 from autobatch.ir.program import Branch, Jump, Op, Raise
 from autobatch.random.paths import Mark
 from autobatch.vm.ahead import Ahead
+from autobatch.vm.branching import parted, see
 from autobatch.vm.failing import Failures, no_data, separate
-from autobatch.vm.groups import Group, restricted
+from autobatch.vm.groups import Group, Parts, restricted
 from autobatch.vm.state import Frame, Leaving, RunState
 from autobatch.vm.values import Cell, Column, Objects, Uniform, read
-
-Parts = list[tuple[int, Group]]
-"""Groups, and the program counters at which they go on."""
 
 
 class Forks(Protocol):
@@ -389,48 +388,6 @@ def is_alike(op: Op, env: dict[str, Cell]) -> bool:
     """Whether an operation does the same for all threads, since it gets the same from them."""
     cells = [env[name] for name in op.args if name in env]
     return operations.may_repeat(op, env) and all(map(is_uniform, cells))
-
-
-def parted(state: RunState, frame: Frame, branch: Branch, group: Group, taken: np.ndarray) -> Parts:
-    """The rows that take a branch go one way, the others the other way."""
-    group.checks = []
-    yes = taken.nonzero()[0]
-    if len(yes) == len(taken):
-        return [(branch.then, group)]
-    if not len(yes):
-        return [(branch.otherwise, group)]
-    no = (~taken).nonzero()[0]
-    parts: Parts = []
-    with state.moving():
-        for target, rows in ((branch.then, yes), (branch.otherwise, no)):
-            parts.append((target, restricted(group, rows, frame.code.live[target])))
-            state.tally.copies(len(rows))
-    return parts
-
-
-def see(context: Context, condition: Tensor, loose: Sequence[Column] = ()) -> np.ndarray:
-    """The one host read of a branch: its condition, and all that was pending."""
-    context.counter.host_read("branch")
-    if not context.checks and not context.escapes and not loose:
-        return on_host(condition)
-    masks = torch.stack([condition, *(check.failed for check in context.checks)])
-    seen = seen_with_bounds(context, masks, loose) if loose or context.escapes else on_host(masks)
-    if seen[1:].any():
-        context.judge(seen[1:])
-    context.checks = []
-    taken: np.ndarray = seen[0]
-    return taken
-
-
-def seen_with_bounds(context: Context, masks: Tensor, loose: Sequence[Column]) -> np.ndarray:
-    """The masks, by one read with where ints lie and whether results fit."""
-    parts = [masks.flatten().to(torch.int64), *ends_of(loose)]
-    if context.escapes:
-        parts.append(any_left(context.escapes))
-    seen = on_host(torch.cat(parts))
-    context.take_in(bool(context.escapes and seen[-1]))
-    bind(loose, seen[masks.numel() :].tolist())
-    return seen[: masks.numel()].reshape(masks.shape) != 0  # type: ignore[no-any-return]
 
 
 def objectify(state: RunState, threads: np.ndarray, group: Group, names: Sequence[str]) -> None:

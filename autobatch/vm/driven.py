@@ -17,8 +17,9 @@ from autobatch.batching.context import Context
 from autobatch.batching.rows import note_fallback
 from autobatch.batching.truths import says_no_code
 from autobatch.ir.program import Block, Branch, Converted, Join, Jump, Terminator
-from autobatch.vm.blocks import Forks, Parts, parted
-from autobatch.vm.groups import Group
+from autobatch.vm.blocks import Forks
+from autobatch.vm.branching import parted
+from autobatch.vm.groups import Group, Parts
 from autobatch.vm.state import Frame, RunState
 from autobatch.vm.values import Cell, Column, Objects, Uniform
 

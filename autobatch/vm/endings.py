@@ -20,12 +20,12 @@ from autobatch.batching.escapes import Snapshot
 from autobatch.batching.late_reads import refuse_call
 from autobatch.batching.starring import Differing
 from autobatch.ir.program import Branch, Call, Join, Jump, Raise, Return, Terminator
-from autobatch.vm.blocks import Blocks, Parts, drawn, redraw
+from autobatch.vm.blocks import Blocks, drawn, redraw
 from autobatch.vm.calling import Returned
 from autobatch.vm.driven import plain_end
 from autobatch.vm.failing import Failures
 from autobatch.vm.forks import Forks
-from autobatch.vm.groups import CARRIED, Group, restricted
+from autobatch.vm.groups import CARRIED, Group, Parts, restricted
 from autobatch.vm.modes import by_modes
 from autobatch.vm.state import Frame, RunState
 from autobatch.vm.values import Cell

@@ -44,6 +44,10 @@ class Group:
         return len(self.rows)
 
 
+Parts = list[tuple[int, Group]]
+"""Groups, and the program counters at which they go on."""
+
+
 def restricted(group: Group, positions: np.ndarray, names: Sequence[str]) -> Group:
     """The threads at the given positions, with the named variables."""
     env = group.env

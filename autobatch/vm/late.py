@@ -22,13 +22,12 @@ from itertools import pairwise
 import numpy as np
 
 from autobatch.vm.calling import Returned
-from autobatch.vm.groups import FORKED, Group
+from autobatch.vm.groups import FORKED, Group, Parts
 from autobatch.vm.heap import selecting
 from autobatch.vm.state import Frame
 
 MOST = 4096
 """Rows of other frames that a frame takes up."""
-Parts = list[tuple[int, Group]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,12 +30,12 @@ from autobatch.batching.operations import HANDLED
 from autobatch.ir.program import Call, Function, Label
 from autobatch.source import Span
 from autobatch.vm import invariants, outright
-from autobatch.vm.blocks import Parts, objectify
+from autobatch.vm.blocks import objectify
 from autobatch.vm.calling import KEPT, Returned, after_call, carry
 from autobatch.vm.constructing import constructed
 from autobatch.vm.endings import carried_by
 from autobatch.vm.entering import Entry, entered
-from autobatch.vm.groups import CARRIED, Group, restricted
+from autobatch.vm.groups import CARRIED, Group, Parts, restricted
 from autobatch.vm.modes import modes_of
 from autobatch.vm.places import RESULT, End, Live, Place, Routines
 from autobatch.vm.queue import Waiting

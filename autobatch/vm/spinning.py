@@ -24,9 +24,9 @@ from torch import Tensor
 from autobatch.batching.compat import on_host
 from autobatch.batching.stretches.whole_site import PATIENCE
 from autobatch.ir.program import Branch, Label, Terminator
-from autobatch.vm.blocks import Parts, parted
+from autobatch.vm.branching import parted
 from autobatch.vm.driven import plain_decision, plain_end
-from autobatch.vm.groups import Group, restricted
+from autobatch.vm.groups import Group, Parts, restricted
 from autobatch.vm.laps import Lap, together
 from autobatch.vm.speculating import Riders
 from autobatch.vm.state import Frame, RunState

@@ -26,13 +26,13 @@ from autobatch.ir.program import Call
 from autobatch.random.paths import Paths
 from autobatch.vm import aliasing, invariants, outright
 from autobatch.vm.aliasing import Blindness
-from autobatch.vm.blocks import Blocks, Parts, objectify
+from autobatch.vm.blocks import Blocks, objectify
 from autobatch.vm.calling import KEPT, Returned, after_call, carry, settled
 from autobatch.vm.constructing import constructed
 from autobatch.vm.entering import Entry, Forking, entered
 from autobatch.vm.failing import Failures, no_data
 from autobatch.vm.forks import Forks
-from autobatch.vm.groups import CARRIED, Group, restricted
+from autobatch.vm.groups import CARRIED, Group, Parts, restricted
 from autobatch.vm.queue import Waiting
 from autobatch.vm.room import ROOM, STRIDE
 from autobatch.vm.schedule import Choice

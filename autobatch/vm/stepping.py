@@ -16,11 +16,10 @@ import torch
 
 from autobatch.batching.context import RowsFail
 from autobatch.ir.program import Call, Converted, Join
-from autobatch.vm.blocks import Parts
 from autobatch.vm.calling import Returned
 from autobatch.vm.driven import converted, driven, is_plain
 from autobatch.vm.endings import Endings, carried_by
-from autobatch.vm.groups import CARRIED, Group
+from autobatch.vm.groups import CARRIED, Group, Parts
 from autobatch.vm.modes import by_modes, entered_modes
 from autobatch.vm.spinning import spun
 from autobatch.vm.state import Frame

@@ -17,7 +17,6 @@ from autobatch import errors
 from autobatch.batching.context import Context
 from autobatch.batching.resolving import Target
 from autobatch.ir.program import Branch, Call, Op
-from autobatch.vm.blocks import Parts
 from autobatch.vm.calling import Returned
 from autobatch.vm.entering import Entry
 from autobatch.vm.failing import Errors, Failures
@@ -27,7 +26,7 @@ from autobatch.vm.forks.noting import Noting
 from autobatch.vm.forks.pending import entries, with_entries
 from autobatch.vm.forks.resolving import Resolving
 from autobatch.vm.forks.together import ForkedCall, Run, Together, classes
-from autobatch.vm.groups import FORKED, Group, restricted
+from autobatch.vm.groups import FORKED, Group, Parts, restricted
 from autobatch.vm.state import Frame, Gone, RunState
 from autobatch.vm.values import FORK
 from autobatch.vm.within import Within

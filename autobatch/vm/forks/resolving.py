@@ -16,7 +16,6 @@ from autobatch.batching import operations
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.stretches.outline import is_structural
 from autobatch.ir.program import Op
-from autobatch.vm.blocks import Parts
 from autobatch.vm.calling import relinked
 from autobatch.vm.failing import Failures
 from autobatch.vm.forks.noting import Noting
@@ -29,7 +28,7 @@ from autobatch.vm.forks.pending import (
     without_entries,
 )
 from autobatch.vm.forks.together import ForkedCall, Together, classes
-from autobatch.vm.groups import FORKED, Group, restricted
+from autobatch.vm.groups import FORKED, Group, Parts, restricted
 from autobatch.vm.state import Frame, RunState
 from autobatch.vm.values import FORK, Cell, Container
 
