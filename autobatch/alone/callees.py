@@ -66,11 +66,13 @@ LENDS = frozenset(
 KNOWN = READS | COPIES | LENDS | CHANGES
 
 _TYPES = (str, bytes, int, float, complex, list, dict, set, frozenset, tuple, range, deque, Counter)
+ASKING = frozenset({"format", "format_map"})
+"""Methods that ask for any attribute."""
 METHODS = frozenset(
     name
     for kind in (*_TYPES, OrderedDict, re.Match, re.Pattern)
     for name in dir(kind)
-    if name[:2] != "__" and name not in ("format", "format_map")  # which ask for any attribute
+    if name[:2] != "__" and name not in ASKING
 )
 """Methods of the data that there may be."""
 WRITING_METHODS = (MUTATING_METHODS & METHODS) | _WRITES

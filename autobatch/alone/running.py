@@ -28,7 +28,7 @@ from autobatch.vm.library import Code, Library
 
 MOST_PROOFS = 8
 """Of one function."""
-Proofs = dict[Any, tuple[FunctionType, Proof | None]]
+Proofs = dict[Any, tuple[FunctionType, object, Proof | None]]
 """What has been found out about one function, by what it is called with."""
 
 
@@ -135,16 +135,16 @@ def proof_of(
     key = (tuple(shares), frozenset(contents.classes), id(receiver))
     kept = proofs.get(key)
     if kept is not None:
-        of, proof = kept
+        of, _, proof = kept  # the receiver is kept alive, whose identity is in the key
         if proof is None or (of is function and proof.holds()):
             return proof
     proof = None
     try:
         proof = proved(function, receiver, shares, key[1], library)
     finally:
-        while len(proofs) >= MOST_PROOFS:
-            del proofs[next(iter(proofs))]
-        proofs[key] = (function, proof)
+        for old in list(proofs)[: len(proofs) - MOST_PROOFS + 1]:
+            proofs.pop(old, None)  # another host thread may have been here
+        proofs[key] = (function, receiver, proof)
     return proof
 
 
@@ -188,10 +188,12 @@ def run(
             value = function(
                 *row[: len(places)], **dict(zip(names, row[len(places) :], strict=True))
             )
+        except KeyboardInterrupt:  # the user's, not the program's
+            raise
         except RecursionError:
             rest.append(index)
             value = None
-        except Exception:
+        except BaseException:
             rest.append(index)
             value = None
             stopped = not isolates

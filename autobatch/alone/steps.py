@@ -70,8 +70,9 @@ class Steps:
         shares, args = self.world.shares, self.unit.join(op.args)
         name = op.name
         if name in OPERATORS:
-            shares.store(args & IN_DEEP)  # of two lists, say
-            return shares.hidden
+            inside = args & IN_DEEP if name in BINARY else NONE
+            shares.store(inside)  # of two lists, say
+            return shares.hidden | (inside & CODE)
         if name in INPLACE:
             return self.inplace(op, args)
         if name in HOLDS:
@@ -252,14 +253,15 @@ class Steps:
                 shares.store(whole)
                 return shares.within(whole)
             shares.store(whole & IN_DEEP)
-            return shares.hidden if found in callees.COPIES else whole | shares.within(whole)
+            copied = found in callees.COPIES
+            return shares.hidden | (whole & CODE) if copied else whole | shares.within(whole)
         if isinstance(found, type):
             world.met_class(found)
             if issubclass(found, BaseException | Enum) and found not in world.classes:
                 shares.store(whole)
                 return NONE
             world.built(found, whole, given, shape)
-            return NONE
+            return CODE if issubclass(found, Enum) else NONE
         if isinstance(found, MethodType) and isinstance(found.__func__, FunctionType):
             share = world.met(found.__self__) if not isinstance(found.__self__, type) else NONE
             unit = world.unit(found.__func__)
@@ -276,6 +278,8 @@ class Steps:
     ) -> Share:
         """A method of something unknown: one of the user's of that name, or of a container."""
         world, shares = self.world, self.world.shares
+        if name in callees.ASKING:
+            raise NotAlone(f"{name} asks for any attribute")
         units = world.called_by_name(name)
         result = shares.hidden
         for unit in units:
