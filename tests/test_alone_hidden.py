@@ -306,3 +306,29 @@ def told(**options):
 @pytest.mark.parametrize("on_error", ["raise", "isolate"])
 def test_what_is_no_exception_is_told_as_ever(on_error):
     assert told(on_error=on_error) == told(on_error=on_error, plain="never")
+
+
+def chained(depth):
+    found = None
+    for _ in range(depth):
+        found = [found]
+    return found
+
+
+def depth_of(chain):
+    return 0 if chain is None else 1 + depth_of(chain[0])
+
+
+def written_depth(chain):
+    found = 0
+    while chain is not None:
+        chain.append(found)
+        chain, found = chain[0], found + 1
+    return found
+
+
+@pytest.mark.parametrize("function", [depth_of, written_depth])
+def test_data_that_is_deeper_than_pythons_limit(function):
+    deep = chained(1500)
+    found = autobatch.vmap(function)(autobatch.objects([deep, None, [None]]))
+    assert found.tolist() == [1500, 0, 1] and len(deep) == 1

@@ -171,7 +171,8 @@ def run(
     """Call the function for each thread, lowest first, up to the first that fails."""
     places = [name for name in given if isinstance(name, int)]
     names = [name for name in given if not isinstance(name, int)]
-    copied = private if proof.copies else as_it_is
+    taken = private if proof.copies else as_it_is
+    given_back = private if proof.returns and not proof.copies else as_it_is
 
     def items(name: int | str) -> Sequence[Any]:
         each = given[name]
@@ -182,15 +183,14 @@ def run(
     stopped = False
     rows = zip(*[items(name) for name in given], strict=True)
     for index, row in enumerate(rows):
-        if proof.copies:
-            row = tuple(map(copied, row))
         try:
-            value = function(
-                *row[: len(places)], **dict(zip(names, row[len(places) :], strict=True))
+            row = tuple(map(taken, row))
+            value = given_back(
+                function(*row[: len(places)], **dict(zip(names, row[len(places) :], strict=True)))
             )
         except KeyboardInterrupt:  # the user's, not the program's
             raise
-        except RecursionError:
+        except RecursionError:  # of the copies, perhaps: there is more room in the general way
             rest.append(index)
             value = None
         except BaseException:
@@ -199,7 +199,7 @@ def run(
             stopped = not isolates
             if stopped:
                 break
-        found.append(value if proof.copies or not proof.returns else private(value))
+        found.append(value)
     found += [None] * (batch.size - len(found))
     return Alone(found, np.array(rest, dtype=np.int64), stopped)
 
