@@ -2,9 +2,11 @@
 
 import copy
 import functools
+import itertools
+import re
 from collections import Counter, namedtuple
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 import pytest
@@ -332,3 +334,70 @@ def test_data_that_is_deeper_than_pythons_limit(function):
     deep = chained(1500)
     found = autobatch.vmap(function)(autobatch.objects([deep, None, [None]]))
     assert found.tolist() == [1500, 0, 1] and len(deep) == 1
+
+
+TABLE = ["t"]
+
+
+@dataclass
+class Row:
+    items: list
+
+
+def by_keyword(word):
+    return dict(a=TABLE)["a"]  # noqa: C408
+
+
+def repeated(word):
+    [found] = itertools.repeat(TABLE, 1)
+    return found
+
+
+def filled(word):
+    [found] = itertools.zip_longest([], [1], fillvalue=TABLE)
+    return found[0]
+
+
+def accumulated(word):
+    [found] = itertools.accumulate([], initial=TABLE)
+    return found
+
+
+def put_in_place(word):
+    return replace(Row([]), items=TABLE).items
+
+
+def missed(word):
+    return re.match("(x)?", word).groups(TABLE)[0]
+
+
+def from_keys(word):
+    return dict.fromkeys(word, TABLE)[word[0]]
+
+
+class Giving:
+    def __abs__(self):
+        return TABLE
+
+
+def given_by_abs(word):
+    return abs(Giving())
+
+
+def sliced(word):
+    return slice(TABLE, 1).start
+
+
+LENT = [
+    *(by_keyword, repeated, filled, accumulated, put_in_place, missed, from_keys),
+    *(given_by_abs, sliced),
+]
+
+
+@pytest.mark.filterwarnings("ignore::autobatch.FallbackWarning")
+@pytest.mark.parametrize("lent", LENT, ids=lambda function: function.__name__)
+def test_what_a_function_of_pythons_holds_is_not_written(lent):
+    def writes(word):
+        lent(word).append(word)
+
+    assert alone(writes, ["a", "bb"]) == 0

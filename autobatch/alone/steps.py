@@ -241,7 +241,7 @@ class Steps:
             whole |= share
         if callees.is_known(found):
             if found in callees.READS:
-                return NONE
+                return shares.hidden
             if found is dataclasses.replace:
                 world.anything_is_built()
             if found is type:
@@ -252,7 +252,7 @@ class Steps:
                 shares.write(given[0] if shape.is_plain and given else whole)
                 shares.store(whole)
                 return shares.within(whole)
-            shares.store(whole & IN_DEEP)
+            shares.store((whole & IN_DEEP) | held(found, given, shape))
             copied = found in callees.COPIES
             return shares.hidden | (whole & CODE) if copied else whole | shares.within(whole)
         if isinstance(found, type):
@@ -289,6 +289,8 @@ class Steps:
             if name in callees.WRITING_METHODS and not (name == "__init__" and units):
                 shares.write(receiver)
                 shares.store(whole)
+            if name in callees.HOLDING_METHODS:
+                shares.store(whole)
             result |= shares.within(receiver | whole) | whole
             if name not in callees.ELEMENT_METHODS:
                 result |= receiver
@@ -298,6 +300,15 @@ class Steps:
             shares.store(whole)
             result |= shares.anything
         return result
+
+
+def held(callee: object, given: list[Share], shape: CallShape) -> Share:
+    """Which arguments are themselves within what a function of Python's gives: ``dict(a=x)``."""
+    holds = callee in callees.HOLDING or not shape.is_plain
+    found = NONE
+    for share in given if holds else given[len(shape.positional) :]:
+        found |= share
+    return found
 
 
 def vars_of(terminator: object) -> tuple[Var, ...]:
