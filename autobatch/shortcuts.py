@@ -65,8 +65,8 @@ def by_plain_python(
     errors: Errors = {}
     if len(done.rest):
         engine = machine_of(options, library, shared, batch.device(), batch.size)
-        given = batch.rows(done.rest).cells(options.scalars)
         with ROOM.raised():
+            given = batch.rows(done.rest).cells(options.scalars)
             others = engine.run(target.given(*given), done.rest)
         errors = engine.failures.errors
         if done.stopped:

@@ -26,9 +26,9 @@ from autobatch.batching.effects import MUTATING_METHODS
 # fmt: off
 _READS = (
     "abs all any ascii bin bool bytes callable chr complex divmod float format hash hex int"
-    " isinstance issubclass len oct ord pow range repr round slice str"
+    " isinstance issubclass len oct ord pow range repr round str"
 )
-_COPIES = "dict frozenset list set sorted tuple"
+_COPIES = "dict frozenset list set slice sorted tuple"
 _LENDS = "enumerate filter iter map max min next reversed sum super type zip object"
 _WRITES = frozenset({"subtract", "move_to_end", "difference_update"})
 # fmt: on
@@ -63,17 +63,23 @@ LENDS = frozenset(
     | {re.match, re.search, re.fullmatch, re.findall, re.finditer, re.split, re.sub, re.compile}
     | {*_functions(itertools), *(getattr(operator, name) for name in _OPERATORS.split())}
 )
+HOLDING = frozenset({itertools.repeat, itertools.zip_longest, itertools.accumulate, slice})
+"""Those that give a parameter itself among what they give; all may do so by keywords."""
 KNOWN = READS | COPIES | LENDS | CHANGES
 
 _TYPES = (str, bytes, int, float, complex, list, dict, set, frozenset, tuple, range, deque, Counter)
+ASKING = frozenset({"format", "format_map"})
+"""Methods that ask for any attribute."""
 METHODS = frozenset(
     name
     for kind in (*_TYPES, OrderedDict, re.Match, re.Pattern)
     for name in dir(kind)
-    if name[:2] != "__" and name not in ("format", "format_map")  # which ask for any attribute
+    if name[:2] != "__" and name not in ASKING
 )
 """Methods of the data that there may be."""
 WRITING_METHODS = (MUTATING_METHODS & METHODS) | _WRITES
+HOLDING_METHODS = frozenset({"groups", "groupdict", "fromkeys"})
+"""Methods whose result has a parameter itself within."""
 ELEMENT_METHODS = frozenset({"get", "pop", "popleft", "setdefault", "index", "count", "popitem"})
 """Methods that give what is within, or what they get."""
 

@@ -6,7 +6,9 @@ that are within; or ``NotAlone`` where something is no data that is known, a ten
 
 from __future__ import annotations
 
+import dataclasses
 import re
+import reprlib
 from collections import Counter, OrderedDict, deque
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -23,6 +25,7 @@ from types import (
 )
 from typing import Any, Generic
 
+from autobatch.arguments import COPIED
 from autobatch.batching.effects import is_library
 
 FIXED, FLAT, DEEP = 0, 1, 2
@@ -34,6 +37,8 @@ SCALARS = frozenset(
 CONTAINERS = frozenset({list, dict, set, deque, OrderedDict, Counter})
 """Not ``defaultdict``: to read one may write it."""
 DICTS = frozenset({dict, OrderedDict, Counter})
+LIBRARY_FILES = (dataclasses.__file__, reprlib.__file__)
+"""Of the guard of a ``__repr__`` against recursion, and of what ``dataclasses`` adds by hand."""
 CALLABLES = (FunctionType, MethodType, BuiltinFunctionType, MethodDescriptorType, type)
 
 
@@ -45,7 +50,8 @@ class NotAlone(Exception):
 class Contents:
     """The user's classes that have instances in some values, and the callables there.
 
-    ``has_instances``: instances that can be written to are among them.
+    ``has_instances``: among them is what a thread has no copy of (``arguments.private``) and what
+    it could write to, or to something within.
     """
 
     classes: set[type] = field(default_factory=set)
@@ -61,10 +67,13 @@ class Contents:
             part = todo.pop()
             kind = type(part)
             if kind in CONTAINERS:
+                self.has_instances |= kind is Counter
                 written += 1 if part is value else 2
             elif kind is not tuple and kind is not frozenset:
                 written += 2 * self.is_written(part)
-            for inner in self.parts(part):
+            within = self.parts(part)
+            self.has_instances |= bool(within) and kind not in COPIED
+            for inner in within:
                 if id(inner) not in seen:
                     seen.add(id(inner))
                     todo.append(inner)
@@ -84,7 +93,7 @@ class Contents:
             return False
         check_class(kind)
         self.classes.add(kind)
-        fixed = issubclass(kind, Enum | tuple)
+        fixed = issubclass(kind, Enum) or (issubclass(kind, tuple) and not kind.__dictoffset__)
         self.has_instances |= not fixed
         return not fixed
 
@@ -130,9 +139,17 @@ REFUSED = frozenset(
 
 
 def is_generated(function: FunctionType) -> bool:
-    """Whether ``dataclasses`` or the like has made it: it does what it is known to do."""
-    inner = getattr(function, "__wrapped__", function)
-    return getattr(inner, "__code__", function.__code__).co_filename.startswith("<")
+    """Whether ``dataclasses`` or ``namedtuple`` has made it: it does what it is known to do.
+
+    Not so all that has no file: what is typed at a prompt, say. Nor what wraps one of them, but for
+    the guard of a ``__repr__`` against recursion.
+    """
+    if function.__code__.co_filename in LIBRARY_FILES:
+        inner = getattr(function, "__wrapped__", None)
+        return inner is None or is_generated(inner)
+    code = function.__code__
+    by_dataclasses = code.co_qualname.startswith("__create_fn__.")
+    return code.co_filename == "<string>" and (by_dataclasses or code.co_name == "<lambda>")
 
 
 def own_bases(kind: type) -> list[type]:

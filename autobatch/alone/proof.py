@@ -10,6 +10,7 @@ world). What this rests on is noted, and ``Proof.holds`` looks at it again befor
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import BuiltinMethodType, FunctionType
@@ -32,7 +33,7 @@ class Proof:
     returns: bool
     lookups: tuple[tuple[Callable[[], Any], Any], ...]
     data: tuple[tuple[Any, int, frozenset[type]], ...]
-    classes: tuple[tuple[type, dict[str, Any]], ...]
+    classes: tuple[tuple[type, tuple[type, ...], dict[str, Any]], ...]
     functions: tuple[tuple[FunctionType, Any, Any, Any], ...]
 
     def holds(self) -> bool:
@@ -46,7 +47,7 @@ class Proof:
                     and (function.__kwdefaults__ or {}) == named
                     for function, code, defaults, named in self.functions
                 )
-                and all(vars(kind) == members for kind, members in self.classes)
+                and all(is_unchanged(*each) for each in self.classes)
                 and all(self.is_as_before(*each) for each in self.data)
             )
         except Exception:  # of a comparison: something else is there
@@ -59,6 +60,16 @@ class Proof:
         except NotAlone:
             return False
         return found == nature and contents.classes == classes and not contents.callables
+
+
+def is_unchanged(kind: type, bases: tuple[type, ...], members: dict[str, Any]) -> bool:
+    """Whether a class has the same bases and, by identity, the same members."""
+    found = vars(kind)
+    return (
+        kind.__mro__ == bases
+        and found.keys() == members.keys()
+        and all(map(operator.is_, found.values(), members.values()))
+    )
 
 
 def is_still(found: object, value: object) -> bool:
@@ -97,8 +108,8 @@ def proved(
         world.shares.writes_own,
         unit.returned != NONE,
         tuple(world.lookups),
-        tuple(each for each in world.data.values() if each[1]),
-        tuple(world.classes.items()),
+        tuple(each[:3] for each in world.data.values() if each[1]),
+        tuple((kind, kind.__mro__, members) for kind, members in world.classes.items()),
         tuple(
             (f, f.__code__, f.__defaults__, dict(f.__kwdefaults__ or {}))
             for f in world.functions.values()

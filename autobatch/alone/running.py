@@ -30,7 +30,7 @@ from autobatch.vm.library import Library
 
 MOST_PROOFS = 8
 """Of one function."""
-Proofs = dict[Any, tuple[FunctionType, Proof | None]]
+Proofs = dict[Any, tuple[FunctionType, object, Proof | None]]
 """What has been found out about one function, by what it is called with."""
 
 
@@ -137,16 +137,16 @@ def proof_of(
     key = (tuple(shares), frozenset(contents.classes), id(receiver))
     kept = proofs.get(key)
     if kept is not None:
-        of, proof = kept
+        of, _, proof = kept  # the receiver is kept alive, whose identity is in the key
         if proof is None or (of is function and proof.holds()):
             return proof
     proof = None
     try:
         proof = proved(function, receiver, shares, key[1], library)
     finally:
-        while len(proofs) >= MOST_PROOFS:
-            del proofs[next(iter(proofs))]
-        proofs[key] = (function, proof)
+        for old in list(proofs)[: len(proofs) - MOST_PROOFS + 1]:
+            proofs.pop(old, None)  # another host thread may have been here
+        proofs[key] = (function, receiver, proof)
     return proof
 
 
@@ -173,7 +173,8 @@ def run(
     """Call the function for each thread, lowest first, up to the first that fails."""
     places = [name for name in given if isinstance(name, int)]
     names = [name for name in given if not isinstance(name, int)]
-    copied = private if proof.copies else as_it_is
+    taken = private if proof.copies else as_it_is
+    given_back = private if proof.returns and not proof.copies else as_it_is
 
     def items(name: int | str) -> Sequence[Any]:
         each = given[name]
@@ -184,22 +185,23 @@ def run(
     stopped = False
     rows = zip(*[items(name) for name in given], strict=True)
     for index, row in enumerate(rows):
-        if proof.copies:
-            row = tuple(map(copied, row))
         try:
-            value = function(
-                *row[: len(places)], **dict(zip(names, row[len(places) :], strict=True))
+            row = tuple(map(taken, row))
+            value = given_back(
+                function(*row[: len(places)], **dict(zip(names, row[len(places) :], strict=True)))
             )
-        except RecursionError:
+        except KeyboardInterrupt:  # the user's, not the program's
+            raise
+        except RecursionError:  # of the copies, perhaps: there is more room in the general way
             rest.append(index)
             value = None
-        except Exception:
+        except BaseException:
             rest.append(index)
             value = None
             stopped = not isolates
             if stopped:
                 break
-        found.append(value if proof.copies or not proof.returns else private(value))
+        found.append(value)
     found += [None] * (batch.size - len(found))
     return Alone(found, np.array(rest, dtype=np.int64), stopped)
 

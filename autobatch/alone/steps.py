@@ -70,8 +70,9 @@ class Steps:
         shares, args = self.world.shares, self.unit.join(op.args)
         name = op.name
         if name in OPERATORS:
-            shares.store(args & IN_DEEP)  # of two lists, say
-            return shares.hidden
+            inside = args & IN_DEEP if name in BINARY else NONE
+            shares.store(inside)  # of two lists, say
+            return shares.hidden | (inside & CODE)
         if name in INPLACE:
             return self.inplace(op, args)
         if name in HOLDS:
@@ -240,7 +241,7 @@ class Steps:
             whole |= share
         if callees.is_known(found):
             if found in callees.READS:
-                return NONE
+                return shares.hidden
             if found is dataclasses.replace:
                 world.anything_is_built()
             if found is type:
@@ -251,15 +252,16 @@ class Steps:
                 shares.write(given[0] if shape.is_plain and given else whole)
                 shares.store(whole)
                 return shares.within(whole)
-            shares.store(whole & IN_DEEP)
-            return shares.hidden if found in callees.COPIES else whole | shares.within(whole)
+            shares.store((whole & IN_DEEP) | held(found, given, shape))
+            copied = found in callees.COPIES
+            return shares.hidden | (whole & CODE) if copied else whole | shares.within(whole)
         if isinstance(found, type):
             world.met_class(found)
             if issubclass(found, BaseException | Enum) and found not in world.classes:
                 shares.store(whole)
                 return NONE
             world.built(found, whole, given, shape)
-            return NONE
+            return CODE if issubclass(found, Enum) else NONE
         if isinstance(found, MethodType) and isinstance(found.__func__, FunctionType):
             share = world.met(found.__self__) if not isinstance(found.__self__, type) else NONE
             unit = world.unit(found.__func__)
@@ -276,6 +278,8 @@ class Steps:
     ) -> Share:
         """A method of something unknown: one of the user's of that name, or of a container."""
         world, shares = self.world, self.world.shares
+        if name in callees.ASKING:
+            raise NotAlone(f"{name} asks for any attribute")
         units = world.called_by_name(name)
         result = shares.hidden
         for unit in units:
@@ -284,6 +288,8 @@ class Steps:
         if name in callees.METHODS:
             if name in callees.WRITING_METHODS and not (name == "__init__" and units):
                 shares.write(receiver)
+                shares.store(whole)
+            if name in callees.HOLDING_METHODS:
                 shares.store(whole)
             result |= shares.within(receiver | whole) | whole
             if name not in callees.ELEMENT_METHODS:
@@ -294,6 +300,15 @@ class Steps:
             shares.store(whole)
             result |= shares.anything
         return result
+
+
+def held(callee: object, given: list[Share], shape: CallShape) -> Share:
+    """Which arguments are themselves within what a function of Python's gives: ``dict(a=x)``."""
+    holds = callee in callees.HOLDING or not shape.is_plain
+    found = NONE
+    for share in given if holds else given[len(shape.positional) :]:
+        found |= share
+    return found
 
 
 def vars_of(terminator: object) -> tuple[Var, ...]:

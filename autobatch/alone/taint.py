@@ -3,7 +3,8 @@
 A *share* is a set of bits: ``OUTER_FLAT`` of something that existed and that can be written to,
 ``OUTER_DEEP`` of something within which there is more of that kind; ``OWN_FLAT`` and ``OWN_DEEP``
 the same of containers among the arguments, which a thread may write to a copy of; ``CODE`` of
-functions and classes, whose attributes anybody may see. Numbers, strings
+functions, classes and members of enumerations, whose attributes anybody may see, and of what holds
+some. Numbers, strings
 and what the program makes have none. ``Shares`` keeps them for the variables of all functions of a
 program, without regard to order; all that is stored anywhere is kept as one (``heap``).
 """
@@ -20,7 +21,7 @@ Share = int
 NONE, OUTER_FLAT, OUTER_DEEP, OWN_FLAT, OWN_DEEP, CODE = 0, 1, 2, 4, 8, 16
 OUTER = OUTER_FLAT | OUTER_DEEP
 OWN = OWN_FLAT | OWN_DEEP
-IN_DEEP = OUTER_DEEP | OWN_DEEP
+IN_DEEP = OUTER_DEEP | OWN_DEEP | CODE
 OUTERS = (NONE, OUTER_FLAT, OUTER_DEEP)
 OWNS = (NONE, OWN_FLAT, OWN_DEEP)
 """By nature (see ``contents``)."""

@@ -9,7 +9,18 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from types import CellType, FunctionType, MethodType, ModuleType
+from types import (
+    BuiltinFunctionType,
+    CellType,
+    FunctionType,
+    GenericAlias,
+    GetSetDescriptorType,
+    MemberDescriptorType,
+    MethodDescriptorType,
+    MethodType,
+    ModuleType,
+    WrapperDescriptorType,
+)
 from typing import Any
 
 from autobatch.alone import callees
@@ -25,6 +36,10 @@ from autobatch.vm.purity import Known, Names, content
 
 MOST_UNITS = 200
 """Functions of a program past which it is not looked through."""
+C_MEMBERS = (
+    *(BuiltinFunctionType, WrapperDescriptorType, MethodDescriptorType),
+    *(GetSetDescriptorType, MemberDescriptorType, type),
+)
 FINE_INITS = frozenset({"__init__", "__post_init__"})
 
 
@@ -42,7 +57,7 @@ class World:
     assigned: set[str] = field(default_factory=set)
     lookups: list[tuple[Callable[[], Any], Any]] = field(default_factory=list)
     looked: set[tuple[int, str]] = field(default_factory=set)
-    data: dict[int, tuple[Any, int, frozenset[type]]] = field(default_factory=dict)
+    data: dict[int, tuple[Any, int, frozenset[type], Share]] = field(default_factory=dict)
     functions: dict[int, FunctionType] = field(default_factory=dict)
 
     # What is met.
@@ -89,7 +104,7 @@ class World:
             return NONE
         kept = self.data.get(id(value))
         if kept is not None:
-            return OUTERS[kept[1]]
+            return kept[3]
         if self.is_callable(value):
             self.met_callable(value)
             return NONE if callees.is_known(value) else CODE
@@ -102,8 +117,10 @@ class World:
                 self.met_callable(each)
         for kind in contents.classes:
             self.add_class(kind)
-        self.data[id(value)] = (value, nature, frozenset(contents.classes))
-        return OUTERS[nature]
+        codes = bool(contents.callables) or any(issubclass(k, Enum) for k in contents.classes)
+        share = OUTERS[nature] | (CODE if codes else NONE)
+        self.data[id(value)] = (value, nature, frozenset(contents.classes), share)
+        return share
 
     def is_callable(self, value: Any) -> bool:
         return isinstance(value, FunctionType | MethodType | type) or callees.is_known(value)
@@ -153,12 +170,14 @@ class World:
                 self.defaults(kind)
 
     def member(self, kind: type, name: str, member: Any) -> None:
-        special = name[:2] == "__" and name[-2:] == "__"
+        special = (name[:2] == "__" and name[-2:] == "__") or name == "_missing_"
         if isinstance(member, property):
-            if name in self.names:
-                for function in (member.fget, member.fset):
+            if special or name in self.names:
+                for function in (member.fget, member.fset, member.fdel):
                     if isinstance(function, FunctionType):
                         self.unit(function, escapes=True)
+                    elif function is not None:
+                        raise NotAlone(f"{name} is no property of functions")
             return
         function = getattr(member, "__func__", member)
         if isinstance(function, FunctionType):
@@ -167,7 +186,10 @@ class World:
             escapes = special and (self.builds or name not in FINE_INITS)
             if escapes or name in self.names:
                 self.unit(function, escapes=escapes)
-        elif not special and name in self.names and not is_slot(member):
+        elif special:
+            if not is_plain_special(member):
+                raise NotAlone(f"{kind.__qualname__} has {name}")
+        elif name in self.names and not is_slot(member):
             if issubclass(kind, Enum) and isinstance(member, kind):
                 return
             self.shares.store(self.met(member))
@@ -247,6 +269,13 @@ class World:
 def is_one(some: Mapping[str, CellType], others: Mapping[str, CellType]) -> bool:
     """Whether two closures have the same cells."""
     return all(cell is others.get(name) for name, cell in some.items())
+
+
+def is_plain_special(member: Any) -> bool:
+    """Whether Python calls no code of the user's by a special member that is no function."""
+    if isinstance(member, C_MEMBERS) or getattr(member, "__func__", None) is GenericAlias:
+        return True
+    return not callable(member) and not hasattr(type(member), "__get__")
 
 
 def is_slot(member: Any) -> bool:
