@@ -266,6 +266,15 @@ def test_draws_of_parameters_that_all_share_are_each_examples(name: str) -> None
         autobatch.vmap(program)(xs)
 
 
+@pytest.mark.parametrize("name", ["gamma", "beta", "dirichlet", "poisson", "student", "normal"])
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_the_same_draws_of_parameters_that_all_share_are_one(name: str, options: Any) -> None:
+    batched = autobatch.vmap(of_nobodys_parameters(name), randomness="same", **options)
+    for _ in range(3):
+        draws = batched(torch.zeros(16))
+        assert len(torch.unique(draws.reshape(16, -1), dim=0)) == 1
+
+
 def test_they_are_handed_back() -> None:
     found = autobatch.vmap(lambda x: Normal(x, 1.0) if x > 0 else Normal(-x, 2.0))(XS)
     for x, distribution in zip(XS, found, strict=True):

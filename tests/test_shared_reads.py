@@ -31,14 +31,31 @@ class Holder:
 
 
 class Layer(nn.Module):
+    of_all = torch.zeros(3)
+    pair = (torch.zeros(3), 1)
+
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("seen", torch.zeros(3))
         self.plain = torch.zeros(3)
         self.inner = nn.Linear(3, 3)
 
+    @property
+    def computed(self) -> Tensor:
+        return total
 
-layer = Layer()
+    def method(self, x: Tensor) -> Tensor:
+        return x * 0.5 + self.of_all
+
+
+class Given(nn.Module):
+    def __getattr__(self, name: str) -> Any:
+        return total if name == "dynamic" else super().__getattr__(name)
+
+
+layer, given = Layer(), Given()
+layer.inner.weight.grad = torch.zeros(3, 3)
+layer.inner.weight.mark = torch.zeros(3)  # type: ignore[assignment]
 
 
 def read_by_a_helper(x: Tensor) -> Tensor:
@@ -52,6 +69,19 @@ READS: dict[str, tuple[Callable[[], Tensor], Callable[[Tensor], Tensor]]] = {
     "buffer": (lambda: layer.seen, lambda x: x * 0.5 + layer.seen),
     "attribute": (lambda: layer.plain, lambda x: x * 0.5 + layer.plain),
     "of a class": (lambda: Holder.total, lambda x: x * 0.5 + Holder.total),
+    "of a layer's class": (lambda: layer.of_all, lambda x: x * 0.5 + layer.of_all),
+    "in a method": (lambda: layer.of_all, lambda x: layer.method(x)),
+    "within a layer's class": (lambda: layer.pair[0], lambda x: x * 0.5 + layer.pair[0]),
+    "gradient": (
+        lambda: layer.inner.weight.grad[0],  # type: ignore[index]
+        lambda x: x * 0.5 + layer.inner.weight.grad[0],  # type: ignore[index]
+    ),
+    "attribute of a tensor": (
+        lambda: layer.inner.weight.mark,  # type: ignore[return-value]
+        lambda x: x * 0.5 + layer.inner.weight.mark,  # type: ignore[operator]
+    ),
+    "property": (lambda: total, lambda x: x * 0.5 + layer.computed),
+    "looked up": (lambda: total, lambda x: x * 0.5 + given.dynamic),
     "of a module": (lambda: outside.total, lambda x: x * 0.5 + outside.total),
     "helper": (lambda: total, read_by_a_helper),
     "view": (lambda: total, lambda x: x * 0.5 + total[1:2]),

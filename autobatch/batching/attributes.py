@@ -103,6 +103,8 @@ def tensor_attribute(context: Context, cell: Cell, value: Any, name: str) -> Cel
     except Exception as error:
         raise RowsFail(context.lowest(), error) from error
     if isinstance(result, Tensor):
+        if type(value) is Uniform and value.shared:
+            return uniform(result, shared=True)
         raise RowsFail(
             context.lowest(), AttributeError(f"a program cannot read .{name} of a batched tensor")
         )

@@ -16,6 +16,8 @@ def dirichlet(info: Info, concentration: Any) -> Any:
     if info.randomness == "error":
         raise DrawError("Dirichlet draws random numbers for a batch, and randomness is 'error'")
     if info.randomness == "same":
-        return NotImplemented
+        if type(concentration) is Batched:
+            return NotImplemented
+        return draws_of_dirichlet.apply(concentration)  # type: ignore[no-untyped-call]
     with draws(info.k):
         return Batched(draws_of_dirichlet.apply(rows(concentration, info.k)))  # type: ignore[no-untyped-call]

@@ -3,11 +3,13 @@
 In: a skeleton, and the variables that a driver of it was made with. Out: ``SharedReads``, where
 they come from: variables at its beginning, globals and captured variables. A driver sees no write
 that waits to be applied, so it does not run where one of these is written. What cannot be followed,
-the attributes of objects other than ``torch.nn`` modules say, counts as written.
+the attributes of objects other than ``torch.nn`` modules say, or what a property gives, counts as
+written.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from types import BuiltinFunctionType, CellType, FunctionType, ModuleType
@@ -16,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from autobatch.batching.attributes import TENSOR_PARTS
 from autobatch.batching.contributions import Contributions
 from autobatch.batching.effects import LIBRARIES, effect_of
 from autobatch.batching.late_reads import NAMING
@@ -36,11 +39,15 @@ class Unfollowed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class SharedReads:
-    """Where a driver's shared tensors come from; ``followed`` is False where that is not known."""
+    """Where a driver's shared tensors come from; ``followed`` is False where that is not known.
+
+    ``attributes`` are those that are read of objects, of modules among them.
+    """
 
     names: tuple[str, ...]
     outer: tuple[str, ...]
     free: tuple[str, ...]
+    attributes: tuple[str, ...]
     followed: bool
 
     def are_written(self, env: Env, scope: Scope, given: Contributions) -> bool:
@@ -58,7 +65,8 @@ class SharedReads:
             if type(cell := scope.free.get(name)) is CellType
         ]
         try:
-            return any(given.of(tensor) is not None for obj in objs for tensor in held(obj))
+            tensors = (tensor for obj in objs for tensor in held(obj, self.attributes))
+            return any(given.of(tensor) is not None for tensor in tensors)
         except (Unfollowed, ValueError):  # a captured variable that has no value yet
             return True
 
@@ -74,6 +82,7 @@ def shared_reads(skeleton: Skeleton, env: Env) -> SharedReads | None:
         tuple(sorted(entered)),
         tuple(op.attr for op in skeleton.host if op.name == "global"),
         tuple(op.attr for op in skeleton.host if op.name == "load_free"),
+        tuple(op.attr for op in skeleton.host if op.name == "getattr"),
         all(is_followed(op, env) for op in skeleton.host)
         and not any(may_hold(obj) for obj in objects(skeleton.constants, skeleton.constants)),
     )
@@ -94,7 +103,9 @@ def is_followed(op: Op, env: Env) -> bool:
     if not any(map(may_hold, objects(op.outs, env))):
         return True
     return op.name == "getattr" and all(
-        isinstance(obj, Tensor | nn.Module) or not may_hold_attributes(obj)
+        op.attr in TENSOR_PARTS
+        if isinstance(obj, Tensor)
+        else isinstance(obj, nn.Module) or not may_hold_attributes(obj)
         for obj in objects(op.args, env)
     )
 
@@ -113,8 +124,8 @@ def may_hold(obj: Any) -> bool:
     return not (isinstance(obj, FunctionType) and effect_of(obj) == "torch")
 
 
-def held(obj: Any) -> Iterator[Tensor]:
-    """The tensors that an object is or holds."""
+def held(obj: Any, attributes: Iterable[str] = ()) -> Iterator[Tensor]:
+    """The tensors that an object is or holds; ``attributes`` of modules may be their class's."""
     waiting, seen = [obj], 0
     while waiting:
         part = waiting.pop()
@@ -127,6 +138,7 @@ def held(obj: Any) -> Iterator[Tensor]:
             parts = dict(vars(part))
             waiting += [each for name, each in parts.items() if name not in MACHINERY]
             waiting += [each for name in KEPT for each in parts.get(name, {}).values()]
+            waiting += of_class(type(part), attributes)
         elif type(part) in (list, tuple):
             waiting += part
         elif type(part) is dict:
@@ -135,6 +147,20 @@ def held(obj: Any) -> Iterator[Tensor]:
             raise Unfollowed
 
 
+def of_class(kind: type, names: Iterable[str]) -> Iterator[Any]:
+    """What a module's class has by some names, but for methods; what code gives is not followed."""
+    if any(getattr(kind, name, None) is not getattr(nn.Module, name, None) for name in LOOKUPS):
+        raise Unfollowed
+    for name in names:
+        static = inspect.getattr_static(kind, name, None)
+        if isinstance(static, FunctionType | staticmethod | classmethod):
+            continue
+        if hasattr(type(static), "__get__"):
+            raise Unfollowed
+        yield static
+
+
+LOOKUPS = ("__getattr__", "__getattribute__")
 KEPT = ("_parameters", "_buffers", "_modules")
 MACHINERY = frozenset(vars(nn.Module()))
 """Attributes that every module has."""

@@ -10,7 +10,9 @@ element for each row, it costs five times what an operand of the full size does.
 and where a graph is printed, ``stand_in`` has what to call for nodes that choose among short rows,
 or spread an element: where there are many rows that fills memory, which the operations share.
 
-In: a graph through which no gradient flows. Out: one whose results have the same bits.
+In: a graph through which no gradient flows. Out: one whose results have the same bits, but for the
+sign of the zero that ``maximum``, ``minimum`` and extremes give of 0.0 and -0.0: torch's kernels
+differ in that by how their operands lie.
 """
 
 from __future__ import annotations
