@@ -100,3 +100,17 @@ def test_gradients_go_where_the_choice_went(expression: str) -> None:
     found, xs.grad = xs.grad, None
     sum(run(x) for x in xs).backward()
     torch.testing.assert_close(found, xs.grad)
+
+
+@pytest.mark.parametrize("first", [0.5, 2.0])
+@pytest.mark.parametrize(
+    "expression", ["1 + m * m", "m < y", "m * n", "[0, m][1] - y", "y / (m + 1)"]
+)
+def test_what_is_a_number_in_some_runs_batched_by_kind(expression: str, first: float) -> None:
+    """Whether the lowest thread has the number or the tensor."""
+    xs = torch.tensor([first, 2.0, 0.5, 3.0, 0.25])
+    run = made(expression, "n, y = 0.5, x * 0 + 1", "m = max(1.0, x)")
+    assert_matches_loop(run, [xs])
+    with autobatch.counts() as counts:
+        autobatch.vmap(run)(xs)
+    assert (counts.fallbacks, counts.by_thread) == (1, 1)  # `max` itself
