@@ -77,11 +77,11 @@ def structures_differ(items: Sequence[Any], part: Part) -> StackingError:
     if all(type(item) is list for item in items):
         hint = (
             "return one tensor instead, torch.stack(items) or torch.tensor(items), and pass "
-            'ragged_out="nested", "list" or "pad"; on_error="isolate" gives each example\'s result '
-            "by itself, whatever it is"
+            'ragged_out="nested", "list" or "pad"'
         )
     if not part.path and any(item is None for item in items):
         hint += "; a path that ends without `return` gives None"
+    hint += '; on_error="isolate" gives each example\'s result by itself, whatever it is'
     found = examples(items, structures(items), part)
     return unlike("Threads return different structures.", found, part, hint, "mixed-results")
 

@@ -140,8 +140,11 @@ def test_dicts_of_unequal_length_may_be_wrapped():
     text = said(counted, torch.tensor([[1.0, 0.0], [2.0, 3.0]]))
     assert text.endswith(
         "Hint: give all examples the same parts, or return an object of a class of your own that "
-        "is no dataclass: it comes back as it is, in a list."
+        "is no dataclass: it comes back as it is, in a list; "
+        'on_error="isolate" gives each example\'s result by itself, whatever it is.'
     )
+    alone = autobatch.vmap(counted, on_error="isolate")(torch.tensor([[1.0, 0.0], [2.0, 3.0]]))
+    assert [len(result.value) for result in alone] == [1, 5]
 
 
 def test_rows_that_meet_keep_their_return(unlike):

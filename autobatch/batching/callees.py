@@ -85,8 +85,9 @@ def refuse_backward(context: Context, callee: Any) -> None:
                 "called here",
                 ("the threads' operations are recorded together, not one graph for each thread.",),
                 (
-                    "call backward on the results of the batch, "
-                    "or use torch.func.grad inside the program.",
+                    "call backward on the results of the batch; inside the program, write "
+                    "autobatch.grad(f)(x) with the function f that is differentiated; or mark the "
+                    "function with autobatch.per_thread: it runs example by example.",
                 ),
                 "backward-inside",
             )

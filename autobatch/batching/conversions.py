@@ -1,7 +1,9 @@
-"""``int(x)``, ``x.item()``, ``x.tolist()``, ``torch.tensor(xs)``: between numbers and tensors."""
+"""``int(x)``, ``x.item()``, ``math.exp(x)``, ``torch.tensor(xs)``: between numbers and tensors."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -21,6 +23,15 @@ _BOUNDS = {
     torch.int16: (-(2**15), 2**15 - 1),
     torch.int32: (-(2**31), 2**31 - 1),
 }
+
+OF_FLOATS = (
+    *(math.acos, math.acosh, math.asin, math.asinh, math.atan, math.atan2, math.atanh, math.cbrt),
+    *(math.ceil, math.copysign, math.cos, math.cosh, math.degrees, math.erf, math.exp, math.exp2),
+    *(math.expm1, math.fabs, math.floor, math.fmod, math.hypot, math.isfinite, math.isinf),
+    *(math.isnan, math.log, math.log10, math.log1p, math.log2, math.modf, math.pow, math.radians),
+    *(math.remainder, math.sin, math.sinh, math.sqrt, math.tan, math.tanh),
+)
+"""Functions of ``math`` that take ``float(x)`` of a tensor."""
 
 
 def number_of(context: Context, cell: Cell) -> Cell | None:
@@ -67,6 +78,25 @@ def _convert(kind: type) -> Handler:
         return arithmetic.apply(context, kind, kind, [source])
 
     return handler
+
+
+def _of_floats(function: Callable[..., Any]) -> Handler:
+    """``math.exp(x)`` of one-element tensors: of the floats that they convert to."""
+
+    def handler(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | None:
+        if kwargs or not any(is_tensor(read(arg)) for arg in args):
+            return None
+        floats = [float_of(context, arg) if is_tensor(read(arg)) else arg for arg in args]
+        if None in floats:
+            return None
+        return arithmetic.apply(context, function, function, floats)  # type: ignore[arg-type]
+
+    return handler
+
+
+def float_of(context: Context, cell: Cell) -> Cell | None:
+    number = number_of(context, cell)
+    return None if number is None else arithmetic.apply(context, float, float, [number])
 
 
 def _bool(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | None:
@@ -164,4 +194,5 @@ HANDLERS: dict[Any, Handler] = {
     int: _convert(int),
     float: _convert(float),
     bool: _bool,
+    **{function: _of_floats(function) for function in OF_FLOATS},
 }

@@ -115,7 +115,7 @@ def named_cells(value: Container) -> dict[Any, Cell]:
 def holds_tensors(*values: Any) -> bool:
     """Whether objects among the values are tensors and numbers, and there is a tensor."""
     return any(
-        is_tensor(v) or (type(v) is Objects and v.items and isinstance(v.items[0], Tensor))
+        is_tensor(v) or (type(v) is Objects and any(isinstance(i, Tensor) for i in v.items))
         for v in values
     ) and all(
         type(v) is not Objects or all(isinstance(i, Tensor | int | float) for i in v.items)

@@ -63,6 +63,8 @@ def _extreme(meaning: Callable[..., Any], beats: str) -> Handler:
             return functools.reduce(lambda best, part: same_for_all(meaning, part, best), parts)
         if parts and are_alike(parts):
             return functools.reduce(lambda best, part: chosen(context, beats, part, best), parts)
+        if parts and are_mixed(parts):
+            return agreed(context, beats, parts)
         if not parts or not all(is_number(read(part)) for part in parts):
             return None
         best = parts[0]
@@ -89,6 +91,41 @@ def are_alike(parts: list[Cell]) -> bool:
         data = value.table if type(value) is Column else value.obj  # type: ignore[union-attr]
         kinds.add((data.dtype, data.device, data.dim() - (type(value) is Column)))
     return len(kinds) == 1 and kinds.pop()[2] == 0
+
+
+def are_mixed(parts: list[Cell]) -> bool:
+    """Whether they are numbers and 0-d tensors, a column of tensors among them."""
+    values = [read(part) for part in parts]
+    columns = [value for value in values if type(value) is Column and value.tag == "tensor"]
+    return bool(columns) and all(
+        is_number(value) or (is_tensor(value) and event_of(value) == ()) for value in values
+    )
+
+
+def event_of(tensor: Any) -> tuple[int, ...]:
+    """The shape of one thread's tensor."""
+    return tuple(tensor.table.shape[1:] if type(tensor) is Column else tensor.obj.shape)
+
+
+def agreed(context: Context, beats: str, parts: list[Cell]) -> Cell | None:
+    """The part that all threads choose, itself; None where they choose a number and a tensor.
+
+    What they choose then is of two kinds, and a column of neither.
+    """
+    best = parts[0]
+    for part in parts[1:]:
+        flag = read(truth(context, binary(context, beats, part, best)))
+        flags = {flag.obj} if type(flag) is Uniform else read_flags(context, flag)
+        if len(flags) != 1:
+            return None
+        best = part if True in flags else best
+    return best
+
+
+def read_flags(context: Context, flag: Any) -> set[bool]:
+    if context.forecasts is not None:
+        raise Untraceable("which operand it is, is known as the program runs")
+    return set(context.host(flag.data, "choice"))
 
 
 def same_for_all(meaning: Callable[..., Any], part: Cell, best: Cell) -> Cell:

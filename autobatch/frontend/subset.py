@@ -8,7 +8,7 @@ here is refused by ``UNKNOWN``.
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from autobatch.errors import Diagnostic, SharedWriteError, UnsupportedError
 from autobatch.source import Span
@@ -92,6 +92,14 @@ SHARED_WRITE = Refusal(
     "make a copy inside the program and change that, or return the new value; "
     'stateful="sequential" runs the threads one after the other.',
 )
+
+
+def shared_attribute(name: str) -> Refusal:
+    """The same of ``object.name = …``, which often holds what one call needs."""
+    local = f"keep it in a local variable (`{name} = …`) if only this call reads it; else "
+    return replace(SHARED_WRITE, instead=local + SHARED_WRITE.instead)
+
+
 # fmt: off
 SHARED_WRITES = frozenset(
     [
@@ -111,7 +119,7 @@ FRAME_ACCESS = Refusal(
 
 def unsupported(refusal: Refusal, span: Span, label: str = "") -> UnsupportedError:
     """The error for ``refusal``, its caret at ``span``."""
-    kind = SharedWriteError if refusal is SHARED_WRITE else UnsupportedError
+    kind = SharedWriteError if refusal.code == SHARED_WRITE.code else UnsupportedError
     headline = f"{refusal.name[:1].upper()}{refusal.name[1:]} is not supported in a program."
     if refusal is _ASYNC:
         headline = "`async` and `await` are not supported in a program."

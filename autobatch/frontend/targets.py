@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from autobatch.frontend.context import Context
 from autobatch.frontend.resolve import MISSING
-from autobatch.frontend.subset import SHARED_WRITE, unsupported
+from autobatch.frontend.subset import SHARED_WRITE, shared_attribute, unsupported
 from autobatch.ir.program import Op, UnpackShape, Var
 
 
@@ -95,7 +95,9 @@ def is_tensor(obj: object) -> bool:
 
 def shared_write(context: Context, node: ast.expr, base: ast.expr) -> Exception:
     label = f"`{ast.unparse(base)}` exists before the call"
-    return unsupported(SHARED_WRITE, context.span(node), label)
+    sets = isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
+    refusal = shared_attribute(node.attr) if sets else SHARED_WRITE  # type: ignore[attr-defined]
+    return unsupported(refusal, context.span(node), label)
 
 
 def _unpack(context: Context, node: ast.expr, targets: Sequence[ast.expr], value: Var) -> None:
