@@ -25,8 +25,8 @@ from types import (
 )
 from typing import Any, Generic
 
-from autobatch.arguments import COPIED
 from autobatch.batching.effects import is_library
+from autobatch.mapped import COPIED
 
 FIXED, FLAT, DEEP = 0, 1, 2
 """Natures: cannot be written to; can, but what is within cannot; both can."""
