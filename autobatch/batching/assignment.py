@@ -15,7 +15,6 @@ from autobatch.batching.indexing import (
     ALL,
     MASKS,
     Plan,
-    checked,
     full_index,
     moved,
     parts_of,
@@ -30,14 +29,6 @@ def setitem(x: Batched, index: Any, value: Any, k: int) -> Batched:
     if type(mask) is Batched and mask.data.dtype in MASKS:
         return _set_masked(x, mask, value)
     return _write(x, plan_of(event_dim(x), parts_of(index)), value, k)
-
-
-def setitem_checked(x: Batched, index: Any, value: Any, k: int) -> tuple[Batched, Tensor | None]:
-    """``setitem`` as ``getitem_checked`` reads: a failed row holds an arbitrary value."""
-    if type(index) is Batched and index.data.dtype in MASKS:
-        return setitem(x, index, value, k), None
-    x, parts, failed = checked(x, parts_of(index), k)
-    return _write(x, plan_of(event_dim(x), parts), value, k), failed
 
 
 def _write(x: Batched, plan: Plan, value: Any, k: int) -> Batched:

@@ -62,7 +62,6 @@ __all__ = [
     "getitem_checked",
     "is_view_result",
     "level",
-    "setitem_checked",
 ]
 
 _NONE: dict[str, Any] = {}
@@ -190,18 +189,6 @@ def getitem_checked(x: Any, index: Any, k: int, inside: bool = False) -> tuple[A
     """
     read = functools.partial(indexing.getitem_checked, x, index, k, inside)
     result: tuple[Any, Tensor | None] = explained(operator.getitem, (x, index), {}, read)
-    return result
-
-
-def setitem_checked(
-    x: Any, index: Any, value: Any, k: int, *, owned: bool = False
-) -> tuple[Batched, Tensor | None]:
-    """``x`` after ``x[index] = value``, integers clamped, and the rows that were out of range."""
-    target = _private(x, k, owned)
-    write = functools.partial(assignment.setitem_checked, target, index, value, k)
-    result: tuple[Batched, Tensor | None] = explained(
-        operator.setitem, (target, index, value), {}, write
-    )
     return result
 
 
