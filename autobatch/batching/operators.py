@@ -176,7 +176,15 @@ def binary(context: Context, name: str, left: Cell, right: Cell) -> Cell:
             return done
     if Objects in (type(x), type(y)) and holds_tensors(x, y):
         return torch_ops.apply(context, meaning, [left, right], {}, False)
-    return run_rows(context, meaning, [left, right], {}, "objects")
+    lends = name in ("add", "mul") and (holds_parts(x) or holds_parts(y))
+    return run_rows(context, meaning, [left, right], {}, "objects", keep=lends, fresh=not lends)
+
+
+def holds_parts(value: Any) -> bool:
+    """Whether it is or has sequences: what they are put together to has the parts themselves."""
+    if type(value) is Objects:
+        return any(isinstance(item, (list, tuple)) for item in value.items)
+    return type(value) is Container
 
 
 def refuse_functions(*values: Any) -> None:
