@@ -1,4 +1,4 @@
-"""``[x] * n`` and ``a + [x]`` of a thread's own length have the parts themselves: writes are seen."""
+"""``[x] * n`` and ``a + [x]`` of a thread's own length have the parts themselves."""
 
 from __future__ import annotations
 
