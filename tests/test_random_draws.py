@@ -469,6 +469,25 @@ def test_a_generator_of_its_own_is_refused(func: Callable[..., Any], engine: str
         autobatch.vmap(lambda x: on_the_host(x), seed=1, engine=engine)(XS)
 
 
+@pytest.mark.parametrize(
+    "draw",
+    [
+        torch.bernoulli,
+        torch.poisson,
+        lambda p: torch.normal(p, 1.0),
+        lambda p: torch.multinomial(torch.ones(5) * p, 2),
+        lambda p: torch.zeros(3).bernoulli_(p),
+        lambda p: (torch.ones(3) * p).bernoulli_(p),
+    ],
+)
+@pytest.mark.parametrize("executor", ["traced", "vmap"])
+def test_no_draw_by_what_differs_is_the_same(draw: Any, executor: str) -> None:
+    probabilities = torch.tensor([0.2, 0.5, 0.5])
+    for vmap in (torch.vmap, functools.partial(autobatch.vmap, executor=executor)):
+        with pytest.raises(RuntimeError):
+            vmap(draw, randomness="same")(probabilities)
+
+
 def test_randomness_means_what_it_did_without_a_seed() -> None:
     def program(x: Tensor) -> tuple[Tensor, ...]:
         return torch.rand(2) + 0 * x[:2], torch.empty(2).normal_(), F.dropout(torch.ones(8))

@@ -55,6 +55,11 @@ def _meaning(
     first_line = text.splitlines()[0] if text else type(error).__name__
     if "different inplace randomness on an unbatched tensor" in text:
         return NoRule(f"{name_of(fn)} fills a tensor that all threads share")
+    if "support same randomness with a batched" in text:
+        return DrawError(
+            f"{name_of(fn)} draws by what differs from thread to thread, so that no draw can be "
+            'the same for all: say randomness="different" (each thread draws its own)'
+        )
     if "andomness" in text and "vmap" in text:
         return DrawError(
             f"{name_of(fn)} draws random numbers for a batch: "
