@@ -620,3 +620,28 @@ def test_what_has_been_proved_is_kept(monkeypatch):
     assert len(trials) == 1
     assert [outcome(prints, ["a", "b"])[1] for _ in range(3)] == [0, 0, 0]
     assert len(trials) <= 2
+
+
+def test_what_is_refused_is_looked_through_ever_more_rarely(monkeypatch):
+    """Arguments are large where programs are none of objects alone: trees for a model."""
+    looks = []
+
+    def counted(*args):
+        looks.append(args)
+        return prove(*args)
+
+    prove = running.proof_of
+    monkeypatch.setattr(running, "proof_of", counted)
+    batched = autobatch.vmap(lambda pair: len(pair))
+    with_tensors, plain = [(torch.ones(2), 1), (torch.ones(2), 2)], [("a", 1), ("b", 2)]
+    for _ in range(20):
+        with autobatch.counts() as counts:
+            assert batched(autobatch.objects(with_tensors)).tolist() == [2, 2]
+        assert not counts.plain
+    assert len(looks) == 4  # at the calls 1, 3, 7 and 15
+    found = []
+    for _ in range(20):
+        with autobatch.counts() as counts:
+            assert batched(autobatch.objects(plain)).tolist() == [2, 2]
+        found.append(counts.plain)
+    assert found == [0] * 10 + [2] * 10

@@ -8,7 +8,7 @@ itself, which tells where and why; so does one that calls deeper than plain Pyth
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import FunctionType
 from typing import Any
 
@@ -30,8 +30,30 @@ from autobatch.vm.library import Library
 
 MOST_PROOFS = 8
 """Of one function."""
-Proofs = dict[Any, tuple[FunctionType, object, Proof | None]]
-"""What has been found out about one function, by what it is called with."""
+MOST_WAITED = 1023
+"""Calls that a refusal holds for, at most."""
+
+
+@dataclass(slots=True, eq=False)
+class Refusal:
+    """``left`` calls are not looked at; then, if that is refused again, twice as many."""
+
+    waited: int = 0
+    left: int = 0
+
+    def again(self) -> None:
+        self.waited = self.left = min(2 * self.waited + 1, MOST_WAITED)
+
+
+@dataclass(slots=True, eq=False)
+class Findings:
+    """What has been found out about one function: ``proofs`` by all that it is called with,
+    ``refused`` by what can be told at a glance, since looking through arguments may take longer
+    than running a program that is none of objects alone.
+    """
+
+    proofs: dict[Any, tuple[FunctionType, object, Proof | None]] = field(default_factory=dict)
+    refused: dict[Any, Refusal] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +85,11 @@ def alone(
         return None
     try:
         code = library.code_of(function, receiver)
-        proof = proof_of(code, function, receiver, list(given.values()), library)
-    except (NotAlone, AutobatchError):
+    except AutobatchError:
         return None
+    if code.alone is None:
+        code.alone = Findings()
+    proof = worth_it(code.alone, function, receiver, list(given.values()), library)
     if proof is None:
         return None
     plain = function if receiver is MISSING else function.__get__(receiver)
@@ -123,13 +147,47 @@ def column(arg: Any, options: Options) -> Given | None:
     return Given(False, arg.data.tolist())
 
 
+def worth_it(
+    found: Findings,
+    function: FunctionType,
+    receiver: object,
+    given: list[Given],
+    library: Library,
+) -> Proof | None:
+    """The proof for these arguments; None if there is none, or was none for others like them."""
+    outline = (id(receiver), *map(outline_of, given))
+    refusal = found.refused.get(outline)
+    if refusal is not None and refusal.left:
+        refusal.left -= 1
+        return None
+    try:
+        proof = proof_of(found, function, receiver, given, library)
+    except (NotAlone, AutobatchError):
+        proof = None
+    if proof is not None:
+        found.refused.pop(outline, None)
+        return proof
+    if refusal is None:
+        for old in list(found.refused)[: len(found.refused) - MOST_PROOFS + 1]:
+            found.refused.pop(old, None)
+        refusal = found.refused[outline] = Refusal()
+    refusal.again()
+    return None
+
+
+def outline_of(given: Given) -> object:
+    return type(given.value) if given.items is None else frozenset(map(type, given.items))
+
+
 def proof_of(
-    code: Code, function: FunctionType, receiver: object, given: list[Given], library: Library
+    found: Findings,
+    function: FunctionType,
+    receiver: object,
+    given: list[Given],
+    library: Library,
 ) -> Proof | None:
     """The proof for these arguments, kept or new; None if there is none."""
-    if code.alone is None:
-        code.alone = {}
-    proofs: Proofs = code.alone
+    proofs = found.proofs
     contents = Contents()
     shares = [share_of(each, contents) for each in given]
     if contents.callables:
