@@ -14,9 +14,10 @@ from __future__ import annotations
 from types import FunctionType
 
 from autobatch.batching.resolving import Target
+from autobatch.errors import AutobatchError
 from autobatch.ir.program import Call, Return
 from autobatch.vm.code import Code
-from autobatch.vm.entering import Entry
+from autobatch.vm.entering import Entry, receiver_of
 from autobatch.vm.groups import Group
 from autobatch.vm.state import Frame, RunState
 from autobatch.vm.values import Cell
@@ -44,7 +45,10 @@ def is_straight(state: RunState, target: Target) -> bool:
     """Whether a call is of a Python function of one block."""
     if target.effect != "program" or type(target.callee) is not FunctionType:
         return False
-    return state.library.is_straight(target.callee)
+    try:
+        return is_plain(state.library.code_of(target.callee, *receiver_of(target)))
+    except AutobatchError:  # what is wrong is told, with its place, as the call is made
+        return False
 
 
 def is_plain(code: Code) -> bool:
