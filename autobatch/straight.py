@@ -14,7 +14,6 @@ from autobatch.batching.operations import Env, Scope
 from autobatch.batching.resolving import Target
 from autobatch.batching.stretches import chosen
 from autobatch.frontend import MISSING
-from autobatch.ir.program import Return
 from autobatch.options import Options
 from autobatch.vm.code import Code
 from autobatch.vm.entering import opened, receiver_of
@@ -32,18 +31,13 @@ def straight(
     if target.effect == "construct" or not isinstance(target.callee, FunctionType):
         return None
     code = library.code_of(target.callee, next(iter(receiver_of(target)), MISSING))
-    if not is_one_block(code):
+    if not code.is_outright:
         return None
     try:
         code, scope, env = opened(library, target.given(*batch.cells(options.scalars)))
     except TypeError:
         return None
     return driven(code, scope, env, batch.size, options)
-
-
-def is_one_block(code: Code) -> bool:
-    block = code.blocks[0]
-    return code.is_straight and type(block.terminator) is Return and block.handler is None
 
 
 def driven(

@@ -92,6 +92,13 @@ class Code:
         """One block without modes: a call of it can run within its caller's block."""
         return len(self.blocks) == 1 and not self.blocks[0].modes
 
+    @property
+    def is_outright(self) -> bool:
+        """One block that returns, whatever happens in it: a driver may run all of a call."""
+        (block, *more) = self.blocks
+        plain = not more and not block.modes and block.handler is None
+        return plain and type(block.terminator) is Return
+
     @classmethod
     def of(cls, function: Function) -> Code:
         live = [tuple(sorted({*names, *HIDDEN})) for names in function.live_in]

@@ -16,7 +16,6 @@ from types import FunctionType
 from autobatch.batching.resolving import Target
 from autobatch.errors import AutobatchError
 from autobatch.ir.program import Call, Return
-from autobatch.vm.code import Code
 from autobatch.vm.entering import Entry, receiver_of
 from autobatch.vm.groups import Group
 from autobatch.vm.state import Frame, RunState
@@ -46,30 +45,27 @@ def is_straight(state: RunState, target: Target) -> bool:
     if target.effect != "program" or type(target.callee) is not FunctionType:
         return False
     try:
-        return is_plain(state.library.code_of(target.callee, *receiver_of(target)))
+        return state.library.code_of(target.callee, *receiver_of(target)).is_outright
     except AutobatchError:  # what is wrong is told, with its place, as the call is made
         return False
-
-
-def is_plain(code: Code) -> bool:
-    block = code.blocks[0]
-    plain = code.is_straight and block.handler is None and type(block.terminator) is Return
-    return plain and bool(block.ops)
 
 
 def run(state: RunState, entry: Entry, group: Group) -> Cell | None:
     """What a call returns for all threads of a group, if a driver runs it."""
     code, work = entry.code, state.work
-    if work is None or not is_plain(code):
+    if work is None or not code.is_outright:
         return None
-    end = code.blocks[0].terminator
+    (block,) = code.blocks
+    end, kernels = block.terminator, 0
     assert isinstance(end, Return)
-    site = code.site(0, 0, work.executor)
-    driver = site.by_driver(entry.env, entry.scope, group.k, None, state.contributions)
-    if driver is None:
-        return None
+    if block.ops:
+        site = code.site(0, 0, work.executor)
+        driver = site.by_driver(entry.env, entry.scope, group.k, None, state.contributions)
+        if driver is None:
+            return None
+        kernels = driver.kernels
     here = state.tally.block
     state.steps.begin(code.function, 0, group.k)
-    state.tally.launch(driver.kernels)
+    state.tally.launch(kernels)
     state.tally.block = here
     return entry.env[end.value]

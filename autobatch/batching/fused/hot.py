@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from autobatch.batching.closeness import are_close
 from autobatch.batching.compat import storage_id, within_duals, within_level
 from autobatch.batching.fused.inductor import Unfusible
 from autobatch.batching.fused.laps import LAPS, Laps
@@ -28,10 +29,6 @@ from autobatch.batching.trace.recorder import outside
 from autobatch.source import Span
 
 LOG = logging.getLogger("autobatch")
-CLOSE = {torch.float32: (1e-4, 1e-5), torch.float64: (1e-9, 1e-11)}
-"""What floats of a kernel may differ by: relatively and absolutely."""
-
-
 CHEAPER = 8
 """How many operations inside a kernel cost what one costs that is a kernel."""
 
@@ -208,7 +205,8 @@ def alike(outs: Sequence[Tensor], others: Sequence[Tensor], inputs: Sequence[Any
         places(out, others, inputs) for out in others
     ]:
         return False
-    return all(map(close, outs, others))
+    pairs = zip(outs, others, strict=True)
+    return all(one.stride() == other.stride() and are_close(one, other) for one, other in pairs)
 
 
 def places(out: Tensor, outs: Sequence[Tensor], inputs: Sequence[Any]) -> list[int]:
@@ -216,16 +214,6 @@ def places(out: Tensor, outs: Sequence[Tensor], inputs: Sequence[Any]) -> list[i
     shared = storage_id(out)
     others = [*outs, *(value if isinstance(value, Tensor) else None for value in inputs)]
     return [i for i, o in enumerate(others) if o is not None and storage_id(o) == shared]
-
-
-def close(out: Tensor, other: Tensor) -> bool:
-    if (out.dtype, out.shape, out.stride()) != (other.dtype, other.shape, other.stride()):
-        return False
-    tolerances = CLOSE.get(out.dtype)
-    if tolerances is None:
-        return torch.equal(out, other)
-    relative, absolute = tolerances
-    return torch.allclose(out, other, rtol=relative, atol=absolute, equal_nan=True)
 
 
 def reason_against(inputs: Sequence[Any]) -> str:

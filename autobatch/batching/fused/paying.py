@@ -14,8 +14,7 @@ from time import perf_counter
 from typing import Any
 
 from autobatch.batching.fused.inductor import Unfusible, missing
-from autobatch.batching.fused.pure import Impure, without_writes
-from autobatch.batching.fused.regions import Part, parts_of
+from autobatch.batching.fused.regions import Part, cut
 from autobatch.batching.trace.bindings import Example
 from autobatch.batching.trace.codegen import compile_graph
 from autobatch.batching.trace.graph import Graph
@@ -50,19 +49,11 @@ def after(
     """The seconds of replays after which kernels pay; ``Unfusible`` if they never do."""
     if missing():
         raise Unfusible(missing())
-    try:
-        graph = without_writes(graph)
-    except Impure as impure:
-        raise Unfusible(str(impure)) from None
-    floats = [place for place, number in numbers.items() if type(number) is float]
-    parts = parts_of(graph, floats)
-    regions = sum(part.is_region for part in parts)
-    if not regions:
-        raise Unfusible("no operations that a kernel may hold follow each other")
+    graph, parts = cut(graph, numbers)
     share = spared(graph, parts, numbers, k, values)
     if share < LEAST:
         raise Unfusible(f"kernels could hold only {share:.0%} of what it takes")
-    return prices.kernel * regions / share
+    return prices.kernel * sum(part.is_region for part in parts) / share
 
 
 def spared(

@@ -1,6 +1,6 @@
 """Parts of a recording: *regions*, each of which becomes one fused kernel, and what is between.
 
-In: a ``Graph`` without writes. Out: its ``Part``s in the order in which they run, each a graph of
+In: a ``Graph``. Out: its ``Part``s in the order in which they run, each a graph of
 its own. A node's *level* counts the changes between nodes that may be fused and others on the way
 to it; the nodes of a level that may be fused are a region, since no way leads out of them and back.
 Views cost nothing, so every part makes those that it needs from what they are views of.
@@ -12,7 +12,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from autobatch.batching.fused.inductor import Unfusible
 from autobatch.batching.fused.operators import is_free_view, leaves, may_fuse
+from autobatch.batching.fused.pure import Impure, without_writes
 from autobatch.batching.trace.graph import Graph, Node, Ref, Symbol
 
 LEAST = 3
@@ -31,6 +33,21 @@ class Part:
     outs: tuple[int, ...]
     is_region: bool
     size: int
+
+
+def cut(graph: Graph, numbers: Mapping[int, int | float]) -> tuple[Graph, list[Part]]:
+    """A graph without writes and its parts; ``Unfusible`` if none of these is a region.
+
+    ``numbers`` are examples of its inputs that are numbers.
+    """
+    try:
+        graph = without_writes(graph)
+    except Impure as impure:
+        raise Unfusible(str(impure)) from None
+    parts = parts_of(graph, [place for place, number in numbers.items() if type(number) is float])
+    if not any(part.is_region for part in parts):
+        raise Unfusible("no operations that a kernel may hold follow each other")
+    return graph, parts
 
 
 def parts_of(graph: Graph, floats: Collection[int]) -> list[Part]:

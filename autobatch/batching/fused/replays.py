@@ -22,9 +22,8 @@ import torch
 from torch import Tensor, nn
 
 from autobatch.batching.compat import within_duals
-from autobatch.batching.fused.inductor import Kernel, Unfusible, compiled
-from autobatch.batching.fused.pure import Impure, without_writes
-from autobatch.batching.fused.regions import Part, parts_of
+from autobatch.batching.fused.inductor import Kernel, compiled
+from autobatch.batching.fused.regions import Part, cut
 from autobatch.batching.trace.bindings import Example
 from autobatch.batching.trace.codegen import Replay, compile_graph
 from autobatch.batching.trace.graph import Count, Graph
@@ -53,15 +52,8 @@ def fused(graph: Graph, traced: Replay, numbers: Mapping[int, int | float]) -> F
 
     Call it inside ``trace.recorder.outside``.
     """
-    try:
-        graph = without_writes(graph)
-    except Impure as impure:
-        raise Unfusible(str(impure)) from None
-    floats = [place for place, number in numbers.items() if type(number) is float]
-    parts = parts_of(graph, floats)
+    graph, parts = cut(graph, numbers)
     regions = [part for part in parts if part.is_region]
-    if not regions:
-        raise Unfusible("no operations that a kernel may hold follow each other")
     kernels = [compiled(part.graph) for part in regions]
     printer = _Printer(graph, numbers)
     made = iter(kernels)

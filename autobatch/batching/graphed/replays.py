@@ -19,8 +19,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from autobatch.batching.closeness import are_close
 from autobatch.batching.compat import any_autocast, within_duals, within_level
-from autobatch.batching.fused.hot import CLOSE
 from autobatch.batching.graphed.buffers import Layout, Refused, width_of
 from autobatch.batching.graphed.captured import Captured, Form
 from autobatch.batching.graphed.capturing import Capture
@@ -166,14 +166,7 @@ def alike(out: Tensor, other: Tensor) -> bool:
         if each.shape[dim] > 1
     ]
     half = len(strides) // 2
-    same = (out.dtype, out.shape) == (other.dtype, other.shape)
-    if not same or strides[:half] != strides[half:]:
-        return False
-    tolerances = CLOSE.get(out.dtype)
-    if tolerances is None:
-        return torch.equal(out, other)
-    relative, absolute = tolerances
-    return torch.allclose(out, other, rtol=relative, atol=absolute, equal_nan=True)
+    return strides[:half] == strides[half:] and are_close(out, other)
 
 
 def formed(trace: Trace, kinds: Sequence[str], moving: set[int], values: Sequence[Any]) -> Form:
