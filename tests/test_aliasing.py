@@ -79,12 +79,6 @@ def maybe_a_tensor(x):
     return total
 
 
-def assigns(x):
-    y = torch.zeros(3)
-    y[0] = x
-    return y
-
-
 def method_in_place(x):
     return x.clamp_(min=0)
 
@@ -212,7 +206,7 @@ OF_TWO = (
 )
 
 TELLING = (
-    *(adds_in_place, maybe_a_tensor, assigns, method_in_place, into_out, compares, contains),
+    *(adds_in_place, maybe_a_tensor, method_in_place, into_out, compares, contains),
     *(asks_id, points, by_helper, by_argument, made_of_own, by_keyword),
     *OF_TWO,
 )

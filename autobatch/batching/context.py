@@ -98,8 +98,8 @@ class Services:
     effects; ``operated`` is told what the operands were of an operation that has failed; within
     ``moving`` rows keep their gradients, whatever mode the program is in. ``contributions`` takes
     what is written to tensors that all threads share, None where nothing may be;
-    ``tensor_written`` is told before any other tensor is. ``blind`` says whether the program cannot
-    tell two names for one tensor from two tensors.
+    ``tensor_written`` is told before any other tensor is, and where. ``blind`` says whether the
+    program cannot tell two names for one tensor from two tensors.
     """
 
     device: torch.device
@@ -116,7 +116,7 @@ class Services:
     names_may_change: Callable[[], None] = lambda: None
     moving: Callable[[], AbstractContextManager[None]] = nullcontext
     contributions: Contributions | None = None
-    tensor_written: Callable[[], None] = lambda: None
+    tensor_written: Callable[[Span | None], None] = lambda span: None
     operated: Callable[[BaseException, tuple[str, ...]], None] = lambda error, operands: None
     blind: Callable[[], bool] = lambda: False
 

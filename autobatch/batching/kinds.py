@@ -39,6 +39,11 @@ def is_tensor(value: Any) -> bool:
     return type(value) is Uniform and isinstance(value.obj, Tensor)
 
 
+def event_of(tensor: Any) -> tuple[int, ...]:
+    """The shape of one thread's tensor."""
+    return tuple(tensor.table.shape[1:] if type(tensor) is Column else tensor.obj.shape)
+
+
 def is_number_column(value: Any) -> bool:
     return type(value) is Column and value.tag != "tensor"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -42,10 +43,16 @@ def pick(context: Context, base: Cell, parts: list[Cell], index: Cell) -> Cell:
     where, failed = clamped(read(index).data.to(torch.int64), len(parts))  # type: ignore[union-attr]
     snapshot = [Cell(read(index)), *(Cell(value) for value in values)]
     context.check(failed, lambda row: pick_row(context, base, snapshot, row))
-    whole = moves.stacked([column.data for column in columns])
-    data = moves.noted(whole.gather(0, where[None]), moves.Picked(where)).squeeze(0)
+    data = picked([column.data for column in columns], where)
     bounds = join_bounds(column.bounds for column in columns) if tag == "int" else None
     return Cell(Column(data, tag, bounds))  # type: ignore[arg-type]
+
+
+def picked(columns: Sequence[Tensor], where: Tensor) -> Tensor:
+    """``[k, *E]``: row ``i`` of the column at ``where[i]``."""
+    whole = moves.stacked(columns)
+    index = where.reshape(1, -1, *[1] * (whole.dim() - 2)).expand(1, -1, *whole.shape[2:])
+    return moves.noted(whole.gather(0, index), moves.Picked(where)).squeeze(0)
 
 
 def pick_row(context: Context, base: Cell, snapshot: list[Cell], row: int) -> Any:

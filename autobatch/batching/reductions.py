@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from autobatch.batching import arithmetic, iterators, torch_ops
+from autobatch.batching import arithmetic, iterators, ordering, torch_ops
 from autobatch.batching.context import Context, Handler
-from autobatch.batching.kinds import is_number, is_tensor, own_method, parts_of
+from autobatch.batching.kinds import event_of, is_number, is_tensor, own_method, parts_of
 from autobatch.batching.operators import binary
 from autobatch.batching.trace import Untraceable
 from autobatch.batching.truths import truth
@@ -56,6 +56,8 @@ def _extreme(meaning: Callable[..., Any], beats: str) -> Handler:
     """``min`` and ``max``: the first part that no other one ``beats`` ("lt", "gt")."""
 
     def handler(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | None:
+        if "key" in kwargs:
+            return ordering.by_key(context, meaning, args, kwargs)
         if kwargs:
             return None
         parts = args if len(args) > 1 else iterators.exhausted(context, args[0])
@@ -100,11 +102,6 @@ def are_mixed(parts: list[Cell]) -> bool:
     return bool(columns) and all(
         is_number(value) or (is_tensor(value) and event_of(value) == ()) for value in values
     )
-
-
-def event_of(tensor: Any) -> tuple[int, ...]:
-    """The shape of one thread's tensor."""
-    return tuple(tensor.table.shape[1:] if type(tensor) is Column else tensor.obj.shape)
 
 
 def agreed(context: Context, beats: str, parts: list[Cell]) -> Cell | None:
@@ -189,6 +186,8 @@ def _quantifier(stop: bool) -> Handler:
 
 def _sorted(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | None:
     """``sorted(xs)`` of numbers of one type; NaN, which has no order, goes by thread."""
+    if "key" in kwargs:
+        return ordering.by_key(context, sorted, args, kwargs)
     if len(args) != 1 or set(kwargs) - {"reverse"}:
         return None
     reverse = read(kwargs["reverse"]) if kwargs else Uniform(False)

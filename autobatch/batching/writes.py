@@ -166,7 +166,7 @@ def write(
 ) -> Cell:
     """``function`` writes its first operand, a tensor; the result is that operand's cell."""
     target = args[0]
-    context.services.tensor_written()
+    context.services.tensor_written(context.span)
     if not may_be_tensor(read(target)):
         return write_several(context, function, args, kwargs)
     refuse_tied(context, target)
@@ -326,7 +326,7 @@ def land(context: Context, result: Cell, out: Cell) -> None:
         for part, own in zip(value.children(), target.children(), strict=True):
             land(context, part, own)
         return
-    context.services.tensor_written()
+    context.services.tensor_written(context.span)
     refuse_tied(context, out)
     if (type(target) is Uniform and target.shared) or is_outside(out):
         raise shared_write(context, "a tensor")

@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from autobatch.ir.dataflow import op_writes
 from autobatch.ir.program import Call, Function, Op, Var
 
+LOOKUPS = ("global", "getattr", "load_free")
 Definitions = Mapping[Var, Op | None]
 """The only operation that assigns a variable; None if there are several, a call, or a parameter's,
-or if it names the variable itself, by whatever way (``x = x.next``).
+or if it names the variable itself, by whatever way (``x = x.next``). A look-up that stands at
+several places, as a rotated loop has its condition twice, is one.
 
 A parameter that nothing assigns is not in it.
 """
@@ -22,13 +24,21 @@ def definitions_of(function: Function) -> Definitions:
     for block in function.blocks:
         for op in block.ops:
             for out in op_writes(op):
-                found[out] = None if out in found or out in params else op
+                again = out in found and not is_same(found[out], op)
+                found[out] = None if again or out in params else op
         if isinstance(block.terminator, Call):
             found[block.terminator.out] = None
     for name in found:
         if comes_back(name, found):
             found[name] = None
     return found
+
+
+def is_same(one: Op | None, other: Op) -> bool:
+    """Whether two operations look up the same name."""
+    if one is None or other.name not in LOOKUPS:
+        return False
+    return (one.name, one.args, one.attr) == (other.name, other.args, other.attr)
 
 
 def comes_back(name: Var, definitions: Definitions) -> bool:

@@ -2,8 +2,8 @@
 
 Threads whose names mean one tensor here and two there are unlike, and run apart: after ``if
 accepted: x = proposal`` and ``samples.append(x)``, those that rejected have one tensor in two
-places. A program that writes to no tensor in place, and asks for no tensor's identity, sees nothing
-of that, so its groups go by values alone.
+places. A program that writes to no tensor in place, but where one name alone knows it (``sole``),
+and asks for no tensor's identity, sees nothing of that, so its groups go by values alone.
 
 In: a lowered function, what its names mean, the same for the functions that it calls, and what it
 is given. Out: a ``Told``; what is not known tells. The kinds of variables go by all assignments of
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import BuiltinFunctionType, FunctionType, ModuleType
 
 import torch
@@ -27,8 +27,10 @@ from autobatch.frontend import MISSING
 from autobatch.ir.dataflow import op_writes
 from autobatch.ir.ops import COMPARE, COMPUTED, INPLACE, info
 from autobatch.ir.program import Call, CallShape, Function, Op, Var
+from autobatch.source import Span
 from autobatch.vm.nested import Nested
 from autobatch.vm.purity import Known, Names, is_inplace_name
+from autobatch.vm.sole import Sole
 from autobatch.vm.values import BOX, PACKED, Column, Container, Uniform, Value, View
 
 NO_NAMES: frozenset[str] = frozenset()
@@ -43,6 +45,8 @@ PLAIN = (
 NUMBERS = (bool, int, float, complex)
 GIVE_NUMBERS: tuple[object, ...] = (len, int, float, bool, abs, round)
 """Builtins that give a number for numbers; the first four for anything."""
+SIZES = {"shape": "size", "ndim": "number"}
+"""Attributes of tensors that are numbers, or hold numbers."""
 OWN_METHODS = frozenset({"append", "extend", "insert", "pop", "clear", "reverse", "add", "update"})
 """Methods of containers that move what they hold about, and compare none of it."""
 TELLING = frozenset(
@@ -53,6 +57,33 @@ TELLING = frozenset(
     }
 )
 """Methods whose result or effect depends on which tensor it is."""
+COPYING = frozenset({"clone", "new_zeros", "new_ones", "new_full", "new_empty", "new_tensor"})
+"""Methods, of tensors alone, that give one in memory of its own."""
+FILLING = frozenset(
+    {
+        *("zeros", "ones", "full", "empty", "rand", "randn", "arange", "linspace", "eye"),
+        *("zeros_like", "ones_like", "full_like", "empty_like", "rand_like", "randn_like"),
+        *("tensor", "stack", "cat"),
+    }
+)
+"""Functions of torch that do."""
+LOOKED_AT = frozenset(dir(Tensor)).difference(*map(dir, (list, dict, set)))
+"""Methods of tensors that no container has."""
+WRITING = frozenset(
+    {
+        *("add_", "sub_", "mul_", "div_", "neg_", "clamp_", "clamp_min_", "clamp_max_", "copy_"),
+        *(
+            "fill_",
+            "zero_",
+            "masked_fill_",
+            "scatter_",
+            "scatter_add_",
+            "index_add_",
+            "index_fill_",
+        ),
+    }
+)
+"""Methods of tensors that write to all or some of their elements, and do nothing else."""
 HARMLESS = frozenset({"append", "extend", "update", "store_box", "clear_box", "delitem"})
 """Operations that write to what holds values, not to tensors."""
 
@@ -76,12 +107,14 @@ COMPARING: tuple[object, ...] = (
 @dataclass(frozen=True, slots=True)
 class Told:
     """Whether a program ``tells``; the methods that it ``asks`` of what is not known, by name, and
-    the names that the modules at hand give to what is theirs.
+    the names that the modules at hand give to what is theirs. ``sole`` is where it writes to
+    tensors that only one name knows.
     """
 
     tells: bool
     asks: frozenset[str] = frozenset()
     named: frozenset[str] = frozenset()
+    sole: frozenset[Span] = frozenset()
 
 
 TELLS = Told(True)
@@ -101,10 +134,14 @@ class Sight:
     kinds: dict[Var, str] = field(default_factory=dict)
     asks: set[str] = field(default_factory=set)
     named: set[str] = field(default_factory=set)
+    sole: set[Span] = field(default_factory=set)
+    unseen: frozenset[int] = frozenset()
+    """Operations that write to tensors which only one name knows."""
 
     def told(self) -> Told:
         function = self.known.function
         self.kinds = kinds_of(function, self.known)
+        self.unseen = Sole(function, self.makes, self.keeps, self.written).writes()
         ops = (op for block in function.blocks for op in block.ops)
         calls = (block.terminator for block in function.blocks if type(block.terminator) is Call)
         tells = (
@@ -112,7 +149,9 @@ class Sight:
             or any(self.tells_call(call.callee, call.args, call.shape) for call in calls)
             or not self.knows(self.known.names.receiver)
         )
-        return TELLS if tells else Told(False, frozenset(self.asks), frozenset(self.named))
+        if tells:
+            return TELLS
+        return Told(False, frozenset(self.asks), frozenset(self.named), frozenset(self.sole))
 
     def knows(self, value: object) -> bool:
         """Whether a value that is at hand has no code of its own but what is noted."""
@@ -122,9 +161,18 @@ class Sight:
 
     def tells_op(self, op: Op) -> bool:
         name, kind = op.name, self.kind
+        if id(op) in self.unseen:
+            method = self.known.method(op.args[0])
+            self.asks |= {method[1]} if name == "call" and method is not None else set()
+            self.sole.add(replace(op.span, caller=None))
+            return False
+        if name == "load_free" and op.attr not in self.known.names.closure:
+            return False  # a variable of the program's, which may hold what its function has
         if name in ("global", "load_free"):
             found = self.known.value(op.outs[0])
             return found is MISSING or not self.knows(found)
+        if name == "getattr" and op.attr in SIZES:
+            self.asks.add(op.attr)
         if name in INPLACE:
             return kind(op.args[0]) == "" or kind(op.outs[0]) == ""
         if name in ("is", "is_not"):
@@ -167,7 +215,9 @@ class Sight:
             told = self.callee(found)
             self.asks |= told.asks
             self.named |= told.named
-            return hashes or compares or told.tells or is_told_to_write(found, shape)
+            self.sole |= told.sole
+            tells = told.tells or self.tells_key(args, shape) or is_told_to_write(found, shape)
+            return hashes or compares or tells
         method = self.known.method(callee)
         if method is None:
             return True
@@ -176,6 +226,37 @@ class Sight:
         if name in OWN_METHODS:
             return name == "add" and self.kind(receiver) == "set" and not self.are_keys(args)
         return is_inplace_name(name) or name in TELLING or not self.is_opaque(name)
+
+    def makes(self, op: Op) -> bool:
+        """Whether a call gives a tensor in memory of its own, whatever it is given."""
+        if "out" in op.attr.keywords or None in op.attr.keywords:
+            return False
+        found, method = self.known.value(op.args[0]), self.known.method(op.args[0])
+        if found is MISSING:
+            return method is not None and method[1] in COPYING
+        name = getattr(found, "__name__", "")
+        return name in COPYING | FILLING and effect_of(found) in ("torch", "draw")
+
+    def keeps(self, op: Op) -> bool:
+        """Whether a call may put what it is given somewhere else than into its result."""
+        found, method = self.known.value(op.args[0]), self.known.method(op.args[0])
+        if found is MISSING:
+            return method is None or method[1] not in LOOKED_AT
+        return effect_of(found) not in ("torch", "host") or tells_known(found)
+
+    def written(self, op: Op) -> Var | None:
+        """The tensor that a call of its method writes to in place."""
+        method = self.known.method(op.args[0])
+        if method is None or self.known.value(op.args[0]) is not MISSING:
+            return None
+        return method[0] if is_inplace_name(method[1]) and method[1] in WRITING else None
+
+    def tells_key(self, args: tuple[Var, ...], shape: CallShape) -> bool:
+        """Whether the function that a call is given as ``key=`` may tell."""
+        if "key" not in shape.keywords:
+            return False
+        key = args[len(shape.positional) + shape.keywords.index("key")]
+        return self.tells_call(key, (), CallShape(()))
 
 
 @dataclass(slots=True, eq=False)
@@ -190,6 +271,11 @@ class Blindness:
     names: Callable[[], Names]
     given: list[object] | None
     found: bool | None = None
+    sole: frozenset[Span] = frozenset()
+
+    def is_sole(self, span: Span | None) -> bool:
+        """Whether what is written there is known by one name alone."""
+        return span is not None and replace(span, caller=None) in self.sole
 
     def __call__(self) -> bool:
         if self.found is None:
@@ -199,6 +285,7 @@ class Blindness:
     def is_blind(self, given: list[object]) -> bool:
         named = list(map(names_of, given))
         told = self.told(self.names())
+        self.sole = told.sole
         return not told.tells and all(
             names is not None and told.asks.isdisjoint(names) for names in (told.named, *named)
         )
@@ -242,13 +329,13 @@ def names_in(module: nn.Module) -> frozenset[str]:
 
 
 def kinds_of(function: Function, known: Known) -> dict[Var, str]:
-    """``number``, ``constant``, ``range``, ``list``, ``dict``, ``set`` or ``tuple`` for variables
-    that never are more.
+    """The kinds of variables that never are more: ``number``, ``constant``, ``range``, ``size``, …
 
     Of assignments in a circle one is enough to begin with: the least that all of them bear out.
     """
     found: dict[Var, str] = {}
     ops = [op for block in function.blocks for op in block.ops if op.outs]
+    stores = [op for b in function.blocks for op in b.ops if op.name == "store_box"]
     others = {param.name for param in function.params}
     others |= {b.terminator.out for b in function.blocks if type(b.terminator) is Call}
     while True:
@@ -258,6 +345,8 @@ def kinds_of(function: Function, known: Known) -> dict[Var, str]:
             kinds = [found.get(arg, "unseen") for arg in op.args]
             for out, kind in zip(op_writes(op), results(op, kinds, known), strict=False):
                 now.setdefault(out, set()).add(kind)
+        for op in stores:  # nobody else can: ``nonlocal`` is refused
+            now.setdefault(op.args[0], set()).add(found.get(op.args[1], "unseen"))
         found = {name: joined(kinds) for name, kinds in now.items()}
         found.update(dict.fromkeys(others, ""))
         if found == before:
@@ -272,7 +361,11 @@ def joined(kinds: set[str]) -> str:
 def results(op: Op, kinds: list[str], known: Known) -> Iterator[str]:
     """The kinds of what an operation makes of operands of some kinds."""
     name = op.name
-    if name == "const":
+    if name == "box":  # goes by what is in it
+        yield kinds[0] if kinds else "unseen"
+    elif name in ("load_box", "load_outer_box"):
+        yield kinds[0]
+    elif name == "const":
         yield "number" if type(op.attr) in NUMBERS else "constant"
     elif name in COMPARED:
         yield name
@@ -280,10 +373,14 @@ def results(op: Op, kinds: list[str], known: Known) -> Iterator[str]:
         yield "number"
     elif name in ("copy", "iter"):
         yield kinds[0]
+    elif name == "getattr" and op.attr in SIZES:
+        yield SIZES[op.attr]
+    elif name in ("getitem", "unpack") and kinds[0] in ("size", "unseen"):
+        yield from ("number" if kinds[0] == "size" else "unseen" for _ in op.outs)
     elif name == "select":
         yield joined(set(kinds[1:]))
     elif name == "next":
-        yield {"range": "number", "unseen": "unseen"}.get(kinds[0], "")
+        yield {"range": "number", "size": "number", "unseen": "unseen"}.get(kinds[0], "")
         yield "number"
     elif name in INPLACE and kinds[0] in ("list", "dict", "set"):
         yield kinds[0]
@@ -305,6 +402,8 @@ def called(callee: object, method: tuple[Var, str] | None, kinds: list[str]) -> 
     for each in (list, dict, set):
         if callee is each:
             return each.__name__
+    if callee is sorted:
+        return "list"
     if any(callee is each for each in GIVE_NUMBERS):
         exact = any(callee is each for each in GIVE_NUMBERS[:4])
         if exact or set(kinds) == {"number"}:
@@ -317,8 +416,8 @@ QUIET_EFFECTS = ("torch", "host", "draw")
 
 
 def is_told_to_write(callee: object, shape: CallShape) -> bool:
-    """Whether a call may say ``inplace=True``, or ``out=``, or give code of its own as ``key=``."""
-    if "inplace" in shape.keywords or "key" in shape.keywords:
+    """Whether a call may say ``inplace=True``, or ``out=``."""
+    if "inplace" in shape.keywords:
         return True
     if None in shape.keywords and effect_of(callee) != "program":
         return True

@@ -197,9 +197,9 @@ class RunState:
         """Whether the program cannot tell two names for one tensor from two tensors."""
         return self.blind is not None and self.blind()
 
-    def tensor_written(self) -> None:
-        """A tensor is about to be written, which a program that is blind to aliases never does."""
-        if self.blind is not None and self.blind.found:
+    def tensor_written(self, span: Span | None) -> None:
+        """A tensor is about to be written: unseen, if the program is blind to aliases."""
+        if self.blind is not None and self.blind.found and not self.blind.is_sole(span):
             raise AutobatchError(
                 Diagnostic(
                     "A tensor is written by code that was taken to write none.",
