@@ -135,6 +135,21 @@ def test_chains_need_not_wait_for_each_others_transitions() -> None:
     assert found == max(alone) < together
 
 
+@pytest.mark.parametrize("engine", ["stackless", "program_counter"])
+def test_a_draw_from_the_tape_needs_no_read(engine: str) -> None:
+    """What is read for a leapfrog step are branches; that an index is in range is known."""
+    problem = example(64)
+    batched = autobatch.vmap(problem.function, engine=engine, trace_after=0)
+    for _ in range(3):
+        batched(*problem.args)
+    with autobatch.counts() as counts:
+        batched(*problem.args)
+    steps = counts.by_block["NUTS.leapfrog", 0]
+    assert counts.host_reads <= 2.3 * steps
+    assert counts.block_executions <= 15.5 * steps
+    assert not counts.traces and not counts.fallbacks
+
+
 def test_a_leapfrog_step_is_recorded_once() -> None:
     """Its gradient with what is before it and after it, for any number of chains."""
 

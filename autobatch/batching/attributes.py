@@ -398,6 +398,16 @@ def put(context: Context, cell: Cell, name: str, item: Cell) -> None:
     run_rows(context, assign, [cell, item], {}, "objects", keep=True)
 
 
+def is_plainly_put(value: Any, name: str) -> bool:
+    """Whether ``x.name = v`` only keeps ``v`` in an instance of the program's: no code runs."""
+    if type(value) is not Container or not is_instance(value) or type(value.cells) is not dict:
+        return False
+    if found_in_class(value.type, "__setattr__") is not object.__setattr__:
+        return False
+    static = found_in_class(value.type, name)
+    return isinstance(static, types.MemberDescriptorType) or not hasattr(type(static), "__set__")
+
+
 def remove(context: Context, cell: Cell, name: str) -> None:
     """``del x.name``."""
     value = read(cell)

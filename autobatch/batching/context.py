@@ -24,7 +24,7 @@ from autobatch.kinds import operand
 from autobatch.random.paths import Paths
 from autobatch.random.sources import Threads
 from autobatch.source import Span
-from autobatch.vm.values import METHOD, Cell, Container, read
+from autobatch.vm.values import METHOD, Cell, Column, Container, read
 
 
 class RowsFail(Exception):
@@ -75,13 +75,15 @@ class Check:
     """Rows in which ``evaluate(row)`` raises, found by a kernel and not yet seen by the host.
 
     What it raises is the thread's exception, or ``RowsFail`` that says where it arose too.
-    ``operands`` are those of the operation, for the note.
+    ``operands`` are those of the operation, for the note. ``inside`` is a column of ints and a
+    size: where each of them is an index into that many, no row fails.
     """
 
     failed: Tensor
     evaluate: Callable[[int], Any]
     span: Span | None = None
     operands: tuple[Cell, ...] = ()
+    inside: tuple[Column, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,9 +213,14 @@ class Context:
                 if key in self.lost:
                     raise RowsFail(row, self.lost[key][0])
 
-    def check(self, failed: Tensor, evaluate: Callable[[int], Any]) -> None:
+    def check(
+        self,
+        failed: Tensor,
+        evaluate: Callable[[int], Any],
+        inside: tuple[Column, int] | None = None,
+    ) -> None:
         """Note rows that fail, for the next host read to look at."""
-        self.checks.append(Check(failed, evaluate, self.span, self.operands()))
+        self.checks.append(Check(failed, evaluate, self.span, self.operands(), inside))
         if self.eager:
             self.flush()
 

@@ -58,7 +58,9 @@ def looked_up(context: Context, value: Column, rows: Tensor, index: Cell) -> Cel
     if failed is not None:
         snapshot = [Cell(value), Cell(read(index))]
         context.check(
-            failed, lambda row: torch_ops.one_row(context, operator.getitem, snapshot, row)
+            failed,
+            lambda row: torch_ops.one_row(context, operator.getitem, snapshot, row),
+            torch_ops.index_into(index, value.table.shape[1]),
         )
     context.counter.launch()
     return Cell(Column(data))

@@ -40,7 +40,7 @@ from autobatch.errors import ConverterError
 from autobatch.random.drawing import direct, drawing, serving
 from autobatch.random.paths import Drew
 from autobatch.vm.heap import selecting
-from autobatch.vm.values import Cell, Column, Container, Objects, Uniform, read
+from autobatch.vm.values import Cell, Column, Container, Objects, Uniform, are_inside, read
 
 Function = Callable[..., Any]
 NO_STACK = "objects that do not stack"
@@ -140,11 +140,12 @@ def batched(
     args: list[Cell],
 ) -> Any:
     if function is operator.getitem:
-        inside = is_inside(args[1], made[0])
-        out, failed = vmapped.getitem_checked(made[0], made[1], context.k, inside)
+        known = is_inside(args[1], made[0])
+        out, failed = vmapped.getitem_checked(made[0], made[1], context.k, known)
         if failed is not None:
             snapshot = [Cell(read(arg)) for arg in args]
-            context.check(failed, lambda row: one_row(context, function, snapshot, row))
+            inside = index_into(args[1], size_of(made[0]))
+            context.check(failed, lambda row: one_row(context, function, snapshot, row), inside)
         return out
     drawn = direct(function, made, named)
     if drawn is None and function is torch.randint:
@@ -156,13 +157,23 @@ def batched(
 
 def is_inside(index: Cell, x: Any) -> bool:
     """Whether an index is one int of which it is known that it is in range of ``x``."""
-    value = read(index)
-    if type(value) is not Column or value.tag != "int" or value.bounds is None:
-        return False
+    found = index_into(index, size_of(x))
+    return found is not None and are_inside(found[0].bounds, found[1])
+
+
+def size_of(x: Any) -> int | None:
+    """How many parts of a thread's tensor an int picks one of."""
     if not isinstance(x, Batched | Tensor) or event_dim(x) == 0:
-        return False
-    size = x.data.shape[1 if type(x) is Batched else 0]
-    return -size <= value.bounds[0] and value.bounds[1] < size
+        return None
+    return x.data.shape[1 if type(x) is Batched else 0]
+
+
+def index_into(index: Cell, size: int | None) -> tuple[Column, int] | None:
+    """An index that is one int of each thread's, and what it is into."""
+    value = read(index)
+    if type(value) is not Column or value.tag != "int" or size is None:
+        return None
+    return value, size
 
 
 def without_threads(

@@ -302,6 +302,11 @@ def join_bounds(bounds: Iterable[Bounds | None]) -> Bounds | None:
     return (low, high)
 
 
+def are_inside(bounds: Bounds | None, size: int) -> bool:
+    """Whether ints are indices into as many parts, wherever in their bounds they are."""
+    return bounds is not None and -size <= bounds[0] and bounds[1] < size
+
+
 def read(cell: Cell) -> Value:
     """The value that a cell stands for: a view's is made from its base, if that has changed."""
     value = cell.value

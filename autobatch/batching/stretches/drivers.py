@@ -28,7 +28,7 @@ from autobatch.batching.stretches.checking import note_checks, note_loose
 from autobatch.batching.stretches.executors import Run
 from autobatch.batching.stretches.looping import Feed, fed
 from autobatch.batching.stretches.outputs import Node, view_of
-from autobatch.batching.stretches.plans import Plan, Skeleton, outlooks
+from autobatch.batching.stretches.plans import Plan, Skeleton, are_in_range, outlooks
 from autobatch.batching.stretches.printer import Printer, Undrivable, told_apart, unmoved
 from autobatch.batching.stretches.printing import printed_plan
 from autobatch.batching.stretches.shared_reads import SharedReads, shared_reads
@@ -123,11 +123,12 @@ def driver_of(
     before: Env,
     scope: Scope,
     varying: Set[str] | None = None,
+    sure: bool = False,
 ) -> Driver | None:
     """The driver of a plan, whose variables hold what ``env`` holds; None if it is not plain.
 
     ``before`` are the variables at its beginning, ``varying`` those that the loop assigns which
-    its block is in.
+    its block is in. It is for when bounds make its checks ``sure``, or for when they do not.
     """
     if any(op.name in ("is", "is_not") for op in skeleton.batched):
         return None  # a driver does not ask which variables are one cell
@@ -142,13 +143,13 @@ def driver_of(
         if plan.assumed:
             printer.check(f"{printer.refer(plan)}.is_stale")
         targets = [printed_target(printer, leaf) for leaf, _ in plan.written]
-        replay = printed_results(printer, skeleton, plan, targets)
+        replay = printed_results(printer, skeleton, plan, targets, sure)
     except Undrivable:
         return None
-    leaves_open = plan.loose is not None or plan.checks > 0
+    leaves_open = plan.loose is not None or (plan.checks > 0 and not sure)
     asks = printer.asks_context or leaves_open
     space = dict(printer.names)
-    again = None if asks or plan.written else varying
+    again = None if asks or plan.written or skeleton.stores else varying
     text, feeds = source_of(printer, skeleton, again)
     exec(text, space)
     drive, begin = space["drive"], space.get("begin")
@@ -185,15 +186,20 @@ def printed_target(printer: Printer, leaf: int) -> str:
 
 
 def printed_results(
-    printer: Printer, skeleton: Skeleton, plan: Plan, targets: Sequence[str]
+    printer: Printer, skeleton: Skeleton, plan: Plan, targets: Sequence[str], sure: bool
 ) -> str:
     """The lines from the replay on; what the replay is called in them."""
-    roots = [printer.cell(name) for name in skeleton.reads] if plan.checks else []
+    checks = plan.checks > 0 and not sure
+    roots = [printer.cell(name) for name in skeleton.reads] if checks else []
+    leaves = f"[{', '.join(cell for _, cell in printer.inputs)}]"
     if plan.forecasts:
-        leaves = ", ".join(cell for _, cell in printer.inputs)
         printer.line(
-            f"looks = {printer.refer(outlooks)}({printer.refer(plan.forecasts)}, [{leaves}])"
+            f"looks = {printer.refer(outlooks)}({printer.refer(plan.forecasts)}, {leaves})"
         )
+    if plan.inside:
+        looks = "looks" if plan.forecasts else "()"
+        found = f"{printer.refer(are_in_range)}({printer.refer(plan.inside)}, {leaves}, {looks})"
+        printer.check(f"{found} is not {sure}")
     operands = "".join(f", {operand}" for operand, _ in printer.inputs)
     replay = printer.refer(getattr(plan.run, "replay", plan.run))
     if skeleton.batched:
@@ -210,7 +216,7 @@ def printed_results(
     contents = [printed_node(printer, plan, number, made) for _, number in plan.written]
     host = [out for op in skeleton.host for out in op.outs]
     early = [(n, printer.cell(n)) for n in (*skeleton.constants, *host) if n in skeleton.wanted]
-    if plan.checks:
+    if checks:
         printer.line(f"roots = [{', '.join(roots)}]")  # before they have other values
     # Only from here on is anything changed; what the replay assigns, it assigns last.
     if plan.loose is not None:
@@ -219,12 +225,17 @@ def printed_results(
         printer.line(f"{note}(context, {op}, dict(env), outs[-1], ({ints}))")
     for name, cell in early + results:
         printer.line(f"env[{name!r}] = {cell}")
-    if plan.checks:
+    if checks:
         printer.asks_context = True
         note, here = printer.refer(note_checks), printer.refer((skeleton, plan))
         printer.line(f"{note}(context, scope, {here}, roots, outs)")
     for target, new in zip(targets, contents, strict=True):
         printer.line(f"{target}.value = {new}.value")
+    kept = dict(results)
+    for store in skeleton.stores:
+        receiver, value = store.args
+        new = kept.get(value) or printer.cell(value)
+        printer.line(f"{printer.places[receiver]}.cells[{store.attr!r}] = {new}")
     return replay
 
 

@@ -124,6 +124,18 @@ def printed_part(printer: Printer, op: Op) -> None:
     printer.cells[op.outs[0]] = printer.fresh(part, "m")
 
 
+def printed_place(printer: Printer, name: str) -> None:
+    """The instance that a store is to, checked to be one that only keeps what it is given."""
+    if name in printer.places:
+        return
+    kind = printer.env[name].value.type  # type: ignore[union-attr]
+    whole = printer.places[name] = printer.fresh(f"{printer.cell(name)}.value", "w")
+    printer.check(
+        f"{whole}.__class__ is not Container or {whole}.type is not {printer.refer(kind)}"
+        f" or {whole}.type.__setattr__ is not {printer.refer(object.__setattr__)}"
+    )
+
+
 def host_expression(printer: Printer, op: Op, scope: Scope, before: Env) -> str:
     if op.name == "global":
         return f"load_global(scope.namespace, {op.attr!r})"

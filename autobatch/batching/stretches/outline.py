@@ -17,6 +17,7 @@ from autobatch.batching.context import Context
 from autobatch.batching.effects import MUTATING_METHODS, belongs_to_torch, effect_of
 from autobatch.batching.operations import Env, Scope
 from autobatch.batching.stretches.contents import is_plain_module
+from autobatch.batching.stretches.stores import Stores
 from autobatch.batching.submodules import parts_of
 from autobatch.ir.ops import HOST, INPLACE, PURE, RECORDED, WRITES
 from autobatch.ir.program import Op
@@ -57,10 +58,18 @@ class Outline:
     made: set[str] = field(default_factory=set)
     touched: set[str] = field(default_factory=set)
     settled: set[str] = field(default_factory=set)
+    stores: Stores = field(default_factory=Stores)
     writes: bool = False
 
     def take(self, op: Op) -> bool:
         """Whether the operation fits into the stretch."""
+        if op.name == "setattr":
+            return self.stores.take(op, self.env, self.made, self.reads)
+        seen = self.stores.seen(op, self.env, self.made)
+        return seen is not None and self.taken(seen)
+
+    def taken(self, op: Op) -> bool:
+        """Whether an operation that writes no attribute does."""
         if op.name == "const":
             return self.constant(op)
         if any(arg in self.made for arg in op.args):

@@ -18,12 +18,7 @@ from autobatch.batching.stretches.contents import content_key
 from autobatch.batching.stretches.executors import Run
 from autobatch.batching.stretches.outputs import Template
 from autobatch.ir.program import Op
-from autobatch.vm.values import (
-    Bounds,
-    Cell,
-    Column,
-    read,
-)
+from autobatch.vm.values import Bounds, Cell, Column, are_inside, read
 
 LARGEST_SHARED = 2**31
 """Uniform ints up to this size meet number columns by the same kernels."""
@@ -36,7 +31,8 @@ class Plan:
     The last of what it returns are ``checks`` masks of rows that fail and, where rows may leave
     their dtype, the mask of those (``loose`` are then the nodes of the ints in question). Nothing
     else may reach the tensors of the variables in ``lone``. ``bounded`` are nodes of ints with the
-    number of their outlook, ``fixed`` those whose bounds are the same each time.
+    number of their outlook, ``fixed`` those whose bounds are the same each time. ``inside`` are the
+    indices that the checks are of, each with what it is into, where they are of nothing else.
     """
 
     run: Run
@@ -53,7 +49,7 @@ class Plan:
     lone: tuple[str, ...] = ()
     verified: bool = False
     fixed: tuple[tuple[int, Bounds], ...] = ()
-    drivable: bool = True
+    inside: tuple[tuple[Any, int], ...] = ()
     runs: int = 0
     makes_ints: bool = field(init=False)
 
@@ -74,6 +70,10 @@ class Plan:
     def is_safe(self) -> bool:
         """Whether a replay fails on no row, whatever it holds."""
         return getattr(self.run, "is_safe", False)
+
+    def is_sure(self, leaves: Sequence[Cell | None], looks: Sequence[Any]) -> bool:
+        """Whether bounds say that no row fails, whatever the masks do."""
+        return bool(self.inside) and are_in_range(self.inside, leaves, looks)
 
     def failed(self, outs: Sequence[Tensor]) -> Sequence[Tensor]:
         """Of what a replay returns, the rows that fail, check by check."""
@@ -104,9 +104,11 @@ def host_only() -> Plan:
 class Skeleton:
     """Operations from ``start`` to ``end``: which are host, which batched, what goes in and out.
 
-    ``first`` is the one that it begins with. ``kinds`` are of what each host operation gives, where
+    ``first`` is the one that it begins with, ``stores`` are those that write attributes, which is
+    done last. ``kinds`` are of what each host operation gives, where
     that tells it apart from another; the site knows the skeleton by ``key``. What it reads at the
-    places ``picks`` are indices.
+    places ``picks`` are indices. ``drivers`` are those that have been printed of its plans, for
+    when their checks are known to hold and for when not; None where there is none.
     """
 
     first: Op
@@ -118,11 +120,13 @@ class Skeleton:
     makes: tuple[str, ...]
     constants: dict[str, Cell]
     wanted: frozenset[str] = frozenset()
+    stores: tuple[Op, ...] = ()
     baked: frozenset[int] = frozenset()
     picks: frozenset[int] = frozenset()
     kinds: tuple[str, ...] = ()
     key: Hashable = None
     plans: dict[Hashable, Plan | Skeleton] = field(default_factory=dict)
+    drivers: dict[tuple[Plan, bool], Any] = field(default_factory=dict)
 
     def environment(self, roots: Sequence[Cell]) -> Env:
         """The variables that the batched operations begin with, over the given cells."""
@@ -156,6 +160,16 @@ def outlooks(forecasts: Sequence[Any], leaves: Sequence[Cell | None]) -> list[An
             raise Unforeseen
         looks += found
     return looks
+
+
+def are_in_range(
+    inside: Sequence[tuple[Any, int]], leaves: Sequence[Cell | None], looks: Sequence[Any]
+) -> bool:
+    """Whether indices are known to be in range of what they are into."""
+    return all(
+        are_inside(operand(part, leaves, looks).bounds, size)  # type: ignore[arg-type]
+        for part, size in inside
+    )
 
 
 def operand(part: Any, leaves: Sequence[Cell | None], looks: list[Any]) -> Any:

@@ -31,7 +31,7 @@ class Printer:
     variables that are in the environment before. ``asks_context``: the driver needs the context.
     ``own`` are the cells of inputs that can be written, ``columns`` the columns of operands that
     can; ``views`` are views among the inputs, in which what is written may show.
-    ``picks``: the input at work is an index.
+    ``picks``: the input at work is an index. ``places`` are the instances that are stored to.
     """
 
     def __init__(self, env: Mapping[str, Cell]) -> None:
@@ -49,6 +49,7 @@ class Printer:
         self.columns: dict[str, str] = {}
         self.views: list[str] = []
         self.picks = False
+        self.places: dict[str, str] = {}
 
     def line(self, text: str) -> None:
         self.lines.append(f"    {text}")

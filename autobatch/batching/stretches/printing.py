@@ -20,7 +20,7 @@ from autobatch.batching.compat import (
     within_level,
 )
 from autobatch.batching.operations import Env, Scope
-from autobatch.batching.stretches.host_lines import printed_host
+from autobatch.batching.stretches.host_lines import printed_host, printed_place
 from autobatch.batching.stretches.input_lines import printed_input
 from autobatch.batching.stretches.printer import Printer
 
@@ -60,3 +60,5 @@ def printed_plan(printer: Printer, skeleton: Any, scope: Scope, before: Env) -> 
         inputs, whole = parts.get(name) or printed_input(printer, skeleton, name)
         printer.inputs += inputs
         printer.whole += whole
+    for op in skeleton.stores:
+        printed_place(printer, op.args[0])

@@ -35,6 +35,7 @@ from autobatch.batching.stretches.plans import (
     outlooks,
 )
 from autobatch.batching.stretches.signature import Gathered
+from autobatch.batching.stretches.stores import are_stored, store
 from autobatch.batching.stretches.stretch import Stretch, is_seen_through, refuse, unseen
 from autobatch.batching.stretches.work import Work
 from autobatch.batching.trace import Untraceable
@@ -185,18 +186,23 @@ class Site:
         return tuple(kinds)
 
     def drive(self, skeleton: Skeleton, work: Work, scope: Scope, before: Env) -> None:
-        """Print a driver for the plan that has just run, the second time that it has."""
+        """A driver for the plan that has just run, from the second time on that it has.
+
+        Others may have taken its place since it was printed.
+        """
         plan = work.last
-        if plan is None or plan.drivable is not True:
+        if plan is None:
             return
         plan.runs += 1
         if plan.runs < 2:
             return
-        plan.drivable = False
-        env = {**before, **work.settled}
-        with work.unwritten():
-            driver = driver_of(skeleton, plan, env, before, scope, self.varying)
-        if driver is not None:
+        if (plan, work.sure) not in skeleton.drivers:
+            env = {**before, **work.settled}
+            with work.unwritten():
+                driver = driver_of(skeleton, plan, env, before, scope, self.varying, work.sure)
+            skeleton.drivers[plan, work.sure] = driver
+        driver = skeleton.drivers[plan, work.sure]
+        if driver is not None and driver not in self.drivers:
             self.drivers = [driver, *self.drivers[: MOST_DRIVERS - 1]]
 
     def replay(
@@ -209,10 +215,13 @@ class Site:
             return None
         if context.lost:
             raise Unforeseen  # what comes first in a thread, the order of the operations tells
-        work.last, work.written = None, []
+        if skeleton.stores and not are_stored(skeleton.stores, skeleton.reads, env):
+            raise Unforeseen
+        work.last, work.written, work.sure = None, [], False
         if not skeleton.batched:
             work.last = skeleton.plans.setdefault(None, host_only())  # type: ignore[assignment]
             work.settle(skeleton, env)
+            store(skeleton.stores, env)
             return skeleton
         roots = [env[name] for name in skeleton.reads]
         gathered = Gathered(roots, skeleton.baked, skeleton.picks)
@@ -282,7 +291,8 @@ class Site:
         if plan.loose is not None:
             ints: Any = tuple(made[node].value for node in plan.loose)
             note_loose(context, skeleton.first, work.env, outs[-1], ints)
-        if plan.checks:
+        work.sure = plan.is_sure(gathered.leaves, looks)
+        if plan.checks and not work.sure:
             note_checks(context, scope, (skeleton, plan), roots, outs)
         for node, outlook in plan.bounded:
             made[node].value.bounds = looks[outlook].bounds  # type: ignore[union-attr]
@@ -296,6 +306,7 @@ class Site:
             assert cell is not None
             work.written.append((cell, cell.value))
             writes.set_content(cell, made[node].value)
+        store(skeleton.stores, env)
 
     def outlined(self, scope: Scope, context: Context, env: Env, stop: int) -> Skeleton:
         """Tell host from batched operations, up to what a stretch cannot hold."""
@@ -306,7 +317,8 @@ class Site:
         return self.skeleton(outline, position)
 
     def skeleton(self, outline: Outline, end: int) -> Skeleton:
-        wanted = set(self.needed)
+        stores = tuple(outline.stores.ops)
+        wanted = {*self.needed, *(arg for op in stores for arg in op.args)}
         for op in self.ops[end:]:
             wanted.update(op.args if op.name != "delete" else (op.attr,))
         defined = {name for op in outline.batched for name in op.outs}
@@ -325,6 +337,7 @@ class Site:
             tuple(sorted(defined & wanted)),
             constants,
             frozenset(wanted),
+            stores,
             picks=indices_in(outline),
             kinds=tuple(outline.kinds),
         )

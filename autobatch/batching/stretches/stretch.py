@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from autobatch.batching import operations
-from autobatch.batching.context import Context, Services
+from autobatch.batching.context import Check, Context, Services
 from autobatch.batching.numbers.records import BIT, Outlook
 from autobatch.batching.operations import Env, Scope
 from autobatch.batching.selects import Chosen
@@ -31,7 +31,18 @@ from autobatch.batching.trace import Untraceable
 from autobatch.ir.program import Op
 from autobatch.source import Span
 from autobatch.vm.heap import walks
-from autobatch.vm.values import BOX, CLOSURE, Bounds, Cell, Column, Container, Uniform, View, read
+from autobatch.vm.values import (
+    BOX,
+    CLOSURE,
+    Bounds,
+    Cell,
+    Column,
+    Container,
+    Mark,
+    Uniform,
+    View,
+    read,
+)
 
 VALUE_FREE = frozenset({"add", "sub", "mul", "lt", "le", "gt", "ge", "eq", "ne", "select"})
 
@@ -109,10 +120,12 @@ class Left:
     checks: int
     loose: tuple[int, ...] | None
     forecasts: list[Any]
+    inside: tuple[tuple[Any, int], ...]
 
     def shape(self) -> Hashable:
         """Equal for recordings that leave the same behind."""
-        return (self.template.shape(), tuple(self.written), self.checks, self.loose)
+        written = tuple(self.written)
+        return (self.template.shape(), written, self.checks, self.loose, self.inside)
 
 
 @dataclass(slots=True, eq=False)
@@ -163,6 +176,12 @@ class Stretch:
                 self.writer = op
             if any(shape_of(cell) != shape for cell, shape in shapes):
                 raise Untraceable("it changes a list or dict that was there before")
+        for op in skeleton.stores:
+            self.failed = op
+            cell = env.get(op.args[1])  # what the host makes is none of the recording's
+            kept = None if cell is None else cell.value
+            if type(kept) is Container and isinstance(kept.type, Mark):
+                raise Untraceable("it keeps what is not known yet, or what is made of functions")
         self.failed = None
         if chosen.cells:
             self.lone = self.alone(chosen, rebuilt, env)
@@ -179,14 +198,15 @@ class Stretch:
         for name in skeleton.makes:
             template.names[name] = template.visit(env[name])
         checks = [check.failed for check in context.checks]
-        forecasts = self.forecasts(context.forecasts or [], rebuilt, before, template)
+        forecasts, places = self.forecasts(context.forecasts or [], before)
         self.assumed = tuple(context.assumed)
         loose = {id(column) for escape in context.escapes for column in escape.columns}
         ints = [node for node, cell in enumerate(template.kept) if id(cell.value) in loose]
         masks = [escape.left for escape in context.escapes]
         left = [reduce(torch.bitwise_or, masks)] if masks else []
         fit = tuple(ints) if masks else None
-        self.left.append(Left(template, written, len(checks), fit, forecasts))
+        inside = indices(context.checks, places)
+        self.left.append(Left(template, written, len(checks), fit, forecasts, inside))
         return (*template.tensors, *checks, *left)
 
     def alone(self, chosen: Chosen, rebuilt: Rebuilt, env: Env) -> tuple[str, ...]:
@@ -217,9 +237,12 @@ class Stretch:
             raise Untraceable("a number that all threads share decides a result for all")
 
     def forecasts(
-        self, noted: list[Any], rebuilt: Rebuilt, before: list[Any], template: Template
-    ) -> list[Any]:
-        """Operations on numbers, with operands as ``("leaf", i)``, ``("result", j)`` or numbers."""
+        self, noted: list[Any], before: list[Any]
+    ) -> tuple[list[Any], dict[int, tuple[str, int]]]:
+        """Operations on numbers, with operands as ``("leaf", i)``, ``("result", j)`` or numbers.
+
+        And where in these each number is, by its id.
+        """
         places: dict[int, tuple[str, int]] = {
             id(value): ("leaf", i) for i, value in enumerate(before) if value is not None
         }
@@ -235,7 +258,7 @@ class Stretch:
                 outs.append(id(result))
                 total += 1
             found.append((rule, tuple(operands), deferred, outs))
-        return found
+        return found, places
 
     def plan(self, run: Run, gathered: Gathered) -> Plan:
         first = self.left[0]
@@ -270,6 +293,7 @@ class Stretch:
             tuple(gathered.held),
             self.lone,
             fixed=() if needed else fixed_bounds(kept, bounded, gathered),
+            inside=first.inside if needed or all_leaves(first.inside) else (),
         )
 
 
@@ -281,6 +305,20 @@ def has_changed(cells: Sequence[Cell | None], before: Sequence[Any]) -> bool:
 def is_seen_through(cell: Cell | None, gathered: Gathered) -> bool:
     """Whether a write to an input would be seen in another one, or in what it is a view of."""
     return cell is None or type(cell.value) is View or id(cell) in gathered.viewed
+
+
+def indices(
+    checks: Sequence[Check], places: dict[int, tuple[str, int]]
+) -> tuple[tuple[Any, int], ...]:
+    """The indices that checks are of, and what they are into; none if one is of anything else."""
+    found = [check.inside for check in checks]
+    if not all(inside is not None and id(inside[0]) in places for inside in found):
+        return ()
+    return tuple((places[id(column)], size) for column, size in found)  # type: ignore[misc]
+
+
+def all_leaves(inside: Sequence[tuple[Any, int]]) -> bool:
+    return all(where == "leaf" for (where, _), _ in inside)
 
 
 def numbers_in(cell: Cell, shared: dict[int, int]) -> set[int]:

@@ -20,7 +20,7 @@ class Work:
     ``cache`` keeps the plans of a call by stretch and signature; ``env`` is the environment
     before the stretch, ``last`` the plan that has run, ``settled`` what its host operations made,
     ``written`` the cells that it has written, with what they held before, ``granted`` whether the
-    place at work may record.
+    place at work may record, ``sure`` whether bounds have said that no row fails.
     """
 
     executor: Executor
@@ -29,6 +29,7 @@ class Work:
     env: Env = field(default_factory=dict)
     last: Plan | None = None
     granted: bool = False
+    sure: bool = False
     settled: Env = field(default_factory=dict)
     written: list[tuple[Cell, Value]] = field(default_factory=list)
 
