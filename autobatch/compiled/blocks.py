@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from types import FunctionType
 from typing import Any, Protocol
 
@@ -28,7 +28,7 @@ from autobatch.compiled.types import (
     structure,
 )
 from autobatch.compiled.versions import Key, Version
-from autobatch.compiled.writer import DONE
+from autobatch.compiled.writer import mark_of
 from autobatch.forms import meant
 from autobatch.ir.program import (
     Block,
@@ -154,10 +154,11 @@ class BlockWriter:
             case Branch(condition=condition, then=then, otherwise=otherwise):
                 self.branch(self.read(condition), then, otherwise)
             case Call(out=out, callee=callee, args=args, shape=shape, target=target):
-                made = self.called(self.read(callee), [self.read(a) for a in args], shape)
+                made = self.outcomes(self.read(callee), [self.read(a) for a in args], shape)
                 self.share(args)
-                self.set(out, made)
-                self.go(target)
+                for value in made:
+                    self.set(out, value)
+                    self.go(target)
             case Return(value=value):
                 self.give(self.read(value))
             case Raise():
@@ -196,10 +197,11 @@ class BlockWriter:
 
     def give(self, value: Value) -> None:
         self.unit.returns(self.version, value.type)
-        kind = self.version.machine_result()
-        made = f"{{{', '.join((f'i8 {DONE}', *(f'{k} undef' for k in machine_of(value.type))))}}}"
+        kind, way = self.version.machine_result(), self.version.results.index(value.type)
+        made = self.w.made(f"insertvalue {kind} undef, i8 {mark_of(way)}, 0")
+        first = self.version.first_leaf(way)
         for at, (leaf, machine) in enumerate(
-            zip(value.leaves, machine_of(value.type), strict=True), start=1
+            zip(value.leaves, machine_of(value.type), strict=True), start=first
         ):
             made = self.w.made(f"insertvalue {kind} {made}, {machine} {leaf}, {at}")
         self.w.emit(f"ret {kind} {made}")
@@ -207,7 +209,17 @@ class BlockWriter:
     # Calls
 
     def called(self, callee: Value, args: Sequence[Value], shape: CallShape) -> Value:
-        """What a call gives: of a function that has a rule, or of another program function."""
+        """What a call gives within a block."""
+        made, *others = self.outcomes(callee, args, shape)
+        if others:
+            refuse(f"{callee.type} returns {made.type} or {others[0].type}")
+        return made
+
+    def outcomes(self, callee: Value, args: Sequence[Value], shape: CallShape) -> Iterator[Value]:
+        """What a call may give: of a function that has a rule, or of another program function.
+
+        With each, what is written next is for a call that has given it.
+        """
         if not shape.is_plain:
             refuse("a call with * or ** has no compiled form")
         count = len(args) - len(shape.keywords)
@@ -217,16 +229,19 @@ class BlockWriter:
             if named:
                 refuse(f"{callee.type} has no compiled form with keyword arguments")
             made = rule(self.w, given)
-            return fresh(made) if rule in torch_functions.FRESH else made
-        return self.program(callee, given, named)
+            yield fresh(made) if rule in torch_functions.FRESH else made
+        else:
+            yield from self.program(callee, given, named)
 
-    def program(self, callee: Value, args: Sequence[Value], named: dict[str, Value]) -> Value:
+    def program(
+        self, callee: Value, args: Sequence[Value], named: dict[str, Value]
+    ) -> Iterator[Value]:
         obj = meant(callee.type.obj) if isinstance(callee.type, Static) else None
         target = resolve_object(obj, [], {})
         function = target.callee
         plain = target.effect == "program" and not target.args and not target.kwargs
         if obj is None or not plain or not isinstance(function, FunctionType):
-            return refuse(f"{callee.type} has no compiled form")
+            refuse(f"{callee.type} has no compiled form")
         code = self.names.code_of(function)
         params = code.function.params
         defaults = [static(d) for d in self.names.defaults_of(function, params)]
@@ -236,12 +251,13 @@ class BlockWriter:
             raise Refused(str(error)) from None
         env = {name: packed(value) for name, value in bound.items()}
         types = {name: value.type for name, value in env.items()}
-        return self.invoked(self.unit.version(code, function, types), env)
+        yield from self.invoked(self.unit.version(code, function, types), env)
 
-    def invoked(self, callee: Version, env: dict[str, Value]) -> Value:
+    def invoked(self, callee: Version, env: dict[str, Value]) -> Iterator[Value]:
         if callee not in self.version.callees:
             self.version.callees.append(callee)
-        if callee.result is None:
+        callee.callers[self.version, self.key] = None
+        if not callee.results:
             raise Waits(callee)
         w = self.w
         given = [
@@ -254,13 +270,15 @@ class BlockWriter:
         made = w.made(f"call {kind} @{callee.name}({operands})")
         mark = w.made(f"extractvalue {kind} {made}, 0")
         w.emit(f"store i8 {mark}, ptr %mark")
-        going = w.fresh()
-        done = w.made(f"icmp eq i8 {mark}, {DONE}")
-        w.emit(f"br i1 {done}, label %{going}, label %failed")
-        w.begin(going)
-        count = len(machine_of(callee.result))
-        leaves = (w.made(f"extractvalue {kind} {made}, {at + 1}") for at in range(count))
-        return Value(callee.result, tuple(leaves))
+        results = list(callee.results)
+        labels = [w.fresh() for _ in results]
+        ways = " ".join(f"i8 {mark_of(way)}, label %{at}" for way, at in enumerate(labels))
+        w.emit(f"switch i8 {mark}, label %failed [{ways}]")
+        for way, (label, type_) in enumerate(zip(labels, results, strict=True)):
+            w.begin(label)
+            places = range(callee.first_leaf(way), callee.first_leaf(way + 1))
+            leaves = [w.made(f"extractvalue {kind} {made}, {at}") for at in places]
+            yield Value(type_, tuple(leaves))
 
 
 def packed(value: Any) -> Value:
