@@ -8,13 +8,16 @@ from typing import Any, Protocol
 
 from autobatch.batching.binding import bind
 from autobatch.batching.resolving import resolve_object
-from autobatch.compiled import torch_functions
-from autobatch.compiled.functions import FUNCTIONS, Compiled
+from autobatch.compiled import items, torch_functions
+from autobatch.compiled.functions import FUNCTIONS, METHODS, Compiled
+from autobatch.compiled.library import meaning
 from autobatch.compiled.names import Names
 from autobatch.compiled.operations import execute
 from autobatch.compiled.operators import known_bit, truth
 from autobatch.compiled.types import (
+    Items,
     Method,
+    Number,
     Range,
     Refused,
     Static,
@@ -44,7 +47,7 @@ from autobatch.ir.program import (
 )
 from autobatch.vm.code import Code
 
-RULES = {**FUNCTIONS, **torch_functions.FUNCTIONS}
+RULES = {**FUNCTIONS, **items.FUNCTIONS, **torch_functions.FUNCTIONS}
 """The functions that have a rule of their own."""
 
 
@@ -96,8 +99,8 @@ class BlockWriter:
             self.env[name] = self.loaded(name, type_)
         place: Op | Any = self.block.terminator
         try:
-            if self.block.modes or self.block.handler is not None:
-                refuse("a `with` or a `try` has no compiled form")
+            if self.block.modes:  # a `try` has no more to do: what raises gives up
+                refuse("a `with` has no compiled form")
             for place in self.block.ops:
                 execute(self, place)
             place = self.block.terminator
@@ -117,7 +120,7 @@ class BlockWriter:
     def read(self, name: str) -> Value:
         """The value of a variable; an iterator is nobody's but its loop's."""
         value = common(self.held(name))
-        if isinstance(value.type, Range) and value.type.is_iterator:
+        if isinstance(value.type, Range | Items) and value.type.is_iterator:
             refuse("an iterator is used outside of its loop")
         return value
 
@@ -130,6 +133,8 @@ class BlockWriter:
         return self.env[name]
 
     def set(self, name: str, value: Value) -> None:
+        if isinstance(value.type, Items) and not name.startswith("%"):
+            refuse("an iterator is used outside of its loop")
         self.env[name] = value
 
     def after(self, op: Op) -> frozenset[str]:
@@ -224,6 +229,12 @@ class BlockWriter:
             refuse("a call with * or ** has no compiled form")
         count = len(args) - len(shape.keywords)
         named = {str(k): v for k, v in zip(shape.keywords, args[count:], strict=True)}
+        if callee.type == Static(zip) and "strict" in named and known_bit(named["strict"]) is False:
+            del named["strict"]
+        text = meaning(getattr(callee.type, "obj", None), args[:count])
+        if text is not None and not named:
+            yield from self.entered(text, args, named)
+            return
         rule, given = rule_of(callee, args[:count])
         if rule is not None:
             if named:
@@ -242,6 +253,11 @@ class BlockWriter:
         plain = target.effect == "program" and not target.args and not target.kwargs
         if obj is None or not plain or not isinstance(function, FunctionType):
             refuse(f"{callee.type} has no compiled form")
+        yield from self.entered(function, args, named)
+
+    def entered(
+        self, function: FunctionType, args: Sequence[Value], named: dict[str, Value]
+    ) -> Iterator[Value]:
         code = self.names.code_of(function)
         params = code.function.params
         defaults = [static(d) for d in self.names.defaults_of(function, params)]
@@ -284,6 +300,8 @@ class BlockWriter:
 def packed(value: Any) -> Value:
     """An argument as its parameter has it: ``*args`` is a tuple, ``**kwargs`` a dict."""
     if isinstance(value, Value):
+        if isinstance(value.type, Items):
+            refuse("an iterator is used outside of its loop")
         return value
     if isinstance(value, dict):
         return structure(dict, list(value.values()), tuple(value))
@@ -293,10 +311,8 @@ def packed(value: Any) -> Value:
 def rule_of(callee: Value, args: Sequence[Value]) -> tuple[Compiled | None, Sequence[Value]]:
     """The rule that a callee has, if it has one, and what it is given."""
     if isinstance(callee.type, Method):
-        return torch_functions.METHODS[callee.type.name], [
-            Value(callee.type.owner, callee.leaves),
-            *args,
-        ]
+        rules = METHODS if isinstance(callee.type.owner, Number) else torch_functions.METHODS
+        return rules[callee.type.name], [Value(callee.type.owner, callee.leaves), *args]
     if not isinstance(callee.type, Static):
         refuse(f"{callee.type} is no function")
     try:

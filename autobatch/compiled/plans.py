@@ -24,7 +24,7 @@ from autobatch.compiled.arguments import arguments
 from autobatch.compiled.flow import Unit
 from autobatch.compiled.kernel import Kernel, compiled, is_installed
 from autobatch.compiled.names import Names
-from autobatch.compiled.types import Method, Range, Refused, Rows, Structure, Type, refuse
+from autobatch.compiled.types import Items, Method, Range, Refused, Rows, Structure, Type, refuse
 from autobatch.mapped import Mapped
 from autobatch.options import Options
 from autobatch.refusing import Refusals
@@ -189,7 +189,7 @@ def verdict_on(
 
 
 def refuse_result(type_: Type) -> None:
-    if isinstance(type_, Rows | Range | Method):
+    if isinstance(type_, Rows | Range | Items | Method):
         refuse(f"it returns {type_}")
     for part in type_.parts if isinstance(type_, Structure) else ():
         refuse_result(part)
