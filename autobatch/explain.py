@@ -22,6 +22,7 @@ from autobatch.apart import unlike
 from autobatch.api import LIBRARY, Function, batch_of
 from autobatch.arguments import Batch
 from autobatch.batching.fallbacks import quoted, reason
+from autobatch.batching.fused import Hot
 from autobatch.batching.stretches import CAPTURE, COMPILING
 from autobatch.compiled import Refused, plan_of
 from autobatch.entry import name_of, started
@@ -115,7 +116,9 @@ def stretches(options: Options) -> dict[tuple[str, int], list[str]]:
         executor = COMPILING.get((options.executor, options.fast_math))
         for made in () if executor is None else executor.made:
             if made.span is not None:
-                found.setdefault((made.span.file, made.span.line), []).append(made.told)
+                measured = made.measured if isinstance(made, Hot) else ""
+                told = f"{made.told} ({measured})" if measured else made.told
+                found.setdefault((made.span.file, made.span.line), []).append(told)
     return {place: sorted(set(told)) for place, told in found.items()}
 
 

@@ -18,7 +18,7 @@ from autobatch.batching.fallbacks import policy_of
 from autobatch.batching.resolving import Target
 from autobatch.batching.rower import Rower
 from autobatch.chunks import left
-from autobatch.compiled import Refused, filled, launched, plan_of
+from autobatch.compiled import Refused, joined, launched, plan_if_worth
 from autobatch.machines import Shared, machine_of, steps_of
 from autobatch.options import Options
 from autobatch.outcome import Chunk
@@ -27,7 +27,6 @@ from autobatch.saving.savers import saving
 from autobatch.vm.calling import Returned
 from autobatch.vm.code import Code
 from autobatch.vm.failing import Errors
-from autobatch.vm.heap import selecting
 from autobatch.vm.library import Library
 from autobatch.vm.room import ROOM
 from autobatch.vm.values import Cell, Objects
@@ -88,8 +87,11 @@ def by_machine_code(
 
     Threads that have given up go the general way, under their own indices.
     """
+    found = plan_if_worth(target, batch, options, library, shared.steps.tally)
+    if found is None:
+        return None
+    plan, inputs = found
     try:
-        plan, inputs = plan_of(target, batch, options, library, shared.steps.tally)
         run = launched(plan, inputs, batch.size, options.depth_limit)
     except Refused:
         return None
@@ -97,7 +99,8 @@ def by_machine_code(
         return None
     shared.steps.tally.by_itself(plan.code.function.name, batch.size, run.rounds, len(run.rest))
     machine = partial(machine_of, options, library, shared, batch.device(), batch.size)
-    pieces, errors = [Returned(np.arange(batch.size), run.value)], Errors()
+    others: list[Returned] = []
+    errors: Errors = {}
     if len(run.rest):
         engine = machine()
         given = batch.rows(run.rest).cells(options.scalars)
@@ -107,13 +110,15 @@ def by_machine_code(
         for piece in others:
             piece.rows = run.rest[piece.rows]
         errors = engine.failures.errors
-        whole = not errors and all(filled(run.value, piece.value, piece.rows) for piece in others)
-        if not whole and options.on_error != "isolate":
-            return None  # results that are unlike each other stack, or are refused, as ever
-        if not whole:
-            good = np.setdiff1d(np.arange(batch.size), run.rest)
-            (value,) = selecting.select([run.value], good)
-            pieces = [Returned(good, value), *others]
+    isolated = options.on_error == "isolate"
+    one = None
+    if not errors and not (isolated and len(run.values) > 1):
+        one = joined(run.parts(), [(piece.rows, piece.value) for piece in others], batch.size)
+    if one is None and not isolated:
+        return None  # results that are unlike each other stack, or are refused, as ever
+    pieces = [Returned(*piece) for piece in run.pieces()] + others
+    if one is not None:
+        pieces = [Returned(np.arange(batch.size), one)]
 
     def rows(piece: Returned) -> list[Any]:
         return Rower(Context(machine().state.services, piece.rows)).rows(piece.value)

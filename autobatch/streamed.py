@@ -13,10 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.compiled import Refused, launched, plan_for
+from autobatch.compiled import Refused, launched, plan_for, refuse
 from autobatch.entry import started
 from autobatch.options import Options
-from autobatch.vm.heap import selecting
 from autobatch.vm.library import Library
 from autobatch.vm.listeners import Tally
 from autobatch.vm.values import Cell
@@ -54,13 +53,14 @@ class MachineCode:
             plan, inputs = plan_for(
                 started(self.function), cells, self.options, self.library, self.tally
             )
+            if len(plan.results) > 1:
+                refuse("it returns " + " or ".join(map(str, plan.results)))
             run = launched(plan, inputs, size, self.options.depth_limit, MOST_ROUNDS)
         except Refused as refused:
             self.why = refused.why
             return None
         self.tally.by_itself(plan.code.function.name, size, run.rounds, len(run.rest))
         if not len(run.rest):
-            return Done(np.arange(size), run.value, run.rest)
-        rows = np.setdiff1d(np.arange(size), run.rest)
-        (value,) = selecting.select([run.value], rows)
+            return Done(np.arange(size), run.values[0], run.rest)
+        ((rows, value),) = run.pieces()
         return Done(rows, value, run.rest)

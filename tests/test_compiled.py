@@ -213,13 +213,95 @@ def test_a_variable_may_hold_an_int_and_then_a_float() -> None:
     runs(changing, torch.arange(6), scalars="python")
 
 
-def test_results_of_two_types_run_traced() -> None:
+def test_results_of_several_types_stack_as_the_loops_do() -> None:
     def either(n: int) -> Any:
         return n if n > 1 else n / 2
 
-    assert "returns a Python int or a Python float" in why_not(
-        either, torch.arange(4), scalars="python"
-    )
+    def nested(n: int) -> Any:
+        return {"n": either(n), "sign": "even" if n % 2 == 0 else "odd"}
+
+    def tensors(x: Tensor) -> Any:
+        if x > 0.5:
+            return x, 1
+        return (1, x) if x > 0.2 else (0.5, x > 0)
+
+    x = torch.rand(64, generator=torch.Generator().manual_seed(0))
+    for function in (either, nested):
+        assert runs(function, torch.arange(7), scalars="python").launches == 1
+    for dtype in (torch.float32, torch.float64, torch.float16):
+        runs(tensors, x.to(dtype))
+    isolated = autobatch.vmap(either, scalars="python", on_error="isolate", **COMPILED)
+    assert [type(each.value) for each in isolated(torch.arange(4))] == [float, float, int, int]
+
+
+def test_results_that_do_not_stack_are_the_loops_error() -> None:
+    def maybe(n: int) -> Any:
+        return n if n > 1 else None
+
+    with pytest.raises(autobatch.StackingError) as expected:
+        autobatch.vmap(maybe, scalars="python")(torch.arange(4))
+    with pytest.raises(autobatch.StackingError) as found:
+        autobatch.vmap(maybe, scalars="python", **COMPILED)(torch.arange(4))
+    assert str(found.value) == str(expected.value)
+
+
+def divided_or_none(a: int, b: int) -> int | float | None:
+    if b == 0:
+        return None
+    return a // b if a % b == 0 else a / b
+
+
+def collected_quotients(n: int) -> tuple[int, float]:
+    none, total = 0, 0
+    for k in range(-2, n):
+        made = divided_or_none(n, k)
+        if made is None:
+            none += 1
+            continue
+        total += made
+    return none, total
+
+
+def unlike_all_the_way(n: int) -> Any:
+    if n < 3:
+        return n
+    below = unlike_all_the_way(n - 1)
+    return below / 2 if n % 3 == 0 else below + 1 if n % 3 == 1 else None
+
+
+def test_what_follows_a_call_goes_on_for_each_type_that_it_returns() -> None:
+    assert runs(collected_quotients, torch.arange(9), scalars="python").given_up == 0
+    with pytest.raises(TypeError, match="NoneType"):
+        autobatch.vmap(unlike_all_the_way, scalars="python", **COMPILED)(torch.arange(8))
+    runs(unlike_all_the_way, torch.tensor([0, 3, 4, 1]), scalars="python")
+
+
+def test_too_many_types_run_traced() -> None:
+    def many(n: int) -> Any:
+        if n < 2:
+            return n if n else 0.5
+        return (n, n) if n == 2 else (n, 0.5) if n == 3 else [n, n]
+
+    assert "returns a Python" in why_not(many, torch.zeros(4, dtype=torch.int64), scalars="python")
+
+
+def test_refusals_are_not_looked_at_again_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    look = plans.plan_of
+
+    def counted(*args: Any) -> Any:
+        asked.append(1)
+        return look(*args)
+
+    monkeypatch.setattr(plans, "plan_of", counted)
+    batched = autobatch.vmap(accumulated, **COMPILED)
+    for _ in range(40):
+        batched(torch.arange(6).view(2, 3))
+    assert len(asked) == 5
+    with autobatch.counts() as found:  # of other arguments it is asked anew
+        batched(torch.arange(3))
+    assert len(asked) == 6
+    assert found.compilations == 0
 
 
 def summed(x: Tensor, n: Tensor) -> Tensor:
@@ -395,14 +477,12 @@ def test_options_that_look_at_blocks_run_traced() -> None:
         autobatch.vmap(collatz.collatz, max_steps=3, **COMPILED)(torch.arange(1, 4))
 
 
-def test_a_try_and_a_with_run_traced() -> None:
-    def safe(n: int) -> float:
-        try:
-            return 1 / n
-        except ZeroDivisionError:
-            return 0.0
+def test_a_with_runs_traced() -> None:
+    def quiet(n: Tensor) -> Tensor:
+        with torch.no_grad():
+            return n * 2
 
-    assert "`try`" in why_not(safe, torch.arange(3), scalars="python")
+    assert "`no_grad` has no compiled form" in why_not(quiet, torch.arange(3))
 
 
 def test_without_llvmlite_programs_run_traced(monkeypatch: pytest.MonkeyPatch) -> None:

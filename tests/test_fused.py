@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -256,6 +257,21 @@ def seen_at(found: Any, *tensors: Tensor) -> Hot:
     found.seconds = 0.0
     found(len(tensors[0]), *tensors)
     return found
+
+
+def test_explain_tells_what_ordinary_runs_have_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(COMPILING, ("auto", False), CompiledExecutor(1000, seconds=100.0))
+    run, x = autobatch.function(waved, executor="auto", trace_after=0), torch.randn(4, 3)
+    for _ in range(3):
+        run.batch(x)
+    said = str(autobatch.explain(run, x))
+    assert re.search(
+        r"often enough \(\d+ µs a replay as recorded, on average of [1-3] earlier", said
+    )
+
+
+def waved(x: Tensor) -> Tensor:
+    return x.exp().sin().cumsum(0)
 
 
 @needs_compiler

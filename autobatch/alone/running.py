@@ -24,25 +24,13 @@ from autobatch.errors import AutobatchError
 from autobatch.frontend import MISSING
 from autobatch.mapped import Mapped, has_mapped, private
 from autobatch.options import Options
+from autobatch.refusing import Refusals
 from autobatch.vm.code import Code
 from autobatch.vm.entering import receiver_of
 from autobatch.vm.library import Library
 
 MOST_PROOFS = 8
 """Of one function."""
-MOST_WAITED = 1023
-"""Calls that a refusal holds for, at most."""
-
-
-@dataclass(slots=True, eq=False)
-class Refusal:
-    """``left`` calls are not looked at; then, if that is refused again, twice as many."""
-
-    waited: int = 0
-    left: int = 0
-
-    def again(self) -> None:
-        self.waited = self.left = min(2 * self.waited + 1, MOST_WAITED)
 
 
 @dataclass(slots=True, eq=False)
@@ -53,7 +41,7 @@ class Findings:
     """
 
     proofs: dict[Any, tuple[FunctionType, object, Proof | None]] = field(default_factory=dict)
-    refused: dict[Any, Refusal] = field(default_factory=dict)
+    refused: Refusals = field(default_factory=Refusals)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,23 +144,17 @@ def worth_it(
 ) -> Proof | None:
     """The proof for these arguments; None if there is none, or was none for others like them."""
     outline = (id(receiver), *map(outline_of, given))
-    refusal = found.refused.get(outline)
-    if refusal is not None and refusal.left:
-        refusal.left -= 1
+    if found.refused.holds(outline):
         return None
     try:
         proof = proof_of(found, function, receiver, given, library)
     except (NotAlone, AutobatchError):
         proof = None
-    if proof is not None:
-        found.refused.pop(outline, None)
-        return proof
-    if refusal is None:
-        for old in list(found.refused)[: len(found.refused) - MOST_PROOFS + 1]:
-            found.refused.pop(old, None)
-        refusal = found.refused[outline] = Refusal()
-    refusal.again()
-    return None
+    if proof is None:
+        found.refused.refused(outline)
+    else:
+        found.refused.lifted(outline)
+    return proof
 
 
 def outline_of(given: Given) -> object:

@@ -6,8 +6,19 @@ torch's way there *gives up*, and goes the general way from its start: programs 
 have no effects.
 """
 
-from autobatch.compiled.launching import filled, launched
-from autobatch.compiled.plans import Plan, Plans, plan_for, plan_of
-from autobatch.compiled.types import Refused
+from autobatch.compiled.joining import joined
+from autobatch.compiled.launching import launched
+from autobatch.compiled.plans import Plan, Plans, plan_for, plan_if_worth, plan_of
+from autobatch.compiled.types import Refused, refuse
 
-__all__ = ["Plan", "Plans", "Refused", "filled", "launched", "plan_for", "plan_of"]
+__all__ = [
+    "Plan",
+    "Plans",
+    "Refused",
+    "joined",
+    "launched",
+    "plan_for",
+    "plan_if_worth",
+    "plan_of",
+    "refuse",
+]

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from types import FunctionType
 from typing import Any, Protocol
 
 from autobatch.batching.binding import bind
 from autobatch.batching.resolving import resolve_object
-from autobatch.compiled import torch_functions
-from autobatch.compiled.functions import FUNCTIONS, Compiled
+from autobatch.compiled import items, torch_functions
+from autobatch.compiled.functions import FUNCTIONS, METHODS, Compiled
+from autobatch.compiled.library import meaning
 from autobatch.compiled.names import Names
 from autobatch.compiled.operations import execute
 from autobatch.compiled.operators import known_bit, truth
 from autobatch.compiled.types import (
+    Items,
     Method,
+    Number,
     Range,
     Refused,
     Static,
@@ -28,7 +31,7 @@ from autobatch.compiled.types import (
     structure,
 )
 from autobatch.compiled.versions import Key, Version
-from autobatch.compiled.writer import DONE
+from autobatch.compiled.writer import mark_of
 from autobatch.forms import meant
 from autobatch.ir.program import (
     Block,
@@ -44,7 +47,7 @@ from autobatch.ir.program import (
 )
 from autobatch.vm.code import Code
 
-RULES = {**FUNCTIONS, **torch_functions.FUNCTIONS}
+RULES = {**FUNCTIONS, **items.FUNCTIONS, **torch_functions.FUNCTIONS}
 """The functions that have a rule of their own."""
 
 
@@ -96,8 +99,8 @@ class BlockWriter:
             self.env[name] = self.loaded(name, type_)
         place: Op | Any = self.block.terminator
         try:
-            if self.block.modes or self.block.handler is not None:
-                refuse("a `with` or a `try` has no compiled form")
+            if self.block.modes:  # a `try` has no more to do: what raises gives up
+                refuse("a `with` has no compiled form")
             for place in self.block.ops:
                 execute(self, place)
             place = self.block.terminator
@@ -117,7 +120,7 @@ class BlockWriter:
     def read(self, name: str) -> Value:
         """The value of a variable; an iterator is nobody's but its loop's."""
         value = common(self.held(name))
-        if isinstance(value.type, Range) and value.type.is_iterator:
+        if isinstance(value.type, Range | Items) and value.type.is_iterator:
             refuse("an iterator is used outside of its loop")
         return value
 
@@ -130,6 +133,8 @@ class BlockWriter:
         return self.env[name]
 
     def set(self, name: str, value: Value) -> None:
+        if isinstance(value.type, Items) and not name.startswith("%"):
+            refuse("an iterator is used outside of its loop")
         self.env[name] = value
 
     def after(self, op: Op) -> frozenset[str]:
@@ -154,10 +159,11 @@ class BlockWriter:
             case Branch(condition=condition, then=then, otherwise=otherwise):
                 self.branch(self.read(condition), then, otherwise)
             case Call(out=out, callee=callee, args=args, shape=shape, target=target):
-                made = self.called(self.read(callee), [self.read(a) for a in args], shape)
+                made = self.outcomes(self.read(callee), [self.read(a) for a in args], shape)
                 self.share(args)
-                self.set(out, made)
-                self.go(target)
+                for value in made:
+                    self.set(out, value)
+                    self.go(target)
             case Return(value=value):
                 self.give(self.read(value))
             case Raise():
@@ -196,10 +202,11 @@ class BlockWriter:
 
     def give(self, value: Value) -> None:
         self.unit.returns(self.version, value.type)
-        kind = self.version.machine_result()
-        made = f"{{{', '.join((f'i8 {DONE}', *(f'{k} undef' for k in machine_of(value.type))))}}}"
+        kind, way = self.version.machine_result(), self.version.results.index(value.type)
+        made = self.w.made(f"insertvalue {kind} undef, i8 {mark_of(way)}, 0")
+        first = self.version.first_leaf(way)
         for at, (leaf, machine) in enumerate(
-            zip(value.leaves, machine_of(value.type), strict=True), start=1
+            zip(value.leaves, machine_of(value.type), strict=True), start=first
         ):
             made = self.w.made(f"insertvalue {kind} {made}, {machine} {leaf}, {at}")
         self.w.emit(f"ret {kind} {made}")
@@ -207,26 +214,50 @@ class BlockWriter:
     # Calls
 
     def called(self, callee: Value, args: Sequence[Value], shape: CallShape) -> Value:
-        """What a call gives: of a function that has a rule, or of another program function."""
+        """What a call gives within a block."""
+        made, *others = self.outcomes(callee, args, shape)
+        if others:
+            refuse(f"{callee.type} returns {made.type} or {others[0].type}")
+        return made
+
+    def outcomes(self, callee: Value, args: Sequence[Value], shape: CallShape) -> Iterator[Value]:
+        """What a call may give: of a function that has a rule, or of another program function.
+
+        With each, what is written next is for a call that has given it.
+        """
         if not shape.is_plain:
             refuse("a call with * or ** has no compiled form")
         count = len(args) - len(shape.keywords)
         named = {str(k): v for k, v in zip(shape.keywords, args[count:], strict=True)}
+        if callee.type == Static(zip) and "strict" in named and known_bit(named["strict"]) is False:
+            del named["strict"]
+        text = meaning(getattr(callee.type, "obj", None), args[:count])
+        if text is not None and not named:
+            yield from self.entered(text, args, named)
+            return
         rule, given = rule_of(callee, args[:count])
         if rule is not None:
             if named:
                 refuse(f"{callee.type} has no compiled form with keyword arguments")
             made = rule(self.w, given)
-            return fresh(made) if rule in torch_functions.FRESH else made
-        return self.program(callee, given, named)
+            yield fresh(made) if rule in torch_functions.FRESH else made
+        else:
+            yield from self.program(callee, given, named)
 
-    def program(self, callee: Value, args: Sequence[Value], named: dict[str, Value]) -> Value:
+    def program(
+        self, callee: Value, args: Sequence[Value], named: dict[str, Value]
+    ) -> Iterator[Value]:
         obj = meant(callee.type.obj) if isinstance(callee.type, Static) else None
         target = resolve_object(obj, [], {})
         function = target.callee
         plain = target.effect == "program" and not target.args and not target.kwargs
         if obj is None or not plain or not isinstance(function, FunctionType):
-            return refuse(f"{callee.type} has no compiled form")
+            refuse(f"{callee.type} has no compiled form")
+        yield from self.entered(function, args, named)
+
+    def entered(
+        self, function: FunctionType, args: Sequence[Value], named: dict[str, Value]
+    ) -> Iterator[Value]:
         code = self.names.code_of(function)
         params = code.function.params
         defaults = [static(d) for d in self.names.defaults_of(function, params)]
@@ -236,12 +267,13 @@ class BlockWriter:
             raise Refused(str(error)) from None
         env = {name: packed(value) for name, value in bound.items()}
         types = {name: value.type for name, value in env.items()}
-        return self.invoked(self.unit.version(code, function, types), env)
+        yield from self.invoked(self.unit.version(code, function, types), env)
 
-    def invoked(self, callee: Version, env: dict[str, Value]) -> Value:
+    def invoked(self, callee: Version, env: dict[str, Value]) -> Iterator[Value]:
         if callee not in self.version.callees:
             self.version.callees.append(callee)
-        if callee.result is None:
+        callee.callers[self.version, self.key] = None
+        if not callee.results:
             raise Waits(callee)
         w = self.w
         given = [
@@ -254,18 +286,22 @@ class BlockWriter:
         made = w.made(f"call {kind} @{callee.name}({operands})")
         mark = w.made(f"extractvalue {kind} {made}, 0")
         w.emit(f"store i8 {mark}, ptr %mark")
-        going = w.fresh()
-        done = w.made(f"icmp eq i8 {mark}, {DONE}")
-        w.emit(f"br i1 {done}, label %{going}, label %failed")
-        w.begin(going)
-        count = len(machine_of(callee.result))
-        leaves = (w.made(f"extractvalue {kind} {made}, {at + 1}") for at in range(count))
-        return Value(callee.result, tuple(leaves))
+        results = list(callee.results)
+        labels = [w.fresh() for _ in results]
+        ways = " ".join(f"i8 {mark_of(way)}, label %{at}" for way, at in enumerate(labels))
+        w.emit(f"switch i8 {mark}, label %failed [{ways}]")
+        for way, (label, type_) in enumerate(zip(labels, results, strict=True)):
+            w.begin(label)
+            places = range(callee.first_leaf(way), callee.first_leaf(way + 1))
+            leaves = [w.made(f"extractvalue {kind} {made}, {at}") for at in places]
+            yield Value(type_, tuple(leaves))
 
 
 def packed(value: Any) -> Value:
     """An argument as its parameter has it: ``*args`` is a tuple, ``**kwargs`` a dict."""
     if isinstance(value, Value):
+        if isinstance(value.type, Items):
+            refuse("an iterator is used outside of its loop")
         return value
     if isinstance(value, dict):
         return structure(dict, list(value.values()), tuple(value))
@@ -275,10 +311,8 @@ def packed(value: Any) -> Value:
 def rule_of(callee: Value, args: Sequence[Value]) -> tuple[Compiled | None, Sequence[Value]]:
     """The rule that a callee has, if it has one, and what it is given."""
     if isinstance(callee.type, Method):
-        return torch_functions.METHODS[callee.type.name], [
-            Value(callee.type.owner, callee.leaves),
-            *args,
-        ]
+        rules = METHODS if isinstance(callee.type.owner, Number) else torch_functions.METHODS
+        return rules[callee.type.name], [Value(callee.type.owner, callee.leaves), *args]
     if not isinstance(callee.type, Static):
         refuse(f"{callee.type} is no function")
     try:

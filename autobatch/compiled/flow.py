@@ -3,13 +3,16 @@
 A block becomes one LLVM block for each combination of types that its live variables come with
 (basic block versioning: Chevalier-Boisvert and Feeley, *Simple and effective type check removal
 through lazy basic block versioning*, 2015), so a name may hold an int on one way and a float on
-another. A call waits until what its callee returns is known; a function all of whose ways call
-itself first is taken to return nothing. Paths that end in a ``raise`` give the thread up.
+another. A function may return values of several types: what follows a call of it goes on for each.
+A call waits until what its callee returns is known, and is written again when that is more; a
+function all of whose ways call itself first is taken to return nothing. Paths that end in a
+``raise`` give the thread up.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass, field
 from types import FunctionType
 from typing import Any
@@ -23,6 +26,8 @@ from autobatch.vm.code import Code
 MOST_BLOCKS = 200
 """Blocks of a function, one for each combination of types."""
 MOST_FUNCTIONS = 50
+MOST_RESULTS = 4
+"""Types that a function returns."""
 
 
 @dataclass(slots=True, eq=False)
@@ -63,16 +68,16 @@ class Unit:
     def write_all(self) -> None:
         while self.todo:
             version, key = self.todo.popleft()
-            try:
+            with suppress(Waits):  # until it is known what its callee returns
                 version.texts[key] = BlockWriter(self, version, key).written()
-            except Waits as waits:
-                waits.callee.waiting.append((version, key))
 
     def returns(self, version: Version, type_: Type) -> None:
-        """What a function returns, by one of its ways."""
-        if version.result is None:
-            version.result = type_
-            self.todo.extend(version.waiting)
-            version.waiting = []
-        elif version.result != type_:
-            refuse(f"{version.lowered.name} returns {version.result} or {type_}")
+        """What a function returns, by one of its ways: its callers may get that, too."""
+        if type_ in version.results:
+            return
+        if len(version.results) == MOST_RESULTS:
+            told = " or ".join(map(str, (*version.results, type_)))
+            refuse(f"{version.lowered.name} returns {told}")
+        version.results.append(type_)
+        self.todo.extend(version.callers)
+        version.callers = {}

@@ -41,7 +41,8 @@ from autobatch.compiled.writer import Writer
 Compiled = Callable[[Writer, Sequence[Value]], Value]
 
 C_FUNCTIONS = (
-    "acos acosh asin asinh atan atanh cos cosh erf exp expm1 log log10 log1p log2 sin sinh tan tanh"
+    "acos acosh asin asinh atan atanh cbrt cos cosh erf exp exp2 expm1 log log10 log1p log2 sin "
+    "sinh tan tanh"
 )
 """Functions of ``math`` that are the C library's of the same name, but for their errors."""
 
@@ -214,10 +215,13 @@ def size_of(w: Writer, args: Sequence[Value]) -> Value:
 
 
 def to_whole(name: str, w: Writer, args: Sequence[Value]) -> Value:
-    """``math.floor``, ``ceil`` and ``trunc``, of numbers."""
-    x = one(args)
-    if not isinstance(x.type, Number):
-        refuse(f"math.{name} has a compiled form for Python numbers")
+    """``math.floor``, ``ceil`` and ``trunc``, of numbers; of a tensor it is that of its float."""
+    x = scalar(one(args))
+    if isinstance(x.type, Scalar):
+        if name == "trunc":
+            refuse("math.trunc of a tensor is an error")
+        x = tensors.item(w, x)
+        numbers.refuse_inexact(w, x)
     if x.type != FLOAT:
         return numbers.to_int(w, x)
     return Value(INT, (to_int64(w, "double", intrinsic(w, name, "double", x.leaf)),))
@@ -235,6 +239,25 @@ def is_kind(kind: str, w: Writer, args: Sequence[Value]) -> Value:
     return Value(BOOL, (w.select(nan, "i1", "false", odd),))
 
 
+def size_in_bits(w: Writer, args: Sequence[Value]) -> Value:
+    """``n.bit_length()``."""
+    zeros = w.call("llvm.ctlz.i64", "i64", ("i64", size_of_int(w, one(args))), ("i1", "false"))
+    return Value(INT, (w.made(f"sub i64 64, {zeros}"),))
+
+
+def ones_in_bits(w: Writer, args: Sequence[Value]) -> Value:
+    """``n.bit_count()``."""
+    return Value(INT, (w.call("llvm.ctpop.i64", "i64", ("i64", size_of_int(w, one(args)))),))
+
+
+def size_of_int(w: Writer, x: Value) -> str:
+    if x.type not in (INT, BOOL):
+        refuse(f"{x.type} has no bits")
+    return numbers.absolute(w, x).leaf
+
+
+METHODS: dict[str, Compiled] = {"bit_length": size_in_bits, "bit_count": ones_in_bits}
+"""Methods of Python's ints."""
 FUNCTIONS: dict[Any, Compiled] = {
     builtins.abs: absolute,
     builtins.int: to_int,

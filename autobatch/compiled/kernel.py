@@ -1,7 +1,7 @@
 """From the text of functions to machine code that runs a range of threads.
 
 ``Kernel.run`` is one launch: for each thread from ``begin`` on it reads the thread's arguments,
-calls the program and writes what that returns, or the mark of a thread that has given up; it ends
+calls the program and writes what that returns, and its mark; it ends
 early where the fuel does. Needs ``llvmlite`` (the extra ``compiled``).
 """
 
@@ -21,7 +21,7 @@ from torch import Tensor
 
 from autobatch.compiled.types import Rows, Type, machine_of, refuse
 from autobatch.compiled.versions import Version, text_of
-from autobatch.compiled.writer import DONE, GIVEN_UP, SPENT
+from autobatch.compiled.writer import GIVEN_UP, SPENT, mark_of
 
 IMPLIED = [
     name + end for name in ("fmod", "floor", "ceil", "trunc", "rint", "sqrt") for end in ("", "f")
@@ -70,13 +70,14 @@ class Kernel:
         return reached, left.value
 
 
-def compiled(main: Version, everyone: Iterable[Version], result: Type) -> Kernel:
+def compiled(main: Version, everyone: Iterable[Version]) -> Kernel:
     """Machine code for all functions, and for the loop over threads."""
     versions = list(everyone)
     declared = sorted({line for version in versions for line in version.writer.declared})
     functions = [text_of(version) for version in versions]
     declared = sorted({*declared, *(d for v in versions for d in v.writer.declared)})
-    text = "\n".join([*declared, *functions, rows_text(main, result)])
+    types = [version.result_text() for version in versions]
+    text = "\n".join([*types, *declared, *functions, rows_text(main)])
     with LOCK:
         engine = assembled(text, [c_function(line) for line in declared if "@llvm." not in line])
     kind = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_void_p] * 3, *[ctypes.c_int64] * 4)
@@ -125,8 +126,11 @@ def assembled(text: str, functions: Iterable[str]) -> Any:
     return engine
 
 
-def rows_text(main: Version, result: Type) -> str:
-    """The loop over threads: ``inputs`` holds an address and a step in bytes for each leaf."""
+def rows_text(main: Version) -> str:
+    """The loop over threads: ``inputs`` holds an address and a step in bytes for each leaf.
+
+    ``outputs`` has an address for each leaf of each result, of which a thread writes one.
+    """
     lines: list[str] = []
     loads: list[str] = []
     operands: list[str] = []
@@ -145,20 +149,15 @@ def rows_text(main: Version, result: Type) -> str:
                 *leaf_load(at, machine, isinstance(type_, Rows)),
             ]
             operands.append(f"{machine} %x{at}")
-    stores = []
-    for at, machine in enumerate(machine_of(result)):
+    done: list[str] = []
+    for at in range(len(main.result_leaves())):
         lines += [
             f"  %oa{at} = getelementptr i64, ptr %outputs, i64 {at}",
             f"  %out{at} = load ptr, ptr %oa{at}",
         ]
-        kind = "i8" if machine == "i1" else machine
-        stores.append(f"  %y{at} = extractvalue {main.machine_result()} %r, {at + 1}")
-        if machine == "i1":
-            stores.append(f"  %z{at} = zext i1 %y{at} to i8")
-        stores += [
-            f"  %to{at} = getelementptr {kind}, ptr %out{at}, i64 %i",
-            f"  store {kind} %{'z' if machine == 'i1' else 'y'}{at}, ptr %to{at}",
-        ]
+    for way, type_ in enumerate(main.results):
+        done += [f"done{way}:", *leaf_stores(main, way, type_), f"  br label %{marking(way)}"]
+    ways = [f"i8 {mark_of(way)}, label %done{way}" for way in range(len(main.results))]
     given = ", ".join([*operands, "ptr %fuel", "i64 %depth"])
     return "\n".join(
         [
@@ -180,13 +179,11 @@ def rows_text(main: Version, result: Type) -> str:
             f"  %r = call {main.machine_result()} @{main.name}({given})",
             f"  %mark = extractvalue {main.machine_result()} %r, 0",
             "  switch i8 %mark, label %spent "
-            f"[i8 {DONE}, label %done i8 {GIVEN_UP}, label %given_up i8 {SPENT}, label %spent]",
-            "done:",
-            *stores,
-            "  br label %on",
-            "given_up:",
+            f"[{' '.join(ways)} i8 {GIVEN_UP}, label %marked i8 {SPENT}, label %spent]",
+            *done,
+            "marked:",
             "  %flag = getelementptr i8, ptr %marks, i64 %i",
-            f"  store i8 {GIVEN_UP}, ptr %flag",
+            "  store i8 %mark, ptr %flag",
             "  br label %on",
             "on:",
             "  %next = add i64 %i, 1",
@@ -201,6 +198,25 @@ def rows_text(main: Version, result: Type) -> str:
             "}",
         ]
     )
+
+
+def marking(way: int) -> str:
+    """Where a thread that is done goes on: marks are zeros, so the first way's needs no store."""
+    return "marked" if way else "on"
+
+
+def leaf_stores(main: Version, way: int, type_: Type) -> list[str]:
+    stores: list[str] = []
+    for at, machine in enumerate(machine_of(type_), start=main.first_leaf(way)):
+        kind = "i8" if machine == "i1" else machine
+        stores.append(f"  %y{at} = extractvalue {main.machine_result()} %r, {at}")
+        if machine == "i1":
+            stores.append(f"  %z{at} = zext i1 %y{at} to i8")
+        stores += [
+            f"  %to{at} = getelementptr {kind}, ptr %out{at - 1}, i64 %i",
+            f"  store {kind} %{'z' if machine == 'i1' else 'y'}{at}, ptr %to{at}",
+        ]
+    return stores
 
 
 def leaf_load(at: int, machine: str, is_address: bool) -> list[str]:

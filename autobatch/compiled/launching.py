@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -14,6 +14,8 @@ from torch import Tensor
 
 from autobatch.compiled.plans import Plan
 from autobatch.compiled.types import Number, Scalar, Static, Structure, Type, refuse
+from autobatch.compiled.writer import GIVEN_UP, mark_of
+from autobatch.vm.heap import selecting
 from autobatch.vm.values import NUMBER_DTYPES, Cell, Column, Container, uniform
 
 FUEL = 2**27
@@ -32,14 +34,25 @@ Launch = Callable[[int, int, int], tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class Launched:
-    """``value`` has a row for each thread; those of ``rest`` have given up, and hold nothing.
+    """``values`` are the results, of each type that the program returns, with a row for each
+    thread; ``rows`` are the threads that have returned it, only theirs hold something. Those of
+    ``rest`` have given up.
 
     ``rounds`` counts the rounds of loops and the calls of recursive functions.
     """
 
-    value: Cell
+    values: list[Cell]
+    rows: list[np.ndarray]
     rest: np.ndarray
     rounds: int
+
+    def parts(self) -> list[tuple[np.ndarray, Cell]]:
+        """The threads that have returned something, and what, with a row for each of the batch."""
+        return list(zip(self.rows, self.values, strict=True))
+
+    def pieces(self) -> list[tuple[np.ndarray, Cell]]:
+        """The same, with a row for each of these threads."""
+        return [(rows, selecting.select([value], rows)[0]) for rows, value in self.parts()]
 
 
 def launched(
@@ -50,13 +63,21 @@ def launched(
     A thread that takes more than ``most`` rounds gives up.
     """
     outputs: list[Tensor] = []
-    value = result_of(plan.result, size, outputs)
+    values = [result_of(type_, size, outputs) for type_ in plan.results]
     marks = allocated(size, torch.uint8).zero_()
     deepest = MOST_DEPTH if depth is None else min(depth, MOST_DEPTH)
     launch = partial(plan.kernel.run, inputs, outputs, marks, deepest)
     patience = Patience(marks, most)
     rounds = in_shares(launch, patience, size, min(torch.get_num_threads(), size // LEAST_SHARE))
-    return Launched(value, np.flatnonzero(marks.numpy()), rounds)
+    marked = marks.numpy()
+    ways = [np.flatnonzero(marked == mark_of(way)) for way in range(len(values))]
+    came = [way for way, rows in enumerate(ways) if len(rows)] or [0]
+    return Launched(
+        [values[way] for way in came],
+        [ways[way] for way in came],
+        np.flatnonzero(marked == GIVEN_UP),
+        rounds,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +91,7 @@ class Patience:
         """Whether a thread that has taken all the fuel gives up."""
         if self.most is None or fuel < self.most:
             return False
-        self.marks[row] = 1
+        self.marks[row] = GIVEN_UP
         return True
 
 
@@ -124,49 +145,3 @@ def result_of(type_: Type, size: int, outputs: list[Tensor]) -> Cell:
 def allocated(size: int, dtype: torch.dtype) -> Tensor:
     made = torch.empty(size, dtype=dtype, device="cpu")
     return made if type(made) is Tensor else refuse("a mode is on under which tensors are none")
-
-
-def filled(own: Cell, other: Cell, rows: np.ndarray) -> bool:
-    """Whether what threads have returned elsewhere is like the results, and now among them."""
-    pairs = list(matched(own, other))
-    if not all(fits for fits, _, _ in pairs):
-        return False
-    index = torch.from_numpy(rows)
-    for _, column, data in pairs:
-        if column is not None and data is not None:
-            column.data[index] = data
-    return True
-
-
-def matched(own: Cell, other: Cell) -> Iterator[tuple[bool, Column | None, Tensor | None]]:
-    """The columns of a result, each with what belongs there; whether that is the like of it."""
-    mine, theirs = own.value, other.value
-    if isinstance(mine, Container):
-        like = (
-            isinstance(theirs, Container)
-            and theirs.type is mine.type
-            and len(theirs.cells) == len(mine.cells)
-            and (not isinstance(mine.cells, dict) or list(mine.cells) == list(theirs.cells))
-        )
-        yield like, None, None
-        if like and isinstance(theirs, Container):
-            for one, another in zip(mine.children(), theirs.children(), strict=True):
-                yield from matched(one, another)
-    elif isinstance(mine, Column):
-        data = likeness(mine, theirs)
-        yield data is not None, mine, data
-    else:
-        yield getattr(theirs, "obj", None) is getattr(mine, "obj", mine), None, None
-
-
-def likeness(mine: Column, theirs: object) -> Tensor | None:
-    """The rows of a column of the same kind; None if it is of another."""
-    if isinstance(theirs, Column) and theirs.tag == mine.tag:
-        same = theirs.data.dtype is mine.data.dtype and theirs.data.dim() == 1
-        return theirs.data if same else None
-    obj = getattr(theirs, "obj", None)
-    if mine.tag != "tensor" and type(obj).__name__ == mine.tag:
-        return torch.tensor(obj, dtype=mine.data.dtype, device="cpu")
-    if isinstance(obj, Tensor) and mine.tag == "tensor" and obj.dim() == 0:
-        return obj if obj.dtype is mine.data.dtype else None
-    return None

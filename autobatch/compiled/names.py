@@ -13,8 +13,11 @@ from dataclasses import dataclass, field
 from types import CellType, FunctionType
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from autobatch.batching.binding import defaults_of
-from autobatch.compiled.types import Refused, refuse
+from autobatch.compiled.types import MACHINE, Refused, refuse
 from autobatch.errors import AutobatchError
 from autobatch.frontend import MISSING
 from autobatch.ir.program import Param
@@ -32,6 +35,7 @@ class Names:
     own: dict[str, Any] = field(default_factory=dict)
     defaults: dict[FunctionType, tuple[Any, Any]] = field(default_factory=dict)
     codes: dict[FunctionType, Code] = field(default_factory=dict)
+    tensors: dict[int, tuple[Tensor, Any]] = field(default_factory=dict)
 
     def global_(self, namespace: dict[str, Any], name: str) -> Any:
         """A global or builtin name of a module's, or an attribute of a module."""
@@ -52,6 +56,14 @@ class Names:
         else:
             self.captured.append((cell, found))
         return found
+
+    def tensor(self, tensor: Tensor, name: str) -> Tensor:
+        """A tensor that a name means, whose memory the program reads."""
+        place = place_of(tensor)
+        if place is None:
+            refuse(f"{name} is no plain, contiguous tensor on the CPU without gradients")
+        self.tensors[id(tensor)] = tensor, place
+        return tensor
 
     def defaults_of(self, function: FunctionType, params: tuple[Param, ...]) -> list[Any]:
         self.defaults[function] = given_by(function)
@@ -75,9 +87,20 @@ class Names:
         return (
             all(looked_up(space, name) is obj for (_, name), (space, obj) in self.globals.items())
             and all(content(cell) is obj for cell, obj in self.captured)
+            and all(place_of(tensor) == place for tensor, place in self.tensors.values())
             and all(alike(given_by(callee), obj) for callee, obj in self.defaults.items())
             and all(self.library.code_of(callee) is code for callee, code in self.codes.items())
         )
+
+
+def place_of(tensor: Tensor) -> Any:
+    """Where a tensor's elements lie, and of what kind; None if machine code cannot read them."""
+    usable = type(tensor) is Tensor and tensor.device.type == "cpu" and not tensor.requires_grad
+    if not usable or tensor.layout is not torch.strided or tensor.dtype not in MACHINE:
+        return None
+    if tensor.is_neg() or not tensor.is_contiguous() or not tensor.numel():
+        return None
+    return tensor.data_ptr(), tensor.dtype, tensor.shape
 
 
 def looked_up(namespace: dict[str, Any], name: str) -> Any:

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import torch
 
-from autobatch.compiled import tensors
+from autobatch.compiled import functions, items, tensors
 from autobatch.compiled.names import Names
 from autobatch.compiled.operators import as_truth, binary, compare, unary
 from autobatch.compiled.torch_functions import METHODS
@@ -20,6 +20,7 @@ from autobatch.compiled.types import (
     INT,
     INTS,
     MACHINE,
+    Items,
     Method,
     Number,
     Range,
@@ -137,17 +138,22 @@ def constant(place: Place, op: Op, args: list[Value]) -> Value:
 
 
 def of_global(place: Place, op: Op, args: list[Value]) -> Value:
-    return fixed(place.names.global_(place.version.function.__globals__, op.attr), op.attr)
+    return fixed(place, place.names.global_(place.version.function.__globals__, op.attr), op.attr)
 
 
 def captured(place: Place, op: Op, args: list[Value]) -> Value:
-    return fixed(place.names.free(place.version.function, op.attr, place.version.is_main), op.attr)
+    found = place.names.free(place.version.function, op.attr, place.version.is_main)
+    return fixed(place, found, op.attr)
 
 
-def fixed(obj: Any, name: str) -> Value:
-    """What a name outside of the program means."""
+def fixed(place: Place, obj: Any, name: str) -> Value:
+    """What a name outside of the program means; a tensor is read where it lies."""
     if isinstance(obj, torch.Tensor):
-        refuse(f"{name} is a tensor from outside of the program")
+        data = place.names.tensor(obj, name)
+        address = f"inttoptr (i64 {data.data_ptr()} to ptr)"
+        if data.dim():
+            return Value(Rows(data.dtype, tuple(data.shape)), (address,))
+        return Value(Scalar(data.dtype), (tensors.loaded(place.w, MACHINE[data.dtype], address),))
     return static(obj)
 
 
@@ -157,9 +163,11 @@ def attribute(place: Place, op: Op, args: list[Value]) -> Value:
         namespace = vars(owner.type.obj)
         if namespace.get(op.attr, MISSING) is MISSING:
             refuse(f"{owner.type} has no {op.attr} of its own")
-        return fixed(place.names.global_(namespace, op.attr), op.attr)
+        return fixed(place, place.names.global_(namespace, op.attr), op.attr)
     if isinstance(owner.type, Rows) and op.attr == "shape":
         return structure(tuple, [number(size) for size in owner.type.shape])
+    if isinstance(owner.type, Number) and op.attr in functions.METHODS:
+        return Value(Method(owner.type, op.attr), owner.leaves)
     if isinstance(owner.type, Scalar) and op.attr in METHODS:
         return Value(Method(owner.type, op.attr), owner.leaves)
     return refuse(f"the attribute {op.attr} of {owner.type} has no compiled form")
@@ -187,13 +195,17 @@ def call(place: Place, op: Op, args: list[Value]) -> Value:
 def iterator(place: Place, op: Op, args: list[Value]) -> Value:
     (over,) = args
     if not isinstance(over.type, Range):
-        refuse(f"a loop over {over.type} has no compiled form")
+        return items.iterator(place.w, over)
     return Value(Range(over.type.step, is_iterator=True), over.leaves)
 
 
 def advance(place: Place, op: Op) -> None:
     """``item, more = next(x)``, and the iterator a step further."""
     w, held = place.w, place.held(op.args[0])
+    if isinstance(held.type, Items) and held.type.is_iterator:
+        for name, value in zip((op.args[0], *op.outs), items.advanced(w, held), strict=True):
+            place.set(name, value)
+        return
     if not isinstance(held.type, Range) or not held.type.is_iterator:
         refuse(f"next of {held.type} has no compiled form")
     item, left = held.leaves
@@ -234,6 +246,8 @@ def element(place: Place, op: Op, args: list[Value]) -> Value:
             refuse(f"an element of {owner.type} under a key that is not known to be there")
         return parts[owner.type.keys.index(key)]
     at = index.known
+    if at is None and index.type == INT and items.is_even(owner.type):
+        return items.part_at(place.w, owner, place_in(place.w, index.leaf, len(parts)))
     if type(at) is not int or not -len(parts) <= at < len(parts):
         refuse(f"an element of {owner.type} at a place that is not known before the program runs")
     return parts[at]
@@ -249,25 +263,16 @@ def row(w: Writer, owner: Value, index: Value) -> Value:
         at = tensors.to_int(w, index).leaf
     else:
         refuse(f"an element at {index.type} has no compiled form")
-    dtype, (size, *rest) = owner.type.dtype, owner.type.shape
+    size = owner.type.shape[0]
+    return tensors.element(w, owner, place_in(w, at, size))
+
+
+def place_in(w: Writer, at: str, size: int) -> str:
+    """An index from either end as a place; gives up beyond them."""
     below = w.made(f"icmp slt i64 {at}, 0")
     at = w.select(below, "i64", w.made(f"add i64 {at}, {size}"), at)
     w.give_up_if(w.made(f"icmp uge i64 {at}, {size}"))
-    step = dtype.itemsize
-    for length in rest:
-        step *= length
-    offset = w.made(f"mul i64 {at}, {step}")
-    address = w.made(f"getelementptr i8, ptr {owner.leaf}, i64 {offset}")
-    if rest:
-        return Value(Rows(dtype, tuple(rest)), (address,))
-    return Value(Scalar(dtype), (loaded(w, MACHINE[dtype], address),))
-
-
-def loaded(w: Writer, machine: str, address: str) -> str:
-    """An element at an address; a bool takes a byte."""
-    if machine != "i1":
-        return w.made(f"load {machine}, ptr {address}")
-    return w.made(f"icmp ne i8 {w.made(f'load i8, ptr {address}')}, 0")
+    return at
 
 
 RULES: dict[str, Callable[[Place, Op, list[Value]], Value]] = {

@@ -24,10 +24,12 @@ from autobatch.compiled.arguments import arguments
 from autobatch.compiled.flow import Unit
 from autobatch.compiled.kernel import Kernel, compiled, is_installed
 from autobatch.compiled.names import Names
-from autobatch.compiled.types import Method, Range, Refused, Rows, Structure, Type, refuse
+from autobatch.compiled.types import Items, Method, Range, Refused, Rows, Structure, Type, refuse
+from autobatch.mapped import Mapped
 from autobatch.options import Options
+from autobatch.refusing import Refusals
 from autobatch.vm.code import Code
-from autobatch.vm.entering import opened
+from autobatch.vm.entering import opened, receiver_of
 from autobatch.vm.library import Library
 from autobatch.vm.listeners import Tally
 from autobatch.vm.values import Cell
@@ -39,19 +41,23 @@ MOST_COMPILATIONS = 64
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Plan:
-    """``kernel`` runs threads of ``code``; each gives a ``result``."""
+    """``kernel`` runs threads of ``code``; each gives a result of one of the types ``results``."""
 
     code: Code
     kernel: Kernel
-    result: Type
+    results: tuple[Type, ...]
 
 
 @dataclass(slots=True, eq=False)
 class Plans:
-    """What has been compiled, or refused, for one function; ``compilations`` counts."""
+    """What has been compiled, or refused, for one function; ``compilations`` counts.
+
+    ``refusals`` are of calls, by their outlines.
+    """
 
     found: dict[Any, tuple[Names, Plan | Refused]] = field(default_factory=dict)
     compilations: int = 0
+    refusals: Refusals = field(default_factory=Refusals)
 
     def keep(self, key: Any, names: Names, verdict: Plan | Refused) -> None:
         self.found.pop(key, None)
@@ -68,6 +74,34 @@ def plan_of(
     if not batch.size:
         refuse("the batch is empty")
     return plan_for(target, lambda: batch.cells(options.scalars), options, library, tally)
+
+
+def plan_if_worth(
+    target: Target, batch: Batch, options: Options, library: Library, tally: Tally
+) -> tuple[Plan, list[Tensor]] | None:
+    """The same; None where it is refused, or was for calls like this (see ``refusing``)."""
+    function = target.callee
+    if target.effect != "program" or not isinstance(function, FunctionType):
+        return None
+    refusals = kept(library.code_of(function, *receiver_of(target))).refusals
+    outline = (options.scalars, *map(outline_of, (*batch.args, *batch.kwargs.values())))
+    if refusals.holds(outline):
+        return None
+    try:
+        found = plan_of(target, batch, options, library, tally)
+    except Refused:
+        refusals.refused(outline)
+        return None
+    refusals.lifted(outline)
+    return found
+
+
+def outline_of(arg: Any) -> object:
+    """What an argument looks like at a glance."""
+    data = arg.data if type(arg) is Mapped else arg
+    if not isinstance(data, Tensor):
+        return type(data)
+    return data.dtype, data.dim(), data.requires_grad and torch.is_grad_enabled()
 
 
 def plan_for(
@@ -142,19 +176,20 @@ def verdict_on(
         unit = Unit(names)
         main = unit.version(code, function, types, is_main=True)
         unit.write_all()
-        if main.result is None:
+        if not main.results:
             return Refused("it returns nothing on any way")
-        refuse_result(main.result)
+        for type_ in main.results:
+            refuse_result(type_)
         if not is_installed():
             refuse("llvmlite is not installed (pip install 'autobatch[compiled]')")
-        kernel = compiled(main, unit.versions.values(), main.result)
+        kernel = compiled(main, unit.versions.values())
     except Refused as refused:
         return Refused(refused.why, refused.span)
-    return Plan(code, kernel, main.result)
+    return Plan(code, kernel, tuple(main.results))
 
 
 def refuse_result(type_: Type) -> None:
-    if isinstance(type_, Rows | Range | Method):
+    if isinstance(type_, Rows | Range | Items | Method):
         refuse(f"it returns {type_}")
     for part in type_.parts if isinstance(type_, Structure) else ():
         refuse_result(part)

@@ -8,6 +8,7 @@ would see them.
 from __future__ import annotations
 
 from functools import lru_cache
+from math import prod
 
 import torch
 
@@ -34,6 +35,7 @@ from autobatch.compiled.types import (
     NUMBER_MACHINE,
     TRUTH,
     Number,
+    Rows,
     Scalar,
     Type,
     Value,
@@ -126,6 +128,10 @@ def integral(w: Writer, name: str, dtype: torch.dtype, a: str, b: str, known: ob
         return int_floordiv(w, machine, a, b, known, signed)
     if name == "mod":
         return int_mod(w, machine, a, b, known, signed)
+    if name in ("lshift", "rshift"):
+        w.give_up_if(w.made(f"icmp uge {machine} {b}, {machine[1:]}"))
+        shift = "shl" if name == "lshift" else "ashr" if signed else "lshr"
+        return w.made(f"{shift} {machine} {a}, {b}")
     return refuse(f"the operator {name} has no compiled form on tensors of ints")
 
 
@@ -226,3 +232,21 @@ def to_int(w: Writer, x: Value) -> Value:
 
 def to_float(w: Writer, x: Value) -> Value:
     return numbers.to_float(w, item(w, x))
+
+
+def element(w: Writer, x: Value, at: str) -> Value:
+    """The row of a tensor at a place that there is."""
+    assert isinstance(x.type, Rows)
+    dtype, rest = x.type.dtype, x.type.shape[1:]
+    offset = w.made(f"mul i64 {at}, {dtype.itemsize * prod(rest)}")
+    address = w.made(f"getelementptr i8, ptr {x.leaf}, i64 {offset}")
+    if rest:
+        return Value(Rows(dtype, rest), (address,))
+    return Value(Scalar(dtype), (loaded(w, MACHINE[dtype], address),))
+
+
+def loaded(w: Writer, machine: str, address: str) -> str:
+    """An element at an address; a bool takes a byte."""
+    if machine != "i1":
+        return w.made(f"load {machine}, ptr {address}")
+    return w.made(f"icmp ne i8 {w.made(f'load i8, ptr {address}')}, 0")

@@ -97,9 +97,9 @@ class Static:
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """The method ``name`` of a tensor, whose leaves it has."""
+    """The method ``name`` of a number or tensor, whose leaves it has."""
 
-    owner: Scalar | Rows
+    owner: Number | Scalar | Rows
     name: str
 
     def __str__(self) -> str:
@@ -129,7 +129,24 @@ class Range:
         return "an iterator over a range" if self.is_iterator else "a range"
 
 
-Type = Number | Scalar | Rows | Static | Method | Structure | Range
+@dataclass(frozen=True, slots=True)
+class Items:
+    """What a loop goes over that is no range: ``enumerate``, ``zip`` or ``reversed`` of ``parts``,
+    or (``each``) a tensor's rows or a structure's parts, which are all of one type.
+
+    Its leaves are those of its parts; an iterator has the place that is next before them.
+    """
+
+    kind: str
+    parts: tuple[Type, ...]
+    is_iterator: bool = False
+
+    def __str__(self) -> str:
+        inner = ", ".join(map(str, self.parts))
+        return f"an iterator over {inner}" if self.kind == "each" else f"{self.kind} of {inner}"
+
+
+Type = Number | Scalar | Rows | Static | Method | Structure | Range | Items
 INT, FLOAT, BOOL = Number("int"), Number("float"), Number("bool")
 TRUTH = Scalar(torch.bool)
 
@@ -165,6 +182,9 @@ def machine_of(type_: Type) -> tuple[str, ...]:
             return tuple(leaf for part in parts for leaf in machine_of(part))
         case Range():
             return ("i64", "i64")
+        case Items(parts=parts, is_iterator=is_iterator):
+            leaves = tuple(leaf for part in parts for leaf in machine_of(part))
+            return ("i64", *leaves) if is_iterator else leaves
         case _:
             return ()
 
@@ -184,9 +204,9 @@ def fresh(value: Value) -> Value:
 
 
 def parts_of(value: Value) -> list[Value]:
-    """The values in a structure."""
-    assert isinstance(value.type, Structure)
-    found, at = [], 0
+    """The values in a structure, or what a loop goes over."""
+    assert isinstance(value.type, Structure | Items)
+    found, at = [], len(value.leaves) - sum(len(machine_of(part)) for part in value.type.parts)
     for part in value.type.parts:
         width = len(machine_of(part))
         found.append(Value(part, value.leaves[at : at + width]))
@@ -196,6 +216,8 @@ def parts_of(value: Value) -> list[Value]:
 
 def structure(kind: type, parts: list[Value], keys: tuple[Any, ...] = ()) -> Value:
     """A structure of values."""
+    if any(isinstance(part.type, Items) for part in parts):
+        refuse("an iterator is used outside of its loop")
     types = tuple(part.type for part in parts)
     made = Value(Structure(kind, types, keys), tuple(x for part in parts for x in part.leaves))
     return made if len(made.leaves) <= MOST_LEAVES else refuse("a value has too many parts")

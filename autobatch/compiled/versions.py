@@ -22,7 +22,10 @@ Key = tuple[Label, tuple[tuple[str, Type], ...]]
 
 @dataclass(slots=True, eq=False)
 class Version:
-    """A function for arguments of some types."""
+    """A function for arguments of some types; ``results`` are the types that it returns.
+
+    ``callers`` are the blocks that call it, which are written anew when it returns another type.
+    """
 
     name: str
     code: Code
@@ -33,11 +36,11 @@ class Version:
     returning: frozenset[Label]
     written: frozenset[str]
     writer: Writer = field(default_factory=Writer)
-    result: Type | None = None
+    results: list[Type] = field(default_factory=list)
     labels: dict[Key, str] = field(default_factory=dict)
     texts: dict[Key, list[str]] = field(default_factory=dict)
     slots: dict[tuple[str, Type], tuple[str, ...]] = field(default_factory=dict)
-    waiting: list[tuple[Version, Key]] = field(default_factory=list)
+    callers: dict[tuple[Version, Key], None] = field(default_factory=dict)
     callees: list[Version] = field(default_factory=list)
 
     @property
@@ -45,8 +48,19 @@ class Version:
         return self.code.function
 
     def machine_result(self) -> str:
-        leaves = () if self.result is None else machine_of(self.result)
-        return "{" + ", ".join(("i8", *leaves)) + "}"
+        """The name of the type of all that it returns, which grows until all is written."""
+        return f"%r.{self.name}"
+
+    def result_leaves(self) -> tuple[str, ...]:
+        return tuple(leaf for type_ in self.results for leaf in machine_of(type_))
+
+    def result_text(self) -> str:
+        """The definition of that type."""
+        return f"{self.machine_result()} = type {{{', '.join(('i8', *self.result_leaves()))}}}"
+
+    def first_leaf(self, way: int) -> int:
+        """Where the leaves of a result of the ``way``-th type begin, behind the mark."""
+        return 1 + sum(len(machine_of(type_)) for type_ in self.results[:way])
 
     def places(self, name: str, type_: Type) -> tuple[str, ...]:
         """The slots on the stack of a variable that holds values of a type."""
@@ -107,8 +121,7 @@ def constants(function: Function) -> dict[str, tuple[Any]]:
 
 def text_of(version: Version) -> str:
     """A function that is all written, as LLVM reads it."""
-    kind = version.machine_result()
-    leaves = () if version.result is None else machine_of(version.result)
+    kind, leaves = version.machine_result(), version.result_leaves()
     rest = "".join(f", {leaf} undef" for leaf in leaves)
     params: list[str] = []
     stores: list[str] = []

@@ -1,8 +1,9 @@
 """Writing the text of one LLVM function: instructions, labels, and the ways out of it.
 
-A function gives ``{i8, …}``: a mark, then the leaves of its result. The mark is ``DONE``;
-``GIVEN_UP``, where the thread is to go the general way, whatever the reason; or ``SPENT``, where
-the fuel of the launch is used up. Every round of a loop and every recursive call burns a unit of
+A function gives ``{i8, …}``: a mark, then the leaves of its results, one for each type that it
+returns. The mark says which of them it is (``mark_of``; ``DONE`` is the first); or ``GIVEN_UP``,
+where the thread is to go the general way, whatever the reason; or ``SPENT``, where the fuel of the
+launch is used up. Every round of a loop and every recursive call burns a unit of
 fuel, so that the host can look around now and then.
 """
 
@@ -11,6 +12,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 DONE, GIVEN_UP, SPENT = 0, 1, 2
+
+
+def mark_of(way: int) -> int:
+    """The mark of a result of the ``way``-th type that a function returns."""
+    return SPENT + way if way else DONE
 
 
 @dataclass(slots=True, eq=False)

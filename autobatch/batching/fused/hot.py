@@ -45,7 +45,8 @@ class Hot:
     that is said: then it is measured when it pays to compile it, at ``prices``, and which of the
     two is faster. ``numbers`` are examples of
     the inputs that are numbers, ``tally`` makes what counts for the runs that are at work, ``span``
-    is where the stretch begins. ``loops`` are several laps of it, where it is a loop's.
+    is where the stretch begins. ``loops`` are several laps of it, where it is a loop's. ``replays``
+    that were timed have ``spent`` seconds.
     """
 
     trace: Trace
@@ -56,6 +57,8 @@ class Hot:
     seconds: float | None = None
     prices: Prices = field(default_factory=Prices)
     weighed: bool = False
+    replays: int = 0
+    spent: float = 0.0
     loops: dict[Loop, Laps] = field(default_factory=dict)
     begun: int = field(init=False)
     why: str = ""
@@ -83,6 +86,14 @@ class Hot:
         laps = any(each.made is not None for each in self.loops.values())
         together = f", {LAPS} laps to a launch" if laps else ""
         return f"compiled: {self.made.operations} operations in {kernels}{together}"
+
+    @property
+    def measured(self) -> str:
+        """What a replay of the recording has taken in the runs so far, where that was timed."""
+        if not self.replays:
+            return ""
+        each = 1e6 * self.spent / self.replays
+        return f"{each:,.0f} µs a replay as recorded, on average of {self.replays:,} earlier"
 
     def __call__(self, k: int, *values: Any) -> Sequence[Tensor]:
         return self.now(k, *values)
@@ -115,7 +126,10 @@ class Hot:
         begin = perf_counter()
         outs = self.trace.replay(k, *values)
         assert self.seconds is not None
-        self.seconds -= perf_counter() - begin
+        took = perf_counter() - begin
+        self.replays += 1
+        self.spent += took
+        self.seconds -= took
         if self.seconds <= 0:
             self.once(outs, k, values)
         return outs

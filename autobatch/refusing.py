@@ -1,0 +1,54 @@
+"""Refusals that are held for a while: ``Refusals``, of one function.
+
+Finding out that a function has no quicker way may take longer than running it. So a refusal holds
+for a call without a look, then for three, seven, …, at most ``MOST_WAITED``. In: an ``outline`` of
+a call, what of it can be told at a glance. Out: whether it is worth looking at. Only the way of
+such a call depends on it, never what the call gives.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+MOST_WAITED = 1023
+"""Calls that a refusal holds for, at most."""
+MOST_OUTLINES = 8
+
+
+@dataclass(slots=True, eq=False)
+class Refusal:
+    """``left`` calls are not looked at; then, if that is refused again, twice as many."""
+
+    waited: int = 0
+    left: int = 0
+
+    def again(self) -> None:
+        self.waited = self.left = min(2 * self.waited + 1, MOST_WAITED)
+
+
+@dataclass(slots=True, eq=False)
+class Refusals:
+    """By the outlines of a function's calls."""
+
+    found: dict[Any, Refusal] = field(default_factory=dict)
+
+    def holds(self, outline: Any) -> bool:
+        """Whether a call is not worth looking at, which counts as one that was not."""
+        refusal = self.found.get(outline)
+        if refusal is None or not refusal.left:
+            return False
+        refusal.left -= 1
+        return True
+
+    def refused(self, outline: Any) -> None:
+        """Such a call has been looked at, in vain."""
+        refusal = self.found.get(outline)
+        if refusal is None:
+            for old in list(self.found)[: len(self.found) - MOST_OUTLINES + 1]:
+                self.found.pop(old, None)
+            refusal = self.found[outline] = Refusal()
+        refusal.again()
+
+    def lifted(self, outline: Any) -> None:
+        self.found.pop(outline, None)
