@@ -17,30 +17,43 @@ from autobatch.vm.packs import Order
 
 @dataclass(frozen=True, slots=True)
 class Segments:
-    """Rows ``[N, *E]``, so many for each thread.
+    """Rows ``[N, *E]``, so many for each thread; or all elements of so many rows, one by one.
 
-    ``owners`` are ``[N]``, ``counts`` and ``begins`` ``[k]``; ``sizes`` are the counts on the host.
+    ``size`` is how many elements a row of the ``order`` has that stand for themselves, else 1.
     """
 
     rows: Tensor
-    owners: Tensor
-    counts: Tensor
-    begins: Tensor
-    sizes: list[int]
+    order: Order
+    size: int = 1
 
     @classmethod
     def of(cls, table: Tensor, order: Order, whole: bool) -> Segments:
         """The rows of a table, or all that they hold, one element after another."""
         if not whole or table.dim() == 1:
-            return cls(table, order.owners, order.lengths, order.begins, list(order.sizes))
-        size = table.shape[1:].numel()
-        owners = order.owners.repeat_interleave(size)
-        sizes = [n * size for n in order.sizes]
-        return cls(table.flatten(), owners, order.lengths * size, order.begins * size, sizes)
+            return cls(table, order)
+        return cls(table.flatten(), order, table.shape[1:].numel())
+
+    @property
+    def owners(self) -> Tensor:
+        """Whose each element is, ``[N]``."""
+        owners = self.order.owners
+        return owners if self.size == 1 else owners.repeat_interleave(self.size)
+
+    @property
+    def counts(self) -> Tensor:
+        return self.order.lengths * self.size
+
+    @property
+    def begins(self) -> Tensor:
+        return self.order.begins * self.size
+
+    @property
+    def sizes(self) -> list[int]:
+        return [n * self.size for n in self.order.sizes]
 
     @property
     def k(self) -> int:
-        return len(self.sizes)
+        return len(self.order.sizes)
 
     def index(self) -> Tensor:
         """Whose each element is, in the shape of the rows."""
@@ -56,8 +69,10 @@ class Segments:
 
     def sum(self, rows: Tensor) -> Tensor:
         wide = rows.to(torch.float64 if rows.dtype.is_floating_point else torch.int64)
-        none = wide.new_zeros(self.k, *rows.shape[1:])
-        return moves.mixed(none.index_add(0, self.owners, wide))
+        if self.size != 1:
+            wide = wide.reshape(self.order.total, self.size).sum(1)
+        none = wide.new_zeros(self.k, *wide.shape[1:])
+        return moves.mixed(none.index_add(0, self.order.owners, wide))
 
     def extreme(self, largest: bool) -> Tensor:
         """The largest or smallest row of each thread, NaN if it has one; arbitrary if it has none.
@@ -74,7 +89,7 @@ class Segments:
         """Which of its rows is the first that is what a thread has found, ``[k, *E]``."""
         wanted = self.spread(found)
         hit = (self.rows == wanted) | ((self.rows != self.rows) & (wanted != wanted))
-        places = torch.arange(len(self.owners), device=self.owners.device)
+        places = torch.arange(len(self.rows), device=self.rows.device)
         places = self.beside(places - self.begins[self.owners])
         behind = torch.where(hit, places, max(self.sizes, default=0))
         start = behind.new_full(found.shape, max([1, *self.sizes]) - 1)
