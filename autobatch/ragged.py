@@ -162,9 +162,11 @@ class Packed:
 
     def cell(self) -> Cell:
         """The threads' tensors as a packed value."""
-        longest = int(self.lengths.max()) if len(self) else 0
+        sizes = self.lengths.tolist()
         numbers = (self.begins.to(self.device), self.lengths.to(self.device))
-        return Cell(packs.pack(self.table, *numbers, longest))
+        pack = packs.pack(self.table, *numbers, max(sizes, default=0))
+        packs.note(pack, self.begins.tolist(), sizes)
+        return Cell(pack)
 
 
 def collected(rows: Sequence[Tensor], none: Tensor, form: str) -> Any:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 import autobatch
+from autobatch.presence import arranging
 from tests.test_lists import WAYS, Written
 
 COUNTS = [3, 0, 5, 1, 2, 5, 4, 9, 7, 6, 8, 10]
@@ -224,6 +225,37 @@ def test_a_write_copies_no_element(program: Callable[..., Any]) -> None:
 
 def test_a_stack_of_lists_of_one_length_copies_once() -> None:
     assert more_moved(stacking, 50, [2] * len(COUNTS)) == 50 * ROWS.numel()
+
+
+def test_a_stack_of_lists_of_unlike_lengths_copies_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And gives each element its own gradient back."""
+    monkeypatch.setattr(arranging, "LARGE", 0)  # as of rows that are worth it
+    assert more_moved(stacking, 50, [n + 1 for n in COUNTS]) == 50 * ROWS.numel()
+    mine, theirs = (ROWS.clone().requires_grad_() for _ in range(2))
+    batched = autobatch.vmap(stacking_squares, scalars="python", in_dims=(0, None, 0))
+    found = batched(torch.tensor(COUNTS), 5, mine)
+    rows = zip(COUNTS, theirs, strict=True)
+    wanted = torch.stack([stacking_squares(n, 5, x) for n, x in rows])
+    torch.testing.assert_close(found, wanted)
+    slopes = [
+        torch.autograd.grad(y.sum(), x, create_graph=True)[0]
+        for y, x in ((found, mine), (wanted, theirs))
+    ]
+    torch.testing.assert_close(*slopes)
+    pairs = zip(slopes, (mine, theirs), strict=True)
+    torch.testing.assert_close(*[torch.autograd.grad(y.pow(2).sum(), x)[0] for y, x in pairs])
+
+
+def stacking_squares(n: int, m: int, x: Tensor) -> Tensor:
+    out = [x]
+    for i in range(n):
+        out.append(x * x * i)
+    for i in range(m):
+        out.append(x.exp() * i)
+        if i == n:
+            out.pop()
+    whole = torch.stack(out)
+    return (whole * whole.flip(0)).sum()
 
 
 def unneeded(n: int, x: Tensor) -> Tensor:

@@ -401,7 +401,7 @@ def test_rows_of_all_threads_run_at_once():
     assert c.launches_by_block[("read_words", 0)] == 2  # the table, torch.zeros
     assert c.block_executions == max(LENGTHS) + 2
     assert c.host_reads == max(LENGTHS) + 1  # the branches
-    assert dict(c.other_reads) == {"packed rows": 1}
+    assert not c.other_reads  # the lengths are known from the call
 
     def shifted(x):
         return (x + 1) * 2
@@ -673,7 +673,7 @@ def test_no_row_but_the_threads_own_is_read():
 
 def test_fallbacks_are_told_of():
     def largest(x):
-        return x.amax(0)
+        return x.median(0).values
 
     with pytest.raises(autobatch.FallbackError):
         autobatch.vmap(largest, fallback="error")(ragged(floats(2, 3)))

@@ -19,6 +19,7 @@ from autobatch.batching.contributions import Contribution, Target
 from autobatch.batching.merging import (
     RULES,
     Merge,
+    Sample,
     add,
     begin,
     check,
@@ -90,6 +91,8 @@ def assign(
 def lasts(found: Merge, operand: Cell) -> bool:
     """Whether ``x.copy_(x + v)`` rounds nothing that ``v`` adds: then its order does not matter."""
     sample = sample_of(operand)
+    if isinstance(sample, Sample):
+        sample = sample.without_data()
     if RULES[found.name] in ("amin", "amax"):
         return True
     like = torch.empty(found.tensor.shape, dtype=found.tensor.dtype, device="meta")

@@ -29,6 +29,7 @@ from autobatch.batching.own_methods import Unknown, each_thread, getter, is_lowe
 from autobatch.batching.rows import map_rows, run_rows
 from autobatch.batching.trace import Untraceable
 from autobatch.batching.trace.recorder import is_recording
+from autobatch.batching.views import viewed
 from autobatch.vm.values import (
     METHOD,
     NUMBER_TAGS,
@@ -264,6 +265,8 @@ def packed_attribute(context: Context, cell: Cell, value: Container, name: str) 
     if done is not None:
         return done
     getter = TENSOR_GETTERS.get(name)
+    if name in ("T", "mT") and value.static.dim() == 2:
+        return Cell(viewed(getter, [cell], {}, cell, ()))  # type: ignore[arg-type]
     if getter is not None:
         return packed.lent(
             context, [cell], lambda: torch_ops.apply(context, getter, [cell], {}, False)

@@ -23,9 +23,7 @@ from autobatch.batching import (
     methods,
     modules,
     packed,
-    rowwise,
     seeding,
-    segments,
     stateless,
     torch_ops,
     writes,
@@ -49,9 +47,10 @@ from autobatch.batching.kinds import is_instance
 from autobatch.batching.operators import once
 from autobatch.batching.resolving import PYTHON, Target
 from autobatch.batching.rows import ANY_EFFECT, run_rows
+from autobatch.batching.tables import rules, writing
+from autobatch.batching.tables.joins import packed_cells
 from autobatch.batching.unseen import watched
 from autobatch.transforms import batched as transforms
-from autobatch.vm import packs
 from autobatch.vm.values import Cell, Column, Uniform, read, uniform
 
 
@@ -84,8 +83,9 @@ def performed(context: Context, target: Target) -> Cell:
         refuse_optimizer(context, callee)
         guards.refuse_writes(context, callee, args, kwargs)
     given = [*args, *kwargs.values()]
-    if any(packs.is_packed(read(cell)) for cell in given):
-        done = packed_call(context, target, given)
+    found = packed_cells(callee, given) if is_hashable(callee) else packed_cells(None, given)
+    if found:
+        done = packed_call(context, target, found)
         if done is not None:
             return done
     done = special_call(context, callee, args, kwargs)
@@ -170,11 +170,12 @@ def packed_call(context: Context, target: Target, cells: list[Cell]) -> Cell | N
             return done
     pure = target.effect in ("torch", "draw") and "out" not in kwargs
     if (pure or gives_value(callee)) and not in_place_option(callee, args, kwargs):
-        for rule in (rowwise.apply, segments.apply) if pure and hashable else ():
-            done = rule(context, callee, args, kwargs)
-            if done is not None:
-                return done
+        done = rules.apply(context, callee, args, kwargs) if pure and hashable else None
+        if done is not None:
+            return done
         return packed.lent(context, cells, lambda: run(context, target))
+    if target.effect == "write" and writing.apply(context, callee, args, kwargs):
+        return args[0]
     packed.unpack(context, cells)
     return None
 

@@ -76,6 +76,13 @@ class Written:
     rule: Rule
     span: Span | None
     threads: set[int] = field(default_factory=set)
+    last: np.ndarray | None = None
+
+    def by(self, threads: np.ndarray) -> None:
+        """Some threads write it; mostly those that have done so just before."""
+        if threads is not self.last:
+            self.threads.update(threads.tolist())
+            self.last = threads
 
 
 @dataclass(slots=True, eq=False)
@@ -122,7 +129,7 @@ class Contributions:
     def touch(self, contribution: Contribution) -> None:
         key = storage_id(contribution.target.tensor)
         known = self.written.setdefault(key, Written(contribution.rule, contribution.span))
-        known.threads.update(contribution.threads.tolist())
+        known.by(contribution.threads)
 
     def of(self, tensor: Tensor) -> Written | None:
         """How a tensor's memory has been written so far."""

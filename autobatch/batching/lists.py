@@ -308,7 +308,7 @@ def whole_of(found: Lists, table: Logged) -> Column | Container:
     if found.least == found.most:
         return Column(table.stacked(found.most))
     sizes = torch.from_numpy(found.lengths).to(table.device)
-    return packs.pack(table.elements(found.lengths), sizes.cumsum(0) - sizes, sizes, found.most)
+    return packs.in_order(table.elements(found.lengths), found.lengths.tolist(), sizes)
 
 
 def opened(context: Context, base: Cell) -> Lists | None:

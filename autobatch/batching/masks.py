@@ -16,7 +16,7 @@ from autobatch.batching import lookup, torch_ops
 from autobatch.batching.context import Context, Handler
 from autobatch.batching.indexing import INTEGERS
 from autobatch.batching.kinds import is_tensor
-from autobatch.batching.rowwise import brought_together
+from autobatch.batching.tables.order import together
 from autobatch.vm import packs
 from autobatch.vm.packs import is_packed
 from autobatch.vm.values import Cell, Column, Container, Value, read, uniform
@@ -74,7 +74,7 @@ def ragged(context: Context, table: Tensor, lengths: Tensor, sizes: list[int]) -
     context.counter.launch()
     if min(sizes) == max(sizes):
         return Cell(Column(table.reshape(context.k, sizes[0], *table.shape[1:])))
-    return Cell(packs.in_order(table, lengths, max(sizes)))
+    return Cell(packs.in_order(table, sizes, lengths))
 
 
 def at_places(context: Context, base: Cell, where: Container, index: Cell) -> Cell | None:
@@ -83,19 +83,16 @@ def at_places(context: Context, base: Cell, where: Container, index: Cell) -> Ce
     if where.static.dim() != 1 or where.static.dtype not in INTEGERS or not is_strided(value):
         return None
     shape = lookup.shape_of(value)
-    together = brought_together(context, [where]) if shape and shape[0] and context.k else None
-    if together is None:
+    if not shape or not shape[0] or not context.k:
         return None
-    (places,), begins, lengths = together
-    owner = packs.owners(lengths, places.shape[0])
+    places, order = together(context, where)
     inside = places.clamp(-shape[0], shape[0] - 1).long()
-    failed = lengths.new_zeros(lengths.shape).index_add(0, owner, (inside != places).long()) > 0
+    failed = order.any_of(inside != places)
     snapshot = [Cell(value), Cell(where)]
     context.check(failed, lambda row: torch_ops.one_row(context, operator.getitem, snapshot, row))
-    table = value.data[owner, inside] if type(value) is Column else value.obj[inside]
+    table = value.data[order.owners, inside] if type(value) is Column else value.obj[inside]
     context.counter.launch()
-    longest = read(packs.length(where)).bounds[1]  # type: ignore[union-attr, index]
-    return Cell(packs.pack(table, begins, lengths, longest))
+    return Cell(order.pack(table))
 
 
 def _nonzero(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -210,13 +211,36 @@ def rows_of(context: Context, cell: Cell, tensor: Tensor) -> Tensor:
 def check(tensor: Tensor, shape: torch.Size, function: Function, operand: Cell) -> None:
     """Raise what torch raises for one example's shapes and dtypes, found without data."""
     sample = sample_of(operand)
-    if sample is None:
-        return
+    if isinstance(sample, Sample):
+        accept_tensor(function, tensor.dtype, shape, sample)
+    elif type(sample) in (bool, int, float):
+        accept_number(function, tensor.dtype, shape, sample)
+    elif sample is not None:
+        tried(function, tensor.dtype, shape, sample, sample)
+
+
+@lru_cache(256)
+def accept_tensor(
+    function: Function, dtype: torch.dtype, shape: torch.Size, sample: Sample
+) -> None:
+    """The same for a tensor: once for each signature, as the next round of a loop has it again."""
+    tried(
+        function, dtype, shape, sample.without_data(), torch.zeros(sample.shape, dtype=sample.dtype)
+    )
+
+
+@lru_cache(256, typed=True)
+def accept_number(function: Function, dtype: torch.dtype, shape: torch.Size, number: float) -> None:
+    tried(function, dtype, shape, number, number)
+
+
+def tried(
+    function: Function, dtype: torch.dtype, shape: torch.Size, sample: Any, zeros: Any
+) -> None:
     try:
-        function(torch.empty(shape, dtype=tensor.dtype, device="meta"), sample)
+        function(torch.empty(shape, dtype=dtype, device="meta"), sample)
     except Exception:  # in other words than a tensor with data
-        given = torch.zeros_like(sample, device="cpu") if isinstance(sample, Tensor) else sample
-        function(torch.zeros(shape, dtype=tensor.dtype), given)
+        function(torch.zeros(shape, dtype=dtype), zeros)
         raise
 
 
@@ -233,14 +257,25 @@ def refuse_leaf(tensor: Tensor) -> None:
         raise RuntimeError(LEAF.format("a view of a leaf Variable"))
 
 
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One example's tensor, but for its data."""
+
+    dtype: torch.dtype
+    shape: torch.Size
+
+    def without_data(self) -> Tensor:
+        return torch.empty(self.shape, dtype=self.dtype, device="meta")
+
+
 def sample_of(cell: Cell) -> Any:
     """One thread's operand without its data; None where threads have different ones."""
     value = read(cell)
     if type(value) is Column and value.tag != "tensor":
         return {"bool": True, "int": 1, "float": 1.0}[value.tag]
     if type(value) is Column:
-        return torch.empty(value.event_shape, dtype=value.table.dtype, device="meta")
+        return Sample(value.table.dtype, value.event_shape)
     obj = getattr(value, "obj", None)
     if isinstance(obj, Tensor):
-        return torch.empty(obj.shape, dtype=obj.dtype, device="meta")
+        return Sample(obj.dtype, obj.shape)
     return obj

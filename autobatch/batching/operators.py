@@ -21,7 +21,6 @@ from autobatch.batching import (
     lists,
     merging_at,
     packed,
-    rowwise,
     semantics,
     sequences,
     torch_ops,
@@ -42,12 +41,23 @@ from autobatch.batching.kinds import (
 )
 from autobatch.batching.own_methods import asks, each_thread
 from autobatch.batching.rows import run_rows
+from autobatch.batching.tables import products, rules, writing
 from autobatch.batching.trace import Untraceable
 from autobatch.batching.trace.recorder import is_recording
 from autobatch.batching.trees import container_of, is_plain
 from autobatch.batching.truths import negation
 from autobatch.vm import packs
-from autobatch.vm.values import PLACE, Cell, Column, Container, Objects, Uniform, read, uniform
+from autobatch.vm.values import (
+    PLACE,
+    Cell,
+    Column,
+    Container,
+    Objects,
+    Uniform,
+    View,
+    read,
+    uniform,
+)
 
 REFLECTED = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le", "eq": "eq", "ne": "ne"}
 
@@ -135,13 +145,17 @@ def unary(context: Context, name: str, cell: Cell) -> Cell:
         return once(context, meaning, value.obj)
     done = arithmetic.apply(context, name, meaning, [cell])
     if done is None and packs.is_packed(value):
-        done = rowwise.apply(context, meaning, [cell], {})
+        done = rules.apply(context, meaning, [cell], {})
     return done if done is not None else run_rows(context, meaning, [cell], {}, "objects")
 
 
 def binary(context: Context, name: str, left: Cell, right: Cell) -> Cell:
     """An arithmetic operator or an ordering or equality comparison."""
     meaning = semantics.SEMANTICS[name]
+    if name == "matmul" and type(left.value) is View:
+        done = products.apply(context, meaning, [left, right], {})
+        if done is not None:
+            return done
     x, y = read(left), read(right)
     if asks_user(x, y, name):
         return instance_binary(context, name, left, right)
@@ -157,7 +171,7 @@ def binary(context: Context, name: str, left: Cell, right: Cell) -> Cell:
         return torch_ops.apply(context, meaning, [left, right], {}, False)
     if packs.is_packed(x) or packs.is_packed(y):
         cells = [left, right]
-        done = rowwise.apply(context, meaning, cells, {})
+        done = rules.apply(context, meaning, cells, {})
         if done is not None:
             return done
         return packed.lent(context, cells, lambda: binary(context, name, left, right))
@@ -288,6 +302,8 @@ def inplace(context: Context, name: str, left: Cell, right: Cell) -> Cell:
     if type(value) is Container and value.type is PLACE:
         return merging_at.merge_item(context, meaning, left, right)
     if packs.is_packed(value):
+        if writing.apply(context, meaning, [left, right], {}):
+            return left
         packed.unpack(context, [left])
         value = read(left)
     if packs.is_packed(read(right)):

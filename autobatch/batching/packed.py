@@ -18,7 +18,10 @@ from torch import Tensor
 from autobatch.batching import lookup, torch_ops, windows
 from autobatch.batching.context import Context
 from autobatch.batching.indexing import INTEGERS
+from autobatch.batching.levels import Batched
 from autobatch.batching.rower import Rower
+from autobatch.batching.tables import places
+from autobatch.batching.trees import NotATree, cell_of, tree_of
 from autobatch.batching.views import Hole, TorchRecipe, viewed
 from autobatch.vm import packs
 from autobatch.vm.packs import is_packed
@@ -75,10 +78,7 @@ def repacked(result: Cell) -> Cell:
         return result
     if len({(item.dtype, item.shape[1:], item.device, item.layout) for item in items}) > 1:
         return result
-    table = torch.cat(items)
-    sizes = [item.shape[0] for item in items]
-    lengths = torch.tensor(sizes, dtype=torch.int64, device=table.device)
-    return Cell(packs.in_order(table, lengths, max(sizes)))
+    return Cell(packs.in_order(torch.cat(items), [item.shape[0] for item in items]))
 
 
 # x[i]
@@ -92,7 +92,12 @@ def getitem(context: Context, base: Cell, pack: Container, index: Cell) -> Cell 
     where = read(index)
     if type(where) is Container and where.type is slice:
         return None if windows.slice_of_ints(index) is None else slice_of(base, where)
+    if is_packed(where):
+        return places.getitem(context, pack, index)
     if type(where) is Container and where.type is tuple and where.cells:
+        columns = columns_of(base, pack, index)
+        if columns is not None:
+            return columns
         first, *rest = where.children()
         if not is_single(read(first)):
             return None
@@ -138,6 +143,31 @@ def slice_of(base: Cell, part: Container) -> Cell:
     ends = [Cell(read(end)) for end in part.children()]
     index = Cell(Container(slice, ends))
     return Cell(viewed(operator.getitem, [base, index], {}, base, ()))
+
+
+def columns_of(base: Cell, pack: Container, index: Cell) -> Cell | None:
+    """``x[:, j]``, ``x[a:b, ..., j]``: a part of each of some rows, sharing memory with them."""
+    try:
+        tree = tree_of(index, None)
+    except NotATree:
+        return None
+    if not all(map(windows.is_basic, tree)):
+        return None
+    first, *rest = windows.spelled_out(list(tree), pack.static.dim())
+    if type(first) is not slice or any(type(part) in (Batched, Tensor) for part in rest):
+        return None
+    if any(
+        type(end) is Batched for part in rest if type(part) is slice for end in lookup.ends(part)
+    ):
+        return None
+    try:
+        pack.static[:0][(slice(None), *rest)]
+    except IndexError:  # the first thread says so
+        return None
+    whole = uniform(slice(None))
+    begin = whole if type(tree[0]) is not slice else next(iter(read(index).children()))  # type: ignore[union-attr]
+    parts = Cell(Container(tuple, [begin, *map(cell_of, rest)]))
+    return Cell(viewed(operator.getitem, [base, parts], {}, base, ()))
 
 
 def is_int(value: Any) -> bool:

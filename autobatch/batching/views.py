@@ -81,10 +81,7 @@ class TorchRecipe:
 
     def index(self, args: list[Value]) -> Any:
         """The index of ``x[index]``, with the threads' own ints as tensors ``[k]``."""
-        found = filled(self.args[1], [None, *map(operand, args)])
-        if type(found) is slice:
-            return slice(*map(own_data, (found.start, found.stop, found.step)))
-        return own_data(found)
+        return own_data(filled(self.args[1], [None, *map(operand, args)]))
 
     def write(self, base: Value, args: list[Value], content: Value) -> Value:
         values = list(map(packs.opened, (base, *args, content)))
@@ -175,6 +172,10 @@ def has_tensor(part: slice) -> bool:
 
 
 def own_data(part: Any) -> Any:
+    if type(part) is tuple:
+        return tuple(map(own_data, part))
+    if type(part) is slice:
+        return slice(*map(own_data, (part.start, part.stop, part.step)))
     return part.data if type(part) is Batched else part
 
 

@@ -77,8 +77,23 @@ class Spread:
     size: int
 
 
-STACKED, UNBOUND = Stacked(), Unbound()
-Move = Taken | Joined | Cut | Stacked | Listed | Unbound | Picked | Grouped | Spread
+@dataclass(frozen=True, slots=True, eq=False)
+class Arranged:
+    """Row ``i`` of the result is row ``index[i]`` of the operands, which have ``sizes`` rows."""
+
+    index: Tensor
+    sizes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Mixed:
+    """A row of the result comes from any rows of the operands."""
+
+
+STACKED, UNBOUND, MIXED = Stacked(), Unbound(), Mixed()
+Move = (
+    Taken | Joined | Cut | Stacked | Listed | Unbound | Picked | Grouped | Spread | Arranged | Mixed
+)
 
 
 def noted(result: Tensor, move: Move) -> Tensor:
@@ -107,6 +122,11 @@ def cut(data: Tensor, sizes: Sequence[int]) -> tuple[Tensor, ...]:
     if parts and data.requires_grad:
         noted(parts[0], Cut(tuple(sizes)))
     return parts
+
+
+def mixed(result: Tensor) -> Tensor:
+    """What is made of the rows of several threads, or of several of a thread's."""
+    return noted(result, MIXED)
 
 
 def stacked(rows: Sequence[Tensor]) -> Tensor:

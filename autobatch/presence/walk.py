@@ -13,10 +13,12 @@ import numpy as np
 from torch import Tensor
 
 from autobatch.presence.moves import (
+    Arranged,
     Cut,
     Grouped,
     Joined,
     Listed,
+    Mixed,
     Picked,
     Spread,
     Stacked,
@@ -92,6 +94,10 @@ def before_move(node: Any, parts: dict[int, Mask]) -> Sequence[Mask]:
             return [None if mask is None else np.repeat(mask, size)] * len(operands)
         case Spread(size):
             return [gathered(mask, size)] * len(operands)
+        case Arranged(index, sizes):
+            return list(present(node, split(scattered(index, mask, sum(sizes)), sizes)))
+        case Mixed():
+            return [None] * len(operands)
     raise AssertionError(node)
 
 

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from autobatch.batching.compat import on_host
 from autobatch.presence import moves
+from autobatch.presence.arranging import Part, arranged
 
 Rows = np.ndarray
 Place = int | Tensor
@@ -62,11 +63,23 @@ class Log:
         """The same, from however many chunks."""
         chunk_of = self.chunks_at(index)
         used = np.unique(chunk_of).tolist()
-        parts = [self.part(chunk, index[chunk_of == chunk]) for chunk in used]
-        if len(parts) < 2:
-            return parts[0] if parts else self.chunks[0][:0]
+        if len(used) < 2:
+            return self.part(used[0], index) if used else self.chunks[0][:0]
         order = np.argsort(chunk_of, kind="stable")
-        return reordered(moves.joined(parts), np.argsort(order, kind="stable"))
+        if np.array_equal(order, np.arange(len(order))):
+            return moves.joined([self.part(chunk, index[chunk_of == chunk]) for chunk in used])
+        targets = np.split(order, np.flatnonzero(np.diff(chunk_of[order])) + 1)
+        parts = [self.named(chunk, index[at], at) for chunk, at in zip(used, targets, strict=True)]
+        return arranged([self.chunks[chunk] for chunk in used], parts)
+
+    def named(self, chunk: int, index: Rows, target: Rows) -> Part:
+        """Rows of a chunk, and where they go."""
+        rows = self.chunks[chunk]
+        source = index - (self.ends[chunk] - rows.shape[0])
+        whole = len(source) == rows.shape[0] and np.array_equal(source, np.arange(len(source)))
+        device = rows.device
+        own = None if whole else torch.from_numpy(source).to(device)
+        return Part(own, torch.from_numpy(target).to(device))
 
     def chunks_at(self, index: Rows) -> Rows:
         return np.searchsorted(self.ends, index, side="right")

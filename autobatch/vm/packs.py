@@ -7,16 +7,85 @@ or a meeting moves the numbers; no row of the table is copied until it is read, 
 no thread's (padding) are never read.
 
     row(x, i)  ->  table[begin + i * step]     [k, *E]
+
+Packed values whose rows lie one after the other, thread after thread, and which have the same
+lengths share an ``Order``: what the host knows of these, so that it reads them once.
 """
 
 from __future__ import annotations
 
-from typing import Any, TypeGuard
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Any, TypeGuard, final
 
 import torch
 from torch import Tensor
 
 from autobatch.vm.values import PACKED, Cell, Column, Container, Objects, Value, read, uniform
+
+
+@final
+class Order:
+    """So many rows for each thread, one thread's after another's.
+
+    ``begins`` and ``lengths`` are ``[k]``, beside the tables; ``sizes`` are these on the host.
+    """
+
+    __slots__ = ("_owners", "begins", "lengths", "longest", "sizes", "total")
+
+    def __init__(self, sizes: Sequence[int], lengths: Tensor, begins: Tensor | None = None) -> None:
+        self.sizes = sizes
+        self.total = sum(sizes)
+        self.longest = max(sizes, default=0)
+        self.lengths = lengths
+        self.begins = lengths.cumsum(0) - lengths if begins is None else begins
+        self._owners: Tensor | None = None
+
+    @property
+    def owners(self) -> Tensor:
+        """Whose each row is, ``[total]``."""
+        if self._owners is None:
+            self._owners = torch.repeat_interleave(self.lengths, output_size=self.total)
+        return self._owners
+
+    @property
+    def places(self) -> Tensor:
+        """The how manieth of its thread's each row is, ``[total]``."""
+        return torch.arange(self.total, device=self.begins.device) - self.begins[self.owners]
+
+    def any_of(self, rows: Tensor) -> Tensor:
+        """Which threads have a row for which it is true, ``[k]``."""
+        none = torch.zeros(len(self.sizes), dtype=torch.int64, device=rows.device)
+        return none.index_add(0, self.owners, rows.long()) > 0
+
+    def pack(self, table: Tensor) -> Container:
+        """Rows in this order."""
+        begins, lengths = Column(self.begins, "int"), Column(self.lengths, "int", (0, self.longest))
+        lengths.order = self
+        return Container(PACKED, [Cell(begins), Cell(lengths), uniform(1)], table)
+
+
+def order_of(pack: Container) -> Order | None:
+    """What is known of the lengths of a packed value, wherever its rows lie."""
+    return getattr(read(length(pack)), "order", None)
+
+
+def is_in_order(pack: Container, order: Order) -> bool:
+    """Whether a table holds the rows of a packed value in their order, and nothing else."""
+    begins, _, step = parts_of(pack)
+    is_next = type(step) is int and step == 1
+    return is_next and begins is order.begins and pack.static.shape[0] == order.total
+
+
+def note(pack: Container, firsts: list[int], sizes: list[int]) -> None:
+    """Keep what the host knows of where the rows lie with the lengths, which do not change."""
+    begins, lengths, step = parts_of(pack)
+    wanted = list(accumulate(sizes, initial=0))
+    lies_so = firsts == wanted[:-1] and pack.static.shape[0] == wanted[-1]
+    column = read(length(pack))
+    assert type(column) is Column
+    is_next = type(step) is int and step == 1
+    column.order = Order(sizes, lengths, begins if lies_so and is_next else None)
 
 
 def pack(table: Tensor, begins: Tensor, lengths: Tensor, longest: int) -> Container:
@@ -25,14 +94,11 @@ def pack(table: Tensor, begins: Tensor, lengths: Tensor, longest: int) -> Contai
     return Container(PACKED, [*map(Cell, numbers), uniform(1)], table)
 
 
-def in_order(table: Tensor, lengths: Tensor, longest: int) -> Container:
+def in_order(table: Tensor, sizes: Sequence[int], lengths: Tensor | None = None) -> Container:
     """The rows of a table one after the other, so many for each thread."""
-    return pack(table, lengths.cumsum(0) - lengths, lengths, longest)
-
-
-def owners(lengths: Tensor, total: int) -> Tensor:
-    """Whose row each of ``total`` rows is that lie in order, ``[total]``."""
-    return torch.repeat_interleave(lengths, output_size=total)
+    if lengths is None:
+        lengths = torch.tensor(sizes, dtype=torch.int64, device=table.device)
+    return Order(sizes, lengths).pack(table)
 
 
 def rows_of(column: Column) -> Container:
@@ -162,4 +228,12 @@ def opened(value: Value) -> Value:
 
 def part(pack: Container, index: Any) -> Column | Container:
     """The part of each thread's tensor that an int, an integer tensor or a slice picks."""
+    if type(index) is tuple:
+        return columns(pack, *index)
     return cut(pack, index) if type(index) is slice else Column(rows(pack, index))
+
+
+def columns(pack: Container, first: slice, *rest: Any) -> Container:
+    """``x[a:b, ...]``: a part of each of some rows."""
+    chosen = pack if first == slice(None) else cut(pack, first)
+    return Container(PACKED, list(chosen.children()), chosen.static[(slice(None), *rest)])

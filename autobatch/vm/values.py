@@ -65,10 +65,12 @@ class Column:
     written: a bool for each row, or one for all.
     A large column that has been split is ``table[rows]``, not yet copied: ``x[t]`` looks up the
     thread and ``t`` at once, and only a use of the whole copies the rows. One that repeats a
-    differentiated tensor stays so (see ``repeated``).
+    differentiated tensor stays so (see ``repeated``). The lengths of packed values may have an
+    ``order``: see ``packs``.
     """
 
-    __slots__ = ("bounds", "outside", "rows", "table", "tag", "ties")
+    __slots__ = ("bounds", "order", "outside", "rows", "table", "tag", "ties")
+    order: Any  # of few columns: not set, where there is none
 
     def __init__(
         self,

@@ -1,0 +1,59 @@
+"""``x.cumsum(0)``, ``x.flip(0)``, ``x.sort(0)`` of packed values: as many rows, in all threads.
+
+A running sum, or extreme, of padded rows is that of the rows up to where padding begins. Rows are
+turned round and sorted within their threads by one gather.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from autobatch.batching.context import Context
+from autobatch.batching.tables.alike import named
+from autobatch.batching.tables.arguments import bound, packed_again, shared
+from autobatch.batching.tables.order import together
+from autobatch.batching.tables.padding import is_cheap, padded, unpadded
+from autobatch.batching.trees import container_of
+from autobatch.vm.packs import Order, is_packed
+from autobatch.vm.values import Cell
+
+RUNNING = named("cumsum cummax cummin", torch, Tensor)
+FLIPS = named("flip", torch, Tensor)
+
+
+def apply(
+    context: Context, function: Any, args: list[Cell], kwargs: dict[str, Cell]
+) -> Cell | None:
+    if not context.k or not args or not (function in RUNNING or function in FLIPS):
+        return None
+    names = ("input", "dims" if function in FLIPS else "dim")
+    given = bound(names, args, kwargs)
+    if given is None or len(given) != len(names):
+        return None
+    pack, dim = given["input"], shared(given[names[1]])
+    if isinstance(dim, tuple) and len(dim) == 1 and function in FLIPS:
+        (dim,) = dim
+    if not is_packed(pack) or type(dim) is not int or dim not in (0, -pack.static.dim()):
+        return None
+    table, order = together(context, pack)
+    if function in FLIPS:
+        context.counter.launch()
+        return Cell(order.pack(flipped(table, order)))
+    if not is_cheap(order) or table.dtype.is_complex or not order.total:
+        return None
+    out = function(padded(table, order), 1)
+    rows = [unpadded(part, order) for part in (out if isinstance(out, tuple) else (out,))]
+    context.counter.launch()
+    if not isinstance(out, tuple):
+        return packed_again(rows[0], order)
+    parts = iter(rows)
+    return container_of(out, lambda _: Cell(order.pack(next(parts))))
+
+
+def flipped(table: Tensor, order: Order) -> Tensor:
+    """Each thread's rows, the last one first."""
+    last = (order.begins + order.lengths - 1)[order.owners]
+    return table.index_select(0, last - order.places)
