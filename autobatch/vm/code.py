@@ -31,8 +31,9 @@ HIDDEN = frozenset({CARRIED, CAPTURED, FORKED, HANDLED})
 
 @dataclass(slots=True)
 class Luck:
-    """How running a block ahead has gone (see ``ahead``): how long it has last been put off, in
-    executions of the block, and how long it is still to ``wait``.
+    """How running a block ahead, or descending from it, has gone (see ``ahead``, ``descending``):
+    how long it has last been put off, in executions of the block, and how long it is still to
+    ``wait``.
     """
 
     last: int = 0

@@ -12,7 +12,7 @@ block execution, with one host read.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import FunctionType
 from typing import Any
 
@@ -32,12 +32,13 @@ from autobatch.batching.truths import says_itself
 from autobatch.ir.program import Branch, Op
 from autobatch.passes.descents import Descent, Kind, Way, descent_from
 from autobatch.vm.blocks import Forks
+from autobatch.vm.code import Luck
 from autobatch.vm.groups import Group, Parts, restricted
 from autobatch.vm.state import Frame, RunState
 from autobatch.vm.values import Cell, Container, Objects, Uniform, is_mutable
 
-PATIENCE = 8
-"""So often in a row a descent may fail before it is no longer tried."""
+LONGEST = 255
+"""So often at most a descent is not tried once it has failed."""
 Found = tuple[list[int], tuple[list[Any], ...]]
 
 
@@ -47,11 +48,11 @@ class Unfit(Exception):
 
 @dataclass(slots=True, eq=False)
 class Known:
-    """A descent, the function that goes it, and how often it has failed since it last did not."""
+    """A descent, the function that goes it, and how that has fared (``Luck``)."""
 
     descent: Descent
     part: Callable[..., Sequence[Found]]
-    misses: int = 0
+    luck: Luck = field(default_factory=Luck)
 
 
 def descended(
@@ -59,9 +60,13 @@ def descended(
 ) -> Parts | None:
     """Where the threads are, when they have forked calls, that have come to a block, or its end."""
     known = known_from(frame, pc, group, whole)
-    if known is None or known.misses >= PATIENCE or not may_descend(state, frame, pc, group):
+    if known is None or not may_descend(state, frame, pc, group):
         return None
-    known.misses += 1
+    luck = known.luck
+    if luck.wait:
+        luck.wait -= 1
+        return None
+    luck.last = luck.wait = min(2 * luck.last + 1, LONGEST)
     columns = [group.env[name].value.items for name in known.descent.objects]  # type: ignore[union-attr]
     descent = Descending(state, forks, frame, group, state.context(frame, group))
     parts: Parts = []
@@ -74,7 +79,7 @@ def descended(
                 parts.append((way.end, descent.gone(way, rows, values)))
     except Exception:  # the general way finds out whose it is
         return None
-    known.misses = 0
+    luck.last = luck.wait = 0
     descent.count(taken, group.env[known.descent.objects[0]])
     if frame.answers:
         for way, part in zip(taken, parts, strict=True):
