@@ -168,7 +168,7 @@ class Descending:
             elif op.name == "copy":
                 env[op.outs[0]] = env[op.args[0]]
             else:
-                cell = from_rows(self.context, found[number], fresh=False)
+                cell = from_rows(self.context, list(found[number]), fresh=False)
                 env[op.outs[0]] = cell
         return part
 

@@ -259,11 +259,16 @@ def held(group: Group, names: Sequence[str]) -> Key:
 def are_plainly_alike(one: Group, other: Group) -> bool:
     """Whether groups that have the same variables are alike, as a look at each of them shows."""
     theirs = other.env
+    sequences: list[tuple[int, int]] = []
     for name, cell in one.env.items():
-        mine, its = cell.value, theirs[name].value
-        if not are_plain_pair(mine, its):
+        its = theirs[name]
+        if not are_plain_pair(cell.value, its.value):
             return False
-    return True
+        if type(cell.value) is Container:
+            sequences.append((id(cell), id(its)))
+    if len(sequences) < 2:
+        return True
+    return all(len(set(ids)) == len(sequences) for ids in zip(*sequences, strict=True))
 
 
 def are_plain_pair(mine: Value, its: Value) -> bool:
@@ -280,9 +285,9 @@ def are_plain_pair(mine: Value, its: Value) -> bool:
     if kind is Container:
         if mine.type is not tuple or its.type is not tuple:  # type: ignore[union-attr]
             return False
-        pairs = list(zip(mine.cells, its.cells, strict=False))  # type: ignore[union-attr]
         if len(mine.cells) != len(its.cells):  # type: ignore[union-attr]
             return False
+        pairs = zip(mine.cells, its.cells, strict=True)  # type: ignore[union-attr]
         return all(type(a.value) is Uniform and are_plain_pair(a.value, b.value) for a, b in pairs)
     return kind is Column and mine.tag != "tensor" and mine.tag == its.tag  # type: ignore[union-attr]
 

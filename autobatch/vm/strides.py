@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from autobatch.presence import moves, wide_rows
-from autobatch.saving.savers import saved
+from autobatch.saving.savers import is_idle, saved
 from autobatch.vm.repeated import is_shared
 
 Order = tuple[int, ...]
@@ -55,7 +55,7 @@ def taken(data: Tensor, index: Tensor) -> Tensor:
     if data.is_inference():  # and so is what is made of it
         with torch.inference_mode():
             return rows_at(data, index)
-    if not data.requires_grad and data.is_contiguous():  # nothing to note or to save
+    if not data.requires_grad and is_idle() and data.is_contiguous():  # there is nothing to note
         return wide_rows.rows_at(data, index)
     found: Tensor = saved(rows_at, data, index)
     return found

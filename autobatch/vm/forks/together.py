@@ -174,15 +174,25 @@ def at_once(groups: Sequence[Group]) -> Group | None:
     if len(groups) == 1:
         return groups[0]
     env: dict[str, Cell] = {}
+    known: dict[tuple[int, ...], Cell] = {}
+    names = groups[0].env.keys()
+    if any(group.env.keys() != names for group in groups):
+        return None
     for name, cell in groups[0].env.items():
+        cells = [group.env[name] for group in groups]
+        key = tuple(map(id, cells))
+        if key in known:
+            env[name] = known[key]
+            continue
         first = cell.value
-        values: list[Any] = [group.env[name].value for group in groups]
+        values: list[Any] = [each.value for each in cells]
         if type(first) is Uniform and first.shared:
             if not all(type(v) is Uniform and v.shared and v.obj is first.obj for v in values):
                 return None
             env[name] = cell
         elif all(type(v) is Objects and v.lists is None and not v.ties for v in values):
-            env[name] = Cell(Objects([item for value in values for item in value.items]))
+            made = Cell(Objects([item for value in values for item in value.items]))
+            env[name] = known[key] = made
         else:
             return None
     return Group(np.concatenate([group.rows for group in groups]), env)
