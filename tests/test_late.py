@@ -62,9 +62,10 @@ def test_a_tree_takes_its_leaves_at_once():
     name = "TreeLSTM.forward"
     counts = counted(model, autobatch.objects([leaning(DEPTH)]))
     assert counts.by_block[name, 0] == DEPTH + 1
-    assert counts.by_block[name, 5] == 1  # no right subtree: only leaves come by
-    assert counts.threads_by_block[name, 5] == DEPTH + 1
+    assert counts.by_block[name, 6] == DEPTH + 1  # a join at each depth, and that of the leaves
+    assert counts.threads_by_block[name, 6] == 2 * DEPTH + 1
     assert counts.by_block[name, 7] == DEPTH + 1  # the leaves, and a node at each depth
+    assert counts.block_executions == 3 * (DEPTH + 1)
 
 
 @pytest.mark.parametrize("make", [leaning, one_sided], ids=lambda f: f.__name__)

@@ -26,7 +26,7 @@ def wide_dtype(size: int, dtype: torch.dtype) -> torch.dtype | None:
 
 def rows_at(data: Tensor, index: Tensor) -> Tensor:
     """``data.index_select(0, index)``."""
-    if len(index) >= FEWEST_MOVED and data.dim() == 2 and is_bare(data):
+    if index.shape[0] >= FEWEST_MOVED and data.dim() == 2 and is_bare(data):
         wide = wide_dtype(data.shape[1], data.dtype)
         if wide is not None and is_aligned(data):
             rows = data.view(wide).view(-1).index_select(0, index)

@@ -60,6 +60,11 @@ def saving(saver: Saver | None) -> Iterator[None]:
         saver.rest()
 
 
+def is_idle() -> bool:
+    """Whether no saver is at work."""
+    return _AT_WORK.get() is None
+
+
 def saved(function: Callable[..., Any], *args: Any, is_step: bool = False) -> Any:
     """``function(*args)``, by way of the saver at work."""
     saver = _AT_WORK.get()

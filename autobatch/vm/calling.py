@@ -71,12 +71,14 @@ def after_call(group: Group, kept: dict[str, Cell], call: Call, result: Cell) ->
 
 def relinked(cell: Cell, known: dict[int, Cell], memo: dict[int, Cell]) -> Cell:
     """``cell`` with references to carried cells led back to the caller's."""
-    if id(cell) in known:
-        return known[id(cell)]
-    if id(cell) in memo:
-        return memo[id(cell)]
-    memo[id(cell)] = cell
+    found = known.get(id(cell))
+    if found is not None:
+        return found
     value = cell.value
+    kind = type(value)
+    if (kind is not Container and kind is not View) or id(cell) in memo:
+        return cell
+    memo[id(cell)] = cell
     if type(value) is Container:
         cell.value = value.rebuilt(relinked(c, known, memo) for c in value.children())
     elif type(value) is View:

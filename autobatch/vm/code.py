@@ -31,8 +31,9 @@ HIDDEN = frozenset({CARRIED, CAPTURED, FORKED, HANDLED})
 
 @dataclass(slots=True)
 class Luck:
-    """How running a block ahead has gone (see ``ahead``): how long it has last been put off, in
-    executions of the block, and how long it is still to ``wait``.
+    """How running a block ahead, or descending from it, has gone (see ``ahead``, ``descending``):
+    how long it has last been put off, in executions of the block, and how long it is still to
+    ``wait``.
     """
 
     last: int = 0
@@ -68,6 +69,8 @@ class Code:
     alone: Any = None
     updates: frozenset[int] | None = None
     late: frozenset[int] | None = None
+    descents: dict[Any, Any] = field(default_factory=dict)
+    heads: frozenset[int] | None = None
 
     @property
     def late_blocks(self) -> frozenset[int]:
@@ -75,6 +78,15 @@ class Code:
         if self.late is None:
             self.late = late_blocks(self.blocks)
         return self.late
+
+    @property
+    def descending(self) -> frozenset[int]:
+        """The blocks from which threads may descend to calls that they fork."""
+        if self.heads is None:
+            forks = any(op.name == "fork" for block in self.blocks for op in block.ops)
+            branching = (at for at, b in enumerate(self.blocks) if type(b.terminator) is Branch)
+            self.heads = frozenset(branching if forks else ())
+        return self.heads
 
     def begins(self, op: Op) -> bool:
         """Whether an operation begins an update of what is then written."""

@@ -15,12 +15,14 @@ from dataclasses import dataclass, field, replace
 from autobatch.vm.code import Code
 from autobatch.vm.library import Library
 from autobatch.vm.purity import Names
+from autobatch.vm.values import Cell
 
 
 @dataclass(slots=True, eq=False)
 class Judgements:
     """The judgements of a run, which may ``inline`` calls. ``kept`` holds on to what its keys
-    identify; ``times`` is how often all of them have been given up.
+    identify; ``times`` is how often all of them have been given up. ``reads`` are attributes of
+    what all threads share, each with that, by the operation that reads it and the identity.
     """
 
     library: Library
@@ -30,6 +32,7 @@ class Judgements:
         default_factory=dict
     )
     times: int = 0
+    reads: dict[tuple[int, int], tuple[object, Cell]] = field(default_factory=dict)
 
     def with_forks(
         self,
@@ -54,9 +57,10 @@ class Judgements:
 
     def without_inlining(self) -> Judgements:
         """For a frame that is at work while others' code runs: between two admissions."""
-        return replace(self, inline=False, kept={})
+        return replace(self, inline=False, kept={}, reads={})
 
     def forget(self) -> None:
         """Names may mean something else from now on."""
         self.kept.clear()
+        self.reads.clear()
         self.times += 1

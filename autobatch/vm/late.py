@@ -61,7 +61,7 @@ class Late:
 
     ``callee`` is what the forked calls call. ``above`` is the frame whose late groups it may take
     up, ``most`` how many rows of it and of those above that one; ``away`` are rows of its own that
-    another frame has taken.
+    another frame has taken. Once nothing else is left to run, what is late ``is_due``.
     """
 
     callee: tuple[int, int]
@@ -71,6 +71,7 @@ class Late:
     parts: Parts = field(default_factory=list)
     guests: list[Guests] = field(default_factory=list)
     away: list[np.ndarray] = field(default_factory=list)
+    is_due: bool = False
 
     def put_aside(self, frame: Frame, parts: Parts) -> Parts:
         """The parts that run now; the others wait."""
@@ -85,6 +86,7 @@ class Late:
 
     def taken_up(self, frame: Frame) -> Parts:
         """The frame's own late groups, and those of frames above, which become its rows."""
+        self.is_due = True
         parts, self.parts = self.parts, []
         room = self.most - sum(group.k for _, group in parts)
         for home in self.homes(frame):

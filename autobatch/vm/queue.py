@@ -26,6 +26,7 @@ from autobatch.vm.values import (
     Container,
     Objects,
     Uniform,
+    Value,
     is_number,
     read,
 )
@@ -258,20 +259,37 @@ def held(group: Group, names: Sequence[str]) -> Key:
 def are_plainly_alike(one: Group, other: Group) -> bool:
     """Whether groups that have the same variables are alike, as a look at each of them shows."""
     theirs = other.env
+    sequences: list[tuple[int, int]] = []
     for name, cell in one.env.items():
-        mine, its = cell.value, theirs[name].value
-        kind = type(mine)
-        if kind is not type(its):
+        its = theirs[name]
+        if not are_plain_pair(cell.value, its.value):
             return False
-        if kind is Uniform:
-            if mine.obj is not its.obj or not mine.shared or not its.shared:  # type: ignore[union-attr]
-                return False
-        elif kind is Objects:
-            if mine.lists is not None or its.lists is not None:  # type: ignore[union-attr]
-                return False
-        elif kind is not Column or mine.tag == "tensor" or mine.tag != its.tag:  # type: ignore[union-attr]
+        if type(cell.value) is Container:
+            sequences.append((id(cell), id(its)))
+    if len(sequences) < 2:
+        return True
+    return all(len(set(ids)) == len(sequences) for ids in zip(*sequences, strict=True))
+
+
+def are_plain_pair(mine: Value, its: Value) -> bool:
+    """The same of what one variable holds."""
+    if mine is its and type(mine) is Uniform:
+        return mine.shared
+    kind = type(mine)
+    if kind is not type(its):
+        return False
+    if kind is Uniform:
+        return mine.obj is its.obj and mine.shared and its.shared  # type: ignore[union-attr]
+    if kind is Objects:
+        return mine.lists is None and its.lists is None  # type: ignore[union-attr]
+    if kind is Container:
+        if mine.type is not tuple or its.type is not tuple:  # type: ignore[union-attr]
             return False
-    return True
+        if len(mine.cells) != len(its.cells):  # type: ignore[union-attr]
+            return False
+        pairs = zip(mine.cells, its.cells, strict=True)  # type: ignore[union-attr]
+        return all(type(a.value) is Uniform and are_plain_pair(a.value, b.value) for a, b in pairs)
+    return kind is Column and mine.tag != "tensor" and mine.tag == its.tag  # type: ignore[union-attr]
 
 
 def renew(place: dict[Key, list[Group]], old: Key, new: Key) -> None:

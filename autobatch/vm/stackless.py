@@ -262,7 +262,7 @@ class Machine(Stepping):
                 pc, group = at
                 parts = self.execute(frame, pc, group)  # no *at: that nests on the C stack
                 with self.state.moving():
-                    if late is not None:
+                    if late is not None and not late.is_due:
                         parts = late.put_aside(frame, parts)
                     at = waiting.next(mark(function, pc, parts) if pc in exits else parts)
                     if at is None and late is not None:

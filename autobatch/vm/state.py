@@ -84,6 +84,7 @@ class Late(Protocol):
     above: Frame | None
     parts: list[tuple[int, Group]]
     away: list[np.ndarray]
+    is_due: bool
 
     def put_aside(
         self, frame: Frame, parts: list[tuple[int, Group]]

@@ -17,6 +17,7 @@ import torch
 from autobatch.batching.context import RowsFail
 from autobatch.ir.program import Call, Converted, Join
 from autobatch.vm.calling import Returned
+from autobatch.vm.descending import descended
 from autobatch.vm.driven import converted, driven, is_plain
 from autobatch.vm.endings import Endings, carried_by
 from autobatch.vm.groups import CARRIED, Group, Parts
@@ -125,8 +126,17 @@ class Stepping(Endings):
             return parts
         position, known = 0, None
         if plain:
+            descends = pc in frame.code.descending
+            if descends:
+                gone = descended(state, self.forks, frame, pc, group, whole=True)
+                if gone is not None:
+                    return gone
             position, known = driven(state, self.forks, frame, pc, group)
             if position == len(block.ops):
+                if descends:
+                    gone = descended(state, self.forks, frame, pc, group, whole=False)
+                    if gone is not None:
+                        return gone
                 return self.ended(frame, block.terminator, group, known)
         if block.modes:  # groups that were too unlike may have met
             group, *others = by_modes(block, group, self.modes)

@@ -112,7 +112,8 @@ class Column:
         if rows is not None:
             return Column(table, self.tag, self.bounds, rows.index_select(0, index))
         if table.dim() > 1 and (
-            table.stride(0) * table.element_size() >= LARGE_ROW or is_shared(table)
+            table.stride(0) * table.element_size() >= LARGE_ROW
+            or (table.requires_grad and is_shared(table))
         ):
             return Column(table, self.tag, self.bounds, index)
         return Column(taken(table, index), self.tag, self.bounds)
@@ -213,7 +214,7 @@ class Cell:
         return f"Cell({self.value!r})"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Mark:
     """The ``type`` of a container that is no Python container."""
 

@@ -65,6 +65,10 @@ class Forks:
         """Run such an operation in the short way, if it is as plain as when it last ran."""
         return self.again.noted(frame, op, group)
 
+    def learned(self, frame: Frame, op: Op, group: Group, context: Context) -> bool:
+        """Whether it is known what a fork is to call, or is now, so that it may be noted so."""
+        return self.noting.learned(op, group, context)
+
     def is_due(self, op: Op | Branch, group: Group) -> bool:
         """Whether a group's forked calls come first, since what comes next may have effects."""
         active = self.together.active > 0

@@ -136,11 +136,39 @@ class Noting:
         static = self.static(entry, target, op.span)
         if context.paths is not None:
             params[KEYS] = keys_cell(context.paths.opened())
-        elif self.state.judgements is not None and self.state.judgements.keep:
-            known = known_call(op, callee, target, entry, static, self.state.judgements.times)
+        else:
+            self.learn(op, callee, target, entry, static)
+        return Cell(Container(FORK, params, static))
+
+    def learn(
+        self, op: Op, callee: Cell, target: resolving.Target, entry: Entry, static: Any
+    ) -> None:
+        """Keep what is known of a call, for when its operation comes again."""
+        judgements = self.state.judgements
+        if judgements is not None and judgements.keep:
+            known = known_call(op, callee, target, entry, static, judgements.times)
             if known is not None:
                 self.known[id(op)] = known
-        return Cell(Container(FORK, params, static))
+
+    def learned(self, op: Op, group: Group, context: Context) -> bool:
+        """Whether it is known what a fork is to call; if not, it is found out, if that is plain.
+
+        Nothing runs.
+        """
+        known, judgements = self.known.get(id(op)), self.state.judgements
+        if judgements is None or not judgements.keep:
+            return False
+        if known is not None and known.times == judgements.times:
+            return True
+        if context.paths is not None or not op.attr.is_plain or op.attr.keywords:
+            return False
+        callee, *given = [group.env[name] for name in op.args]
+        target = resolving.resolve(callee, given, {})
+        entry = self.forkable(context, target, list(group.env.values()))
+        if entry is None:
+            return False
+        self.learn(op, callee, target, entry, self.static(entry, target, op.span))
+        return id(op) in self.known
 
     def parted(
         self, context: Context, op: Op, callee: Cell, differing: Differing, kept: Sequence[Cell]

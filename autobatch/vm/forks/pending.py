@@ -8,7 +8,6 @@ cells of the group, so they move with its threads.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from autobatch.vm.calling import relinked
@@ -67,7 +66,8 @@ def with_entries(group: Group, known: dict[int, Cell], rest: Sequence[Cell]) -> 
     memo: dict[int, Cell] = {}
     kept = Cell(Container(tuple, [relinked(cell, known, memo) for cell in rest]))
     env = {name: relinked(cell, known, memo) for name, cell in group.env.items() if name != FORKED}
-    return replace(group, env={**env, FORKED: kept})
+    env[FORKED] = kept
+    return Group(group.rows, env, group.checks, group.ways, group.pending)
 
 
 def snapshot(cells: Any) -> list[Cell]:

@@ -26,7 +26,7 @@ from autobatch.vm.groups import Group, restricted
 from autobatch.vm.heap import likeness, merging, selecting, walks
 from autobatch.vm.late import MOST, Late
 from autobatch.vm.state import Frame, RunState
-from autobatch.vm.values import FORK, Cell, Container
+from autobatch.vm.values import FORK, Cell, Container, Objects, Uniform
 
 Run = Callable[[Entry, Sequence[Group], np.ndarray], list[Returned]]
 """The engine's: a frame that begins with several groups, over rows of the given threads."""
@@ -141,7 +141,9 @@ class Together:
             entry.paths = Paths.over(Ledger.of(np.concatenate(keys)))
         else:
             entry.late = self.late(frame, entry.code, together[0].callee)
-        returned = self.run(entry, starting, np.concatenate(threads))
+        one = at_once(starting)
+        groups_ = starting if one is None else [one]
+        returned = self.run(entry, groups_, np.concatenate(threads))
         returned = gathered(returned, self.state.settings.device)
         pieces, rows = places(returned, start)
         for call, home, group in zip(together, homes, starting, strict=True):
@@ -167,13 +169,43 @@ class Together:
         return Late(callee, code.late_blocks, frame if shallow else None, most)
 
 
+def at_once(groups: Sequence[Group]) -> Group | None:
+    """Groups that begin a frame as one, if their variables hold objects, or the same for all."""
+    if len(groups) == 1:
+        return groups[0]
+    env: dict[str, Cell] = {}
+    known: dict[tuple[int, ...], Cell] = {}
+    names = groups[0].env.keys()
+    if any(group.env.keys() != names for group in groups):
+        return None
+    for name, cell in groups[0].env.items():
+        cells = [group.env[name] for group in groups]
+        key = tuple(map(id, cells))
+        if key in known:
+            env[name] = known[key]
+            continue
+        first = cell.value
+        values: list[Any] = [each.value for each in cells]
+        if type(first) is Uniform and first.shared:
+            if not all(type(v) is Uniform and v.shared and v.obj is first.obj for v in values):
+                return None
+            env[name] = cell
+        elif all(type(v) is Objects and v.lists is None and not v.ties for v in values):
+            made = Cell(Objects([item for value in values for item in value.items]))
+            env[name] = known[key] = made
+        else:
+            return None
+    return Group(np.concatenate([group.rows for group in groups]), env)
+
+
 def gathered(returned: list[Returned], device: torch.device) -> list[Returned]:
     """The same with those that are alike as one, so that what gets their results is one group."""
     if len(returned) < 2:
         return returned
     first = returned[0].value.value
     if all(selecting.are_plain_rows(first, piece.value.value) for piece in returned[1:]):
-        return [joined(returned, device)]
+        rows = np.concatenate([piece.rows for piece in returned])
+        return [Returned(rows, Cell(merging.plain_rows([own_rows(p).value for p in returned])))]
     alike: dict[Any, list[Returned]] = {}
     for piece in returned:
         walks.settle([piece.value])
@@ -181,14 +213,19 @@ def gathered(returned: list[Returned], device: torch.device) -> list[Returned]:
     return [joined(pieces, device) for pieces in alike.values()]
 
 
+def own_rows(piece: Returned) -> Cell:
+    """What the rows of a returned group have, and no others."""
+    if piece.at is None:
+        return piece.value
+    (value,) = selecting.select([piece.value], piece.at)
+    return value
+
+
 def joined(pieces: list[Returned], device: torch.device) -> Returned:
     """Several returned groups, which are alike, as one."""
     if len(pieces) == 1:
         return pieces[0]
-    values = [
-        [piece.value] if piece.at is None else selecting.select([piece.value], piece.at)
-        for piece in pieces
-    ]
+    values = [[own_rows(piece)] for piece in pieces]
     (value,) = merging.merge(values, [len(piece.rows) for piece in pieces], device)
     return Returned(np.concatenate([piece.rows for piece in pieces]), value)
 

@@ -71,7 +71,7 @@ class Merging:
         values: list[Any] = [cell.value for cell in cells]  # where one is no leaf, none is
         first = values[0]
         kind = type(first)
-        if kind is Uniform and not is_mutable(first) and all(v is first for v in values):
+        if kind is Uniform and values.count(first) == len(values) and not is_mutable(first):
             self.memo[key] = cells[0]
             return cells[0]
         new = self.memo[key] = Cell(first)
@@ -105,6 +105,16 @@ class Merging:
             known = Objects([], lists=listing.joined(parts, self.sizes, self.device))
             self.moved[key] = known
         return known
+
+
+def plain_rows(values: Sequence[Any]) -> Value:
+    """The same of plain rows, which are alike (see ``selecting.are_plain_rows``)."""
+    first = values[0]
+    if type(first) is Container:
+        columns = zip(*(value.cells for value in values), strict=True)
+        return Container(tuple, [Cell(plain_rows([c.value for c in cells])) for cells in columns])
+    bounds = join_bounds(value.bounds for value in values) if first.tag == "int" else None
+    return Column(joined([value.table for value in values]), first.tag, bounds)
 
 
 def parted_lists(values: Sequence[Value]) -> bool:
