@@ -267,3 +267,31 @@ def test_threads_meet_at_a_method_that_they_looked_up_apart():
         result = autobatch.vmap(calls_a_method, in_dims=(0, None))(xs, Stepper())
     assert result.tolist() == [0.0, 3.0, 3.0]
     assert counts.by_block["Stepper.step", 0] == 1
+
+
+class Doubled(torch.autograd.Function):
+    """Its ``apply`` is a method in C from torch 2.14 on, in Python before."""
+
+    @staticmethod
+    def forward(context: Any, x: Tensor) -> Tensor:
+        return x * 2
+
+    @staticmethod
+    def backward(context: Any, *slopes: Tensor) -> Tensor:
+        return slopes[0] * 2
+
+
+def doubles(x):
+    twice, counts = Doubled.apply, dict.fromkeys
+    if x > 1:
+        twice, counts = Doubled.apply, dict.fromkeys
+        x = x + 1
+    return twice(x), len(counts("ab"))
+
+
+def test_threads_meet_with_methods_in_c_that_they_looked_up_apart():
+    xs = torch.tensor([-1.0, 1.0, 2.0])
+    with autobatch.counts() as counts:
+        result, sizes = autobatch.vmap(doubles, plain="never")(xs)
+    assert result.tolist() == [-2.0, 2.0, 6.0] and sizes.tolist() == [2, 2, 2]
+    assert set(counts.by_block.values()) == {1}

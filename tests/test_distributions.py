@@ -124,6 +124,8 @@ def likelihood(x: Tensor, make: Callable[[Tensor], Distribution]) -> Tensor:
 
 @pytest.mark.parametrize("name", [name for name in MAKERS if "categorical" not in name])
 def test_nothing_runs_thread_by_thread(name: str) -> None:
+    if name in ("gumbel", "log_normal") and torch.__version__ < "2.13":
+        pytest.skip("torch had weak references among its transforms")
     make = MAKERS[name]
     with autobatch.counts() as counts:
         autobatch.vmap(lambda x: likelihood(x, make), fallback="error")(XS)

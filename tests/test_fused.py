@@ -234,6 +234,7 @@ def unpriced() -> CompiledExecutor:
     return CompiledExecutor(0, seconds=0.0, prices=Prices(1, 0.0))
 
 
+@needs_compiler
 def test_auto_keeps_what_is_faster(monkeypatch: pytest.MonkeyPatch) -> None:
     def slow(graph: Any, traced: Any, numbers: Any) -> Any:
         def replay(k: int, *values: Tensor) -> Any:

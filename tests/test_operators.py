@@ -54,7 +54,8 @@ def test_operators_that_were_wrong() -> None:
 
 def test_the_table_names_operators() -> None:
     rows = [line.split("`")[1] for line in LINES if line.startswith("| `")]
-    assert set(rows) <= set(NAMES) and rows == sorted(rows)
+    assert rows == sorted(rows)
+    assert set(rows) <= set(NAMES) or not SAME_TORCH
     assert f"Of the {len(NAMES)} operators" in "".join(LINES) or not SAME_TORCH
 
 

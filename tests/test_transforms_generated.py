@@ -16,6 +16,7 @@ import torch
 from hypothesis import given, note
 from hypothesis import strategies as st
 from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
 
 import autobatch
 from programs.example import Example
@@ -50,9 +51,14 @@ def loss_of(program: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def alone(loss: Callable[..., Any], row: tuple[Any, ...], places: tuple[int, ...]) -> list[Tensor]:
-    """The gradient of one example, by plain autograd."""
+    """The gradient of one example, by plain autograd.
+
+    It refuses where a program writes to what it has kept for the backward; a batch has no such
+    tensors. So it keeps copies.
+    """
     leaves = [row[place].requires_grad_() for place in places]
-    value = loss(*row)
+    with saved_tensors_hooks(Tensor.clone, lambda kept: kept):
+        value = loss(*row)
     if not value.requires_grad:
         return [torch.zeros_like(leaf) for leaf in leaves]
     found = torch.autograd.grad(value, leaves, allow_unused=True, materialize_grads=True)
@@ -125,6 +131,23 @@ def program(a, b):
             row.sub_(a[0])
     return y * y
 """
+
+
+KEPT_WRITTEN = """
+def program(a, b):
+    y = a * 2
+    z = y * y * b
+    if b > 0:
+        y[1] = z[0]
+    else:
+        y.mul_(y)
+    return z, y.sin()
+"""
+
+
+@pytest.mark.parametrize("way", ENGINES)
+def test_what_is_kept_for_the_backward_may_be_written(way: dict[str, Any]) -> None:
+    hold_to_loop(GeneratedProgram(KEPT_WRITTEN, ("f3", "f0"), "tensor"), 0, 7, way)
 
 
 @pytest.mark.parametrize("way", ENGINES)

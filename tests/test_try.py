@@ -51,6 +51,47 @@ def test_threads_that_fail_and_threads_that_do_not():
     hold(guarded, [k % 8 for k in range(70)], [k % 5 for k in range(70)])
 
 
+def deletes(n, m):
+    xs, table = [1, 2], {0: 1, 1: 2}
+    met = 0
+    for _ in range(4):
+        try:
+            del xs[n]
+            met = met * 10 + 1
+            del table[m]
+        except IndexError:
+            met = met * 10 + 2
+        except KeyError:
+            met = met * 10 + 3
+    return met, sum(xs), sum(table.values())
+
+
+def test_what_threads_delete_before_another_fails_is_deleted_once():
+    hold(deletes, [(0, 5, 0, 1, 7)[k % 5] for k in range(70)], [k % 4 % 3 for k in range(70)])
+
+
+def deletes_key(n):
+    table = {0: 1, 1: 2}
+    del table[n]
+    return sum(table.values())
+
+
+def adds(xs, more):
+    xs += more
+    if len(xs) > 2:
+        raise ValueError("added twice")
+    return len(xs)
+
+
+def test_of_what_cannot_be_done_twice_the_failure_is_the_loops():
+    for size in (1, 2, 7, 64):
+        numbers = torch.tensor([(0, 1, 1, 5, 0, 7)[k % 6] for k in range(size)])
+        assert_matches_loop(deletes_key, (numbers,), scalars="python")
+        lists = autobatch.objects([[k] for k in range(size)])
+        more = autobatch.objects([[k] if k % 4 < 3 else k for k in range(size)])
+        assert_matches_loop(adds, (lists, more))
+
+
 def half(n, m):
     if n % m:
         raise ValueError(f"{n} by {m}")

@@ -26,7 +26,7 @@ from autobatch.batching.effects import is_library
 from autobatch.batching.fallbacks import ATTRIBUTE
 from autobatch.batching.kinds import found_in_class, is_instance, is_tensor, named_cells
 from autobatch.batching.own_methods import Unknown, each_thread, getter, is_lowered_property
-from autobatch.batching.rows import map_rows, run_rows
+from autobatch.batching.rows import map_rows, run_rows, write_rows
 from autobatch.batching.trace import Untraceable
 from autobatch.batching.trace.recorder import is_recording
 from autobatch.batching.views import viewed
@@ -398,7 +398,7 @@ def put(context: Context, cell: Cell, name: str, item: Cell) -> None:
     def assign(target: Any, content: Any) -> None:
         setattr(target, name, content)
 
-    run_rows(context, assign, [cell, item], {}, "objects", keep=True)
+    write_rows(context, assign, cell, item)
 
 
 def is_plainly_put(value: Any, name: str) -> bool:
@@ -423,4 +423,4 @@ def remove(context: Context, cell: Cell, name: str) -> None:
     if type(value) is Uniform:
         raise writes.shared_write(context, f"an attribute of {writes.described(value.obj)}")
     writes.refuse_foreign(context, cell, "an attribute of {}")
-    run_rows(context, lambda target: delattr(target, name), [cell], {}, "objects", keep=True)
+    write_rows(context, lambda target: delattr(target, name), cell)

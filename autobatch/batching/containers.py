@@ -27,7 +27,7 @@ from autobatch.batching.operators import once
 from autobatch.batching.own_methods import asks, each_thread
 from autobatch.batching.picking import pick, put
 from autobatch.batching.rower import Rower
-from autobatch.batching.rows import run_rows
+from autobatch.batching.rows import run_rows, write_rows
 from autobatch.batching.trees import is_plain
 from autobatch.encoding import Parts
 from autobatch.errors import AutobatchError
@@ -191,7 +191,7 @@ def setitem(context: Context, base: Cell, index: Cell, item: Cell) -> None:
     if found is not None and lists.setitem(context, found, index, item):
         return
     writes.refuse_foreign(context, base, "{}")
-    run_rows(context, operator.setitem, [base, index, item], {}, "objects", keep=True)
+    write_rows(context, operator.setitem, base, index, item)
 
 
 def container_setitem(context: Context, value: Container, index: Cell, item: Cell) -> bool:
@@ -227,4 +227,4 @@ def delitem(context: Context, base: Cell, index: Cell) -> None:
         special(context, "__delitem__", [base, index])
         return
     writes.refuse_foreign(context, base, "{}")
-    run_rows(context, operator.delitem, [base, index], {}, "objects", keep=True)
+    write_rows(context, operator.delitem, base, index)

@@ -12,7 +12,7 @@ from autobatch.batching import (
 )
 from autobatch.batching.callees import is_hashable
 from autobatch.batching.context import Context
-from autobatch.batching.rows import run_rows
+from autobatch.batching.rows import run_rows, write_rows
 from autobatch.vm.values import (
     Cell,
     Container,
@@ -51,7 +51,7 @@ def append(context: Context, attr: Any, target: Cell, item: Cell) -> None:
     found = lists.held(value)
     if found is not None and lists.append(context, found, item):
         return
-    run_rows(context, semantics.SEMANTICS["append"], [target, item], {}, "objects", keep=True)
+    write_rows(context, semantics.SEMANTICS["append"], target, item)
 
 
 def extend(context: Context, attr: Any, target: Cell, items: Cell) -> None:
@@ -60,7 +60,7 @@ def extend(context: Context, attr: Any, target: Cell, items: Cell) -> None:
     if type(value) is Container and value.type is list and parts is not None:
         value.cells.extend(parts)  # type: ignore[union-attr]
         return
-    run_rows(context, semantics.SEMANTICS["extend"], [target, items], {}, "objects", keep=True)
+    write_rows(context, semantics.SEMANTICS["extend"], target, items)
 
 
 def update(context: Context, attr: Any, target: Cell, items: Cell) -> None:
@@ -72,7 +72,7 @@ def update(context: Context, attr: Any, target: Cell, items: Cell) -> None:
         if type(other) is Container and isinstance(other.cells, dict):
             value.cells.update(other.cells)
             return
-    run_rows(context, semantics.SEMANTICS["update"], [target, items], {}, "objects", keep=True)
+    write_rows(context, semantics.SEMANTICS["update"], target, items)
 
 
 def to_tuple(context: Context, attr: Any, cell: Cell) -> Cell:

@@ -44,7 +44,7 @@ DRAW_WRITES = frozenset(
     | {"geometric_", "cauchy_", "log_normal_", "dropout_", "alpha_dropout_", "feature_dropout_"}
 )
 DIRICHLET: Any = draws_of_dirichlet.apply
-"""Draws by a function of Python's that is not told by its name."""
+"""Draws by a function that is not told by its name: a method, from torch 2.14 on one in C."""
 DRAW_MODULES = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.RReLU)
 # fmt: off
 HOST_BUILTINS = frozenset(
@@ -135,7 +135,7 @@ def found_effect(callee: Any) -> Effect:
         return function_effect(callee)
     name = getattr(callee, "__name__", "")
     if belongs_to_torch(callee):
-        return torch_effect(name)
+        return "draw" if callee == DIRICHLET else torch_effect(name)
     if is_callable_instance(callee):
         return "program"
     return c_effect(callee, name)

@@ -32,7 +32,7 @@ from autobatch.batching.late_reads import late_reads, only_looks, still_read
 from autobatch.batching.operators import once
 from autobatch.batching.putting_off import put_off
 from autobatch.batching.rower import Rower
-from autobatch.batching.rows import run_rows
+from autobatch.batching.rows import run_rows, write_rows
 from autobatch.batching.selects import select
 from autobatch.batching.starring import Differing, mapping_of, starred_parts, used_up
 from autobatch.batching.truths import truth
@@ -233,7 +233,7 @@ def _store_box(context: Context, attr: Any, box: Cell, item: Cell) -> None:
     if type(value) is Container:
         value.cells[0] = item
         return
-    run_rows(context, semantics.SEMANTICS["store_box"], [box, item], {}, "objects", keep=True)
+    write_rows(context, semantics.SEMANTICS["store_box"], box, item)
 
 
 def _clear_box(context: Context, name: str, box: Cell) -> None:
@@ -243,7 +243,7 @@ def _clear_box(context: Context, name: str, box: Cell) -> None:
         value.cells[0] = uniform(UNSET)
         return
     clear = partial(semantics.SEMANTICS["clear_box"], name)
-    run_rows(context, clear, [box], {}, "objects", keep=True)
+    write_rows(context, clear, box)
 
 
 def _format(context: Context, conversion: str, cell: Cell, spec: Cell) -> Cell:

@@ -338,7 +338,9 @@ def writable(item: Any) -> bool:
 def kept(context: Context, meaning: Callable[..., Any], left: Cell, right: Cell) -> Cell:
     """In place on each thread's own object: the cell goes on if all give themselves back."""
     writes.refuse_foreign(context, left, "{}")
-    result = run_rows(context, meaning, [left, right], {}, "objects", keep=True, fresh=False)
+    result = run_rows(
+        context, meaning, [left, right], {}, "objects", keep=True, fresh=False, once=True
+    )
     before, after = read(left), result.value
     if type(before) is not Objects or type(after) is not Objects:
         return result

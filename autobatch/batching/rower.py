@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from autobatch.batching.context import Context
+from autobatch.batching.context import Context, Irrevocable
 from autobatch.presence import moves
 from autobatch.presence.guards import guarded_rows
 from autobatch.vm import packs
@@ -72,8 +72,14 @@ class Rower:
         rows = self.view(value) if type(value) is View else self.leaf(value)
         self.memo[id(cell)] = rows
         if self.keep and is_mutable(value):
-            cell.value = Objects(rows, getattr(read(cell), "ties", NO_TIES))
+            self.turn(cell, Objects(rows, getattr(read(cell), "ties", NO_TIES)))
         return rows
+
+    def turn(self, cell: Cell, objects: Objects) -> None:
+        """Let a cell be objects from now on: what is done to those is not taken back."""
+        if self.context.ahead:
+            raise Irrevocable
+        cell.value = objects
 
     def leaf(self, value: Any) -> list[Any]:
         match value:
@@ -120,7 +126,7 @@ class Rower:
             rows = self.immutable(value)
             rows = self.memo.setdefault(id(cell), rows)  # there by way of a list that holds it
         if self.keep:
-            cell.value = Objects(rows)
+            self.turn(cell, Objects(rows))
         return rows
 
     def immutable(self, value: Container) -> list[Any]:

@@ -81,13 +81,15 @@ def run_rows(
     keep: bool = False,
     fresh: bool = True,
     effect: bool | None = None,
+    once: bool = False,
 ) -> Cell:
     """Call ``function`` once per thread, lowest thread first; a failure is ``RowsFail``.
 
     ``keep``: the call may change its arguments. ``fresh``: no other name refers to its results.
     ``effect``: the call may do anything, so it must not run twice for a thread; None where methods
-    of the user's classes that it asks decide that. Where threads leave one by one, all others run,
-    and ``RowsFail`` is for when none of them is left.
+    of the user's classes that it asks decide that. ``once``: it has no other effect than on its
+    arguments, but must not run twice either. Where threads leave one by one, all others run, and
+    ``RowsFail`` is for when none of them is left.
     """
     if effect is None and may_show(context, function, (*args, *kwargs.values())):
         return context.invoke(context, Unknown(function), list(args), kwargs)
@@ -100,10 +102,18 @@ def run_rows(
     columns = [rower.rows(arg) for arg in args]
     named = {name: rower.rows(arg) for name, arg in kwargs.items()}
     if len(columns) == 1 and not named and context.paths is None:
-        return called(context, function, columns[0], fresh, bool(effect))
+        return called(context, function, columns[0], fresh, bool(effect), once)
     with RowDraws.of(context) as draws:
         call = draws.by_row(partial(call_row, function, columns, named))
-        return called(context, call, range(context.k), fresh, bool(effect))
+        return called(context, call, range(context.k), fresh, bool(effect), once)
+
+
+def write_rows(context: Context, function: Callable[..., Any], *args: Cell) -> None:
+    """Change each thread's own object; what has been changed stays so where a thread above fails.
+
+    An operation that gives nothing: its threads below the one that fails are done with it.
+    """
+    run_rows(context, function, args, {}, "objects", keep=True, once=True)
 
 
 def map_rows(
@@ -129,14 +139,19 @@ def map_rows(
 
 
 def called(
-    context: Context, call: Callable[..., Any], items: Sequence[Any], fresh: bool, effect: bool
+    context: Context,
+    call: Callable[..., Any],
+    items: Sequence[Any],
+    fresh: bool,
+    effect: bool,
+    once: bool,
 ) -> Cell:
     """What a call gives for the item of each row; see ``run_rows``."""
     try:
         if context.lost is not None:
             results = isolated(context, call, items)
         else:
-            results = in_order(context, call, items, fresh, effect)
+            results = in_order(context, call, items, fresh, effect or once)
     finally:
         if effect:
             context.services.names_may_change()
@@ -144,7 +159,7 @@ def called(
 
 
 def in_order(
-    context: Context, call: Callable[..., Any], items: Sequence[Any], fresh: bool, effect: bool
+    context: Context, call: Callable[..., Any], items: Sequence[Any], fresh: bool, once: bool
 ) -> list[Any]:
     """What ``call`` gives for each row; with ``RowsFail`` come the results below, if need be."""
     results: list[Any] = [None] * context.k
@@ -153,7 +168,7 @@ def in_order(
         for row in context.order():
             results[row] = call(items[row])
     except Exception as error:
-        done = finished(context, results, row, fresh) if effect else None
+        done = finished(context, results, row, fresh) if once else None
         raise RowsFail(row, error, done) from error
     return results
 

@@ -12,7 +12,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from types import MethodType, ModuleType
+from types import BuiltinMethodType, MethodType, ModuleType
 
 LITERALS = (bool, int, float, complex, str, bytes, type(None), type(...))
 _PART = r"[^\s<>,()\[\]'\"=]+"
@@ -76,7 +76,7 @@ def is_importable(name: str, value: object) -> bool:
         found = _found(name, load=False)
     except Unresolved:
         return False
-    return found is value or (type(found) is MethodType and found == value)
+    return found is value or (type(found) in (MethodType, BuiltinMethodType) and found == value)
 
 
 def imported(name: str) -> object:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from types import FunctionType, MethodType
+from types import BuiltinMethodType, FunctionType, MethodType
 from typing import Any
 
 import numpy as np
@@ -294,7 +294,7 @@ def is_same(callee: object, known: object) -> bool:
     """Whether an object is another one, or a method bound to the same."""
     if type(callee) is MethodType and type(known) is MethodType:
         return callee.__self__ is known.__self__ and callee.__func__ is known.__func__
-    return callee is known
+    return callee is known or (type(callee) is BuiltinMethodType and callee == known)
 
 
 def is_plain(cell: Cell) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Hashable, Iterable
-from types import MethodType
+from types import BuiltinMethodType, MethodType
 from typing import Any
 
 import torch
@@ -184,4 +184,6 @@ def identity(obj: object) -> Hashable:
         return (tuple, tuple(identity(part) for part in obj))
     if type(obj) is MethodType:
         return (MethodType, id(obj.__self__), id(obj.__func__))
+    if type(obj) is BuiltinMethodType:
+        return (BuiltinMethodType, id(obj.__self__), hash(obj))  # its hash tells the function, too
     return id(obj)
