@@ -46,6 +46,7 @@ __all__ = [
     "after_backward",
     "any_autocast",
     "backward_at_work",
+    "batch_dim",
     "current_level",
     "deterministic",
     "draws_of_dirichlet",
@@ -55,9 +56,11 @@ __all__ = [
     "foreach_copy",
     "has_no_data",
     "is_batched",
+    "is_wrapped",
     "kl_rule_of",
     "lean_attention",
     "leave_level",
+    "level_of",
     "native_attention",
     "native_encoder_layer",
     "no_data",
@@ -73,10 +76,12 @@ __all__ = [
     "quiet",
     "same_bits",
     "storage_id",
+    "tangent_of",
     "torch_scan",
     "torch_while_loop",
     "unwrap_batched",
     "unwrap_if_dead",
+    "unwrapped",
     "within_duals",
     "within_level",
     "within_modes",
@@ -112,6 +117,10 @@ unwrap_batched = _functorch._unwrap_batched
 unwrap_if_dead = _functorch.unwrap_if_dead
 current_level = _functorch.maybe_current_level
 is_batched = _functorch.is_batchedtensor
+is_wrapped = _functorch.is_functorch_wrapped_tensor
+unwrapped = _functorch.get_unwrapped
+level_of = _functorch.maybe_get_level
+batch_dim = _functorch.maybe_get_bdim
 native_attention = torch._native_multi_head_attention
 native_encoder_layer = torch._transformer_encoder_layer_fwd
 outside_level = temporarily_pop_interpreter_stack
@@ -285,6 +294,14 @@ def within_duals() -> bool:
     return forward_ad._current_level >= 0
 
 
+def tangent_of(tensor: Tensor) -> Tensor | None:
+    """The tangent of a tensor in forward mode, ours or that of functorch's level."""
+    if not within_duals():
+        return None
+    tangent: Tensor | None = forward_ad.unpack_dual(tensor, level=0).tangent  # type: ignore[no-untyped-call]
+    return tangent
+
+
 def within_modes() -> bool:
     """Whether something of the caller's sees each operator, or each function of torch's.
 
@@ -304,7 +321,7 @@ def on_host(tensor: Tensor) -> np.ndarray:
     """
     if tensor.requires_grad:
         tensor = tensor.detach()
-    if current_level() is None:
+    if current_level() is None and not _functorch.is_functorch_wrapped_tensor(tensor):
         return tensor.cpu().numpy()
     while _functorch.is_functorch_wrapped_tensor(tensor):
         tensor = _functorch.get_unwrapped(tensor)

@@ -43,7 +43,7 @@ def pick(context: Context, base: Cell, parts: list[Cell], index: Cell) -> Cell:
     snapshot = [Cell(read(index)), *(Cell(value) for value in values)]
     context.check(failed, lambda row: pick_row(context, base, snapshot, row))
     whole = moves.stacked([column.data for column in columns])
-    data = moves.noted(whole.gather(0, where[None]), moves.Picked(where)).squeeze(0)
+    data = moves.noted(whole.gather(0, where[None]), moves.Picked(where, len(columns))).squeeze(0)
     bounds = join_bounds(column.bounds for column in columns) if tag == "int" else None
     return Cell(Column(data, tag, bounds))  # type: ignore[arg-type]
 

@@ -60,6 +60,11 @@ def saving(saver: Saver | None) -> Iterator[None]:
         saver.rest()
 
 
+def is_saving() -> bool:
+    """Whether a saver sees to what autograd saves."""
+    return _AT_WORK.get() is not None and not within_level()
+
+
 def saved(function: Callable[..., Any], *args: Any, is_step: bool = False) -> Any:
     """``function(*args)``, by way of the saver at work."""
     saver = _AT_WORK.get()
