@@ -36,6 +36,8 @@ from torch.overrides import _get_current_function_mode_stack as function_modes
 from torch.utils._device import DeviceContext
 from torch.utils._python_dispatch import _disable_current_modes
 
+from autobatch.errors import AutobatchError
+
 __all__ = [
     "FALLBACK_OFF",
     "SCAN_STACKS_AT_DIM",
@@ -317,13 +319,20 @@ def on_host(tensor: Tensor) -> np.ndarray:
     """What a tensor holds, as an array on the host.
 
     Sees through the wrappers of functorch, whose levels have no arrays: under ``torch.func.grad``
-    or ``jvp`` a tensor wraps one that has the data.
+    or ``jvp`` a tensor wraps one that has the data. One that ``torch.vmap`` maps has a row for each
+    of what that maps over, which is no row of ours.
     """
     if tensor.requires_grad:
         tensor = tensor.detach()
     if current_level() is None and not _functorch.is_functorch_wrapped_tensor(tensor):
         return tensor.cpu().numpy()
     while _functorch.is_functorch_wrapped_tensor(tensor):
+        if is_batched(tensor):
+            raise AutobatchError(
+                "autobatch reads a tensor that torch.vmap maps, to know which way an example goes. "
+                "Replace the torch.vmap that is around by autobatch.vmap, or pass the tensor to "
+                "autobatch.vmap as an argument."
+            )
         tensor = _functorch.get_unwrapped(tensor)
     with temporarily_clear_interpreter_stack():
         return tensor.cpu().numpy()
