@@ -39,6 +39,7 @@ def is_of_level(leaf: Any) -> bool:
 def lifted(make: Callable[[Any], Callable[..., Any]], args: Any, kwargs: dict[str, Any]) -> Any:
     """``make(in_dims)`` maps the same function over the level's rows, too."""
     level = current_level()
+    assert level is not None
     if any(map(is_of_level, pytree.tree_leaves(kwargs))):
         raise AutobatchError("Under torch.vmap, pass what it maps by position, not by keyword.")
     in_dims = pytree.tree_map(lambda leaf: 0 if is_of_level(leaf) else None, args)
@@ -47,7 +48,7 @@ def lifted(make: Callable[[Any], Callable[..., Any]], args: Any, kwargs: dict[st
         if not is_of_level(leaf):
             return leaf
         inner, dim = unwrap_batched(leaf, level)
-        return inner.movedim(dim, 0)
+        return inner.movedim(dim or 0, 0)
 
     whole = pytree.tree_map(rows, args)
     with outside_level():

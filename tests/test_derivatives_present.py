@@ -233,6 +233,20 @@ def test_backward_is_the_loops_where_rows_or_arguments_are_infinite(way: str) ->
             check(found, expected)
 
 
+@pytest.mark.parametrize("way", ENGINES)
+def test_backward_through_a_stream_is_the_loops(way: str) -> None:
+    for program in PROGRAMS:
+        xs, w = torch.tensor(XS, requires_grad=True), torch.tensor(1.5, requires_grad=True)
+        alone = torch.stack([first(program(x, w)) for x in xs]).sum()
+        expected = torch.autograd.grad(alone, (xs, w), materialize_grads=True)
+        for order in ("completion", "input"):
+            rows = [(x,) for x in xs]
+            done = autobatch.stream(program, rows, 3, order, shared={"w": w}, **WAYS[way])
+            whole = torch.stack([first(result) for _, result in done]).sum()
+            found = torch.autograd.grad(whole, (xs, w), materialize_grads=True)
+            check(found, expected)
+
+
 def test_a_gradient_that_is_dropped_later_is_absent() -> None:
     """``x`` is 0 where the gradient is infinite in the loop, too, and then not used."""
 

@@ -182,9 +182,13 @@ def record_at_work() -> Record | None:
 
 
 @contextmanager
-def presence(given: Sequence[Tensor] = ()) -> Iterator[Record]:
-    """The record of a run on ``given``, at work inside where gradients may be wanted."""
-    record = Record([tensor for tensor in given if tensor.is_floating_point()])
+def presence(given: Sequence[Tensor] = (), record: Record | None = None) -> Iterator[Record]:
+    """The record of a run on ``given``, at work inside where gradients may be wanted.
+
+    ``record``: one that goes on.
+    """
+    if record is None:
+        record = Record([tensor for tensor in given if tensor.is_floating_point()])
     if not torch.is_grad_enabled() or torch.is_inference_mode_enabled():
         yield record
         return
