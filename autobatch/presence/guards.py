@@ -33,7 +33,7 @@ from autobatch.batching.compat import (
     within_level,
 )
 from autobatch.presence.known import Again, Known, Place
-from autobatch.presence.layers import Layer, bare, differentiated, layers
+from autobatch.presence.layers import Layer, bare, differentiated, is_in_a_graph, layers
 from autobatch.presence.moves import PLACE, Derived, noted, notes_of
 from autobatch.presence.walk import Mask, all_of
 
@@ -103,7 +103,7 @@ class Record:
         return result
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Guard:
     """Looks at the gradient of one layer at a place; ``is_made``, if it may be made zero there."""
 
@@ -223,7 +223,7 @@ def looked_at(
 ) -> Tensor:
     if not torch.is_grad_enabled() or not has_views(operand):
         return operand
-    if not any(True for _ in differentiated(operand)):
+    if not is_in_a_graph(operand):
         return operand
     record.is_used = True
     result = operand.view_as(operand) if shape is None else operand.expand(shape)
@@ -233,9 +233,15 @@ def looked_at(
 
 def watch(record: Record, tensor: Tensor, dim: int, is_made: bool = True) -> Place:
     place = Place()
+    if not within_level() and not within_duals():
+        if tensor.requires_grad and tensor.grad_fn is not None:
+            notes_of(tensor.grad_fn).setdefault(PLACE, place)
+            hook = Guard(record, place, dim, 0, is_made)
+            tensor.register_hook(hook)  # type: ignore[no-untyped-call]
+        return place
     for layer in differentiated(tensor, dim):
         if (node := layer.tensor.grad_fn) is not None:
-            notes_of(node)[PLACE] = place
+            notes_of(node).setdefault(PLACE, place)
         guard(record, place, layer, is_made)
     return place
 
@@ -265,7 +271,7 @@ def wild() -> None:
 def guarded_if_wild(operand: Tensor, dim: int, shape: tuple[int, ...] | None = None) -> Tensor:
     """An operand of what has an infinite derivative only where the other one is infinite."""
     record = _AT_WORK.get()
-    if record is None or not any(True for _ in differentiated(operand)):
+    if record is None or not is_in_a_graph(operand):
         return operand
     return guarded(operand, dim, shape) if record.has_wild() else operand
 
@@ -288,7 +294,7 @@ def derived(gradient: Tensor, backwards: Sequence[Known]) -> Tensor:
     """A gradient ``[k, ...]`` that backwards have made, row for row of what they began at."""
     if not backwards or not has_views(gradient):
         return gradient
-    if not any(True for _ in differentiated(gradient)):
+    if not is_in_a_graph(gradient):
         return gradient
     for known in backwards:
         known.is_marked = True

@@ -59,6 +59,13 @@ def differentiated(tensor: Tensor, dim: int = 0) -> Iterator[Layer]:
     return (layer for layer in layers(tensor, dim) if layer.tensor.requires_grad)
 
 
+def is_in_a_graph(tensor: Tensor) -> bool:
+    """Whether some layer has a node."""
+    if tensor.requires_grad:
+        return True
+    return (within_level() or within_duals()) and any(True for _ in differentiated(tensor))
+
+
 def bare(tensor: Tensor) -> Iterator[Tensor]:
     """What a tensor and its tangents hold, without wrappers."""
     return (layer.tensor for layer in layers(tensor) if not is_wrapped(layer.tensor))
