@@ -15,6 +15,7 @@ from autobatch.in_dims import mapped_by_dims, mapped_by_kind
 from autobatch.ir.form_rules import shapes_fit
 from autobatch.ir.inference import inputs_of, noted
 from autobatch.ir.program import Program
+from autobatch.lifted import is_lifted, lifted
 from autobatch.options import Options, as_passes
 from autobatch.passes import Pass
 from autobatch.results import plain
@@ -153,9 +154,11 @@ def vmap(
         raise TypeError(f"autobatch.vmap maps functions; it got {func!r}")
 
     def mapped(*args: Any, **kwargs: Any) -> Any:
+        if is_lifted(args, kwargs):
+            return lifted(lambda dims: vmap(whole, dims, **given), args, kwargs)
         return call(func, mapped_by_dims(args, kwargs, in_dims, func), settings)
 
-    given = {"randomness": randomness, "chunk_size": chunk_size, **options}
+    given: dict[str, Any] = {"randomness": randomness, "chunk_size": chunk_size, **options}
     whole = derived(transform_of(vmap, (in_dims, out_dims), given), func, mapped)
     whole.__autobatch_mapped__ = (func, settings)  # type: ignore[attr-defined]
     return whole

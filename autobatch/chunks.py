@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from autobatch.arguments import Batch
 from autobatch.batching.context import Context
@@ -20,7 +21,7 @@ from autobatch.options import Options
 from autobatch.outcome import Chunk
 from autobatch.presence.guards import Record, presence
 from autobatch.saving.savers import saving
-from autobatch.transforms.parts import changed
+from autobatch.transforms.parts import changed, tensors
 from autobatch.vm.calling import Returned
 from autobatch.vm.library import Library
 from autobatch.vm.room import ROOM
@@ -52,16 +53,23 @@ def run_chunk(
 ) -> Chunk:
     machine = machine_of(options, library, shared, batch.device(), batch.size)
     state = machine.state
-    given = batch.chunk(start, stop).cells(options.scalars)
+    given = target.given(*batch.chunk(start, stop).cells(options.scalars))
     threads = np.arange(start, stop, dtype=np.int64)
-    with saving(state.saver), presence() as record:
-        pieces = machine.run(target.given(*given), threads)
+    with saving(state.saver), presence(given_to(given)) as record:
+        pieces = machine.run(given, threads)
     left(pieces, record)
 
     def rows(piece: Returned) -> list[Any]:
         return Rower(Context(state.services, piece.rows + start)).rows(piece.value)
 
     return Chunk(start, pieces, state.ways, rows, machine.failures.errors)
+
+
+def given_to(target: Target) -> list[Tensor]:
+    """The tensors that a run is given, where it may be differentiated."""
+    if not torch.is_grad_enabled():
+        return []
+    return tensors([*target.args, *target.kwargs.values()])
 
 
 def left(pieces: Sequence[Returned], record: Record) -> None:

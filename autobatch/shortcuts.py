@@ -17,7 +17,7 @@ from autobatch.batching.context import Context
 from autobatch.batching.fallbacks import policy_of
 from autobatch.batching.resolving import Target
 from autobatch.batching.rower import Rower
-from autobatch.chunks import left
+from autobatch.chunks import given_to, left
 from autobatch.compiled import Refused, joined, launched, plan_if_worth
 from autobatch.machines import Shared, machine_of, steps_of
 from autobatch.options import Options
@@ -104,8 +104,9 @@ def by_machine_code(
     if len(run.rest):
         engine = machine()
         given = batch.rows(run.rest).cells(options.scalars)
-        with ROOM.raised(), saving(engine.state.saver), presence() as record:
-            others = engine.run(target.given(*given), run.rest)
+        called = target.given(*given)
+        with ROOM.raised(), saving(engine.state.saver), presence(given_to(called)) as record:
+            others = engine.run(called, run.rest)
         left(others, record)
         for piece in others:
             piece.rows = run.rest[piece.rows]

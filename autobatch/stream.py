@@ -21,6 +21,7 @@ from autobatch.batching.fallbacks import policy_of
 from autobatch.batching.reducing import apart, applied
 from autobatch.batching.resolving import resolve_object
 from autobatch.batching.rower import Rower
+from autobatch.chunks import left
 from autobatch.entry import calling, entry
 from autobatch.errors import OptionError, UnknownOptionError
 from autobatch.frontend import MISSING
@@ -296,6 +297,7 @@ class Stream:
             self.came, self.may_draw = False, True
         for threads, piece in self.refill.take():
             self.may_draw = True
+            left([piece], self.refill.record)
             self.hold(threads, piece.value)
         for index, error in self.refill.lost().items():
             self.may_draw = True

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from autobatch.presence.moves import Cut, cut, move_of
+from autobatch.presence.moves import PLACE, Cut, cut, move_of, notes_of
 from autobatch.presence.walk import needed
 from autobatch.vm.heap import selecting
 from autobatch.vm.values import Cell, Column, Container, Objects
@@ -68,5 +68,6 @@ def test_rows_of_parts_that_nothing_needs_are_known() -> None:
     data = torch.randn(5, 2, requires_grad=True) * 1.0
     _, second = cut(data, (2, 3))
     taken = second * 2.0
-    masks = needed([taken.grad_fn])
-    np.testing.assert_array_equal(masks[data.grad_fn], [False, False, True, True, True])
+    notes_of(data.grad_fn)[PLACE] = "data"
+    masks = needed([taken.grad_fn]).masks
+    np.testing.assert_array_equal(masks["data"], [False, False, True, True, True])

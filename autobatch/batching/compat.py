@@ -36,6 +36,8 @@ from torch.overrides import _get_current_function_mode_stack as function_modes
 from torch.utils._device import DeviceContext
 from torch.utils._python_dispatch import _disable_current_modes
 
+from autobatch.errors import AutobatchError
+
 __all__ = [
     "FALLBACK_OFF",
     "SCAN_STACKS_AT_DIM",
@@ -46,6 +48,7 @@ __all__ = [
     "after_backward",
     "any_autocast",
     "backward_at_work",
+    "batch_dim",
     "current_level",
     "deterministic",
     "draws_of_dirichlet",
@@ -55,9 +58,11 @@ __all__ = [
     "foreach_copy",
     "has_no_data",
     "is_batched",
+    "is_wrapped",
     "kl_rule_of",
     "lean_attention",
     "leave_level",
+    "level_of",
     "native_attention",
     "native_encoder_layer",
     "no_data",
@@ -73,10 +78,12 @@ __all__ = [
     "quiet",
     "same_bits",
     "storage_id",
+    "tangent_of",
     "torch_scan",
     "torch_while_loop",
     "unwrap_batched",
     "unwrap_if_dead",
+    "unwrapped",
     "within_duals",
     "within_level",
     "within_modes",
@@ -112,6 +119,10 @@ unwrap_batched = _functorch._unwrap_batched
 unwrap_if_dead = _functorch.unwrap_if_dead
 current_level = _functorch.maybe_current_level
 is_batched = _functorch.is_batchedtensor
+is_wrapped = _functorch.is_functorch_wrapped_tensor
+unwrapped = _functorch.get_unwrapped
+level_of = _functorch.maybe_get_level
+batch_dim = _functorch.maybe_get_bdim
 native_attention = torch._native_multi_head_attention
 native_encoder_layer = torch._transformer_encoder_layer_fwd
 outside_level = temporarily_pop_interpreter_stack
@@ -285,6 +296,14 @@ def within_duals() -> bool:
     return forward_ad._current_level >= 0
 
 
+def tangent_of(tensor: Tensor) -> Tensor | None:
+    """The tangent of a tensor in forward mode, ours or that of functorch's level."""
+    if not within_duals():
+        return None
+    tangent: Tensor | None = forward_ad.unpack_dual(tensor, level=0).tangent  # type: ignore[no-untyped-call]
+    return tangent
+
+
 def within_modes() -> bool:
     """Whether something of the caller's sees each operator, or each function of torch's.
 
@@ -300,13 +319,20 @@ def on_host(tensor: Tensor) -> np.ndarray:
     """What a tensor holds, as an array on the host.
 
     Sees through the wrappers of functorch, whose levels have no arrays: under ``torch.func.grad``
-    or ``jvp`` a tensor wraps one that has the data.
+    or ``jvp`` a tensor wraps one that has the data. One that ``torch.vmap`` maps has a row for each
+    of what that maps over, which is no row of ours.
     """
     if tensor.requires_grad:
         tensor = tensor.detach()
-    if current_level() is None:
+    if current_level() is None and not _functorch.is_functorch_wrapped_tensor(tensor):
         return tensor.cpu().numpy()
     while _functorch.is_functorch_wrapped_tensor(tensor):
+        if is_batched(tensor):
+            raise AutobatchError(
+                "autobatch reads a tensor that torch.vmap maps, to know which way an example goes. "
+                "Replace the torch.vmap that is around by autobatch.vmap, or pass the tensor to "
+                "autobatch.vmap as an argument."
+            )
         tensor = _functorch.get_unwrapped(tensor)
     with temporarily_clear_interpreter_stack():
         return tensor.cpu().numpy()

@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from autobatch.batching.levels import Batched, NoRule, event_dim, has_batched
+from autobatch.presence import moves
 
 INTEGERS = frozenset({torch.int64, torch.int32, torch.int16, torch.int8})
 _SMALL = frozenset({torch.int16, torch.int8})
@@ -161,7 +162,7 @@ def _read(x: Any, plan: Plan, k: int, in_range: bool = False) -> Any:
     view = x.data if plan.is_whole else x.data[(ALL, *plan.basic)]
     if not plan.tensors:
         return Batched(view)
-    out = view[full_index(view, plan, k)]
+    out = moves.kept(view[full_index(view, plan, k)])
     return Batched(moved(out, 1, 1 + plan.place, plan.gathered))
 
 

@@ -83,7 +83,7 @@ def folded(table: Tensor, rows: Tensor, index: Any) -> tuple[Tensor, Tensor | No
         failed = in_any((where < -size) | (where >= size))
         where = torch.where(where < 0, where + size, where).clamp(0, max(size - 1, 0))
         found = table[rows.reshape(-1, *(1,) * (where.dim() - 1)), where]
-        return moves.noted(found, moves.Taken(rows)), failed
+        return moves.noted(found, moves.Taken(rows, len(table))), failed
     return None
 
 

@@ -52,7 +52,7 @@ def picked(columns: Sequence[Tensor], where: Tensor) -> Tensor:
     """``[k, *E]``: row ``i`` of the column at ``where[i]``."""
     whole = moves.stacked(columns)
     index = where.reshape(1, -1, *[1] * (whole.dim() - 2)).expand(1, -1, *whole.shape[2:])
-    return moves.noted(whole.gather(0, index), moves.Picked(where)).squeeze(0)
+    return moves.noted(whole.gather(0, index), moves.Picked(where, len(columns))).squeeze(0)
 
 
 def pick_row(context: Context, base: Cell, snapshot: list[Cell], row: int) -> Any:

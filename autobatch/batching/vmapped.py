@@ -36,7 +36,7 @@ from autobatch.batching import (
 )
 from autobatch.batching.direct import direct
 from autobatch.batching.failures import explained, first_row
-from autobatch.batching.guarding import watched
+from autobatch.batching.guarding import ended, of_rows_needed, watched
 from autobatch.batching.inner import GETITEM, SETITEM, Inner
 from autobatch.batching.levels import (
     Batched,
@@ -77,9 +77,18 @@ def apply(
 ) -> Any:
     """``fn(*args, **kwargs)`` for each of ``k`` threads: ``Batched`` leaves where they differ."""
     keywords = dict(kwargs) if kwargs else _NONE
-    if (record := record_at_work()) is not None:
-        args = watched(record, fn, args)
-    return explained(fn, args, keywords, lambda: _apply(fn, args, keywords, k, randomness))
+    given = args
+
+    def run(args: tuple[Any, ...], k: int) -> Any:
+        return explained(fn, args, keywords, lambda: _apply(fn, args, keywords, k, randomness))
+
+    if (record := record_at_work()) is None:
+        return run(args, k)
+    args = watched(record, fn, args)
+    out = of_rows_needed(fn, args, run)
+    if out is not None:
+        return out
+    return run(args, k) if args is given else ended(run(args, k))
 
 
 def _apply(
@@ -164,9 +173,12 @@ def apply_inplace(
     twin = inplace.twin(fn)
     if twin is not None:
         whole = (Batched(converters.rows(args[0], k)), *args[1:])
+        given = args
         if (record := record_at_work()) is not None:
             args = watched(record, fn, args)
         out = explained(fn, whole, keywords, lambda: _apply(twin, args, keywords, k, randomness))
+        if args is not given:
+            out = ended(out)
         new = explained(fn, whole, keywords, lambda: inplace.landed(fn, args[0], out, k))
         return new, new
     target = _private(args[0], k, owned)

@@ -1,79 +1,139 @@
-"""Guards: operands whose gradient is zero in the rows that nobody needed.
+"""Guards: operands and results whose gradient is zero in the rows that nobody needed.
 
-In: an operand of an operation that ``risks`` tells of. Out: the same tensor by another node, whose
-gradient is looked at as it comes to that: where all is finite, that is all. What a run returns goes
-through nodes that tell which of its results the backward at work has come by.
+In: an operand, or a result, of an operation that ``risks`` tells of. Out: the same tensor, by
+another node for an operand, whose gradient is looked at as it comes to that: where all is finite,
+that is all. What a run returns goes through nodes that tell which of its results the backward at
+work has come by. Each graph that the tensor is in has such nodes (``layers``).
+
+A gradient that may itself be differentiated is looked at on its way back, too: before and after the
+operation, so that what it makes of rows that nobody needed leaves it on no side.
 
 Invariants: a ``Record`` holds nodes only while a backward runs, for they hold it. Where no results
-are known the gradient stays as it is: so it does for derivatives of gradients, and within
-functorch's transforms, where there are no guards.
+are known the gradient stays as it is.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from autobatch.batching.compat import after_backward, backward_at_work, node_at_work, within_level
-from autobatch.presence.walk import Mask, needed
-
-
-@dataclass(slots=True, eq=False)
-class Known:
-    """What one backward has come to: ``roots``, and the masks that follow from so many of them."""
-
-    roots: list[Any] = field(default_factory=list)
-    count: int = 0
-    masks: dict[Any, Mask] = field(default_factory=dict)
-
-    def mask(self, node: Any) -> Mask:
-        """Which rows of a node are needed; None: all, or who knows."""
-        if self.count != len(self.roots):
-            self.count, self.masks = len(self.roots), needed(self.roots)
-        return self.masks.get(node)
+from autobatch.batching.compat import (
+    after_backward,
+    backward_at_work,
+    node_at_work,
+    outside_everything,
+    within_duals,
+    within_level,
+)
+from autobatch.presence.known import Again, Known, Place
+from autobatch.presence.layers import Layer, bare, differentiated, is_in_a_graph, layers
+from autobatch.presence.moves import PLACE, Derived, noted, notes_of
+from autobatch.presence.walk import Mask, all_of
 
 
 @dataclass(slots=True, eq=False)
 class Record:
     """What a run knows of its gradients, backward by backward.
 
-    ``is_wild``: whether it has run an operation that may give what is not finite; ``is_used``:
-    whether it has guards.
+    ``is_wild``: whether it has run an operation that may give what is not finite, or got such a
+    thing: ``unseen`` is what has yet to be looked at for that. ``is_used``: whether it has guards.
+    ``begun`` are the backwards since somebody began to listen.
     """
 
+    unseen: list[Tensor] = field(default_factory=list)
     is_wild: bool = False
     is_used: bool = False
     backwards: dict[int, Known] = field(default_factory=dict)
+    begun: list[Known] | None = None
 
-    def arrived(self, grad: Tensor) -> None:
-        """A backward has come to a result."""
+    def has_wild(self) -> bool:
+        """Whether an operand may be infinite."""
+        while self.unseen and not self.is_wild:
+            self.is_wild = not is_finite(self.unseen.pop())
+        return self.is_wild
+
+    def at_work(self) -> Known:
+        """What the backward at work has come to."""
         task = backward_at_work()
         known = self.backwards.get(task)
         if known is None:
             known = self.backwards[task] = Known()
-            after_backward(partial(self.forget, task))
-        known.roots.append(node_at_work())
+            after_backward(partial(self.over, task))
+            if self.begun is not None:
+                self.begun.append(known)
+        return known
 
-    def forget(self, task: int) -> None:
-        self.backwards.pop(task, None)
+    def known(self) -> Known | None:
+        """The same, where it has come to anything."""
+        return self.backwards.get(backward_at_work())
 
-    def cleaned(self, dim: int, grad: Tensor | None) -> Tensor | None:
-        """The gradient of an operand, its rows in dimension ``dim``; None: as it is.
+    def over(self, task: int) -> None:
+        known = self.backwards.pop(task, None)
+        if known is not None:
+            known.arrived.clear()
+
+    def arrived(self, grad: Tensor) -> None:
+        """A backward has come to a result."""
+        self.at_work().roots.append(node_at_work())
+
+    def left(self, tensor: Tensor) -> Tensor:
+        """A result of the run, all of whose rows are needed if it is."""
+        return self.leaving(tensor, list(layers(tensor)))
+
+    def given(self, tensor: Tensor) -> Tensor:
+        """A result of what the innermost transform differentiates."""
+        return self.leaving(tensor, list(layers(tensor))[:1])
+
+    def leaving(self, tensor: Tensor, among: Sequence[Layer]) -> Tensor:
+        if not self.is_used or not any(layer.tensor.requires_grad for layer in among):
+            return tensor
+        if not has_views(tensor):
+            return tensor
+        result = tensor.view_as(tensor)
+        for layer, _ in zip(layers(result), among, strict=False):
+            if layer.tensor.requires_grad:
+                layer.tensor.register_hook(self.arrived)  # type: ignore[no-untyped-call]
+        return result
+
+
+@dataclass(slots=True, eq=False)
+class Guard:
+    """Looks at the gradient of one layer at a place; ``is_made``, if it may be made zero there."""
+
+    record: Record
+    place: Place | Again
+    layer_dim: int
+    level: int
+    is_made: bool = True
+
+    def __call__(self, grad: Tensor | None) -> Tensor | None:
+        """The gradient without the rows that nobody needed; None: as it is.
 
         Autograd has None for one that nothing has come to.
         """
-        known = self.backwards.get(backward_at_work())
-        if known is None or grad is None or is_finite(grad):
+        known = self.record.known()
+        if isinstance(self.place, Again):
+            known = self.record.at_work()
+            known.lend(self.place.known)
+        if known is None or grad is None:
             return None
-        mask = known.mask(node_at_work())
+        found = self.cleaned(known, grad) if self.is_made and not is_finite(grad) else None
+        if not torch.is_grad_enabled():
+            return found
+        watched = self.again(known, grad if found is None else found)
+        return found if watched is None else watched
+
+    def cleaned(self, known: Known, grad: Tensor) -> Tensor | None:
+        masks = self.place.masks(known)
+        mask: Mask = all_of(masks) if masks else None
+        dim = self.layer_dim
         if mask is None or mask.shape != (grad.shape[dim],) or mask.all():
             return None
         rows = torch.from_numpy(mask).to(grad.device)
@@ -81,13 +141,24 @@ class Record:
         sizes[dim] = -1
         return torch.where(rows.view(sizes), grad, torch.zeros((), dtype=grad.dtype))
 
-    def left(self, tensor: Tensor) -> Tensor:
-        """A result of the run, all of whose rows are needed if it is."""
-        if tensor.grad_fn is None or not self.is_used or within_level() or not has_views(tensor):
-            return tensor
-        result = tensor.view_as(tensor)
-        result.register_hook(self.arrived)  # type: ignore[no-untyped-call]
+    def again(self, known: Known, grad: Tensor) -> Tensor | None:
+        """The gradient with guards of its own, in the graphs that it is differentiated in."""
+        if not any(map(self.is_below, differentiated(grad, self.layer_dim))):
+            return None
+        result = grad.view_as(grad)
+        place = Again(self.place, known)
+        for layer in filter(self.is_below, differentiated(result, self.layer_dim)):
+            guard(self.record, place, layer)
         return result
+
+    def is_below(self, layer: Layer) -> bool:
+        """A level's own graph ends with its backward."""
+        return layer.level < self.level or not self.level
+
+
+def guard(record: Record, place: Place | Again, layer: Layer, is_made: bool = True) -> None:
+    hook = Guard(record, place, layer.dim, layer.level, is_made)
+    layer.tensor.register_hook(hook)  # type: ignore[no-untyped-call]
 
 
 def has_views(tensor: Tensor) -> bool:
@@ -95,9 +166,12 @@ def has_views(tensor: Tensor) -> bool:
 
 
 def is_finite(grad: Tensor) -> bool:
-    """Whether a gradient is sure to be finite."""
-    total = grad.detach().sum()
-    return math.isfinite(abs(total.item()))
+    """Whether a gradient, with its tangents, is sure to be finite."""
+    if not within_level() and not within_duals():
+        return math.isfinite(abs(grad.detach().sum().item()))
+    parts = list(bare(grad))
+    with outside_everything():
+        return all(math.isfinite(abs(part.detach().sum().item())) for part in parts)
 
 
 _AT_WORK: ContextVar[Record | None] = ContextVar("autobatch.presence", default=None)
@@ -108,9 +182,13 @@ def record_at_work() -> Record | None:
 
 
 @contextmanager
-def presence() -> Iterator[Record]:
-    """A run's record, at work inside where gradients may be wanted."""
-    record = Record()
+def presence(given: Sequence[Tensor] = (), record: Record | None = None) -> Iterator[Record]:
+    """The record of a run on ``given``, at work inside where gradients may be wanted.
+
+    ``record``: one that goes on.
+    """
+    if record is None:
+        record = Record([tensor for tensor in given if tensor.is_floating_point()])
     if not torch.is_grad_enabled() or torch.is_inference_mode_enabled():
         yield record
         return
@@ -119,6 +197,7 @@ def presence() -> Iterator[Record]:
         yield record
     finally:
         _AT_WORK.reset(token)
+        record.unseen.clear()
 
 
 def guarded(operand: Tensor, dim: int, shape: tuple[int, ...] | None = None) -> Tensor:
@@ -142,14 +221,44 @@ def guarded_rows(column: Tensor) -> Tensor:
 def looked_at(
     record: Record, operand: Tensor, dim: int, shape: tuple[int, ...] | None = None
 ) -> Tensor:
-    if not operand.requires_grad or not torch.is_grad_enabled() or within_level():
+    if not torch.is_grad_enabled() or not has_views(operand):
         return operand
-    if not has_views(operand):
+    if not is_in_a_graph(operand):
         return operand
     record.is_used = True
     result = operand.view_as(operand) if shape is None else operand.expand(shape)
-    result.register_hook(partial(record.cleaned, dim))  # type: ignore[no-untyped-call]
+    watch(record, result, dim)
     return result
+
+
+def watch(record: Record, tensor: Tensor, dim: int, is_made: bool = True) -> Place:
+    place = Place()
+    if not within_level() and not within_duals():
+        if tensor.requires_grad and tensor.grad_fn is not None:
+            notes_of(tensor.grad_fn).setdefault(PLACE, place)
+            hook = Guard(record, place, dim, 0, is_made)
+            tensor.register_hook(hook)  # type: ignore[no-untyped-call]
+        return place
+    for layer in differentiated(tensor, dim):
+        if (node := layer.tensor.grad_fn) is not None:
+            notes_of(node).setdefault(PLACE, place)
+        guard(record, place, layer, is_made)
+    return place
+
+
+def bounded(result: Tensor, dim: int) -> Tensor:
+    """A result of what has guarded operands: what it makes of gradients' gradients ends here."""
+    record = _AT_WORK.get()
+    if record is not None and record.is_used and torch.is_grad_enabled():
+        watch(record, result, dim, False)
+    return result
+
+
+def all_bounded(results: tuple[Tensor, ...], dims: tuple[int | None, ...]) -> tuple[Tensor, ...]:
+    for result, dim in zip(results, dims, strict=True):
+        if dim is not None:
+            bounded(result, dim)
+    return results
 
 
 def wild() -> None:
@@ -162,6 +271,31 @@ def wild() -> None:
 def guarded_if_wild(operand: Tensor, dim: int, shape: tuple[int, ...] | None = None) -> Tensor:
     """An operand of what has an infinite derivative only where the other one is infinite."""
     record = _AT_WORK.get()
-    if record is None or not record.is_wild:
+    if record is None or not is_in_a_graph(operand):
         return operand
-    return guarded(operand, dim, shape)
+    return guarded(operand, dim, shape) if record.has_wild() else operand
+
+
+@contextmanager
+def deriving() -> Iterator[list[Known]]:
+    """What is known of the backwards that are made inside."""
+    record = _AT_WORK.get()
+    if record is None:
+        yield []
+        return
+    outer, record.begun = record.begun, []
+    try:
+        yield record.begun
+    finally:
+        record.begun = outer
+
+
+def derived(gradient: Tensor, backwards: Sequence[Known]) -> Tensor:
+    """A gradient ``[k, ...]`` that backwards have made, row for row of what they began at."""
+    if not backwards or not has_views(gradient):
+        return gradient
+    if not is_in_a_graph(gradient):
+        return gradient
+    for known in backwards:
+        known.is_marked = True
+    return noted(gradient.view_as(gradient), Derived(tuple(backwards)))

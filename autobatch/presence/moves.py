@@ -13,16 +13,24 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from autobatch.batching.compat import within_duals, within_level
+from autobatch.presence.layers import differentiated
 from autobatch.presence.wide_rows import rows_at
 
-KEY = "autobatch.move"
+MOVE, PLACE = "autobatch.move", "autobatch.place"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Taken:
-    """Row ``i`` of the result is row ``index[i]`` of the operand."""
+    """Row ``i`` of the result is row ``index[i]`` of the operand, which has so many."""
 
     index: Tensor
+    count: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Kept:
+    """Each row stays where it is, though the operation might move it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,9 +54,10 @@ class Stacked:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Listed:
-    """Operand ``j`` is element ``j`` of each row, in a table of so many for each."""
+    """Operand ``j`` is element ``j`` of each of ``k`` rows, in a table of so many for each."""
 
     capacity: int
+    k: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,9 +67,10 @@ class Unbound:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Picked:
-    """Row ``i`` of the result is row ``i`` of the operand ``where[i]``."""
+    """Row ``i`` of the result is row ``i`` of the operand ``where[i]``, one of so many."""
 
     where: Tensor
+    count: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,28 +100,40 @@ class Mixed:
     """A row of the result comes from any rows of the operands."""
 
 
-STACKED, UNBOUND, MIXED = Stacked(), Unbound(), Mixed()
-Move = (
-    Taken | Joined | Cut | Stacked | Listed | Unbound | Picked | Grouped | Spread | Arranged | Mixed
-)
+@dataclass(frozen=True, slots=True, eq=False)
+class Derived:
+    """A gradient, row for row; ``backwards``, what is known of those that have made it."""
+
+    backwards: tuple[Any, ...]
+
+
+STACKED, UNBOUND, MIXED, KEPT = Stacked(), Unbound(), Mixed(), Kept()
+Rows = Taken | Kept | Joined | Cut | Stacked | Listed | Unbound | Picked | Grouped | Spread
+Move = Rows | Arranged | Mixed | Derived
 
 
 def noted(result: Tensor, move: Move) -> Tensor:
-    """The result of a move, which is noted if it is differentiated."""
-    if result.requires_grad and (node := result.grad_fn) is not None:
-        notes_of(node)[KEY] = move
+    """The result of a move, which is noted in each graph that it is in."""
+    for layer in differentiated(result):
+        if (node := layer.tensor.grad_fn) is not None:
+            notes_of(node)[MOVE] = move
     return result
 
 
 def taken(data: Tensor, index: Tensor) -> Tensor:
     """``data[index]``."""
-    return noted(rows_at(data, index), Taken(index))
+    return noted(rows_at(data, index), Taken(index, len(data)))
+
+
+def kept(result: Tensor) -> Tensor:
+    """What an index of the thread's own has read of its row."""
+    return noted(result, KEPT)
 
 
 def joined(parts: Sequence[Tensor]) -> Tensor:
     """``torch.cat(parts)``."""
     result = torch.cat(list(parts))
-    if result.requires_grad:
+    if is_differentiated(result):
         noted(result, Joined(tuple(part.shape[0] for part in parts)))
     return result
 
@@ -119,7 +141,7 @@ def joined(parts: Sequence[Tensor]) -> Tensor:
 def cut(data: Tensor, sizes: Sequence[int]) -> tuple[Tensor, ...]:
     """``data.split(sizes)``."""
     parts = torch.split(data, list(sizes))
-    if parts and data.requires_grad:
+    if parts and is_differentiated(data):
         noted(parts[0], Cut(tuple(sizes)))
     return parts
 
@@ -137,9 +159,14 @@ def stacked(rows: Sequence[Tensor]) -> Tensor:
 def unbound(data: Tensor) -> tuple[Tensor, ...]:
     """``data.unbind(0)``."""
     rows = data.unbind(0)
-    if rows and data.requires_grad:
+    if rows and is_differentiated(data):
         noted(rows[0], UNBOUND)
     return rows
+
+
+def is_differentiated(tensor: Tensor) -> bool:
+    """Whether it may be in any graph."""
+    return tensor.requires_grad or within_level() or within_duals()
 
 
 def notes_of(node: Any) -> dict[Any, Any]:
@@ -148,4 +175,9 @@ def notes_of(node: Any) -> dict[Any, Any]:
 
 
 def move_of(node: Any) -> Move | None:
-    return notes_of(node).get(KEY)
+    return notes_of(node).get(MOVE)
+
+
+def place_of(node: Any) -> Any:
+    """The place that a node's gradient comes by; None if it is none."""
+    return notes_of(node).get(PLACE)

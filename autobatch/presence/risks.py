@@ -58,5 +58,5 @@ def is_risky(name: str, args: Sequence[Any]) -> bool:
     if name in QUOTIENTS:
         return not isinstance(second, int | float) or second == 0
     if name == "pow":
-        return not isinstance(second, int | float) or second < 1
+        return not isinstance(second, int | float) or second < 1 or second != int(second)
     return True

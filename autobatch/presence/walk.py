@@ -1,22 +1,27 @@
 """Which rows of which nodes of autograd's graph the results of a run needed.
 
-In: the nodes that some results left the run by, all of whose rows are needed. Out: for each node
-before them a mask of its rows; ``None`` where all are needed, or it cannot be told.
+In: the nodes that some results left the run by, and which of their rows are needed. Out: for each
+place before them a mask of its rows; ``None`` where all are needed, or it cannot be told. The walk
+ends at gradients that an earlier backward has made: which rows of these are needed is told instead.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from torch import Tensor
 
+from autobatch.batching.compat import on_host
 from autobatch.presence.moves import (
     Arranged,
     Cut,
+    Derived,
     Grouped,
     Joined,
+    Kept,
     Listed,
     Mixed,
     Picked,
@@ -25,19 +30,44 @@ from autobatch.presence.moves import (
     Taken,
     Unbound,
     move_of,
+    place_of,
 )
 
 Mask = np.ndarray | None
 Edge = tuple[Any, int]
-PERMUTES = ("IndexSelectBackward0", "IndexBackward0", "FlipBackward0", "RollBackward0")
+PERMUTES = (
+    "IndexSelectBackward0",
+    "IndexBackward0",
+    "IndexAddBackward0",
+    "IndexPutBackward0",
+    "IndexPutBackward1",
+    "FlipBackward0",
+    "RollBackward0",
+)
 """May put threads into other rows, where it is no noted move."""
 
 
-def needed(roots: Iterable[Any]) -> dict[Any, Mask]:
-    """The rows of each node, by node."""
+@dataclass(slots=True, eq=False)
+class Reached:
+    """The rows needed at each place, and of the gradients of each earlier backward."""
+
+    masks: dict[Any, Mask] = field(default_factory=dict)
+    gradients: dict[Any, Mask] = field(default_factory=dict)
+
+    def add(self, node: Any, mask: Mask) -> None:
+        if (place := place_of(node)) is not None:
+            self.masks[place] = either(self.masks[place], mask) if place in self.masks else mask
+        move = move_of(node)
+        for known in move.backwards if type(move) is Derived else ():
+            before = self.gradients
+            before[known] = either(before[known], mask) if known in before else mask
+
+
+def needed(roots: Iterable[Any], rows: Mask = None) -> Reached:
+    """What ``rows`` of the roots need; None: all of them."""
     waiting = users(roots)
-    found: dict[Any, dict[int, Mask]] = {root: {0: None} for root in roots}
-    masks: dict[Any, Mask] = {}
+    found: dict[Any, dict[int, Mask]] = {root: {0: given(root, rows)} for root in roots}
+    reached = Reached()
     ready = [root for root in found if not waiting[root]]
     while ready:
         node = ready.pop()
@@ -48,11 +78,19 @@ def needed(roots: Iterable[Any]) -> dict[Any, Mask]:
             waiting[before] -= 1
             if not waiting[before]:
                 ready.append(before)
-        masks[node] = all_of(parts.values())
-    return masks
+        reached.add(node, all_of(parts.values()))
+    return reached
+
+
+def given(root: Any, rows: Mask) -> Mask:
+    """The rows of a root, if that is how many it has."""
+    return rows if rows is not None and rows.shape == (rows_of_result(root),) else None
 
 
 def edges(node: Any) -> list[Edge]:
+    """What the walk goes on to."""
+    if type(move_of(node)) is Derived:
+        return []
     return [(before, nr) for before, nr in node.next_functions if before is not None]
 
 
@@ -73,23 +111,27 @@ def before_move(node: Any, parts: dict[int, Mask]) -> Sequence[Mask]:
     """The rows that a node needs of each of its operands, for those of its results."""
     mask, operands = all_of(parts.values()), edges(node)
     match move_of(node):
+        case Derived():
+            return []
         case None:
             return [None if node.name() in PERMUTES else mask] * len(operands)
-        case Taken(index):
-            return [scattered(index, mask, rows_before(*edge)) for edge in operands]
+        case Taken(index, count):
+            return [scattered(index, mask, count)] * len(operands)
+        case Kept():
+            return [mask] * len(operands)
         case Joined(sizes):
             return list(present(node, split(mask, sizes)))
         case Cut(sizes):
             return [whole(parts, sizes)] * len(operands)
         case Stacked():
             return list(present(node, rows_of(mask, len(node.next_functions))))
-        case Listed(capacity):
-            return [in_column(mask, capacity, nr, edge) for nr, edge in listed(node)]
+        case Listed(capacity, k):
+            return [in_column(mask, capacity, k, nr) for nr in listed(node)]
         case Unbound():
             rows = [nr in parts and needs_any(parts[nr]) for nr in range(results_of(node))]
             return [np.array(rows)] * len(operands)
-        case Picked(where):
-            return [picked(where, mask, rows_before(*edge)) for edge in operands]
+        case Picked(where, count):
+            return [picked(where, mask, count)] * len(operands)
         case Grouped(size):
             return [None if mask is None else np.repeat(mask, size)] * len(operands)
         case Spread(size):
@@ -114,9 +156,9 @@ def all_of(masks: Iterable[Mask]) -> Mask:
     return first
 
 
-def rows_before(node: Any, nr: int) -> int:
-    """How many rows the result of a node has."""
-    shape = node._input_metadata[nr].shape
+def rows_of_result(node: Any) -> int:
+    """How many rows the first result of a node has."""
+    shape = node._input_metadata[0].shape
     return int(shape[0]) if len(shape) else 1
 
 
@@ -137,7 +179,7 @@ def needs_any(mask: Mask) -> bool:
 
 def scattered(index: Tensor, mask: Mask, size: int) -> Mask:
     """The rows that have been taken and are needed."""
-    rows = index.reshape(-1).cpu().numpy()
+    rows = on_host(index).reshape(-1)
     if mask is not None and mask.shape != rows.shape:
         return None
     found = np.zeros(size, np.bool_)
@@ -180,14 +222,13 @@ def rows_of(mask: Mask, count: int) -> Iterator[Mask]:
         yield np.atleast_1d(part)
 
 
-def listed(node: Any) -> list[tuple[int, Edge]]:
-    """Which operands of a node are differentiated, and by what edge."""
-    return [(nr, edge) for nr, edge in enumerate(node.next_functions) if edge[0] is not None]
+def listed(node: Any) -> list[int]:
+    """Which operands of a node are differentiated."""
+    return [nr for nr, (before, _) in enumerate(node.next_functions) if before is not None]
 
 
-def in_column(mask: Mask, capacity: int, nr: int, edge: Edge) -> Mask:
+def in_column(mask: Mask, capacity: int, k: int, nr: int) -> Mask:
     """The rows needed of a column of a table; the mask is of the table's elements, or its rows."""
-    k = rows_before(*edge)
     if mask is None or mask.shape != (k * capacity,):
         return mask
     column: np.ndarray = mask.reshape(k, capacity)[:, nr]
@@ -196,7 +237,7 @@ def in_column(mask: Mask, capacity: int, nr: int, edge: Edge) -> Mask:
 
 def picked(where: Tensor, mask: Mask, count: int) -> Mask:
     """Of each of so many columns the rows that were picked and are needed."""
-    at = where.cpu().numpy()
+    at = on_host(where)
     if mask is not None and mask.shape != at.shape:
         return None
     chosen: np.ndarray = np.arange(count)[:, None] == at

@@ -60,9 +60,9 @@ def saving(saver: Saver | None) -> Iterator[None]:
         saver.rest()
 
 
-def is_idle() -> bool:
-    """Whether no saver is at work."""
-    return _AT_WORK.get() is None
+def is_saving() -> bool:
+    """Whether a saver sees to what autograd saves."""
+    return _AT_WORK.get() is not None and not within_level()
 
 
 def saved(function: Callable[..., Any], *args: Any, is_step: bool = False) -> Any:

@@ -7,9 +7,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from autobatch.presence.guards import derived, deriving
 from autobatch.transforms import parts, plain, runs
 from autobatch.transforms.records import Pull
-from autobatch.transforms.runs import Call, Misfit, Run, Unfit, differentiated, jvp, vjp
+from autobatch.transforms.runs import (
+    Call,
+    Misfit,
+    Pullback,
+    Run,
+    Unfit,
+    differentiated,
+    jvp,
+    vjp,
+)
 from autobatch.vm.heap import copying
 from autobatch.vm.values import METHOD, Cell, Container, read
 
@@ -53,7 +63,7 @@ def gradient(call: Call, options: dict[str, Any], order: str) -> Cell:
             raise Unfit
         if outs[0].is_complex():
             raise Misfit
-        done = gradients(run, pull((torch.ones_like(outs[0]),)))
+        done = gradients(run, pull, (torch.ones_like(outs[0]),))
         if order == "grad":
             return done if run.aux is None else pair(done, run.aux)
         value = run.output if run.aux is None else pair(run.output, run.aux)
@@ -62,8 +72,10 @@ def gradient(call: Call, options: dict[str, Any], order: str) -> Cell:
     return differentiated(run, work)
 
 
-def gradients(run: Run, found: tuple[Tensor, ...]) -> Cell:
-    return parts.tree_of(run.inputs, map(run.kept, found))
+def gradients(run: Run, pull: Pullback, cotangents: tuple[Tensor, ...]) -> Cell:
+    with deriving() as backwards:
+        found = pull(cotangents)
+    return parts.tree_of(run.inputs, (run.kept(derived(each, backwards)) for each in found))
 
 
 # vjp and jvp: functions that take the arguments at once.
@@ -93,7 +105,7 @@ def pulled(call: Call, has_aux: bool) -> Cell:
 
     def work(run: Run, given: tuple[Tensor, ...]) -> Cell:
         outs, pull = vjp(run, given)
-        return gradients(run, pull(aligned(run, run.output, cotangents, outs)))
+        return gradients(run, pull, aligned(run, run.output, cotangents, outs))
 
     return differentiated(run, work)
 

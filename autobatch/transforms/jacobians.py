@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from autobatch.presence.guards import derived, deriving
 from autobatch.transforms import parts
 from autobatch.transforms.derivatives import pair, run_of
 from autobatch.transforms.records import transform_of
@@ -31,12 +32,13 @@ def reverse(call: Call, options: dict[str, Any]) -> Cell:
     def work(run: Run, given: tuple[Tensor, ...]) -> Cell:
         outs, pull = vjp(run, given)
         basis = one_hot(outs)
-        found = torch.vmap(pull, chunk_size=options["chunk_size"])(basis)
+        with deriving() as backwards:
+            found = torch.vmap(pull, chunk_size=options["chunk_size"])(basis)
         # found[j] is [all outputs' elements, k, *E_j]
         rows: list[list[Tensor]] = [[] for _ in outs]
         for whole, like in zip(found, given, strict=True):
             for row, part, out in zip(rows, pieces(whole, outs), outs, strict=True):
-                block = run.kept(part.movedim(0, 1))
+                block = run.kept(derived(part.movedim(0, 1), backwards))
                 row.append(block.reshape(len(block), *out.shape[1:], *like.shape[1:]))
         return with_aux(run, nested(run, rows))
 

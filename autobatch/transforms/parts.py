@@ -102,6 +102,21 @@ def tree_of(tree: Cell, tensors: Iterable[Tensor]) -> Cell:
     return rebuilt(tree, (Cell(Column(tensor)) for tensor in tensors))
 
 
+def tensors(cells: Iterable[Cell]) -> list[Tensor]:
+    """The tensors that some cells reach."""
+    found: list[Any] = []
+    for cell in walks.reached(cells):
+        value = cell.value
+        for each in (value, value.cache) if type(value) is View else (value,):
+            if type(each) is Column:
+                found.append(each.table)
+            elif type(each) is Uniform:
+                found.append(each.obj)
+            elif type(each) is Objects:
+                found += each.items
+    return [item for item in found if isinstance(item, Tensor)]
+
+
 # What a level leaves behind.
 
 

@@ -24,8 +24,7 @@ from autobatch.presence.guards import record_at_work
 from autobatch.transforms import parts
 from autobatch.transforms.runs import Pullback, Run
 from autobatch.vm.gathering import Gathering, gathering
-from autobatch.vm.heap import walks
-from autobatch.vm.values import Cell, Column, Objects, Uniform, View
+from autobatch.vm.values import Cell
 
 
 def is_plain(run: Run, given: Sequence[Tensor]) -> bool:
@@ -39,7 +38,7 @@ def is_plain(run: Run, given: Sequence[Tensor]) -> bool:
     with torch.no_grad(), run.call.context.services.moving():
         if not torch.is_grad_enabled():
             return False  # rows that move where the program says ``no_grad`` would lose theirs
-    return not any(tensor.requires_grad for tensor in tensors(run.call.cells()))
+    return not any(tensor.requires_grad for tensor in parts.tensors(run.call.cells()))
 
 
 def vjp(run: Run, given: Sequence[Tensor]) -> tuple[tuple[Tensor, ...], Pullback]:
@@ -104,21 +103,6 @@ class Graph:
             waiting += [before for before, _ in node.next_functions if before is not None]
         self.own |= seen
         return True
-
-
-def tensors(cells: Iterable[Cell]) -> list[Tensor]:
-    """The tensors that some cells reach."""
-    found: list[Any] = []
-    for cell in walks.reached(cells):
-        value = cell.value
-        for each in (value, value.cache) if type(value) is View else (value,):
-            if type(each) is Column:
-                found.append(each.table)
-            elif type(each) is Uniform:
-                found.append(each.obj)
-            elif type(each) is Objects:
-                found += each.items
-    return [item for item in found if isinstance(item, Tensor)]
 
 
 def sever(cells: Iterable[Cell], graph: Graph) -> None:

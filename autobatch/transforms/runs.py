@@ -22,6 +22,7 @@ from autobatch.batching.rows import run_rows
 from autobatch.batching.trace import Untraceable
 from autobatch.batching.trace.recorder import refuse_python_gradients
 from autobatch.errors import AutobatchError
+from autobatch.presence.guards import record_at_work
 from autobatch.transforms import parts
 from autobatch.transforms.captured import held
 from autobatch.vm.heap import copying, selecting
@@ -244,7 +245,13 @@ def attempted(
 
 def vjp(run: Run, given: tuple[Tensor, ...]) -> tuple[tuple[Tensor, ...], Pullback]:
     """The output's columns at some inputs, and how cotangents of them are pulled back."""
-    outs, pull, *_ = torch.func.vjp(run, *given)
+    record = record_at_work()
+
+    def pulled(*columns: Tensor) -> tuple[Tensor, ...]:
+        outs = run(*columns)
+        return outs if record is None else tuple(map(record.given, outs))
+
+    outs, pull, *_ = torch.func.vjp(pulled, *given)
     return outs, pull
 
 

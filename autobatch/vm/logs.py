@@ -205,7 +205,7 @@ class Logged:
         whole = (log.ends - sizes)[chunks][:, None] + np.arange(k)
         if (sizes[chunks] == k).all() and np.array_equal(wanted, whole):
             rows = torch.stack([log.chunks[chunk] for chunk in chunks.tolist()], 1)
-            return moves.noted(rows, moves.Listed(length))
+            return moves.noted(rows, moves.Listed(length, k))
         rows = log.gathered(self.slots[:, :length].reshape(-1))
         return moves.noted(rows.reshape(k, length, *rows.shape[1:]), moves.Grouped(length))
 

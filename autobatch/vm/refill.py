@@ -19,6 +19,7 @@ import numpy as np
 from autobatch.batching import resolving
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.foreign import Foreign
+from autobatch.presence.guards import Record, presence
 from autobatch.random.paths import Paths
 from autobatch.saving.savers import saving
 from autobatch.vm import invariants
@@ -41,7 +42,7 @@ class Refill:
 
     ``recursive``: the function calls itself, as far as that is seen. ``inside``: calls wait in the
     queue themselves, and no function has called itself, so that they have stages like its own
-    loops.
+    loops. ``record`` is that of all of the stream's gradients.
     """
 
     machine: Machine
@@ -56,6 +57,7 @@ class Refill:
     foreign: Foreign = field(default_factory=Foreign)
     began: int = 0
     first: Any = None
+    record: Record = field(default_factory=Record)
     paths: Paths | None = field(init=False)
 
     def __post_init__(self) -> None:
@@ -155,7 +157,7 @@ class Refill:
             return
         execute, steps = self.machine.execute, self.machine.state.steps
         steps.pause = None if most is None else steps.taken + most
-        with saving(self.machine.state.saver):
+        with saving(self.machine.state.saver), presence(record=self.record):
             while stages and not frame.returned and not self.has_lost and not steps.paused:
                 frame.waiting, at, group = stages.next()
                 if watch is not None:

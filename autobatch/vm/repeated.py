@@ -127,4 +127,4 @@ def bmm(left: Tensor, right: Tensor) -> Tensor:
 def rows_of(table: Tensor, index: Tensor) -> Tensor:
     """The rows at ``index`` of a column that repeats one tensor."""
     found: Tensor = Rows.apply(table, index)  # type: ignore[no-untyped-call]
-    return noted(found, Taken(index))
+    return noted(found, Taken(index, len(table)))

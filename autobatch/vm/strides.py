@@ -12,8 +12,9 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from autobatch.batching.compat import within_duals, within_level
 from autobatch.presence import moves, wide_rows
-from autobatch.saving.savers import is_idle, saved
+from autobatch.saving.savers import is_saving, saved
 from autobatch.vm.repeated import is_shared
 
 Order = tuple[int, ...]
@@ -55,7 +56,8 @@ def taken(data: Tensor, index: Tensor) -> Tensor:
     if data.is_inference():  # and so is what is made of it
         with torch.inference_mode():
             return rows_at(data, index)
-    if not data.requires_grad and is_idle() and data.is_contiguous():  # there is nothing to note
+    plain = not (data.requires_grad or is_saving() or within_level() or within_duals())
+    if plain and data.is_contiguous():  # there is nothing to note
         return wide_rows.rows_at(data, index)
     found: Tensor = saved(rows_at, data, index)
     return found

@@ -32,7 +32,7 @@ def apply(context: Context, function: Any, args: list[Cell], kwargs: dict[str, C
     found = None if shape is None else rules.apply(context, pure, args, kwargs)
     if found is None or found is target or shape_of(found, context.k) != shape:
         return False
-    context.services.tensor_written()
+    context.services.tensor_written(context.span)
     writes.refuse_tied(context, target)
     writes.set_content(target, found.value)
     return True

@@ -25,10 +25,19 @@ from torch import Tensor
 
 from autobatch.batching.trace.bindings import Example, binding
 from autobatch.batching.trace.graph import Count, Graph, Node, Ref, Symbol
-from autobatch.batching.trace.guarding import Guard, gives_infinities, guards
+from autobatch.batching.trace.guarding import (
+    Dims,
+    End,
+    Guard,
+    ends,
+    gives_infinities,
+    guards,
+    products,
+)
 from autobatch.batching.trace.narrow import stand_in
 from autobatch.batching.trace.reuse import in_place
 from autobatch.presence.guards import wild
+from autobatch.presence.products import product
 
 Replay = Callable[..., tuple[Tensor, ...]]
 
@@ -41,8 +50,11 @@ def compile_graph(
     ``autocast``: the devices for which the recording saw it on; ``grad``: whether gradients may
     flow through a replay: then results keep to memory of their own.
     """
+    given = guards(graph) if grad else {}
+    ended = ends(graph, given) if grad else {}
+    of_shared = products(graph) if grad else {}
     printer = _Printer(
-        graph, example, {} if grad else in_place(graph), guards(graph) if grad else {}, grad
+        graph, example, {} if grad else in_place(graph), given, ended, of_shared, grad
     )
     body = printer.body()
     for kind in autocast:
@@ -69,6 +81,8 @@ class _Printer:
     example: Example
     in_place: Mapping[int, Node]
     guards: Mapping[int, Mapping[int, Guard]]
+    ends: Mapping[int, End]
+    products: Mapping[int, Dims]
     grad: bool
     names: dict[str, Any] = field(default_factory=dict)
 
@@ -82,8 +96,7 @@ class _Printer:
                 lines.append(f"with {self.constant(torch.no_grad)}():")
             inside = quiet
             dead = sorted(dying.get(place, ()))
-            looked_at = self.guards.get(place, {})
-            here = [self.statement(self.in_place.get(place, node), dead, looked_at)]
+            here = [self.statement(place, self.in_place.get(place, node), dead)]
             if left := [f"v{value}" for value in dead if self.survives(node, value, dead)]:
                 here.append(f"del {', '.join(left)}")
             lines += _deeper(here) if quiet else here
@@ -94,8 +107,11 @@ class _Printer:
         """Whether a dead value has a name: the unread results of one that is read have none."""
         return value not in node.outs or not _only_one_read(node, dead)
 
-    def statement(self, node: Node, dead: list[int], looked_at: Mapping[int, Guard]) -> str:
-        call = self.call(node, looked_at)
+    def statement(self, place: int, node: Node, dead: list[int]) -> str:
+        call = self.call(place, node)
+        if (end := self.ends.get(place)) is not None:
+            words = ", ".join([call, *map(repr, end.dims)])
+            call = f"{self.constant(end.function)}({words})"
         made = [out for out in node.outs if out is not None]
         if not made:
             return call
@@ -109,11 +125,15 @@ class _Printer:
         targets = ["_" if out is None else f"v{out}" for out in node.outs]
         return f"{', '.join(targets)}, = {call}"
 
-    def call(self, node: Node, looked_at: Mapping[int, Guard]) -> str:
+    def call(self, place: int, node: Node) -> str:
+        looked_at = self.guards.get(place, {})
         function = None if self.grad else stand_in(node, self.graph.metas)
         function = function or binding(node, self.graph.metas, self.example)
-        words = [self.operand(a, looked_at.get(place)) for place, a in enumerate(node.args)]
+        words = [self.operand(a, looked_at.get(nr)) for nr, a in enumerate(node.args)]
         words += [f"{name}={self.argument(a)}" for name, a in node.kwargs.items()]
+        if (dims := self.products.get(place)) is not None:
+            words = [self.constant(function), *map(repr, dims), *words]
+            function = product
         return f"{self.constant(function)}({', '.join(words)})"
 
     def operand(self, argument: Any, guard: Guard | None) -> str:

@@ -1,12 +1,13 @@
-"""Which operands of a recorded stretch are guarded (see ``presence``).
+"""Which operands and results of a recorded stretch are guarded (see ``presence``).
 
 In: a graph through whose replays gradients may flow. Out: by place among the nodes and place among
-its arguments, the guard of an operand that has a row for each thread, or is broadcast to that.
+its arguments, the guard of an operand that has a row for each thread, or is broadcast to that; and
+by place among the nodes what its results go through.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +15,9 @@ import torch
 from torch import Tensor
 
 from autobatch.batching.trace.graph import Count, Graph, Meta, Node, Ref
-from autobatch.presence.guards import guarded, guarded_if_wild
+from autobatch.presence.guards import all_bounded, bounded, guarded, guarded_if_wild
+from autobatch.presence.moves import kept
+from autobatch.presence.products import FACTORS
 from autobatch.presence.risks import PRODUCTS, is_risky, name_of
 
 _THREADS = Count(1)
@@ -45,6 +48,92 @@ def guards(graph: Graph) -> Mapping[int, Mapping[int, Guard]]:
             if here := dict(of_operands(graph, node, function)):
                 found[place] = here
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """``function(results, *dims)``; threads are in those dimensions."""
+
+    function: Callable[..., Any]
+    dims: tuple[Any, ...] = ()
+
+
+def ends(graph: Graph, guarded: Iterable[int]) -> Mapping[int, End]:
+    """``guarded`` are the nodes of which some operand is guarded."""
+    own = threads_numbers(graph)
+    found = {at: End(kept) for at, node in enumerate(graph.nodes) if keeps_rows(graph, node, own)}
+    for place in guarded:
+        outs = graph.nodes[place].outs
+        dims = tuple(None if out is None else threads_dim(graph.metas[out]) for out in outs)
+        if not graph.nodes[place].single:
+            found[place] = End(all_bounded, (dims,))
+        elif dims[0] is not None:
+            found[place] = End(bounded, dims)
+    return found
+
+
+Dims = tuple[tuple[int | None, ...], int]
+
+
+def products(graph: Graph) -> Mapping[int, Dims]:
+    """Products of rows with what all threads share: the rows' dimension in each operand, and the
+    result.
+    """
+    found: dict[int, Dims] = {}
+    for place, node in enumerate(graph.nodes):
+        if name_of(node.op) not in FACTORS or not node.grad or not node.single or node.mutates:
+            continue
+        (out,) = node.outs
+        dims = [dim_of(graph, argument) for argument in node.args]
+        smooth = [a for a in node.args if type(a) is Ref and is_uniform(graph.metas[a.value])]
+        if out is None or not smooth or all(dim is None for dim in dims):
+            continue
+        dim = threads_dim(graph.metas[out])
+        known = all(dims[nr] is not None or is_whole(graph, a) for nr, a in enumerate(node.args))
+        if dim is not None and known:
+            found[place] = (tuple(dims), dim)
+    return found
+
+
+def dim_of(graph: Graph, argument: Any) -> int | None:
+    return threads_dim(graph.metas[argument.value]) if type(argument) is Ref else None
+
+
+def is_whole(graph: Graph, argument: Any) -> bool:
+    """Whether an argument is the same whichever threads there are."""
+    return type(argument) is not Ref or is_uniform(graph.metas[argument.value])
+
+
+def threads_dim(meta: Meta) -> int | None:
+    return meta.shape.index(_THREADS) if is_smooth(meta.dtype) and _THREADS in meta.shape else None
+
+
+def threads_numbers(graph: Graph) -> set[int]:
+    """Values that hold the threads' places, ``arange(k)``, in the first of their dimensions."""
+    found: set[int] = set()
+    for node in graph.nodes:
+        name = name_of(node.op)
+        if name == "arange" and node.args == (_THREADS,):
+            found.update(out for out in node.outs if out is not None)
+        elif name in SHAPES and node.single and set(node.reads()) <= found:
+            (out,) = node.outs
+            if out is not None and graph.metas[out].shape[:1] == (_THREADS,):
+                found.add(out)
+    return found
+
+
+SHAPES = ("detach", "reshape", "unsqueeze", "view")
+
+
+def keeps_rows(graph: Graph, node: Node, own: set[int]) -> bool:
+    """Whether it reads of each row by an index, and leaves it where it is."""
+    if name_of(node.op) != "index" or type(node.args[0]) is not Ref:
+        return False
+    table, first = graph.metas[node.args[0].value], node.args[1][0]
+    (out,) = node.outs
+    if type(first) is not Ref or first.value not in own or out is None:
+        return False
+    return all(meta.shape[:1] == (_THREADS,) for meta in (table, graph.metas[out]))
 
 
 def gives_infinities(graph: Graph) -> bool:

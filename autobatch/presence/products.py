@@ -1,0 +1,139 @@
+"""Products of rows with a tensor that all threads share, a matrix product or a convolution say.
+
+Its gradient is one sum over all rows, and zero times a row that is infinite is nan: that can not be
+told from what the others give. So where it comes out not finite, it is taken once more of the rows
+that somebody needed, in whichever graph that is; but not in the backward of a backward, where it
+has been added to others by then.
+
+In: a function, and its operands; ``dims`` says where the rows of each are, None for what is shared.
+Out: what the function gives, and a gradient of what is shared that only such rows have a part in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from autobatch.batching.compat import (
+    is_batched,
+    is_wrapped,
+    level_of,
+    unwrap_if_dead,
+    unwrapped,
+)
+from autobatch.presence.guards import Record, has_views, is_finite, record_at_work, watch
+from autobatch.presence.known import Place
+from autobatch.presence.layers import differentiated
+from autobatch.presence.walk import all_of
+from autobatch.saving.savers import is_saving
+
+FACTORS = frozenset(
+    "addmm addmv baddbmm bmm conv1d conv2d convolution linear matmul mm mv".split()  # noqa: SIM905
+)
+"""Their gradients hold their operands."""
+Function = Callable[..., Tensor]
+
+
+@dataclass(slots=True, eq=False)
+class Product:
+    """``function(*operands)``, whose rows are in dimension ``dim`` of the result."""
+
+    record: Record
+    function: Function
+    operands: list[Any]
+    dims: Sequence[int | None]
+    dim: int
+    place: Place | None = None
+
+    def arrived(self, level: int, grad: Tensor) -> None:
+        if (known := self.record.known()) is not None:
+            known.arrived[self, level] = grad
+
+    def looked_at(self, nr: int, level: int, grad: Tensor | None) -> Tensor | None:
+        """The gradient of a shared operand, of the rows that somebody needed."""
+        known = self.record.known()
+        if known is None or grad is None or self.place is None or is_finite(grad):
+            return None
+        if known.earlier(None):
+            return None  # what the gradient of a gradient gives it has been added to that
+        masks, along = self.place.masks(known), known.arrived.get((self, level))
+        mask = all_of(masks) if masks else None
+        if mask is None or along is None or mask.shape != (along.shape[self.dim],) or mask.all():
+            return None
+        if not mask.any():
+            return torch.zeros_like(grad)
+        rows = torch.from_numpy(mask.nonzero()[0]).to(grad.device)
+        operands = [at_level(operand, level) for operand in self.operands]
+        given = [
+            operand if dim is None else operand.index_select(dim, rows)
+            for operand, dim in zip(operands, self.dims, strict=True)
+        ]
+
+        def function(shared: Tensor) -> Tensor:
+            return self.function(*given[:nr], shared, *given[nr + 1 :])
+
+        _, pull, *_ = torch.func.vjp(function, given[nr])
+        found: Tensor = pull(along.index_select(self.dim, rows))[0]
+        return found
+
+
+def at_level(operand: Any, level: int) -> Any:
+    """An operand as a graph of that level sees it."""
+    while isinstance(operand, Tensor) and is_wrapped(operand) and level_of(operand) > level:
+        operand = unwrapped(operand)
+    return unwrap_if_dead(operand) if isinstance(operand, Tensor) else operand
+
+
+def product(
+    function: Function, dims: Sequence[int | None], dim: int, *operands: Any, **named: Any
+) -> Tensor:
+    record = record_at_work()
+    wanted = shared_operands(record, dims, operands)
+    if record is None or not wanted:
+        return function(*operands, **named)
+    record.is_used = True
+    whole = partial(function, **named)
+    given = list(operands)
+    made = Product(record, whole, list(operands), dims, dim)
+    for nr in wanted:
+        given[nr] = operands[nr].view_as(operands[nr])
+        for layer in differentiated(given[nr]):
+            hook = partial(made.looked_at, nr, layer.level)
+            layer.tensor.register_hook(hook)  # type: ignore[no-untyped-call]
+    result = whole(*given)
+    if is_batched_within(result):
+        return result
+    made.place = watch(record, result, dim, False)
+    for layer in differentiated(result):
+        arrived = partial(made.arrived, layer.level)
+        layer.tensor.register_hook(arrived)  # type: ignore[no-untyped-call]
+    return result
+
+
+def shared_operands(
+    record: Record | None, dims: Sequence[int | None], operands: Sequence[Any]
+) -> list[int]:
+    """Which operands all threads share and somebody differentiates, where rows may be infinite."""
+    if record is None or not torch.is_grad_enabled() or is_saving():
+        return []
+    wanted = [
+        nr
+        for nr, (operand, dim) in enumerate(zip(operands, dims, strict=True))
+        if dim is None and isinstance(operand, Tensor) and has_views(operand)
+        if any(True for _ in differentiated(operand))
+    ]
+    return wanted if wanted and record.has_wild() else []
+
+
+def is_batched_within(tensor: Tensor) -> bool:
+    """Whether some layer of it is batched: then its rows are not where they seem to be."""
+    while is_wrapped(tensor):
+        if is_batched(tensor):
+            return True
+        tensor = unwrapped(tensor)
+    return False
