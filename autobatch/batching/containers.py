@@ -24,7 +24,7 @@ from autobatch.batching.kinds import (
     user_class,
 )
 from autobatch.batching.operators import once
-from autobatch.batching.own_methods import asks, each_thread
+from autobatch.batching.own_methods import ATOMS, Unknown, asks, each_thread
 from autobatch.batching.picking import pick, put
 from autobatch.batching.rower import Rower
 from autobatch.batching.rows import run_rows
@@ -90,7 +90,7 @@ def makes_entry(table: Any, key: Any) -> bool:
 
 
 def shared_getitem(context: Context, value: Uniform, key: Any) -> Cell:
-    if asks(context, operator.getitem, (value.obj,)):
+    if asks(context, operator.getitem, (value.obj, key)):
         return each_thread(context, operator.getitem, (value.obj, key))
     try:
         if makes_entry(value.obj, key):
@@ -109,6 +109,8 @@ def container_getitem(context: Context, base: Cell, value: Container, index: Cel
         return packed_getitem(context, base, value, index)
     key = static_key(index)
     if key is not NO_KEY and value.type is not range:
+        if type(key) not in ATOMS and asks(context, operator.getitem, (key,)):
+            return context.invoke(context, Unknown(operator.getitem), [base, index], {})
         try:
             if isinstance(key, slice):
                 return Cell(

@@ -84,6 +84,21 @@ class Check:
     operands: tuple[Cell, ...] = ()
 
 
+class Handing(Protocol):
+    """What keeps functions that host code calls from writing what existed before the call.
+
+    ``span`` is the operation at work.
+    """
+
+    span: Span | None
+
+    def twin(self, item: Any) -> Any:
+        """What host code is given in the place of ``item``."""
+
+    def refuse(self, callee: Any, receiver: object = None) -> None:
+        """Raise where a function can be seen to write it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Services:
     """What a run lends to all its block executions.
@@ -99,7 +114,8 @@ class Services:
     ``moving`` rows keep their gradients, whatever mode the program is in. ``contributions`` takes
     what is written to tensors that all threads share, None where nothing may be;
     ``tensor_written`` is told before any other tensor is. ``blind`` says whether the program cannot
-    tell two names for one tensor from two tensors.
+    tell two names for one tensor from two tensors. ``handing`` is None while a stretch is
+    recorded.
     """
 
     device: torch.device
@@ -119,6 +135,7 @@ class Services:
     tensor_written: Callable[[], None] = lambda: None
     operated: Callable[[BaseException, tuple[str, ...]], None] = lambda error, operands: None
     blind: Callable[[], bool] = lambda: False
+    handing: Handing | None = None
 
 
 class Context:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import types
 from collections.abc import Callable
+from enum import Enum
 from functools import partial
 from typing import Any
 
@@ -30,11 +31,13 @@ from autobatch.batching import (
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.effects import effect_of
 from autobatch.batching.foreign import memory_of
+from autobatch.batching.foreign import parts as parts_of_object
 from autobatch.batching.kinds import (
     foreign_operand,
     holds_tensors,
     is_instance,
     is_tensor,
+    is_users,
     named_cells,
     own_method,
     parts_of,
@@ -99,6 +102,8 @@ def made_by(result: Any, before: set[Any]) -> Cell:
         return uniform(result, shared=True)
     if is_plain(result):
         return uniform(result)
+    if isinstance(result, Enum):
+        return uniform(result, shared=True)
     return container_of(result, lambda part: made_by(part, before))
 
 
@@ -119,6 +124,10 @@ def collect_ids(obj: Any, found: set[Any]) -> None:
             collect_ids(part, found)
     elif isinstance(obj, dict):
         for part in obj.values():
+            collect_ids(part, found)
+    elif id(obj) not in found and is_users(obj if isinstance(obj, type) else type(obj)):
+        found.add(id(obj))
+        for part in parts_of_object(obj):
             collect_ids(part, found)
 
 
