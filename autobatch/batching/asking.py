@@ -8,6 +8,7 @@ what existed before the call, where one is seen (see ``Services.handing``).
 from __future__ import annotations
 
 import builtins
+import functools
 import inspect
 import operator
 import types
@@ -17,7 +18,7 @@ from typing import Any
 
 from autobatch.batching import semantics
 from autobatch.batching.context import Handing
-from autobatch.batching.effects import BUILTIN_TYPES, is_library
+from autobatch.batching.effects import BUILTIN_TYPES, is_library, is_library_module
 from autobatch.batching.kinds import found_in_class
 from autobatch.batching.known_callees import is_called_at
 from autobatch.source import Span
@@ -55,7 +56,8 @@ _METHODS = {
     "join": ITERATION,
     "extend": ITERATION,
     "format": "format str repr",
-    **dict.fromkeys(["get", "pop", "setdefault", "add", "discard", "fromkeys"], f"{ITERATION} hash eq"),
+    **dict.fromkeys(["get", "pop", "setdefault", "add", "discard"], "hash eq"),
+    "fromkeys": f"{ITERATION} hash eq",
 }
 """The same of methods of the builtin containers and of strings."""
 _OPERATORS = {
@@ -70,6 +72,8 @@ _OPERATORS = {
 _REFLECTED = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le", "eq": "eq", "ne": "ne eq"}
 
 
+CACHES = (functools._lru_cache_wrapper,)
+"""What calls a function of the user's, and gives several callers the same object."""
 MAKERS = ("__new__", "__init__", "__post_init__")
 """Methods that make an instance."""
 _OPERATIONS = {
@@ -123,6 +127,13 @@ def module_of(function: Any) -> str:
     return getattr(function, "__module__", None) or ""
 
 
+def is_own(method: Any) -> bool:
+    """Whether it is a function of the user's, and no library has put its own in that place."""
+    if not isinstance(method, types.FunctionType) or is_library(method):
+        return False
+    return not is_library_module(method.__globals__.get("__name__", ""))
+
+
 def refuse_asked(
     handing: Handing | None, function: Any, receivers: Iterable[tuple[type, Any, bool]]
 ) -> None:
@@ -134,7 +145,7 @@ def refuse_asked(
     for kind, receiver, top in receivers if handing is not None else ():
         for name in asked_by(function, top):
             method = found_in_class(kind, name)
-            if isinstance(method, types.FunctionType) and not is_library(method):
+            if is_own(method):
                 handing.refuse(method, receiver)  # type: ignore[union-attr]
 
 
@@ -145,14 +156,13 @@ def refuse_called(handing: Handing | None, callee: Any) -> None:
     """
     if handing is None:
         return
-    function = getattr(callee, "__wrapped__", None)
-    if isinstance(function, types.FunctionType):
-        handing.refuse(function)
+    if isinstance(callee, CACHES) and is_own(callee.__wrapped__):
+        handing.refuse(callee.__wrapped__)
     if isinstance(callee, type) and not is_library(callee) and callee not in BUILTIN_TYPES:
         for name, owner in (("__call__", type(callee)), *((made, callee) for made in MAKERS)):
             method = inspect.getattr_static(owner, name, None)
             method = getattr(method, "__func__", method)
-            if isinstance(method, types.FunctionType) and not is_library(method):
+            if is_own(method):
                 handing.refuse(method, callee if name in ("__call__", "__new__") else None)
 
 
@@ -160,7 +170,7 @@ def refuse_subclass(handing: Handing | None, bases: tuple[Any, ...]) -> None:
     """Refuse ``type(name, bases, namespace)`` of which a base's hook is seen to write."""
     for base in bases if handing is not None else ():
         hook = getattr(getattr(base, "__init_subclass__", None), "__func__", None)
-        if isinstance(hook, types.FunctionType) and not is_library(hook):
+        if is_own(hook):
             handing.refuse(hook, base)  # type: ignore[union-attr]
 
 

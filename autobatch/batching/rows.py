@@ -7,13 +7,12 @@ counted, and held to the option ``fallback``.
 
 from __future__ import annotations
 
-import functools
 import operator
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from autobatch.batching.asking import handed, refuse_called
+from autobatch.batching.asking import CACHES, handed, refuse_called
 from autobatch.batching.compat import operator_name
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.fallbacks import is_meant
@@ -32,10 +31,6 @@ LENT: frozenset[Any] = frozenset(
     }
 )
 """Functions that look at lists and keep none: of lists in one table, they get copies."""
-
-
-CACHES = (functools._lru_cache_wrapper,)
-"""What gives several callers the same object."""
 
 
 class RowDraws:

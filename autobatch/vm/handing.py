@@ -41,7 +41,7 @@ WRITES = frozenset({"shared-write", "global-write", "nonlocal-write"})
 
 @dataclass(slots=True, eq=False)
 class Handing:
-    """``foreign`` is what existed before; ``twins`` and what has been ``looked`` through by identity."""
+    """``foreign`` is what existed before; ``twins`` and what has been ``looked`` at go by id."""
 
     library: Library
     foreign: Foreign
@@ -145,4 +145,4 @@ def taken_apart(item: Any) -> tuple[Any, Any]:
         return item, None
     if isinstance(item, MethodType):
         return item.__func__, item.__self__
-    return getattr(type(item), "__call__", None), item
+    return getattr(type(item), "__call__", None), item  # noqa: B004

@@ -17,7 +17,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from autobatch.batching import guards, semantics
-from autobatch.batching.asking import handed, refuse_asked, refuse_called, refuse_subclass
+from autobatch.batching.asking import CACHES, handed, refuse_asked, refuse_called, refuse_subclass
 from autobatch.batching.callees import in_place_option, is_hashable
 from autobatch.batching.containers import MAKES_ENTRY, makes_entry
 from autobatch.batching.context import Handing
@@ -28,7 +28,6 @@ from autobatch.batching.kinds import is_plain_code, is_users
 from autobatch.batching.operators import backward
 from autobatch.batching.own_methods import getter
 from autobatch.batching.own_methods import instances as instances_of
-from autobatch.batching.rows import CACHES
 from autobatch.batching.writes import described, shared_write
 from autobatch.errors import SharedWriteError, UnsupportedError
 from autobatch.ir.ops import BINARY, COMPARE, INPLACE, UNARY
