@@ -42,6 +42,7 @@ _ASKED = {
     "divmod": "divmod rdivmod",
     "pow": "pow rpow",
     "iter": "iter getitem",
+    "next": "next",
     "reversed": "reversed len getitem",
     **dict.fromkeys(["list", "tuple", "enumerate", "zip", "map", "filter", "bytes"], ITERATION),
     **dict.fromkeys(["set", "frozenset", "dict"], f"{ITERATION} hash eq"),
@@ -82,6 +83,7 @@ _OPERATIONS = {
     "format": "format str repr",
     **dict.fromkeys(("extend", "iter", "unpack", "to_tuple"), ITERATION),
     "to_set": f"{ITERATION} hash eq",
+    "next": "next",
     "set": "hash eq",
     "dict": "hash eq",
 }

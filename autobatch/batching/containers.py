@@ -26,6 +26,7 @@ from autobatch.batching.kinds import (
 from autobatch.batching.operators import once
 from autobatch.batching.own_methods import ATOMS, Unknown, asks, each_thread
 from autobatch.batching.picking import pick, put
+from autobatch.batching.protocols import special_method
 from autobatch.batching.rower import Rower
 from autobatch.batching.rows import run_rows
 from autobatch.batching.trees import is_plain
@@ -158,13 +159,20 @@ def static_key(cell: Cell) -> Any:
     return NO_KEY
 
 
+LACKS = {
+    "__getitem__": "is not subscriptable",
+    "__iter__": "is not iterable",
+    "__setitem__": "does not support item assignment",
+    "__delitem__": "does not support item deletion",
+}
+"""What Python says of an object without a method."""
+
+
 def special(context: Context, method: str, cells: list[Cell]) -> Cell:
     kind: Any = user_class(read(cells[0]))
-    function = getattr(kind, method, None)
+    function = special_method(kind, method)
     if function is None:
-        kinds = {"__getitem__": "subscriptable", "__iter__": "iterable"}
-        what = kinds.get(method, f"usable with {method}")
-        error = TypeError(f"{kind.__name__!r} object is not {what}")
+        error = TypeError(f"{kind.__name__!r} object {LACKS[method]}")
         raise RowsFail(context.lowest(), error) from error
     return context.invoke(context, function, cells, {})
 

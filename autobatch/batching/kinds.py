@@ -90,7 +90,9 @@ def is_users(kind: Any) -> bool:
 def own_method(value: Any, name: str) -> FunctionType | None:
     """The Python method by which a user's class does an operation; None where it has none."""
     kind = user_class(value)
-    found = None if kind is None else getattr(kind, name, None)
+    found = None
+    if kind is not None and found_in_class(kind, name) is not None:  # not in its metaclass
+        found = getattr(kind, name, None)
     if not isinstance(found, FunctionType):
         return None
     return found if is_instance(value) or is_plain_code(found.__code__) else None
