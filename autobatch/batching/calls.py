@@ -32,12 +32,12 @@ from autobatch.batching import (
 )
 from autobatch.batching.callees import (
     gives_operand,
-    has_tensor,
     in_place_option,
     is_code,
     is_fresh,
     is_hashable,
     is_used_up,
+    may_be_given,
     refuse_backward,
     refuse_optimizer,
     updated,
@@ -155,7 +155,8 @@ def host_call(context: Context, target: Target) -> Cell:
     done = arithmetic.apply(context, callee, callee, args) if not kwargs else None
     if done is not None:
         return done
-    keep = any(map(is_used_up, cells)) or (gives_operand(callee) and any(map(has_tensor, cells)))
+    gives = gives_operand(callee) and any(may_be_given(arg, len(args) > 1) for arg in args)
+    keep = gives or any(map(is_used_up, cells))
     fresh = is_fresh(callee)
     return run_rows(context, callee, args, kwargs, "no batched form", keep=keep, fresh=fresh)
 

@@ -260,6 +260,8 @@ def instance_binary(
         value = read(receiver)
         kind = value.type if is_instance(value) else None
         function = own_method(value, method) if kind is None else special_method(kind, method)
+        if name == "mod" and receiver is left and class_of(value) in (str, bytes):
+            break  # which say themselves what they mean
         if function is None or function is getattr(object, method, None):
             continue
         if kind is not None and is_generated(kind, function):
