@@ -42,9 +42,16 @@ from autobatch.batching.callees import (
     refuse_optimizer,
     updated,
 )
-from autobatch.batching.classes import NO_INIT, PLAIN_NEW, blank, named_tuple, of_named_tuple
+from autobatch.batching.classes import (
+    NO_INIT,
+    PLAIN_NEW,
+    blank,
+    filled,
+    named_tuple,
+    of_named_tuple,
+)
 from autobatch.batching.context import Context
-from autobatch.batching.effects import READ_ONLY, effect_of
+from autobatch.batching.effects import READ_ONLY, effect_of, is_generated_init
 from autobatch.batching.kinds import is_instance
 from autobatch.batching.operators import once
 from autobatch.batching.resolving import PYTHON, Target
@@ -207,6 +214,11 @@ def special_call(
         return blank(read(args[0]))
     if callee is NO_INIT and len(args) == 1 and not kwargs and is_instance(read(args[0])):
         return uniform(None)
+    if is_generated_init(callee):
+        done = filled(context, callee, args, kwargs)
+        if done is None and args:
+            guards.refuse_shared(context, args[0])
+        return done
     if args and not kwargs and getattr(callee, "__objclass__", None) in (list, dict):
         return methods.method(context, callee, args[0], args[1:])
     if isinstance(callee, type) and issubclass(callee, tuple) and hasattr(callee, "_fields"):

@@ -176,9 +176,16 @@ def function_effect(function: types.FunctionType) -> Effect:
         if is_sampling(function):
             return "draw"
         return torch_effect(function.__name__)
-    if is_library(function):
+    if is_library(function) or is_generated_init(function):
         return "unknown"
     return "program"
+
+
+def is_generated_init(function: Any) -> bool:
+    """Whether it is an ``__init__`` that ``dataclasses`` has generated, which has no source."""
+    code = getattr(function, "__code__", None)
+    by_dataclasses = code is not None and code.co_filename == "<string>"
+    return by_dataclasses and code.co_name == "__init__" and "__create_fn__" in code.co_qualname
 
 
 def is_sampling(function: types.FunctionType) -> bool:

@@ -21,7 +21,7 @@ from autobatch.batching.asking import CACHES, handed, refuse_asked, refuse_calle
 from autobatch.batching.callees import in_place_option, is_hashable
 from autobatch.batching.containers import MAKES_ENTRY, makes_entry
 from autobatch.batching.context import Handing
-from autobatch.batching.effects import WRITING_OPERATORS, effect_of
+from autobatch.batching.effects import WRITING_OPERATORS, effect_of, is_generated_init
 from autobatch.batching.foreign import Foreign, instances
 from autobatch.batching.introspection import own_check
 from autobatch.batching.kinds import is_plain_code, is_users
@@ -152,6 +152,8 @@ class Watch(Unwatched):
             return
         if not is_hashable(callee):
             return
+        if args and is_generated_init(callee):
+            self.refuse(args[0], "{}")
         cells = [Cell(Objects([arg])) for arg in args]
         named = {name: Cell(Objects([arg])) for name, arg in kwargs.items()}
         owner = getattr(callee, "__self__", None)
