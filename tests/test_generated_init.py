@@ -96,7 +96,9 @@ def too_many(x: Tensor) -> Any:
 
 
 @pytest.mark.parametrize(
-    "program", [kid, inherited, initial, of_initial, frozen, again, too_many], ids=str
+    "program",
+    [kid, inherited, initial, of_initial, frozen, again, too_many],
+    ids=lambda f: f.__name__,
 )
 def test_generated_inits(program: Callable[..., Any]) -> None:
     assert_matches_loop(program, [XS], batch_sizes=[1, 3])

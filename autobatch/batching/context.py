@@ -98,6 +98,9 @@ class Handing(Protocol):
     def refuse(self, callee: Any, receiver: object = None) -> None:
         """Raise where a function can be seen to write it."""
 
+    def runner(self) -> Callable[..., Any]:
+        """Runs a program's function that Python calls."""
+
 
 @dataclass(frozen=True, slots=True)
 class Services:

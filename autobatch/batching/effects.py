@@ -183,9 +183,10 @@ def function_effect(function: types.FunctionType) -> Effect:
 
 def is_generated_init(function: Any) -> bool:
     """Whether it is an ``__init__`` that ``dataclasses`` has generated, which has no source."""
-    code = getattr(function, "__code__", None)
-    by_dataclasses = code is not None and code.co_filename == "<string>"
-    return by_dataclasses and code.co_name == "__init__" and "__create_fn__" in code.co_qualname
+    if not isinstance(function, types.FunctionType) or function.__name__ != "__init__":
+        return False
+    code = function.__code__
+    return code.co_filename == "<string>" and "__create_fn__" in code.co_qualname
 
 
 def is_sampling(function: types.FunctionType) -> bool:

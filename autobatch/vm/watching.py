@@ -55,7 +55,7 @@ class Unwatched:
     def operation(self, name: str, attr: Any, operands: tuple[Any, ...], span: Span) -> None:
         """Before an operation that is no call."""
 
-    def plain(self, callee: Any, args: list[Any], kwargs: dict[str, Any], span: Span) -> Any:
+    def plain(self, callee: Any, args: list[Any], kwargs: dict[str, Any], span: Span | None) -> Any:
         """A call of what is no program function."""
         return callee(*args, **kwargs)
 
@@ -97,7 +97,7 @@ class Watch(Unwatched):
             self.attribute(operands[0], attr)
         self.asked(semantics.SEMANTICS.get(name), list(operands))
 
-    def plain(self, callee: Any, args: list[Any], kwargs: dict[str, Any], span: Span) -> Any:
+    def plain(self, callee: Any, args: list[Any], kwargs: dict[str, Any], span: Span | None) -> Any:
         self.span = span
         self.method(callee, ("__call__",))
         if callee is isinstance and len(args) > 1 and self.handing is not None:
