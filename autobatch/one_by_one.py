@@ -12,6 +12,7 @@ import numpy as np
 
 from autobatch.arguments import Batch
 from autobatch.batching.effects import effect_of
+from autobatch.batching.foreign import Foreign
 from autobatch.batching.resolving import resolve_object
 from autobatch.errors import LIMITS, AutobatchError
 from autobatch.ir.program import Function
@@ -25,11 +26,12 @@ from autobatch.results import Result
 from autobatch.vm.calling import Returned
 from autobatch.vm.failing import Errors
 from autobatch.vm.frames import Callee
+from autobatch.vm.handing import Handing
 from autobatch.vm.library import Library
 from autobatch.vm.sequential import Interpreter
 from autobatch.vm.steps import Steps
 from autobatch.vm.values import Cell, Objects, Uniform
-from autobatch.vm.watching import Unwatched, Watch
+from autobatch.vm.watching import Unwatched
 from autobatch.vm.ways import UNKNOWN, Way, Ways
 
 
@@ -70,7 +72,9 @@ class OneByOne:
 
     def watch(self) -> Unwatched:
         """What keeps a thread from writing what existed before it, unless it may."""
-        return Unwatched() if self.options.writes else Watch(self.library.code_of)
+        if self.options.writes:
+            return Unwatched()
+        return Handing(self.library, Foreign()).watch()
 
     def lookup(self, function: FunctionType) -> Function | None:
         """The lowering of a function that a thread calls; None for what runs as plain Python."""

@@ -11,13 +11,13 @@ import torch
 
 from tests.oracle import CONFIGURATIONS, assert_matches_loop
 from tests.sweeps import case
-from tests.traps import memory, objects, overlaps, rings, values
+from tests.traps import memory, objects, overlaps, python, rings, values
 
 XS = torch.tensor([1.5, -2.0, 0.0, 3.0, 0.25, 2.0, -1.0])
 NS = torch.tensor([3, 0, 1, 2, 5, 1, 4])
 PROGRAMS = [
     found
-    for module in (values, objects, memory, rings, overlaps)
+    for module in (values, objects, memory, rings, overlaps, python)
     for name, found in vars(module).items()
     if isinstance(found, FunctionType) and name[1:].isdigit()
 ]

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from enum import Enum
 from types import BuiltinMethodType, FunctionType, MethodType, ModuleType
 
-from autobatch.alone import callees
 from autobatch.alone.contents import SCALARS, NotAlone
 from autobatch.alone.taint import CODE, IN_DEEP, NONE, OUTER_DEEP, Share, Unit
 from autobatch.alone.world import World
+from autobatch.batching import known_callees as callees
 from autobatch.frontend import MISSING
 from autobatch.ir.ops import BINARY, COMPARE, INPLACE, UNARY, info
 from autobatch.ir.program import Block, Call, CallShape, Join, Op, Raise, Return, Var

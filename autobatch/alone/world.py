@@ -23,9 +23,9 @@ from types import (
 )
 from typing import Any
 
-from autobatch.alone import callees
 from autobatch.alone.contents import Contents, NotAlone, check_class, is_generated, own_bases
 from autobatch.alone.taint import CODE, NONE, OUTERS, Share, Shares, Unit
+from autobatch.batching import known_callees as callees
 from autobatch.batching.effects import effect_of, is_library
 from autobatch.errors import AutobatchError
 from autobatch.frontend import MISSING

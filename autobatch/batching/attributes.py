@@ -295,6 +295,8 @@ def uniform_attribute(context: Context, cell: Cell, obj: Any, name: str) -> Cell
     if code is not None and context.has_effects(code, obj):
         if is_lowered_property(obj, name, code):
             return context.invoke(context, code, [cell], {})
+        if context.services.handing is not None:
+            context.services.handing.refuse(code, obj)
         return each_thread(context, lambda x: getattr(x, name), (obj,))
     try:
         result = getattr(obj, name)

@@ -16,7 +16,7 @@ from autobatch.batching.effects import effect_of
 from autobatch.batching.kinds import is_instance, is_tensor
 from autobatch.errors import Diagnostic, UnsupportedError
 from autobatch.vm.heap import walks
-from autobatch.vm.values import CLOSURE, METHOD, Cell, Container, Uniform, View, read
+from autobatch.vm.values import CLOSURE, METHOD, Cell, Container, Uniform, View, is_mutable, read
 
 
 def is_code(cell: Cell) -> bool:
@@ -125,9 +125,16 @@ def gives_operand(callee: Any) -> bool:
     return callee in (max, min, sorted)
 
 
-def has_tensor(cell: Cell) -> bool:
-    """Whether a tensor is among what a cell holds, which may be written later."""
-    return any(type(part.value) is View or is_tensor(part.value) for part in walks.parts(cell))
+def may_be_given(cell: Cell, itself: bool) -> bool:
+    """Whether what may be written later is among the items of a cell, or is the cell ``itself``.
+
+    To give it back is to give that very object.
+    """
+    return any(
+        type(part.value) is View or is_tensor(part.value) or is_mutable(part.value)
+        for part in walks.parts(cell)
+        if itself or part is not cell
+    )
 
 
 def is_fresh(callee: Any) -> bool:

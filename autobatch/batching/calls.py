@@ -30,19 +30,26 @@ from autobatch.batching import (
 )
 from autobatch.batching.callees import (
     gives_operand,
-    has_tensor,
     in_place_option,
     is_code,
     is_fresh,
     is_hashable,
     is_used_up,
+    may_be_given,
     refuse_backward,
     refuse_optimizer,
     updated,
 )
-from autobatch.batching.classes import NO_INIT, PLAIN_NEW, blank, named_tuple, of_named_tuple
+from autobatch.batching.classes import (
+    NO_INIT,
+    PLAIN_NEW,
+    blank,
+    filled,
+    named_tuple,
+    of_named_tuple,
+)
 from autobatch.batching.context import Context
-from autobatch.batching.effects import READ_ONLY, effect_of
+from autobatch.batching.effects import READ_ONLY, effect_of, is_generated_init
 from autobatch.batching.kinds import is_instance
 from autobatch.batching.operators import once
 from autobatch.batching.resolving import PYTHON, Target
@@ -155,7 +162,8 @@ def host_call(context: Context, target: Target) -> Cell:
     done = arithmetic.apply(context, callee, callee, args) if not kwargs else None
     if done is not None:
         return done
-    keep = any(map(is_used_up, cells)) or (gives_operand(callee) and any(map(has_tensor, cells)))
+    gives = gives_operand(callee) and any(may_be_given(arg, len(args) > 1) for arg in args)
+    keep = gives or any(map(is_used_up, cells))
     fresh = is_fresh(callee)
     return run_rows(context, callee, args, kwargs, "no batched form", keep=keep, fresh=fresh)
 
@@ -207,6 +215,11 @@ def special_call(
         return blank(read(args[0]))
     if callee is NO_INIT and len(args) == 1 and not kwargs and is_instance(read(args[0])):
         return uniform(None)
+    if is_generated_init(callee):
+        done = filled(context, callee, args, kwargs)
+        if done is None and args:
+            guards.refuse_shared(context, args[0])
+        return done
     if args and not kwargs and getattr(callee, "__objclass__", None) in (list, dict):
         return methods.method(context, callee, args[0], args[1:])
     if isinstance(callee, type) and issubclass(callee, tuple) and hasattr(callee, "_fields"):

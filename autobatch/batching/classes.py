@@ -11,7 +11,7 @@ from typing import Any
 
 from autobatch.batching.context import Context
 from autobatch.batching.effects import effect_of, has_library_base
-from autobatch.batching.kinds import generated_init
+from autobatch.batching.kinds import generated_init, is_instance, named_cells, owner_of
 from autobatch.batching.operators import once
 from autobatch.batching.resolving import resolve_object
 from autobatch.vm.values import Cell, Container, Uniform, read, uniform
@@ -84,22 +84,50 @@ def only_holds(kind: Any) -> bool:
 
 def dataclass_fields(
     context: Context, kind: Any, args: list[Cell], kwargs: dict[str, Cell]
-) -> dict[str, Cell]:
-    """The attributes that a generated ``__init__`` sets."""
-    fields = [field for field in dataclasses.fields(kind) if field.init]
+) -> tuple[dict[str, Cell], list[Cell]]:
+    """The attributes that the generated ``__init__`` of a class sets.
+
+    And what ``__post_init__`` gets: the values of its ``InitVar``s.
+    """
+    every = [field for field in kind.__dataclass_fields__.values() if kind_of(field) != "class"]
+    fields = [field for field in every if field.init]
     names = [field.name for field in fields if not field.kw_only]
     if len(args) > len(names) or not {*kwargs} <= {field.name for field in fields}:
         once(context, lambda: kind(*[None] * len(args), **dict.fromkeys(kwargs)))
     given = {**dict(zip(names, args, strict=False)), **kwargs}
-    attributes: dict[str, Cell] = {}
-    for field in dataclasses.fields(kind):
+    values: dict[str, Cell] = {}
+    for field in every:
         if field.name in given:
-            attributes[field.name] = given[field.name]
+            values[field.name] = given[field.name]
         elif field.default is not dataclasses.MISSING:
-            attributes[field.name] = uniform(field.default, shared=True)
+            values[field.name] = uniform(field.default, shared=True)
         elif field.default_factory is not dataclasses.MISSING:
             made = resolve_object(field.default_factory, [], {})
-            attributes[field.name] = context.invoke(context, made.callee, [], {})
+            values[field.name] = context.invoke(context, made.callee, [], {})
         elif field.init:
             once(context, lambda: kind(*[None] * len(args), **dict.fromkeys(kwargs)))
-    return attributes
+    passed = [field.name for field in every if kind_of(field) == "init"]
+    return values, [values.pop(name) for name in passed if name in values]
+
+
+def kind_of(field: Any) -> str:
+    """``"class"`` for a ``ClassVar``, ``"init"`` for an ``InitVar``, else ``"field"``."""
+    if field._field_type is dataclasses._FIELD_CLASSVAR:  # type: ignore[attr-defined]
+        return "class"
+    initial = field._field_type is dataclasses._FIELD_INITVAR  # type: ignore[attr-defined]
+    return "init" if initial else "field"
+
+
+def filled(context: Context, init: Any, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | None:
+    """``super().__init__(...)`` into what ``dataclasses`` has generated, which has no source.
+
+    None where the receiver is an object of the host.
+    """
+    value = read(args[0]) if args else None
+    if not is_instance(value):
+        return None
+    fields, passed = dataclass_fields(context, owner_of(value.type, init), args[1:], kwargs)
+    named_cells(value).update(fields)
+    if hasattr(value.type, "__post_init__"):
+        context.invoke(context, value.type.__post_init__, [args[0], *passed], {})
+    return uniform(None)

@@ -24,8 +24,9 @@ from autobatch.batching.kinds import (
     user_class,
 )
 from autobatch.batching.operators import once
-from autobatch.batching.own_methods import asks, each_thread
+from autobatch.batching.own_methods import ATOMS, Unknown, asks, each_thread
 from autobatch.batching.picking import pick, put
+from autobatch.batching.protocols import special_method
 from autobatch.batching.rower import Rower
 from autobatch.batching.rows import run_rows, write_rows
 from autobatch.batching.trees import is_plain
@@ -90,7 +91,7 @@ def makes_entry(table: Any, key: Any) -> bool:
 
 
 def shared_getitem(context: Context, value: Uniform, key: Any) -> Cell:
-    if asks(context, operator.getitem, (value.obj,)):
+    if asks(context, operator.getitem, (value.obj, key)):
         return each_thread(context, operator.getitem, (value.obj, key))
     try:
         if makes_entry(value.obj, key):
@@ -109,6 +110,8 @@ def container_getitem(context: Context, base: Cell, value: Container, index: Cel
         return packed_getitem(context, base, value, index)
     key = static_key(index)
     if key is not NO_KEY and value.type is not range:
+        if type(key) not in ATOMS and asks(context, operator.getitem, (key,)):
+            return context.invoke(context, Unknown(operator.getitem), [base, index], {})
         try:
             if isinstance(key, slice):
                 return Cell(
@@ -156,13 +159,20 @@ def static_key(cell: Cell) -> Any:
     return NO_KEY
 
 
+LACKS = {
+    "__getitem__": "is not subscriptable",
+    "__iter__": "is not iterable",
+    "__setitem__": "does not support item assignment",
+    "__delitem__": "does not support item deletion",
+}
+"""What Python says of an object without a method."""
+
+
 def special(context: Context, method: str, cells: list[Cell]) -> Cell:
     kind: Any = user_class(read(cells[0]))
-    function = getattr(kind, method, None)
+    function = special_method(kind, method)
     if function is None:
-        kinds = {"__getitem__": "subscriptable", "__iter__": "iterable"}
-        what = kinds.get(method, f"usable with {method}")
-        error = TypeError(f"{kind.__name__!r} object is not {what}")
+        error = TypeError(f"{kind.__name__!r} object {LACKS[method]}")
         raise RowsFail(context.lowest(), error) from error
     return context.invoke(context, function, cells, {})
 

@@ -86,6 +86,24 @@ class Check:
     inside: tuple[Column, int] | None = None
 
 
+class Handing(Protocol):
+    """What keeps functions that host code calls from writing what existed before the call.
+
+    ``span`` is the operation at work.
+    """
+
+    span: Span | None
+
+    def twin(self, item: Any) -> Any:
+        """What host code is given in the place of ``item``."""
+
+    def refuse(self, callee: Any, receiver: object = None) -> None:
+        """Raise where a function can be seen to write it."""
+
+    def runner(self) -> Callable[..., Any]:
+        """Runs a program's function that Python calls."""
+
+
 @dataclass(frozen=True, slots=True)
 class Services:
     """What a run lends to all its block executions.
@@ -101,7 +119,8 @@ class Services:
     ``moving`` rows keep their gradients, whatever mode the program is in. ``contributions`` takes
     what is written to tensors that all threads share, None where nothing may be;
     ``tensor_written`` is told before any other tensor is, and where. ``blind`` says whether the
-    program cannot tell two names for one tensor from two tensors.
+    program cannot tell two names for one tensor from two tensors. ``handing`` is None while a
+    stretch is recorded.
     """
 
     device: torch.device
@@ -121,6 +140,7 @@ class Services:
     tensor_written: Callable[[Span | None], None] = lambda span: None
     operated: Callable[[BaseException, tuple[str, ...]], None] = lambda error, operands: None
     blind: Callable[[], bool] = lambda: False
+    handing: Handing | None = None
 
 
 class Context:

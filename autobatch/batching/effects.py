@@ -176,9 +176,17 @@ def function_effect(function: types.FunctionType) -> Effect:
         if is_sampling(function):
             return "draw"
         return torch_effect(function.__name__)
-    if is_library(function):
+    if is_library(function) or is_generated_init(function):
         return "unknown"
     return "program"
+
+
+def is_generated_init(function: Any) -> bool:
+    """Whether it is an ``__init__`` that ``dataclasses`` has generated, which has no source."""
+    if not isinstance(function, types.FunctionType) or function.__name__ != "__init__":
+        return False
+    code = function.__code__
+    return code.co_filename == "<string>" and "__create_fn__" in code.co_qualname
 
 
 def is_sampling(function: types.FunctionType) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import types
 from array import array
-from collections import OrderedDict, defaultdict, deque
+from collections import ChainMap, OrderedDict, defaultdict, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
+from autobatch.batching.effects import is_library
 from autobatch.structure import is_collection
 from autobatch.vm.values import Cell, Container, Objects, read
 
@@ -25,6 +26,7 @@ _ATOMS = (str, bytes, int, float, complex, type(None))
 _LASTING = (type, types.FunctionType, types.ModuleType, types.BuiltinFunctionType)
 """What a program never makes."""
 _SKIPPED = (*_ATOMS, *_LASTING)
+_UNVISITED = (*_ATOMS, types.ModuleType, types.BuiltinFunctionType)
 
 
 @dataclass(slots=True, eq=False)
@@ -57,7 +59,7 @@ class Foreign:
 
     def note(self, obj: Any) -> None:
         """``obj`` is shared by all threads and goes to each of them as an object."""
-        if not isinstance(obj, _SKIPPED) and id(obj) not in self.known:
+        if not isinstance(obj, _UNVISITED) and id(obj) not in self.known:
             self.roots[id(obj)] = obj
 
     def holds(self, item: Any) -> bool:
@@ -67,6 +69,8 @@ class Foreign:
             self.visit(self.roots.popitem()[1])
         if isinstance(item, memoryview):
             return self.holds(item.obj)
+        if isinstance(item, ChainMap):
+            return self.holds(item.maps[0])
         if id(item) in self.known or memory_of(item) in self.memory:
             return True
         return any(part is not None and part.holds(item) for part in (self.older, self.inner))
@@ -75,7 +79,7 @@ class Foreign:
         waiting = [obj]
         while waiting:
             item = waiting.pop()
-            if isinstance(item, _SKIPPED) or id(item) in self.known:
+            if isinstance(item, _UNVISITED) or id(item) in self.known:
                 continue
             self.known[id(item)] = item
             place = memory_of(item)
@@ -125,6 +129,11 @@ def parts(item: Any) -> list[Any]:
         return []
     if isinstance(item, types.CellType):
         return [item.cell_contents] if item != types.CellType() else []
+    if isinstance(item, type):
+        return [] if is_library(item) else list(vars(item).values())
+    if isinstance(item, types.FunctionType):
+        cells = [] if is_library(item) else item.__closure__ or ()
+        return [*cells, *(item.__defaults__ or ()), *vars(item).values()]
     if isinstance(item, types.MethodType):
         return [item.__func__, item.__self__]
     table = getattr(item, "__dict__", None)

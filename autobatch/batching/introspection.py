@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from autobatch.batching import attributes
+from autobatch.batching.asking import refuse_subclass
 from autobatch.batching.attributes import SUPER
 from autobatch.batching.context import Context, Handler, RowsFail
 from autobatch.batching.kinds import is_instance
-from autobatch.batching.own_methods import Unknown, getter
+from autobatch.batching.own_methods import Unknown, getter, own_function
 from autobatch.batching.trace import Untraceable
 from autobatch.batching.trace.recorder import is_recording
 from autobatch.errors import Diagnostic, UnsupportedError
@@ -57,12 +58,26 @@ def type_of(value: Any) -> Any:
 
 def _isinstance(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | None:
     value, kinds = read(args[0]), classes(args[1]) if len(args) == 2 else None
+    check = own_check(kinds)
+    if check is not None:
+        if context.services.handing is not None:
+            context.services.handing.refuse(*check)
+        return context.invoke(context, Unknown(isinstance), args, {})
     if type(value) is Uniform and kinds is not None:
         return uniform(isinstance(value.obj, kinds))
     kind = type_of(value)
     if kind is None or kinds is None:
         return None
     return uniform(issubclass(kind, kinds))
+
+
+def own_check(kinds: Any) -> tuple[types.FunctionType, type] | None:
+    """A metaclass's ``__instancecheck__`` that is the user's, and its class."""
+    for kind in kinds if isinstance(kinds, tuple) else (kinds,):
+        check = getattr(type(kind), "__instancecheck__", None)
+        if isinstance(kind, type) and own_function(check) is not None:
+            return check, kind  # type: ignore[return-value]
+    return None
 
 
 def classes(cell: Cell) -> Any:
@@ -76,6 +91,9 @@ def classes(cell: Cell) -> Any:
 
 
 def _type(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | None:
+    if len(args) == 3:  # a class of each thread's own
+        refuse_subclass(context.services.handing, classes(args[1]) or ())
+        return context.invoke(context, Unknown(type), args, kwargs)
     kind = type_of(read(args[0])) if len(args) == 1 else None
     return None if kind is None else uniform(kind, shared=True)
 
@@ -102,7 +120,10 @@ def runs_code(context: Context, value: Any, name: str) -> bool:
     """Whether reading an attribute runs code of the user's, which may say that there is none."""
     if type(value) is Uniform:
         code = getter(value.obj, name)
-        return code is not None and context.has_effects(code, value.obj)
+        shown = code is not None and context.has_effects(code, value.obj)
+        if shown and context.services.handing is not None:
+            context.services.handing.refuse(code, value.obj)
+        return shown
     if not is_instance(value) or name in value.cells:
         return False
     static = inspect.getattr_static(value.type, name, None)

@@ -14,6 +14,7 @@ from autobatch.batching.conversions import as_index
 from autobatch.batching.from_rows import from_rows
 from autobatch.batching.kinds import is_instance, is_tensor, own_method, parts_of
 from autobatch.batching.operators import binary, unary
+from autobatch.batching.protocols import length_given
 from autobatch.batching.rower import Rower
 from autobatch.batching.truths import truth
 from autobatch.vm import packs
@@ -38,7 +39,7 @@ def _len(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | 
         return lists.length(context, found)
     method = own_method(value, "__len__")
     if method is not None:
-        return context.invoke(context, method, args, {})
+        return length_given(context, context.invoke(context, method, args, {}))
     is_sized = type(value) is Container and isinstance(value.type, type)
     if is_sized and not is_instance(value) and value.type is not range:  # type: ignore[union-attr]
         return uniform(len(value.cells))  # type: ignore[union-attr]

@@ -14,9 +14,10 @@ from torch import Tensor
 from autobatch.batching import containers, guards, lists, packed, semantics
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.from_rows import from_rows
-from autobatch.batching.kinds import is_instance, is_number_column, is_tensor, parts_of
+from autobatch.batching.kinds import NO_FUNCTION, is_instance, is_number_column, is_tensor, parts_of
 from autobatch.batching.operators import binary, fresh
 from autobatch.batching.own_methods import asks, each_thread
+from autobatch.batching.protocols import special_method
 from autobatch.batching.rower import Rower
 from autobatch.batching.rows import run_rows
 from autobatch.batching.trees import is_plain
@@ -68,7 +69,9 @@ def iterate(context: Context, cell: Cell) -> Cell:
         ):
             return over(cell)
         case Container(type=kind) if is_instance(value):
-            if hasattr(kind, "__iter__"):
+            method = special_method(kind, "__iter__")
+            code = getattr(method, "__code__", None)
+            if code is not None and not code.co_flags & NO_FUNCTION:
                 return containers.special(context, "__iter__", [cell])
             return run_rows(context, iter, [cell], {}, "objects", keep=True, fresh=False)
         case Uniform(obj=obj):
@@ -310,7 +313,9 @@ def in_lockstep(value: Container) -> bool:
     if value.type in (ENUMERATE_ITERATOR, ZIP_ITERATOR):
         inner = [cell for cell in value.children() if type(read(cell)) is not Uniform]
         return all(
-            type(v) is Container and (not isinstance(v.type, Mark) or in_lockstep(v))
+            type(v) is Container
+            and not is_instance(v)
+            and (not isinstance(v.type, Mark) or in_lockstep(v))
             for v in map(read, inner)
         )
     return True

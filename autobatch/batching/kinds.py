@@ -10,7 +10,7 @@ from typing import Any, TypeGuard
 
 from torch import Tensor
 
-from autobatch.batching.effects import has_library_base
+from autobatch.batching.effects import has_library_base, is_generated_init
 from autobatch.vm.values import Cell, Column, Container, Objects, Uniform, read
 
 NO_FUNCTION = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
@@ -26,11 +26,13 @@ def found_in_class(kind: type, name: str) -> Any:
 
 
 def generated_init(kind: type) -> bool:
-    """Whether ``__init__`` is what ``dataclasses`` has generated."""
-    made = kind.__dict__.get("__init__")
-    return dataclasses.is_dataclass(kind) and (
-        made is not None and made.__code__.co_filename == "<string>"
-    )
+    """Whether ``__init__``, its own or a base's, is what ``dataclasses`` has generated."""
+    return dataclasses.is_dataclass(kind) and is_generated_init(found_in_class(kind, "__init__"))
+
+
+def owner_of(kind: type, function: Any) -> Any:
+    """The class among a class and its bases in which an ``__init__`` stands."""
+    return next(base for base in kind.__mro__ if base.__dict__.get("__init__") is function)
 
 
 def is_tensor(value: Any) -> bool:
@@ -95,7 +97,9 @@ def is_users(kind: Any) -> bool:
 def own_method(value: Any, name: str) -> FunctionType | None:
     """The Python method by which a user's class does an operation; None where it has none."""
     kind = user_class(value)
-    found = None if kind is None else getattr(kind, name, None)
+    found = None
+    if kind is not None and found_in_class(kind, name) is not None:  # not in its metaclass
+        found = getattr(kind, name, None)
     if not isinstance(found, FunctionType):
         return None
     return found if is_instance(value) or is_plain_code(found.__code__) else None

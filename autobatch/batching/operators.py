@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import types
 from collections.abc import Callable
+from enum import Enum
 from functools import partial
 from typing import Any
 
@@ -29,17 +30,20 @@ from autobatch.batching import (
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.effects import effect_of
 from autobatch.batching.foreign import memory_of
+from autobatch.batching.foreign import parts as parts_of_object
 from autobatch.batching.kinds import (
     foreign_operand,
     holds_tensors,
     is_instance,
     is_tensor,
+    is_users,
     named_cells,
     own_method,
     parts_of,
     user_class,
 )
 from autobatch.batching.own_methods import asks, each_thread
+from autobatch.batching.protocols import special_method
 from autobatch.batching.rows import run_rows
 from autobatch.batching.tables import products, rules, writing
 from autobatch.batching.trace import Untraceable
@@ -109,6 +113,8 @@ def made_by(result: Any, before: set[Any]) -> Cell:
         return uniform(result, shared=True)
     if is_plain(result):
         return uniform(result)
+    if isinstance(result, Enum):
+        return uniform(result, shared=True)
     return container_of(result, lambda part: made_by(part, before))
 
 
@@ -130,6 +136,10 @@ def collect_ids(obj: Any, found: set[Any]) -> None:
     elif isinstance(obj, dict):
         for part in obj.values():
             collect_ids(part, found)
+    elif id(obj) not in found and is_users(obj if isinstance(obj, type) else type(obj)):
+        found.add(id(obj))
+        for part in parts_of_object(obj):
+            collect_ids(part, found)
 
 
 def unary(context: Context, name: str, cell: Cell) -> Cell:
@@ -149,8 +159,11 @@ def unary(context: Context, name: str, cell: Cell) -> Cell:
     return done if done is not None else run_rows(context, meaning, [cell], {}, "objects")
 
 
-def binary(context: Context, name: str, left: Cell, right: Cell) -> Cell:
-    """An arithmetic operator or an ordering or equality comparison."""
+def binary(context: Context, name: str, left: Cell, right: Cell, written: Any = None) -> Cell:
+    """An arithmetic operator or an ordering or equality comparison.
+
+    ``written`` is what the program says, where that is ``x += y`` of what has no such method.
+    """
     meaning = semantics.SEMANTICS[name]
     if name == "matmul" and type(left.value) is View:
         done = products.apply(context, meaning, [left, right], {})
@@ -158,7 +171,7 @@ def binary(context: Context, name: str, left: Cell, right: Cell) -> Cell:
             return done
     x, y = read(left), read(right)
     if asks_user(x, y, name):
-        return instance_binary(context, name, left, right)
+        return instance_binary(context, name, left, right, written)
     if type(x) is Uniform and type(y) is Uniform:
         if is_tensor(x) or is_tensor(y):
             return torch_ops.apply(context, meaning, [left, right], {}, False)
@@ -225,15 +238,44 @@ def backward(name: str) -> str:
     return f"__{REFLECTED[name]}__" if name in REFLECTED else f"__r{name}__"
 
 
-def instance_binary(context: Context, name: str, left: Cell, right: Cell) -> Cell:
-    """``x.__add__(y)``, then ``y.__radd__(x)``, as Python asks them."""
-    for method, receiver, other in (
-        (f"__{name}__", left, right),
-        (backward(name), right, left),
-    ):
+def asked_in_turn(name: str, left: Cell, right: Cell) -> list[tuple[str, Cell, Cell]]:
+    """The methods that Python asks for an operator, each with its receiver and what it is given.
+
+    An operand of a subclass of the other's class comes first, if it says something of its own;
+    of two of one class only a comparison asks the other one too.
+    """
+    forward, reflected = (f"__{name}__", left, right), (backward(name), right, left)
+    one, other = class_of(read(left)), class_of(read(right))
+    if one is None or other is None:
+        return [forward, reflected]
+    if one is other:
+        return [forward, reflected] if name in REFLECTED else [forward]
+    if issubclass(other, one):
+        method = backward(name)
+        own = special_method(other, method)
+        if name in REFLECTED or (own is not None and own is not special_method(one, method)):
+            return [reflected, forward]
+    return [forward, reflected]
+
+
+def class_of(value: Any) -> type | None:
+    """The class of an operand, where it is that of every thread's."""
+    return type(value.obj) if type(value) is Uniform else user_class(value)
+
+
+def instance_binary(
+    context: Context, name: str, left: Cell, right: Cell, meaning: Any = None
+) -> Cell:
+    """``x.__add__(y)``, then ``y.__radd__(x)``, as Python asks them.
+
+    ``meaning`` is what is run thread by thread where neither has an answer.
+    """
+    for method, receiver, other in asked_in_turn(name, left, right):
         value = read(receiver)
         kind = value.type if is_instance(value) else None
-        function = own_method(value, method) if kind is None else getattr(kind, method, None)
+        function = own_method(value, method) if kind is None else special_method(kind, method)
+        if name == "mod" and receiver is left and class_of(value) in (str, bytes):
+            break  # which say themselves what they mean
         if function is None or function is getattr(object, method, None):
             continue
         if kind is not None and is_generated(kind, function):
@@ -252,7 +294,7 @@ def instance_binary(context: Context, name: str, left: Cell, right: Cell) -> Cel
             return negation(context, instance_binary(context, "eq", left, right))
         if name in ("eq", "ne") and (is_instance(read(left)) or is_instance(read(right))):
             return uniform((left is right) == (name == "eq"))
-    return run_rows(context, semantics.SEMANTICS[name], [left, right], {}, "objects")
+    return run_rows(context, meaning or semantics.SEMANTICS[name], [left, right], {}, "objects")
 
 
 def has_own(left: Any, right: Any, method: str) -> bool:
@@ -289,7 +331,7 @@ def may_have(value: Any, kind: type) -> bool:
 
 def dunder(context: Context, meaning: Callable[..., Any], method: str, cells: list[Cell]) -> Cell:
     """A special method of a program-made instance; Python's own error if its class has none."""
-    function = getattr(user_class(read(cells[0])), method, None)
+    function = special_method(user_class(read(cells[0])), method)
     if function is None or function is getattr(object, method, None):
         return run_rows(context, meaning, cells, {}, "objects", keep=True)
     return context.invoke(context, function, cells, {})
@@ -317,18 +359,26 @@ def inplace(context: Context, name: str, left: Cell, right: Cell) -> Cell:
         if parts is not None:
             value.cells.extend(parts)  # type: ignore[union-attr]
             return left
-    if is_instance(value) and hasattr(value.type, f"__i{name}__"):
-        return context.invoke(context, getattr(value.type, f"__i{name}__"), [left, right], {})
+    if is_instance(value) and special_method(value.type, f"__i{name}__"):
+        method = getattr(value.type, f"__i{name}__")
+        result = context.invoke(context, method, [left, right], {})
+        if getattr(read(result), "obj", None) is not NotImplemented:
+            return result
+        return binary(context, name, left, right, meaning)
     if type(value) is Container and value.type in (list, dict, set):
         return kept(context, meaning, left, right)
     if type(value) is Uniform and hasattr(value.obj, f"__i{name}__"):
         method = getattr(type(value.obj), f"__i{name}__")
         if effect_of(method) == "program":
-            return context.invoke(context, method, [left, right], {})
+            result = context.invoke(context, method, [left, right], {})
+            if getattr(read(result), "obj", None) is not NotImplemented:
+                return result
+            return binary(context, name, left, right, meaning)
         raise writes.shared_write(context, writes.described(value.obj))
     if type(value) is Objects and any(writable(item) for item in value.items):
         return kept(context, meaning, left, right)
-    return binary(context, name, left, right)
+    own = user_class(value)
+    return binary(context, name, left, right, None if own is None else meaning)
 
 
 def writable(item: Any) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import builtins
 import dis
+import functools
 import inspect
 import operator
 import types
@@ -19,6 +20,7 @@ from typing import Any
 
 from torch import Tensor
 
+from autobatch.batching.asking import refuse_asked
 from autobatch.batching.context import Context
 from autobatch.batching.effects import (
     BUILTIN_TYPES,
@@ -67,11 +69,17 @@ def shows(context: Context, function: Any, obj: Any) -> bool:
     if is_in(function, NOTHING):
         return False
     deep = not is_in(unbound(function), SHALLOW)
-    return any(
-        context.has_effects(method, item)
-        for item in instances(obj, deep, set())
-        for method in special(type(item))
+    found = list(instances(obj, deep, set()))
+    shown = any(
+        context.has_effects(method, item) for item in found for method in special(type(item))
     )
+    if shown:
+        refuse_asked(
+            context.services.handing,
+            unbound(function),
+            ((type(item), item, item is obj) for item in found),
+        )
+    return shown
 
 
 def unbound(function: Any) -> Any:
@@ -81,15 +89,27 @@ def unbound(function: Any) -> Any:
     return getattr(kind, function.__name__) if is_method else function
 
 
-def may_show(context: Context, function: Any, cells: Iterable[Cell]) -> bool:
+def may_show(context: Context, function: Any, cells: Collection[Cell]) -> bool:
     """The same of an operation that runs thread by thread."""
     if is_in(function, NOTHING):
         return False
-    return any(
+    found = list(classes(cells, not is_in(function, SHALLOW)))
+    shown = any(
         context.has_effects(method, receiver)
-        for kind, receiver in classes(cells, not is_in(function, SHALLOW))
+        for kind, receiver in found
         for method in special(kind)
     )
+    if shown:
+        refuse_shown(context, function, cells)
+    return shown
+
+
+def refuse_shown(context: Context, function: Any, cells: Collection[Cell]) -> None:
+    """Refuse an operation that runs a method of an operand's which is seen to write."""
+    handing = context.services.handing
+    if handing is not None and not is_in(function, NOTHING):
+        found = list(classes(cells, not is_in(function, SHALLOW)))
+        refuse_asked(handing, function, with_receivers(context, cells, found))
 
 
 def classes(cells: Iterable[Cell], deep: bool) -> Iterator[tuple[type, Any]]:
@@ -97,6 +117,24 @@ def classes(cells: Iterable[Cell], deep: bool) -> Iterator[tuple[type, Any]]:
     for cell in cells:
         for part in walks.parts(cell, is_closed) if deep else (cell,):
             yield from classes_of(part.value, deep)
+
+
+def with_receivers(
+    context: Context, cells: Iterable[Cell], found: list[tuple[type, Any]]
+) -> Iterator[tuple[type, Any, bool]]:
+    """Some classes, each with an instance that existed before if operands are or have one.
+
+    And whether it is an operand itself.
+    """
+    values = [read(cell) for cell in cells]
+    for kind, receiver in found:
+        items = [getattr(value, "obj", None) for value in values]
+        items += [item for value in values if type(value) is Objects for item in value.items]
+        own = next((item for item in items if type(item) is kind), receiver)
+        top = any(item is own for item in items) or any(
+            is_instance(value) and value.type is kind for value in values
+        )
+        yield kind, own if own is receiver or context.foreign.holds(own) else None, top
 
 
 def is_closed(value: Container) -> bool:
@@ -160,8 +198,8 @@ class Unknown:
         self.__name__ = getattr(function, "__name__", type(function).__name__)
         self.__qualname__ = getattr(function, "__qualname__", self.__name__)
 
-    def __call__(self, *args: Any) -> Any:
-        return self.function(*args)
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.function(*args, **kwargs)
 
 
 def is_own(kind: type) -> bool:
@@ -189,13 +227,18 @@ def is_wrapper(method: FunctionType) -> bool:
 def getter(obj: Any, name: str) -> FunctionType | None:
     """The Python code of a user's class by which an object gives an attribute."""
     kind = type(obj)
-    if kind in QUIET or isinstance(obj, type):
+    if kind in QUIET:
         return None
+    if isinstance(obj, type):
+        has = any(name in base.__dict__ for base in (*obj.__mro__, *kind.__mro__))
+        return None if has else own_function(getattr(kind, "__getattr__", None))
     for base in kind.__mro__:
         if name in base.__dict__:
             static = base.__dict__[name]
             if type(static) is property:
                 return own_function(static.fget)
+            if type(static) is functools.cached_property:
+                return None if name in vars(obj) else own_function(static.func)
             return own_function(getattr(type(static), "__get__", None))
     if name in getattr(obj, "__dict__", ()):
         return None

@@ -16,7 +16,7 @@ from torch import nn
 
 from autobatch.batching import modules, stateless
 from autobatch.batching.effects import effect_of
-from autobatch.batching.kinds import is_instance
+from autobatch.batching.kinds import found_in_class, is_instance
 from autobatch.forms import meant
 from autobatch.transforms.records import is_torchs, made_of
 from autobatch.vm.values import (
@@ -59,9 +59,7 @@ def resolve(callee: Cell, args: list[Cell], kwargs: dict[str, Cell]) -> Target:
             if effect == "program":
                 return resolve_object(run_by, [callee, *args], kwargs)
             return Target(effect, run_by, [*first, *args], kwargs)
-        case Container(type=kind) if is_instance(value) and callable(
-            getattr(kind, "__call__", None)  # noqa: B004
-        ):
+        case Container(type=kind) if is_instance(value) and found_in_class(kind, "__call__"):
             return resolve_object(kind.__call__, [callee, *args], kwargs)
         case Uniform(obj=obj):
             return resolve_object(obj, args, kwargs)

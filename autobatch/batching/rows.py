@@ -12,11 +12,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from autobatch.batching.asking import CACHES, handed, refuse_called
 from autobatch.batching.compat import operator_name
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.fallbacks import is_meant
 from autobatch.batching.from_rows import from_rows
-from autobatch.batching.own_methods import Unknown, is_in, may_show
+from autobatch.batching.own_methods import ATOMS, Unknown, is_in, may_show, refuse_shown
 from autobatch.batching.rower import Rower
 from autobatch.random.drawing import drawing
 from autobatch.random.sources import Thread, Threads
@@ -99,13 +100,18 @@ def run_rows(
     if context.k > 0:
         note_fallback(context, function, (*args, *kwargs.values()), why, bool(effect))
     rower = Rower(context, keep, is_in(function, LENT))
-    columns = [rower.rows(arg) for arg in args]
-    named = {name: rower.rows(arg) for name, arg in kwargs.items()}
+    asked = function.function if isinstance(function, Unknown) else function
+    hand = partial(handed, context.services.handing, context.span, asked)
+    columns = [hand(place, rower.rows(arg)) for place, arg in enumerate(args)]
+    named = {name: hand(name, rower.rows(arg)) for name, arg in kwargs.items()}
+    refuse_called(context.services.handing, asked)
+    if effect:
+        refuse_shown(context, asked, (*args, *kwargs.values()))
     if len(columns) == 1 and not named and context.paths is None:
-        return called(context, function, columns[0], fresh, bool(effect), once)
+        return called(context, function, function, columns[0], fresh, bool(effect), once)
     with RowDraws.of(context) as draws:
         call = draws.by_row(partial(call_row, function, columns, named))
-        return called(context, call, range(context.k), fresh, bool(effect), once)
+        return called(context, function, call, range(context.k), fresh, bool(effect), once)
 
 
 def write_rows(context: Context, function: Callable[..., Any], *args: Cell) -> None:
@@ -140,6 +146,7 @@ def map_rows(
 
 def called(
     context: Context,
+    function: Callable[..., Any],
     call: Callable[..., Any],
     items: Sequence[Any],
     fresh: bool,
@@ -155,7 +162,20 @@ def called(
     finally:
         if effect:
             context.services.names_may_change()
+    if not fresh:
+        note_shared(context, results, isinstance(function, CACHES))
     return from_rows(context, results, fresh)
+
+
+def note_shared(context: Context, results: list[Any], cached: bool) -> None:
+    """What host code hands to several threads, or has kept, is none of their own."""
+    if not results or type(results[0]) in ATOMS:
+        return
+    seen: set[int] = set()
+    for item in results:
+        if cached or id(item) in seen:
+            context.foreign.note(item)
+        seen.add(id(item))
 
 
 def in_order(

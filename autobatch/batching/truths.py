@@ -12,6 +12,7 @@ from autobatch.batching import lists
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.kinds import is_instance, own_method, user_class
 from autobatch.batching.own_methods import asks, each_thread
+from autobatch.batching.protocols import length_given, special_method, truth_given
 from autobatch.batching.rows import map_rows, run_rows
 from autobatch.vm.values import (
     PACKED,
@@ -83,10 +84,10 @@ def says_itself(kind: type) -> bool:
 
 
 def instance_truth(context: Context, cell: Cell, kind: type | None) -> Cell:
-    for method in ("__bool__", "__len__"):
-        function = getattr(kind, method, None)
+    for method, given in (("__bool__", truth_given), ("__len__", length_given)):
+        function = special_method(kind, method)
         if function is not None:
-            return truth(context, context.invoke(context, function, [cell], {}))
+            return truth(context, given(context, context.invoke(context, function, [cell], {})))
     return uniform(True)
 
 

@@ -97,8 +97,8 @@ def made_of(callee: Any) -> Made | None:
     """
     if is_torchs(callee):
         return seen_through(callee)
-    made: Made | None = getattr(callee, "__autobatch_transform__", None)
-    return made if made is not None and made.result is callee else None
+    made = getattr(callee, "__autobatch_transform__", None)
+    return made if isinstance(made, Made) and made.result is callee else None
 
 
 def is_torchs(function: Any) -> bool:

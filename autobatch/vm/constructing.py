@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from autobatch.batching import calls, classes, operators, resolving
 from autobatch.batching.context import Context
-from autobatch.batching.kinds import generated_init
+from autobatch.batching.kinds import generated_init, owner_of
 from autobatch.vm.values import Cell, Container
 
 
@@ -16,10 +16,12 @@ def constructed(context: Context, target: resolving.Target) -> tuple[Cell, resol
     fields: dict[str, Cell] = {}
     instance = Cell(Container(kind, fields))
     if generated_init(kind):
-        fields.update(classes.dataclass_fields(context, kind, args, kwargs))
+        owner = owner_of(kind, kind.__init__)
+        own, passed = classes.dataclass_fields(context, owner, args, kwargs)
+        fields.update(own)
         if not hasattr(kind, "__post_init__"):
             return instance, None
-        return instance, resolving.Target("program", kind.__post_init__, [instance], {})
+        return instance, resolving.Target("program", kind.__post_init__, [instance, *passed], {})
     if kind.__init__ is object.__init__:
         if args or kwargs:
             operators.once(context, lambda: kind(*[None] * len(args), **dict.fromkeys(kwargs)))

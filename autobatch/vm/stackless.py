@@ -33,6 +33,7 @@ from autobatch.vm.entering import Entry, Forking, entered
 from autobatch.vm.failing import Failures, no_data
 from autobatch.vm.forks import Forks
 from autobatch.vm.groups import CARRIED, Group, Parts, restricted
+from autobatch.vm.handing import Handing
 from autobatch.vm.queue import Waiting
 from autobatch.vm.room import ROOM, STRIDE
 from autobatch.vm.schedule import Choice
@@ -79,6 +80,7 @@ class Machine(Stepping):
             self.state.tensor_written,
             self.failures.operated,
             self.state.is_blind,
+            Handing(self.state.library, foreign),
         )
         self.state.names_may_change()
 

@@ -16,13 +16,18 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from autobatch.batching import guards
+from autobatch.batching import guards, semantics
+from autobatch.batching.asking import CACHES, handed, refuse_asked, refuse_called, refuse_subclass
 from autobatch.batching.callees import in_place_option, is_hashable
 from autobatch.batching.containers import MAKES_ENTRY, makes_entry
-from autobatch.batching.effects import WRITING_OPERATORS, effect_of
+from autobatch.batching.context import Handing
+from autobatch.batching.effects import WRITING_OPERATORS, effect_of, is_generated_init
 from autobatch.batching.foreign import Foreign, instances
+from autobatch.batching.introspection import own_check
 from autobatch.batching.kinds import is_plain_code, is_users
 from autobatch.batching.operators import backward
+from autobatch.batching.own_methods import getter
+from autobatch.batching.own_methods import instances as instances_of
 from autobatch.batching.writes import described, shared_write
 from autobatch.errors import SharedWriteError, UnsupportedError
 from autobatch.ir.ops import BINARY, COMPARE, INPLACE, UNARY
@@ -50,7 +55,7 @@ class Unwatched:
     def operation(self, name: str, attr: Any, operands: tuple[Any, ...], span: Span) -> None:
         """Before an operation that is no call."""
 
-    def plain(self, callee: Any, args: list[Any], kwargs: dict[str, Any], span: Span) -> Any:
+    def plain(self, callee: Any, args: list[Any], kwargs: dict[str, Any], span: Span | None) -> Any:
         """A call of what is no program function."""
         return callee(*args, **kwargs)
 
@@ -71,6 +76,7 @@ class Watch(Unwatched):
 
     code_of: Callable[[FunctionType, Any], Any]
     foreign: Foreign = field(default_factory=Foreign)
+    handing: Handing | None = None
     span: Span | None = None
 
     def given(self, args: tuple[Any, ...]) -> None:
@@ -87,12 +93,23 @@ class Watch(Unwatched):
             self.refuse(operands[0], MAKES_ENTRY)
         for obj, methods in asked(name, attr, operands):
             self.method(obj, methods)
+        if name == "getattr":
+            self.attribute(operands[0], attr)
+        self.asked(semantics.SEMANTICS.get(name), list(operands))
 
-    def plain(self, callee: Any, args: list[Any], kwargs: dict[str, Any], span: Span) -> Any:
+    def plain(self, callee: Any, args: list[Any], kwargs: dict[str, Any], span: Span | None) -> Any:
         self.span = span
         self.method(callee, ("__call__",))
-        if callee is getattr and len(args) > 1 and isinstance(args[1], str):
-            self.method(args[0], (args[1],))
+        if callee is isinstance and len(args) > 1 and self.handing is not None:
+            check = own_check(args[1])
+            if check is not None:
+                self.handing.refuse(*check)
+        if (
+            any(callee is each for each in (getattr, hasattr))
+            and len(args) > 1
+            and isinstance(args[1], str)
+        ):
+            self.attribute(args[0], args[1])
         if args and isinstance(callee, type | BuiltinFunctionType) and callee in ASKING:
             self.method(args[0], ASKING[callee])
         if callee is setattr or callee is delattr:
@@ -101,7 +118,32 @@ class Watch(Unwatched):
         for arg in args:
             if type(arg) is BuiltinFunctionType:  # ``map(xs.append, …)``
                 self.written(arg, [], {})
-        return callee(*args, **kwargs)
+        hand = partial(handed, self.handing, span, callee)
+        given = [hand(place, [arg])[0] for place, arg in enumerate(args)]
+        named = {name: hand(name, [arg])[0] for name, arg in kwargs.items()}
+        refuse_called(self.handing, callee)
+        if isinstance(callee, type) and issubclass(callee, type) and len(args) == 3:
+            refuse_subclass(self.handing, args[1])
+        self.asked(callee, [*args, *kwargs.values(), getattr(callee, "__self__", None)])
+        result = callee(*given, **named)
+        if isinstance(callee, CACHES):
+            self.foreign.note(result)
+        return result
+
+    def attribute(self, obj: Any, name: str) -> None:
+        """Refuse to read an attribute by code that is seen to write."""
+        self.method(obj, (name,))
+        code = getter(obj, name)
+        if code is not None and self.handing is not None:
+            self.handing.refuse(code, obj if self.foreign.holds(obj) else None)
+
+    def asked(self, function: Any, objs: list[Any]) -> None:
+        """Refuse an operation that makes Python call a method which is seen to write."""
+        for obj in objs:
+            found = instances_of(obj, True, set())
+            kept = ((item, item if self.foreign.holds(item) else None) for item in found)
+            own = ((type(item), held, item is obj) for item, held in kept)
+            refuse_asked(self.handing, function, own)
 
     def written(self, callee: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
         """Refuse a call that writes what existed before."""
@@ -110,6 +152,8 @@ class Watch(Unwatched):
             return
         if not is_hashable(callee):
             return
+        if args and is_generated_init(callee):
+            self.refuse(args[0], "{}")
         cells = [Cell(Objects([arg])) for arg in args]
         named = {name: Cell(Objects([arg])) for name, arg in kwargs.items()}
         owner = getattr(callee, "__self__", None)
@@ -193,9 +237,7 @@ def is_changed(name: str, obj: Any) -> bool:
 
 def asked(name: str, attr: Any, operands: tuple[Any, ...]) -> Iterator[tuple[Any, tuple[str, ...]]]:
     """The methods that Python calls for an operation, if the operands have them."""
-    if name == "getattr":
-        yield operands[0], (attr,)
-    elif name in ("in", "not_in"):
+    if name in ("in", "not_in"):
         yield operands[1], ("__contains__",)
     elif name in BINARY or name in COMPARE:
         yield operands[0], (f"__{name}__",)

@@ -210,7 +210,12 @@ class Within:
         boxes = dict(zip(function.free, part[:count], strict=True))
         own = nested_title(title, function)
         callee = Callee(function, namespace, own, boxes, part[count:])
-        return Closure(callee, lambda *call: Interpreter(self.lookup).run(*call))
+        handing = self.run.services.handing
+        found = self.run.library.purity_of(Nested(function, namespace))
+        is_own = found is not None and not found.outer and self.is_pure(static)
+        if handing is None or is_own:
+            return Closure(callee, lambda *call: Interpreter(self.lookup).run(*call))
+        return Closure(callee, handing.runner())
 
     def is_pure(self, static: Any) -> bool:
         """Whether a program's function can be seen to change nothing that it did not make."""

@@ -67,6 +67,16 @@ HOLDING = frozenset({itertools.repeat, itertools.zip_longest, itertools.accumula
 """Those that give a parameter itself among what they give; all may do so by keywords."""
 KNOWN = READS | COPIES | LENDS | CHANGES
 
+CALLED_AT: dict[Any, int] = {
+    **dict.fromkeys((map, filter, functools.reduce, functools.cmp_to_key, defaultdict, iter), 0),
+    **dict.fromkeys((itertools.starmap, itertools.takewhile, itertools.dropwhile), 0),
+    **dict.fromkeys((itertools.filterfalse, sorted, min, max), 0),
+    **dict.fromkeys((itertools.accumulate, itertools.groupby, re.sub, re.subn), 1),
+    **dict.fromkeys((heapq.nlargest, heapq.nsmallest), 2),
+}
+"""At which place stands a function that is called; by keyword it may stand in each of these."""
+CALLED_BY_NAME = frozenset({heapq.merge, bisect.bisect, bisect.bisect_left, bisect.bisect_right})
+
 _TYPES = (str, bytes, int, float, complex, list, dict, set, frozenset, tuple, range, deque, Counter)
 ASKING = frozenset({"format", "format_map"})
 """Methods that ask for any attribute."""
@@ -82,6 +92,19 @@ HOLDING_METHODS = frozenset({"groups", "groupdict", "fromkeys"})
 """Methods whose result has a parameter itself within."""
 ELEMENT_METHODS = frozenset({"get", "pop", "popleft", "setdefault", "index", "count", "popitem"})
 """Methods that give what is within, or what they get."""
+
+
+def is_called_at(function: Any, place: int | str) -> bool:
+    """Whether what is given at a place, or by a name, is a function that is called."""
+    if getattr(function, "__name__", "") == "sort":  # of a list, bound or not
+        return place == "key"
+    try:
+        at = CALLED_AT.get(function)
+        return at == place or (
+            isinstance(place, str) and (at is not None or function in CALLED_BY_NAME)
+        )
+    except TypeError:  # unhashable
+        return False
 
 
 def is_known(callee: Any) -> bool:

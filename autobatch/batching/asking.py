@@ -1,0 +1,189 @@
+"""Methods that Python calls by itself, by the operation that asks them; what writes is refused.
+
+In: a host operation that is about to run once for each thread since methods of the user's classes
+have effects, or with functions of the user's among what it is given. Out: the error for a write to
+what existed before the call, where one is seen (see ``Services.handing``).
+"""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import inspect
+import operator
+import types
+from collections.abc import Iterable
+from functools import partial
+from typing import Any
+
+from autobatch.batching import semantics
+from autobatch.batching.context import Handing
+from autobatch.batching.effects import BUILTIN_TYPES, is_library, is_library_module
+from autobatch.batching.kinds import found_in_class
+from autobatch.batching.known_callees import is_called_at
+from autobatch.source import Span
+
+ITERATION = "iter next getitem len"
+OF_OPERANDS = frozenset(f"{ITERATION} contains index float int".split())
+"""Special methods that are asked of an operand itself only."""
+_ASKED = {
+    "str": "str repr",
+    "repr": "repr",
+    "ascii": "repr",
+    "format": "format str repr",
+    "hash": "hash",
+    "float": "float index",
+    "int": "int index trunc",
+    "complex": "complex float index",
+    "bool": "bool len",
+    "len": "len",
+    "abs": "abs",
+    "round": "round",
+    "divmod": "divmod rdivmod",
+    "pow": "pow rpow",
+    "iter": "iter getitem",
+    "next": "next",
+    "reversed": "reversed len getitem",
+    **dict.fromkeys(["list", "tuple", "enumerate", "zip", "map", "filter", "bytes"], ITERATION),
+    **dict.fromkeys(["set", "frozenset", "dict"], f"{ITERATION} hash eq"),
+    **dict.fromkeys(["any", "all"], f"{ITERATION} bool"),
+    **dict.fromkeys(["min", "max", "sorted"], f"{ITERATION} lt gt"),
+    "sum": f"{ITERATION} add radd",
+}
+"""Special methods, without their underscores, that a builtin asks of what it is given."""
+_METHODS = {
+    **dict.fromkeys(["index", "count", "remove"], "eq"),
+    "sort": "lt gt",
+    "join": ITERATION,
+    "extend": ITERATION,
+    "format": "format str repr",
+    **dict.fromkeys(["get", "pop", "setdefault", "add", "discard"], "hash eq"),
+    "fromkeys": f"{ITERATION} hash eq",
+}
+"""The same of methods of the builtin containers and of strings."""
+_OPERATORS = {
+    "getitem": "index hash eq getitem",
+    "contains": f"contains eq hash {ITERATION}",
+    "truth": "bool len",
+    "not_": "bool len",
+    "index": "index",
+    "mul": "mul rmul index",
+    "mod": "mod rmod str repr format",
+}
+_REFLECTED = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le", "eq": "eq", "ne": "ne eq"}
+
+
+CACHES = (functools._lru_cache_wrapper,)
+"""What calls a function of the user's, and gives several callers the same object."""
+MAKERS = ("__new__", "__init__", "__post_init__")
+"""Methods that make an instance."""
+_OPERATIONS = {
+    "in": "contains",
+    "not_in": "contains",
+    "format": "format str repr",
+    **dict.fromkeys(("extend", "iter", "unpack", "to_tuple"), ITERATION),
+    "to_set": f"{ITERATION} hash eq",
+    "next": "next",
+    "set": "hash eq",
+    "dict": "hash eq",
+}
+_BY_OPERATION = {
+    id(semantics.SEMANTICS[name]): _OPERATORS.get(found, found)
+    for name, found in _OPERATIONS.items()
+}
+"""The same of operations of a program that are no functions of Python's."""
+_BY_MODULE = {"_heapq": "lt gt", "_bisect": "lt gt", "itertools": ITERATION}
+
+
+def asked_by(function: Any, top: bool) -> frozenset[str]:
+    """The special methods that an operation asks; none where that is not known.
+
+    ``top``: of an operand itself, not of what a list, tuple or dict among them holds.
+    """
+    function = function.func if isinstance(function, partial) else function
+    name = getattr(function, "__name__", "")
+    if getattr(builtins, name, None) is function:
+        found = _ASKED.get(name, "")
+    elif getattr(operator, name, None) is function:
+        plain = name.strip("_")
+        found = _OPERATORS.get(name, f"{plain} {_REFLECTED.get(plain, 'r' + plain)}")
+    elif id(function) in _BY_OPERATION:
+        found = _BY_OPERATION[id(function)]
+    elif is_method(function):
+        found = _METHODS.get(name, "")
+    else:
+        module = function.__module__ if isinstance(function, type) else module_of(function)
+        found = _BY_MODULE.get(module, "")
+    names = found.split() if top else [each for each in found.split() if each not in OF_OPERANDS]
+    return frozenset(f"__{each}__" for each in names)
+
+
+def is_method(function: Any) -> bool:
+    """Whether it is a method of a builtin container or string, bound or not."""
+    receiver = getattr(function, "__self__", None)
+    owner = getattr(function, "__objclass__", None) or type(receiver)
+    return (receiver if isinstance(receiver, type) else owner) in BUILTIN_TYPES
+
+
+def module_of(function: Any) -> str:
+    return getattr(function, "__module__", None) or ""
+
+
+def is_own(method: Any) -> bool:
+    """Whether it is a function of the user's, and no library has put its own in that place."""
+    if not isinstance(method, types.FunctionType) or is_library(method):
+        return False
+    return not is_library_module(method.__globals__.get("__name__", ""))
+
+
+def refuse_asked(
+    handing: Handing | None, function: Any, receivers: Iterable[tuple[type, Any, bool]]
+) -> None:
+    """Refuse an operation of which a method of some classes writes what existed before.
+
+    With each class comes an instance that existed before, if there is one, and whether it is an
+    operand itself.
+    """
+    for kind, receiver, top in receivers if handing is not None else ():
+        for name in asked_by(function, top):
+            method = found_in_class(kind, name)
+            if is_own(method):
+                handing.refuse(method, receiver)  # type: ignore[union-attr]
+
+
+def refuse_called(handing: Handing | None, callee: Any) -> None:
+    """Refuse a call on the host that runs a function of the user's which is seen to write.
+
+    ``functools.cache`` calls what it has wrapped; a class that Python builds, those that make it.
+    """
+    if handing is None:
+        return
+    if isinstance(callee, CACHES) and is_own(callee.__wrapped__):
+        handing.refuse(callee.__wrapped__)
+    if isinstance(callee, type) and not is_library(callee) and callee not in BUILTIN_TYPES:
+        for name, owner in (("__call__", type(callee)), *((made, callee) for made in MAKERS)):
+            method = inspect.getattr_static(owner, name, None)
+            method = getattr(method, "__func__", method)
+            if is_own(method):
+                handing.refuse(method, callee if name in ("__call__", "__new__") else None)
+
+
+def refuse_subclass(handing: Handing | None, bases: tuple[Any, ...]) -> None:
+    """Refuse ``type(name, bases, namespace)`` of which a base's hook is seen to write."""
+    for base in bases if handing is not None else ():
+        hook = getattr(getattr(base, "__init_subclass__", None), "__func__", None)
+        if is_own(hook):
+            handing.refuse(hook, base)  # type: ignore[union-attr]
+
+
+def handed(
+    handing: Handing | None, span: Span | None, function: Any, place: int | str, column: list[Any]
+) -> list[Any]:
+    """What a host function is given of an argument, rows: functions that it calls are watched.
+
+    ``place`` is the position of the argument, or its name.
+    """
+    if handing is None or not column or not is_called_at(function, place):
+        return column
+    handing.span = span
+    return [handing.twin(item) if callable(item) else item for item in column]

@@ -1,0 +1,148 @@
+"""Functions that host code is given to call: kept from writing what existed before the call.
+
+In: a function, method or callable object of the user's that goes to ``sorted``, ``map``,
+``functools.reduce`` and the like, or a method that Python calls by itself (``__str__``). Out: for
+the former a twin that the definitional interpreter runs under a ``Watch``, which refuses the write
+itself; for the latter, and where nothing tells who calls, the error by which lowering refuses a
+write that it sees, in the function or in one that it calls. What is known to write nothing goes as
+it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from types import (
+    BuiltinFunctionType,
+    FunctionType,
+    MethodDescriptorType,
+    MethodType,
+    WrapperDescriptorType,
+)
+from typing import Any
+
+from autobatch.batching.effects import effect_of
+from autobatch.batching.foreign import Foreign
+from autobatch.batching.kinds import NO_FUNCTION
+from autobatch.errors import AutobatchError
+from autobatch.frontend import MISSING, lower
+from autobatch.ir.definitions import definitions_of
+from autobatch.source import Span
+from autobatch.vm.frames import Callee, Closure
+from autobatch.vm.library import Library, function_of
+from autobatch.vm.purity import Known, Names
+from autobatch.vm.sequential import Interpreter
+from autobatch.vm.watching import Watch
+
+WRITES = frozenset({"shared-write", "global-write", "nonlocal-write"})
+"""The refusals of lowering that are of writes to what is not the call's own."""
+
+
+@dataclass(slots=True, eq=False)
+class Handing:
+    """``foreign`` is what existed before; ``twins`` and what has been ``looked`` at go by id."""
+
+    library: Library
+    foreign: Foreign
+    twins: dict[int, tuple[Any, Any]] = field(default_factory=dict)
+    span: Span | None = None
+    looked: dict[tuple[int, bool], FunctionType] = field(default_factory=dict)
+
+    def twin(self, item: Any) -> Any:
+        """What host code may call in the place of ``item``, which is that for most things."""
+        found = self.twins.get(id(item))
+        if found is None:
+            found = self.twins[id(item)] = (item, self.made(item))
+        return found[1]
+
+    def made(self, item: Any) -> Any:
+        if isinstance(item, partial):
+            function = self.twin(item.func)
+            return item if function is item.func else partial(function, *item.args, **item.keywords)
+        if isinstance(item, Closure | type):
+            return item
+        if effect_of(item) != "program":
+            is_c = isinstance(
+                item, BuiltinFunctionType | MethodDescriptorType | WrapperDescriptorType
+            )
+            writes = item in (setattr, delattr) or effect_of(item) in ("unknown", "write")
+            return partial(self.plain, item) if is_c and writes else item
+        function, receiver = taken_apart(item)
+        if not isinstance(function, FunctionType):
+            return item
+        known = MISSING if receiver is None else receiver
+        if not self.library.has_effects(function, receiver):
+            return item
+        try:
+            lowered = self.library.code_of(function, known).function
+        except AutobatchError as error:
+            if is_write(error):
+                raise
+            return item  # Python runs it
+        watch = self.watch()
+        watch.closure(function)
+        self.foreign.note(receiver)
+        interpreted = Closure(Callee.of(lowered, function), self.runner())
+        return interpreted if receiver is None else partial(interpreted, receiver)
+
+    def plain(self, callee: Any, *args: Any, **kwargs: Any) -> Any:
+        """A function in C that may write what it is given: ``map(list.append, …)``."""
+        return self.watch().plain(callee, list(args), kwargs, self.span)
+
+    def runner(self) -> Callable[..., Any]:
+        """Runs calls from Python, each of which refuses to write what existed before."""
+        return lambda *call: Interpreter(self.lookup, watch=self.watch()).run(*call)
+
+    def watch(self) -> Watch:
+        return Watch(self.library.code_of, self.foreign, handing=self)
+
+    def lookup(self, function: FunctionType) -> Any:
+        if effect_of(function) != "program":
+            return None
+        return self.library.code_of(function).function
+
+    def refuse(self, callee: Any, receiver: object = None) -> None:
+        """Raise the error by which lowering refuses a write in a function or in what it calls."""
+        known: object = MISSING if receiver is None else receiver
+        found = (callee, known) if isinstance(callee, FunctionType) else function_of(callee)
+        waiting = [] if found is None else [found]
+        while waiting:
+            function, own = waiting.pop()
+            key = (id(function), own is MISSING)
+            if key in self.looked or not self.is_program(function):
+                continue
+            try:  # anew: what is kept may have been lowered for a receiver of the program's own
+                lowered = lower(function, self.library.resolver, receiver=own).function
+            except AutobatchError as error:
+                if is_write(error):
+                    raise
+                continue
+            self.looked[key] = function
+            names = Known(lowered, Names.of(function, own), definitions_of(lowered))
+            for name, _ in names.calls():
+                value = names.value(name)
+                inner = None if value is MISSING else function_of(value)
+                if inner is not None:
+                    waiting.append(inner)
+
+    def is_program(self, function: Any) -> bool:
+        """Whether a function is the user's, in a form that is lowered."""
+        return (
+            isinstance(function, FunctionType)
+            and effect_of(function) == "program"
+            and not function.__code__.co_flags & NO_FUNCTION
+        )
+
+
+def is_write(error: AutobatchError) -> bool:
+    return error.diagnostic.code in WRITES
+
+
+def taken_apart(item: Any) -> tuple[Any, Any]:
+    """The function of a method or of an object that can be called, and the receiver."""
+    if isinstance(item, FunctionType):
+        return item, None
+    if isinstance(item, MethodType):
+        return item.__func__, item.__self__
+    return getattr(type(item), "__call__", None), item  # noqa: B004
