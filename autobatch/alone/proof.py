@@ -125,6 +125,5 @@ def settle(world: World) -> None:
         shares.changed = False
         world.methods()
         for unit, known in list(world.units.values()):
-            if unit.escapes:
-                shares.add(unit, [p.name for p in unit.function.params], shares.anything)
+            shares.enter(unit)
             Steps(world, unit, known).run()

@@ -92,6 +92,14 @@ class Late(Protocol):
     def handed_back(self, returned: Sequence[Returned]) -> list[Returned]: ...
 
 
+class Plainly(Protocol):
+    """What runs parts of a program as plain Python, thread after thread; see ``alone.within``."""
+
+    def run(
+        self, engine: Any, frame: Frame, pc: int, group: Group
+    ) -> list[tuple[int, Group]] | None: ...
+
+
 class Gone(Protocol):
     """The threads that go on no more, since they or threads below them have failed."""
 
@@ -177,6 +185,7 @@ class RunState:
     saver: Saver | None = None
     contributions: Contributions = field(default_factory=Contributions)
     blind: Blindness | None = None
+    plainly: Plainly | None = None
     judgements: Judgements | None = field(init=False)
     tally: Tally = field(init=False)
     services: Services = field(init=False)
