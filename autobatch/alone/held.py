@@ -51,19 +51,21 @@ class Own(Contents):
 
     foreign: Foreign = field(default_factory=Foreign)
     outside: bool = False
+    any_foreign: bool = True
 
     def is_written(self, part: Any) -> bool:
         kind = type(part)
         if kind is CellType:
             return True
         if kind in ITERATORS:
-            if self.foreign.holds(part):
+            if self.any_foreign and self.foreign.holds(part):
                 raise NotAlone("an iterator that existed before")
             return True
         return super(Own, self).is_written(part)
 
     def parts(self, part: Any) -> list[Any]:
-        self.outside = self.outside or self.foreign.holds(part)
+        if type(part) is not tuple and self.any_foreign:
+            self.outside = self.outside or self.foreign.holds(part)
         if type(part) is CellType:
             return [part.cell_contents] if part != EMPTY else []
         if type(part) in ITERATORS:
@@ -174,7 +176,7 @@ class Looking:
     def objects(self, items: list[Any]) -> Share:
         if SCALARS.issuperset(map(type, items)):
             return NONE
-        contents = Own(foreign=self.foreign)
+        contents = Own(foreign=self.foreign, any_foreign=self.foreign.holds_any)
         contents.nature_of_any(items)
         if contents.callables:
             raise NotAlone("functions")

@@ -16,7 +16,7 @@ from typing import Any
 
 from autobatch.alone import callees
 from autobatch.alone.contents import NotAlone
-from autobatch.alone.proof import is_still, is_unchanged
+from autobatch.alone.proof import is_unchanged
 from autobatch.alone.steps import BOXES, HOLDS, INSIDE, OPERATORS, WRITES, Steps
 from autobatch.alone.taint import NONE, Share, Unit
 from autobatch.alone.world import World
@@ -43,7 +43,7 @@ from autobatch.ir.program import (
 )
 from autobatch.vm.code import Code
 from autobatch.vm.library import Library
-from autobatch.vm.purity import Known, Names
+from autobatch.vm.purity import Known, Names, is_same
 
 # fmt: off
 PLAIN = frozenset({
@@ -93,7 +93,7 @@ class Part:
         """Whether all that was looked up is still the same."""
         try:
             return (
-                all(is_still(look(), value) for look, value in self.lookups)
+                all(is_same(look(), value) for look, value in self.lookups)
                 and all(
                     function.__code__ is code
                     and function.__defaults__ is defaults

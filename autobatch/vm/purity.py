@@ -15,7 +15,7 @@ import random
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from types import CellType, FunctionType, MethodType
+from types import BuiltinMethodType, CellType, FunctionType, MethodType
 from typing import Any
 
 from autobatch.batching.callees import is_updating
@@ -210,11 +210,15 @@ def different(lookups: Iterable[Lookup]) -> tuple[Lookup, ...]:
     return tuple(lookup for same in kept.values() for lookup in same)
 
 
+FOUND_ANEW = (MethodType, BuiltinMethodType, Nested)
+"""What is made anew at each look: it is equal where it is of the same object."""
+
+
 def is_same(left: object, right: object) -> bool:
     """The same object; methods are bound, and nested functions found, anew at each look."""
     if type(left) is Derived and type(right) is Derived:
         return left.make is right.make and is_same(left.function, right.function)
-    return left is right or (type(left) in (MethodType, Nested) and left == right)
+    return left is right or (type(left) in FOUND_ANEW and type(left) is type(right) and left == right)
 
 
 @dataclass(eq=False)
