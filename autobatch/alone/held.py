@@ -19,9 +19,10 @@ from autobatch.alone.contents import SCALARS, Contents, NotAlone, check_class, c
 from autobatch.alone.parts import Held
 from autobatch.alone.taint import NONE, OUTER_DEEP, OUTERS, Share
 from autobatch.batching.foreign import Foreign
-from autobatch.ir.program import Var
+from autobatch.ir.program import Function, Var
 from autobatch.vm.values import (
     BOX,
+    CLOSURE,
     ENUMERATE_ITERATOR,
     RANGE_ITERATOR,
     SEQUENCE_ITERATOR,
@@ -36,7 +37,7 @@ from autobatch.vm.values import (
     View,
 )
 
-MARKS = (BOX, ENUMERATE_ITERATOR, RANGE_ITERATOR, SEQUENCE_ITERATOR, ZIP_ITERATOR)
+MARKS = (BOX, CLOSURE, ENUMERATE_ITERATOR, RANGE_ITERATOR, SEQUENCE_ITERATOR, ZIP_ITERATOR)
 EMPTY = CellType()
 ITERATORS = frozenset(
     {*map(type, map(iter, ([], (), "", {}, set(), range(0), {}.keys(), {}.values(), {}.items())))}
@@ -87,8 +88,8 @@ def may_be_data(cell: Cell | None) -> bool:
     )
 
 
-def has_objects(cells: Iterable[Cell]) -> bool:
-    """Whether there are objects among it, at a glance."""
+def has_objects(cells: Iterable[Cell], lists: bool = False) -> bool:
+    """Whether there are objects among it, at a glance; ``lists``: those of numbers count too."""
     waiting, seen = list(cells), set()
     while waiting:
         cell = waiting.pop()
@@ -99,7 +100,7 @@ def has_objects(cells: Iterable[Cell]) -> bool:
             return True
         if type(value) is Container and id(cell) not in seen:
             seen.add(id(cell))
-            if value.type in (dict, set):
+            if value.type in (dict, set) or (lists and value.type is list):
                 return True
             waiting += value.children()
     return False
@@ -114,6 +115,7 @@ class Looking:
     stored: Share = NONE
     callables: dict[int, Any] = field(default_factory=dict)
     classes: set[type] = field(default_factory=set)
+    made: dict[int, tuple[Function, Any]] = field(default_factory=dict)
     seen: dict[int, Share] = field(default_factory=dict)
 
     def held(self, cells: dict[Var, Cell]) -> tuple[Held, list[Var]]:
@@ -126,7 +128,8 @@ class Looking:
             except NotAlone:
                 others.append(name)
         callables = tuple(self.callables.values())
-        return Held(tuple(shares), self.stored, callables, frozenset(self.classes)), others
+        classes, made = frozenset(self.classes), tuple(self.made.values())
+        return Held(tuple(shares), self.stored, callables, classes, made), others
 
     def share(self, name: Var, cell: Cell) -> Share:
         if id(cell) in self.seen:
@@ -160,18 +163,19 @@ class Looking:
             if self.is_known(name, obj):
                 return NONE
             raise NotAlone("a module")
-        if callees.is_known(obj) or isinstance(obj, FunctionType | type):
+        if callees.is_known(obj):
             self.callables[id(obj)] = obj
-            return NONE if callees.is_known(obj) else self.code()
+            return NONE
+        if isinstance(obj, FunctionType | type):
+            if self.is_known(name, obj):
+                return NONE
+            raise NotAlone("a function as a value")
         contents = Contents()
         nature = contents.nature(obj)
         if contents.callables or (nature and not shared):
             raise NotAlone("functions, or what is not a thread's own")
         self.classes |= contents.classes
         return OUTERS[nature]
-
-    def code(self) -> Share:
-        raise NotAlone("a function as a value")
 
     def objects(self, items: list[Any]) -> Share:
         if SCALARS.issuperset(map(type, items)):
@@ -187,7 +191,10 @@ class Looking:
         kind = value.type
         if isinstance(kind, Mark):
             if kind not in MARKS:
-                raise NotAlone("a function, or a forked call")
+                raise NotAlone("a forked call, or what is bound to something")
+            if kind is CLOSURE:
+                lowered, namespace, _ = value.static
+                self.made[id(lowered)] = (lowered, namespace)
         elif kind not in (list, tuple, dict, set, slice, range):
             check_class(kind)
             self.classes.add(kind)

@@ -9,7 +9,8 @@ made again before each run; a block that the proof does not let pass is left out
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import operator
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import BuiltinMethodType, CellType, FunctionType, ModuleType
 from typing import Any
@@ -53,24 +54,49 @@ PLAIN = frozenset({
 }) - {"matmul", "imatmul"}
 """Operations that plain Python may run for a thread."""
 # fmt: on
+CALL = -1
+"""Stands for the end of a block, where that is a call by itself."""
 MOST_PARTS = 16
 """Of one function."""
 MOST_TRIED = 24
 """Blocks that are left out of a part before it is given up."""
 
 
-@dataclass(frozen=True, slots=True)
+Made = tuple[tuple[Function, Mapping[str, Any]], ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Held:
     """What the variables of a group hold that a part begins with: all of it is data.
 
     ``shares`` says what of it existed before, ``stored`` what is within it, ``callables`` are the
-    functions among it; ``classes`` have instances there.
+    functions among it; ``classes`` have instances there; ``made`` are functions that the program
+    has made, with the names of their modules.
     """
 
     shares: tuple[tuple[Var, Share], ...]
     stored: Share
     callables: tuple[Any, ...]
     classes: frozenset[type]
+    made: Made = ()
+
+    def __hash__(self) -> int:
+        made = tuple(id(function) for function, _ in self.made)
+        return hash((self.shares, self.stored, self.callables, self.classes, made))
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            type(other) is Held
+            and (self.shares, self.stored, self.classes)
+            == (other.shares, other.stored, other.classes)
+            and same(self.callables, other.callables)
+            and same([f for f, _ in self.made], [f for f, _ in other.made])
+            and same([names for _, names in self.made], [names for _, names in other.made])
+        )
+
+
+def same(some: Sequence[object], others: Sequence[object]) -> bool:
+    return len(some) == len(others) and all(map(operator.is_, some, others))
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +145,7 @@ class Candidate:
     parts: dict[Held, Part | None] = field(default_factory=dict)
     waited: int = 0
     left: int = 0
+    is_call: bool = False
 
     def refuse(self) -> None:
         self.waited = self.left = min(2 * self.waited + 1, 1023)
@@ -134,6 +161,7 @@ class Finder:
     known: Known
     boxes: Mapping[str, CellType]
     candidates: dict[tuple[Label, frozenset[Var]], Candidate | None] = field(default_factory=dict)
+    calls_alone: dict[int, Candidate] = field(default_factory=dict)
     plain: list[bool] | None = None
 
     @classmethod
@@ -152,9 +180,19 @@ class Finder:
             self.candidates[key] = self.looked_for(pc, others, frozenset())
         return self.candidates[key]
 
+    def call(self, call: Call) -> Candidate:
+        """A call by itself."""
+        found = self.calls_alone.get(id(call))
+        if found is None:
+            uses = tuple(dict.fromkeys((call.callee, *call.args)))
+            found = Candidate({CALL: Block((), call)}, uses, is_call=True)
+            self.calls_alone[id(call)] = found
+        return found
+
     def looked_for(
         self, pc: Label, others: frozenset[Var], without: frozenset[Label]
     ) -> Candidate | None:
+        """The candidate at a block that is to do without some blocks."""
         if self.plain is None:
             self.plain = [self.is_plain(block) for block in self.code.blocks]
         blocks: dict[Label, Block] = {}
@@ -234,10 +272,13 @@ class Finder:
         return found
 
     def proved(self, pc: Label, candidate: Candidate, held: Held) -> Part | None:
+        """The part for what its variables hold, without the blocks that the proof refuses."""
         without: frozenset[Label] = frozenset()
         others = frozenset(self.code.function.live_in[pc]) - {name for name, _ in held.shares}
         for _ in range(MOST_TRIED):
-            smaller = self.looked_for(pc, others, without)
+            smaller = candidate
+            if not candidate.is_call:
+                smaller = self.looked_for(pc, others, without)
             if smaller is None:
                 return None
             try:
@@ -287,6 +328,9 @@ class Finder:
         for each in held.callables:
             if not isinstance(each, ModuleType):
                 world.met(each)
+        for function, namespace in held.made:
+            world.made(function, Names(namespace))
+            world.shares.give(held.stored)
         world.shares.store(held.stored)
         world.shares.box(held.stored)
         for name, share in held.shares:

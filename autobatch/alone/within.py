@@ -15,18 +15,20 @@ from typing import Any, Protocol
 import numpy as np
 
 from autobatch.alone.held import Looking, has_objects, may_be_data
-from autobatch.alone.parts import Candidate, Finder, Part
-from autobatch.alone.written import END
+from autobatch.alone.parts import CALL, Candidate, Finder, Part
+from autobatch.alone.written import END, written_function
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.from_rows import from_rows
 from autobatch.batching.rower import Rower
-from autobatch.ir.program import Label, Var
+from autobatch.ir.program import Call, Label, Var
 from autobatch.vm.blocks import Blocks
 from autobatch.vm.groups import FORKED, Group, Parts, restricted
 from autobatch.vm.library import Library
 from autobatch.vm.state import Frame, RunState
-from autobatch.vm.values import Cell
+from autobatch.vm.values import BOX, CLOSURE, Cell, Container, Mark
 
+FEW = 128
+"""Threads for which a kernel on a number of each takes longer than plain Python does for all."""
 MOST_WAYS = 4
 """Kinds of results by which threads that leave a part are told apart, at most."""
 TOLD_APART = (bool, int, float, str, type(None))
@@ -70,6 +72,35 @@ class Within:
         candidate.waited = 0
         return Running(engine, frame, pc, group, context, part).run()
 
+    def call(self, engine: Engine, frame: Frame, call: Call, group: Group) -> Parts | None:
+        """Run a call of a program's function, for a group whose block it ends."""
+        if not self.may_run(engine.state, frame, group):
+            return None
+        finder = self.finder(frame)
+        candidate = finder.call(call)
+        if candidate.left:
+            candidate.left -= 1
+            return None
+        cells = [group.env.get(name) for name in candidate.uses]
+        if not all(map(may_be_data, cells)):
+            return None
+        given = [group.env[name] for name in call.args]
+        if not has_objects(given, lists=group.k <= FEW):
+            return None
+        context = engine.state.context(frame, group)
+        context.span = call.span
+        looking = self.looking(finder, context)
+        held, others = looking.held({name: group.env[name] for name in candidate.uses})
+        part = None if others else finder.part(CALL, candidate, held)
+        if part is None:
+            candidate.refuse()
+            return None
+        candidate.waited = 0
+        return Running(engine, frame, engine.state.tally.block[1], group, context, part).run()
+
+    def looking(self, finder: Finder, context: Context) -> Looking:
+        return Looking(context.foreign, lambda name, obj: finder.known.looked_up(name) is obj)
+
     def finder(self, frame: Frame) -> Finder:
         code, scope = frame.code, frame.scope
         if code.parts is None:
@@ -103,9 +134,7 @@ class Within:
         found: Candidate | None = candidate
         others: set[Var] = set()
         while found is not None:
-            looking = Looking(
-                context.foreign, lambda name, obj: finder.known.looked_up(name) is obj
-            )
+            looking = self.looking(finder, context)
             held, more = looking.held({name: group.env[name] for name in found.uses})
             if not more:
                 return finder.part(pc, found, held)
@@ -118,6 +147,34 @@ def more_than(finder: Finder, pc: Label, group: Group) -> set[Var]:
     first = finder.candidate(pc, NO_OTHERS)
     assert first is not None
     return {name for name in first.uses if not may_be_data(group.env.get(name))}
+
+
+class PlainRower(Rower):
+    """Real values for plain Python: functions that the program has made are Python's.
+
+    These, and the boxes that hold them and nothing else ever, stay what they are for the others.
+    """
+
+    def container(self, cell: Cell, value: Container) -> list[Any]:
+        rows = super().container(cell, value)
+        if value.type is CLOSURE or (value.type is BOX and holds(value.cells[0], CLOSURE)):
+            cell.value = value
+        return rows
+
+    def immutable(self, value: Container) -> list[Any]:
+        if value.type is not CLOSURE:
+            return super().immutable(value)
+        lowered, namespace, _ = value.static
+        make = written_function(lowered, namespace)
+        columns = [self.rows(child) for child in value.children()]
+        return [make(*part) for part in zip(*columns, strict=True)] if columns else [
+            make() for _ in range(self.k)
+        ]
+
+
+def holds(cell: Cell, kind: Mark) -> bool:
+    value = cell.value
+    return type(value) is Container and value.type is kind
 
 
 @dataclass(slots=True, eq=False)
@@ -136,7 +193,7 @@ class Running:
         state.tally.part(group.k)
         for value in self.part.outer:
             context.foreign.note(value)
-        rower = Rower(context, keep=True)
+        rower = PlainRower(context, keep=True)
         columns = [rower.rows(group.env[name]) for name in self.part.variables]
         found: list[Any] = [None] * group.k
         run = self.part.written.run

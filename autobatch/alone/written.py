@@ -379,6 +379,7 @@ def written_function(function: Function, namespace: dict[str, Any]) -> Callable[
             f"def {OWN}made({', '.join(sorted(writer.given))}):",
             f" def {maker}({', '.join([*frees, *defaults])}):",
             *writer.lines,
+            f"  {title}.__autobatch__ = 'unknown'",
             f"  return {title}",
             f" return {maker}",
         ]

@@ -19,7 +19,7 @@ from autobatch.batching.fallbacks import Policy
 from autobatch.batching.operations import Scope
 from autobatch.batching.stretches import Work
 from autobatch.errors import AutobatchError, Diagnostic
-from autobatch.ir.program import Function, Handler, Raise
+from autobatch.ir.program import Call, Function, Handler, Raise
 from autobatch.random.paths import Ledger, Paths, key_of
 from autobatch.saving.savers import Saver
 from autobatch.source import Span
@@ -97,6 +97,9 @@ class Plainly(Protocol):
 
     def run(
         self, engine: Any, frame: Frame, pc: int, group: Group
+    ) -> list[tuple[int, Group]] | None: ...
+    def call(
+        self, engine: Any, frame: Frame, call: Call, group: Group
     ) -> list[tuple[int, Group]] | None: ...
 
 
