@@ -102,13 +102,13 @@ MOVES = {(a, b): math.log(0.1 + (i * 7 + j * 3) % 5) for i, a in enumerate(STATE
 
 def viterbi(emissions: Tensor) -> str:
     """The likeliest states for scores ``[T, 4]``, with dicts by their names."""
-    best = {state: 0.0 for state in STATES}
+    best = dict.fromkeys(STATES, 0.0)
     back: list[dict[str, str]] = []
     for row in emissions.tolist():
         scores: dict[str, float] = {}
         pointers: dict[str, str] = {}
         for to, emitted in zip(STATES, row, strict=True):
-            came = max(STATES, key=lambda state: best[state] + MOVES[state, to])  # noqa: B023
+            came = max(STATES, key=lambda state: best[state] + MOVES[state, to])
             scores[to] = best[came] + MOVES[came, to] + emitted
             pointers[to] = came
         best = scores

@@ -19,7 +19,7 @@ from autobatch.alone import callees
 from autobatch.alone.contents import NotAlone
 from autobatch.alone.proof import is_unchanged
 from autobatch.alone.steps import BOXES, HOLDS, INSIDE, OPERATORS, WRITES, Steps
-from autobatch.alone.taint import NONE, Share, Unit
+from autobatch.alone.taint import Share, Unit
 from autobatch.alone.world import World
 from autobatch.alone.written import Written, written_part
 from autobatch.batching.operations import Scope
@@ -30,7 +30,6 @@ from autobatch.ir.definitions import definitions_of
 from autobatch.ir.ops import INPLACE
 from autobatch.ir.program import (
     Block,
-    Branch,
     Call,
     Function,
     Join,
@@ -38,7 +37,6 @@ from autobatch.ir.program import (
     Label,
     Op,
     Param,
-    Raise,
     Return,
     Var,
 )
@@ -48,9 +46,9 @@ from autobatch.vm.purity import Known, Names, is_same
 
 # fmt: off
 PLAIN = frozenset({
-    *OPERATORS, *INPLACE, *HOLDS, *WRITES, *INSIDE, *BOXES, "truth", "box", "format", "join", "const",
-    "global", "load_free", "getattr", "call", "copy", "load_outer", "select", "iter", "function",
-    "store_box", "clear_box",
+    *OPERATORS, *INPLACE, *HOLDS, *WRITES, *INSIDE, *BOXES, "truth", "box", "format", "join",
+    "const", "global", "load_free", "getattr", "call", "copy", "load_outer", "select", "iter",
+    "function", "store_box", "clear_box",
 }) - {"matmul", "imatmul"}
 """Operations that plain Python may run for a thread."""
 # fmt: on
@@ -276,13 +274,13 @@ class Finder:
         without: frozenset[Label] = frozenset()
         others = frozenset(self.code.function.live_in[pc]) - {name for name, _ in held.shares}
         for _ in range(MOST_TRIED):
-            smaller = candidate
+            smaller: Candidate | None = candidate
             if not candidate.is_call:
                 smaller = self.looked_for(pc, others, without)
             if smaller is None:
                 return None
             try:
-                world, unit = self.looked_through(pc, smaller, held)
+                world = self.looked_through(pc, smaller, held)
             except Refused as refused:
                 if pc in refused.labels or not refused.labels:
                     return None
@@ -314,9 +312,7 @@ class Finder:
             tuple((kind, kind.__mro__, members) for kind, members in world.classes.items()),
         )
 
-    def looked_through(
-        self, pc: Label, candidate: Candidate, held: Held
-    ) -> tuple[World, Unit]:
+    def looked_through(self, pc: Label, candidate: Candidate, held: Held) -> World:
         """Look through all that the blocks run until nothing new is found; see ``proof.settle``."""
         world = World(self.library)
         labels = [pc, *(label for label in candidate.blocks if label != pc)]
@@ -354,7 +350,7 @@ class Finder:
                     steps.run()
                 except (NotAlone, AutobatchError) as error:
                     raise Refused(self.callers(candidate, each.function)) from error
-        return world, unit
+        return world
 
     def callers(self, candidate: Candidate, function: Function) -> frozenset[Label]:
         """The blocks that may have brought in a function: its callers, or all that call some."""
@@ -421,5 +417,3 @@ def dict_of(scope: Scope) -> dict[str, Any]:
     found = scope.namespace
     assert isinstance(found, dict)
     return found
-
-

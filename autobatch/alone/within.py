@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from types import CellType
 from typing import Any, Protocol
 
 import numpy as np
@@ -25,10 +26,12 @@ from autobatch.vm.blocks import Blocks
 from autobatch.vm.groups import FORKED, Group, Parts, restricted
 from autobatch.vm.library import Library
 from autobatch.vm.state import Frame, RunState
-from autobatch.vm.values import BOX, CLOSURE, Cell, Container, Mark
+from autobatch.vm.values import BOX, CLOSURE, Cell, Container, Mark, Uniform
 
 FEW = 128
 """Threads for which a kernel on a number of each takes longer than plain Python does for all."""
+MOST_FINDERS = 8
+"""Of one function, with different captured variables."""
 MOST_WAYS = 4
 """Kinds of results by which threads that leave a part are told apart, at most."""
 TOLD_APART = (bool, int, float, str, type(None))
@@ -58,9 +61,7 @@ class Within:
         if candidate.left:
             candidate.left -= 1
             return None
-        others = frozenset(
-            name for name in candidate.uses if not may_be_data(group.env.get(name))
-        )
+        others = frozenset(name for name in candidate.uses if not may_be_data(group.env.get(name)))
         fewer = finder.candidate(pc, others) if others else candidate
         if fewer is None or not has_objects(group.env[name] for name in fewer.uses):
             return None
@@ -105,9 +106,12 @@ class Within:
         code, scope = frame.code, frame.scope
         if code.parts is None:
             code.parts = {}
-        key = (id(scope.namespace), *map(id, scope.free.values()))
+        boxes = [id(box) for box in scope.free.values() if isinstance(box, CellType)]
+        key = (id(scope.namespace), *boxes)
         found: Finder | None = code.parts.get(key)
         if found is None:
+            if len(code.parts) >= MOST_FINDERS:
+                code.parts.clear()
             found = code.parts[key] = Finder.of(code, scope, self.library)
         return found
 
@@ -167,9 +171,11 @@ class PlainRower(Rower):
         lowered, namespace, _ = value.static
         make = written_function(lowered, namespace)
         columns = [self.rows(child) for child in value.children()]
-        return [make(*part) for part in zip(*columns, strict=True)] if columns else [
-            make() for _ in range(self.k)
-        ]
+        return (
+            [make(*part) for part in zip(*columns, strict=True)]
+            if columns
+            else [make() for _ in range(self.k)]
+        )
 
 
 def holds(cell: Cell, kind: Mark) -> bool:
@@ -190,6 +196,9 @@ class Running:
 
     def run(self) -> Parts:
         state, group, context = self.engine.state, self.group, self.context
+        block = self.frame.code.blocks[self.pc]
+        if context.span is None:
+            self.frame.span = context.span = (*block.ops, block.terminator)[0].span
         state.tally.part(group.k)
         for value in self.part.outer:
             context.foreign.note(value)
@@ -202,7 +211,9 @@ class Running:
         for row in context.order():
             try:
                 found[row] = run(*rows[row])
-            except Exception as error:
+            except KeyboardInterrupt:  # the user's, not the program's
+                raise
+            except BaseException as error:
                 span = self.part.written.span_of(error)
                 if context.lost is None:
                     failure = RowsFail(row, error, span=span)
@@ -215,7 +226,6 @@ class Running:
     def left(self, found: list[Any], failure: RowsFail | None) -> Parts:
         """The threads that have not failed, nor are above one that has."""
         before = self.group.rows
-        self.frame.span = self.context.span
         group, _ = self.engine.blocks.left(self.frame, self.group, self.context, failure)
         stay = np.flatnonzero(np.isin(before, group.rows))
         return self.parts(group, [found[row] for row in stay]) if group.k else []
@@ -262,4 +272,19 @@ class Running:
         for name in names:
             own = self.part.names[name]
             items = [None if values[own] is END else values[own] for values in found]
-            group.env[name] = from_rows(context, items, fresh=False, known=known)
+            before = group.env.get(name)
+            if before is not None and is_same_number(before, items):
+                group.env[name] = Cell(Uniform(items[0]))
+            else:
+                group.env[name] = from_rows(context, items, fresh=False, known=known)
+
+
+def is_same_number(before: Cell, items: Sequence[Any]) -> bool:
+    """Whether what was one integer for all threads is one for all again."""
+    value = before.value
+    if type(value) is not Uniform or type(value.obj) not in (int, bool):
+        return False
+    first = items[0]
+    return type(first) in (int, bool) and all(
+        type(item) is type(first) and item == first for item in items
+    )

@@ -118,7 +118,9 @@ class Writer:
                 return f"{args[0]}.append({args[1]})"
             case "next":
                 end = f"{OWN}end"
-                return f"{outs[0]} = {OWN}next({args[0]}, {end})\n{outs[1]} = {outs[0]} is not {end}"
+                return (
+                    f"{outs[0]} = {OWN}next({args[0]}, {end})\n{outs[1]} = {outs[0]} is not {end}"
+                )
             case "unpack":
                 shape = op.attr
                 names = list(outs)
@@ -127,7 +129,9 @@ class Writer:
                 return f"[{', '.join(names)}] = {args[0]}"
         if op.name in INPLACE:
             made = f"{OWN}made"
-            return f"{made} = {args[0]}\n{made} {BINARY[op.name[1:]]}= {args[1]}\n{outs[0]} = {made}"
+            return (
+                f"{made} = {args[0]}\n{made} {BINARY[op.name[1:]]}= {args[1]}\n{outs[0]} = {made}"
+            )
         return None
 
     def expression(self, op: Op, args: list[str]) -> str:
@@ -204,7 +208,12 @@ class Writer:
         self.chosen(blocks, heads, heads, depth + loops, loops)
 
     def chosen(
-        self, blocks: Mapping[int, Block], heads: list[int], some: list[int], depth: int, loops: bool
+        self,
+        blocks: Mapping[int, Block],
+        heads: list[int],
+        some: list[int],
+        depth: int,
+        loops: bool,
     ) -> None:
         """One of some blocks, by halves."""
         if len(some) == 1:
@@ -320,7 +329,7 @@ def written_part(
     namespace: dict[str, Any],
     boxes: Mapping[str, Any],
 ) -> tuple[Written, dict[str, str]]:
-    """The code of the blocks ``blocks``, which are a part of a function, and its variables' names."""
+    """The code of some blocks of a function, and what its variables are called there."""
     writer = Writer(function, namespace, base_names(namespace))
     params = [writer.var(name) for name in variables]
     for name, box in boxes.items():
