@@ -317,10 +317,10 @@ def merging(x, words):
     total = x * 0
     while heap:
         size, at, word = heapq.heappop(heap)
-        if size % 2:
-            total = total + torch.sin(x + at)
-        else:
+        if not size % 2:
             total = total - size
+            continue
+        total = total + torch.sin(x + at)
     return total
 
 
