@@ -12,13 +12,13 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import BuiltinMethodType, CellType, FunctionType, ModuleType
+from types import CellType, FunctionType, ModuleType
 from typing import Any
 
 from autobatch.alone import callees
 from autobatch.alone.contents import NotAlone
 from autobatch.alone.proof import is_unchanged
-from autobatch.alone.steps import BOXES, HOLDS, INSIDE, OPERATORS, WRITES, Steps
+from autobatch.alone.steps import BOXES, HOLDS, INSIDE, OPERATORS, WRITES, Steps, is_method
 from autobatch.alone.taint import Share, Unit
 from autobatch.alone.world import World
 from autobatch.alone.written import Written, written_part
@@ -253,7 +253,7 @@ class Finder:
             return method is None or method[1] not in callees.ASKING
         if callees.is_known(found) or isinstance(found, FunctionType | type):
             return True
-        return isinstance(found, BuiltinMethodType) and not isinstance(found.__self__, ModuleType)
+        return is_method(found)
 
     # The proof.
 

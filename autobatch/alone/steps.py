@@ -9,7 +9,13 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from enum import Enum
-from types import BuiltinMethodType, FunctionType, MethodType, ModuleType
+from types import (
+    BuiltinMethodType,
+    ClassMethodDescriptorType,
+    FunctionType,
+    MethodType,
+    ModuleType,
+)
 
 from autobatch.alone import callees
 from autobatch.alone.contents import SCALARS, NotAlone
@@ -183,7 +189,7 @@ class Steps:
             if isinstance(found, ModuleType):
                 self.only_asked(op)
                 return NONE
-            if isinstance(found, BuiltinMethodType) and not isinstance(found.__self__, ModuleType):
+            if is_method(found):
                 return base if self.is_only_called(op.outs[0]) else self.unknown(op.attr)
             if world.is_callable(found) and self.is_only_called(op.outs[0]):
                 return NONE
@@ -227,7 +233,7 @@ class Steps:
         given = [self.unit.of.get(arg, NONE) for arg in args]
         method = self.known.method(callee)
         found = world.value(self.unit, self.known, callee)
-        if isinstance(found, BuiltinMethodType) and not isinstance(found.__self__, ModuleType):
+        if is_method(found):
             found = MISSING
         whole = self.unit.join(args)
         shares.give(whole if method is None else whole | self.unit.join(method[:1]))
@@ -311,6 +317,13 @@ class Steps:
             shares.store(whole)
             result |= shares.anything
         return result
+
+
+def is_method(found: object) -> bool:
+    """Whether it is a method of some value, or of a class of Python's (``dict.fromkeys``)."""
+    if isinstance(found, BuiltinMethodType):
+        return not isinstance(found.__self__, ModuleType)
+    return isinstance(found, ClassMethodDescriptorType)
 
 
 def held(callee: object, given: list[Share], shape: CallShape) -> Share:
