@@ -6,8 +6,9 @@ No tensor is anywhere in them: strings, lists, dicts, trees of a class, heaps.
 from __future__ import annotations
 
 import heapq
+import itertools
 import random
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -265,6 +266,103 @@ def merged(texts: list[str]) -> str:
     return " ".join(found)
 
 
+def pairs_merged(text: str) -> str:
+    """A text in pieces: the commonest pair of neighbours becomes one, as long as there is one."""
+    pieces = list(text)
+    while True:
+        found: dict[tuple[str, str], int] = {}
+        for pair in itertools.pairwise(pieces):
+            found[pair] = found.get(pair, 0) + 1
+        best = max(found, key=lambda pair: (found[pair], pair), default=None)
+        if best is None or found[best] < 2:
+            return "|".join(pieces)
+        joined: list[str] = []
+        at = 0
+        while at < len(pieces):
+            if at + 1 < len(pieces) and (pieces[at], pieces[at + 1]) == best:
+                joined.append(pieces[at] + pieces[at + 1])
+                at += 2
+            else:
+                joined.append(pieces[at])
+                at += 1
+        pieces = joined
+
+
+def in_order(graph: dict[str, list[str]]) -> str:
+    """The nodes of a graph, each after those that lead to it, as far as there is no cycle."""
+    waiting = dict.fromkeys(graph, 0)
+    for others in graph.values():
+        for other in others:
+            waiting[other] += 1
+    free = deque(node for node, count in waiting.items() if not count)
+    found: list[str] = []
+    while free:
+        node = free.popleft()
+        found.append(node)
+        for other in graph[node]:
+            waiting[other] -= 1
+            if not waiting[other]:
+                free.append(other)
+    return " ".join(found)
+
+
+def cached(requests: list[str]) -> int:
+    """How often a cache of three has what is asked for, that lets go what was used longest ago."""
+    cache: OrderedDict[str, bool] = OrderedDict()
+    hits = 0
+    for request in requests:
+        if request in cache:
+            cache.move_to_end(request)
+            hits += 1
+            continue
+        cache[request] = True
+        if len(cache) > 3:
+            cache.popitem(last=False)
+    return hits
+
+
+def matches(pair: tuple[str, str]) -> bool:
+    """Whether a text is what a pattern of letters, dots and stars says."""
+    return matches_from(pair[0], pair[1])
+
+
+def matches_from(pattern: str, text: str) -> bool:
+    if not pattern:
+        return not text
+    first = bool(text) and pattern[0] in (text[0], ".")
+    if len(pattern) > 1 and pattern[1] == "*":
+        return matches_from(pattern[2:], text) or (first and matches_from(pattern, text[1:]))
+    return first and matches_from(pattern[1:], text[1:])
+
+
+def filled(board: list[list[int]]) -> str:
+    """A square of four by four, filled by trying (sudoku)."""
+    board = [list(row) for row in board]
+    return str(board) if fill(board, 0) else "none"
+
+
+def fill(board: list[list[int]], at: int) -> bool:
+    if at == 16:
+        return True
+    row, column = divmod(at, 4)
+    if board[row][column]:
+        return fill(board, at + 1)
+    for digit in range(1, 5):
+        if fits(board, row, column, digit):
+            board[row][column] = digit
+            if fill(board, at + 1):
+                return True
+            board[row][column] = 0
+    return False
+
+
+def fits(board: list[list[int]], row: int, column: int, digit: int) -> bool:
+    if digit in board[row] or any(other[column] == digit for other in board):
+        return False
+    top, left = row - row % 2, column - column % 2
+    return all(board[top + y][left + x] != digit for y in range(2) for x in range(2))
+
+
 # Examples.
 
 
@@ -312,6 +410,17 @@ PROGRAMS: dict[str, tuple[Callable[[Any], Any], Callable[[random.Random], Any]]]
     "word_count": (counted, lambda draw: " ".join(words(draw))),
     "brackets": (closed, brackets),
     "breadth_first": (hops, graph),
+    "pairs_merged": (pairs_merged, lambda draw: "".join(words(draw))),
+    "in_order": (in_order, graph),
+    "cache": (cached, lambda draw: [draw.choice("abcdef") for _ in range(40)]),
+    "pattern": (
+        matches,
+        lambda draw: (draw.choice(["a*b.*e", ".*c", "a.c*d*", "b*"]), word(draw, 10)),
+    ),
+    "square": (
+        filled,
+        lambda draw: [[draw.choice([0, 0, 0, 0, 0, 1, 2, 3]) for _ in range(4)] for _ in range(4)],
+    ),
     "merge": (merged, lambda draw: [" ".join(sorted(words(draw))) for _ in range(3)]),
 }
 """Each a function of one example, and what makes an example."""

@@ -1,8 +1,9 @@
-"""``python -m benchmarks.objects [--batch N …] [--repeats N] [--together]``: objects alone.
+"""``python -m benchmarks.objects [--batch N …] [--repeats N] [--together]``: objects.
 
-For each program of ``host_programs`` and batch size the time of the batch over that of the plain
-loop, the least of some runs of each, which take turns; ``--together`` has what it takes with the
-threads kept together (``plain="never"``), and ``alone`` the threads that ran as plain Python.
+For each program of ``host_programs``, and of ``mixed_programs``, and batch size the time of the
+batch over that of the plain loop, the least of some runs of each, which take turns; ``--together``
+has what it takes with the threads kept together (``plain="never"``), and ``alone`` the threads that
+ran as plain Python, or how often threads ran a part of their program so.
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ from typing import Any
 import torch
 
 import autobatch
+from benchmarks import mixed_programs
 from benchmarks.host_programs import PROGRAMS, examples
 
 BATCHES = (64, 512)
+NAMES = [*PROGRAMS, *mixed_programs.PROGRAMS]
 
 
 def least(runs: Sequence[Callable[[], Any]], repeats: int) -> list[float]:
@@ -31,20 +34,35 @@ def least(runs: Sequence[Callable[[], Any]], repeats: int) -> list[float]:
     return found
 
 
+def given(name: str, size: int) -> tuple[Callable[..., Any], list[tuple[Any, ...]]]:
+    """A program, and the arguments of each example."""
+    if name in PROGRAMS:
+        return PROGRAMS[name][0], [(item,) for item in examples(name, size)]
+    return mixed_programs.PROGRAMS[name][0], mixed_programs.examples(name, size)
+
+
+def stacked(rows: list[tuple[Any, ...]]) -> list[Any]:
+    """The arguments of a batch: tensors stacked, all else as objects."""
+    return [
+        torch.stack(column) if isinstance(column[0], torch.Tensor) else autobatch.objects(column)
+        for column in zip(*rows, strict=True)
+    ]
+
+
 def measured(name: str, size: int, repeats: int, together: bool) -> str:
     """A line: the ratios for a program at a batch size."""
-    function, items = PROGRAMS[name][0], examples(name, size)
-    batched = autobatch.vmap(function)
+    function, rows = given(name, size)
+    batched, args = autobatch.vmap(function), stacked(rows)
     apart = autobatch.vmap(function, plain="never")
+    for _ in range(4):  # until what is hot has been recorded
+        batched(*args)
     with autobatch.counts() as counts:
-        batched(autobatch.objects(items))
-    loop, ours = least(
-        [lambda: [function(item) for item in items], lambda: batched(autobatch.objects(items))],
-        repeats,
-    )
-    line = f"{name:<14} {size:>6} {loop * 1e3:>10.2f} {ours / loop:>12.1f} {counts.plain:>6}"
+        batched(*args)
+    loop, ours = least([lambda: [function(*row) for row in rows], lambda: batched(*args)], repeats)
+    alone = counts.plain + counts.plain_parts
+    line = f"{name:<14} {size:>6} {loop * 1e3:>10.2f} {ours / loop:>12.1f} {alone:>6}"
     if together:
-        (other,) = least([lambda: apart(autobatch.objects(items))], 1)
+        (other,) = least([lambda: apart(*args)], 1)
         line += f" {other / loop:>12.0f}"
     return line
 
@@ -54,14 +72,15 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--batch", type=int, nargs="+", default=BATCHES)
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--together", action="store_true")
-    parser.add_argument("--program", nargs="+", choices=PROGRAMS, default=list(PROGRAMS))
+    parser.add_argument("--program", nargs="+", choices=NAMES, default=NAMES)
     args = parser.parse_args(argv)
     torch.set_num_threads(1)
     head = f"{'program':<14} {'batch':>6} {'loop, ms':>10} {'batch / loop':>12} {'alone':>6}"
     print(head + (f" {'together':>12}" if args.together else ""))
-    for name in args.program:
-        for size in args.batch:
-            print(measured(name, size, args.repeats, args.together), flush=True)
+    with torch.no_grad():
+        for name in args.program:
+            for size in args.batch:
+                print(measured(name, size, args.repeats, args.together), flush=True)
 
 
 if __name__ == "__main__":

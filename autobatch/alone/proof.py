@@ -13,7 +13,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import BuiltinMethodType, FunctionType
+from types import FunctionType
 from typing import Any
 
 from autobatch.alone.contents import Contents, NotAlone
@@ -40,7 +40,7 @@ class Proof:
         """Whether all that was looked up is still the same."""
         try:
             return (
-                all(is_still(look(), value) for look, value in self.lookups)
+                all(is_same(look(), value) for look, value in self.lookups)
                 and all(
                     function.__code__ is code
                     and function.__defaults__ is defaults
@@ -70,13 +70,6 @@ def is_unchanged(kind: type, bases: tuple[type, ...], members: dict[str, Any]) -
         and found.keys() == members.keys()
         and all(map(operator.is_, found.values(), members.values()))
     )
-
-
-def is_still(found: object, value: object) -> bool:
-    """The same object, or a method of the same one, which is bound anew at each look."""
-    if type(found) is BuiltinMethodType and type(value) is BuiltinMethodType:
-        return found == value
-    return is_same(found, value)
 
 
 def proved(
@@ -125,6 +118,5 @@ def settle(world: World) -> None:
         shares.changed = False
         world.methods()
         for unit, known in list(world.units.values()):
-            if unit.escapes:
-                shares.add(unit, [p.name for p in unit.function.params], shares.anything)
+            shares.enter(unit)
             Steps(world, unit, known).run()

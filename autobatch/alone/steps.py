@@ -9,7 +9,13 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from enum import Enum
-from types import BuiltinMethodType, FunctionType, MethodType, ModuleType
+from types import (
+    BuiltinMethodType,
+    ClassMethodDescriptorType,
+    FunctionType,
+    MethodType,
+    ModuleType,
+)
 
 from autobatch.alone.contents import SCALARS, NotAlone
 from autobatch.alone.taint import CODE, IN_DEEP, NONE, OUTER_DEEP, Share, Unit
@@ -25,12 +31,12 @@ NUMBERS = (int, float)
 COUNTED = INPLACE - {"imul", "iand", "ior", "ixor", "imatmul"}
 """In place with a number as their second operand, they are for numbers."""
 VALUES = frozenset({"truth", "format", "join", "catches", "delete", "context"})
-HOLDS = frozenset({"tuple", "list", "set", "dict", "slice", "assertion", "box"})
+HOLDS = frozenset({"tuple", "list", "set", "dict", "slice", "assertion"})
 WRITES = frozenset({"setattr", "setitem", "delattr", "delitem", "extend", "update", "append"})
 INSIDE = frozenset({"getitem", "unpack", "next", "to_tuple", "to_set"})
 PATTERNS = (("autobatch.frontend.matching", 0, ("sequence_length",)),)
 """What ``match`` is lowered to that only reads."""
-BOXES = frozenset({"load_box", "load_outer_box", "free_box", "handled"})
+BOXES = frozenset({"load_box", "load_outer_box"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +95,7 @@ class Steps:
         if name in INSIDE:
             return shares.within(args)
         if name in BOXES:
-            return shares.anything
+            return shares.boxed
         if name in VALUES:
             return NONE
         return self.named(op, args)
@@ -105,8 +111,9 @@ class Steps:
             case "getattr":
                 return self.attribute(op, args)
             case "function":
-                self.world.of_function(op.attr, Names(self.known.names.namespace), True)
+                self.world.made(op.attr, Names(self.known.names.namespace))
                 shares.store(args)
+                shares.give(args)  # defaults
                 return NONE
             case "import" if op.attr in PATTERNS:
                 return NONE
@@ -116,9 +123,18 @@ class Steps:
                 return self.call(op.args[0], op.args[1:], op.attr)
             case "copy" | "load_outer" | "select" | "iter":
                 return args | (shares.hidden if op.name == "iter" else NONE)
-            case "store_box" | "clear_box":
-                shares.met(args)
+            case "box":
+                shares.box(args)
                 return NONE
+            case "store_box" | "clear_box":
+                shares.box(self.unit.join(op.args[1:]))
+                return NONE
+            case "free_box":
+                value = self.world.read(self.known, op)
+                shares.box(NONE if value is MISSING else self.world.met(value))
+                return NONE
+            case "handled":
+                return shares.anything
         raise NotAlone(f"it does {info(op.name).doc}")
 
     def is_of_patterns(self, module: Var) -> bool:
@@ -129,7 +145,7 @@ class Steps:
     def brought(self, op: Op, value: object) -> Share:
         """A value that existed before is in a variable."""
         if value is MISSING:  # a captured variable of a function within, or no such name
-            return self.world.shares.anything
+            return self.world.shares.boxed if op.name == "load_free" else NONE
         if isinstance(value, ModuleType):
             self.only_asked(op)
             return NONE
@@ -173,7 +189,7 @@ class Steps:
             if isinstance(found, ModuleType):
                 self.only_asked(op)
                 return NONE
-            if isinstance(found, BuiltinMethodType) and not isinstance(found.__self__, ModuleType):
+            if is_method(found):
                 return base if self.is_only_called(op.outs[0]) else self.unknown(op.attr)
             if world.is_callable(found) and self.is_only_called(op.outs[0]):
                 return NONE
@@ -217,11 +233,12 @@ class Steps:
         given = [self.unit.of.get(arg, NONE) for arg in args]
         method = self.known.method(callee)
         found = world.value(self.unit, self.known, callee)
-        if isinstance(found, BuiltinMethodType) and not isinstance(found.__self__, ModuleType):
+        if is_method(found):
             found = MISSING
+        whole = self.unit.join(args)
+        shares.give(whole if method is None else whole | self.unit.join(method[:1]))
         if found is not MISSING:
             return self.known_call(found, given, shape)
-        whole = self.unit.join(args)
         if method is not None:
             receiver = self.unit.of.get(method[0], NONE)
             return self.method(method[1], receiver, whole, given, shape)
@@ -300,6 +317,13 @@ class Steps:
             shares.store(whole)
             result |= shares.anything
         return result
+
+
+def is_method(found: object) -> bool:
+    """Whether it is a method of some value, or of a class of Python's (``dict.fromkeys``)."""
+    if isinstance(found, BuiltinMethodType):
+        return not isinstance(found.__self__, ModuleType)
+    return isinstance(found, ClassMethodDescriptorType)
 
 
 def held(callee: object, given: list[Share], shape: CallShape) -> Share:

@@ -36,6 +36,8 @@ class Unit:
     returned: Share = NONE
     escapes: bool = False
     """It may be called with anything."""
+    is_handed_on: bool = False
+    """It is made as the program runs, and may be called with whatever a call gets."""
 
     def join(self, names: Iterable[Var]) -> Share:
         found = NONE
@@ -53,6 +55,10 @@ class Shares:
 
     heap: Share = NONE
     anything: Share = NONE
+    boxed: Share = NONE
+    """What captured variables hold."""
+    given: Share = NONE
+    """What calls get that call functions in their turn."""
     hidden: Share = NONE
     """What functions give that Python calls by itself."""
     writes_own: bool = False
@@ -71,7 +77,8 @@ class Shares:
         if unit.returned | share != unit.returned:
             unit.returned |= share
             self.changed = True
-        if unit.escapes and self.hidden | unit.returned != self.hidden:
+        called = unit.escapes or unit.is_handed_on
+        if called and self.hidden | unit.returned != self.hidden:
             self.hidden |= unit.returned
             self.changed = True
 
@@ -86,6 +93,28 @@ class Shares:
             self.heap |= share
             self.changed = True
         self.met(share)
+
+    def box(self, share: Share) -> None:
+        """Something is put into a captured variable."""
+        if self.boxed | share != self.boxed:
+            self.boxed |= share
+            self.changed = True
+        self.met(share)
+
+    def give(self, share: Share) -> None:
+        """A call gets something, which it may hand to a function."""
+        share |= self.within(share)
+        if self.given | share != self.given:
+            self.given |= share
+            self.changed = True
+
+    def enter(self, unit: Unit) -> None:
+        """What the parameters of a function may be that is called from nowhere in sight."""
+        params = [param.name for param in unit.function.params]
+        if unit.escapes:
+            self.add(unit, params, self.anything)
+        elif unit.is_handed_on:
+            self.add(unit, params, self.given)
 
     def within(self, share: Share) -> Share:
         """What may come out of something."""

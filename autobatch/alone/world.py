@@ -98,6 +98,12 @@ class World:
             unit.escapes = self.shares.changed = True
         return unit
 
+    def made(self, lowered: Function, names: Names) -> None:
+        """A function that the program makes as it runs."""
+        unit = self.of_function(lowered, names, escapes=False)
+        if not unit.is_handed_on:
+            unit.is_handed_on = self.shares.changed = True
+
     def met(self, value: Any) -> Share:
         """What a value that existed before shares with the program; what is in it may run."""
         if isinstance(value, ModuleType):
@@ -252,7 +258,7 @@ class World:
     def read(self, known: Known, op: Op) -> object:
         """What a global or a captured variable of the function itself holds, noted."""
         names = known.names
-        table: Mapping[str, Any] = names.closure if op.name == "load_free" else {}
+        table: Mapping[str, Any] = {} if op.name == "global" else names.closure
 
         def look() -> object:
             if op.name == "global":

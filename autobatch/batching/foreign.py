@@ -62,6 +62,12 @@ class Foreign:
         if not isinstance(obj, _UNVISITED) and id(obj) not in self.known:
             self.roots[id(obj)] = obj
 
+    @property
+    def holds_any(self) -> bool:
+        """Whether there is anything of the kind."""
+        own = bool(self.roots or self.known or self.memory)
+        return own or any(part is not None and part.holds_any for part in (self.older, self.inner))
+
     def holds(self, item: Any) -> bool:
         if isinstance(item, _SKIPPED):
             return isinstance(item, _LASTING)

@@ -67,6 +67,7 @@ class Code:
     loops: list[frozenset[str] | None] | None = None
     plans: Any = None
     alone: Any = None
+    parts: Any = None
     updates: frozenset[int] | None = None
     late: frozenset[int] | None = None
     descents: dict[Any, Any] = field(default_factory=dict)

@@ -154,6 +154,10 @@ class Endings(ABC):
             return self.opaque_call(frame, terminator, group, context, target)
         context.flush()
         group.checks = []
+        if self.state.plainly is not None:
+            parts = self.state.plainly.call(self, frame, terminator, group)
+            if parts is not None:
+                return parts
         return self.program_call(frame, terminator, group, context, target)
 
     def kept(self, frame: Frame, terminator: Call, group: Group) -> dict[str, Cell]:

@@ -77,6 +77,7 @@ class Counts:
     iterations: int = 0
     given_up: int = 0
     plain: int = 0
+    plain_parts: int = 0
     compilations: int = 0
     reloaded: int = 0
     compile_seconds: float = 0.0
@@ -149,6 +150,11 @@ class Tally:
         for counts in self.active:
             counts.plain += threads - given_up
             counts.given_up += given_up
+
+    def part(self, threads: int) -> None:
+        """Threads have run a part of their program as plain Python, each by itself."""
+        for counts in self.active:
+            counts.plain_parts += threads
 
     def compilation(self, number: int, reloaded: int, seconds: float) -> None:
         for counts in self.active:

@@ -19,7 +19,7 @@ from autobatch.batching.fallbacks import Policy
 from autobatch.batching.operations import Scope
 from autobatch.batching.stretches import Work
 from autobatch.errors import AutobatchError, Diagnostic
-from autobatch.ir.program import Function, Handler, Raise
+from autobatch.ir.program import Call, Function, Handler, Raise
 from autobatch.random.paths import Ledger, Paths, key_of
 from autobatch.saving.savers import Saver
 from autobatch.source import Span
@@ -91,6 +91,17 @@ class Late(Protocol):
     ) -> list[tuple[int, Group]]: ...
     def taken_up(self, frame: Frame) -> list[tuple[int, Group]]: ...
     def handed_back(self, returned: Sequence[Returned]) -> list[Returned]: ...
+
+
+class Plainly(Protocol):
+    """What runs parts of a program as plain Python, thread after thread; see ``alone.within``."""
+
+    def run(
+        self, engine: Any, frame: Frame, pc: int, group: Group
+    ) -> list[tuple[int, Group]] | None: ...
+    def call(
+        self, engine: Any, frame: Frame, call: Call, group: Group
+    ) -> list[tuple[int, Group]] | None: ...
 
 
 class Gone(Protocol):
@@ -178,6 +189,7 @@ class RunState:
     saver: Saver | None = None
     contributions: Contributions = field(default_factory=Contributions)
     blind: Blindness | None = None
+    plainly: Plainly | None = None
     judgements: Judgements | None = field(init=False)
     tally: Tally = field(init=False)
     services: Services = field(init=False)

@@ -109,6 +109,10 @@ class Stepping(Endings):
             self.failures.stop(frame.threads[group.rows], error_of)
             return []
         state.begin(frame, pc, group)
+        if state.plainly is not None:
+            parts = state.plainly.run(self, frame, pc, group)
+            if parts is not None:
+                return parts
         plain = is_plain(state, block, group)
         if plain:
             rounds = spun(state, self, frame, pc, group)

@@ -1,0 +1,376 @@
+"""Parts of programs with tensors run as plain Python, and nobody can tell."""
+
+import heapq
+from dataclasses import dataclass
+
+import pytest
+import torch
+
+import autobatch
+from benchmarks.mixed_programs import PROGRAMS, examples
+
+ENGINES = ("stackless", "program_counter")
+EXECUTORS = ("traced", "auto")
+WORDS = ["b", "a", "", "ccc", "a b", "7", "b b a"]
+TABLE = {"a": [1]}
+SEEN = []
+
+
+def stacked(rows):
+    """The arguments of a batch."""
+    return [
+        torch.stack(column) if isinstance(column[0], torch.Tensor) else autobatch.objects(column)
+        for column in zip(*rows, strict=True)
+    ]
+
+
+def outcome(function, *args, **options):
+    """The result or the exception, and how many threads ran parts as plain Python."""
+    with autobatch.counts() as counts:
+        try:
+            found = autobatch.vmap(function, **options)(*args)
+        except Exception as error:
+            found = (type(error), str(error))
+    return found, counts.plain_parts
+
+
+def as_plain(found):
+    if isinstance(found, torch.Tensor):
+        return found.tolist()
+    if isinstance(found, autobatch.Result):
+        return as_plain(found.value), type(found.exception), str(found.exception)
+    if isinstance(found, tuple | list):
+        return [as_plain(part) for part in found]
+    return found
+
+
+def same(function, *args, **options):
+    """The result, which is that of threads which are kept together; parts ran as plain Python."""
+    results = []
+    for engine in ENGINES:
+        for executor in EXECUTORS:
+            own = {"engine": engine, "executor": executor, **options}
+            for _ in range(2):
+                found, parts = outcome(function, *args, **own)
+                assert parts > 0
+                results.append(as_plain(found))
+    together, none = outcome(function, *args, plain="never", **options)
+    assert none == 0
+    assert all(each == as_plain(together) for each in results)
+    return together
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("executor", [*EXECUTORS, "vmap"])
+@pytest.mark.parametrize("size", [1, 2, 7])
+def test_a_program_is_the_loop(name, engine, executor, size):
+    function, rows = PROGRAMS[name][0], examples(name, size)
+    with torch.no_grad():
+        expected = [function(*row) for row in rows]
+        batched = autobatch.vmap(function, engine=engine, executor=executor)
+        with autobatch.counts() as counts:
+            found = batched(*stacked(rows))
+    assert (counts.plain_parts > 0) == (executor != "vmap")
+    if isinstance(expected[0], float):
+        torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.float64))
+    else:
+        assert as_plain(found) == expected
+
+
+MOST_STEPS = {
+    "beam_search": 120, "decode": 60, "parse": 220, "viterbi": 12, "chart": 12, "dijkstra": 12,
+    "a_star": 12, "suppressed": 20, "nearest": 12, "pieces": 12,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_what_is_of_objects_takes_no_block_executions(name):
+    function, rows = PROGRAMS[name][0], examples(name, 64)
+    with torch.no_grad(), autobatch.counts() as counts:
+        found = autobatch.vmap(function)(*stacked(rows))
+        expected = [function(*row) for row in rows]
+    if not isinstance(expected[0], float):
+        assert as_plain(found) == expected
+    assert counts.block_executions <= MOST_STEPS[name]
+
+
+def test_none_is_taken_apart_where_threads_are_to_stay_together():
+    rows = examples("viterbi", 4)
+    for options in ({"plain": "never"}, {"executor": "vmap"}, {"max_steps": 10_000}, {"seed": 1}):
+        _, parts = outcome(PROGRAMS["viterbi"][0], *stacked(rows), **options)
+        assert parts == 0
+
+
+def counted(x, text):
+    found = {}
+    for word in text.split():
+        found[word] = found.get(word, 0) + 1
+    return x * len(found), " ".join(found)
+
+
+def test_tensors_go_by_what_plain_python_leaves_alone():
+    x = torch.arange(7.0)
+    product, words = same(counted, x, autobatch.objects(WORDS))
+    assert product.tolist() == [x * len(set(w.split())) for x, w in enumerate(WORDS)]
+    assert words[-1] == "b a"
+
+
+def test_gradients_go_past_a_part():
+    x = torch.arange(7.0, requires_grad=True)
+    product, _ = autobatch.vmap(counted)(x, autobatch.objects(WORDS))
+    product.sum().backward()
+    assert x.grad.tolist() == [len(set(w.split())) for w in WORDS]
+
+
+def failing(x, text):
+    total = 0
+    for letter in text:
+        total += {"a": 1, "b": 2, " ": 0}[letter]
+    return x + total
+
+
+def test_the_first_thread_that_fails_is_the_one_that_is_told_of():
+    found = same(failing, torch.zeros(7), autobatch.objects(WORDS))
+    assert found == (KeyError, "'c'")
+    with pytest.raises(KeyError) as caught:
+        autobatch.vmap(failing)(torch.zeros(7), autobatch.objects(WORDS))
+    (note,) = caught.value.__notes__
+    assert "Threads: 3" in note
+    assert '{"a": 1, "b": 2, " ": 0}[letter]' in note
+
+
+def test_isolated_threads_fail_by_themselves():
+    found = same(failing, torch.zeros(7), autobatch.objects(WORDS), on_error="isolate")
+    assert [type(each.exception) for each in found].count(KeyError) == 2
+    assert found[6].value.item() == 5
+
+
+def before_and_after(x, text):
+    y = x.sqrt()
+    if x < 0:
+        raise ValueError("negative")
+    for letter in text:
+        if letter == "c":
+            raise RuntimeError(letter)
+    if y < 0.5:
+        raise ArithmeticError("small")
+    return y
+
+
+def test_failures_before_within_and_after_a_part_come_in_order():
+    words = autobatch.objects(WORDS)
+    for values in (
+        [1.0] * 7,
+        [1, 1, 1, 1, -1, 1, 1],
+        [1, 0, 1, 1, 1, 1, 1],
+        [1, 1, -1, 1, 1, 1, 1],
+    ):
+        found = same(before_and_after, torch.tensor(values), words)
+        try:
+            for x, text in zip(values, WORDS, strict=True):
+                before_and_after(torch.tensor(float(x)), text)
+        except Exception as error:
+            assert found == (type(error), str(error))
+
+
+def caught(x, text):
+    total = 0
+    try:
+        for letter in text:
+            total += int(letter)
+    except ValueError as error:
+        return x - total, str(error)
+    return x + total, ""
+
+
+def test_what_a_handler_catches_goes_the_general_way():
+    (values, said), parts = outcome(caught, torch.zeros(7), autobatch.objects(WORDS))
+    assert parts == 0
+    expected = [caught(0, word) for word in WORDS]
+    assert list(zip(values.tolist(), said, strict=True)) == expected
+
+
+def aliased(x, words):
+    one = other = []
+    inner = [one]
+    for word in words:
+        one.append(word)
+        if len(word) > 1:
+            one = [word]
+            inner.append(one)
+    one.append("end")
+    return x, " ".join(other), " ".join(" ".join(part) for part in inner), one is other
+
+
+def test_names_for_one_list_stay_names_for_one():
+    rows = [["a", "bb", "c"], ["a"], ["cc", "d"], []]
+    _, other, whole, is_one = same(aliased, torch.zeros(4), autobatch.objects(rows))
+    expected = [aliased(0, row) for row in rows]
+    assert list(zip(other, whole, is_one.tolist(), strict=True)) == [row[1:] for row in expected]
+
+
+def mutates(x, words):
+    for word in list(words):
+        words.append(word)
+    return x + len(words)
+
+
+def test_what_a_thread_is_given_is_its_own():
+    rows = [["a"], ["b", "c"]]
+    found = same(mutates, torch.zeros(2), autobatch.objects(rows))
+    assert found.tolist() == [2, 4]
+    assert rows == [["a"], ["b", "c"]]
+
+
+def hands_out(x, words):
+    mine = []
+    for word in words:
+        mine.append(TABLE.get(word, []))
+    if x > 0:
+        mine[0].append(2)
+    return x + len(mine[0])
+
+
+def test_what_existed_before_is_not_written_after_a_part_has_handed_it_out():
+    found, _ = outcome(hands_out, torch.tensor([1.0, 1.0]), autobatch.objects([["a"], ["b"]]))
+    assert found[0] is not None
+    assert issubclass(found[0], autobatch.AutobatchError)
+    assert TABLE == {"a": [1]}
+
+
+def writes_shared(x, words):
+    for word in words:
+        TABLE["a"].append(word)
+    return x
+
+
+def test_what_existed_before_is_not_written_in_a_part():
+    found, parts = outcome(writes_shared, torch.zeros(2), autobatch.objects([["a"], ["b"]]))
+    assert issubclass(found[0], autobatch.AutobatchError)
+    assert parts == 0
+    assert TABLE == {"a": [1]}
+
+
+def tells(word):
+    SEEN.append(word)
+    return word
+
+
+def effects(x, words):
+    found = []
+    for word in words:
+        found.append(autobatch.per_thread(tells)(word))
+    return x, len(found)
+
+
+def test_effects_happen_as_ever():
+    SEEN.clear()
+    outcome(effects, torch.zeros(2), autobatch.objects([["a", "b"], ["c"]]))
+    assert sorted(SEEN) == ["a", "b", "c"]
+
+
+@dataclass
+class Item:
+    name: str
+    price: float
+
+
+def instances(x, words):
+    items = []
+    for at, word in enumerate(words):
+        items.append(Item(word, 1.0 + at))
+    for item in items:
+        item.price = item.price * 2
+    items.sort(key=lambda item: (-item.price, item.name))
+    best = items[0] if items else Item("none", 0.0)
+    return x + best.price, best.name
+
+
+def test_instances_of_a_class():
+    rows = [["a", "bb", "c"], ["a"], ["cc", "d"], []]
+    price, name = same(instances, torch.zeros(4), autobatch.objects(rows))
+    assert name == [instances(0, row)[1] for row in rows]
+    assert price.tolist() == [instances(0, row)[0] for row in rows]
+
+
+def kept_function(x, words):
+    found = []
+    for word in words:
+        found.append(lambda more, own=word: own + more)
+    text = "".join(each("!") for each in found)
+    y = x.exp()
+    last = found[-1] if found else str
+    return y, text + last("?")
+
+
+def test_a_function_that_is_made_in_a_part_can_be_called_after_it():
+    rows = [["a", "bb", "c"], ["a"], ["cc", "d"], []]
+    _, text = same(kept_function, torch.zeros(4), autobatch.objects(rows))
+    assert text == [kept_function(torch.tensor(0.0), row)[1] for row in rows]
+
+
+def merging(x, words):
+    heap = []
+    for at, word in enumerate(words):
+        heapq.heappush(heap, (len(word), at, word))
+    total = x * 0
+    while heap:
+        size, at, word = heapq.heappop(heap)
+        if not size % 2:
+            total = total - size
+            continue
+        total = total + torch.sin(x + at)
+    return total
+
+
+def test_threads_meet_where_tensors_are():
+    rows = [["a", "bb", "c"], ["a"], ["cc", "d"], [], ["dd", "ee", "f", "g"]]
+    x = torch.linspace(0, 1, 5)
+    found = same(merging, x, autobatch.objects(rows))
+    expected = torch.stack([merging(value, row) for value, row in zip(x, rows, strict=True)])
+    torch.testing.assert_close(found, expected)
+
+
+def unbound(x, words):
+    for word in words:
+        last = word
+    return x, last
+
+
+def test_a_variable_without_a_value_is_pythons_error():
+    found = same(unbound, torch.zeros(3), autobatch.objects([["a"], [], ["b"]]))
+    assert found[0] is UnboundLocalError
+    assert "'last'" in found[1]
+
+
+def ends(x, words):
+    for at, word in enumerate(words):
+        if word == "stop":
+            return at, "stopped"
+        if word == "go on":
+            continue
+        if len(word) > 3:
+            break
+    else:
+        return -1, "all"
+    return 100, word
+
+
+def test_loops_are_left_in_every_way():
+    rows = [["a", "stop"], ["a"], ["go on", "longer", "stop"], []]
+    numbers, said = same(ends, torch.zeros(4), autobatch.objects(rows))
+    assert list(zip(numbers.tolist(), said, strict=True)) == [ends(0, row) for row in rows]
+
+
+def numbers(n):
+    steps = 0
+    while n != 1:
+        n = n // 2 if n % 2 == 0 else 3 * n + 1
+        steps += 1
+    return steps
+
+
+def test_numbers_alone_are_kept_together():
+    _, parts = outcome(numbers, torch.arange(1, 9), scalars="python")
+    assert parts == 0
