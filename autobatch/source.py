@@ -96,6 +96,10 @@ def _characters(lines: tuple[str, ...], line: int, byte_offset: int) -> int:
     return len(text.encode()[:byte_offset].decode(errors="replace"))
 
 
+ANYONES = "<string>"
+"""The file name of whatever ``exec`` compiles; from Python 3.13 on there is the text of ``-c``."""
+
+
 def function_node(function: FunctionType) -> FunctionSource:
     """The syntax node that ``function`` was compiled from.
 
@@ -103,7 +107,7 @@ def function_node(function: FunctionType) -> FunctionSource:
     """
     code = function.__code__
     lines = linecache.getlines(code.co_filename, function.__globals__)
-    if not lines:
+    if not lines or code.co_filename == ANYONES:
         raise SourceUnavailable(
             f"the source of {function.__qualname__}() is not available "
             f"(it was compiled from {code.co_filename!r})"

@@ -216,3 +216,13 @@ def test_excerpt_of_several_lines_and_wide_characters(walk) -> None:
 def test_excerpt_without_text() -> None:
     assert excerpt(Span("/gone.py", 7, 1, 7, 2)) == '  File "/gone.py", line 7'
     assert excerpt(Span("/gone.py", 7, 1, 7, 2), "x") == '  File "/gone.py", line 7: x'
+
+
+def test_what_exec_compiles_has_no_text_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python 3.13 has the text of ``python -c`` under the name that ``exec`` gives to all."""
+    text = ["def made(x):\n", "    return x + 1\n"]
+    monkeypatch.setitem(linecache.cache, "<string>", (1, None, text, "<string>"))
+    namespace: dict[str, Any] = {}
+    exec("def made(x):\n    return x", namespace)
+    with pytest.raises(SourceUnavailable, match="is not available"):
+        function_node(namespace["made"])

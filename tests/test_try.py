@@ -70,6 +70,23 @@ def test_what_threads_delete_before_another_fails_is_deleted_once():
     hold(deletes, [(0, 5, 0, 1, 7)[k % 5] for k in range(70)], [k % 4 % 3 for k in range(70)])
 
 
+def writes_and_deletes(x, n, m):
+    xs = [x, 1, 2]
+    try:
+        x *= 2
+        del xs[n]
+        return x, [1, 2][m], len(xs)
+    except IndexError:
+        return x, -1, len(xs)
+
+
+def test_a_write_before_a_delete_is_done_once():
+    for size in (1, 2, 7, 64):
+        x = torch.arange(1.0, 2 * size + 1).reshape(size, 2)
+        n, m = (torch.tensor([k * step % 5 % 4 for k in range(size)]) for step in (1, 3))
+        assert_matches_loop(writes_and_deletes, (x, n, m), scalars="python")
+
+
 def deletes_key(n):
     table = {0: 1, 1: 2}
     del table[n]
