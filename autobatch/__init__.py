@@ -38,6 +38,7 @@ from autobatch.exporting import to_fx
 from autobatch.forms import cond, foldl, foldr, scan, while_loop
 from autobatch.ir.parser import parse
 from autobatch.ir.program import Program
+from autobatch.listeners import Counts, Step, counts
 from autobatch.mapped import objects
 from autobatch.options import Options
 from autobatch.parallel import map_fn, pfor
@@ -46,7 +47,6 @@ from autobatch.report import Report
 from autobatch.results import Result
 from autobatch.saving.offload import Offload
 from autobatch.transforms import grad, hessian, jacfwd, jacrev, jvp, value_and_grad, vjp
-from autobatch.vm.listeners import Counts, Step, counts
 from autobatch.vm.schedule import WaitingBlock
 
 __version__ = "0.1.0"

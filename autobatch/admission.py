@@ -20,10 +20,10 @@ from autobatch import structure
 from autobatch.argument_cells import cell_of, column_of
 from autobatch.batch_size import tensor_of
 from autobatch.batching.context import Context
-from autobatch.batching.from_rows import SHARABLE, numbers_from, signature
+from autobatch.batching.host.from_rows import SHARABLE, numbers_from, signature
 from autobatch.errors import OptionError
 from autobatch.mapped import private, row_of, tree_row
-from autobatch.vm.values import NUMBER_TAGS, Cell, Container, Objects, uniform
+from autobatch.values.cells import NUMBER_TAGS, Cell, Container, Objects, uniform
 
 SLOW = 0.1
 """Seconds that an iterable may take for an example before the threads in flight go on."""

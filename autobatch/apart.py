@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations
 
 from autobatch.kinds import kind_of
-from autobatch.vm.heap import likeness, walks
-from autobatch.vm.values import Cell, Container, Uniform, Value, View, is_mutable, read
+from autobatch.values.cells import Cell, Container, Uniform, Value, View, is_mutable, read
+from autobatch.values.heap import likeness, walks
 
 SHARED = "a large tensor that some groups share and others have a row of for each thread"
 

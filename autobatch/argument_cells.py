@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from autobatch import structure
-from autobatch.batching.classes import is_plain_class
+from autobatch.batching.objects.classes import is_plain_class
 from autobatch.mapped import Mapped, has_mapped, private, tree_leaves, tree_row
 from autobatch.ragged import Packed
-from autobatch.vm.values import Cell, Column, Container, Objects, Uniform
+from autobatch.values.cells import Cell, Column, Container, Objects, Uniform
 
 
 def cell_of(arg: Any, scalars: str, memo: dict[int, Cell]) -> Cell:

@@ -19,7 +19,7 @@ from autobatch import structure
 from autobatch.argument_cells import cell_of
 from autobatch.mapped import Mapped, has_mapped, is_mapped, tree_leaves, tree_map, tree_row
 from autobatch.ragged import Packed
-from autobatch.vm.values import Cell
+from autobatch.values.cells import Cell
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from autobatch.arguments import Batch
+from autobatch.batching.calling.resolving import Target
 from autobatch.batching.context import Context
-from autobatch.batching.resolving import Target
-from autobatch.batching.rower import Rower
+from autobatch.batching.host.rower import Rower
 from autobatch.machines import Shared, machine_of
 from autobatch.options import Options
 from autobatch.outcome import Chunk

@@ -6,8 +6,8 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+from autobatch.batching.calling.resolving import Target, resolve_object
 from autobatch.batching.effects import effect_of
-from autobatch.batching.resolving import Target, resolve_object
 
 
 def name_of(function: Any) -> str:

@@ -20,7 +20,7 @@ from torch import Tensor
 from autobatch.api import LIBRARY
 from autobatch.arguments import Batch
 from autobatch.batch_size import tensor_of
-from autobatch.batching.resolving import resolve_object
+from autobatch.batching.calling.resolving import resolve_object
 from autobatch.compiled import Plans
 from autobatch.errors import Diagnostic, OptionError, StackingError, UnknownOptionError
 from autobatch.frontend import MISSING
@@ -35,9 +35,9 @@ from autobatch.passes import annotate_liveness, apply_pass
 from autobatch.results import plain
 from autobatch.running import run
 from autobatch.structure import form_of
+from autobatch.values.cells import is_number
 from autobatch.vm.code import Code
 from autobatch.vm.library import Library
-from autobatch.vm.values import is_number
 
 
 def execute(

@@ -30,14 +30,14 @@ from autobatch.errors import OptionError
 from autobatch.ir.program import Call, Op
 from autobatch.ir.program import Function as Lowered
 from autobatch.kinds import is_data, kind_of
+from autobatch.listeners import Counts, Tally, counts
 from autobatch.options import Options
 from autobatch.passes.conversion_reasons import reasons
 from autobatch.report import BlockRuns, FunctionReport, Line, Report, times
 from autobatch.results import plain
 from autobatch.running import run
 from autobatch.stopwatch import Stopwatch
-from autobatch.vm.listeners import Counts, Tally, counts
-from autobatch.vm.values import Cell, read
+from autobatch.values.cells import Cell, read
 
 QUIET = frozenset(
     {

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.fx import Graph, GraphModule, Node
 
-from autobatch.batching.resolving import resolve_object
+from autobatch.batching.calling.resolving import resolve_object
 from autobatch.errors import Diagnostic, OptionError, UnsupportedError
 from autobatch.executing import Entry
 from autobatch.ir.dataflow import liveness, terminator_reads

@@ -20,7 +20,7 @@ from autobatch.entry import name_of
 from autobatch.errors import OptionError
 from autobatch.mapped import Mapped, has_mapped, objects
 from autobatch.ragged import ragged
-from autobatch.vm.values import fits_column
+from autobatch.values.cells import fits_column
 
 
 def mapped_by_dims(

@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from autobatch.report import listed
-from autobatch.vm.values import PACKED, Column, Container, Mark, Objects, Uniform, Value, read
+from autobatch.values.cells import PACKED, Column, Container, Mark, Objects, Uniform, Value, read
 
 
 def is_data(value: Value) -> bool:

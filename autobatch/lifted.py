@@ -12,7 +12,7 @@ from typing import Any
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from autobatch.batching.compat import (
+from autobatch.compat import (
     add_batch_dim,
     current_level,
     is_batched,

@@ -12,12 +12,12 @@ from autobatch.arguments import Batch
 from autobatch.batching.contributions import Contributions
 from autobatch.batching.fallbacks import Policy
 from autobatch.batching.stretches import Work, chosen
+from autobatch.listeners import Tally
 from autobatch.options import Options
 from autobatch.saving.offload import Offload, Offloading
 from autobatch.saving.savers import Saver
 from autobatch.saving.segments import Tape
 from autobatch.vm.library import Library
-from autobatch.vm.listeners import Tally
 from autobatch.vm.observer import Observer
 from autobatch.vm.program_counter import ProgramCounterMachine
 from autobatch.vm.schedule import SCHEDULES, Schedule

@@ -17,7 +17,7 @@ from autobatch.batching.fallbacks import quoted
 from autobatch.errors import Diagnostic, OptionError, StackingError
 from autobatch.source import Span
 from autobatch.structure import DICTS, Form, attributes, form_of, is_collection, is_record
-from autobatch.vm.values import fits_column
+from autobatch.values.cells import fits_column
 
 MOST = 4
 """Unlike results that an error tells of."""

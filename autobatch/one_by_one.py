@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from autobatch.arguments import Batch
+from autobatch.batching.calling.resolving import resolve_object
 from autobatch.batching.effects import effect_of
 from autobatch.batching.foreign import Foreign
-from autobatch.batching.resolving import resolve_object
 from autobatch.errors import LIMITS, AutobatchError
 from autobatch.ir.program import Function
 from autobatch.machines import steps_of
@@ -23,6 +23,7 @@ from autobatch.random.drawing import drawing
 from autobatch.random.paths import key_of
 from autobatch.random.sources import Thread
 from autobatch.results import Result
+from autobatch.values.cells import Cell, Objects, Uniform
 from autobatch.vm.calling import Returned
 from autobatch.vm.failing import Errors
 from autobatch.vm.frames import Callee
@@ -30,7 +31,6 @@ from autobatch.vm.handing import Handing
 from autobatch.vm.library import Library
 from autobatch.vm.sequential import Interpreter
 from autobatch.vm.steps import Steps
-from autobatch.vm.values import Cell, Objects, Uniform
 from autobatch.vm.watching import Unwatched
 from autobatch.vm.ways import UNKNOWN, Way, Ways
 

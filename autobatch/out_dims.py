@@ -27,8 +27,8 @@ from autobatch.structure import (
     spread,
     unflattened,
 )
-from autobatch.vm.heap.likeness import identity
-from autobatch.vm.values import Cell, Column, Container, Objects, Uniform, read
+from autobatch.values.cells import Cell, Column, Container, Objects, Uniform, read
+from autobatch.values.heap.likeness import identity
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -16,10 +16,10 @@ from autobatch.mismatch import Part
 from autobatch.out_dims import same_cell
 from autobatch.results import Result, stacked_cell, stacked_rows
 from autobatch.source import Span
+from autobatch.values.cells import Cell, Column
+from autobatch.values.heap import likeness, merging
 from autobatch.vm.calling import Returned
 from autobatch.vm.failing import Errors
-from autobatch.vm.heap import likeness, merging
-from autobatch.vm.values import Cell, Column
 from autobatch.vm.ways import Ways
 
 

@@ -17,8 +17,8 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from autobatch.errors import OptionError
-from autobatch.vm import packs
-from autobatch.vm.values import Cell
+from autobatch.values import packs
+from autobatch.values.cells import Cell
 
 FORMS = ("nested", "list", "pad")
 """What ``ragged_out`` may be, besides None."""

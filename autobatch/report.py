@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from autobatch.batching.fallbacks import ON_OBJECTS, WORTH_IT
-from autobatch.vm.listeners import Counts
+from autobatch.listeners import Counts
 
 MOST = 4
 """Kinds of one value that a line tells of."""

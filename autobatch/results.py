@@ -25,7 +25,7 @@ from autobatch.structure import (
     is_tuple_type,
     mapped,
 )
-from autobatch.vm.values import (
+from autobatch.values.cells import (
     NUMBER_DTYPES,
     NUMBER_TAGS,
     PACKED,

@@ -13,7 +13,7 @@ from typing import Any
 
 from autobatch.arguments import Batch, is_of_objects
 from autobatch.batching.fallbacks import policy_of
-from autobatch.batching.reducing import applied
+from autobatch.batching.shared.reducing import applied
 from autobatch.chunks import run_chunks
 from autobatch.entry import name_of, started
 from autobatch.errors import AutobatchError, StackingError
@@ -24,9 +24,9 @@ from autobatch.out_dims import moved
 from autobatch.outcome import Chunk, apart, has_tensors, stacked, unvaried
 from autobatch.shortcuts import by_machine_code, by_plain_python, returned_at_once
 from autobatch.straight import straight
+from autobatch.values.cells import Column
 from autobatch.vm.library import Library
 from autobatch.vm.observer import Observer
-from autobatch.vm.values import Column
 
 
 def run(

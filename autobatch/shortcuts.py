@@ -13,10 +13,10 @@ import numpy as np
 
 from autobatch.alone import alone
 from autobatch.arguments import Batch
+from autobatch.batching.calling.resolving import Target
 from autobatch.batching.context import Context
 from autobatch.batching.fallbacks import policy_of
-from autobatch.batching.resolving import Target
-from autobatch.batching.rower import Rower
+from autobatch.batching.host.rower import Rower
 from autobatch.chunks import given_to, left
 from autobatch.compiled import Refused, joined, launched, plan_if_worth
 from autobatch.machines import Shared, machine_of, steps_of
@@ -24,12 +24,12 @@ from autobatch.options import Options
 from autobatch.outcome import Chunk
 from autobatch.presence.guards import presence
 from autobatch.saving.savers import saving
+from autobatch.values.cells import Cell, Objects
 from autobatch.vm.calling import Returned
 from autobatch.vm.code import Code
 from autobatch.vm.failing import Errors
 from autobatch.vm.library import Library
 from autobatch.vm.room import ROOM
-from autobatch.vm.values import Cell, Objects
 from autobatch.vm.ways import Ways
 
 

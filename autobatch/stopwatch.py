@@ -14,7 +14,7 @@ from time import perf_counter
 
 from autobatch.batching.calibration import machine, work_of
 from autobatch.ir.program import Op
-from autobatch.vm.values import Cell
+from autobatch.values.cells import Cell
 
 Place = tuple[int, int]
 """The id of a function, and a block of it."""

@@ -10,16 +10,16 @@ from __future__ import annotations
 from types import FunctionType
 
 from autobatch.arguments import Batch, is_of_tensors
+from autobatch.batching.calling.resolving import Target
 from autobatch.batching.operations import Env, Scope
-from autobatch.batching.resolving import Target
 from autobatch.batching.stretches import chosen
 from autobatch.frontend import MISSING
+from autobatch.listeners import Tally
 from autobatch.options import Options
+from autobatch.values.cells import Cell
 from autobatch.vm.code import Code
 from autobatch.vm.entering import opened, receiver_of
 from autobatch.vm.library import Library
-from autobatch.vm.listeners import Tally
-from autobatch.vm.values import Cell
 
 
 def straight(

@@ -16,28 +16,28 @@ import numpy as np
 import torch
 
 from autobatch.admission import Admission, Example, Source, by_form
+from autobatch.batching.calling.resolving import resolve_object
 from autobatch.batching.context import Context
 from autobatch.batching.fallbacks import policy_of
-from autobatch.batching.reducing import apart, applied
-from autobatch.batching.resolving import resolve_object
-from autobatch.batching.rower import Rower
+from autobatch.batching.host.rower import Rower
+from autobatch.batching.shared.reducing import apart, applied
 from autobatch.chunks import left
 from autobatch.entry import calling, entry
 from autobatch.errors import OptionError, UnknownOptionError
 from autobatch.frontend import MISSING
+from autobatch.listeners import Tally
 from autobatch.machines import Shared, machine_of
 from autobatch.one_by_one import OneByOne
 from autobatch.options import Options, check_count
 from autobatch.results import Result
 from autobatch.streamed import MachineCode
+from autobatch.values.cells import Cell
 from autobatch.vm.call_graph import CallGraph
 from autobatch.vm.library import Library, function_of
-from autobatch.vm.listeners import Tally
 from autobatch.vm.refill import Refill
 from autobatch.vm.room import ROOM
 from autobatch.vm.state import NOBODY
 from autobatch.vm.steps import Steps
-from autobatch.vm.values import Cell
 
 ORDERS = ("completion", "input")
 OF_BATCHES = ("in_dims", "out_dims", "chunk_size", "ragged_out")

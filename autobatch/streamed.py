@@ -15,10 +15,10 @@ import numpy as np
 
 from autobatch.compiled import Refused, launched, plan_for, refuse
 from autobatch.entry import started
+from autobatch.listeners import Tally
 from autobatch.options import Options
+from autobatch.values.cells import Cell
 from autobatch.vm.library import Library
-from autobatch.vm.listeners import Tally
-from autobatch.vm.values import Cell
 
 MOST_ROUNDS = 2**30
 """Rounds that a thread may take, some seconds: one that never ends must not hold up the others."""

@@ -16,15 +16,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from autobatch.batching import torch_ops
 from autobatch.batching.context import Context
+from autobatch.batching.tensors import torch_ops
 from autobatch.random import transforms
 from autobatch.random.paths import Ledger, Paths, key_of
 from autobatch.random.sources import Threads
+from autobatch.values.cells import Cell, Container
 from autobatch.vm.library import Library
 from autobatch.vm.stackless import Machine
 from autobatch.vm.state import RunState, Settings
-from autobatch.vm.values import Cell, Container
 from benchmarks.harness import interleave
 
 THREADS = (1, 1024, 32768)

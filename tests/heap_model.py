@@ -11,16 +11,13 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from autobatch.batching import views, vmapped, writes
+from autobatch.batching import writes
+from autobatch.batching.applying import vmapped
 from autobatch.batching.context import Context
+from autobatch.batching.host.rower import Rower
 from autobatch.batching.levels import Batched
-from autobatch.batching.rower import Rower
-from autobatch.vm.groups import Group, restricted
-from autobatch.vm.invariants import check_cells
-from autobatch.vm.library import Library
-from autobatch.vm.stackless import Machine
-from autobatch.vm.state import RunState, Settings
-from autobatch.vm.values import (
+from autobatch.batching.tensors import views
+from autobatch.values.cells import (
     BOX,
     Cell,
     Column,
@@ -32,6 +29,11 @@ from autobatch.vm.values import (
     read,
     uniform,
 )
+from autobatch.vm.groups import Group, restricted
+from autobatch.vm.invariants import check_cells
+from autobatch.vm.library import Library
+from autobatch.vm.stackless import Machine
+from autobatch.vm.state import RunState, Settings
 
 NAMES = ("a", "b", "c", "d", "e")
 SHAPES = ((4,), (2, 3))

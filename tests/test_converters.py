@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from autobatch.batching.applying.vmapped import Batched, DrawError, NoRule, apply
 from autobatch.batching.converters import find, register
-from autobatch.batching.vmapped import Batched, DrawError, NoRule, apply
 from tests.batched_loop import check
 
 K = 3

@@ -19,8 +19,8 @@ from autobatch.passes.conversion_reasons import reasons
 from autobatch.report import BlockRuns
 from autobatch.source import Span
 from autobatch.stopwatch import Stopwatch
+from autobatch.values.cells import Cell, Column, Uniform
 from autobatch.vm import speculating
-from autobatch.vm.values import Cell, Column, Uniform
 
 HERE = Span(__file__, 1, 0, 1, 1)
 

@@ -13,8 +13,8 @@ from torch import Tensor
 import autobatch
 from autobatch.api import LIBRARY
 from autobatch.ir.program import Branch
+from autobatch.listeners import Counts, Step
 from autobatch.vm.invariants import checking
-from autobatch.vm.listeners import Counts, Step
 from autobatch.vm.purity import Names
 from programs.collatz import collatz
 from programs.fibonacci import fibonacci

@@ -10,8 +10,8 @@ from torch import Tensor
 
 import autobatch
 from autobatch.batching.stretches.checking import same_leaf
-from autobatch.vm.heap.walks import parts
-from autobatch.vm.values import Cell, Column, Container, Uniform
+from autobatch.values.cells import Cell, Column, Container, Uniform
+from autobatch.values.heap.walks import parts
 
 
 class Node:

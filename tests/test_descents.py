@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 import autobatch
+from autobatch.listeners import Counts
 from autobatch.vm.invariants import checking
-from autobatch.vm.listeners import Counts
 from programs.treelstm import Tree, TreeLSTM, random_tree
 from tests.oracle import assert_matches_loop
 

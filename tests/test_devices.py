@@ -17,10 +17,10 @@ import torch
 
 import autobatch
 from autobatch.batching import lists
-from autobatch.batching.example import without_data
+from autobatch.batching.applying.example import without_data
 from autobatch.batching.fused.replays import number
-from autobatch.vm.lists import Lists
-from autobatch.vm.values import read
+from autobatch.values.cells import read
+from autobatch.values.lists import Lists
 
 ROOT = Path(autobatch.__file__).parent
 FACTORIES = frozenset(
@@ -34,10 +34,10 @@ ON_THE_HOST = {
             "the caller's array"
         ),
     },
-    "batching/compacting.py": {
+    "batching/shared/compacting.py": {
         "torch.from_numpy(inverse.reshape(-1))": "moved by `over`",
     },
-    "batching/compat.py": {"torch.zeros(2)": "a probe"},
+    "compat.py": {"torch.zeros(2)": "a probe"},
     "batching/converters/losses.py": {
         "torch.as_tensor(n)": "lengths, which a kernel reads on the host",
     },
@@ -48,13 +48,17 @@ ON_THE_HOST = {
             "kernels run on the CPU"
         ),
     },
-    "batching/indexing.py": {"torch.tensor(part)": "an index, which torch takes from the host"},
-    "batching/iterators.py": {"torch.tensor(value.obj)": "0-d, beside tensors of any device"},
+    "batching/applying/indexing.py": {
+        "torch.tensor(part)": "an index, which torch takes from the host"
+    },
+    "batching/containers/iterators.py": {
+        "torch.tensor(value.obj)": "0-d, beside tensors of any device"
+    },
     "batching/lists.py": {"torch.from_numpy(found.lengths)": "lengths, which are numpy's"},
-    "batching/merging.py": {
+    "batching/shared/merging.py": {
         "torch.zeros(shape, dtype=tensor.dtype)": "runs once more for the error it raises",
     },
-    "batching/seeding.py": {"torch.as_tensor(part)": "what a function has given"},
+    "batching/calling/seeding.py": {"torch.as_tensor(part)": "what a function has given"},
     "batching/trace/rewrite.py": {
         "torch.tensor(node.args[1], dtype=dtype)": "0-d, beside tensors of any device",
     },
@@ -103,7 +107,7 @@ ON_THE_HOST = {
         ),
     },
     "vm/forks/noting.py": {"torch.from_numpy(keys)": "keys of paths, which are the host's"},
-    "vm/heap/selecting.py": {
+    "values/heap/selecting.py": {
         "torch.from_numpy(rows)": "rows of tensors on the CPU; others are moved",
         "torch.from_numpy(self.rows)": "rows of tensors on the CPU, and no others",
     },

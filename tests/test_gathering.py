@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import autobatch
-from autobatch.vm.gathering import Gathering, gathering
-from autobatch.vm.repeated import bmm, rows_of
+from autobatch.values.gathering import Gathering, gathering
+from autobatch.values.repeated import bmm, rows_of
 from tests.test_transforms import engines, same
 
 K, WIDTH = 5, 40

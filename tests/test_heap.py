@@ -16,11 +16,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from autobatch.values.cells import Cell, Column, Container, Uniform, Value, uniform
+from autobatch.values.heap import likeness, merging, walks
 from autobatch.vm.calling import KEPT, Returned, carry, settled
 from autobatch.vm.groups import CARRIED, Group, coalesced, restricted
-from autobatch.vm.heap import likeness, merging, walks
 from autobatch.vm.queue import key_of
-from autobatch.vm.values import Cell, Column, Container, Uniform, Value, uniform
 from tests.heap_model import CPU, NAME, NAMES, OP, Place, acyclic, built, cyclic
 
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import autobatch
-from autobatch.batching.vmapped import (
+from autobatch.batching.applying.vmapped import (
     Batched,
     ExampleError,
     NoRule,

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 import autobatch
+from autobatch.listeners import Counts
 from autobatch.vm.invariants import checking
-from autobatch.vm.listeners import Counts
 from programs.fibonacci import fibonacci
 from programs.treelstm import Tree, TreeLSTM
 from tests.oracle import assert_matches_loop

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 import autobatch
+from autobatch.listeners import Counts
 from autobatch.vm.invariants import checking
-from autobatch.vm.listeners import Counts
 from tests.oracle import assert_matches_loop
 from tests.test_fork_join import forked
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import autobatch
-from autobatch.vm.listeners import Counts
+from autobatch.listeners import Counts
 from programs.collatz import collatz
 from tests.oracle import assert_matches_loop
 

@@ -19,8 +19,7 @@ import torch
 from torch import Tensor
 from torch.testing._internal.common_methods_invocations import op_db
 
-from autobatch.batching.levels import leaves_of, map_tree
-from autobatch.batching.vmapped import (
+from autobatch.batching.applying.vmapped import (
     Batched,
     DrawError,
     ExampleError,
@@ -28,6 +27,7 @@ from autobatch.batching.vmapped import (
     apply,
     apply_inplace,
 )
+from autobatch.batching.levels import leaves_of, map_tree
 from tests.batched_loop import difference, loop
 
 K = 3

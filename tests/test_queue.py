@@ -15,13 +15,13 @@ from torch import Tensor
 
 import autobatch
 from autobatch.batching.context import Context
-from autobatch.batching.rower import Rower
+from autobatch.batching.host.rower import Rower
+from autobatch.values.cells import Cell, Column, Container, Objects, Uniform, uniform
 from autobatch.vm.groups import CARRIED, Group
 from autobatch.vm.library import Library
 from autobatch.vm.queue import UNLIKE, Waiting, joined_value, key_of
 from autobatch.vm.stackless import Machine
 from autobatch.vm.state import RunState, Settings
-from autobatch.vm.values import Cell, Column, Container, Objects, Uniform, uniform
 
 CPU = torch.device("cpu")
 LIVE = (("x",), ("x", "y"), ("x", "y"), ("x",), ("y",), ("x", "y", CARRIED))

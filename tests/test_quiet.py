@@ -11,7 +11,7 @@ from torch import nn
 from torch._subclasses import fake_tensor
 
 import autobatch
-from autobatch.batching.compat import quiet
+from autobatch.compat import quiet
 
 
 class Layer(nn.Module):

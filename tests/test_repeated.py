@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 import autobatch
-from autobatch.vm.heap import merging, selecting
-from autobatch.vm.repeated import LARGE, bmm, is_repeated, is_shared, rows_of
-from autobatch.vm.values import Cell, Column
+from autobatch.values.cells import Cell, Column
+from autobatch.values.heap import merging, selecting
+from autobatch.values.repeated import LARGE, bmm, is_repeated, is_shared, rows_of
 from tests.test_transforms import engines, same
 
 WIDTH = 40

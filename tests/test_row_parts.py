@@ -8,8 +8,8 @@ import torch
 
 from autobatch.presence.moves import PLACE, Cut, cut, move_of, notes_of
 from autobatch.presence.walk import needed
-from autobatch.vm.heap import selecting
-from autobatch.vm.values import Cell, Column, Container, Objects
+from autobatch.values.cells import Cell, Column, Container, Objects
+from autobatch.values.heap import selecting
 
 
 def pair(size: int) -> tuple[Cell, list[torch.Tensor]]:

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 
 import autobatch
-from autobatch.batching import merging, merging_at, updates
 from autobatch.batching.contributions import Contributions
+from autobatch.batching.shared import merging, merging_at, updates
 from autobatch.frontend.subset import SHARED_WRITES
 from tests.goldens import assert_golden
 

@@ -10,10 +10,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from autobatch.values.cells import Cell, Column, Uniform
 from autobatch.vm import stack as stacks
 from autobatch.vm.groups import Group
 from autobatch.vm.stack import NONE, Saved, Stack
-from autobatch.vm.values import Cell, Column, Uniform
 
 CPU = torch.device("cpu")
 CALLS: list[Any] = ["f", "g"]

@@ -17,8 +17,8 @@ from torch import Tensor
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from autobatch.batching.compat import FALLBACK_OFF
 from autobatch.batching.trace import Input, Untraceable, record
+from autobatch.compat import FALLBACK_OFF
 
 ROWS = 3
 NAMES = sorted({op.name for op in op_db if torch.float32 in op.dtypes})

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from autobatch.batching import compat
-from autobatch.batching.predicates import predicate
-from autobatch.batching.vmapped import (
+from autobatch import compat
+from autobatch.batching.applying.predicates import predicate
+from autobatch.batching.applying.vmapped import (
     Batched,
     DrawError,
     ExampleError,

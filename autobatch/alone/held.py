@@ -20,7 +20,7 @@ from autobatch.alone.taint import NONE, OUTER_DEEP, OUTERS, Share
 from autobatch.batching import known_callees as callees
 from autobatch.batching.foreign import Foreign
 from autobatch.ir.program import Function, Var
-from autobatch.vm.values import (
+from autobatch.values.cells import (
     BOX,
     CLOSURE,
     ENUMERATE_ITERATOR,

@@ -19,7 +19,7 @@ from autobatch.alone.contents import SCALARS, Contents, NotAlone
 from autobatch.alone.proof import Proof, proved
 from autobatch.alone.taint import NONE, OUTER_DEEP, OUTERS, OWNS, Share
 from autobatch.arguments import Batch
-from autobatch.batching.resolving import Target
+from autobatch.batching.calling.resolving import Target
 from autobatch.errors import AutobatchError
 from autobatch.frontend import MISSING
 from autobatch.mapped import Mapped, has_mapped, private

@@ -19,14 +19,14 @@ from autobatch.alone.held import Looking, has_objects, may_be_data
 from autobatch.alone.parts import CALL, Candidate, Finder, Part
 from autobatch.alone.written import END, written_function
 from autobatch.batching.context import Context, RowsFail
-from autobatch.batching.from_rows import from_rows
-from autobatch.batching.rower import Rower
+from autobatch.batching.host.from_rows import from_rows
+from autobatch.batching.host.rower import Rower
 from autobatch.ir.program import Call, Label, Var
+from autobatch.values.cells import BOX, CLOSURE, Cell, Container, Mark, Uniform
 from autobatch.vm.blocks import Blocks
 from autobatch.vm.groups import FORKED, Group, Parts, restricted
 from autobatch.vm.library import Library
 from autobatch.vm.state import Frame, RunState
-from autobatch.vm.values import BOX, CLOSURE, Cell, Container, Mark, Uniform
 
 FEW = 128
 """Threads for which a kernel on a number of each takes longer than plain Python does for all."""

@@ -6,12 +6,7 @@ from collections.abc import Hashable
 
 import torch
 
-from autobatch.batching.compat import (
-    flash_attention,
-    lean_attention,
-    plain_attention,
-    within_level,
-)
+from autobatch.compat import flash_attention, lean_attention, plain_attention, within_level
 
 
 def ambient_key() -> Hashable:

@@ -14,8 +14,8 @@ import torch
 from autobatch.batching import numbers
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.escapes import Escape, any_left, bind, ends_of
-from autobatch.batching.from_rows import from_rows
-from autobatch.vm.values import Cell, Column, Container, Uniform, is_number, read
+from autobatch.batching.host.from_rows import from_rows
+from autobatch.values.cells import Cell, Column, Container, Uniform, is_number, read
 
 LOOSE = 2**52
 """Where the ints of a column may lie further out, a branch's read looks where they do."""

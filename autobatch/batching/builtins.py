@@ -8,21 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from autobatch.batching import (
-    conversions,
-    copying,
-    introspection,
-    iteration,
-    lists,
-    managing,
-    masks,
-    operator_calls,
-    reductions,
-    shapes,
-    sharing,
-    structures,
-)
+from autobatch.batching import conversions, lists, operator_calls, shapes, sharing
+from autobatch.batching.containers import iteration, reductions, structures
 from autobatch.batching.context import Handler
+from autobatch.batching.host import managing
+from autobatch.batching.objects import copying, introspection
+from autobatch.batching.tables import masks
 
 HANDLERS: dict[Any, Handler] = {
     **conversions.HANDLERS,

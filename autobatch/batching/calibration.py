@@ -18,7 +18,7 @@ from torch import Tensor
 from autobatch.ir.costs import Machine, Work
 from autobatch.ir.ops import FREE
 from autobatch.ir.program import Op
-from autobatch.vm.values import Cell, Column, Uniform, read
+from autobatch.values.cells import Cell, Column, Uniform, read
 
 ROUNDS, SMALL = 5, 200
 """How often large and small kernels run; the fastest counts."""

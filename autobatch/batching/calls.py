@@ -13,22 +13,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from autobatch.batching import (
-    arithmetic,
-    builtins,
-    catching,
-    guards,
-    introspection,
-    iteration,
-    methods,
-    modules,
-    packed,
-    seeding,
-    stateless,
-    torch_ops,
-    writes,
-)
-from autobatch.batching.callees import (
+from autobatch.batching import arithmetic, builtins, guards, writes
+from autobatch.batching.calling import modules, seeding, stateless
+from autobatch.batching.calling.resolving import PYTHON, Target
+from autobatch.batching.containers import iteration, methods
+from autobatch.batching.containers.callees import (
     gives_operand,
     in_place_option,
     is_code,
@@ -40,7 +29,13 @@ from autobatch.batching.callees import (
     refuse_optimizer,
     updated,
 )
-from autobatch.batching.classes import (
+from autobatch.batching.context import Context
+from autobatch.batching.effects import READ_ONLY, effect_of, is_generated_init
+from autobatch.batching.host import catching
+from autobatch.batching.host.rows import ANY_EFFECT, run_rows
+from autobatch.batching.kinds import is_instance
+from autobatch.batching.objects import introspection
+from autobatch.batching.objects.classes import (
     NO_INIT,
     PLAIN_NEW,
     blank,
@@ -48,17 +43,13 @@ from autobatch.batching.classes import (
     named_tuple,
     of_named_tuple,
 )
-from autobatch.batching.context import Context
-from autobatch.batching.effects import READ_ONLY, effect_of, is_generated_init
-from autobatch.batching.kinds import is_instance
 from autobatch.batching.operators import once
-from autobatch.batching.resolving import PYTHON, Target
-from autobatch.batching.rows import ANY_EFFECT, run_rows
-from autobatch.batching.tables import rules, writing
+from autobatch.batching.tables import packed, rules, writing
 from autobatch.batching.tables.joins import packed_cells
+from autobatch.batching.tensors import torch_ops
 from autobatch.batching.unseen import watched
 from autobatch.transforms import batched as transforms
-from autobatch.vm.values import Cell, Column, Uniform, read, uniform
+from autobatch.values.cells import Cell, Column, Uniform, read, uniform
 
 
 def run(context: Context, target: Target) -> Cell:

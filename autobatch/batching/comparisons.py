@@ -7,8 +7,9 @@ import operator
 import torch
 from torch import Tensor
 
-from autobatch.batching import guards, semantics, torch_ops
+from autobatch.batching import guards, semantics
 from autobatch.batching.context import Context
+from autobatch.batching.host.rows import run_rows
 from autobatch.batching.kinds import (
     foreign_operand,
     is_instance,
@@ -18,12 +19,12 @@ from autobatch.batching.kinds import (
     parts_of,
 )
 from autobatch.batching.operators import binary, once, refuse_functions
-from autobatch.batching.rows import run_rows
+from autobatch.batching.tensors import torch_ops
 from autobatch.batching.trace import Untraceable
 from autobatch.batching.trees import is_plain
 from autobatch.batching.truths import either, negation, truth
 from autobatch.errors import Diagnostic, UnsupportedError
-from autobatch.vm.values import (
+from autobatch.values.cells import (
     Cell,
     Column,
     Container,

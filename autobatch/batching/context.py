@@ -13,18 +13,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from autobatch.batching.compat import on_host
 from autobatch.batching.contributions import Contributions
 from autobatch.batching.escapes import Checkpoint, Escape, Escaped, any_left, bind, ends_of
 from autobatch.batching.fallbacks import Policy
 from autobatch.batching.foreign import Foreign
 from autobatch.batching.kinds import is_tensor
+from autobatch.compat import on_host
 from autobatch.ir.program import Op
 from autobatch.kinds import operand
 from autobatch.random.paths import Paths
 from autobatch.random.sources import Threads
 from autobatch.source import Span
-from autobatch.vm.values import METHOD, Cell, Column, Container, read
+from autobatch.values.cells import METHOD, Cell, Column, Container, read
 
 
 class RowsFail(Exception):

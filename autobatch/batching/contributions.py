@@ -18,7 +18,7 @@ from typing import Any, Literal
 import numpy as np
 from torch import Tensor
 
-from autobatch.batching.compat import storage_id
+from autobatch.compat import storage_id
 from autobatch.source import Span
 
 Rule = Literal["sum", "prod", "amin", "amax", "assign"]

@@ -13,9 +13,9 @@ from autobatch.batching import arithmetic
 from autobatch.batching.context import Context, Handler
 from autobatch.batching.kinds import is_tensor
 from autobatch.batching.truths import truth
-from autobatch.vm.heap import walks
-from autobatch.vm.lists import Lists
-from autobatch.vm.values import Cell, Column, Container, Objects, Uniform, read, uniform
+from autobatch.values.cells import Cell, Column, Container, Objects, Uniform, read, uniform
+from autobatch.values.heap import walks
+from autobatch.values.lists import Lists
 
 _BOUNDS = {
     torch.uint8: (0, 255),

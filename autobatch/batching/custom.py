@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 from torch import Tensor, nn
 
 from autobatch.batching import converters
-from autobatch.batching.compat import has_no_data, operator_name, overloads_of
 from autobatch.batching.effects import effect_of
 from autobatch.batching.levels import (
     Batched,
@@ -25,6 +24,7 @@ from autobatch.batching.levels import (
     leaves_of,
     map_tree,
 )
+from autobatch.compat import has_no_data, operator_name, overloads_of
 from autobatch.errors import ConverterError, Diagnostic
 from autobatch.random.drawing import spare
 

@@ -22,8 +22,8 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import get_ignored_functions, get_testing_overrides
 
-from autobatch.batching.compat import draws_of_dirichlet
 from autobatch.batching.submodules import parts_of
+from autobatch.compat import draws_of_dirichlet
 from autobatch.forms import STAND_INS
 from autobatch.transforms.records import TORCH, is_torchs, made_of
 

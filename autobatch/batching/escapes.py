@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from autobatch.ir.program import Op
-from autobatch.vm.values import Cell, Column, Container, Objects, Value, View
+from autobatch.values.cells import Cell, Column, Container, Objects, Value, View
 
 
 @dataclass(frozen=True, slots=True, eq=False)

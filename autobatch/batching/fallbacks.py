@@ -30,8 +30,8 @@ from torch import Tensor
 from autobatch.batching.effects import BUILTIN_TYPES, MUTATING_METHODS, belongs_to_torch
 from autobatch.errors import Diagnostic, FallbackError
 from autobatch.source import Span
-from autobatch.vm.heap import walks
-from autobatch.vm.values import PACKED, Cell, Column, Container, Objects, Value, read
+from autobatch.values.cells import PACKED, Cell, Column, Container, Objects, Value, read
+from autobatch.values.heap import walks
 
 HINTS = (
     "autobatch.per_thread(fn) marks a function that is meant to run thread by thread.",

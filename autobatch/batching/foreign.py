@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from autobatch.batching.effects import is_library
 from autobatch.structure import is_collection
-from autobatch.vm.values import Cell, Container, Objects, read
+from autobatch.values.cells import Cell, Container, Objects, read
 
 BUILTIN = (list, tuple, dict, set, frozenset, OrderedDict, defaultdict, deque)
 _ATOMS = (str, bytes, int, float, complex, type(None))

@@ -27,7 +27,7 @@ from autobatch.batching import writes
 from autobatch.batching.context import Context
 from autobatch.batching.effects import MUTATING_METHODS, READ_ONLY, WRITING_OPERATORS
 from autobatch.errors import Diagnostic, SharedWriteError
-from autobatch.vm.values import Cell, Column, Container, Objects, Uniform, read, uniform
+from autobatch.values.cells import Cell, Column, Container, Objects, Uniform, read, uniform
 
 # fmt: off
 SPECIAL = frozenset({f"__{name}__" for name in WRITING_OPERATORS})

@@ -11,7 +11,7 @@ from typing import Any, TypeGuard
 from torch import Tensor
 
 from autobatch.batching.effects import has_library_base, is_generated_init
-from autobatch.vm.values import Cell, Column, Container, Objects, Uniform, read
+from autobatch.values.cells import Cell, Column, Container, Objects, Uniform, read
 
 NO_FUNCTION = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
 NO_INSTANCES = (list, tuple, dict, set, slice, range)

@@ -12,14 +12,14 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from autobatch.batching import resolving
-from autobatch.batching.compat import storage_id
+from autobatch.batching.calling import resolving
 from autobatch.batching.context import Context
 from autobatch.batching.unseen import refuse_late
+from autobatch.compat import storage_id
 from autobatch.ir.ops import INPLACE
 from autobatch.ir.program import CallShape, Op
-from autobatch.vm.heap import walks
-from autobatch.vm.values import PLACE, UPDATE, Cell, Container, Uniform
+from autobatch.values.cells import PLACE, UPDATE, Cell, Container, Uniform
+from autobatch.values.heap import walks
 
 # fmt: off
 NAMING = frozenset(

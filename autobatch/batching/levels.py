@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from autobatch.batching import compat
+from autobatch import compat
 
 
 @dataclass(frozen=True, slots=True)

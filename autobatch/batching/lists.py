@@ -16,10 +16,8 @@ from torch import Tensor
 
 from autobatch.batching.context import Context
 from autobatch.batching.kinds import is_index
-from autobatch.vm import listing, packs
-from autobatch.vm.lists import Lists
-from autobatch.vm.logs import Logged, Place
-from autobatch.vm.values import (
+from autobatch.values import listing, packs
+from autobatch.values.cells import (
     NUMBER_TAGS,
     Cell,
     Column,
@@ -31,6 +29,8 @@ from autobatch.vm.values import (
     read,
     uniform,
 )
+from autobatch.values.lists import Lists
+from autobatch.values.logs import Logged, Place
 
 Method = Callable[[Context, Lists, list[Cell]], Cell | None]
 

@@ -13,33 +13,25 @@ from types import CellType
 from typing import Any
 
 from autobatch import errors
-from autobatch.batching import (
-    attributes,
-    calls,
-    catching,
-    comparisons,
-    containers,
-    displays,
-    iterators,
-    managing,
-    operators,
-    resolving,
-    semantics,
-)
+from autobatch.batching import calls, comparisons, operators, semantics
+from autobatch.batching.calling import resolving
+from autobatch.batching.containers import displays, iterators, subscripts
+from autobatch.batching.containers.starring import Differing, mapping_of, starred_parts, used_up
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.effects import effect_of
+from autobatch.batching.host import catching, managing
+from autobatch.batching.host.rower import Rower
+from autobatch.batching.host.rows import run_rows, write_rows
 from autobatch.batching.late_reads import late_reads, only_looks, still_read
+from autobatch.batching.objects import attributes
 from autobatch.batching.operators import once
-from autobatch.batching.putting_off import put_off
-from autobatch.batching.rower import Rower
-from autobatch.batching.rows import run_rows, write_rows
 from autobatch.batching.selects import select
-from autobatch.batching.starring import Differing, mapping_of, starred_parts, used_up
+from autobatch.batching.shared.putting_off import put_off
 from autobatch.batching.truths import truth
 from autobatch.batching.unseen import refuse_late
 from autobatch.ir.ops import BINARY, COMPARE, UNARY
 from autobatch.ir.program import CallShape, Function, Op
-from autobatch.vm.values import (
+from autobatch.values.cells import (
     BOX,
     CLOSURE,
     METHOD,
@@ -369,9 +361,9 @@ TABLE: dict[str, Handler] = {
     "getattr": lambda context, name, cell: attributes.get(context, cell, name),
     "setattr": lambda context, name, cell, item: attributes.put(context, cell, name, item),
     "delattr": lambda context, name, cell: attributes.remove(context, cell, name),
-    "getitem": lambda context, attr, *cells: containers.getitem(context, *cells),
-    "setitem": lambda context, attr, *cells: containers.setitem(context, *cells),
-    "delitem": lambda context, attr, *cells: containers.delitem(context, *cells),
+    "getitem": lambda context, attr, *cells: subscripts.getitem(context, *cells),
+    "setitem": lambda context, attr, *cells: subscripts.setitem(context, *cells),
+    "delitem": lambda context, attr, *cells: subscripts.delitem(context, *cells),
     "slice": lambda context, attr, *cells: Cell(Container(slice, list(cells))),
     "tuple": lambda context, attr, *cells: Cell(Container(tuple, list(cells))),
     "list": lambda context, attr, *cells: Cell(Container(list, list(cells))),

@@ -5,27 +5,28 @@ from __future__ import annotations
 import operator
 from typing import Any
 
-from autobatch.batching import containers, operators
+from autobatch.batching import operators
+from autobatch.batching.containers import subscripts
 from autobatch.batching.context import Context, Handler
 from autobatch.ir.ops import BINARY
-from autobatch.vm.values import Cell, uniform
+from autobatch.values.cells import Cell, uniform
 
 
 def _getitem(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | None:
-    return containers.getitem(context, *args) if len(args) == 2 else None
+    return subscripts.getitem(context, *args) if len(args) == 2 else None
 
 
 def _setitem(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | None:
     if len(args) != 3:
         return None
-    containers.setitem(context, *args)
+    subscripts.setitem(context, *args)
     return uniform(None)
 
 
 def _delitem(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | None:
     if len(args) != 2:
         return None
-    containers.delitem(context, *args)
+    subscripts.delitem(context, *args)
     return uniform(None)
 
 

@@ -17,20 +17,13 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from autobatch.batching import (
-    arithmetic,
-    lists,
-    merging_at,
-    packed,
-    semantics,
-    sequences,
-    torch_ops,
-    writes,
-)
+from autobatch.batching import arithmetic, lists, semantics, sequences, writes
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.effects import effect_of
 from autobatch.batching.foreign import memory_of
 from autobatch.batching.foreign import parts as parts_of_object
+from autobatch.batching.host.own_methods import asks, each_thread
+from autobatch.batching.host.rows import run_rows
 from autobatch.batching.kinds import (
     foreign_operand,
     holds_tensors,
@@ -42,16 +35,16 @@ from autobatch.batching.kinds import (
     parts_of,
     user_class,
 )
-from autobatch.batching.own_methods import asks, each_thread
 from autobatch.batching.protocols import special_method
-from autobatch.batching.rows import run_rows
-from autobatch.batching.tables import products, rules, writing
+from autobatch.batching.shared import merging_at
+from autobatch.batching.tables import packed, products, rules, writing
+from autobatch.batching.tensors import torch_ops
 from autobatch.batching.trace import Untraceable
 from autobatch.batching.trace.recorder import is_recording
 from autobatch.batching.trees import container_of, is_plain
 from autobatch.batching.truths import negation
-from autobatch.vm import packs
-from autobatch.vm.values import (
+from autobatch.values import packs
+from autobatch.values.cells import (
     PLACE,
     Cell,
     Column,

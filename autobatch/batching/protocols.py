@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 from autobatch.batching.context import Context
+from autobatch.batching.host.rows import run_rows
 from autobatch.batching.kinds import found_in_class
-from autobatch.batching.rows import run_rows
-from autobatch.vm.values import Cell, Column, Uniform, read
+from autobatch.values.cells import Cell, Column, Uniform, read
 
 
 class Sized:

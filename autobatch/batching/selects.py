@@ -14,12 +14,12 @@ import torch
 
 from autobatch.batching import arithmetic
 from autobatch.batching.context import Context
-from autobatch.batching.rows import run_rows
+from autobatch.batching.host.rows import run_rows
 from autobatch.batching.trace import Untraceable
 from autobatch.ir.ops import INPLACE
 from autobatch.ir.program import Op
-from autobatch.vm.heap import walks
-from autobatch.vm.values import Cell, Column, Container, Uniform, Value, View, is_mutable, read
+from autobatch.values.cells import Cell, Column, Container, Uniform, Value, View, is_mutable, read
+from autobatch.values.heap import walks
 
 LARGEST = 64
 """Elements of a thread's tensor up to which computing both ways costs less than parting."""

@@ -12,7 +12,7 @@ from autobatch.batching import shapes
 from autobatch.batching.context import Context
 from autobatch.batching.kinds import is_number, is_tensor, parts_of
 from autobatch.batching.truths import both, either, flipped, truth
-from autobatch.vm.values import Cell, Container, Uniform, read, uniform
+from autobatch.values.cells import Cell, Container, Uniform, read, uniform
 
 Binary = Callable[[Context, str, Cell, Cell], Cell]
 ORDERINGS = ("lt", "le", "gt", "ge")

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from autobatch.batching.context import Context, Handler
-from autobatch.vm.values import Cell, Container, Uniform, read, uniform
+from autobatch.values.cells import Cell, Container, Uniform, read, uniform
 
 SIZES = (tuple, torch.Size)
 SEQUENCES = (*SIZES, list)

@@ -15,13 +15,13 @@ import torch
 from torch import Tensor
 from torch.utils.dlpack import from_dlpack
 
-from autobatch.batching import torch_ops
+from autobatch.batching.containers.reductions import tie
 from autobatch.batching.context import Context, Handler
 from autobatch.batching.conversions import HANDLERS as CONVERSIONS
+from autobatch.batching.host.rows import run_rows
 from autobatch.batching.kinds import is_tensor
-from autobatch.batching.reductions import tie
-from autobatch.batching.rows import run_rows
-from autobatch.vm.values import Cell, Objects, Uniform, View, read
+from autobatch.batching.tensors import torch_ops
+from autobatch.values.cells import Cell, Objects, Uniform, View, read
 
 TO_ARRAYS = (
     *(Tensor.numpy, Tensor.__array__, np.asarray, np.asanyarray, np.ascontiguousarray),

@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 
 from autobatch.batching.levels import Batched
-from autobatch.vm.heap import walks
-from autobatch.vm.values import (
+from autobatch.values.cells import (
     SEQUENCE_ITERATOR,
     Cell,
     Column,
@@ -24,6 +23,7 @@ from autobatch.vm.values import (
     read,
     uniform,
 )
+from autobatch.values.heap import walks
 
 SAMPLES: dict[str, Any] = {"bool": True, "int": 1, "float": 1.0}
 

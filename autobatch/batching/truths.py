@@ -10,20 +10,11 @@ import torch
 
 from autobatch.batching import lists
 from autobatch.batching.context import Context, RowsFail
+from autobatch.batching.host.own_methods import asks, each_thread
+from autobatch.batching.host.rows import map_rows, run_rows
 from autobatch.batching.kinds import is_instance, own_method, user_class
-from autobatch.batching.own_methods import asks, each_thread
 from autobatch.batching.protocols import length_given, special_method, truth_given
-from autobatch.batching.rows import map_rows, run_rows
-from autobatch.vm.values import (
-    PACKED,
-    Cell,
-    Column,
-    Container,
-    Objects,
-    Uniform,
-    read,
-    uniform,
-)
+from autobatch.values.cells import PACKED, Cell, Column, Container, Objects, Uniform, read, uniform
 
 
 def once(context: Context, function: Callable[..., bool], *objs: Any) -> Cell:

@@ -17,13 +17,13 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from autobatch.batching import refusals
-from autobatch.batching.callees import is_code, is_used_up
+from autobatch.batching.containers.callees import is_code, is_used_up
 from autobatch.batching.context import Context
 from autobatch.batching.contributions import Contributions
 from autobatch.batching.effects import belongs_to_torch
+from autobatch.batching.shared import refusals
 from autobatch.errors import SharedWriteError
-from autobatch.vm.values import Cell
+from autobatch.values.cells import Cell
 
 
 class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]

@@ -16,23 +16,23 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from autobatch.batching import index_lists, inplace, merging, refusals, torch_ops, updates, vmapped
+from autobatch.batching.applying import inplace, vmapped
+from autobatch.batching.applying.overlaps import overlaps
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.effects import is_draw
+from autobatch.batching.host.rower import Rower
+from autobatch.batching.host.rows import RowDraws, call_row, note_fallback, run_rows
 from autobatch.batching.levels import Batched, DrawError, ExampleError, NoRule
-from autobatch.batching.overlaps import overlaps
-from autobatch.batching.rower import Rower
-from autobatch.batching.rows import RowDraws, call_row, note_fallback, run_rows
+from autobatch.batching.shared import merging, refusals, updates
+from autobatch.batching.tensors import index_lists, torch_ops
+from autobatch.batching.tensors.views import is_unbound, viewed
 from autobatch.batching.trace import Untraceable
 from autobatch.batching.trace.recorder import is_recording
 from autobatch.batching.trees import NotATree, tensor_dtype, tree_of
-from autobatch.batching.views import is_unbound, viewed
 from autobatch.errors import Diagnostic, SharedWriteError, UnsupportedError
 from autobatch.random.drawing import serving
 from autobatch.source import Span
-from autobatch.vm.heap import walks
-from autobatch.vm.packs import is_packed
-from autobatch.vm.values import (
+from autobatch.values.cells import (
     NO_TIES,
     Cell,
     Column,
@@ -44,6 +44,8 @@ from autobatch.vm.values import (
     read,
     ties_of,
 )
+from autobatch.values.heap import walks
+from autobatch.values.packs import is_packed
 
 OVERLAP = "it reads a part of what it writes"
 

@@ -23,7 +23,7 @@ from autobatch.compiled.types import (
     Type,
     refuse,
 )
-from autobatch.vm.values import NUMBER_DTYPES, Cell, Column, Container, Uniform, fits_column
+from autobatch.values.cells import NUMBER_DTYPES, Cell, Column, Container, Uniform, fits_column
 
 Inputs = list[Tensor]
 

@@ -7,7 +7,7 @@ from types import FunctionType
 from typing import Any, Protocol
 
 from autobatch.batching.binding import bind
-from autobatch.batching.resolving import resolve_object
+from autobatch.batching.calling.resolving import resolve_object
 from autobatch.compiled import items, torch_functions
 from autobatch.compiled.functions import FUNCTIONS, METHODS, Compiled
 from autobatch.compiled.library import meaning

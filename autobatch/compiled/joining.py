@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from autobatch.vm.values import NUMBER_DTYPES, Cell, Column, Container, Objects, Uniform
+from autobatch.values.cells import NUMBER_DTYPES, Cell, Column, Container, Objects, Uniform
 
 Part = tuple[np.ndarray, Cell]
 """Threads, and what they have returned."""

@@ -15,8 +15,8 @@ from torch import Tensor
 from autobatch.compiled.plans import Plan
 from autobatch.compiled.types import Number, Scalar, Static, Structure, Type, refuse
 from autobatch.compiled.writer import GIVEN_UP, mark_of
-from autobatch.vm.heap import selecting
-from autobatch.vm.values import NUMBER_DTYPES, Cell, Column, Container, uniform
+from autobatch.values.cells import NUMBER_DTYPES, Cell, Column, Container, uniform
+from autobatch.values.heap import selecting
 
 FUEL = 2**27
 """Rounds of loops and calls in one launch, some tenths of a second: then the host looks around."""

@@ -26,7 +26,7 @@ from autobatch.compiled.types import (
     refuse,
 )
 from autobatch.compiled.writer import Writer
-from autobatch.vm.values import NUMBER_DTYPES
+from autobatch.values.cells import NUMBER_DTYPES
 
 
 def in_floats(w: Writer, x: Value) -> Value:

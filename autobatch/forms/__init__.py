@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from autobatch.batching.compat import SCAN_STACKS_AT_DIM, torch_scan, torch_while_loop
+from autobatch.compat import SCAN_STACKS_AT_DIM, torch_scan, torch_while_loop
 from autobatch.forms import distances
 from autobatch.forms.control import cond, foldl, foldr, scan, scan_stacking_first, while_loop
 

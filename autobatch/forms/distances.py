@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
-from autobatch.batching.compat import kl_rule_of
+from autobatch.compat import kl_rule_of
 
 
 def rule_of(left: type, right: type) -> Callable[..., Any]:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from autobatch.batching.compat import within_duals, within_level
+from autobatch.compat import within_duals, within_level
 from autobatch.presence import moves
 
 LARGE = 1 << 14

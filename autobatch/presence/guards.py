@@ -24,7 +24,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from autobatch.batching.compat import (
+from autobatch.compat import (
     after_backward,
     backward_at_work,
     node_at_work,

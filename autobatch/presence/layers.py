@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from autobatch.batching.compat import (
+from autobatch.compat import (
     batch_dim,
     is_batched,
     is_wrapped,

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from autobatch.batching.compat import within_duals, within_level
+from autobatch.compat import within_duals, within_level
 from autobatch.presence.layers import differentiated
 from autobatch.presence.wide_rows import rows_at
 

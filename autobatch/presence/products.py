@@ -19,13 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from autobatch.batching.compat import (
-    is_batched,
-    is_wrapped,
-    level_of,
-    unwrap_if_dead,
-    unwrapped,
-)
+from autobatch.compat import is_batched, is_wrapped, level_of, unwrap_if_dead, unwrapped
 from autobatch.presence.guards import Record, has_views, is_finite, record_at_work, watch
 from autobatch.presence.known import Place
 from autobatch.presence.layers import differentiated

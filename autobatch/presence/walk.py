@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from autobatch.batching.compat import on_host
+from autobatch.compat import on_host
 from autobatch.presence.moves import (
     Arranged,
     Cut,

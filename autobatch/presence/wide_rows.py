@@ -12,7 +12,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from autobatch.batching.compat import within_duals, within_level, within_modes
+from autobatch.compat import within_duals, within_level, within_modes
 
 FEWEST, FEWEST_MOVED = 1024, 4096
 """Rows from which that pays, to choose and to move: the views cost some microseconds."""

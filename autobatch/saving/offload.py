@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, UntypedStorage
 from torch.autograd.graph import saved_tensors_hooks
 
-from autobatch.batching.compat import storage_id
+from autobatch.compat import storage_id
 from autobatch.saving.savers import CHANGED, results, version
 from autobatch.saving.streams import transfer_of
 

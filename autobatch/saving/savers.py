@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from autobatch.batching.compat import within_level
+from autobatch.compat import within_level
 
 CHANGED = (
     "A tensor that a batched call needs for its gradients was changed in place after the call; "

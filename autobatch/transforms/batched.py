@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import Any
 
 from autobatch.batching.context import Context
+from autobatch.batching.host.rows import ANY_EFFECT, run_rows
 from autobatch.batching.operators import once
-from autobatch.batching.rows import ANY_EFFECT, run_rows
 from autobatch.batching.trace import Untraceable
 from autobatch.batching.trees import NotATree, contents, tree_of
 from autobatch.transforms import jacobians, loops
@@ -21,7 +21,7 @@ from autobatch.transforms.derivatives import gradient, pullback, pulled, pushed
 from autobatch.transforms.mapping import mapped
 from autobatch.transforms.records import DIRECT, GRADIENTS, Pull, Transform, kind_of, transform_of
 from autobatch.transforms.runs import Call
-from autobatch.vm.values import METHOD, Cell, Container, Uniform, read
+from autobatch.values.cells import METHOD, Cell, Container, Uniform, read
 
 
 def call(context: Context, callee: Any, args: list[Cell], kwargs: dict[str, Cell]) -> Cell:

@@ -21,9 +21,9 @@ from torch import Tensor
 
 from autobatch.batching.context import Context
 from autobatch.batching.foreign import Foreign, parts
-from autobatch.batching.rower import Rower
-from autobatch.vm.heap import copying, likeness, walks
-from autobatch.vm.values import CLOSURE, METHOD, Cell, Container, Objects, View, as_column, read
+from autobatch.batching.host.rower import Rower
+from autobatch.values.cells import CLOSURE, METHOD, Cell, Container, Objects, View, as_column, read
+from autobatch.values.heap import copying, likeness, walks
 
 IMMUTABLE = (str, bytes, int, float, complex, type(None), type)
 CONTAINERS = (list, tuple, dict, set, frozenset, CellType)

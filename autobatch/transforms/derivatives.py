@@ -20,8 +20,8 @@ from autobatch.transforms.runs import (
     jvp,
     vjp,
 )
-from autobatch.vm.heap import copying
-from autobatch.vm.values import METHOD, Cell, Container, read
+from autobatch.values.cells import METHOD, Cell, Container, read
+from autobatch.values.heap import copying
 
 
 def pair(*cells: Cell) -> Cell:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from autobatch.batching.context import Context, RowsFail
 from autobatch.random.paths import Ledger, Paths, split
-from autobatch.vm.values import Cell, Column
+from autobatch.values.cells import Cell, Column
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -20,7 +20,7 @@ from autobatch.transforms import parts
 from autobatch.transforms.derivatives import pair, run_of
 from autobatch.transforms.records import transform_of
 from autobatch.transforms.runs import Call, Run, differentiated, jvp, vjp
-from autobatch.vm.values import METHOD, Cell, Column, Container
+from autobatch.values.cells import METHOD, Cell, Column, Container
 
 
 def reverse(call: Call, options: dict[str, Any]) -> Cell:

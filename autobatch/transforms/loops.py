@@ -17,17 +17,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from autobatch.batching import packed
+from autobatch.batching.containers.structures import element
 from autobatch.batching.context import Context, RowsFail
-from autobatch.batching.rower import Rower
-from autobatch.batching.structures import element
+from autobatch.batching.host.rower import Rower
+from autobatch.batching.tables import packed
 from autobatch.transforms import mapping, parts
 from autobatch.transforms.captured import Captured, held
 from autobatch.transforms.inner_rows import InnerRows
 from autobatch.transforms.runs import Call
-from autobatch.vm import packs
-from autobatch.vm.heap import selecting
-from autobatch.vm.values import INT_MAX, Cell, Objects, Uniform, as_column, read
+from autobatch.values import packs
+from autobatch.values.cells import INT_MAX, Cell, Objects, Uniform, as_column, read
+from autobatch.values.heap import selecting
 
 
 def counted(call: Call) -> Cell:

@@ -21,7 +21,7 @@ from torch.utils import _pytree as pytree
 from autobatch import structure
 from autobatch.batching import writes
 from autobatch.batching.context import Context, RowsFail
-from autobatch.batching.rower import Rower
+from autobatch.batching.host.rower import Rower
 from autobatch.errors import Diagnostic, SharedWriteError
 from autobatch.out_dims import dims_of as dims_of_results
 from autobatch.out_dims import move
@@ -33,8 +33,7 @@ from autobatch.transforms.captured import Captured, held
 from autobatch.transforms.inner_rows import InnerRows
 from autobatch.transforms.records import TORCH, Transform
 from autobatch.transforms.runs import Call
-from autobatch.vm.heap import selecting
-from autobatch.vm.values import (
+from autobatch.values.cells import (
     NUMBER_DTYPES,
     NUMBER_TAGS,
     Cell,
@@ -45,6 +44,7 @@ from autobatch.vm.values import (
     fits_column,
     read,
 )
+from autobatch.values.heap import selecting
 
 
 def mapped(call: Call, options: dict[str, Any]) -> Cell:

@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from autobatch.batching.compat import unwrap_if_dead
-from autobatch.vm.heap import walks
-from autobatch.vm.values import Cell, Column, Container, Objects, Uniform, View, read
+from autobatch.compat import unwrap_if_dead
+from autobatch.values.cells import Cell, Column, Container, Objects, Uniform, View, read
+from autobatch.values.heap import walks
 
 
 def is_tree(value: Any) -> bool:

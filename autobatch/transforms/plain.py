@@ -19,12 +19,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from autobatch.batching.compat import within_duals, within_level
+from autobatch.compat import within_duals, within_level
 from autobatch.presence.guards import record_at_work
 from autobatch.transforms import parts
 from autobatch.transforms.runs import Pullback, Run
-from autobatch.vm.gathering import Gathering, gathering
-from autobatch.vm.values import Cell
+from autobatch.values.cells import Cell
+from autobatch.values.gathering import Gathering, gathering
 
 
 def is_plain(run: Run, given: Sequence[Tensor]) -> bool:

@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from autobatch import structure
-from autobatch.batching.callees import is_hashable
+from autobatch.batching.containers.callees import is_hashable
 from autobatch.errors import Diagnostic, EmptyBatchError
 from autobatch.random.drawing import SOURCE
 from autobatch.random.sources import Thread
 from autobatch.transforms.loops import count
 from autobatch.transforms.records import kind_of
-from autobatch.vm.values import NUMBER_DTYPES, NUMBER_TAGS, fits_column
+from autobatch.values.cells import NUMBER_DTYPES, NUMBER_TAGS, fits_column
 
 
 def round_by_round(callee: Any) -> Callable[..., Any] | None:

@@ -16,17 +16,17 @@ import torch
 from torch import Tensor
 
 from autobatch.batching.context import Context, RowsFail
-from autobatch.batching.from_rows import from_rows
-from autobatch.batching.rower import Rower
-from autobatch.batching.rows import run_rows
+from autobatch.batching.host.from_rows import from_rows
+from autobatch.batching.host.rower import Rower
+from autobatch.batching.host.rows import run_rows
 from autobatch.batching.trace import Untraceable
 from autobatch.batching.trace.recorder import refuse_python_gradients
 from autobatch.errors import AutobatchError
 from autobatch.presence.guards import record_at_work
 from autobatch.transforms import parts
 from autobatch.transforms.captured import held
-from autobatch.vm.heap import copying, selecting
-from autobatch.vm.values import Cell, Column, Container, read, uniform
+from autobatch.values.cells import Cell, Column, Container, read, uniform
+from autobatch.values.heap import copying, selecting
 
 Pullback = Callable[..., tuple[Tensor, ...]]
 Work = Callable[["Run", tuple[Tensor, ...]], Cell]

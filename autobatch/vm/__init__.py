@@ -1,1 +1,1 @@
-"""The virtual machine: heap and values, thread groups, the waiting queue, the engines."""
+"""The virtual machine: thread groups, the waiting queue, calls and forks, the engines."""

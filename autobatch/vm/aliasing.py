@@ -21,17 +21,17 @@ from types import BuiltinFunctionType, FunctionType, ModuleType
 import torch
 from torch import Tensor, nn
 
-from autobatch.batching.callees import is_updating
+from autobatch.batching.containers.callees import is_updating
 from autobatch.batching.effects import effect_of
 from autobatch.frontend import MISSING
 from autobatch.ir.dataflow import op_writes
 from autobatch.ir.ops import COMPARE, COMPUTED, INPLACE, info
 from autobatch.ir.program import Call, CallShape, Function, Op, Var
 from autobatch.source import Span
+from autobatch.values.cells import BOX, PACKED, Column, Container, Uniform, Value, View
 from autobatch.vm.nested import Nested
 from autobatch.vm.purity import Known, Names, is_inplace_name
 from autobatch.vm.sole import Sole
-from autobatch.vm.values import BOX, PACKED, Column, Container, Uniform, Value, View
 
 NO_NAMES: frozenset[str] = frozenset()
 HOLDERS = (tuple, list, dict, set, frozenset, slice, range)

@@ -13,24 +13,25 @@ from typing import Protocol
 import numpy as np
 
 from autobatch import errors
-from autobatch.batching import catching, operations
+from autobatch.batching import operations
 from autobatch.batching.arithmetic import loose_columns
 from autobatch.batching.context import Context, RowsFail, operands_of
 from autobatch.batching.escapes import Escaped, Pending, Snapshot
+from autobatch.batching.host import catching
+from autobatch.batching.host.rower import Rower
 from autobatch.batching.late_reads import written_in
-from autobatch.batching.rower import Rower
 from autobatch.batching.stretches.outline import is_uniform
 from autobatch.batching.truths import truth
 from autobatch.batching.unseen import refuse_late
 from autobatch.ir.dataflow import terminator_reads
 from autobatch.ir.program import Branch, Jump, Op, Raise
 from autobatch.random.paths import Mark
+from autobatch.values.cells import Cell, Column, Objects, Uniform, read
 from autobatch.vm.ahead import Ahead
 from autobatch.vm.branching import parted, see
 from autobatch.vm.failing import Failures, no_data, separate
 from autobatch.vm.groups import Group, Parts, restricted
 from autobatch.vm.state import Frame, Leaving, RunState
-from autobatch.vm.values import Cell, Column, Objects, Uniform, read
 
 
 class Forks(Protocol):

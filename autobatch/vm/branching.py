@@ -11,13 +11,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from autobatch.batching.compat import on_host
 from autobatch.batching.context import Context
 from autobatch.batching.escapes import any_left, bind, ends_of
+from autobatch.compat import on_host
 from autobatch.ir.program import Branch
+from autobatch.values.cells import Column
 from autobatch.vm.groups import Group, Parts, restricted
 from autobatch.vm.state import Frame, RunState
-from autobatch.vm.values import Column
 
 
 def parted(state: RunState, frame: Frame, branch: Branch, group: Group, taken: np.ndarray) -> Parts:

@@ -13,9 +13,18 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from autobatch.ir.program import Call
+from autobatch.values.cells import (
+    NO_TIES,
+    Cell,
+    Column,
+    Container,
+    Value,
+    View,
+    is_mutable,
+    ties_of,
+)
+from autobatch.values.heap import selecting
 from autobatch.vm.groups import Group
-from autobatch.vm.heap import selecting
-from autobatch.vm.values import NO_TIES, Cell, Column, Container, Value, View, is_mutable, ties_of
 from autobatch.vm.ways import Marks, picked
 
 KEPT = "%kept"

@@ -19,10 +19,10 @@ from autobatch.ir.program import Block, Branch, Call, Function, Handler, Op, Rai
 from autobatch.passes.late_blocks import late_blocks
 from autobatch.passes.updates import updates_of
 from autobatch.source import Span
+from autobatch.values.cells import Cell
 from autobatch.vm.groups import CARRIED, FORKED
 from autobatch.vm.purity import IMPURE, Purity, Verdict
 from autobatch.vm.turns import Turn, turn_of
-from autobatch.vm.values import Cell
 from autobatch.vm.ways import is_end
 
 HIDDEN = frozenset({CARRIED, CAPTURED, FORKED, HANDLED})

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from autobatch.batching import calls, classes, operators, resolving
+from autobatch.batching import calls, operators
+from autobatch.batching.calling import resolving
 from autobatch.batching.context import Context
 from autobatch.batching.kinds import generated_init, owner_of
-from autobatch.vm.values import Cell, Container
+from autobatch.batching.objects import classes
+from autobatch.values.cells import Cell, Container
 
 
 def constructed(context: Context, target: resolving.Target) -> tuple[Cell, resolving.Target | None]:

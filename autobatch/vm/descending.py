@@ -21,21 +21,21 @@ from torch import Tensor
 
 from autobatch.batching import operations
 from autobatch.batching.arithmetic import loose_columns
-from autobatch.batching.attributes import bound, is_stored
 from autobatch.batching.context import Context
 from autobatch.batching.fallbacks import ATTRIBUTE
-from autobatch.batching.from_rows import from_rows
+from autobatch.batching.host.from_rows import from_rows
+from autobatch.batching.host.own_methods import getter
+from autobatch.batching.host.rows import note_fallback
 from autobatch.batching.kinds import found_in_class
-from autobatch.batching.own_methods import getter
-from autobatch.batching.rows import note_fallback
+from autobatch.batching.objects.attributes import bound, is_stored
 from autobatch.batching.truths import says_itself
 from autobatch.ir.program import Branch, Op
 from autobatch.passes.descents import Descent, Kind, Way, descent_from
+from autobatch.values.cells import Cell, Container, Objects, Uniform, is_mutable
 from autobatch.vm.blocks import Forks
 from autobatch.vm.code import Luck
 from autobatch.vm.groups import Group, Parts, restricted
 from autobatch.vm.state import Frame, RunState
-from autobatch.vm.values import Cell, Container, Objects, Uniform, is_mutable
 
 LONGEST = 255
 """So often at most a descent is not tried once it has failed."""

@@ -12,16 +12,16 @@ import numpy as np
 import torch
 
 from autobatch.batching.arithmetic import loose_columns
-from autobatch.batching.compat import on_host
 from autobatch.batching.context import Context
-from autobatch.batching.rows import note_fallback
+from autobatch.batching.host.rows import note_fallback
 from autobatch.batching.truths import says_no_code
+from autobatch.compat import on_host
 from autobatch.ir.program import Block, Branch, Converted, Join, Jump, Terminator
+from autobatch.values.cells import Cell, Column, Objects, Uniform
 from autobatch.vm.blocks import Forks
 from autobatch.vm.branching import parted
 from autobatch.vm.groups import Group, Parts
 from autobatch.vm.state import Frame, RunState
-from autobatch.vm.values import Cell, Column, Objects, Uniform
 
 
 def is_plain(state: RunState, block: Block, group: Group) -> bool:

@@ -14,12 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batching import calls, operations, resolving
+from autobatch.batching import calls, operations
+from autobatch.batching.calling import resolving
+from autobatch.batching.containers.starring import Differing
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.escapes import Snapshot
 from autobatch.batching.late_reads import refuse_call
-from autobatch.batching.starring import Differing
 from autobatch.ir.program import Branch, Call, Join, Jump, Raise, Return, Terminator
+from autobatch.values.cells import Cell
 from autobatch.vm.blocks import Blocks, drawn, redraw
 from autobatch.vm.calling import Returned
 from autobatch.vm.driven import plain_end
@@ -28,7 +30,6 @@ from autobatch.vm.forks import Forks
 from autobatch.vm.groups import CARRIED, Group, Parts, restricted
 from autobatch.vm.modes import by_modes
 from autobatch.vm.state import Frame, RunState
-from autobatch.vm.values import Cell
 from autobatch.vm.within import FRAMED, Within
 
 CALLEE = "%callee"

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
-from autobatch.batching import resolving
 from autobatch.batching.binding import bind, defaults_of
+from autobatch.batching.calling import resolving
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.operations import CAPTURED, Scope
 from autobatch.errors import UnsupportedError, placed
 from autobatch.frontend import MISSING
 from autobatch.random.paths import Paths
+from autobatch.values.cells import Cell, Container, Uniform, uniform
 from autobatch.vm.code import Code
 from autobatch.vm.frames import nested_title
 from autobatch.vm.judgements import Judgements
@@ -21,7 +22,6 @@ from autobatch.vm.library import Library
 from autobatch.vm.nested import Nested
 from autobatch.vm.purity import IMPURE, Names, Purity
 from autobatch.vm.state import Late
-from autobatch.vm.values import Cell, Container, Uniform, uniform
 
 Forking = Literal["none", "silent", "drawing"]
 """Which calls may be forked: pure ones, with those that draw or without."""

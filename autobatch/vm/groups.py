@@ -11,8 +11,8 @@ import torch
 
 from autobatch.batching.context import Check
 from autobatch.batching.escapes import Pending
-from autobatch.vm.heap import merging, selecting
-from autobatch.vm.values import Cell
+from autobatch.values.cells import Cell
+from autobatch.values.heap import merging, selecting
 from autobatch.vm.ways import Marks, joined, picked
 
 CARRIED = "%carried"

@@ -24,11 +24,11 @@ from typing import Any
 
 import numpy as np
 
+from autobatch.values.cells import NUMBER_DTYPES, Cell, Column, Objects
+from autobatch.values.heap import likeness, walks
 from autobatch.vm.groups import Group
-from autobatch.vm.heap import likeness, walks
 from autobatch.vm.queue import Key, Waiting
 from autobatch.vm.state import NOBODY, Frame
-from autobatch.vm.values import NUMBER_DTYPES, Cell, Column, Objects
 
 _CHECKING: ContextVar[bool] = ContextVar("autobatch.invariants", default=False)
 

@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from autobatch.values.cells import Cell
 from autobatch.vm.code import Code
 from autobatch.vm.library import Library
 from autobatch.vm.purity import Names
-from autobatch.vm.values import Cell
 
 
 @dataclass(slots=True, eq=False)

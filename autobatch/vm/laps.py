@@ -16,15 +16,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from autobatch.batching.containers.iterators import advance_plain, plain_range
 from autobatch.batching.fused import LAPS, Hot, Laps
-from autobatch.batching.iterators import advance_plain, plain_range
 from autobatch.batching.operations import Env, Scope
 from autobatch.batching.stretches.drivers import Again, Driver
 from autobatch.batching.stretches.looping import loop_of
 from autobatch.ir.program import Branch, Label
+from autobatch.values.cells import Column
 from autobatch.vm.groups import Group
 from autobatch.vm.turns import Turn
-from autobatch.vm.values import Column
 
 NOWHERE = torch.zeros(0, device="cpu")
 

@@ -21,9 +21,9 @@ from itertools import pairwise
 
 import numpy as np
 
+from autobatch.values.heap import selecting
 from autobatch.vm.calling import Returned
 from autobatch.vm.groups import FORKED, Group, Parts
-from autobatch.vm.heap import selecting
 from autobatch.vm.state import Frame
 
 MOST = 4096

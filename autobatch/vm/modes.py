@@ -14,8 +14,8 @@ import numpy as np
 
 from autobatch.batching.managers import is_mode, mode_key, ready
 from autobatch.ir.program import Block
+from autobatch.values.cells import Cell, Objects, Uniform, read
 from autobatch.vm.groups import Group, restricted
-from autobatch.vm.values import Cell, Objects, Uniform, read
 
 
 def modes_of(block: Block, env: dict[str, Cell]) -> tuple[AbstractContextManager[Any], ...]:

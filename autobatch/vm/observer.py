@@ -7,7 +7,7 @@ from typing import Protocol
 import numpy as np
 
 from autobatch.ir.program import Call, Function, Op
-from autobatch.vm.values import Cell
+from autobatch.values.cells import Cell
 
 
 class Observer(Protocol):

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 from types import FunctionType
 
-from autobatch.batching.resolving import Target
+from autobatch.batching.calling.resolving import Target
 from autobatch.errors import AutobatchError
 from autobatch.ir.program import Call, Return
+from autobatch.values.cells import Cell
 from autobatch.vm.entering import Entry, receiver_of
 from autobatch.vm.groups import Group
 from autobatch.vm.state import Frame, RunState
-from autobatch.vm.values import Cell
 from autobatch.vm.ways import is_tail
 
 

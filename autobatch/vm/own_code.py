@@ -13,13 +13,13 @@ from types import BuiltinMethodType, FunctionType, MethodType
 from typing import Any
 
 from autobatch.batching.effects import BUILTIN_TYPES, effect_of, is_library
+from autobatch.batching.host.own_methods import is_own, is_quiet_code, special
 from autobatch.batching.kinds import found_in_class, is_instance, is_plain_code
-from autobatch.batching.own_methods import is_own, is_quiet_code, special
 from autobatch.ir.program import Op
 from autobatch.random.python import is_python_draw
-from autobatch.vm.heap.walks import parts
+from autobatch.values.cells import CLOSURE, METHOD, Cell, Container, Objects, Uniform
+from autobatch.values.heap.walks import parts
 from autobatch.vm.purity import Purity
-from autobatch.vm.values import CLOSURE, METHOD, Cell, Container, Objects, Uniform
 
 MOVES = frozenset(
     {"const", "copy", "tuple", "list", "append", "slice", "global", "load_free", "free_box"}

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from autobatch.batching.operations import Scope
+from autobatch.values.cells import Cell
 from autobatch.vm.code import Code
 from autobatch.vm.groups import CARRIED
-from autobatch.vm.values import Cell
 
 RESULT = "%result"
 """Holds what a thread's outermost call has returned."""

@@ -22,13 +22,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from autobatch.batching import resolving
 from autobatch.batching.ambient import ambient
-from autobatch.batching.compat import on_host
+from autobatch.batching.calling import resolving
 from autobatch.batching.context import Context
 from autobatch.batching.operations import HANDLED
+from autobatch.compat import on_host
 from autobatch.ir.program import Call, Function, Label
 from autobatch.source import Span
+from autobatch.values.cells import Cell, Column, Container
 from autobatch.vm import invariants, outright
 from autobatch.vm.blocks import objectify
 from autobatch.vm.calling import KEPT, Returned, after_call, carry
@@ -45,7 +46,6 @@ from autobatch.vm.stackless import Machine
 from autobatch.vm.stages import Way
 from autobatch.vm.state import Frame
 from autobatch.vm.steps import too_deep
-from autobatch.vm.values import Cell, Column, Container
 from autobatch.vm.ways import is_tail
 
 NESTED = 10_000

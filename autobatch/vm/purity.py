@@ -18,7 +18,7 @@ from functools import cached_property
 from types import BuiltinMethodType, CellType, FunctionType, MethodType
 from typing import Any
 
-from autobatch.batching.callees import is_updating
+from autobatch.batching.containers.callees import is_updating
 from autobatch.batching.effects import DRAW_WRITES, DRAWS, MUTATING_METHODS, effect_of, is_draw
 from autobatch.frontend import MISSING
 from autobatch.frontend.resolve import static_attribute

@@ -16,9 +16,7 @@ import torch
 from torch import Tensor
 
 from autobatch.batching.operations import CAPTURED
-from autobatch.vm.groups import CARRIED, FORKED, Group, coalesced
-from autobatch.vm.heap import likeness, walks
-from autobatch.vm.values import (
+from autobatch.values.cells import (
     NUMBER_TAGS,
     Bounds,
     Cell,
@@ -30,6 +28,8 @@ from autobatch.vm.values import (
     is_number,
     read,
 )
+from autobatch.values.heap import likeness, walks
+from autobatch.vm.groups import CARRIED, FORKED, Group, coalesced
 
 UNLIKE = 8
 Key = tuple[Hashable, ...]

@@ -16,12 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batching import resolving
+from autobatch.batching.calling import resolving
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.foreign import Foreign
 from autobatch.presence.guards import Record, presence
 from autobatch.random.paths import Paths
 from autobatch.saving.savers import saving
+from autobatch.values.cells import Cell
 from autobatch.vm import invariants
 from autobatch.vm.calling import Returned
 from autobatch.vm.entering import Entry, entered
@@ -30,7 +31,6 @@ from autobatch.vm.groups import Group
 from autobatch.vm.stackless import Machine
 from autobatch.vm.stages import Stages, stages_of
 from autobatch.vm.state import NOBODY, Frame
-from autobatch.vm.values import Cell
 
 GENERATION = 8
 """After how many times the width of new threads what they brought along is kept apart."""

@@ -19,17 +19,18 @@ from torch import nn
 
 from autobatch import errors
 from autobatch.batching.binding import bind
-from autobatch.batching.classes import is_plain_class
+from autobatch.batching.calling.resolving import resolve_object
+from autobatch.batching.calling.seeding import for_one
 from autobatch.batching.kinds import generated_init
+from autobatch.batching.objects.classes import is_plain_class
 from autobatch.batching.raising import raised
-from autobatch.batching.resolving import resolve_object
-from autobatch.batching.seeding import for_one
 from autobatch.batching.semantics import apply, arguments, handled
 from autobatch.ir.dataflow import handled_at
 from autobatch.ir.program import Branch, Call, CallShape, Jump, Op, Raise, Return, Terminator
 from autobatch.random.drawing import SOURCE
 from autobatch.source import Span
 from autobatch.transforms.rounds import round_by_round
+from autobatch.values.cells import Cell, Uniform
 from autobatch.vm.frames import (
     OF_THE_FRAME,
     Callee,
@@ -42,7 +43,6 @@ from autobatch.vm.frames import (
     receiver_shown,
 )
 from autobatch.vm.steps import Steps, too_deep
-from autobatch.vm.values import Cell, Uniform
 from autobatch.vm.watching import Unwatched
 from autobatch.vm.ways import Way
 

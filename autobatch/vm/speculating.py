@@ -18,10 +18,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from autobatch.batching.compat import within_level
+from autobatch.compat import within_level
 from autobatch.ir.costs import ELEMENT, PARTING
+from autobatch.values.cells import Column, Uniform, is_mutable
 from autobatch.vm.groups import Group
-from autobatch.vm.values import Column, Uniform, is_mutable
 
 SPLIT = round(PARTING / ELEMENT)
 """What a split costs however small."""

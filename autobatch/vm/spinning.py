@@ -21,8 +21,8 @@ from typing import Protocol
 import numpy as np
 from torch import Tensor
 
-from autobatch.batching.compat import on_host
 from autobatch.batching.stretches.whole_site import PATIENCE
+from autobatch.compat import on_host
 from autobatch.ir.program import Branch, Label, Terminator
 from autobatch.vm.branching import parted
 from autobatch.vm.driven import plain_decision, plain_end

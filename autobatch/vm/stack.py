@@ -16,8 +16,8 @@ import numpy as np
 import torch
 
 from autobatch.ir.program import Call
+from autobatch.values.heap import likeness
 from autobatch.vm.groups import Group, coalesced, restricted
-from autobatch.vm.heap import likeness
 from autobatch.vm.places import Place
 
 NONE = 0

@@ -17,13 +17,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from autobatch.batching import resolving
+from autobatch.batching.calling import resolving
 from autobatch.batching.context import Context, RowsFail, Services
 from autobatch.batching.foreign import Foreign
+from autobatch.batching.host.rower import Rower
 from autobatch.batching.operations import HANDLED
-from autobatch.batching.rower import Rower
 from autobatch.ir.program import Call
 from autobatch.random.paths import Paths
+from autobatch.values.cells import Cell, Container
 from autobatch.vm import aliasing, invariants, outright
 from autobatch.vm.aliasing import Blindness
 from autobatch.vm.blocks import Blocks, objectify
@@ -41,7 +42,6 @@ from autobatch.vm.stages import Way
 from autobatch.vm.state import Frame, Late, Leaving
 from autobatch.vm.stepping import Stepping
 from autobatch.vm.steps import too_deep
-from autobatch.vm.values import Cell, Container
 from autobatch.vm.ways import is_tail
 from autobatch.vm.within import Within
 

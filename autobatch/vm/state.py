@@ -11,30 +11,30 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from autobatch.batching.compat import within_level
 from autobatch.batching.context import Context, Services
 from autobatch.batching.contributions import Contributions
 from autobatch.batching.escapes import Snapshot
 from autobatch.batching.fallbacks import Policy
 from autobatch.batching.operations import Scope
 from autobatch.batching.stretches import Work
+from autobatch.compat import within_level
 from autobatch.errors import AutobatchError, Diagnostic
 from autobatch.ir.program import Call, Function, Handler, Raise
+from autobatch.listeners import Tally
 from autobatch.random.paths import Ledger, Paths, key_of
 from autobatch.saving.savers import Saver
 from autobatch.source import Span
+from autobatch.values.cells import Cell
 from autobatch.vm.aliasing import Blindness
 from autobatch.vm.calling import Returned
 from autobatch.vm.code import Code
 from autobatch.vm.groups import Group
 from autobatch.vm.judgements import Judgements
 from autobatch.vm.library import Library
-from autobatch.vm.listeners import Tally
 from autobatch.vm.observer import Observer
 from autobatch.vm.queue import Waiting
 from autobatch.vm.schedule import Schedule
 from autobatch.vm.steps import Steps
-from autobatch.vm.values import Cell
 from autobatch.vm.ways import Ways
 
 AS_IT_IS = nullcontext()

@@ -16,6 +16,7 @@ import torch
 
 from autobatch.batching.context import RowsFail
 from autobatch.ir.program import Call, Converted, Join
+from autobatch.values.cells import Cell, Objects
 from autobatch.vm.calling import Returned
 from autobatch.vm.descending import descended
 from autobatch.vm.driven import converted, driven, is_plain
@@ -24,7 +25,6 @@ from autobatch.vm.groups import CARRIED, Group, Parts
 from autobatch.vm.modes import by_modes, entered_modes
 from autobatch.vm.spinning import spun
 from autobatch.vm.state import Frame
-from autobatch.vm.values import Cell, Objects
 
 NO_MODES = nullcontext()
 

@@ -13,8 +13,8 @@ import numpy as np
 
 from autobatch.errors import DepthLimitError, Diagnostic, StepLimitError
 from autobatch.ir.program import Function, Label
+from autobatch.listeners import Listener, Step, Tally
 from autobatch.source import Span
-from autobatch.vm.listeners import Listener, Step, Tally
 
 
 @dataclass(slots=True, eq=False)

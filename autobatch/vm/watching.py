@@ -17,23 +17,29 @@ from typing import Any
 from torch import Tensor, nn
 
 from autobatch.batching import guards, semantics
-from autobatch.batching.asking import CACHES, handed, refuse_asked, refuse_called, refuse_subclass
-from autobatch.batching.callees import in_place_option, is_hashable
-from autobatch.batching.containers import MAKES_ENTRY, makes_entry
+from autobatch.batching.containers.callees import in_place_option, is_hashable
+from autobatch.batching.containers.subscripts import MAKES_ENTRY, makes_entry
 from autobatch.batching.context import Handing
 from autobatch.batching.effects import WRITING_OPERATORS, effect_of, is_generated_init
 from autobatch.batching.foreign import Foreign, instances
-from autobatch.batching.introspection import own_check
+from autobatch.batching.host.asking import (
+    CACHES,
+    handed,
+    refuse_asked,
+    refuse_called,
+    refuse_subclass,
+)
+from autobatch.batching.host.own_methods import getter
+from autobatch.batching.host.own_methods import instances as instances_of
 from autobatch.batching.kinds import is_plain_code, is_users
+from autobatch.batching.objects.introspection import own_check
 from autobatch.batching.operators import backward
-from autobatch.batching.own_methods import getter
-from autobatch.batching.own_methods import instances as instances_of
 from autobatch.batching.writes import described, shared_write
 from autobatch.errors import SharedWriteError, UnsupportedError
 from autobatch.ir.ops import BINARY, COMPARE, INPLACE, UNARY
 from autobatch.source import Span
+from autobatch.values.cells import Cell, Objects, Uniform, uniform
 from autobatch.vm.purity import content
-from autobatch.vm.values import Cell, Objects, Uniform, uniform
 
 WRITES = frozenset({"setattr", "delattr", "setitem", "delitem"})
 

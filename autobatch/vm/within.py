@@ -14,25 +14,27 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batching import calls, classes, operations, resolving
+from autobatch.batching import calls, operations
+from autobatch.batching.calling import resolving
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.effects import effect_of
-from autobatch.batching.from_rows import from_rows
-from autobatch.batching.rower import Rower
+from autobatch.batching.host.from_rows import from_rows
+from autobatch.batching.host.rower import Rower
+from autobatch.batching.objects import classes
 from autobatch.batching.stretches.outside import function_reads, noted, outside_reads
 from autobatch.batching.trace import Untraceable
 from autobatch.ir.program import Return
 from autobatch.random.paths import Paths
+from autobatch.values.cells import Cell, Objects, uniform
+from autobatch.values.heap import selecting
 from autobatch.vm.calling import Returned
 from autobatch.vm.constructing import constructed
 from autobatch.vm.entering import entered
 from autobatch.vm.failing import Failures
 from autobatch.vm.frames import Callee, Closure, nested_title
-from autobatch.vm.heap import selecting
 from autobatch.vm.nested import Nested
 from autobatch.vm.sequential import Interpreter
 from autobatch.vm.state import RunState
-from autobatch.vm.values import Cell, Objects, uniform
 
 Caller = Callable[[Context, resolving.Target, Sequence[Cell], Paths | None], list[Returned]]
 CALLS = ("call", "fork", "defer")

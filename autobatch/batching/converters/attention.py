@@ -12,7 +12,7 @@ from typing import Any
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from autobatch.batching import compat
+from autobatch import compat
 from autobatch.batching.converters.registry import (
     Info,
     event_dim,

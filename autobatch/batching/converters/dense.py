@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from autobatch.batching.converters.registry import Info, event_dim, register, rows
 from autobatch.batching.levels import Batched
-from autobatch.vm.repeated import bmm, is_repeated
+from autobatch.values.repeated import bmm, is_repeated
 
 
 def _shared(*operands: Any) -> bool:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from autobatch.batching.compat import draws_of_dirichlet
 from autobatch.batching.converters.registry import Info, register, rows
 from autobatch.batching.levels import Batched, DrawError
+from autobatch.compat import draws_of_dirichlet
 from autobatch.random.drawing import draws
 
 

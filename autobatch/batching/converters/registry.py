@@ -19,8 +19,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from autobatch.batching.compat import CustomOpDef, OpOverloadPacket, overload_of
 from autobatch.batching.levels import Batched, DrawError, NoRule, event_dim
+from autobatch.compat import CustomOpDef, OpOverloadPacket, overload_of
 from autobatch.random.drawing import SOURCE
 
 __all__ = [

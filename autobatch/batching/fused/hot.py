@@ -18,7 +18,6 @@ import torch
 from torch import Tensor
 
 from autobatch.batching.closeness import are_close
-from autobatch.batching.compat import storage_id, within_duals, within_level
 from autobatch.batching.fused.inductor import Unfusible
 from autobatch.batching.fused.laps import LAPS, Laps
 from autobatch.batching.fused.paying import Prices, after, fastest
@@ -26,6 +25,7 @@ from autobatch.batching.fused.replays import FusedReplay, fused
 from autobatch.batching.fused.unrolling import Loop
 from autobatch.batching.trace import Trace, Untraceable
 from autobatch.batching.trace.recorder import outside
+from autobatch.compat import storage_id, within_duals, within_level
 from autobatch.source import Span
 
 LOG = logging.getLogger("autobatch")

@@ -14,7 +14,6 @@ from typing import Any
 
 from torch import Tensor
 
-from autobatch.batching.compat import within_duals
 from autobatch.batching.fused.elements import LONGEST, Whole, event_of
 from autobatch.batching.fused.inductor import Unfusible
 from autobatch.batching.fused.pure import without_writes
@@ -23,6 +22,7 @@ from autobatch.batching.fused.unrolling import Loop, one_by_one, refusal, unroll
 from autobatch.batching.trace.codegen import Replay
 from autobatch.batching.trace.graph import Graph
 from autobatch.batching.trace.recorder import outside
+from autobatch.compat import within_duals
 
 LAPS = 4
 """To one launch. Of eight, a kernel's values no longer fit into a machine's registers."""

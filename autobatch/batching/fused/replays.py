@@ -21,13 +21,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from autobatch.batching.compat import within_duals
 from autobatch.batching.fused.inductor import Kernel, compiled
 from autobatch.batching.fused.regions import Part, cut
 from autobatch.batching.trace.bindings import Example
 from autobatch.batching.trace.codegen import Replay, compile_graph
 from autobatch.batching.trace.graph import Count, Graph
 from autobatch.batching.trace.tracing import kernels_of
+from autobatch.compat import within_duals
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from autobatch.batching.compat import foreach_copy
 from autobatch.batching.trace.graph import Count, Meta
+from autobatch.compat import foreach_copy
 
 
 class Refused(Exception):

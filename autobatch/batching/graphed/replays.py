@@ -20,13 +20,13 @@ import torch
 from torch import Tensor
 
 from autobatch.batching.closeness import are_close
-from autobatch.batching.compat import any_autocast, within_duals, within_level
 from autobatch.batching.graphed.buffers import Layout, Refused, width_of
 from autobatch.batching.graphed.captured import Captured, Form
 from autobatch.batching.graphed.capturing import Capture
 from autobatch.batching.graphed.results import results_of
 from autobatch.batching.trace import Input, Trace
 from autobatch.batching.trace.graph import Count, Graph, Symbol
+from autobatch.compat import any_autocast, within_duals, within_level
 from autobatch.source import Span
 
 LOG = logging.getLogger("autobatch")

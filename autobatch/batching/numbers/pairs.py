@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from autobatch.batching.compat import same_bits
 from autobatch.batching.numbers import floats
 from autobatch.batching.numbers.kernels import INF, double, either, floatable, tensors, whole
 from autobatch.batching.numbers.records import BIT, Outlook, Parts, Rule, Term
+from autobatch.compat import same_bits
 
 
 def _foresee_pair(a: Term, b: Term) -> Outlook | None:

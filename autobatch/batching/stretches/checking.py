@@ -18,8 +18,8 @@ from autobatch.batching.stretches.signature import Gathered
 from autobatch.batching.stretches.stretch import recording_context
 from autobatch.batching.trace import Untraceable
 from autobatch.ir.program import Op
-from autobatch.vm.heap import copying, selecting
-from autobatch.vm.values import Cell, Column, Container, Value, read
+from autobatch.values.cells import Cell, Column, Container, Value, read
+from autobatch.values.heap import copying, selecting
 
 
 @dataclass(slots=True, eq=False)

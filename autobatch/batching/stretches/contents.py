@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from autobatch.batching.submodules import parts_of
-from autobatch.vm.heap.likeness import identity
+from autobatch.values.heap.likeness import identity
 
 _ATOMS = frozenset((bool, int, str, type(None), torch.dtype))
 _PLAIN = (*_ATOMS, float, tuple, list)

@@ -13,21 +13,21 @@ from torch import Tensor
 
 from autobatch.batching import operations
 from autobatch.batching.ambient import ambient_key
-from autobatch.batching.attributes import stored_attribute
-from autobatch.batching.compat import any_autocast
 from autobatch.batching.context import Context
 from autobatch.batching.kinds import found_in_class
+from autobatch.batching.objects.attributes import stored_attribute
 from autobatch.batching.semantics import load_global
 from autobatch.batching.stretches.callables import is_bare, opened
 from autobatch.batching.stretches.contents import content_key, module_key, module_tensors
 from autobatch.batching.stretches.outline import is_pure_call
 from autobatch.batching.stretches.signature import tensor_key, tier_of
 from autobatch.batching.stretches.stretch import refuse
+from autobatch.compat import any_autocast
 from autobatch.ir.program import Op
-from autobatch.vm.heap.likeness import identity
-from autobatch.vm.heap.walks import reached
-from autobatch.vm.strides import row_order
-from autobatch.vm.values import Cell, Column, Container, Uniform, View, read
+from autobatch.values.cells import Cell, Column, Container, Uniform, View, read
+from autobatch.values.heap.likeness import identity
+from autobatch.values.heap.walks import reached
+from autobatch.values.strides import row_order
 
 
 def dense_rows(column: Column) -> Tensor | None:

@@ -9,13 +9,13 @@ from weakref import WeakSet
 
 from torch import Tensor
 
-from autobatch.batching.compat import within_duals, within_modes
 from autobatch.batching.fused import Hot, Prices, reason_against
 from autobatch.batching.graphed import Capture, CudaCapture, Graphed
 from autobatch.batching.graphed import reason_against as reason_against_capture
 from autobatch.batching.trace import Input, Trace, record
+from autobatch.compat import within_duals, within_modes
+from autobatch.listeners import Tally
 from autobatch.saving.savers import saved
-from autobatch.vm.listeners import Tally
 
 Run = Callable[..., Sequence[Tensor]]
 

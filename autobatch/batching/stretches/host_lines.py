@@ -10,14 +10,14 @@ from collections.abc import Callable
 from types import CellType, FunctionType
 from typing import Any
 
-from autobatch.batching.attributes import fields_of, part_of
+from autobatch.batching.objects.attributes import fields_of, part_of
 from autobatch.batching.operations import CAPTURED, Env, Scope
 from autobatch.batching.stretches.input_lines import printed_structure
 from autobatch.batching.stretches.outline import is_gradient, is_structural
 from autobatch.batching.stretches.printer import Printer, Undrivable
 from autobatch.ir.ops import BINARY, COMPARE, UNARY
 from autobatch.ir.program import Op
-from autobatch.vm.values import METHOD, Container, Objects, Uniform, is_mutable, is_number
+from autobatch.values.cells import METHOD, Container, Objects, Uniform, is_mutable, is_number
 
 
 def printed_host(printer: Printer, skeleton: Any, scope: Scope, before: Env) -> None:

@@ -15,10 +15,7 @@ from autobatch.batching.stretches.contents import content_key, module_key, modul
 from autobatch.batching.stretches.driver_names import guards
 from autobatch.batching.stretches.printer import Printer, Undrivable
 from autobatch.batching.stretches.signature import tier_of
-from autobatch.vm.heap.likeness import identity
-from autobatch.vm.repeated import is_shared
-from autobatch.vm.strides import row_order
-from autobatch.vm.values import (
+from autobatch.values.cells import (
     BOX,
     CLOSURE,
     METHOD,
@@ -31,6 +28,9 @@ from autobatch.vm.values import (
     is_mutable,
     read,
 )
+from autobatch.values.heap.likeness import identity
+from autobatch.values.repeated import is_shared
+from autobatch.values.strides import row_order
 
 
 def printed_structure(printer: Printer, cell: str, value: Container) -> str:

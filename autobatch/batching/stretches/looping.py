@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from autobatch.batching.fused import Loop
 from autobatch.batching.stretches.plans import Plan, Skeleton
 from autobatch.batching.stretches.printer import Printer
-from autobatch.vm.values import Column
+from autobatch.values.cells import Column
 
 
 @dataclass(frozen=True, slots=True)

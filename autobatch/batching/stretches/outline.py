@@ -12,9 +12,9 @@ from typing import Any
 import torch
 
 from autobatch.batching import operations
-from autobatch.batching.attributes import is_stored, part_of
 from autobatch.batching.context import Context
 from autobatch.batching.effects import MUTATING_METHODS, belongs_to_torch, effect_of
+from autobatch.batching.objects.attributes import is_stored, part_of
 from autobatch.batching.operations import Env, Scope
 from autobatch.batching.stretches.contents import is_plain_module
 from autobatch.batching.stretches.stores import Stores
@@ -22,7 +22,7 @@ from autobatch.batching.submodules import parts_of
 from autobatch.ir.ops import HOST, INPLACE, PURE, RECORDED, WRITES
 from autobatch.ir.program import Op
 from autobatch.transforms.records import GRADIENTS, Transform, derives
-from autobatch.vm.values import (
+from autobatch.values.cells import (
     BOX,
     CLOSURE,
     METHOD,

@@ -15,8 +15,8 @@ import numpy as np
 from torch import Tensor
 
 from autobatch.batching.trace import Untraceable
-from autobatch.vm.heap.likeness import identity
-from autobatch.vm.values import Cell, Column, Container, Uniform, View, read
+from autobatch.values.cells import Cell, Column, Container, Uniform, View, read
+from autobatch.values.heap.likeness import identity
 
 OPEN = -1
 """The node of a cell whose parts are being noted."""

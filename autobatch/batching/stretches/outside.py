@@ -18,7 +18,7 @@ from autobatch.batching.operations import Env, Scope
 from autobatch.batching.semantics import load_global
 from autobatch.batching.stretches.contents import content_key
 from autobatch.ir.program import Op
-from autobatch.vm.values import Cell, Container, Uniform, read
+from autobatch.values.cells import Cell, Container, Uniform, read
 
 Read = tuple[Callable[[], Any], Hashable]
 

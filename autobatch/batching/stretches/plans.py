@@ -18,7 +18,7 @@ from autobatch.batching.stretches.contents import content_key
 from autobatch.batching.stretches.executors import Run
 from autobatch.batching.stretches.outputs import Template
 from autobatch.ir.program import Op
-from autobatch.vm.values import Bounds, Cell, Column, are_inside, read
+from autobatch.values.cells import Bounds, Cell, Column, are_inside, read
 
 LARGEST_SHARED = 2**31
 """Uniform ints up to this size meet number columns by the same kernels."""

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Set
 from typing import Any
 
 from autobatch.batching.stretches.driver_names import NAMES
-from autobatch.vm.values import Cell, Uniform, is_mutable
+from autobatch.values.cells import Cell, Uniform, is_mutable
 
 MENTIONED = re.compile(r"env\['([^']*)'\]|\b(env|context|k|looks|outs|roots|[a-z]\d+)\b")
 """What a line reads or assigns: a variable of the program's, or a local name."""

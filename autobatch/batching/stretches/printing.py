@@ -11,7 +11,11 @@ from typing import Any
 import torch
 
 from autobatch.batching.ambient import ambient_key
-from autobatch.batching.compat import (
+from autobatch.batching.operations import Env, Scope
+from autobatch.batching.stretches.host_lines import printed_host, printed_place
+from autobatch.batching.stretches.input_lines import printed_input
+from autobatch.batching.stretches.printer import Printer
+from autobatch.compat import (
     any_autocast,
     deterministic,
     flash_attention,
@@ -19,10 +23,6 @@ from autobatch.batching.compat import (
     plain_attention,
     within_level,
 )
-from autobatch.batching.operations import Env, Scope
-from autobatch.batching.stretches.host_lines import printed_host, printed_place
-from autobatch.batching.stretches.input_lines import printed_input
-from autobatch.batching.stretches.printer import Printer
 
 MODELESS = frozenset(("copy", "getattr", "global", "load_free", "tuple", "list", "unpack"))
 """Host operations that do the same in whatever mode torch is in."""

@@ -18,15 +18,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from autobatch.batching.attributes import TENSOR_PARTS
 from autobatch.batching.contributions import Contributions
 from autobatch.batching.effects import LIBRARIES, effect_of
 from autobatch.batching.late_reads import NAMING
+from autobatch.batching.objects.attributes import TENSOR_PARTS
 from autobatch.batching.operations import Env, Scope
 from autobatch.batching.stretches.plans import Skeleton
 from autobatch.ir.program import Op
-from autobatch.vm.heap.walks import reached
-from autobatch.vm.values import Cell, Uniform
+from autobatch.values.cells import Cell, Uniform
+from autobatch.values.heap.walks import reached
 
 PLAIN = (bool, int, float, str, torch.dtype, torch.device)
 MOST_PARTS = 100

@@ -24,11 +24,7 @@ from autobatch.batching.stretches.contents import (
 )
 from autobatch.batching.submodules import parts_of
 from autobatch.batching.trace import Input, Untraceable
-from autobatch.vm.heap.likeness import identity
-from autobatch.vm.heap.walks import reached
-from autobatch.vm.repeated import is_shared
-from autobatch.vm.strides import dense
-from autobatch.vm.values import (
+from autobatch.values.cells import (
     CLOSURE,
     INT_MAX,
     INT_MIN,
@@ -42,6 +38,10 @@ from autobatch.vm.values import (
     is_mutable,
     read,
 )
+from autobatch.values.heap.likeness import identity
+from autobatch.values.heap.walks import reached
+from autobatch.values.repeated import is_shared
+from autobatch.values.strides import dense
 
 TIERS = ((-(2**15), 2**15), (-(2**31), 2**31), (-(2**53), 2**53), (INT_MIN, INT_MAX))
 """Bounds that recordings are made with: each is right for all columns within its own."""

@@ -40,7 +40,7 @@ from autobatch.batching.stretches.stretch import Stretch, is_seen_through, refus
 from autobatch.batching.stretches.work import Work
 from autobatch.batching.trace import Untraceable
 from autobatch.ir.program import Op
-from autobatch.vm.values import Cell, read
+from autobatch.values.cells import Cell, read
 
 MOST_DRIVERS = 3
 LOG = logging.getLogger("autobatch")

@@ -20,12 +20,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, field
 
-from autobatch.batching.attributes import is_plainly_put
 from autobatch.batching.kinds import is_instance, named_cells
+from autobatch.batching.objects.attributes import is_plainly_put
 from autobatch.batching.operations import Env
 from autobatch.ir.program import Op
-from autobatch.vm.heap.walks import reached
-from autobatch.vm.values import Cell, Column, Uniform
+from autobatch.values.cells import Cell, Column, Uniform
+from autobatch.values.heap.walks import reached
 
 
 @dataclass(slots=True, eq=False)

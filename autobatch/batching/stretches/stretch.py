@@ -30,8 +30,7 @@ from autobatch.batching.stretches.signature import Gathered, Rebuilt
 from autobatch.batching.trace import Untraceable
 from autobatch.ir.program import Op
 from autobatch.source import Span
-from autobatch.vm.heap import walks
-from autobatch.vm.values import (
+from autobatch.values.cells import (
     BOX,
     CLOSURE,
     Bounds,
@@ -43,6 +42,7 @@ from autobatch.vm.values import (
     View,
     read,
 )
+from autobatch.values.heap import walks
 
 VALUE_FREE = frozenset({"add", "sub", "mul", "lt", "le", "gt", "ge", "eq", "ne", "select"})
 

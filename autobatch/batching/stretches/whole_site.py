@@ -8,14 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from autobatch.batching.compat import within_level
 from autobatch.batching.context import Context
 from autobatch.batching.operations import Env, Scope
 from autobatch.batching.stretches.plans import Plan, Skeleton
 from autobatch.batching.stretches.signature import Gathered
 from autobatch.batching.stretches.sites import Site
 from autobatch.batching.stretches.work import Work
-from autobatch.vm.values import Cell
+from autobatch.compat import within_level
+from autobatch.values.cells import Cell
 
 PATIENCE = 32
 """How often a converted block is tried before that becomes rare."""

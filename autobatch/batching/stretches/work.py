@@ -10,7 +10,7 @@ from typing import Any
 from autobatch.batching.operations import Env
 from autobatch.batching.stretches.executors import Executor
 from autobatch.batching.stretches.plans import Plan, Skeleton
-from autobatch.vm.values import Cell, Value
+from autobatch.values.cells import Cell, Value
 
 
 @dataclass(slots=True, eq=False)

@@ -14,11 +14,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from autobatch.batching import modules
+from autobatch.batching.calling import modules
 from autobatch.batching.submodules import parts_of
 from autobatch.batching.tables.arguments import MISSING, is_own, packs_in, shared
-from autobatch.vm.packs import is_packed
-from autobatch.vm.values import Container, Uniform
+from autobatch.values.cells import Container, Uniform
+from autobatch.values.packs import is_packed
 
 _UNARY = (
     "abs acos asin atan ceil clone cos cosh deg2rad digamma erf erfc erfinv exp exp2 expm1 floor "

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from autobatch.batching import compat
+from autobatch import compat
 from autobatch.batching.trees import container_of
-from autobatch.vm.packs import Order, is_packed
-from autobatch.vm.values import Cell, Column, Container, Uniform, read, uniform
+from autobatch.values.cells import Cell, Column, Container, Uniform, read, uniform
+from autobatch.values.packs import Order, is_packed
 
 MISSING = object()
 """An argument that is not given."""

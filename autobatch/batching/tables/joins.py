@@ -13,8 +13,8 @@ from autobatch.batching.tables.alike import inner_dims
 from autobatch.batching.tables.arguments import bound, packs_in, shared
 from autobatch.batching.tables.order import brought_together, together
 from autobatch.batching.tables.rowwise import run
-from autobatch.vm.packs import Order, is_packed
-from autobatch.vm.values import Cell, Column, Container, Uniform, read
+from autobatch.values.cells import Cell, Column, Container, Uniform, read
+from autobatch.values.packs import Order, is_packed
 
 CATS = (torch.cat, torch.concat, torch.concatenate)
 JOINS: frozenset[Any] = frozenset((*CATS, torch.stack))

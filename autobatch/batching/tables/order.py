@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from autobatch.batching.context import Context
-from autobatch.vm import packs
-from autobatch.vm.packs import Order
-from autobatch.vm.values import Container
+from autobatch.values import packs
+from autobatch.values.cells import Container
+from autobatch.values.packs import Order
 
 
 def brought_together(

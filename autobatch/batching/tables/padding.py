@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from autobatch.vm.packs import Order
+from autobatch.values.packs import Order
 
 WORTH, SMALL = 4, 1 << 14
 """How many times the rows padding may take; so many rows it always may."""

@@ -15,16 +15,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from autobatch.batching import torch_ops
+from autobatch.batching.applying.indexing import INTEGERS
 from autobatch.batching.context import Context
-from autobatch.batching.indexing import INTEGERS
 from autobatch.batching.tables.alike import named
 from autobatch.batching.tables.arguments import bound, shared
 from autobatch.batching.tables.order import brought_together, together
+from autobatch.batching.tensors import torch_ops
 from autobatch.presence import moves
-from autobatch.vm import packs
-from autobatch.vm.packs import Order, is_packed
-from autobatch.vm.values import Cell, Column, Container, Uniform, read
+from autobatch.values import packs
+from autobatch.values.cells import Cell, Column, Container, Uniform, read
+from autobatch.values.packs import Order, is_packed
 
 SELECTS = named("index_select", torch, Tensor)
 ADDS = named("index_add", torch, Tensor)

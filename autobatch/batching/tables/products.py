@@ -16,10 +16,10 @@ from autobatch.batching.tables.alike import MATRIX_PRODUCTS, PRODUCTS, named
 from autobatch.batching.tables.arguments import shared
 from autobatch.batching.tables.order import brought_together
 from autobatch.batching.tables.padding import is_cheap, padded
-from autobatch.batching.views import TorchRecipe, viewed
+from autobatch.batching.tensors.views import TorchRecipe, viewed
 from autobatch.presence import moves
-from autobatch.vm.packs import is_packed
-from autobatch.vm.values import Cell, Column, Container, View, read
+from autobatch.values.cells import Cell, Column, Container, View, read
+from autobatch.values.packs import is_packed
 
 
 def apply(

@@ -16,15 +16,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from autobatch.batching import torch_ops
 from autobatch.batching.context import Context
 from autobatch.batching.tables import segments
 from autobatch.batching.tables.alike import named
 from autobatch.batching.tables.arguments import MISSING, bound, shared
 from autobatch.batching.tables.order import together
 from autobatch.batching.tables.segments import Segments
-from autobatch.vm.packs import is_packed
-from autobatch.vm.values import Cell, Column, Container, read
+from autobatch.batching.tensors import torch_ops
+from autobatch.values.cells import Cell, Column, Container, read
+from autobatch.values.packs import is_packed
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,8 +20,8 @@ from autobatch.batching.tables.alike import CASTS, treats_rows_alike
 from autobatch.batching.tables.arguments import MISSING, is_new, packed_again, packs_in, shared
 from autobatch.batching.tables.order import brought_together
 from autobatch.batching.trees import weak
-from autobatch.vm.packs import Order, is_packed
-from autobatch.vm.values import Cell, Column, read
+from autobatch.values.cells import Cell, Column, read
+from autobatch.values.packs import Order, is_packed
 
 
 def apply(

@@ -6,7 +6,7 @@ from typing import Any
 
 from autobatch.batching.context import Context
 from autobatch.batching.tables import joins, places, products, reductions, rowwise, scans
-from autobatch.vm.values import Cell
+from autobatch.values.cells import Cell
 
 RULES = (
     *(rowwise.apply, reductions.apply, places.apply),

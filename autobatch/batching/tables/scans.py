@@ -17,8 +17,8 @@ from autobatch.batching.tables.arguments import bound, packed_again, shared
 from autobatch.batching.tables.order import together
 from autobatch.batching.tables.padding import is_cheap, padded, unpadded
 from autobatch.batching.trees import container_of
-from autobatch.vm.packs import Order, is_packed
-from autobatch.vm.values import Cell
+from autobatch.values.cells import Cell
+from autobatch.values.packs import Order, is_packed
 
 RUNNING = named("cumsum cummax cummin", torch, Tensor)
 FLIPS = named("flip", torch, Tensor)

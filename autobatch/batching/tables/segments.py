@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from autobatch.presence import moves
-from autobatch.vm.packs import Order
+from autobatch.values.packs import Order
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,8 @@ from autobatch.batching.context import Context
 from autobatch.batching.tables import rules
 from autobatch.batching.tables.alike import ELEMENTWISE
 from autobatch.batching.tables.places import ADDS, SCATTERS
-from autobatch.vm.packs import is_packed
-from autobatch.vm.values import Cell, Column, Uniform, View, read
+from autobatch.values.cells import Cell, Column, Uniform, View, read
+from autobatch.values.packs import is_packed
 
 
 def apply(context: Context, function: Any, args: list[Cell], kwargs: dict[str, Cell]) -> bool:

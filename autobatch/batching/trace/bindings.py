@@ -19,9 +19,9 @@ from torch import Tensor
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from autobatch.batching.compat import fake_mode, quiet
 from autobatch.batching.trace.graph import Count, Meta, Node, Ref, Symbol
-from autobatch.vm.repeated import bmm
+from autobatch.compat import fake_mode, quiet
+from autobatch.values.repeated import bmm
 
 _ATEN = torch.ops.aten
 _HOMES = (torch, torch._C._nn, torch._C._linalg, torch._C._special, torch._C._fft, Tensor)  # type: ignore[attr-defined]

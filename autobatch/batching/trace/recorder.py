@@ -25,8 +25,8 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.autograd.function import BackwardCFunction
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from autobatch.batching.compat import FALLBACK_OFF, quiet, within_level
 from autobatch.batching.trace.graph import Untraceable
+from autobatch.compat import FALLBACK_OFF, quiet, within_level
 
 T = TypeVar("T")
 _LOCK = threading.Lock()

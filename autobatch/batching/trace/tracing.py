@@ -10,7 +10,6 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from autobatch.batching.compat import fake_mode
 from autobatch.batching.trace.bindings import Example
 from autobatch.batching.trace.codegen import Replay, compile_graph
 from autobatch.batching.trace.graph import Graph, Untraceable, text
@@ -18,6 +17,7 @@ from autobatch.batching.trace.narrow import Spread, narrowed
 from autobatch.batching.trace.recorder import Ambient, Recording, outside, run_fake
 from autobatch.batching.trace.rewrite import simplify
 from autobatch.batching.trace.unify import unify
+from autobatch.compat import fake_mode
 
 # Prime and uncommon, so that no event size divides or equals one; small, because some of torch's
 # own code loops over the threads, which is found out the sooner.

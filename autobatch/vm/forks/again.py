@@ -15,17 +15,11 @@ from dataclasses import dataclass, field
 
 from autobatch.batching.stretches.outline import is_structural
 from autobatch.ir.program import Op
+from autobatch.values.cells import DEFERRAL, FORK, PENDING, Cell, Container
 from autobatch.vm.forks.noting import Noting
 from autobatch.vm.forks.pending import is_pending, remember, snapshot
 from autobatch.vm.groups import FORKED, Group
 from autobatch.vm.state import Frame, RunState
-from autobatch.vm.values import (
-    DEFERRAL,
-    FORK,
-    PENDING,
-    Cell,
-    Container,
-)
 
 
 @dataclass(slots=True, eq=False)

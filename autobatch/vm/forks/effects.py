@@ -11,13 +11,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from autobatch import errors
-from autobatch.batching import resolving
+from autobatch.batching.calling import resolving
 from autobatch.batching.context import Context
 from autobatch.batching.effects import effect_of
 from autobatch.batching.operations import CAPTURED
 from autobatch.ir.ops import INPLACE
 from autobatch.ir.program import Branch, Call, Op
 from autobatch.source import Span
+from autobatch.values.cells import FORK, Cell, Container, Uniform
 from autobatch.vm.calling import reach
 from autobatch.vm.code import Code
 from autobatch.vm.entering import Entry
@@ -27,7 +28,6 @@ from autobatch.vm.groups import FORKED, Group
 from autobatch.vm.own_code import OwnCode
 from autobatch.vm.purity import may_change
 from autobatch.vm.state import Frame, RunState
-from autobatch.vm.values import FORK, Cell, Container, Uniform
 from autobatch.vm.within import Within
 
 

@@ -14,9 +14,10 @@ from dataclasses import InitVar, dataclass, field
 import numpy as np
 
 from autobatch import errors
+from autobatch.batching.calling.resolving import Target
 from autobatch.batching.context import Context
-from autobatch.batching.resolving import Target
 from autobatch.ir.program import Branch, Call, Op
+from autobatch.values.cells import FORK
 from autobatch.vm.calling import Returned
 from autobatch.vm.entering import Entry
 from autobatch.vm.failing import Errors, Failures
@@ -28,7 +29,6 @@ from autobatch.vm.forks.resolving import Resolving
 from autobatch.vm.forks.together import ForkedCall, Run, Together, classes
 from autobatch.vm.groups import FORKED, Group, Parts, restricted
 from autobatch.vm.state import Frame, Gone, RunState
-from autobatch.vm.values import FORK
 from autobatch.vm.within import Within
 
 

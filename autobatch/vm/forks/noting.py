@@ -17,21 +17,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from autobatch.batching import operations, packed, resolving
-from autobatch.batching.compat import on_host
+from autobatch.batching import operations
+from autobatch.batching.calling import resolving
+from autobatch.batching.containers.starring import Differing
 from autobatch.batching.context import Context
 from autobatch.batching.operations import CAPTURED, Scope
-from autobatch.batching.starring import Differing
+from autobatch.batching.tables import packed
+from autobatch.compat import on_host
 from autobatch.ir.program import Op
 from autobatch.random.paths import Paths
 from autobatch.source import Span
-from autobatch.vm.calling import Returned, carry, reach
-from autobatch.vm.entering import Entry, Forking, entered, receiver_in
-from autobatch.vm.forks.pending import is_forked, is_pending, remember, snapshot
-from autobatch.vm.groups import CARRIED, Group
-from autobatch.vm.heap import selecting, walks
-from autobatch.vm.state import Frame, RunState
-from autobatch.vm.values import (
+from autobatch.values.cells import (
     BOX,
     CLOSURE,
     DEFERRAL,
@@ -45,6 +41,12 @@ from autobatch.vm.values import (
     Uniform,
     is_mutable,
 )
+from autobatch.values.heap import selecting, walks
+from autobatch.vm.calling import Returned, carry, reach
+from autobatch.vm.entering import Entry, Forking, entered, receiver_in
+from autobatch.vm.forks.pending import is_forked, is_pending, remember, snapshot
+from autobatch.vm.groups import CARRIED, Group
+from autobatch.vm.state import Frame, RunState
 from autobatch.vm.within import Within
 
 KEYS = "%keys"

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from autobatch.values.cells import FORK, PENDING, Cell, Container
+from autobatch.values.heap import copying, walks
 from autobatch.vm.calling import relinked
 from autobatch.vm.groups import FORKED, Group
-from autobatch.vm.heap import copying, walks
-from autobatch.vm.values import FORK, PENDING, Cell, Container
 
 
 def is_pending(cell: Cell) -> bool:

@@ -16,6 +16,7 @@ from autobatch.batching import operations
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.stretches.outline import is_structural
 from autobatch.ir.program import Op
+from autobatch.values.cells import FORK, Cell, Container
 from autobatch.vm.calling import relinked
 from autobatch.vm.failing import Failures
 from autobatch.vm.forks.noting import Noting
@@ -30,7 +31,6 @@ from autobatch.vm.forks.pending import (
 from autobatch.vm.forks.together import ForkedCall, Together, classes
 from autobatch.vm.groups import FORKED, Group, Parts, restricted
 from autobatch.vm.state import Frame, RunState
-from autobatch.vm.values import FORK, Cell, Container
 
 
 @dataclass(slots=True, eq=False)

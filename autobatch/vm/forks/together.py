@@ -16,6 +16,8 @@ import torch
 
 from autobatch.batching.operations import Scope
 from autobatch.random.paths import Ledger, Paths
+from autobatch.values.cells import FORK, Cell, Container, Objects, Uniform
+from autobatch.values.heap import likeness, merging, selecting, walks
 from autobatch.vm.calling import Returned
 from autobatch.vm.code import Code
 from autobatch.vm.entering import Entry
@@ -23,10 +25,8 @@ from autobatch.vm.forks.effects import not_pure
 from autobatch.vm.forks.noting import KEYS, keys_of
 from autobatch.vm.forks.pending import entries
 from autobatch.vm.groups import Group, restricted
-from autobatch.vm.heap import likeness, merging, selecting, walks
 from autobatch.vm.late import MOST, Late
 from autobatch.vm.state import Frame, RunState
-from autobatch.vm.values import FORK, Cell, Container, Objects, Uniform
 
 Run = Callable[[Entry, Sequence[Group], np.ndarray], list[Returned]]
 """The engine's: a frame that begins with several groups, over rows of the given threads."""

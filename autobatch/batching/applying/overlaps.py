@@ -1,0 +1,126 @@
+"""Whether a write reads parts of the tensor that it writes, as ``x[1:] = x[:-1]`` does.
+
+torch refuses most of that; batched, the operands are read before anything is written. In: the cell
+to write and the operands. Out: whether for one example two of them are parts of one tensor that
+overlap without being the same part. What is picked by a thread's own numbers is not told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import EllipsisType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from autobatch.values.cells import Cell, Column, Container, Uniform, View
+from autobatch.values.heap import walks
+
+
+def overlaps(target: Cell, operands: Iterable[Cell], index: Cell | None = None) -> bool:
+    """Whether torch refuses a write to ``target``, for an operand that is partly the same.
+
+    With an index: a write to what it selects.
+    """
+    parts = [part for cell in operands for part in walks.parts(cell)]
+    others = [part for part in parts if is_part(part) or is_part(target) or index is not None]
+    root = root_of(target)
+    others = [part for part in others if root_of(part) is root]
+    if not others:
+        return False
+    known: dict[int, Tensor | None] = {}
+    own = outline(target, known)
+    if own is not None and index is not None:
+        own = selected(own, index)
+    return own is not None and any(
+        other is not None and is_partly(own, other)
+        for other in (outline(part, known) for part in others)
+    )
+
+
+def selected(whole: Tensor, index: Cell) -> Tensor | None:
+    """The part that an index selects which all threads share; None for other indices."""
+    try:
+        return whole[plain(index)]
+    except (IndexError, TypeError, Varies):  # the write says what is wrong
+        return None
+
+
+class Varies(Exception):
+    """An index that differs by thread, or that is a tensor: what it selects is a copy."""
+
+
+def plain(index: Cell) -> Any:
+    match index.value:
+        case Uniform(obj=int() | None | slice() | EllipsisType() | tuple() as obj):
+            if type(obj) is not tuple or not any(isinstance(part, Tensor | list) for part in obj):
+                return obj
+        case Container(type=kind) if kind in (slice, tuple):
+            parts = map(plain, index.value.children())
+            return slice(*parts) if kind is slice else tuple(parts)
+    raise Varies
+
+
+def is_part(cell: Cell) -> bool:
+    return type(cell.value) is View
+
+
+def root_of(cell: Cell) -> Cell:
+    while type(cell.value) is View:
+        cell = cell.value.base
+    return cell
+
+
+def outline(cell: Cell, known: dict[int, Tensor | None]) -> Tensor | None:
+    """One example's tensor without its data; None where each thread has another part."""
+    if id(cell) not in known:
+        known[id(cell)] = outline_of(cell, known)
+    return known[id(cell)]
+
+
+def outline_of(cell: Cell, known: dict[int, Tensor | None]) -> Tensor | None:
+    match cell.value:
+        case Column(tag="tensor", table=table, event_shape=shape):
+            return torch.empty(tuple(shape), dtype=table.dtype, device="meta")
+        case Uniform(obj=Tensor() as obj):
+            return torch.empty_strided(obj.shape, obj.stride(), dtype=obj.dtype, device="meta")
+        case View(base=base, recipe=recipe, args=args):
+            whole = outline(base, known)
+            given = [arg.value for arg in args]
+            if whole is None or any(type(value) is not Uniform for value in given):
+                return None
+            objs = [value.obj for value in given]  # type: ignore[union-attr]
+            if any(isinstance(obj, Tensor) for obj in objs):
+                return None
+            part = recipe.row(whole, objs)
+            return part if isinstance(part, Tensor) else None
+    return None
+
+
+def is_partly(one: Tensor, other: Tensor) -> bool:
+    """Whether two dense parts of one memory overlap and are not the same; torch's own rule."""
+    if not (one.numel() and other.numel() and is_dense(one) and is_dense(other)):
+        return False
+    (begin, end), (start, stop) = extent(one), extent(other)
+    if (begin, end) == (start, stop):
+        return one.stride() != other.stride()
+    return begin < stop and start < end
+
+
+def extent(part: Tensor) -> tuple[int, int]:
+    """The bytes that a dense part takes, from the begin of its memory."""
+    begin = int(part.storage_offset()) * part.element_size()
+    return begin, begin + part.numel() * part.element_size()
+
+
+def is_dense(part: Tensor) -> bool:
+    """Whether its elements lie side by side, in some order."""
+    step = 1
+    sizes = [size for size in part.shape if size != 1]
+    strides = [stride for stride, size in zip(part.stride(), part.shape, strict=True) if size != 1]
+    for stride, size in sorted(zip(strides, sizes, strict=True)):
+        if stride != step:
+            return False
+        step *= size
+    return True

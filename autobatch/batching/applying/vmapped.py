@@ -1,0 +1,215 @@
+"""One torch callable applied to operands of which some differ by thread, as a loop would.
+
+``apply`` is the whole of "what does this torch operation mean for a group": the kernel itself where
+it is pointwise, a converter if there is one, our own indexing, otherwise vmap, held to one
+example's dtypes. It gives the result of the loop over threads, or raises
+
+- ``NoRule``: no batched form; the caller runs the operation thread by thread (``Layout``, one of
+  them: with the operands' data made contiguous it would have one);
+- ``ExampleError``: one example fails too, with the error it carries;
+- ``DrawError``: a draw that the randomness option does not allow.
+
+The callable must be pure, or write its first operand only (``apply_inplace``). All of it can be
+recorded by ``make_fx``, on tensors without data too.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+import types
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from autobatch import compat
+from autobatch.batching import converters
+from autobatch.batching.applying import assignment, example, indexing, inplace, promotion
+from autobatch.batching.applying.direct import direct
+from autobatch.batching.applying.failures import explained, first_row
+from autobatch.batching.applying.guarding import ended, of_rows_needed, watched
+from autobatch.batching.applying.inner import GETITEM, SETITEM, Inner
+from autobatch.batching.levels import (
+    Batched,
+    DrawError,
+    ExampleError,
+    Layout,
+    NoRule,
+    has_batched,
+    leaves_of,
+    level,
+)
+from autobatch.presence.guards import record_at_work
+from autobatch.random.drawing import draws
+
+__all__ = [
+    "Batched",
+    "DrawError",
+    "ExampleError",
+    "Layout",
+    "NoRule",
+    "apply",
+    "apply_inplace",
+    "getitem_checked",
+    "is_view_result",
+    "level",
+]
+
+_NONE: dict[str, Any] = {}
+
+
+def apply(
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any] | None,
+    k: int,
+    *,
+    randomness: str = "error",
+) -> Any:
+    """``fn(*args, **kwargs)`` for each of ``k`` threads: ``Batched`` leaves where they differ."""
+    keywords = dict(kwargs) if kwargs else _NONE
+    given = args
+
+    def run(args: tuple[Any, ...], k: int) -> Any:
+        return explained(fn, args, keywords, lambda: _apply(fn, args, keywords, k, randomness))
+
+    if (record := record_at_work()) is None:
+        return run(args, k)
+    args = watched(record, fn, args)
+    out = of_rows_needed(fn, args, run)
+    if out is not None:
+        return out
+    return run(args, k) if args is given else ended(run(args, k))
+
+
+def _apply(
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    k: int,
+    randomness: str,
+) -> Any:
+    if not kwargs and (out := direct(fn, args)) is not None:
+        return out
+    if fn in GETITEM:
+        return indexing.getitem(args[0], args[1], k)
+    rule = converters.find(fn)
+    if rule is not None and (has_batched(args, kwargs) or converters.is_drawing(fn)):
+        subject = (fn,) if isinstance(fn, torch.nn.Module) else ()
+        out = rule(converters.Info(k, randomness, apply), *subject, *args, **kwargs)
+        if out is not NotImplemented:
+            return out
+    if not promotion.differs(args, kwargs):
+        return _under_vmap(fn, args, kwargs, k, randomness)
+    expected = example.expected(fn, args, kwargs)
+    if (expected is None or not expected.sure) and (failed := first_row(fn, args, kwargs)):
+        raise failed
+    args, kwargs = promotion.settle(fn, args, kwargs)
+    out = None if kwargs else direct(fn, args)
+    if out is None:
+        out = _under_vmap(fn, args, kwargs, k, randomness)
+    actual = _dtypes(out)
+    if expected is not None and actual != expected.dtypes:
+        raise NoRule(f"vmap gives {actual} where one example gives {expected.dtypes}")
+    return out
+
+
+def _under_vmap(
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    k: int,
+    randomness: str,
+) -> Any:
+    with level(k, randomness) as threads:
+        wrap = threads.wrap
+        inputs = [wrap(arg) for arg in args]
+        keywords = {name: wrap(kwargs[name]) for name in kwargs}
+        with Inner(threads, apply) if _is_composed(fn) else nullcontext(), draws(k):
+            return threads.unwrap(fn(*inputs, **keywords))
+
+
+def _is_composed(fn: Callable[..., Any]) -> bool:
+    """Whether ``fn`` is Python code, not torch's own, or modules in a module."""
+    if isinstance(fn, torch.nn.Module):
+        owner = type(fn).__module__
+        return next(fn.children(), None) is not None or not owner.startswith("torch.nn.")
+    if isinstance(fn, functools.partial):
+        return _is_composed(fn.func)
+    if isinstance(fn, types.FunctionType | types.MethodType):
+        return not (fn.__module__ or "").startswith("torch.")
+    return False
+
+
+def _dtypes(out: Any) -> tuple[torch.dtype | None, ...]:
+    return tuple(
+        leaf.data.dtype if isinstance(leaf, Batched | Tensor) else None for leaf in leaves_of(out)
+    )
+
+
+def apply_inplace(
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any] | None,
+    k: int,
+    *,
+    randomness: str = "error",
+    owned: bool = False,
+) -> tuple[Batched, Any]:
+    """``fn`` writes its first operand: the operand's new value, and what ``fn`` returned.
+
+    The old value is kept unless it is ``owned``: then its memory may be written.
+    """
+    keywords = dict(kwargs) if kwargs else _NONE
+    twin = inplace.twin(fn)
+    if twin is not None:
+        whole = (Batched(converters.rows(args[0], k)), *args[1:])
+        given = args
+        if (record := record_at_work()) is not None:
+            args = watched(record, fn, args)
+        out = explained(fn, whole, keywords, lambda: _apply(twin, args, keywords, k, randomness))
+        if args is not given:
+            out = ended(out)
+        new = explained(fn, whole, keywords, lambda: inplace.landed(fn, args[0], out, k))
+        return new, new
+    target = _private(args[0], k, owned)
+    operands = (target, *args[1:])
+    if fn in SETITEM:
+        write = functools.partial(assignment.setitem, target, args[1], args[2], k)
+        return explained(operator.setitem, operands, {}, write), None
+    if promotion.differs(operands, keywords):
+        operands = (target, *promotion.weaken(target, operands[1:]))
+    out = explained(
+        fn, operands, keywords, lambda: _under_vmap(fn, operands, keywords, k, randomness)
+    )
+    return target, out
+
+
+def getitem_checked(x: Any, index: Any, k: int, inside: bool = False) -> tuple[Any, Tensor | None]:
+    """``x[index]`` with each thread's own integers clamped, and the rows that were out of range.
+
+    ``inside``: none is, as is known before.
+    """
+    read = functools.partial(indexing.getitem_checked, x, index, k, inside)
+    result: tuple[Any, Tensor | None] = explained(operator.getitem, (x, index), {}, read)
+    return result
+
+
+def _private(target: Any, k: int, owned: bool) -> Batched:
+    """A copy of the operand that is written, one row per thread."""
+    if type(target) is Batched:
+        return target if owned else Batched(target.data.clone())
+    return Batched(target.expand(k, *target.shape).clone())
+
+
+def is_view_result(out: Any, args: Any) -> bool:
+    """Whether a tensor of the result shares storage with one of the operands."""
+    given = {compat.storage_id(leaf.data) for leaf in _tensors(args)}
+    return any(compat.storage_id(leaf.data) in given for leaf in _tensors(out))
+
+
+def _tensors(tree: Any) -> list[Tensor | Batched]:
+    return [leaf for leaf in leaves_of(tree) if isinstance(leaf, Tensor | Batched)]

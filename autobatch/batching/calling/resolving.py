@@ -1,0 +1,153 @@
+"""From the cell of a callee to what is called with what.
+
+``resolve`` unwraps bound methods, partials, modules and callable instances. A ``Target`` whose
+effect is ``program`` or ``construct`` needs the engine; ``calls.run`` does all others. Where
+callees differ by thread, ``partition`` tells the rows by what they call.
+"""
+
+from __future__ import annotations
+
+import types
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from torch import nn
+
+from autobatch.batching.calling import modules, stateless
+from autobatch.batching.effects import effect_of
+from autobatch.batching.kinds import found_in_class, is_instance
+from autobatch.forms import meant
+from autobatch.transforms.records import is_torchs, made_of
+from autobatch.values.cells import (
+    CLOSURE,
+    METHOD,
+    STATELESS,
+    Cell,
+    Container,
+    Objects,
+    Uniform,
+    read,
+    uniform,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A call laid open: ``callee`` is a Python callable, or the container of a closure."""
+
+    effect: str
+    callee: Any
+    args: list[Cell]
+    kwargs: dict[str, Cell]
+
+    def given(self, args: list[Cell], kwargs: dict[str, Cell]) -> Target:
+        """The same call with more arguments."""
+        return Target(self.effect, self.callee, [*self.args, *args], {**self.kwargs, **kwargs})
+
+
+def resolve(callee: Cell, args: list[Cell], kwargs: dict[str, Cell]) -> Target:
+    """What calling ``callee`` runs."""
+    value = read(callee)
+    match value:
+        case Container(type=kind, cells=cells, static=function) if kind is METHOD:
+            return resolve_object(function, [*cells, *args], kwargs)
+        case Container(type=kind) if kind is CLOSURE:
+            return Target("program", value, args, kwargs)
+        case Container(type=kind) if kind is STATELESS:
+            effect, run_by, first = stateless.target(value)
+            if effect == "program":
+                return resolve_object(run_by, [callee, *args], kwargs)
+            return Target(effect, run_by, [*first, *args], kwargs)
+        case Container(type=kind) if is_instance(value) and found_in_class(kind, "__call__"):
+            return resolve_object(kind.__call__, [callee, *args], kwargs)
+        case Uniform(obj=obj):
+            return resolve_object(obj, args, kwargs)
+        case Objects():
+            return Target("objects", callee, args, kwargs)
+    return Target("host", not_callable, [callee, *args], kwargs)
+
+
+def not_callable(obj: Any, *args: Any, **kwargs: Any) -> Any:
+    return obj(*args, **kwargs)
+
+
+def resolve_object(obj: Any, args: list[Cell], kwargs: dict[str, Cell]) -> Target:
+    made = made_of(obj)
+    if made is not None:
+        function = Cell(Uniform(made.function, shared=True))
+        return Target("transform", made.transform, [function, *args], kwargs)
+    wrapped = meant(obj)
+    if wrapped is not obj and not is_torchs(obj):  # which hands attributes on
+        return resolve_object(wrapped, args, kwargs)
+    if type(obj) is types.FunctionType:
+        return Target(effect_of(obj), obj, args, kwargs)
+    if isinstance(obj, partial):
+        given = [Cell(Uniform(arg, shared=True)) for arg in obj.args]
+        named = {name: Cell(Uniform(arg, shared=True)) for name, arg in obj.keywords.items()}
+        return resolve_object(obj.func, [*given, *args], {**named, **kwargs})
+    effect: str = effect_of(obj)
+    if isinstance(obj, nn.Module) and effect != "program" and modules.writes_argument(obj):
+        effect = "chain" if modules.is_chain(obj) else "write"
+    if effect != "program":
+        return Target(effect, obj, args, kwargs)
+    if isinstance(obj, types.MethodType):
+        return resolve_object(obj.__func__, [uniform(obj.__self__, shared=True), *args], kwargs)
+    if isinstance(obj, nn.Module):
+        return module_target(obj, args, kwargs)
+    if isinstance(obj, type):
+        return Target("construct", obj, args, kwargs)
+    if not isinstance(obj, types.FunctionType):
+        return resolve_object(type(obj).__call__, [uniform(obj, shared=True), *args], kwargs)
+    return Target("program", obj, args, kwargs)
+
+
+def module_target(module: nn.Module, args: list[Cell], kwargs: dict[str, Cell]) -> Target:
+    """What calling a module with parts of the user's own runs."""
+    if modules.has_hooks(module):
+        return Target("hooked", module, args, kwargs)
+    if modules.is_chain(module):
+        return Target("chain", module, args, kwargs)
+    return resolve_object(type(module).forward, [uniform(module, shared=True), *args], kwargs)
+
+
+PYTHON = (types.FunctionType, types.MethodType)
+
+
+def partition(callee: Cell) -> list[tuple[list[int], Cell]]:
+    """Rows by what they call, for callees that differ by thread: the rows and their callee."""
+    value = read(callee)
+    assert type(value) is Objects
+    groups: dict[tuple[int, int], list[int]] = {}
+    for row, item in enumerate(value.items):
+        given, function = taken_apart(item)
+        groups.setdefault((id(function), len(given)), []).append(row)
+    parts: list[tuple[list[int], Cell]] = []
+    for rows in groups.values():
+        receivers, functions = zip(*(taken_apart(value.items[row]) for row in rows), strict=True)
+        if functions[0] is value.items[rows[0]]:
+            parts.append((rows, uniform(functions[0], shared=True)))
+        else:
+            own = [Cell(Objects(list(column))) for column in zip(*receivers, strict=True)]
+            parts.append((rows, Cell(Container(METHOD, own, functions[0]))))
+    return parts
+
+
+def taken_apart(item: Any) -> tuple[tuple[Any, ...], Any]:
+    """The function of a method, of an instance that can be called or of a partial call.
+
+    With what it is given first: the receiver, the arguments.
+    """
+    if isinstance(item, partial) and not item.keywords:
+        given, function = taken_apart(item.func)
+        return (*given, *item.args), function
+    if isinstance(item, types.MethodType):
+        return (item.__self__,), item.__func__
+    owner = getattr(item, "__self__", None)
+    if isinstance(item, types.BuiltinMethodType) and not isinstance(
+        owner, types.ModuleType | type | None
+    ):
+        return (owner,), getattr(type(owner), item.__name__)
+    if not isinstance(item, (*PYTHON, type, nn.Module, partial)) and effect_of(item) == "program":
+        return (item,), type(item).__call__
+    return (), item

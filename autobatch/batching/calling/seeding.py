@@ -1,0 +1,114 @@
+"""Calls that draw under a seed: Python's ``random``, and what a seed does not reach.
+
+The functions of ``random`` draw from each thread's own words: ``random.random()`` for all threads
+at once, the others thread by thread. A generator of the program's own has its own state, which
+no seed of the call's can be for: a draw that names one is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from autobatch import structure
+from autobatch.batching.context import Context
+from autobatch.batching.effects import effect_of
+from autobatch.batching.host.rows import run_rows
+from autobatch.random import python
+from autobatch.random.drawing import SOURCE, refuse_generator
+from autobatch.random.sources import Thread
+from autobatch.random.transforms import double
+from autobatch.source import Span
+from autobatch.transforms.records import Made, made_of
+from autobatch.values.cells import Cell, Column, Uniform, read
+
+DRAWING = ("draw", "write")
+HOST_DRAW = "it draws thread by thread"
+
+
+def python_draw(context: Context, callee: Any, args: list[Cell], kwargs: Any) -> Cell | None:
+    """What a function of ``random`` gives under a seed; None for any other, or without a seed."""
+    source = context.source()
+    name = name_of(callee) if source is not None else None
+    if source is None or name is None:
+        return None
+    if name == "random" and not args and not kwargs:
+        context.settle()
+        (high, low) = source.columns(1, 2, context.device)
+        return Cell(Column(double(high, low).flatten(), "float"))
+    keep = name == "shuffle"
+    return run_rows(context, twin(name), args, kwargs, HOST_DRAW, keep=keep, fresh=not keep)
+
+
+def name_of(callee: Any) -> str | None:
+    """The name of a function of ``random`` that draws; None for anything else."""
+    return python.FUNCTIONS[callee] if python.is_python_draw(callee) else None
+
+
+def twin(name: str) -> Callable[..., Any]:
+    """A function of ``random`` that draws where the thread at work is."""
+
+    def drawn(*args: Any, **kwargs: Any) -> Any:
+        source = SOURCE.get()
+        assert type(source) is Thread
+        return python.drawn_by(name, source)(*args, **kwargs)
+
+    drawn.__name__ = drawn.__qualname__ = f"random.{name}"
+    return drawn
+
+
+def check_generator(context: Context, effect: str, kwargs: dict[str, Cell]) -> None:
+    """Refuse a draw that names a generator."""
+    cell = kwargs.get("generator")
+    if cell is not None and effect in DRAWING:
+        value = read(cell)
+        refuse_generator(value.obj if type(value) is Uniform else value, context.span)
+
+
+def for_one(called: Any, kwargs: dict[str, Any], span: Span) -> Any:
+    """What the call of a callable runs for one thread that draws from its own words."""
+    if python.is_python_draw(called):
+        return twin(python.FUNCTIONS[called])
+    made = made_of(called)
+    if made is not None and made.transform.kind == "vmap":
+        return partial(row_by_row, made)
+    owner = getattr(called, "__self__", None)
+    if "generator" in kwargs and (isinstance(owner, Tensor) or effect_of(called) in DRAWING):
+        refuse_generator(kwargs["generator"], span)
+    return called
+
+
+def row_by_row(made: Made, *args: Any, **kwargs: Any) -> Any:
+    """What a ``vmap`` gives one thread: each of its inner rows draws from words of its own.
+
+    Without a common size, or with an ``out_dims`` that does not fit, what ``torch.vmap`` says.
+    """
+    source, options = SOURCE.get(), made.transform.options()
+    leaves, spec = structure.flattened(args)
+    dims = structure.spread(options["in_dims"], spec) or []
+    sizes = {leaf.shape[dim] for leaf, dim in zip(leaves, dims, strict=False) if dim is not None}
+    n = sizes.pop() if len(sizes) == 1 else 0
+    if type(source) is not Thread or not n:
+        return made.result(*args, **kwargs)
+    path, rows = source.opened(), []
+    try:
+        for row in range(n):
+            SOURCE.set(path.inner(row))
+            own = [
+                leaf if dim is None else leaf.select(dim, row).clone()
+                for leaf, dim in zip(leaves, dims, strict=True)
+            ]
+            rows.append(made.function(*structure.unflattened(own, spec), **kwargs))
+    finally:
+        SOURCE.set(source)
+    flat, out_spec = zip(*(structure.flattened(row) for row in rows), strict=True)
+    out_dims = structure.spread(options["out_dims"], out_spec[0])
+    parts = [
+        torch.stack([torch.as_tensor(part) for part in column], dim or 0)
+        for column, dim in zip(zip(*flat, strict=True), out_dims or [], strict=True)
+    ]
+    return structure.unflattened(parts, out_spec[0])

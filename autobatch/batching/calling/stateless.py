@@ -1,0 +1,178 @@
+"""``torch.func.functional_call``: modules whose parameters are operands.
+
+In: a module of the user's own, and tensors by the names of its parameters and buffers, the same
+for all threads or a thread's own. Out: what its ``forward`` gives, which is lowered as any other;
+a part of torch's own is one operation on its parameters. The module itself does not change.
+
+A module with given parameters is a container of their cells; its parts are such modules too, and
+all else that ``forward`` reads of it is the module's.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from autobatch.batching.calling import modules
+from autobatch.batching.context import Context
+from autobatch.batching.converters.dense import affine, weighted
+from autobatch.batching.converters.registry import unhooked
+from autobatch.batching.effects import effect_of
+from autobatch.batching.submodules import parts_of
+from autobatch.values.cells import METHOD, STATELESS, Cell, Container, Uniform, read, uniform
+
+LINEAR = {("weight",): weighted, ("weight", "bias"): affine}
+"""What an ``nn.Linear`` does, by the parameters that it is given."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """A module of torch's own as a function of its parameters, by name, and its arguments."""
+
+    module: nn.Module
+    names: tuple[str, ...]
+    __autobatch__ = "torch"
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        count = len(self.names)
+        given = dict(zip(self.names, args[:count], strict=True))
+        return torch.func.functional_call(self.module, given, args[count:], kwargs)
+
+    @property
+    def __name__(self) -> str:
+        return type(self.module).__name__
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """The parts of an ``nn.Sequential``, as something to call each."""
+
+    parts: tuple[Cell, ...]
+
+    def children(self) -> Iterator[Cell]:
+        return iter(self.parts)
+
+
+def called(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | None:
+    """``functional_call``; None where it is one operation, or not what is seen through here."""
+    if len(args) not in (2, 3, 4) or not set(kwargs) <= {"args", "kwargs"}:
+        return None
+    module = getattr(read(args[0]), "obj", None)
+    if not isinstance(module, nn.Module) or effect_of(module) != "program":
+        return None
+    if any(map(modules.has_hooks, parts_of(module))):
+        return None
+    given = parameters(args[1])
+    if given is None or not given.keys() <= names_of(module).keys():
+        return None
+    slots = dict(zip(("args", "kwargs"), args[2:], strict=False)) | kwargs
+    positional, named = slots.get("args", uniform(())), slots.get("kwargs", uniform({}))
+    keywords = entries(named)
+    if keywords is None:
+        return None
+    for name, others in names_of(module).items():  # tied: one tensor under several names
+        if name in given:
+            given |= {other: given[name] for other in others if other not in given}
+    return context.invoke(context, cell_of(module, given), unpacked(positional), keywords)
+
+
+def parameters(cell: Cell) -> dict[str, Cell] | None:
+    """The given tensors by name, from a dict or several."""
+    value = read(cell)
+    if type(value) is Container and value.type is tuple:
+        found: dict[str, Cell] = {}
+        for part in map(parameters, value.children()):
+            if part is None:
+                return None
+            found |= part
+        return found
+    return entries(cell)
+
+
+def entries(cell: Cell) -> dict[str, Cell] | None:
+    """The entries of a dict, which is program-made or the same for all threads."""
+    value = read(cell)
+    if type(value) is Container and value.type is dict:
+        return dict(value.cells)  # type: ignore[arg-type]
+    if type(value) is Uniform and (value.obj is None or isinstance(value.obj, dict)):
+        return {key: Cell(Uniform(item, value.shared)) for key, item in (value.obj or {}).items()}
+    return None
+
+
+def unpacked(cell: Cell) -> list[Cell]:
+    """The positional arguments: a tuple of them, or a single one."""
+    value = read(cell)
+    if type(value) is Container and value.type is tuple:
+        return list(value.children())
+    if type(value) is Uniform and (value.obj is None or isinstance(value.obj, tuple)):
+        return [Cell(Uniform(item, value.shared)) for item in value.obj or ()]
+    return [cell]
+
+
+def names_of(module: nn.Module) -> dict[str, list[str]]:
+    """Each parameter's and buffer's name, and the names of the same tensor."""
+    found: dict[int, list[str]] = {}
+    for name, tensor in (
+        *module.named_parameters(remove_duplicate=False),
+        *module.named_buffers(remove_duplicate=False),
+    ):
+        found.setdefault(id(tensor), []).append(name)
+    return {name: names for names in found.values() for name in names}
+
+
+def cell_of(module: nn.Module, given: dict[str, Cell]) -> Cell:
+    """A module with given parameters; a list or dict of modules as one of such cells."""
+    if isinstance(module, nn.ModuleList):
+        return Cell(Container(tuple, [part(module, given, name) for name, _ in children(module)]))
+    if isinstance(module, nn.ModuleDict):
+        return Cell(Container(dict, {name: part(module, given, name) for name in module}))
+    if not given:
+        return uniform(module, shared=True)
+    return Cell(Container(STATELESS, list(given.values()), (module, tuple(given))))
+
+
+def children(module: nn.Module) -> list[tuple[str, nn.Module]]:
+    return list(module._modules.items())  # type: ignore[arg-type]
+
+
+def part(module: nn.Module, given: dict[str, Cell], name: str) -> Cell:
+    """A part of a module with those of the given parameters that are its own."""
+    prefix = name + "."
+    own = {key.removeprefix(prefix): cell for key, cell in given.items() if key.startswith(prefix)}
+    return cell_of(getattr(module, name), own)
+
+
+def attribute(context: Context, cell: Cell, value: Container, name: str) -> Cell:
+    """``self.name`` of a module with given parameters."""
+    module, names = value.static
+    given = dict(zip(names, value.children(), strict=True))
+    if name in given:
+        found: Cell = given[name]
+        return found
+    if name in module._modules:
+        return part(module, given, name)
+    kind = getattr(type(module), name, None)
+    if isinstance(kind, property) and kind.fget is not None:
+        return context.invoke(context, kind.fget, [cell], {})
+    if isinstance(kind, types.FunctionType) and name not in vars(module):
+        return Cell(Container(METHOD, [cell], kind))
+    return uniform(getattr(module, name), shared=True)
+
+
+def target(value: Container) -> tuple[str, Any, list[Cell]]:
+    """What a call of a module with given parameters runs: effect, callee, leading arguments."""
+    module, names = value.static
+    given = dict(zip(names, value.children(), strict=True))
+    if effect_of(module) != "program":
+        rule = LINEAR.get(names) if type(module) is nn.Linear and unhooked(module) else None
+        if rule is not None:
+            return "torch", rule, list(given.values())
+        return "torch", Operation(module, names), list(given.values())
+    if modules.is_chain(module):
+        return "chain", Chain(tuple(part(module, given, name) for name, _ in children(module))), []
+    return "program", type(module).forward, [Cell(value)]

@@ -1,0 +1,1 @@
+"""Lists, tuples, dicts and iterators on cells: displays, subscripts, methods, reductions."""

@@ -1,0 +1,144 @@
+"""What a callee does with its arguments, and the calls that are refused."""
+
+from __future__ import annotations
+
+import inspect
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from autobatch.batching.containers import iterators
+from autobatch.batching.context import Context
+from autobatch.batching.effects import effect_of
+from autobatch.batching.kinds import is_instance, is_tensor
+from autobatch.errors import Diagnostic, UnsupportedError
+from autobatch.values.cells import CLOSURE, METHOD, Cell, Container, Uniform, View, is_mutable, read
+from autobatch.values.heap import walks
+
+
+def is_code(cell: Cell) -> bool:
+    """Whether a host call given this may run code with effects, so not once for all threads."""
+    obj = getattr(read(cell), "obj", None)
+    return callable(obj) and not isinstance(obj, type) and effect_of(obj) in ("unknown", "program")
+
+
+def is_used_up(cell: Cell) -> bool:
+    """Whether a host call given this may change it: an iterator, or code of the user's runs."""
+    value = read(cell)
+    return is_instance(value) or (
+        type(value) is Container and value.type in (*iterators.ITERATORS, METHOD, CLOSURE)
+    )
+
+
+def in_place_option(callee: Any, args: list[Cell], kwargs: dict[str, Cell]) -> bool:
+    """Whether ``inplace=True`` is among the arguments."""
+    place = inplace_position(callee)
+    given = kwargs.get("inplace", args[place] if place is not None and place < len(args) else None)
+    return given is not None and getattr(read(given), "obj", None) is True
+
+
+@lru_cache(maxsize=4096)
+def inplace_position(callee: Any) -> int | None:
+    try:
+        names = list(inspect.signature(callee).parameters)
+    except (TypeError, ValueError):
+        return None
+    return names.index("inplace") if "inplace" in names else None
+
+
+UPDATES: dict[Any, tuple[tuple[str, ...], str]] = {
+    F.batch_norm: (("running_mean", "running_var"), "training"),
+    F.instance_norm: (("running_mean", "running_var"), "use_input_stats"),
+    F.embedding: (("weight",), "max_norm"),
+}
+"""Functions that write to operands where an option says so, which its default does."""
+
+
+def is_updating(callee: object) -> bool:
+    """Whether it is a function that may write to operands without a name that says so."""
+    return any(callee is each for each in UPDATES)
+
+
+def updated(callee: Any, args: list[Cell], kwargs: dict[str, Cell]) -> list[Cell]:
+    """The tensors besides its result that a call of torch's writes to."""
+    names, option = UPDATES.get(callee, ((), ""))
+    if not names:
+        return []
+    parameters = inspect.signature(callee).parameters
+    given = {**dict(zip(parameters, args, strict=False)), **kwargs}
+    chosen = read(given[option]) if option in given else Uniform(parameters[option].default)
+    if type(chosen) is Uniform and (chosen.obj is None or chosen.obj is False):
+        return []
+    cells = [given[name] for name in names if name in given]
+    return [cell for cell in cells if getattr(read(cell), "obj", cell) is not None]
+
+
+def refuse_backward(context: Context, callee: Any) -> None:
+    if callee in (Tensor.backward, torch.autograd.backward, torch.autograd.grad):
+        raise UnsupportedError(
+            Diagnostic(
+                "A program cannot run the backward pass of its own operations.",
+                context.span,
+                "called here",
+                ("the threads' operations are recorded together, not one graph for each thread.",),
+                (
+                    "call backward on the results of the batch; inside the program, write "
+                    "autobatch.grad(f)(x) with the function f that is differentiated; or mark the "
+                    "function with autobatch.per_thread: it runs example by example.",
+                ),
+                "backward-inside",
+            )
+        )
+
+
+def refuse_optimizer(context: Context, callee: Any) -> None:
+    """Optimizers take leaves and read ``.grad``: neither is there for the tensors of a thread."""
+    if isinstance(callee, type) and issubclass(callee, torch.optim.Optimizer):
+        raise UnsupportedError(
+            Diagnostic(
+                f"A program cannot make an optimizer (`{callee.__name__}`).",
+                context.span,
+                "made here",
+                ("it reads the .grad that backward leaves, and no backward runs in a program.",),
+                (
+                    "write the step itself, w = w - rate * autobatch.grad(loss)(w); or mark the "
+                    "function that trains with autobatch.per_thread: it runs example by example.",
+                ),
+                "optimizer-inside",
+            )
+        )
+
+
+def is_hashable(obj: Any) -> bool:
+    try:
+        hash(obj)
+    except TypeError:
+        return False
+    return True
+
+
+def gives_operand(callee: Any) -> bool:
+    """Whether a host call gives back some of its operands themselves, one thread other ones."""
+    return callee in (max, min, sorted)
+
+
+def may_be_given(cell: Cell, itself: bool) -> bool:
+    """Whether what may be written later is among the items of a cell, or is the cell ``itself``.
+
+    To give it back is to give that very object.
+    """
+    return any(
+        type(part.value) is View or is_tensor(part.value) or is_mutable(part.value)
+        for part in walks.parts(cell)
+        if itself or part is not cell
+    )
+
+
+def is_fresh(callee: Any) -> bool:
+    """Whether a host call makes its result, rather than giving a part of an operand back."""
+    return callee not in (max, min, sum, next, getattr, sorted) and getattr(
+        callee, "__objclass__", None
+    ) not in (dict, list, tuple)

@@ -1,0 +1,373 @@
+"""Iteration: iterators as containers of cells, so that they split and merge like everything else.
+
+``for i in range(n)`` with a thread's own ``n`` and ``for x in xs`` over what all threads share the
+structure of advance all threads by one operation; objects have a Python iterator per thread.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from autobatch.batching import guards, lists, semantics
+from autobatch.batching.containers import subscripts
+from autobatch.batching.context import Context, RowsFail
+from autobatch.batching.host.from_rows import from_rows
+from autobatch.batching.host.own_methods import asks, each_thread
+from autobatch.batching.host.rower import Rower
+from autobatch.batching.host.rows import run_rows
+from autobatch.batching.kinds import NO_FUNCTION, is_instance, is_number_column, is_tensor, parts_of
+from autobatch.batching.operators import binary, fresh
+from autobatch.batching.protocols import special_method
+from autobatch.batching.tables import packed
+from autobatch.batching.tensors.views import as_unbound
+from autobatch.batching.trees import is_plain
+from autobatch.batching.truths import both, truth
+from autobatch.ir.program import UnpackShape
+from autobatch.values import packs
+from autobatch.values.cells import (
+    ENUMERATE_ITERATOR,
+    PACKED,
+    RANGE_ITERATOR,
+    SEQUENCE_ITERATOR,
+    ZIP_ITERATOR,
+    Cell,
+    Column,
+    Container,
+    Mark,
+    Objects,
+    Uniform,
+    read,
+    uniform,
+)
+
+ITERATORS = (RANGE_ITERATOR, SEQUENCE_ITERATOR, ENUMERATE_ITERATOR, ZIP_ITERATOR)
+_END = object()
+FARTHEST = 2**62
+"""Up to here a number fits an int64 with the next step."""
+
+
+def iterate(context: Context, cell: Cell) -> Cell:
+    """``iter(x)``, to take all that it gives."""
+    value = read(cell)
+    if is_tensor(value):
+        if not event_shape(value):
+            error = TypeError("iteration over a 0-d tensor")
+            raise RowsFail(context.lowest(), error)
+        return over(cell)
+    match value:
+        case Container(type=kind) if kind in ITERATORS:
+            return cell
+        case Container(type=kind) if kind is PACKED:
+            return over(cell)
+        case Container(type=kind, cells=cells) if kind is range:
+            return Cell(Container(RANGE_ITERATOR, list(cells)))
+        case Container(type=kind, cells=cells) if kind is dict:
+            return over(Cell(Container(tuple, [fresh(key) for key in cells])))
+        case Container(type=kind) if kind is list or (
+            isinstance(kind, type) and issubclass(kind, tuple)
+        ):
+            return over(cell)
+        case Container(type=kind) if is_instance(value):
+            method = special_method(kind, "__iter__")
+            code = getattr(method, "__code__", None)
+            if code is not None and not code.co_flags & NO_FUNCTION:
+                return subscripts.special(context, "__iter__", [cell])
+            return run_rows(context, iter, [cell], {}, "objects", keep=True, fresh=False)
+        case Uniform(obj=obj):
+            return uniform_iterator(context, cell, obj)
+        case Objects(lists=found) if found is not None:
+            return over(cell)
+    guards.refuse_iterator(context, cell)
+    return run_rows(context, iter, [cell], {}, "objects", fresh=False)
+
+
+def over(cell: Cell) -> Cell:
+    return Cell(Container(SEQUENCE_ITERATOR, [uniform(0), cell]))
+
+
+def uniform_iterator(context: Context, cell: Cell, obj: Any) -> Cell:
+    if isinstance(obj, range):
+        return Cell(
+            Container(RANGE_ITERATOR, [uniform(p) for p in (obj.start, obj.stop, obj.step)])
+        )
+    guards.refuse_iterator(context, cell)
+    if asks(context, len, (obj,)):
+        return each_thread(context, iter, (obj,))
+    try:
+        items = tuple(obj)
+    except Exception as error:
+        raise RowsFail(context.lowest(), error) from error
+    if is_plain(items):
+        return over(uniform(items))
+    return over(Cell(Container(tuple, [Cell(Uniform(item, shared=True)) for item in items])))
+
+
+def event_shape(value: Any) -> torch.Size:
+    return value.event_shape if type(value) is Column else value.obj.shape
+
+
+def advance(context: Context, iterator: Cell) -> tuple[Cell, Cell]:
+    """``next``: the item and whether there was one; advances the iterator."""
+    value = read(iterator)
+    if type(value) is Container:
+        rule = {
+            RANGE_ITERATOR: _next_range,
+            SEQUENCE_ITERATOR: _next_sequence,
+            ENUMERATE_ITERATOR: _next_enumerate,
+            ZIP_ITERATOR: _next_zip,
+        }.get(value.type)
+        if rule is not None:
+            return rule(context, value)
+    return _next_rows(context, iterator)
+
+
+def plain_range(iterator: Cell) -> list[Cell] | None:
+    """Where an iterator over a range stands, stops, and its step; None if that is not so plain.
+
+    All threads stand at one place and take the same steps, whether they stop at one place or not.
+    """
+    value = iterator.value
+    if type(value) is not Container or value.type is not RANGE_ITERATOR:
+        return None
+    now, stop, step = (cell.value for cell in value.cells)
+    if type(now) is not Uniform or type(now.obj) is not int:
+        return None
+    if type(step) is not Uniform or type(step.obj) is not int:
+        return None
+    if type(stop) is Column:
+        if stop.tag != "int" or abs(now.obj) > FARTHEST:
+            return None
+    elif type(stop) is not Uniform or type(stop.obj) is not int:
+        return None
+    return value.cells  # type: ignore[return-value]
+
+
+def advance_plain(cells: list[Cell]) -> tuple[Cell, Cell]:
+    """``next`` of such a range; ``cells`` as ``plain_range`` gives them."""
+    now, end = cells[0], cells[1].value
+    at, ahead = now.value.obj, cells[2].value.obj  # type: ignore[union-attr]
+    if type(end) is Column:
+        more: Any = Column(end.data > at if ahead > 0 else end.data < at, "bool")
+    else:
+        more = Uniform(at < end.obj if ahead > 0 else at > end.obj)  # type: ignore[union-attr]
+    if type(more) is Column or more.obj:
+        cells[0] = Cell(Uniform(at + ahead))
+    return now, Cell(more)
+
+
+def _next_range(context: Context, value: Container) -> tuple[Cell, Cell]:
+    cells: list[Cell] = value.cells  # type: ignore[assignment]
+    if plain_range(Cell(value)) is not None:
+        context.counter.launch(type(cells[1].value) is Column)
+        return advance_plain(cells)
+    now, stop, step = cells
+    ahead = read(step)
+    if type(ahead) is Uniform:
+        more = binary(context, "lt" if ahead.obj > 0 else "gt", now, stop)
+    else:
+        up, down = (read(binary(context, name, now, stop)) for name in ("lt", "gt"))
+        positive = ahead.data > 0  # type: ignore[union-attr]
+        more = Cell(Column(torch.where(positive, as_bools(up), as_bools(down)), "bool"))
+    if read(more) is not None and getattr(read(more), "obj", True):
+        cells[0] = binary(context, "add", now, step)
+    return now, more
+
+
+def as_bools(value: Any) -> Tensor:
+    return value.data if type(value) is Column else torch.tensor(value.obj)
+
+
+def _next_sequence(context: Context, value: Container) -> tuple[Cell, Cell]:
+    cells: list[Cell] = value.cells  # type: ignore[assignment]
+    position, source = cells
+    pack = read(source)
+    if packs.is_packed(pack):
+        cells[0] = binary(context, "add", position, uniform(1))
+        more = binary(context, "lt", position, packs.length(pack))
+        return packed.row_of(source, position), more
+    found = lists.held(pack)
+    if found is not None:
+        item, more = lists.step(context, found, position)
+        cells[0] = binary(context, "add", position, uniform(1))
+        return item, more
+    size = length(source)
+    if size is None:
+        return _next_position(context, value)
+    more = binary(context, "lt", position, uniform(size))
+    now = read(position)
+    if size == 0 or getattr(read(more), "obj", True) is False:
+        return uniform(None), more if size else uniform(False)
+    index = position
+    if type(now) is Column:
+        index = Cell(Column(now.data.clamp(max=size - 1), "int", (0, size - 1)))
+    cells[0] = binary(context, "add", position, uniform(1))
+    item = subscripts.getitem(context, source, index)
+    return (as_unbound(item) if is_tensor(read(source)) else item), more
+
+
+def _next_position(context: Context, value: Container) -> tuple[Cell, Cell]:
+    """A list that has become objects while it was iterated over."""
+    cells: list[Cell] = value.cells  # type: ignore[assignment]
+    rower = Rower(context)
+    positions, sources = rower.rows(cells[0]), rower.rows(cells[1])
+    pairs = list(zip(positions, sources, strict=True))
+    more = [position < len(source) for position, source in pairs]
+    items = [source[position] for (position, source), m in zip(pairs, more, strict=True) if m]
+    cells[0] = from_rows(context, [p + 1 for p in positions])
+    return spread(context, items, more), from_rows(context, more)
+
+
+def length(source: Cell) -> int | None:
+    value = read(source)
+    if type(value) is Objects or packs.is_packed(value):
+        return None
+    if type(value) is Container:
+        return len(value.cells)
+    if is_tensor(value):
+        return int(event_shape(value)[0])
+    return len(value.obj)  # type: ignore[union-attr]
+
+
+def _next_enumerate(context: Context, value: Container) -> tuple[Cell, Cell]:
+    cells: list[Cell] = value.cells  # type: ignore[assignment]
+    count, inner = cells
+    item, more = advance(context, inner)
+    cells[0] = binary(context, "add", count, uniform(1))
+    return Cell(Container(tuple, [count, item])), more
+
+
+def _next_zip(context: Context, value: Container) -> tuple[Cell, Cell]:
+    items: list[Cell] = []
+    more = uniform(bool(value.cells))
+    for inner in value.children():
+        item, has = advance(context, inner)
+        items.append(item)
+        more = both(more, truth(context, has))
+        if getattr(read(more), "obj", True) is False:
+            break
+    return Cell(Container(tuple, items)), more
+
+
+def _next_rows(context: Context, iterator: Cell) -> tuple[Cell, Cell]:
+    iterators = Rower(context, keep=True).rows(iterator)
+    items: list[Any] = []
+    more: list[bool] = []
+    results: dict[int, Any] = {}
+    for row in context.order():
+        try:
+            results[row] = next(iterators[row], _END)
+        except Exception as error:
+            context.lose(row, error)
+            results[row] = _END
+    for row in range(context.k):
+        more.append(results[row] is not _END)
+        if more[-1]:
+            items.append(results[row])
+    return spread(context, items, more), from_rows(context, more)
+
+
+def spread(context: Context, items: list[Any], more: list[bool]) -> Cell:
+    """A row for each thread; those that have no item get one that nobody looks at."""
+    if not items:
+        return uniform(None)
+    remaining = iter(items)
+    return from_rows(context, [next(remaining) if m else items[0] for m in more], fresh=False)
+
+
+def exhausted(context: Context, iterable: Cell) -> list[Cell] | None:
+    """The items of an iterable of which all threads have equally many, else None."""
+    guards.refuse_iterator(context, iterable)
+    parts = parts_of(iterable)
+    if parts is not None:
+        return parts
+    value = read(iterable)
+    if type(value) is Objects or (type(value) is Container and value.type in (range, PACKED)):
+        return None
+    if type(value) is Container and not in_lockstep(value):
+        return None
+    if is_instance(value):
+        return None
+    if type(value) is Uniform and asks(context, len, (value.obj,)):
+        return None
+    iterator = iterate(context, iterable)
+    if type(read(iterator)) is Objects:
+        return None
+    items: list[Cell] = []
+    while True:
+        item, more = advance(context, iterator)
+        flag = read(more)
+        assert type(flag) is Uniform
+        if not flag.obj:
+            return items
+        items.append(item)
+
+
+def in_lockstep(value: Container) -> bool:
+    """Whether an iterator ends for all threads at once."""
+    if value.type is RANGE_ITERATOR:
+        return all(type(read(cell)) is Uniform for cell in value.children())
+    if value.type is SEQUENCE_ITERATOR:
+        position, source = value.cells
+        return type(read(position)) is Uniform and length(source) is not None
+    if value.type in (ENUMERATE_ITERATOR, ZIP_ITERATOR):
+        inner = [cell for cell in value.children() if type(read(cell)) is not Uniform]
+        return all(
+            type(v) is Container
+            and not is_instance(v)
+            and (not isinstance(v.type, Mark) or in_lockstep(v))
+            for v in map(read, inner)
+        )
+    return True
+
+
+def unpack(context: Context, shape: UnpackShape, cell: Cell) -> tuple[Cell, ...]:
+    """``a, *b, c = x``."""
+    packed.unpack(context, [cell])
+    value = read(cell)
+    if type(value) is Uniform and not isinstance(value.obj, Tensor):
+        guards.refuse_iterator(context, cell)
+        return unpacked_shared(context, shape, value.obj)
+    if is_tensor(value) and not event_shape(value):
+        error = TypeError("iteration over a 0-d tensor")
+        raise RowsFail(context.lowest(), error) from error
+    items = None if is_number_column(value) else exhausted(context, cell)
+    if items is None:
+        rows = run_rows(
+            context, lambda x: semantics.unpack(shape, x), [cell], {}, "objects", fresh=False
+        )
+        return unpacked_rows(context, shape, rows)
+    try:
+        parts = semantics.unpack(shape, items)
+    except Exception as error:
+        raise RowsFail(context.lowest(), error) from error
+    return tuple(Cell(Container(list, p)) if isinstance(p, list) else p for p in parts)
+
+
+def unpacked_shared(context: Context, shape: UnpackShape, obj: Any) -> tuple[Cell, ...]:
+    if asks(context, len, (obj,)):
+        unpacked = each_thread(context, lambda x: semantics.unpack(shape, x), (obj,))
+        return unpacked_rows(context, shape, unpacked)
+    try:
+        items = semantics.unpack(shape, obj)
+    except Exception as error:
+        raise RowsFail(context.lowest(), error) from error
+    parts = [Cell(Uniform(item, shared=True)) for item in items]
+    if shape.starred:
+        rest = [Cell(Uniform(item, shared=True)) for item in items[shape.before]]
+        parts[shape.before] = Cell(Container(list, rest))
+    return tuple(parts)
+
+
+def unpacked_rows(context: Context, shape: UnpackShape, rows: Cell) -> tuple[Cell, ...]:
+    value = read(rows)
+    if type(value) is Container:
+        return tuple(value.children())
+    if type(value) is Objects:
+        return tuple(
+            from_rows(context, list(part), fresh=False) for part in zip(*value.items, strict=True)
+        )
+    count = shape.before + shape.starred + shape.after
+    return tuple(Cell(Objects([])) for _ in range(count))

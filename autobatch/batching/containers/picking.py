@@ -1,0 +1,107 @@
+"""``xs[i]`` and ``xs[i] = v`` with a thread's own ``i`` on a list whose parts are numbers."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from autobatch.batching.context import Context
+from autobatch.batching.host.rows import run_rows
+from autobatch.batching.tensors import torch_ops
+from autobatch.presence import moves
+from autobatch.values.cells import (
+    NUMBER_DTYPES,
+    NUMBER_TAGS,
+    Cell,
+    Column,
+    Container,
+    Uniform,
+    expand,
+    fits_column,
+    join_bounds,
+    read,
+)
+
+
+def pick(context: Context, base: Cell, parts: list[Cell], index: Cell) -> Cell:
+    """``parts[i]`` with a thread's own ``i``: a gather if the parts are numbers of one type."""
+    values = [read(part) for part in parts]
+    tags = {tag_of(value) for value in values}
+    if len(tags) != 1 or None in tags:
+        return run_rows(
+            context, operator.getitem, [base, index], {}, "objects", keep=True, fresh=False
+        )
+    tag = tags.pop()
+    columns = [
+        value if type(value) is Column else expand(value.obj, context.k, context.device)  # type: ignore[union-attr]
+        for value in values
+    ]
+    where, failed = clamped(read(index).data.to(torch.int64), len(parts))  # type: ignore[union-attr]
+    snapshot = [Cell(read(index)), *(Cell(value) for value in values)]
+    context.check(failed, lambda row: pick_row(context, base, snapshot, row))
+    data = picked([column.data for column in columns], where)
+    bounds = join_bounds(column.bounds for column in columns) if tag == "int" else None
+    return Cell(Column(data, tag, bounds))  # type: ignore[arg-type]
+
+
+def picked(columns: Sequence[Tensor], where: Tensor) -> Tensor:
+    """``[k, *E]``: row ``i`` of the column at ``where[i]``."""
+    whole = moves.stacked(columns)
+    index = where.reshape(1, -1, *[1] * (whole.dim() - 2)).expand(1, -1, *whole.shape[2:])
+    return moves.noted(whole.gather(0, index), moves.Picked(where, len(columns))).squeeze(0)
+
+
+def pick_row(context: Context, base: Cell, snapshot: list[Cell], row: int) -> Any:
+    index = torch_ops.one_row(context, operator.index, snapshot[:1], row)
+    value = read(base)
+    kind = value.type if type(value) is Container else type(value.obj)  # type: ignore[union-attr]
+    return kind(range(len(snapshot) - 1))[index]
+
+
+def clamped(index: Tensor, size: int) -> tuple[Tensor, Tensor]:
+    """A Python index made non-negative and in range, and where it was out of range."""
+    failed = (index < -size) | (index >= size)
+    return torch.where(index < 0, index + size, index).clamp(0, size - 1), failed
+
+
+def tag_of(value: Any) -> str | None:
+    if type(value) is Column and value.tag != "tensor":
+        return value.tag
+    if type(value) is Uniform and fits_column(value.obj):
+        return NUMBER_TAGS[type(value.obj)]
+    return None
+
+
+def put(context: Context, value: Container, index: Cell, item: Cell) -> bool:
+    """``xs[i] = v`` with a thread's own ``i`` on a list of numbers of one type."""
+    parts: list[Cell] = value.cells  # type: ignore[assignment]
+    tags = {tag_of(read(cell)) for cell in (*parts, item)}
+    if len(tags) != 1 or None in tags:
+        return False
+    tag = tags.pop()
+    assert tag is not None
+    where, failed = clamped(read(index).data.to(torch.int64), len(parts))  # type: ignore[union-attr]
+    size, at = len(parts), Cell(read(index))
+
+    def evaluated(row: int) -> None:
+        items = list(range(size))
+        items[torch_ops.one_row(context, operator.index, [at], row)] = 0
+
+    context.check(failed, evaluated)
+    new = as_column(context, read(item))
+    for place, part in enumerate(parts):
+        old = as_column(context, read(part))
+        data = torch.where((where == place) & ~failed, new.data, old.data)
+        bounds = join_bounds([new.bounds, old.bounds]) if tag == "int" else None
+        parts[place] = Cell(Column(data.to(NUMBER_DTYPES[tag]), tag, bounds))
+    return True
+
+
+def as_column(context: Context, value: Any) -> Column:
+    if type(value) is Column:
+        return value
+    return expand(value.obj, context.k, context.device)

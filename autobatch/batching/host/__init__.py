@@ -1,0 +1,1 @@
+"""Thread by thread: cells as real Python values, one for each thread, and back."""

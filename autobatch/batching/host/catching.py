@@ -1,0 +1,64 @@
+"""Exceptions of several threads: one object for each, in a cell.
+
+In: the cell that a handler's block has, whose rows are the exceptions themselves. They are
+objects like others; what stands here is what only ``except`` and ``raise`` ask of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from autobatch.batching import raising
+from autobatch.batching.context import Context, RowsFail
+from autobatch.batching.fallbacks import EXCEPTION
+from autobatch.batching.host.from_rows import numbers_from
+from autobatch.batching.host.rower import Rower
+from autobatch.batching.host.rows import run_rows
+from autobatch.values.cells import Cell, Objects, Uniform, is_mutable, read, uniform
+
+
+def catches(context: Context, attr: Any, errors: Cell, kinds: Cell) -> Cell:
+    """Whether ``except kinds`` takes each thread's exception, a bool of each."""
+    rower = Rower(context)
+    found: list[bool] = [False] * context.k
+    for row, (error, kind) in enumerate(zip(rower.rows(errors), rower.rows(kinds), strict=True)):
+        try:
+            found[row] = raising.catches(error, kind)
+        except TypeError as wrong:
+            context.lose(row, wrong)
+    return numbers_from(context, found, bool) if found else uniform(False)
+
+
+def add_context(context: Context, attr: Any, new: Cell, handled: Cell) -> None:
+    """``new`` has arisen in each thread while ``handled`` was being handled."""
+    rower = Rower(context)
+    for error, before in zip(rower.rows(new), rower.rows(handled), strict=True):
+        raising.add_context(error, before)
+
+
+def raised(context: Context, operands: Sequence[Cell]) -> Iterator[tuple[int, BaseException]]:
+    """What each row raises, of the exception and, if there is one, its cause; lowest thread first.
+
+    A thread's exception is made only when it is asked for.
+    """
+    rower = Rower(context)
+    columns = [rower.rows(cell) for cell in operands]
+    for row in context.order():
+        yield row, raising.raised(*(column[row] for column in columns))
+
+
+def made(
+    context: Context, kind: type[BaseException], args: Sequence[Cell], kwargs: dict[str, Cell]
+) -> Cell:
+    """An exception of each thread's own, even where all are made alike: they can be changed."""
+    cells = [*args, *kwargs.values()]
+    values = [read(cell) for cell in cells]
+    if not all(type(value) is Uniform and not is_mutable(value) for value in values):
+        return run_rows(context, kind, args, kwargs, EXCEPTION, keep=True, fresh=False)
+    objs = [value.obj for value in values]  # type: ignore[union-attr]
+    named = dict(zip(kwargs, objs[len(args) :], strict=True))
+    try:
+        return Cell(Objects([kind(*objs[: len(args)], **named) for _ in range(context.k)]))
+    except Exception as error:
+        raise RowsFail(context.lowest(), error) from error

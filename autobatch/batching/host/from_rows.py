@@ -1,0 +1,76 @@
+"""From a real Python value for each thread to one cell.
+
+Values that share a type become a column, a tuple of columns or a uniform value; everything else
+becomes objects.
+"""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from autobatch.batching.context import Context
+from autobatch.presence import moves
+from autobatch.values.cells import NUMBER_TAGS, Cell, Column, Container, Objects, uniform
+
+SHARABLE = (type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType, torch.nn.Module)
+"""Objects that stay one for all threads when all threads have the same."""
+NUMPY_DTYPES: dict[type, Any] = {bool: np.bool_, int: np.int64, float: np.float64}
+
+
+def from_rows(
+    context: Context,
+    items: list[Any],
+    fresh: bool = True,
+    known: dict[tuple[int, ...], Cell] | None = None,
+) -> Cell:
+    """One cell for a real value per thread; ``known`` are those of tuples met before, by id."""
+    if not items:
+        return Cell(Objects([]))
+    first = items[0]
+    kind = type(first)
+    if len(set(map(type, items))) > 1:
+        return Cell(Objects(items))
+    if kind in NUMBER_TAGS:
+        return numbers_from(context, items, kind)
+    if kind in (str, bytes) and all(item == first for item in items):
+        return uniform(first)
+    if first is None or first is Ellipsis or first is NotImplemented:
+        return uniform(first)
+    if isinstance(first, SHARABLE) and all(item is first for item in items):
+        return uniform(first, shared=True)
+    if isinstance(first, Tensor) and fresh and len({signature(item) for item in items}) == 1:
+        return Cell(Column(moves.stacked(items)))
+    if kind is tuple and len({len(item) for item in items}) == 1:
+        return tuples_from(context, items, fresh, {} if known is None else known)
+    return Cell(Objects(items))
+
+
+def tuples_from(
+    context: Context, items: list[Any], fresh: bool, known: dict[tuple[int, ...], Cell]
+) -> Cell:
+    """The same for tuples of one length, each once: a tuple may hold one tuple many times."""
+    key = tuple(map(id, items))
+    if key not in known:
+        columns = map(list, zip(*items, strict=True))
+        parts = [from_rows(context, column, fresh, known) for column in columns]
+        known[key] = Cell(Container(tuple, parts))
+    return known[key]
+
+
+def numbers_from(context: Context, items: list[Any], kind: type) -> Cell:
+    try:
+        numbers: np.ndarray = np.array(items, dtype=NUMPY_DTYPES[kind])
+    except OverflowError:
+        return Cell(Objects(items))
+    bounds = (min(items), max(items)) if kind is int else None
+    data = torch.from_numpy(numbers).to(context.device)
+    return Cell(Column(data, NUMBER_TAGS[kind], bounds))
+
+
+def signature(tensor: Tensor) -> Any:
+    return (tensor.dtype, tensor.shape, tensor.device, tensor.layout, type(tensor))

@@ -1,0 +1,257 @@
+"""Thread by thread: functions that are called once for each thread, lowest first.
+
+In: cells (see ``rower``); out: one cell of what the calls gave (see ``from_rows``). A failure is
+``RowsFail`` with the row; where threads leave one by one, the others go on. What runs so is
+counted, and held to the option ``fallback``.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from autobatch.batching.context import Context, RowsFail
+from autobatch.batching.fallbacks import is_meant
+from autobatch.batching.host.asking import CACHES, handed, refuse_called
+from autobatch.batching.host.from_rows import from_rows
+from autobatch.batching.host.own_methods import ATOMS, Unknown, is_in, may_show, refuse_shown
+from autobatch.batching.host.rower import Rower
+from autobatch.compat import operator_name
+from autobatch.random.drawing import drawing
+from autobatch.random.sources import Thread, Threads
+from autobatch.values.cells import Cell
+
+LENT: frozenset[Any] = frozenset(
+    {
+        *(sum, min, max, sorted, any, all, len, str, repr, tuple),
+        *(operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge),
+        operator.contains,
+    }
+)
+"""Functions that look at lists and keep none: of lists in one table, they get copies."""
+
+
+class RowDraws:
+    """Lets what runs for one thread draw where that thread is; at the end each is farther on."""
+
+    def __init__(self, source: Threads | None) -> None:
+        self.source = source
+        if source is not None:
+            self.keys, self.before = source.paths.here()
+            self.numbers = self.before.copy()
+
+    @classmethod
+    def of(cls, context: Context) -> RowDraws:
+        return cls(context.source())
+
+    def __enter__(self) -> RowDraws:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.source is not None and (self.numbers != self.before).any():
+            self.source.paths.moved(self.numbers)
+
+    def by_row(self, call: Callable[[int], Any]) -> Callable[[int], Any]:
+        source = self.source
+        if source is None:
+            return call
+
+        def drawn(row: int) -> Any:
+            number = int(self.numbers[row])
+            thread = Thread(int(source.threads[row]), int(self.keys[row]), number)
+            try:
+                with drawing(thread):
+                    return call(row)
+            finally:
+                self.numbers[row] = thread.number
+
+        return drawn
+
+
+ANY_EFFECT = "it may have any effect"
+
+
+def run_rows(
+    context: Context,
+    function: Callable[..., Any],
+    args: Sequence[Cell],
+    kwargs: dict[str, Cell],
+    why: str,
+    keep: bool = False,
+    fresh: bool = True,
+    effect: bool | None = None,
+    once: bool = False,
+) -> Cell:
+    """Call ``function`` once per thread, lowest thread first; a failure is ``RowsFail``.
+
+    ``keep``: the call may change its arguments. ``fresh``: no other name refers to its results.
+    ``effect``: the call may do anything, so it must not run twice for a thread; None where methods
+    of the user's classes that it asks decide that. ``once``: it has no other effect than on its
+    arguments, but must not run twice either. Where threads leave one by one, all others run, and
+    ``RowsFail`` is for when none of them is left.
+    """
+    if effect is None and may_show(context, function, (*args, *kwargs.values())):
+        return context.invoke(context, Unknown(function), list(args), kwargs)
+    context.settle()
+    if effect:
+        context.visible(keep)
+    if context.k > 0:
+        note_fallback(context, function, (*args, *kwargs.values()), why, bool(effect))
+    rower = Rower(context, keep, is_in(function, LENT))
+    asked = function.function if isinstance(function, Unknown) else function
+    hand = partial(handed, context.services.handing, context.span, asked)
+    columns = [hand(place, rower.rows(arg)) for place, arg in enumerate(args)]
+    named = {name: hand(name, rower.rows(arg)) for name, arg in kwargs.items()}
+    refuse_called(context.services.handing, asked)
+    if effect:
+        refuse_shown(context, asked, (*args, *kwargs.values()))
+    if len(columns) == 1 and not named and context.paths is None:
+        return called(context, function, function, columns[0], fresh, bool(effect), once)
+    with RowDraws.of(context) as draws:
+        call = draws.by_row(partial(call_row, function, columns, named))
+        return called(context, function, call, range(context.k), fresh, bool(effect), once)
+
+
+def write_rows(context: Context, function: Callable[..., Any], *args: Cell) -> None:
+    """Change each thread's own object; what has been changed stays so where a thread above fails.
+
+    An operation that gives nothing: its threads below the one that fails are done with it.
+    """
+    run_rows(context, function, args, {}, "objects", keep=True, once=True)
+
+
+def map_rows(
+    context: Context,
+    function: Callable[[Any], Any],
+    cell: Cell,
+    items: list[Any],
+    why: str,
+    quick: Callable[[Any], Any] | None = None,
+) -> Cell:
+    """``function``, which has no effect, of each object of a cell; it may give what others name.
+
+    ``quick`` gives the same, sooner.
+    """
+    context.settle()
+    try:
+        results = list(map(quick or function, items))
+    except Exception:  # whose it is, and what the others have, tells the long way
+        return run_rows(context, function, [cell], {}, why, fresh=False, effect=False)
+    if items:
+        note_fallback(context, function, (cell,), why)
+    return from_rows(context, results, fresh=False)
+
+
+def called(
+    context: Context,
+    function: Callable[..., Any],
+    call: Callable[..., Any],
+    items: Sequence[Any],
+    fresh: bool,
+    effect: bool,
+    once: bool,
+) -> Cell:
+    """What a call gives for the item of each row; see ``run_rows``."""
+    try:
+        if context.lost is not None:
+            results = isolated(context, call, items)
+        else:
+            results = in_order(context, call, items, fresh, effect or once)
+    finally:
+        if effect:
+            context.services.names_may_change()
+    if not fresh:
+        note_shared(context, results, isinstance(function, CACHES))
+    return from_rows(context, results, fresh)
+
+
+def note_shared(context: Context, results: list[Any], cached: bool) -> None:
+    """What host code hands to several threads, or has kept, is none of their own."""
+    if not results or type(results[0]) in ATOMS:
+        return
+    seen: set[int] = set()
+    for item in results:
+        if cached or id(item) in seen:
+            context.foreign.note(item)
+        seen.add(id(item))
+
+
+def in_order(
+    context: Context, call: Callable[..., Any], items: Sequence[Any], fresh: bool, once: bool
+) -> list[Any]:
+    """What ``call`` gives for each row; with ``RowsFail`` come the results below, if need be."""
+    results: list[Any] = [None] * context.k
+    row = -1
+    try:
+        for row in context.order():
+            results[row] = call(items[row])
+    except Exception as error:
+        done = finished(context, results, row, fresh) if once else None
+        raise RowsFail(row, error, done) from error
+    return results
+
+
+def call_row(
+    function: Callable[..., Any], columns: list[list[Any]], named: dict[str, list[Any]], row: int
+) -> Any:
+    if len(columns) == 1 and not named:
+        return function(columns[0][row])
+    return function(
+        *[column[row] for column in columns],
+        **{name: column[row] for name, column in named.items()},
+    )
+
+
+def isolated(context: Context, call: Callable[..., Any], items: Sequence[Any]) -> list[Any]:
+    """What ``call`` gives for each row; a row that fails is lost, and gets what another has."""
+    results: list[Any] = [None] * context.k
+    failed: list[int] = []
+    failure: RowsFail | None = None
+    for row in context.order():
+        try:
+            results[row] = call(items[row])
+        except Exception as error:
+            context.lose(row, error)
+            failed.append(row)
+            failure = failure or RowsFail(row, error)
+    if failure is None:
+        return results
+    if len(failed) == context.k:
+        raise failure from failure.error
+    spare = next(row for row in range(context.k) if row not in set(failed))
+    for row in failed:
+        results[row] = results[spare]
+    return results
+
+
+def finished(context: Context, results: list[Any], failed: int, fresh: bool) -> Cell:
+    """The results of the threads below the one that failed."""
+    limit = context.threads[failed]
+    rows = [row for row in range(context.k) if context.threads[row] < limit]
+    return from_rows(context.restricted(rows), [results[row] for row in rows], fresh)
+
+
+def note_fallback(
+    context: Context,
+    function: Callable[..., Any],
+    cells: Sequence[Cell],
+    why: str,
+    effect: bool = False,
+) -> None:
+    """Count what runs thread by thread, and hold it to the option ``fallback``."""
+    if context.policy is None and not context.counter.listens:
+        return
+    what = name_of(function)
+    meant = partial(is_meant, function, cells, why, effect)
+    context.counter.fallback(context.span, what, why, meant)
+    if context.policy is not None:
+        context.policy.runs += 1
+        if not meant():
+            context.policy.met(context.span, what, why)
+
+
+def name_of(function: Any) -> str:
+    named = operator_name(function) or getattr(function, "__qualname__", None)
+    return named or type(function).__name__

@@ -1,0 +1,1 @@
+"""Writes to tensors that all threads share: noted as contributions, reduced, applied once."""

@@ -1,0 +1,138 @@
+"""What picks different numbers of elements: ``x[mask]``, ``torch.nonzero(mask)``, ``x[places]``.
+
+The picked rows of all threads are gathered at once. Where each thread picks as many they are a
+column, else packed (``vm.packs``). How many is read on the host, one read for each operation.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from autobatch.batching.applying.indexing import INTEGERS
+from autobatch.batching.context import Context, Handler
+from autobatch.batching.kinds import is_tensor
+from autobatch.batching.tables.order import together
+from autobatch.batching.tensors import lookup, torch_ops
+from autobatch.values import packs
+from autobatch.values.cells import Cell, Column, Container, Value, read, uniform
+from autobatch.values.packs import is_packed
+
+
+def picked(context: Context, base: Cell, index: Cell) -> Cell | None:
+    """``x[index]`` for a tensor ``x``; None where the index is not of the kinds above."""
+    where = read(index)
+    if is_packed(where):
+        return at_places(context, base, where, index)
+    if type(where) is Container and where.type is tuple and where.cells:
+        first, *rest = where.children()
+        mask = own_mask(read(first))
+        if mask is None or not all(map(lookup.is_basic, rest)):
+            return None
+        whole = [uniform(slice(None)) for _ in mask.shape[1:]]
+        part = lookup.getitem(context, base, Cell(Container(tuple, [*whole, *rest])))
+        return picked(context, part, first)
+    mask, value = own_mask(where), read(base)
+    return None if mask is None else taken(context, value, mask)
+
+
+def taken(context: Context, value: Any, mask: Tensor) -> Cell | None:
+    """``x[mask]``; None where the mask does not fit."""
+    if not is_strided(value):
+        return None
+    shape, depth = lookup.shape_of(value), mask.dim() - 1
+    if shape[:depth] != mask.shape[1:]:
+        return None
+    data = value.data if type(value) is Column else value.obj.expand(context.k, *shape)
+    places, sizes = true_places(context, mask)
+    return ragged(context, data[tuple(places.unbind(1))], *sizes)
+
+
+def own_mask(value: Value) -> Tensor | None:
+    """A mask of some threads that differs by thread, ``[k, ...]``; None for anything else."""
+    if type(value) is not Column or value.tag != "tensor" or value.table.dim() < 2:
+        return None
+    return value.data if value.table.dtype is torch.bool and value.data.shape[0] else None
+
+
+def is_strided(value: Any) -> bool:
+    return type(value) is Column or value.obj.layout is torch.strided
+
+
+def true_places(context: Context, mask: Tensor) -> tuple[Tensor, tuple[Tensor, list[int]]]:
+    """Where a mask is true, ``[N, 1 + dims]`` with the row first; how many for each thread."""
+    lengths = mask.flatten(1).sum(1)
+    sizes = context.host(lengths, "mask")
+    return torch.nonzero_static(mask, size=sum(sizes)), (lengths, sizes)
+
+
+def ragged(context: Context, table: Tensor, lengths: Tensor, sizes: list[int]) -> Cell:
+    """Rows that lie one after the other, so many for each thread."""
+    context.counter.launch()
+    if min(sizes) == max(sizes):
+        return Cell(Column(table.reshape(context.k, sizes[0], *table.shape[1:])))
+    return Cell(packs.in_order(table, sizes, lengths))
+
+
+def at_places(context: Context, base: Cell, where: Container, index: Cell) -> Cell | None:
+    """``x[places]`` for an index tensor ``[n]`` whose length differs by thread."""
+    value: Any = read(base)
+    if where.static.dim() != 1 or where.static.dtype not in INTEGERS or not is_strided(value):
+        return None
+    shape = lookup.shape_of(value)
+    if not shape or not shape[0] or not context.k:
+        return None
+    places, order = together(context, where)
+    inside = places.clamp(-shape[0], shape[0] - 1).long()
+    failed = order.any_of(inside != places)
+    snapshot = [Cell(value), Cell(where)]
+    context.check(failed, lambda row: torch_ops.one_row(context, operator.getitem, snapshot, row))
+    table = value.data[order.owners, inside] if type(value) is Column else value.obj[inside]
+    context.counter.launch()
+    return Cell(order.pack(table))
+
+
+def _nonzero(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | None:
+    """``torch.nonzero(x)``, ``[n, dims]``."""
+    mask = truths(args, kwargs)
+    if mask is None:
+        return None
+    places, sizes = true_places(context, mask)
+    return ragged(context, places[:, 1:], *sizes)
+
+
+def _where(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | None:
+    """``torch.where(x)``: for each dimension where in it the true elements are."""
+    mask = truths(args, kwargs)
+    if mask is None:
+        return None
+    places, sizes = true_places(context, mask)
+    columns = [column.contiguous() for column in places[:, 1:].unbind(1)]
+    return Cell(Container(tuple, [ragged(context, column, *sizes) for column in columns]))
+
+
+def truths(args: list[Cell], kwargs: dict[str, Cell]) -> Tensor | None:
+    """Where the one argument, a tensor of the thread's own, is not zero."""
+    value = read(args[0]) if len(args) == 1 and not kwargs else None
+    if type(value) is not Column or value.tag != "tensor" or value.table.dim() < 2:
+        return None
+    return value.data != 0 if value.data.shape[0] else None
+
+
+def _masked_select(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | None:
+    if len(args) != 2 or kwargs or not is_tensor(read(args[0])):
+        return None
+    mask, value = own_mask(read(args[1])), read(args[0])
+    if mask is None or lookup.shape_of(value) != mask.shape[1:]:
+        return None
+    return taken(context, value, mask)
+
+
+HANDLERS: dict[Any, Handler] = {
+    **dict.fromkeys((torch.nonzero, Tensor.nonzero, torch.argwhere, Tensor.argwhere), _nonzero),
+    torch.where: _where,
+    **dict.fromkeys((torch.masked_select, Tensor.masked_select), _masked_select),
+}

@@ -1,0 +1,1 @@
+"""torch's functions, views and look-ups on cells that hold tensors."""

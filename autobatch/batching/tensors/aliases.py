@@ -1,0 +1,115 @@
+"""Torch functions thread by thread, where their results may share memory with an operand.
+
+``y = x[:n]`` with a thread's own ``n`` has no batched form, and for one example ``y`` still is a
+view: ``y += 1`` changes ``x``. One thread's run shows which results share memory with which
+operand; their cells become views of the operand's cell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from autobatch import compat
+from autobatch.batching.context import Context
+from autobatch.batching.host.rower import Rower
+from autobatch.batching.host.rows import run_rows
+from autobatch.batching.tensors.views import mark_outside, viewed
+from autobatch.random.drawing import serving, spare
+from autobatch.values.cells import Cell, Column, Container, Objects, Uniform, View, read
+
+
+def by_thread(
+    context: Context,
+    function: Callable[..., Any],
+    args: list[Cell],
+    kwargs: dict[str, Cell],
+    why: str,
+) -> Cell:
+    """A pure torch function, thread by thread."""
+    result = run_rows(context, function, args, kwargs, why)
+    if not context.k:
+        return result
+    rower = Rower(context)
+    for path, base in shared(rower, function, args, kwargs).items():
+        cell = at(result, path)
+        origin = read(base)
+        if cell is not None and type(origin) is Uniform and origin.shared:
+            mark_outside(cell.value)
+        elif cell is not None:
+            link(rower, cell, function, args, kwargs, base, path)
+    return result
+
+
+def shared(
+    rower: Rower, function: Callable[..., Any], args: list[Cell], kwargs: dict[str, Cell]
+) -> dict[tuple[int, ...], Cell]:
+    """Which results share memory with which operand, as the first row shows."""
+    own = [rower.rows(arg)[0] for arg in args]
+    named = {name: rower.rows(arg)[0] for name, arg in kwargs.items()}
+    with serving(rower.context.source()), spare():
+        out = function(*own, **named)
+    bases = {
+        compat.storage_id(item): arg
+        for item, arg in zip(own, args, strict=True)
+        if is_strided(item) and is_own(arg)
+    }
+    parts: dict[tuple[int, ...], Any] = {(): out} if isinstance(out, Tensor) else {}
+    if isinstance(out, tuple | list):
+        parts = {(place,): part for place, part in enumerate(out)}
+    return {
+        path: bases[compat.storage_id(part)]
+        for path, part in parts.items()
+        if is_strided(part) and compat.storage_id(part) in bases
+    }
+
+
+def is_strided(item: Any) -> bool:
+    return isinstance(item, Tensor) and item.layout is torch.strided
+
+
+def is_own(cell: Cell) -> bool:
+    return type(read(cell)) in (Column, Objects, Uniform)
+
+
+def at(result: Cell, path: tuple[int, ...]) -> Cell | None:
+    """A part of a result; None where the results of the threads have no common structure."""
+    if not path:
+        return result
+    value = result.value
+    if type(value) is Container and isinstance(value.cells, list):
+        return value.cells[path[0]]
+    return None
+
+
+def link(
+    rower: Rower,
+    cell: Cell,
+    function: Callable[..., Any],
+    args: list[Cell],
+    kwargs: dict[str, Cell],
+    base: Cell,
+    path: tuple[int, ...],
+) -> None:
+    """Make a result a view. Numbers among the operands stay on the host, where they are read."""
+    made = viewed(function, args, kwargs, base, path)
+    made.args = tuple(
+        Cell(Objects(rower.rows(arg))) if is_number(read(arg)) else arg for arg in made.args
+    )
+    if type(read(base)) is Column:
+        made.cache, made.seen = cell.value, read(base)
+    cell.value = made
+
+
+def is_number(value: Any) -> bool:
+    return type(value) is Column and value.tag != "tensor"
+
+
+def has_view(cell: Cell) -> bool:
+    value = cell.value
+    if type(value) is Container:
+        return any(map(has_view, value.children()))
+    return type(value) is View

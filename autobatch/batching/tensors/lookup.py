@@ -1,0 +1,118 @@
+"""``x[i]`` on a tensor, with the thread looked up together with the index.
+
+A large column that has been split is ``table[rows]``. Where only a part of each row is wanted,
+``x[t]`` reads ``table[rows, t]`` at once, and the rows are never copied. For one example such a
+part shares memory with ``x``, so the result is a view of the base's cell.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from autobatch.batching.applying.indexing import in_any
+from autobatch.batching.context import Context
+from autobatch.batching.levels import Batched
+from autobatch.batching.tensors import index_lists, torch_ops, windows
+from autobatch.batching.tensors.views import view_of, viewed
+from autobatch.batching.trees import NotATree, tree_of
+from autobatch.presence import moves
+from autobatch.values.cells import Cell, Column, Container, Uniform, read
+
+
+def getitem(context: Context, base: Cell, index: Cell) -> Cell:
+    """``x[i]`` where ``x`` is a tensor."""
+    value = read(base)
+    basic = is_basic(index)
+    if type(read(index)) is Container:  # no other index holds a slice of a thread's own bounds
+        index = windows.spread(context, shape_of(value), index)
+        part = windows.slice_of_ints(index) if type(value) is Column else None
+        if part is not None and windows.is_own(part):
+            return Cell(viewed(operator.getitem, [base, index], {}, base, ()))
+        index = index_lists.as_tensors(context, index)
+    result: Cell | None = None
+    if type(value) is Column and value.rows is not None:
+        result = looked_up(context, value, value.rows, index)
+    if result is None:
+        result = torch_ops.apply(context, operator.getitem, [base, index], {}, False)
+    if type(result.value) is Column and basic:
+        if type(value) is not Uniform or not value.shared:
+            return view_of(operator.getitem, [base, index], {}, result)
+        result.value.outside = True
+    return result
+
+
+def looked_up(context: Context, value: Column, rows: Tensor, index: Cell) -> Cell | None:
+    """``value[index]`` with the thread looked up too; ``rows`` says where each thread's row is."""
+    try:
+        where = tree_of(index, None)
+    except NotATree:
+        return None
+    found = folded(value.table, rows, where)
+    if found is None:
+        return None
+    data, failed = found
+    if failed is not None:
+        snapshot = [Cell(value), Cell(read(index))]
+        context.check(
+            failed,
+            lambda row: torch_ops.one_row(context, operator.getitem, snapshot, row),
+            torch_ops.index_into(index, value.table.shape[1]),
+        )
+    context.counter.launch()
+    return Cell(Column(data))
+
+
+def folded(table: Tensor, rows: Tensor, index: Any) -> tuple[Tensor, Tensor | None] | None:
+    """``table[rows][:, index]`` for an int, basic slices or a thread's own int; else None.
+
+    The second result says in which rows the index was out of range.
+    """
+    size = table.shape[1]
+    if type(index) is int:
+        if not -size <= index < size:
+            return None
+        return moves.taken(table.select(1, index), rows), None
+    if type(index) is slice and all(type(p) in (int, type(None)) for p in ends(index)):
+        return moves.taken(table[:, index], rows), None
+    if type(index) is Batched and 0 < index.data.dim() < 3 and is_integer(index.data):
+        where = index.data.long()
+        failed = in_any((where < -size) | (where >= size))
+        where = torch.where(where < 0, where + size, where).clamp(0, max(size - 1, 0))
+        found = table[rows.reshape(-1, *(1,) * (where.dim() - 1)), where]
+        return moves.noted(found, moves.Taken(rows, len(table))), failed
+    return None
+
+
+def shape_of(value: Any) -> torch.Size:
+    """The shape of one thread's tensor."""
+    shape: torch.Size = value.event_shape if type(value) is Column else value.obj.shape
+    return shape
+
+
+def ends(part: slice) -> tuple[Any, Any, Any]:
+    return (part.start, part.stop, part.step)
+
+
+def is_integer(data: Tensor) -> bool:
+    return not (data.dtype.is_floating_point or data.dtype.is_complex or data.dtype is torch.bool)
+
+
+def is_basic(index: Cell) -> bool:
+    """Whether the index selects a part that shares memory, for one example."""
+    value = read(index)
+    if type(value) is Container:
+        if value.type is slice:
+            return True
+        return value.type is tuple and all(is_basic(child) for child in value.children())
+    if type(value) is Column:
+        return value.table.dim() == 1 and is_integer(value.table)
+    if type(value) is Uniform:
+        obj = value.obj
+        if isinstance(obj, Tensor):
+            return obj.dim() == 0 and is_integer(obj)
+        return obj is None or obj is Ellipsis or type(obj) in (int, slice)
+    return False

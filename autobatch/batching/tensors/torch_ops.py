@@ -1,0 +1,320 @@
+"""torch's functions on cells: once for uniform operands, one batched operation for columns.
+
+Draws give each thread a row of its own. Functions that write in place give a new value to the
+cell of their first operand. Objects that hold tensors run one batched operation per signature
+among their rows. What has no batched form runs thread by thread.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from autobatch.batching.applying import example, vmapped
+from autobatch.batching.applying.predicates import predicate
+from autobatch.batching.context import Context, RowsFail
+from autobatch.batching.foreign import memory_of
+from autobatch.batching.host.from_rows import from_rows
+from autobatch.batching.host.rower import Rower
+from autobatch.batching.levels import (
+    Batched,
+    DrawError,
+    ExampleError,
+    NoRule,
+    event_dim,
+    leaves_of,
+    map_tree,
+)
+from autobatch.batching.tensors import bounded_draws
+from autobatch.batching.tensors.aliases import by_thread, has_view
+from autobatch.batching.tensors.number_operands import Answer, answer
+from autobatch.batching.tensors.views import recorded
+from autobatch.batching.trees import NotATree, cell_of, contents, is_plain, tensor_dtype, tree_of
+from autobatch.compat import any_autocast
+from autobatch.errors import ConverterError
+from autobatch.random.drawing import direct, drawing, serving
+from autobatch.random.paths import Drew
+from autobatch.values.cells import Cell, Column, Container, Objects, Uniform, are_inside, read
+from autobatch.values.heap import selecting
+
+Function = Callable[..., Any]
+NO_STACK = "objects that do not stack"
+OF_NUMBERS = "numbers of Python's among its operands"
+
+
+def apply(
+    context: Context, function: Function, args: list[Cell], kwargs: dict[str, Cell], draws: bool
+) -> Cell:
+    """A pure torch function, or one that draws, on cells."""
+    cells = [*args, *kwargs.values()]
+    kinds = kinds_of(cells)
+    expected: Answer | None = None
+    if Column in kinds and not draws and context.k and has_numbers(cells):
+        expected = answer(function, args, kwargs)
+        if expected is not None and expected.error is not None:
+            error = TypeError(*expected.error.args)
+            raise RowsFail(context.lowest(), error) from error
+        if isinstance(function, nn.Module) or (expected is not None and expected.leaves is None):
+            return by_thread(context, function, args, kwargs, OF_NUMBERS)
+    if Objects in kinds:
+        return by_signature(context, function, args, kwargs)
+    try:
+        numbers_join = Column in kinds and function is not operator.getitem
+        like = tensor_dtype(cells) if numbers_join else None
+        made = tuple(tree_of(arg, like) for arg in args)
+        named = {name: tree_of(arg, like) for name, arg in kwargs.items()}
+    except NotATree:
+        return by_thread(context, function, args, kwargs, "an operand is no tensor or number")
+    if Column not in kinds and not draws:
+        out = same_for_all(context, function, made, named)
+        if out is DREW:
+            return apply(context, function, args, kwargs, True)
+        result = recorded(function, args, kwargs, out, cell_of(out))
+        held = [leaf.obj for leaf in leaf_values(cells) if is_outside_object(leaf)]
+        return marked_shared(result, held) if held else result
+    if draws and context.randomness == "error" and Column not in kinds:
+        raise DrawError(draw_message(function))
+    answers = predicate(function, made, named, context.k)
+    if answers is not None:
+        context.counter.launch()
+        return Cell(Column(answers, "bool"))
+    try:
+        with serving(context.source()):
+            out = batched(context, function, made, named, args)
+    except ConverterError as error:
+        told = replace(error.diagnostic, span=context.span, label="converted here")
+        raise ConverterError(told) from error.__cause__
+    except NoRule as refusal:
+        if not context.k and (none := without_threads(function, made, named)):
+            return none
+        return by_thread(context, function, args, kwargs, str(refusal))
+    except ExampleError as failure:
+        if not context.k and (none := without_threads(function, made, named)):
+            return none
+        if has_numbers(cells):
+            why = "a number of its own in each thread"
+            return by_thread(context, function, args, kwargs, why)
+        raise RowsFail(context.lowest(), failure.original) from failure.original
+    context.counter.launch()
+    if expected is not None and not any_autocast() and not expected.fits(out):
+        return by_thread(context, function, args, kwargs, OF_NUMBERS)
+    return recorded(function, args, kwargs, out, cell_of(out))
+
+
+DREW = object()
+"""Instead of a result: the function draws, so each thread has one of its own."""
+
+
+def same_for_all(
+    context: Context, function: Function, made: tuple[Any, ...], named: dict[str, Any]
+) -> Any:
+    """What a function gives for operands that all threads share, once."""
+    if context.paths is None:
+        return function(*made, **named)
+    try:
+        with drawing(None):
+            return function(*made, **named)
+    except Drew:
+        return DREW
+
+
+def draw_message(function: Function) -> str:
+    name = getattr(function, "__name__", str(function))
+    return (
+        f"{name} draws random numbers, and randomness is 'error': "
+        "pass randomness='different' for draws of its own in each thread, or 'same', or seed=0 "
+        "(any int) for draws of its own that do not depend on how the batch runs"
+    )
+
+
+def batched(
+    context: Context,
+    function: Function,
+    made: tuple[Any, ...],
+    named: dict[str, Any],
+    args: list[Cell],
+) -> Any:
+    if function is operator.getitem:
+        known = is_inside(args[1], made[0])
+        out, failed = vmapped.getitem_checked(made[0], made[1], context.k, known)
+        if failed is not None:
+            snapshot = [Cell(read(arg)) for arg in args]
+            inside = index_into(args[1], size_of(made[0]))
+            context.check(failed, lambda row: one_row(context, function, snapshot, row), inside)
+        return out
+    drawn = direct(function, made, named)
+    if drawn is None and function is torch.randint:
+        drawn = bounded_draws.randint(context, made, named)
+    if drawn is not None:
+        return Batched(drawn)
+    return vmapped.apply(function, made, named, context.k, randomness=context.randomness)
+
+
+def is_inside(index: Cell, x: Any) -> bool:
+    """Whether an index is one int of which it is known that it is in range of ``x``."""
+    found = index_into(index, size_of(x))
+    return found is not None and are_inside(found[0].bounds, found[1])
+
+
+def size_of(x: Any) -> int | None:
+    """How many parts of a thread's tensor an int picks one of."""
+    if not isinstance(x, Batched | Tensor) or event_dim(x) == 0:
+        return None
+    return x.data.shape[1 if type(x) is Batched else 0]
+
+
+def index_into(index: Cell, size: int | None) -> tuple[Column, int] | None:
+    """An index that is one int of each thread's, and what it is into."""
+    value = read(index)
+    if type(value) is not Column or value.tag != "int" or size is None:
+        return None
+    return value, size
+
+
+def without_threads(
+    function: Function, made: tuple[Any, ...], named: dict[str, Any]
+) -> Cell | None:
+    """The result for no threads where torch's rules fail for them: of the shape of one example's.
+
+    None where that depends on data.
+    """
+    try:
+        one = example.without_data(function, made, named)
+    except Exception:
+        return None
+    leaves = leaves_of(one)
+    if not leaves or not all(isinstance(leaf, Tensor) for leaf in leaves):
+        return None
+    return cell_of(map_tree(no_rows, one))
+
+
+def no_rows(leaf: Tensor) -> Batched:
+    return Batched(torch.empty((0, *leaf.shape), dtype=leaf.dtype, device=leaf.device))
+
+
+def one_row(context: Context, function: Function, args: list[Cell], row: int) -> Any:
+    """What the plain function gives, or raises, for the thread at ``row``."""
+    rower = Rower(context.restricted([row]))
+    cells = selecting.select(args, np.array([row]))
+    return function(*[rower.rows(cell)[0] for cell in cells])
+
+
+def kinds_of(cells: list[Cell]) -> set[type]:
+    kinds: set[type] = set()
+    contents(cells, lambda value: kinds.add(type(value)))
+    return kinds
+
+
+def leaf_values(cells: list[Cell]) -> list[Any]:
+    found: list[Any] = []
+    contents(cells, found.append)
+    return found
+
+
+def has_numbers(cells: list[Cell]) -> bool:
+    return any(type(v) is Column and v.tag != "tensor" for v in leaf_values(cells))
+
+
+def is_outside_object(leaf: Any) -> bool:
+    """Whether it existed before the call and may hold tensors or arrays."""
+    if type(leaf) is not Uniform or not leaf.shared or isinstance(leaf.obj, Tensor):
+        return False
+    return not is_plain(leaf.obj)
+
+
+def marked_shared(result: Cell, operands: Any) -> Cell:
+    """A result that shares memory with what existed before the call may not be written either."""
+    if is_part(tree_of(result, None), operands):
+        value = result.value
+        if type(value) is Uniform:
+            value.shared = True
+        elif hasattr(value, "children"):
+            for child in value.children():
+                marked_shared(child, operands)
+    return result
+
+
+def is_part(result: Any, operands: Any) -> bool:
+    """Whether a tensor of the result shares memory with an operand: a tensor, or an array."""
+    if vmapped.is_view_result(result, operands):
+        return True
+    arrays = {memory_of(leaf) for leaf in leaves_of(operands) if not isinstance(leaf, Tensor)} - {0}
+    return bool(arrays) and isinstance(result, Tensor) and memory_of(result) in arrays
+
+
+def by_signature(
+    context: Context, function: Function, args: list[Cell], kwargs: dict[str, Cell]
+) -> Cell:
+    """Rows of the same tags, dtypes and event shapes run together, one batched operation each."""
+    rower = Rower(context)
+    names = list(kwargs)
+    cells = [*args, *kwargs.values()]
+    columns = [None if is_own_column(cell) else rower.rows(cell) for cell in cells]
+    unlike = [column for column in columns if column is not None]
+    groups: dict[Any, list[int]] = {}
+    for row in range(context.k):
+        groups.setdefault(tuple(row_key(column[row]) for column in unlike), []).append(row)
+    if any(None in key for key in groups) or len(groups) > max(1, context.k // 2):
+        return by_thread(context, function, args, kwargs, NO_STACK)
+    results: list[Any] = [None] * context.k
+    for rows in groups.values():
+        made = [
+            taken(cell, rows) if column is None else stacked([column[row] for row in rows])
+            for cell, column in zip(cells, columns, strict=True)
+        ]
+        part = context.restricted(rows)
+        named = dict(zip(names, made[len(args) :], strict=True))
+        try:
+            out = apply(part, function, made[: len(args)], named, False)
+            part.flush()
+        except RowsFail as failure:
+            raise RowsFail(rows[failure.row], failure.error) from failure.error
+        if has_view(out):
+            return by_thread(context, function, args, kwargs, NO_STACK)
+        if len(groups) == 1:
+            return out
+        for row, item in zip(rows, Rower(part).rows(out), strict=True):
+            results[row] = item
+    return from_rows(context, results)
+
+
+def is_own_column(cell: Cell) -> bool:
+    """Whether it holds a tensor of one shape for each thread, none from before the call."""
+    value = read(cell)
+    return type(value) is Column and value.tag == "tensor" and value.outside is False
+
+
+def taken(cell: Cell, rows: list[int]) -> Cell:
+    """Rows of such a column, as a copy of its own."""
+    value = read(cell)
+    assert type(value) is Column
+    index = torch.tensor(rows, device=value.table.device)
+    return Cell(Column(value.data.index_select(0, index)))
+
+
+def row_key(item: Any) -> Any:
+    """What must be equal for two rows' operands to stack; None if they never do."""
+    if isinstance(item, Tensor):
+        return (item.dtype, item.shape, item.device)
+    if item is None or isinstance(item, int | float | str | torch.dtype | slice):
+        return (type(item), str(item))
+    if isinstance(item, tuple | list):
+        parts = tuple(map(row_key, item))
+        return None if None in parts else (type(item), parts)
+    return None
+
+
+def stacked(items: list[Any]) -> Cell:
+    first = items[0]
+    if isinstance(first, Tensor):
+        return Cell(Column(torch.stack(items)))
+    if isinstance(first, tuple | list):
+        parts = [stacked(list(part)) for part in zip(*items, strict=True)]
+        return Cell(Container(type(first), parts))
+    return Cell(Uniform(first))
