@@ -59,6 +59,10 @@ ON_THE_HOST = {
         "torch.zeros(shape, dtype=dtype)": "runs once more for the error it raises",
         "torch.zeros(sample.shape, dtype=sample.dtype)": "the same",
     },
+    "presence/arranging.py": {
+        "torch.arange(size)": "which rows are needed is told on the host",
+        "torch.empty(sum((len(part.target) for part in parts)), dtype=torch.int64)": "the same",
+    },
     "batching/calling/seeding.py": {"torch.as_tensor(part)": "what a function has given"},
     "batching/trace/rewrite.py": {
         "torch.tensor(node.args[1], dtype=dtype)": "0-d, beside tensors of any device",
