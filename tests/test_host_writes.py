@@ -217,7 +217,14 @@ def test_a_write_is_refused_or_done_as_in_the_loop(body: str) -> None:
         assert state() == after, way
 
 
-READS = ("sorted([x, 1.0], key=abs)", "hash(TELLING)", "isinstance(TELLING, Telling)", "{key: 1}")
+READS = (
+    "sorted([x, 1.0], key=abs)",
+    "hash(TELLING)",
+    "isinstance(TELLING, Telling)",
+    "{key: 1}",
+    "sorted([1, 3, 2], key=functools.cmp_to_key(lambda p, q: q - p))",
+    "[x, 1.0].sort(key=functools.cmp_to_key(lambda p, q: int(q - p)))",
+)
 
 
 @pytest.mark.parametrize("body", READS)

@@ -66,8 +66,10 @@ class Handing:
             is_c = isinstance(
                 item, BuiltinFunctionType | MethodDescriptorType | WrapperDescriptorType
             )
+            if not is_c:  # nor compared: objects of other types may have an ``__eq__`` of their own
+                return item
             writes = item in (setattr, delattr) or effect_of(item) in ("unknown", "write")
-            return partial(self.plain, item) if is_c and writes else item
+            return partial(self.plain, item) if writes else item
         function, receiver = taken_apart(item)
         if not isinstance(function, FunctionType):
             return item
