@@ -199,3 +199,30 @@ def test_a_store_runs_in_one_replay_and_needs_no_read(engine: str) -> None:
     assert calls > 10
     assert counts.host_reads <= calls + 1  # of the loop's branch
     assert not counts.traces and not counts.fallbacks
+
+
+class Narrow(Slotted):
+    __slots__ = ("more",)
+    fixed = 3
+
+
+@pytest.mark.parametrize("name", ["other", "fixed"])
+def test_an_instance_without_room_takes_no_other_attribute(name: str) -> None:
+    def stored(x: Tensor) -> Tensor:
+        narrow = Narrow(x)
+        narrow.more = x * 2
+        if name == "other":
+            narrow.other = narrow.more
+        else:
+            narrow.fixed = narrow.more
+        return narrow.more
+
+    def caught(x: Tensor) -> tuple[Tensor, int]:
+        try:
+            return stored(x), 0
+        except AttributeError as error:
+            return x, len(str(error))
+
+    xs = torch.arange(21.0).reshape(7, 3)
+    assert_matches_loop(stored, (xs,), batch_sizes=(1, 2, 7))
+    assert_matches_loop(caught, (xs,), batch_sizes=(1, 2, 7))
