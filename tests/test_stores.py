@@ -226,3 +226,23 @@ def test_an_instance_without_room_takes_no_other_attribute(name: str) -> None:
     xs = torch.arange(21.0).reshape(7, 3)
     assert_matches_loop(stored, (xs,), batch_sizes=(1, 2, 7))
     assert_matches_loop(caught, (xs,), batch_sizes=(1, 2, 7))
+
+
+class Doubling(Counter):
+    """Each of its attributes is read by code of the user's."""
+
+    def __getattribute__(self, name: str) -> Any:
+        found = object.__getattribute__(self, name)
+        return found * 2 if name == "sum" else found
+
+
+def test_an_instance_that_looks_up_by_itself_is_asked() -> None:
+    def program(x: Tensor) -> tuple[Tensor, Tensor, int]:
+        one = Doubling(x)
+        one.sum = x
+        other = one
+        if x[0] > 9:
+            other.sum = one.sum + 1
+        return one.sum, other.next(), one.at
+
+    assert_matches_loop(program, (torch.arange(21.0).reshape(7, 3),), batch_sizes=(1, 2, 7))
