@@ -246,3 +246,34 @@ def test_an_instance_that_looks_up_by_itself_is_asked() -> None:
         return one.sum, other.next(), one.at
 
     assert_matches_loop(program, (torch.arange(21.0).reshape(7, 3),), batch_sizes=(1, 2, 7))
+
+
+class Later(Counter):
+    """Its class gets a property only after a first call."""
+
+
+@pytest.mark.parametrize("engine", ["stackless", "program_counter"])
+def test_a_property_that_a_class_gets_later_is_called(engine: str) -> None:
+    def program(x: Tensor) -> Tensor:
+        later = Later(x)
+        later.sum = x
+        for _ in range(3):
+            later.sum = later.sum + x
+        return later.sum
+
+    def given(self: Any) -> Tensor:
+        return self.kept + 1
+
+    def kept(self: Any, value: Tensor) -> None:
+        self.kept = value
+
+    xs = torch.arange(21.0).reshape(7, 3)
+    run = autobatch.vmap(program, engine=engine, trace_after=0, plain="never")
+    for _ in range(3):
+        torch.testing.assert_close(run(xs), xs * 4)
+    Later.sum = property(given, kept)  # type: ignore[attr-defined]
+    try:
+        for _ in range(3):
+            torch.testing.assert_close(run(xs), xs * 4 + 4)
+    finally:
+        del Later.sum  # type: ignore[attr-defined]
