@@ -86,10 +86,48 @@ def of_an_iterator(x):
     return torch.tensor(sorted((i for i in range(5)), key=lambda i: float(x[i])))
 
 
+def growing(x):
+    xs = [3, 1, 2]
+    return min(xs, key=lambda i: (xs.append(0) if len(xs) < 5 else None) or float(x[i]))
+
+
+def shrinking(x):
+    xs = [3, 0, 2, 1]
+    return max(xs, key=lambda i: (xs.pop(), float(x[i]))[1]), len(xs)
+
+
+def replacing(x):
+    xs = [3, 0, 2, 1]
+
+    def key(i):
+        xs[3] = 2
+        return float(x[i])
+
+    return max(xs, key=key)
+
+
+def failing_and_caught(x):
+    log = []
+    try:
+        found = sorted(range(5), key=lambda i: (log.append(i), 1 // int(x[i]))[1])[0]
+    except ZeroDivisionError:
+        found = 9
+    return found, len(log)
+
+
+def choosing_and_caught(x):
+    log = []
+    try:
+        found = max(range(5), key=lambda i: (log.append(i), 1 // int(x[i]))[1])
+    except ZeroDivisionError:
+        found = 9
+    return found, len(log)
+
+
 PROGRAMS = (
     *(order_of, rows_in_order, by_tensors, backwards, least, greatest, greatest_row, of_pairs),
     *(by_words, by_two_types, with_nan, nothing, nothing_to_choose, failing, chosen_and_written),
-    of_an_iterator,
+    *(of_an_iterator, growing, shrinking, replacing, failing_and_caught, choosing_and_caught),
 )
 
 

@@ -199,3 +199,81 @@ def test_a_store_runs_in_one_replay_and_needs_no_read(engine: str) -> None:
     assert calls > 10
     assert counts.host_reads <= calls + 1  # of the loop's branch
     assert not counts.traces and not counts.fallbacks
+
+
+class Narrow(Slotted):
+    __slots__ = ("more",)
+    fixed = 3
+
+
+@pytest.mark.parametrize("name", ["other", "fixed"])
+def test_an_instance_without_room_takes_no_other_attribute(name: str) -> None:
+    def stored(x: Tensor) -> Tensor:
+        narrow = Narrow(x)
+        narrow.more = x * 2
+        if name == "other":
+            narrow.other = narrow.more
+        else:
+            narrow.fixed = narrow.more
+        return narrow.more
+
+    def caught(x: Tensor) -> tuple[Tensor, int]:
+        try:
+            return stored(x), 0
+        except AttributeError as error:
+            return x, len(str(error))
+
+    xs = torch.arange(21.0).reshape(7, 3)
+    assert_matches_loop(stored, (xs,), batch_sizes=(1, 2, 7))
+    assert_matches_loop(caught, (xs,), batch_sizes=(1, 2, 7))
+
+
+class Doubling(Counter):
+    """Each of its attributes is read by code of the user's."""
+
+    def __getattribute__(self, name: str) -> Any:
+        found = object.__getattribute__(self, name)
+        return found * 2 if name == "sum" else found
+
+
+def test_an_instance_that_looks_up_by_itself_is_asked() -> None:
+    def program(x: Tensor) -> tuple[Tensor, Tensor, int]:
+        one = Doubling(x)
+        one.sum = x
+        other = one
+        if x[0] > 9:
+            other.sum = one.sum + 1
+        return one.sum, other.next(), one.at
+
+    assert_matches_loop(program, (torch.arange(21.0).reshape(7, 3),), batch_sizes=(1, 2, 7))
+
+
+class Later(Counter):
+    """Its class gets a property only after a first call."""
+
+
+@pytest.mark.parametrize("engine", ["stackless", "program_counter"])
+def test_a_property_that_a_class_gets_later_is_called(engine: str) -> None:
+    def program(x: Tensor) -> Tensor:
+        later = Later(x)
+        later.sum = x
+        for _ in range(3):
+            later.sum = later.sum + x
+        return later.sum
+
+    def given(self: Any) -> Tensor:
+        return self.kept + 1
+
+    def kept(self: Any, value: Tensor) -> None:
+        self.kept = value
+
+    xs = torch.arange(21.0).reshape(7, 3)
+    run = autobatch.vmap(program, engine=engine, trace_after=0, plain="never")
+    for _ in range(3):
+        torch.testing.assert_close(run(xs), xs * 4)
+    Later.sum = property(given, kept)  # type: ignore[attr-defined]
+    try:
+        for _ in range(3):
+            torch.testing.assert_close(run(xs), xs * 4 + 4)
+    finally:
+        del Later.sum  # type: ignore[attr-defined]

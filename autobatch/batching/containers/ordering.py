@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -21,7 +22,7 @@ from autobatch.batching.containers.picking import as_column, picked, tag_of
 from autobatch.batching.context import Context
 from autobatch.batching.host.rows import run_rows
 from autobatch.batching.kinds import event_of, is_tensor, parts_of
-from autobatch.values.cells import Cell, Column, Container, Uniform, join_bounds, read
+from autobatch.values.cells import CLOSURE, Cell, Column, Container, Uniform, join_bounds, read
 
 
 def by_key(
@@ -40,6 +41,8 @@ def by_key(
     items = iterators.exhausted(context, args[0])
     if not items:
         return None
+    if (choice is not sorted or context.lost is not None) and not is_silent(context, key):
+        return None
     keys = [context.invoke(context, key, [item], {}) for item in items]
     descending = reverse.obj or choice is max
     order = order_of(context, keys, descending)
@@ -53,6 +56,19 @@ def by_key(
     function = in_order if choice is sorted else {min: least, max: greatest}[choice]
     named_by = {"reverse": kwargs["reverse"]} if "reverse" in kwargs else {}
     return run_rows(context, function, operands, named_by, "no batched form", True, False)
+
+
+def is_silent(context: Context, key: Cell) -> bool:
+    """Whether the calls of a key can be seen to write nothing.
+
+    ``min`` and ``max`` would meet what they write to the list itself. Where a failure is caught, a
+    thread whose key has failed must not write what its later keys do.
+    """
+    value = read(key)
+    if type(value) is Container and value.type is CLOSURE:
+        return context.is_pure(value.static)
+    function = value.obj if type(value) is Uniform else None
+    return isinstance(function, FunctionType) and not context.has_effects(function, None)
 
 
 def is_list(cell: Cell) -> bool:

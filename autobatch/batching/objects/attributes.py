@@ -380,6 +380,8 @@ def put(context: Context, cell: Cell, name: str, item: Cell) -> None:
             context.invoke(context, setter, [uniform(static, shared=True), cell, item], {})
             return
         if value.type.__setattr__ is object.__setattr__ and not isinstance(static, property):
+            if not has_room(value.type, name):
+                raise RowsFail(context.lowest(), no_room(value.type, name))
             named_cells(value)[name] = item
             return
     if type(value) is Container and value.type is STATELESS:
@@ -406,7 +408,25 @@ def is_plainly_put(value: Any, name: str) -> bool:
     if found_in_class(value.type, "__setattr__") is not object.__setattr__:
         return False
     static = found_in_class(value.type, name)
-    return isinstance(static, types.MemberDescriptorType) or not hasattr(type(static), "__set__")
+    if isinstance(static, types.MemberDescriptorType):
+        return True
+    return not hasattr(type(static), "__set__") and has_room(value.type, name)
+
+
+def has_room(kind: type, name: str) -> bool:
+    """Whether instances may have an attribute: one with ``__slots__`` alone has just these."""
+    return kind.__dictoffset__ != 0 or hasattr(type(found_in_class(kind, name)), "__set__")
+
+
+def no_room(kind: type, name: str) -> AttributeError:
+    """What Python says of an attribute for which there is no room."""
+    try:
+        object.__setattr__(object.__new__(kind), name, None)
+    except AttributeError as error:
+        return error.with_traceback(None)
+    except TypeError:  # of another layout than an object's
+        pass
+    return AttributeError(f"{kind.__name__!r} object has no attribute {name!r}")
 
 
 def remove(context: Context, cell: Cell, name: str) -> None:

@@ -65,7 +65,8 @@ def is_plain_class(kind: type) -> bool:
     """Whether instances can be containers of cells: no base that keeps state of its own."""
     if type(kind).__call__ is not type.__call__ or kind.__new__ is not PLAIN_NEW:
         return False
-    return not has_library_base(kind)
+    looks_up = kind.__getattribute__ is object.__getattribute__
+    return looks_up and not has_library_base(kind)
 
 
 def only_holds(kind: Any) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from types import CellType, FunctionType
 from typing import Any
 
+from autobatch.batching.kinds import found_in_class
 from autobatch.batching.objects.attributes import fields_of, part_of
 from autobatch.batching.operations import CAPTURED, Env, Scope
 from autobatch.batching.stretches.input_lines import printed_structure
@@ -121,19 +122,29 @@ def printed_part(printer: Printer, op: Op) -> None:
             )
             receiver = printer.cell(op.args[0])
             part = f"Cell(Container({printer.refer(METHOD)}, [{receiver}], {method}))"
+        else:
+            check_class(printer, whole, base.type, op.attr)
     printer.cells[op.outs[0]] = printer.fresh(part, "m")
 
 
-def printed_place(printer: Printer, name: str) -> None:
+def check_class(printer: Printer, whole: str, kind: type, name: str) -> None:
+    """Check that a class has for an attribute what it had: no property, say, by now."""
+    static = printer.refer(found_in_class(kind, name))
+    printer.check(f"found_in_class({whole}.type, {name!r}) is not {static}")
+
+
+def printed_place(printer: Printer, name: str, attribute: str) -> None:
     """The instance that a store is to, checked to be one that only keeps what it is given."""
-    if name in printer.places:
-        return
     kind = printer.env[name].value.type  # type: ignore[union-attr]
+    if name in printer.places:
+        check_class(printer, printer.places[name], kind, attribute)
+        return
     whole = printer.places[name] = printer.fresh(f"{printer.cell(name)}.value", "w")
     printer.check(
         f"{whole}.__class__ is not Container or {whole}.type is not {printer.refer(kind)}"
         f" or {whole}.type.__setattr__ is not {printer.refer(object.__setattr__)}"
     )
+    check_class(printer, whole, kind, attribute)
 
 
 def host_expression(printer: Printer, op: Op, scope: Scope, before: Env) -> str:
