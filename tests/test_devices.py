@@ -56,14 +56,19 @@ ON_THE_HOST = {
     },
     "batching/lists.py": {"torch.from_numpy(found.lengths)": "lengths, which are numpy's"},
     "batching/shared/merging.py": {
-        "torch.zeros(shape, dtype=tensor.dtype)": "runs once more for the error it raises",
+        "torch.zeros(shape, dtype=dtype)": "runs once more for the error it raises",
+        "torch.zeros(sample.shape, dtype=sample.dtype)": "the same",
+    },
+    "presence/arranging.py": {
+        "torch.arange(size)": "which rows are needed is told on the host",
+        "torch.empty(sum((len(part.target) for part in parts)), dtype=torch.int64)": "the same",
     },
     "batching/calling/seeding.py": {"torch.as_tensor(part)": "what a function has given"},
     "batching/trace/rewrite.py": {
         "torch.tensor(node.args[1], dtype=dtype)": "0-d, beside tensors of any device",
     },
     "batching/writes.py": {"torch.zeros(1, 1, requires_grad=True)": "shows what torch refuses"},
-    "compiled/launching.py": {"torch.from_numpy(rows)": "machine code runs on the CPU"},
+    "compiled/joining.py": {"torch.from_numpy(rows)": "machine code runs on the CPU"},
     "datafiles.py": {
         "torch.from_numpy(array.astype(array.dtype.newbyteorder('='), order='C', copy=False))": (
             "a file"

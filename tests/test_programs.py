@@ -320,7 +320,7 @@ def test_the_steps_of_merge_sort_follow_its_depth() -> None:
     def frames(size: int, fork: str) -> int:
         values = torch.arange(size).expand(4, size)
         with autobatch.counts() as counts:
-            batched = autobatch.vmap(merge_sort.sort_first, fork=fork)
+            batched = autobatch.vmap(merge_sort.sort_first, fork=fork, plain="never")
             batched(values, torch.full((4,), size))
         return counts.by_block["merge_sort", 0]
 

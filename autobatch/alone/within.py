@@ -47,10 +47,14 @@ class Engine(Protocol):
 
 @dataclass(slots=True, eq=False)
 class Within:
-    """The parts of a run's programs."""
+    """The parts of a run's programs.
+
+    What is found of a function is kept with its code; of one that captures variables it is kept
+    for this run alone (``finders``), lest it keep alive what they hold.
+    """
 
     library: Library
-    finders: dict[tuple[int, int], Finder] = field(default_factory=dict)
+    finders: dict[tuple[int, ...], Finder] = field(default_factory=dict)
 
     def run(self, engine: Engine, frame: Frame, pc: Label, group: Group) -> Parts | None:
         """Run the part that begins at a block, for a group that has come there."""
@@ -107,12 +111,13 @@ class Within:
         if code.parts is None:
             code.parts = {}
         boxes = [id(box) for box in scope.free.values() if isinstance(box, CellType)]
-        key = (id(scope.namespace), *boxes)
-        found: Finder | None = code.parts.get(key)
+        kept: dict[tuple[int, ...], Finder] = self.finders if boxes else code.parts
+        key = (id(code), id(scope.namespace), *boxes)
+        found = kept.get(key)
         if found is None:
             if len(code.parts) >= MOST_FINDERS:
                 code.parts.clear()
-            found = code.parts[key] = Finder.of(code, scope, self.library)
+            found = kept[key] = Finder.of(code, scope, self.library)
         return found
 
     def may_run(self, state: RunState, frame: Frame, group: Group) -> bool:

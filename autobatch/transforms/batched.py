@@ -52,13 +52,13 @@ def kind_of_call(callee: Any) -> str | None:
 def pulled_back(context: Context, pull: Pull, args: list[Cell], kwargs: dict[str, Cell]) -> Cell:
     """A call of what ``vjp`` returns: thread by thread where the threads' functions are unlike."""
     given = read(args[0])
-    with held(context, args[:1]):  # the run of ``vjp`` has written what is to be written
-        if type(given) is Container and len(args) == 2 and not kwargs:
-            function, *primals = given.children()
-            whole = Call(context, pull.flat, function, [*primals, args[1]], {})
+    if type(given) is Container and len(args) == 2 and not kwargs:
+        function, *primals = given.children()
+        whole = Call(context, pull.flat, function, [*primals, args[1]], {})
+        with held(context, args[:1]):  # the run of ``vjp`` has written what is to be written
             return pulled(whole, pull.has_aux)
-        whole = Call(context, pull, args[0], args[1:], kwargs)
-        return whole.by_thread("it pulls back by functions of several kinds")
+    whole = Call(context, pull, args[0], args[1:], kwargs)
+    return whole.by_thread("it pulls back by functions of several kinds")
 
 
 def transformed(call: Call) -> Cell:

@@ -14,6 +14,7 @@ from autobatch.frontend import MISSING
 from autobatch.ir.dataflow import reaching
 from autobatch.ir.program import Call
 from autobatch.vm.library import Library, function_of
+from autobatch.vm.nested import Nested
 from autobatch.vm.purity import Known, Names
 
 
@@ -67,7 +68,7 @@ class CallGraph:
 
     def look(self, known: Known, call: Call, inside: bool) -> None:
         value = known.value(call.callee)
-        if value is MISSING:
+        if value is MISSING or type(value) is Nested:
             self.unknown = True
             self.comes_back |= self.is_named_alike(known, call)
             return
