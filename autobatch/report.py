@@ -14,6 +14,8 @@ from autobatch.listeners import Counts
 
 MOST = 4
 """Kinds of one value that a line tells of."""
+SHAPE = " ["
+"""What the kind of a tensor has, ``float32 [4]``, and no other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +122,7 @@ class Report:
         lines = [line for function in self.functions for line in function.lines]
         kinds = [kind for line in lines for _, held in line.values for kind in held]
         objects = any("objects" in kind for kind in kinds)
-        return (
-            self.counts.by_thread >= WORTH_IT and objects and not any("tensor" in k for k in kinds)
-        )
+        return self.counts.by_thread >= WORTH_IT and objects and not any(SHAPE in k for k in kinds)
 
     def line(self, number: int) -> Line:
         """The line of that number in the first function that has it."""

@@ -183,6 +183,21 @@ WORDS = autobatch.objects(["kitten", "batch", "mapped", "vector"])
 OTHERS = autobatch.objects(["sitting", "back", "map", "tractor"])
 
 
+def sums_by_word(word, x):
+    found = {}
+    for letter in word:
+        found[letter] = found.get(letter, 0) + x.sum()
+        x = torch.tanh(x)
+    return len(found), x
+
+
+def test_a_program_with_tensors_is_not_told_that_it_has_none():
+    words = autobatch.objects(["sitting", "kit", "saturday", "a"])
+    report = autobatch.explain(sums_by_word, words, torch.rand(4, 3))
+    assert report.counts.by_thread >= 16
+    assert "no tensor" not in str(report)
+
+
 def test_a_program_of_objects_alone_is_told_of_per_thread(capsys):
     report = autobatch.explain(distance, WORDS, OTHERS)
     assert "autobatch.per_thread(distance) runs it as plain Python" in str(report)

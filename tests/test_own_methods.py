@@ -224,3 +224,61 @@ def added_in_a_loop(n):
 
 def test_an_operator_with_an_effect_is_not_deferred():
     assert_matches_loop(added_in_a_loop, [NUMBERS], scalars="python")
+
+
+class Filter:
+    """Its methods are called as those of dicts, sets, lists and tensors are, and branch."""
+
+    def __init__(self, start):
+        self.mean = start
+        self.weights = torch.ones(2)
+        self.missed = 0
+
+    def update(self, z):
+        if z[0] < 0:
+            self.missed += 1
+            return False
+        self.weights[0] += 1
+        self.mean = self.mean + z
+        return True
+
+    def pop(self):
+        if self.missed > 1:
+            return self.mean.sum()
+        return self.mean[0]
+
+
+def filtered(zs):
+    filter = Filter(zs[0] * 0)
+    used = 0
+    for z in zs:
+        if filter.update(z):
+            used += 1
+    last = filter.pop()
+    return filter.mean, filter.weights, filter.missed, used, last
+
+
+def filtered_in_sight(kind):
+    def run(zs):
+        filter = kind(zs[0] * 0)
+        return [filter.update(z) for z in zs], filter.mean
+
+    return run
+
+
+@pytest.mark.parametrize("engine", ["stackless", "program_counter", "sequential"])
+@pytest.mark.parametrize("size", [1, 2, 7, 64])
+def test_own_methods_with_names_that_others_have_match_the_loop(engine, size):
+    torch.manual_seed(0)
+    zs = torch.randn(size, 4, 2)
+    assert_matches_loop(filtered, [zs], engine=engine)
+    assert_matches_loop(filtered_in_sight(Filter), [zs], engine=engine)
+
+
+@pytest.mark.parametrize("program", [filtered, filtered_in_sight(Filter)])
+def test_objects_whose_methods_part_threads_stay_together(program):
+    """A call of ``update`` may be one of a program's: it ends its block."""
+    zs = torch.randn(64, 4, 2, generator=torch.Generator().manual_seed(0))
+    with autobatch.counts() as counts:
+        autobatch.vmap(program)(zs)
+    assert counts.by_thread == 0

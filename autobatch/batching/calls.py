@@ -32,7 +32,7 @@ from autobatch.batching.containers.callees import (
 from autobatch.batching.context import Context
 from autobatch.batching.effects import READ_ONLY, effect_of, is_generated_init
 from autobatch.batching.host import catching
-from autobatch.batching.host.rows import ANY_EFFECT, run_rows
+from autobatch.batching.host.rows import ANY_EFFECT, OWN_PARTS, run_rows
 from autobatch.batching.kinds import is_instance
 from autobatch.batching.objects import introspection
 from autobatch.batching.objects.classes import (
@@ -100,7 +100,8 @@ def performed(context: Context, target: Target) -> Cell:
         return host_call(context, target)
     keep = callee not in READ_ONLY if is_hashable(callee) else True
     context.foreign.note(getattr(callee, "__self__", None))
-    return run_rows(context, callee, args, kwargs, ANY_EFFECT, keep=keep, effect=True, fresh=False)
+    why = OWN_PARTS if getattr(callee, "__objclass__", None) in (list, dict, set) else ANY_EFFECT
+    return run_rows(context, callee, args, kwargs, why, keep=keep, effect=True, fresh=False)
 
 
 def may_write(cell: Cell) -> bool:

@@ -12,10 +12,12 @@ import ast
 import builtins
 import sys
 from collections.abc import Sequence
+from itertools import chain
+from types import FunctionType
 
 from autobatch.frontend.comprehensions import REDUCTIONS, collect
 from autobatch.frontend.context import Context, ExpressionRule
-from autobatch.frontend.resolve import MISSING
+from autobatch.frontend.resolve import MISSING, Resolver, static_attribute
 from autobatch.frontend.scope import CLASS_CELL
 from autobatch.frontend.subset import FRAME_ACCESS, SHARED_WRITES, unsupported
 from autobatch.frontend.targets import is_tensor, shared_write
@@ -83,7 +85,30 @@ def is_opaque(context: Context, func: ast.expr, found: object) -> bool:
         return is_opaque_value(context, found)
     if isinstance(func, ast.Call):
         return context.root.resolver.derives(context.static(func.func))
-    return isinstance(func, ast.Attribute) and func.attr in context.root.resolver.opaque_methods
+    if not isinstance(func, ast.Attribute):
+        return False
+    return func.attr in context.root.resolver.opaque_methods and not _is_own(context, func.attr)
+
+
+def _is_own(context: Context, name: str) -> bool:
+    """Whether a class in sight (a global, a captured one) has a program for this method.
+
+    ``update`` is a dict's method, and a filter's: a call that may be the latter ends its block, for
+    where a program's threads part within an operation, what they return is joined as objects.
+    """
+    found = context.root.methods.get(name)
+    if found is None:
+        in_sight = chain(context.root.names.values(), context.known.values())
+        found = any(_has_program(context.root.resolver, kind, name) for kind in in_sight)
+        context.root.methods[name] = found
+    return found
+
+
+def _has_program(resolver: Resolver, kind: object, name: str) -> bool:
+    if not issubclass(type(kind), type):  # not isinstance, which would ask it for its __class__
+        return False
+    method = static_attribute(kind, name)
+    return isinstance(method, FunctionType) and resolver.classify(method) == "program"
 
 
 def is_opaque_value(context: Context, found: object) -> bool:

@@ -45,12 +45,17 @@ class Rules:
 
 @dataclass(slots=True)
 class Root:
-    """What a function and those nested in it share; ``names`` are its globals and builtins."""
+    """What a function and those nested in it share; ``names`` are its globals and builtins.
+
+    ``methods`` says of names, as they are asked for, whether a class in sight has a method of that
+    name that is a program.
+    """
 
     resolver: Resolver
     rules: Rules
     names: Mapping[str, object]
     callees: list[object] = field(default_factory=list)
+    methods: dict[str, bool] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

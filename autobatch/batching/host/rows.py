@@ -71,6 +71,8 @@ class RowDraws:
 
 
 ANY_EFFECT = "it may have any effect"
+OWN_PARTS = "each example has one of its own, of another length or with other elements"
+"""Why a method of a list, dict or set does: those that are kept together never come here."""
 
 
 def run_rows(

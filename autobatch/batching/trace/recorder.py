@@ -152,7 +152,8 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             raise Untraceable(self.refusal)
         grad = torch.is_grad_enabled()
         out = func(*args, **kwargs)
-        if isinstance(out, (Tensor, tuple, list)) or func._schema.is_mutable:
+        checks = not func._schema.returns  # a check gives nothing, and may raise
+        if checks or isinstance(out, (Tensor, tuple, list)) or func._schema.is_mutable:
             self.events.append(Event(func, args, kwargs, out, grad, _sizes(out)))
         return out
 
