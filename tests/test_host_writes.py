@@ -233,3 +233,25 @@ def test_what_writes_nothing_is_not_refused(body: str) -> None:
     for way in WAYS:
         clear()
         assert torch.equal(autobatch.vmap(func, **way)(xs), xs)
+
+
+class Asked:
+    """To compare it fails, and so would a look for it in a table."""
+
+    def __eq__(self, other: object) -> bool:
+        raise ValueError("compared")
+
+    def __hash__(self) -> int:
+        return 3
+
+    def __call__(self, y: int) -> int:
+        return y + 1
+
+
+def test_what_is_called_is_not_compared() -> None:
+    def func(x: Any) -> Any:
+        return sum(map(Asked(), [1, 2])) + x
+
+    for way in WAYS:
+        for _ in range(2):
+            assert torch.equal(autobatch.vmap(func, **way)(torch.arange(3)), torch.arange(5, 8))

@@ -59,13 +59,14 @@ def of_named_tuple(callee: Any, args: list[Cell], kwargs: dict[str, Cell]) -> Ce
 
 PLAIN_NEW: Any = object.__new__
 NO_INIT: Any = object.__init__
+PLAIN_LOOK: Any = object.__getattribute__
 
 
 def is_plain_class(kind: type) -> bool:
     """Whether instances can be containers of cells: no base that keeps state of its own."""
     if type(kind).__call__ is not type.__call__ or kind.__new__ is not PLAIN_NEW:
         return False
-    looks_up = kind.__getattribute__ is object.__getattribute__
+    looks_up = kind.__getattribute__ is PLAIN_LOOK
     return looks_up and not has_library_base(kind)
 
 
