@@ -61,6 +61,7 @@ def machine_of(
         options.seed,
         options.thread_offset,
     )
+    parts = size and options.lets_run_plainly and options.seed is None
     state = RunState(
         library,
         settings,
@@ -70,25 +71,10 @@ def machine_of(
         observer=shared.observer,
         saver=saver_of(options, shared.steps.tally),
         contributions=shared.contributions,
-        plainly=Within(library) if size and in_parts(options) else None,
+        plainly=Within(library) if parts else None,
     )
     engine = ProgramCounterMachine if options.engine == "program_counter" else Machine
     return engine(state)
-
-
-def in_parts(options: Options) -> bool:
-    """Whether parts of a program may run as plain Python, one thread after the other."""
-    return (
-        options.executor in ("traced", "auto", "compiled")
-        and options.plain == "auto"
-        and options.fallback == "allow"
-        and options.max_steps is None
-        and options.max_depth is None
-        and not options.listeners
-        and options.passes is None
-        and options.seed is None
-        and not options.writes
-    )
 
 
 def work_of(options: Options, cache: dict[Any, Any] | None) -> Work | None:

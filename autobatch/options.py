@@ -164,6 +164,20 @@ class Options:
         return self.randomness
 
     @property
+    def lets_run_plainly(self) -> bool:
+        """Whether plain Python may run threads: nobody looks at steps, or asks for another way."""
+        return (
+            self.executor in ("traced", "auto", "compiled")
+            and self.plain == "auto"
+            and self.fallback == "allow"
+            and self.max_steps is None
+            and self.max_depth is None
+            and not self.listeners
+            and self.passes is None
+            and not self.writes
+        )
+
+    @property
     def is_plain(self) -> bool:
         """Whether a call is one batch that nobody looks at, and raises what the loop raises."""
         return (

@@ -10,13 +10,13 @@ made again before each run; a block that the proof does not let pass is left out
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import CellType, FunctionType, ModuleType
 from typing import Any
 
 from autobatch.alone.contents import NotAlone
-from autobatch.alone.proof import is_unchanged
+from autobatch.alone.proof import Grounds
 from autobatch.alone.steps import BOXES, HOLDS, INSIDE, OPERATORS, WRITES, Steps, is_method
 from autobatch.alone.taint import Share, Unit
 from autobatch.alone.world import World
@@ -42,7 +42,7 @@ from autobatch.ir.program import (
 )
 from autobatch.vm.code import Code
 from autobatch.vm.library import Library
-from autobatch.vm.purity import Known, Names, is_same
+from autobatch.vm.purity import Known, Names
 
 # fmt: off
 PLAIN = frozenset({
@@ -109,25 +109,7 @@ class Part:
     assigned: frozenset[Var]
     names: Mapping[Var, str]
     outer: tuple[Any, ...]
-    lookups: tuple[tuple[Callable[[], Any], Any], ...]
-    functions: tuple[tuple[FunctionType, Any, Any, Any], ...]
-    classes: tuple[tuple[type, tuple[type, ...], dict[str, Any]], ...]
-
-    def holds(self) -> bool:
-        """Whether all that was looked up is still the same."""
-        try:
-            return (
-                all(is_same(look(), value) for look, value in self.lookups)
-                and all(
-                    function.__code__ is code
-                    and function.__defaults__ is defaults
-                    and (function.__kwdefaults__ or {}) == named
-                    for function, code, defaults, named in self.functions
-                )
-                and all(is_unchanged(*each) for each in self.classes)
-            )
-        except Exception:  # of a comparison: something else is there
-            return False
+    grounds: Grounds
 
 
 @dataclass(slots=True, eq=False)
@@ -260,7 +242,7 @@ class Finder:
     def part(self, pc: Label, candidate: Candidate, held: Held) -> Part | None:
         """The part for what its variables hold, kept or new; None if there is none."""
         kept = candidate.parts.get(held)
-        if kept is not None and kept.holds():
+        if kept is not None and kept.grounds.hold():
             return kept
         if kept is None and held in candidate.parts:
             return None
@@ -304,12 +286,7 @@ class Finder:
             frozenset(outs),
             names,
             tuple(value for value, nature, *_ in world.data.values() if nature),
-            tuple(world.lookups),
-            tuple(
-                (f, f.__code__, f.__defaults__, dict(f.__kwdefaults__ or {}))
-                for f in world.functions.values()
-            ),
-            tuple((kind, kind.__mro__, members) for kind, members in world.classes.items()),
+            Grounds.of(world),
         )
 
     def looked_through(self, pc: Label, candidate: Candidate, held: Held) -> World:

@@ -26,17 +26,23 @@ from autobatch.vm.purity import is_same
 
 
 @dataclass(frozen=True, slots=True)
-class Proof:
-    """``copies``: a thread needs containers of its own; ``returns``: it may give back some."""
+class Grounds:
+    """What has been looked up, and the classes and functions that have been looked into."""
 
-    copies: bool
-    returns: bool
     lookups: tuple[tuple[Callable[[], Any], Any], ...]
-    data: tuple[tuple[Any, int, frozenset[type]], ...]
     classes: tuple[tuple[type, tuple[type, ...], dict[str, Any]], ...]
     functions: tuple[tuple[FunctionType, Any, Any, Any], ...]
 
-    def holds(self) -> bool:
+    @classmethod
+    def of(cls, world: World) -> Grounds:
+        classes = ((kind, kind.__mro__, members) for kind, members in world.classes.items())
+        functions = (
+            (f, f.__code__, f.__defaults__, dict(f.__kwdefaults__ or {}))
+            for f in world.functions.values()
+        )
+        return cls(tuple(world.lookups), tuple(classes), tuple(functions))
+
+    def hold(self) -> bool:
         """Whether all that was looked up is still the same."""
         try:
             return (
@@ -48,8 +54,27 @@ class Proof:
                     for function, code, defaults, named in self.functions
                 )
                 and all(is_unchanged(*each) for each in self.classes)
-                and all(self.is_as_before(*each) for each in self.data)
             )
+        except Exception:  # of a comparison: something else is there
+            return False
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """``copies``: a thread needs containers of its own; ``returns``: it may give back some.
+
+    It rests on its ``grounds``, and on what ``data`` held that all threads share.
+    """
+
+    copies: bool
+    returns: bool
+    grounds: Grounds
+    data: tuple[tuple[Any, int, frozenset[type]], ...]
+
+    def holds(self) -> bool:
+        """Whether all that it rests on is still the same."""
+        try:
+            return self.grounds.hold() and all(self.is_as_before(*each) for each in self.data)
         except Exception:  # of a comparison: something else is there
             return False
 
@@ -100,13 +125,8 @@ def proved(
     return Proof(
         world.shares.writes_own,
         unit.returned != NONE,
-        tuple(world.lookups),
+        Grounds.of(world),
         tuple(each[:3] for each in world.data.values() if each[1]),
-        tuple((kind, kind.__mro__, members) for kind, members in world.classes.items()),
-        tuple(
-            (f, f.__code__, f.__defaults__, dict(f.__kwdefaults__ or {}))
-            for f in world.functions.values()
-        ),
     )
 
 

@@ -85,19 +85,12 @@ def alone(
 
 
 def is_wanted(options: Options) -> bool:
-    """Whether nobody looks at single steps, and no option asks for another way."""
+    """Whether what threads return may be stacked at once, and nobody asks for another way."""
     return (
-        options.executor in ("traced", "auto", "compiled")
-        and options.plain == "auto"
-        and options.fallback == "allow"
-        and options.max_steps is None
-        and options.max_depth is None
-        and not options.listeners
-        and options.passes is None
+        options.lets_run_plainly
         and options.ragged_out is None
         and options.out_dims == 0
         and options.schedule in ("earliest", "most_threads")
-        and not options.writes
     )
 
 
