@@ -103,7 +103,7 @@ class Record:
         return result
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Guard:
     """Looks at the gradient of one layer at a place; ``is_made``, if it may be made zero there."""
 
