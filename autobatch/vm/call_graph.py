@@ -14,7 +14,6 @@ from autobatch.frontend import MISSING
 from autobatch.ir.dataflow import reaching
 from autobatch.ir.program import Call
 from autobatch.vm.library import Library, function_of
-from autobatch.vm.nested import Nested
 from autobatch.vm.purity import Known, Names
 
 
@@ -68,7 +67,7 @@ class CallGraph:
 
     def look(self, known: Known, call: Call, inside: bool) -> None:
         value = known.value(call.callee)
-        if value is MISSING or type(value) is Nested:
+        if value is MISSING:
             self.unknown = True
             self.comes_back |= self.is_named_alike(known, call)
             return
