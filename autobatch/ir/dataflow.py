@@ -9,7 +9,7 @@ solution is the least one (Kildall 1973), else one that holds, perhaps of less.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -268,6 +268,19 @@ def _live_before(block: Block, live_after: frozenset[Var]) -> frozenset[Var]:
         live.difference_update(op_writes(op))
         live.update(op_reads(op))
     return frozenset(live.union(block.modes))
+
+
+def live_after_each(block: Block, later: frozenset[Var]) -> Iterator[frozenset[Var]]:
+    """The variables that are read after each operation of a block."""
+    live = set(later)
+    live.difference_update(terminator_writes(block.terminator))
+    live.update(terminator_reads(block.terminator), block.modes)
+    found = []
+    for op in reversed(block.ops):
+        found.append(frozenset(live))
+        live.difference_update(op_writes(op))
+        live.update(op_reads(op))
+    return reversed(found)
 
 
 def liveness(blocks: Sequence[Block]) -> tuple[frozenset[Var], ...]:

@@ -14,12 +14,13 @@ it; what is stored where it cannot be followed is followed no more.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from autobatch.ir.dataflow import (
     Analysis,
     Solution,
+    live_after_each,
     liveness,
     op_reads,
     op_writes,
@@ -202,16 +203,3 @@ class Sole:
         if len(known) < 2:
             return ""
         return one if one not in fact.wholes else other
-
-
-def live_after_each(block: Block, later: frozenset[Var]) -> Iterator[frozenset[Var]]:
-    """The variables that are read after each operation of a block."""
-    live = set(later)
-    live.difference_update(terminator_writes(block.terminator))
-    live.update(terminator_reads(block.terminator), block.modes)
-    found = []
-    for op in reversed(block.ops):
-        found.append(frozenset(live))
-        live.difference_update(op_writes(op))
-        live.update(op_reads(op))
-    return reversed(found)

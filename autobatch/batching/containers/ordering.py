@@ -18,11 +18,11 @@ from torch import Tensor
 
 from autobatch.batching.calling.resolving import resolve
 from autobatch.batching.containers import iterators
-from autobatch.batching.containers.picking import as_column, picked, tag_of
+from autobatch.batching.containers.picking import as_column, picked, picked_number, tag_of
 from autobatch.batching.context import Context
 from autobatch.batching.host.rows import run_rows
 from autobatch.batching.kinds import event_of, is_tensor, parts_of
-from autobatch.values.cells import CLOSURE, Cell, Column, Container, Uniform, join_bounds, read
+from autobatch.values.cells import CLOSURE, Cell, Column, Container, Uniform, read
 
 
 def by_key(
@@ -111,11 +111,7 @@ def at(context: Context, items: list[Cell], place: Tensor) -> Cell | None:
     values = [read(item) for item in items]
     tags = {tag_of(value) for value in values}
     if len(tags) == 1 and None not in tags:
-        columns = [as_column(context, value) for value in values]
-        tag = columns[0].tag
-        bounds = join_bounds(column.bounds for column in columns) if tag == "int" else None
-        data = picked([column.data for column in columns], place)
-        return Cell(Column(data, tag, bounds))
+        return picked_number(context, values, place)
     if not context.services.blind() or not all(map(is_tensor, values)):
         return None
     if len({kind_of(value) for value in values}) > 1:

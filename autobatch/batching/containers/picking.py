@@ -35,17 +35,18 @@ def pick(context: Context, base: Cell, parts: list[Cell], index: Cell) -> Cell:
         return run_rows(
             context, operator.getitem, [base, index], {}, "objects", keep=True, fresh=False
         )
-    tag = tags.pop()
-    columns = [
-        value if type(value) is Column else expand(value.obj, context.k, context.device)  # type: ignore[union-attr]
-        for value in values
-    ]
     where, failed = clamped(read(index).data.to(torch.int64), len(parts))  # type: ignore[union-attr]
     snapshot = [Cell(read(index)), *(Cell(value) for value in values)]
     context.check(failed, lambda row: pick_row(context, base, snapshot, row))
-    data = picked([column.data for column in columns], where)
+    return picked_number(context, values, where)
+
+
+def picked_number(context: Context, values: Sequence[Any], where: Tensor) -> Cell:
+    """Of numbers of one type the one at a place of each thread's own."""
+    columns = [as_column(context, value) for value in values]
+    tag = columns[0].tag
     bounds = join_bounds(column.bounds for column in columns) if tag == "int" else None
-    return Cell(Column(data, tag, bounds))  # type: ignore[arg-type]
+    return Cell(Column(picked([column.data for column in columns], where), tag, bounds))
 
 
 def picked(columns: Sequence[Tensor], where: Tensor) -> Tensor:
