@@ -12,9 +12,10 @@ import linecache
 import os
 import sys
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from inspect import CO_VARARGS, CO_VARKEYWORDS
 from types import CodeType, FunctionType
 from typing import cast
 
@@ -116,7 +117,8 @@ def function_node(function: FunctionType) -> FunctionSource:
         definitions = _definitions("".join(lines))
     except SyntaxError as error:
         raise SourceUnavailable(f"{code.co_filename} is not readable as Python: {error}") from None
-    found = [d for d in definitions.get(code.co_firstlineno, ()) if _name(d.node) == code.co_name]
+    here = definitions.get(code.co_firstlineno, ())
+    found = [d for d in here if _name(d.node) == code.co_name] or _renamed(code, here)
     if len(found) > 1:
         found = _at_code_position(code, found)
     if len(found) != 1:
@@ -186,18 +188,60 @@ def _by_content(code: CodeType, found: list[_Definition]) -> list[_Definition]:
     Python 3.12 gives none to a function that only returns a constant, nor does any Python that
     was started with ``-X no_debug_ranges``. Of definitions that are all alike, any one will do.
     """
+    parameters = _parameters(code)
     constants = {repr(constant) for constant in code.co_consts}
     alike = [
         d
         for d in found
-        if code.co_varnames[: len(_argument_names(d.node))] == _argument_names(d.node)
+        if _argument_names(d.node) == parameters
         and constants.issuperset(map(repr, _constants(d.node)))
     ]
+    alike = [d for d in alike if _instructions(d.node) == code.co_code] or alike
     return alike[:1] if len({ast.dump(d.node) for d in alike}) == 1 else alike
 
 
-def _argument_names(node: FunctionNode) -> tuple[str, ...]:
+def _instructions(node: FunctionNode) -> bytes:
+    """The bytecode of a lambda that reads no variable of a function around it; of others, none."""
+    if not isinstance(node, ast.Lambda):
+        return b""
+    made = compile(ast.Expression(node), "<lambda>", "eval").co_consts
+    codes = [each for each in made if isinstance(each, CodeType)]
+    return codes[-1].co_code  # those before it are of its defaults
+
+
+def _renamed(code: CodeType, found: Iterable[_Definition]) -> list[_Definition]:
+    """Definitions that the code may come from if it was given another name.
+
+    As torch does from 2.15 on, so that a trace names the manager that a decorator enters. Its
+    parameters, the names that it uses and its positions are those of the definition.
+    """
+    parameters = _parameters(code)
+    fitting = [
+        d
+        for d in found
+        if _argument_names(d.node) == parameters and _names(d.node).issuperset(code.co_names)
+    ]
+    return _at_code_position(code, fitting)
+
+
+def _parameters(code: CodeType) -> tuple[str, ...]:
     """Parameters in the order of ``co_varnames``."""
+    extra = bool(code.co_flags & CO_VARARGS) + bool(code.co_flags & CO_VARKEYWORDS)
+    return code.co_varnames[: code.co_argcount + code.co_kwonlyargcount + extra]
+
+
+def _names(node: FunctionNode) -> set[str]:
+    """The names, attributes and modules of a definition, as ``co_names`` has them."""
+    inner = list(ast.walk(node))
+    names = {each.id for each in inner if isinstance(each, ast.Name)}
+    names.update(each.attr for each in inner if isinstance(each, ast.Attribute))
+    names.update(each.name for each in inner if isinstance(each, ast.alias))
+    names.update(each.module or "" for each in inner if isinstance(each, ast.ImportFrom))
+    return names
+
+
+def _argument_names(node: FunctionNode) -> tuple[str, ...]:
+    """Parameters in the same order."""
     given = node.args
     extra = [argument for argument in (given.vararg, given.kwarg) if argument is not None]
     return tuple(a.arg for a in (*given.posonlyargs, *given.args, *given.kwonlyargs, *extra))

@@ -95,8 +95,12 @@ def test_lambdas_without_column_positions(tmp_path) -> None:
         FunctionType(_without_columns(made[name].__code__), made) for name in ("f", "g", "h", "i")
     )
     assert (node_of(h), node_of(i)) == ("lambda y: 1", "lambda y: 2")
+    assert node_of(f) == "lambda x: x"
+    text = "def make(a):\n    return lambda: a, lambda: (a, a)\n"
+    outer = from_text(tmp_path, text, "outer.py")["make"](1)[0]
+    outer.__code__ = _without_columns(outer.__code__)
     with pytest.raises(SourceUnavailable, match="2 functions named <lambda> begin at"):
-        function_node(f)
+        function_node(outer)
 
 
 def _without_columns(code):
@@ -134,6 +138,24 @@ def test_source_that_is_not_there(tmp_path) -> None:
     exec("def made(): pass", namespace)
     with pytest.raises(SourceUnavailable, match=r"source of made\(\) is not available .*<string>"):
         function_node(namespace["made"])
+
+
+def test_code_that_was_given_another_name() -> None:
+    """torch 2.15 calls the code of what ``no_grad`` decorates ``no_grad``."""
+
+    def renamed(x: float) -> float:
+        import math as m  # noqa: PLC0415
+
+        return m.sqrt(x)
+
+    renamed.__code__ = renamed.__code__.replace(co_name="no_grad", co_qualname="no_grad")
+    node = function_node(renamed).node
+    assert isinstance(node, ast.FunctionDef)
+    assert node.name == "renamed"
+    constant, other, _ = (lambda: 1), (lambda x: 1), (lambda x: 2)
+    for function, text in ((constant, "lambda: 1"), (other, "lambda x: 1")):
+        function.__code__ = function.__code__.replace(co_name="no_grad")
+        assert node_of(function) == text
 
 
 def test_source_that_has_changed(tmp_path) -> None:
