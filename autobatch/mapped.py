@@ -7,7 +7,7 @@ to its thread: containers and tensors are copied, other objects are as they are.
 from __future__ import annotations
 
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -104,29 +104,53 @@ COPIED = (list, dict, set, tuple, OrderedDict, defaultdict, deque)
 
 
 def private(item: Any) -> Any:
-    """An object of a thread's own: its containers and tensors copied, other objects as they are."""
-    return private_part(item, {})
+    """An object of a thread's own: its containers and tensors copied, other objects as they are.
+
+    A tuple in which nothing is copied is itself. Data may be deeper than Python's stack.
+    """
+    if not is_copied(item):
+        return item
+    memo: dict[int, Any] = {}
+    at_work = [copying(item, memo)]
+    made: Any = None
+    while at_work:
+        try:
+            part = at_work[-1].send(made)
+        except StopIteration as done:
+            made = done.value
+            at_work.pop()
+        else:
+            made = memo.get(id(part))
+            if made is None:
+                at_work.append(copying(part, memo))
+    return made
 
 
-def private_part(part: Any, memo: dict[int, Any]) -> Any:
-    is_tensors = isinstance(part, Tensor) or structure.is_collection(part)
-    if type(part) not in COPIED and not is_tensors:
-        return part
-    made: Any = memo.get(id(part))
-    if made is not None:
-        return made
-    if is_tensors:
+def is_copied(part: Any) -> bool:
+    return type(part) in COPIED or isinstance(part, Tensor) or structure.is_collection(part)
+
+
+def copying(part: Any, memo: dict[int, Any]) -> Generator[Any, Any, Any]:
+    """Yields what is in ``part`` to be copied, is sent the copies, and returns its own."""
+    made: Any
+    if type(part) not in COPIED:
         memo[id(part)] = made = part.clone()
     elif isinstance(part, list | deque):
         made = memo[id(part)] = deque(maxlen=part.maxlen) if isinstance(part, deque) else []
-        made.extend(private_part(entry, memo) for entry in part)
+        for entry in part:
+            made.append((yield entry) if is_copied(entry) else entry)
     elif isinstance(part, dict):
         made = memo[id(part)] = type(part)()
         if isinstance(part, defaultdict):
             made.default_factory = part.default_factory
-        made.update((key, private_part(entry, memo)) for key, entry in part.items())
+        for key, entry in part.items():
+            made[key] = (yield entry) if is_copied(entry) else entry
     elif type(part) is set:
         made = memo[id(part)] = set(part)
     else:
-        made = tuple(private_part(entry, memo) for entry in part)
+        entries = []
+        for entry in part:
+            entries.append((yield entry) if is_copied(entry) else entry)
+        same = all(one is other for one, other in zip(entries, part, strict=True))
+        made = memo.setdefault(id(part), part if same else tuple(entries))  # it may hold itself
     return made

@@ -336,6 +336,30 @@ def test_data_that_is_deeper_than_pythons_limit(function):
     assert found.tolist() == [1500, 0, 1] and len(deep) == 1
 
 
+def same_in_both(pair):
+    first, second = pair
+    first.append(0)
+    return first is second, pair[0] is first, len(second)
+
+
+def within_itself(pair):
+    return pair[0][0] is pair
+
+
+@pytest.mark.parametrize("plain", ["auto", "never"])
+def test_copies_of_data_are_shared_as_the_data(plain):
+    one, within = [0], ([],)
+    within[0].append(within)
+    for data in [(one, one), ([], []), (one, [])]:
+        found = autobatch.vmap(same_in_both, plain=plain)(autobatch.objects([data, data]))
+        wanted = [same_in_both(copy.deepcopy(data)) for _ in range(2)]
+        assert list(zip(*[each.tolist() for each in found], strict=True)) == wanted
+    assert len(one) == 1
+    assert autobatch.vmap(within_itself, plain=plain)(autobatch.objects([within])).tolist() == [
+        True
+    ]
+
+
 TABLE = ["t"]
 
 
