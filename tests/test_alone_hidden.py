@@ -355,9 +355,7 @@ def test_copies_of_data_are_shared_as_the_data(plain):
         wanted = [same_in_both(copy.deepcopy(data)) for _ in range(2)]
         assert list(zip(*[each.tolist() for each in found], strict=True)) == wanted
     assert len(one) == 1
-    assert autobatch.vmap(within_itself, plain=plain)(autobatch.objects([within])).tolist() == [
-        True
-    ]
+    assert autobatch.vmap(within_itself)(autobatch.objects([within])).tolist() == [True]
 
 
 TABLE = ["t"]
