@@ -12,8 +12,8 @@ from autobatch.arguments import Batch
 from autobatch.entry import name_of
 from autobatch.errors import OptionError
 from autobatch.in_dims import mapped_by_dims, mapped_by_kind
+from autobatch.ir.call_types import CallTypes, with_types
 from autobatch.ir.form_rules import shapes_fit
-from autobatch.ir.inference import inputs_of, noted
 from autobatch.ir.program import Program
 from autobatch.lifted import is_lifted, lifted
 from autobatch.options import Options, as_passes
@@ -264,16 +264,17 @@ def lower(
     given = None if passes is None else as_passes(passes)
     program = LIBRARY.under(given).program(func)
     if in_shapes is None:
-        return program
+        return with_types(program)
     if not isinstance(in_shapes, Mapping):
         raise OptionError(f"in_shapes is {in_shapes!r}; it must map parameters to event shapes.")
     shapes = {name: as_shape(shape) for name, shape in in_shapes.items()}
     declared = replace(program, in_shapes=shapes)
     for fault in shapes_fit(declared):
         raise OptionError(f"in_shapes of {name_of(func)}: {fault}.")
-    types = noted(declared.main, inputs_of(declared, declared.entry))
-    main = replace(declared.main, types=types)
-    return replace(declared, functions={**declared.functions, declared.entry: main})
+    known = CallTypes(declared).noted(declared.entry)
+    main = replace(declared.main, types=known)
+    functions = {**with_types(declared).functions, declared.entry: main}
+    return replace(declared, functions=functions)
 
 
 def as_shape(shape: Any) -> Any:

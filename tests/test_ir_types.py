@@ -15,6 +15,7 @@ from torch import Tensor
 
 import autobatch
 from autobatch.errors import ParseError
+from autobatch.ir.call_types import links_of, with_types
 from autobatch.ir.inference import BOOL, noted, result, types_before
 from autobatch.ir.types import DTYPES, Type, joined, of_text
 from tests.building import Lines, block, function
@@ -220,3 +221,121 @@ def test_another_pass_takes_the_note_away():
     program = autobatch.lower(halving, passes=["note_types"])
     assert ": int" in str(program)
     assert ": int" not in str(autobatch.lower(halving, passes=["note_types", emptied]))
+
+
+# Calls.
+
+
+def doublings(x, limit):
+    n = 0
+    while x < limit and n < 9:
+        x = x * 2
+        n += 1
+    return n
+
+
+def ratio(n):
+    return (n + 1) / 2
+
+
+def factorial(n):
+    return 1 if n <= 1 else n * factorial(n - 1)
+
+
+def is_even(n):
+    return True if n == 0 else is_odd(n - 1)
+
+
+def is_odd(n):
+    return False if n == 0 else is_even(n - 1)
+
+
+def either(x):
+    return 1 if x > 0 else 2.0
+
+
+def forever(n):
+    return forever(n + 1)
+
+
+def shaped(x, k):
+    y = x * k
+    if k > 3:
+        y = y + 1.0
+    return y
+
+
+def grown(x):
+    x.unsqueeze_(0)
+    if x.numel() > 3:
+        return 1
+    return 2
+
+
+def calling(x, n):
+    y = shaped(x, 2.0)
+    z = y @ y
+    count = doublings(n, 3.0)
+    half = ratio(count) * 2
+    fact = factorial(5)
+    even = is_even(3)
+    other = either(n)
+    if n > 100:
+        other = forever(3) + 1
+    return z, half, fact, even, other
+
+
+def growing(x, n):
+    y = x * 2
+    k = grown(y)
+    return y + k
+
+
+def test_what_calls_give_stands_in_the_text():
+    program = autobatch.lower(calling, in_shapes={"x": (3, 3), "n": ()})
+    assert_golden("call_types", re.sub(" +# .*", "", f"{program.main}\n"))
+    assert autobatch.parse(str(program)) == program
+    assert str(autobatch.parse(str(program))) == str(program)
+    text = str(program.main)
+    assert "-> fact: int, then" in text and "-> even: bool, then" in text
+    assert "-> other, then" in text and "-> y: tensor[3, 3], then" in text
+
+
+def test_what_calls_give_is_so():
+    values = {"count": doublings(0.5, 3.0), "fact": factorial(5), "even": is_even(3)}
+    values["y"] = shaped(torch.ones(3, 3), 2.0)
+    text = str(autobatch.lower(calling, in_shapes={"x": (3, 3)}).main)
+    for name, value in values.items():
+        (said,) = re.findall(rf"-> {name}: (.*), then", text)
+        assert covers(of_text(said), type_of(value))
+
+
+def test_a_call_that_may_write_leaves_no_shape():
+    text = str(autobatch.lower(growing, in_shapes={"x": (3,)}).main)
+    assert "y: tensor[3] = mul" in text and "-> k: int, then" in text
+    assert "%return: tensor = add y, k" in text
+
+
+def test_another_function_of_that_name_is_not_meant(monkeypatch):
+    """Names mean what they mean to the program's callable."""
+    program = autobatch.lower(calling)
+    assert links_of(program)["calling"]["%8"] == "factorial"
+    monkeypatch.setitem(globals(), "factorial", halving)
+    assert "%8" not in links_of(program)["calling"]
+    assert "-> fact, then" in str(with_types(program).main)
+    assert "-> fact, then" in str(with_types(replace(program, callable=None)).main)
+
+
+@pytest.mark.parametrize(
+    "old, new, message",
+    [
+        ("-> fact: int,", "-> fact: float,", "it is int that this operation gives"),
+        ("-> other,", "-> other: int,", "nothing is known of what this operation gives"),
+        ("-> fact: int,", "-> fact: long,", "expected a type, as int"),
+    ],
+)
+def test_a_type_of_a_call_that_is_not_so(old: str, new: str, message: str):
+    text = str(autobatch.lower(calling, in_shapes={"x": (3, 3)}))
+    assert old in text
+    with pytest.raises(ParseError, match=message):
+        autobatch.parse(text.replace(old, new, 1))

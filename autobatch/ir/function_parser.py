@@ -9,12 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
-from autobatch.ir.inference import NOTHING, Noted, Types, noted
+from autobatch.ir.inference import Noted, noted
 from autobatch.ir.names import own_name
-from autobatch.ir.op_parser import Nested, Said, operation, said_type, terminator
-from autobatch.ir.program import Block, Converted, Function, Handler, Op, Param, Terminator
+from autobatch.ir.op_parser import (
+    Nested,
+    Said,
+    operation,
+    said_result,
+    said_type,
+    terminator,
+)
+from autobatch.ir.program import Block, Call, Converted, Function, Handler, Op, Param, Terminator
 from autobatch.ir.scanner import Line
 
 
@@ -36,15 +44,15 @@ class Draft:
             types = tuple(tuple(each.type if each else None for each in of) for of in self.said)
         return replace(self.function, blocks=blocks, nested=tuple(made.values()), types=types)
 
-    def hold_types(self, function: Function, given: Types = NOTHING) -> None:
+    def hold_types(self, function: Function, known: Callable[[], Noted]) -> None:
         """Hold the types that the text says to what is known; the function must be valid."""
         if function.types:
-            for said, known in zip(self.said, noted(function, given), strict=True):
-                for each, found in zip(said, known, strict=True):
+            for said, of_block in zip(self.said, known(), strict=True):
+                for each, found in zip(said, of_block, strict=True):
                     if each is not None:
                         each.hold(found)
         for draft, inner in zip(self.inner.values(), function.nested, strict=True):
-            draft.hold_types(inner)
+            draft.hold_types(inner, partial(noted, inner))
 
 
 def _linked_block(block: Block, made: Mapping[str, Function]) -> Block:
@@ -140,13 +148,18 @@ CLAUSES: dict[str, tuple[str, Callable[[Line], Any]]] = {
 
 @dataclass(slots=True, eq=False)
 class Blocks:
-    """The blocks of one function, line after line; ``file`` is that of places that name none."""
+    """The blocks of one function, line after line; ``file`` is that of places that name none.
+
+    ``said`` are the types that operations are said to give, ``result`` what the last line says of
+    its call.
+    """
 
     lines: list[Line]
     header: Line
     file: str
     at: int = 0
     said: list[list[Said | None]] = field(default_factory=list)
+    result: Said | None = None
 
     def read(self) -> tuple[Block, ...]:
         blocks: list[Block] = []
@@ -166,7 +179,11 @@ class Blocks:
         given = clauses(line)
         self.said.append([])
         ops, end = self.code(line)
-        return Block(ops, end, converted=self.converted(), **given)
+        said = self.result
+        converted = self.converted()
+        if isinstance(end, Call):
+            self.said[-1].append(said)
+        return Block(ops, end, converted=converted, **given)
 
     def converted(self) -> Converted | None:
         """What the block before comes to, if that follows."""
@@ -178,13 +195,17 @@ class Blocks:
         ends = line.label()
         line.expect(":")
         line.done()
-        return Converted(*self.code(line), ends)
+        code = self.code(line)
+        if self.result is not None:
+            self.result.line.fail("expected no type here: the block says it", self.result.start)
+        return Converted(*code, ends)
 
     def code(self, header: Line) -> tuple[tuple[Op, ...], Terminator]:
         """Operations, up to the terminator that follows them."""
         ops: list[Op] = []
         while self.at < len(self.lines):
             line = self.next()
+            self.result = None if said_type(line) else said_result(line)
             end = terminator(line, self.file)
             if end is not None:
                 return tuple(ops), end

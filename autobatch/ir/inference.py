@@ -2,9 +2,10 @@
 
 In: the blocks of a function, and what its parameters are declared to hold. Out: the types at the
 start of each block (``types_before``), a way to take them through operations (``types_after``),
-and a note of what each operation gives (``noted``), for the text. Nothing is said of what a
-call gives, nor of objects. A call, or a write to an attribute, may change a tensor in place, its
-shape too (``x.unsqueeze_(0)``), under any name: past one, a tensor is still a tensor, and no more.
+and a note of what each operation gives (``noted``), for the text. Nothing is said of objects, nor
+of what a call gives unless who asks knows it (``ir.call_types``). A call, or a write to an
+attribute, may change a tensor in place, its shape too (``x.unsqueeze_(0)``), under any name: past
+one, a tensor is still a tensor, and no more.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from autobatch.ir.dataflow import Analysis, op_writes, solve, terminator_writes
 from autobatch.ir.ops import BINARY, COMPARE, INPLACE, UNARY, info
-from autobatch.ir.program import Block, Call, Function, Join, Op, Program, Var
+from autobatch.ir.program import Block, Call, Function, Join, Op, Var
 from autobatch.ir.types import (
     FLOATING,
     INTEGRAL,
@@ -21,12 +22,13 @@ from autobatch.ir.types import (
     TENSOR,
     Shape,
     Type,
-    declared,
     joined,
 )
 
 Types = Mapping[Var, Type]
 Noted = tuple[tuple[Type | None, ...], ...]
+AfterCall = Callable[[Call, Types], Types | None]
+"""What is known after a call, given what is before it; None if it never returns."""
 NOTHING: Types = {}
 _OF_LITERALS = {kind: Type(kind.__name__) for kind in (bool, int, float, str)} | {
     type(None): Type("None")
@@ -36,44 +38,51 @@ TRUTHS = ("not", "truth", "is", "is_not", "in", "not_in")
 BOOL = Type("bool")
 
 
-def inputs_of(program: Program, name: str) -> Types:
-    """What the parameters of a program's function hold, as the event shapes of inputs declare.
-
-    Nothing where the function calls others: one of them may call it with what is no input.
-    """
-    function = program.functions[name]
-    ends = (type(block.terminator) in (Call, Join) for block in function.blocks)
-    if name != program.entry or any(ends):
-        return NOTHING
-    plain = {param.name for param in function.params if param.kind != "var_positional"}
-    found = {each: declared(shape) for each, shape in program.in_shapes.items() if each in plain}
-    return {each: kind for each, kind in found.items() if kind is not None}
+def forgotten(call: Call, types: Types) -> Types:
+    """What is still known after a call of what is not known."""
+    return without(unshaped(types), (call.out,))
 
 
-def noted(function: Function, given: Types = NOTHING) -> Noted:
+def noted(function: Function, given: Types = NOTHING, after_call: AfterCall = forgotten) -> Noted:
     """What each operation of each block gives, then those of what the block is converted to.
 
-    None where that is not known, or where the operation says it.
+    Last, of a block that ends in a call, what that returns. None where that is not known, or where
+    the operation says it.
     """
-    pairs = zip(function.blocks, types_before(function.blocks, given), strict=True)
-    return tuple(tuple(_given_in(block, types)) for block, types in pairs)
+    pairs = zip(function.blocks, types_before(function.blocks, given, after_call), strict=True)
+    return tuple(tuple(_given_in(block, types, after_call)) for block, types in pairs)
 
 
-def _given_in(block: Block, types: Types) -> Iterator[Type | None]:
+def _given_in(block: Block, types: Types, after_call: AfterCall) -> Iterator[Type | None]:
     for ops in (block.ops, () if block.converted is None else block.converted.ops):
         now = types
         for op in ops:
-            now = types_after(op, now)
+            now = stepped(op, now, after_call)
             told = op.name in (*TRUTHS, "const") or len(op.outs) != 1
             yield None if told else now.get(op.outs[0])
+    if isinstance(block.terminator, Call):
+        for op in block.ops:
+            types = stepped(op, types, after_call)
+        yield (after_call(block.terminator, types) or NOTHING).get(block.terminator.out)
 
 
-def types_before(blocks: Sequence[Block], given: Types = NOTHING) -> Sequence[Types]:
+def types_before(
+    blocks: Sequence[Block], given: Types = NOTHING, after_call: AfterCall = forgotten
+) -> Sequence[Types]:
     """What is known at the start of each block; nothing of one that is never reached."""
+    return [NOTHING if found is None else found for found in solved(blocks, given, after_call)]
+
+
+def solved(blocks: Sequence[Block], given: Types, after_call: AfterCall) -> Sequence[Types | None]:
+    """The same, with None of blocks that are never reached."""
+
+    def through(block: Block, types: Types | None) -> Types | None:
+        return types_through(block, types, after_call)
+
     analysis: Analysis[Types | None] = Analysis(
-        True, given, None, joined_types, types_through, types_raised
+        True, given, None, joined_types, through, types_raised
     )
-    return [NOTHING if found is None else found for found in solve(blocks, analysis).before]
+    return solve(blocks, analysis).before
 
 
 def joined_types(one: Types | None, other: Types | None) -> Types | None:
@@ -83,14 +92,16 @@ def joined_types(one: Types | None, other: Types | None) -> Types | None:
     return {name: found for name, found in both if found is not None}
 
 
-def types_through(block: Block, types: Types | None) -> Types | None:
+def types_through(
+    block: Block, types: Types | None, after_call: AfterCall = forgotten
+) -> Types | None:
     if types is None:
         return None
     for op in block.ops:
-        types = types_after(op, types)
-    if not isinstance(block.terminator, Call | Join):
-        return types
-    return without(unshaped(types), terminator_writes(block.terminator))
+        types = stepped(op, types, after_call)
+    if isinstance(block.terminator, Call):
+        return after_call(block.terminator, types)
+    return unshaped(types) if isinstance(block.terminator, Join) else types
 
 
 def types_raised(block: Block, types: Types | None) -> Types | None:
@@ -114,6 +125,18 @@ def without(types: Types, names: Sequence[Var]) -> Types:
     if types.keys().isdisjoint(names):
         return types
     return {name: found for name, found in types.items() if name not in names}
+
+
+def stepped(op: Op, types: Types, after_call: AfterCall = forgotten) -> Types:
+    """What is known after an operation, which may be a call of a function of one block."""
+    if op.name == "call":
+        return after_call(called_by(op), types) or NOTHING
+    return types_after(op, types)
+
+
+def called_by(op: Op) -> Call:
+    """A call that does not end its block, as one that does."""
+    return Call(op.outs[0], op.args[0], op.args[1:], op.attr, 0, op.span)
 
 
 def types_after(op: Op, types: Types) -> Types:

@@ -32,6 +32,8 @@ from autobatch.ir.scanner import Line
 from autobatch.ir.types import Type, of_text
 
 _OUTS = re.compile(rf"({NAME.pattern}(?:, {NAME.pattern})*)(?:: ([^=\"'#]*))? = ")
+_GIVES = re.compile(rf" -> {NAME.pattern}: ([^=\"'#]*), then b[0-9]")
+_TYPE = re.compile(r": [^=\"'#]*(?=, then b[0-9])")
 _WORD = re.compile(r"\w+")
 _MORE = re.compile(r" (?=[^\s#])")
 _EXPECTED = "an operation of the table (`autobatch ops`) or a terminator"
@@ -72,10 +74,20 @@ def said_type(line: Line) -> Said | None:
     found = _OUTS.match(line.content, line.at)
     if found is None or found.group(2) is None:
         return None
-    kind = of_text(found.group(2))
+    return said_at(line, found, 2)
+
+
+def said_result(line: Line) -> Said | None:
+    """What a line with a terminator says of what its call returns."""
+    found = _GIVES.search(line.content, line.at)
+    return None if found is None else said_at(line, found, 1)
+
+
+def said_at(line: Line, found: re.Match[str], group: int) -> Said:
+    kind = of_text(found.group(group))
     if kind is None:
-        line.fail("expected a type, as int or float32[3, *]", found.start(2))
-    return Said(kind, line, found.start(2))
+        line.fail("expected a type, as int or float32[3, *]", found.start(group))
+    return Said(kind, line, found.start(group))
 
 
 def operation(line: Line, file: str) -> Op:
@@ -211,6 +223,7 @@ def call(line: Line) -> tuple[Any, tuple[Any, ...]]:
     (callee, *args), shape = called(line)
     line.expect(" -> ")
     out = line.var()
+    line.match(_TYPE)  # read before (``said_result``)
     line.expect(", then ")
     return Call, (out, callee, tuple(args), shape, line.label())
 

@@ -8,10 +8,11 @@ header and the tables are read here, functions in ``function_parser``, their lin
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
+from autobatch.ir.call_types import CallTypes
 from autobatch.ir.function_parser import drafts
-from autobatch.ir.inference import inputs_of
 from autobatch.ir.objects import Absent, Unresolved, imported
 from autobatch.ir.program import EventShape, Function, Program, Var
 from autobatch.ir.scanner import Line, Text
@@ -56,8 +57,9 @@ def read(text: Text, objects: Mapping[str, object], given: Callable[[str], objec
     read = drafts(sections.get("function", ()))
     program = _program(text, sections, {name: draft.finished() for name, draft in read.items()})
     check(program, "parsing")
+    known = CallTypes(program)
     for name, draft in read.items():
-        draft.hold_types(program.functions[name], inputs_of(program, name))
+        draft.hold_types(program.functions[name], partial(known.noted, name))
     return program
 
 

@@ -23,7 +23,7 @@ knows records by their class name, so that ``ir.program`` can import it for ``__
                | "(" arguments ")"                     (of a deferred call, "_" for each operand)
     terminator = "jump" LABEL place
                | "branch" VAR "?" LABEL ":" LABEL place
-               | "call" VAR "(" arguments ")" "->" VAR ", then" LABEL place
+               | "call" VAR "(" arguments ")" "->" VAR [":" type] ", then" LABEL place
                | "join, then" LABEL place
                | "return" VAR place
                | "raise" VAR ["from" VAR] place
@@ -46,8 +46,9 @@ function; the table says the whole path. What was inlined says ``from`` where it
 innermost call first. A line without a place is a source of its own: its records stand there, in the
 text.
 
-A type says what an operation gives, where that is known and the operation does not say it: it is
-what literals and declared shapes come to (``ir.inference``).
+A type says what an operation gives, or a call, where that is known and the operation does not say
+it: it is what literals and declared shapes come to (``ir.inference``), through the calls of global
+names, too (``ir.call_types``). What a block is converted to says none of its call.
 
 A literal is Python's own. An OBJECT is what has none: ``<its.name>``, ``<its.type object>``, with
 ``@2`` for the second of that name. One that is ``imported`` is found by importing its module, one
@@ -162,7 +163,8 @@ def _lines(function: Function, outer: Function | None, names: Names) -> Iterator
         for index, op in enumerate(block.ops):
             text = _operation(op, names, types[index])
             yield (label, index), _line(text, op, function, names)
-        text = format_terminator(block.terminator)
+        known = types[-1] if type(block.terminator).__name__ == "Call" and function.types else None
+        text = format_terminator(block.terminator, known)
         yield (label, len(block.ops)), _line(text, block.terminator, function, names)
         if block.converted is not None:
             yield from _converted(label, block, function, names)
@@ -185,7 +187,10 @@ def _converted(
 
 
 def _types_of(label: int, function: Function) -> tuple[Type | None, ...]:
-    """What the operations of a block are known to give, and those that it is converted to."""
+    """What the operations of a block are known to give, and those that it is converted to.
+
+    Then what its call is known to return, if it ends in one.
+    """
     block = function.blocks[label]
     ops = (*block.ops, *(() if block.converted is None else block.converted.ops))
     return function.types[label] if function.types else (None,) * len(ops)
@@ -196,8 +201,13 @@ def format_op(op: Op) -> str:
     return _operation(op, NO_NAMES)
 
 
-def format_terminator(terminator: Terminator) -> str:
-    """One terminator, without its place; something else than a terminator as an object."""
+def format_terminator(terminator: Terminator, known: Type | None = None) -> str:
+    """One terminator, without its place; something else than a terminator as an object.
+
+    ``known`` is what a call returns.
+    """
+    if known is not None:
+        return _call(terminator, f": {known}")
     write = _TERMINATORS.get(type(terminator).__name__, object_name)
     return write(terminator)
 
@@ -294,9 +304,10 @@ def _raise(terminator: Any) -> str:
     return f"raise {terminator.exception}{cause}"
 
 
-def _call(terminator: Any) -> str:
+def _call(terminator: Any, said: str = "") -> str:
     arguments = _arguments(terminator.shape, terminator.args)
-    return f"call {terminator.callee}({arguments}) -> {terminator.out}, then b{terminator.target}"
+    out = f"{terminator.out}{said}"
+    return f"call {terminator.callee}({arguments}) -> {out}, then b{terminator.target}"
 
 
 _TERMINATORS: dict[str, Callable[[Any], str]] = {

@@ -1,11 +1,11 @@
 """What is known of variables at each point: the literal that one holds, or whose copy it is.
 
-In: blocks. Out: for each the facts at its start (``facts_before``), and a way to take them through
-its operations one by one (``after``). A literal is None, a bool, an int that fits into 64 bits, a
-float that is no NaN, or a string; two are the same where type and text are, so that 1, 1.0 and
-True, or 0.0 and -0.0, are kept apart. Only Python's own arithmetic on numbers is computed, and only
-where it does not fail: what fails is left to fail as the program runs (Kildall 1973, "A unified
-approach to global program optimization").
+In: blocks, and the facts at their entry. Out: for each the facts at its start (``facts_before``),
+and a way to take them through its operations one by one (``after``). A literal is None, a bool, an
+int that fits into 64 bits, a float that is no NaN, or a string; two are the same where type and
+text are, so that 1, 1.0 and True, or 0.0 and -0.0, are kept apart. Only Python's own arithmetic on
+numbers is computed, and only where it does not fail: what fails is left to fail as the program
+runs (Kildall 1973, "A unified approach to global program optimization").
 """
 
 from __future__ import annotations
@@ -67,11 +67,12 @@ Facts = Mapping[Var, Literal | Same]
 NOTHING: Facts = {}
 
 
-def facts_before(blocks: Sequence[Block]) -> Sequence[Facts]:
-    """What is known at the start of each block; nothing of one that is never reached."""
-    analysis: Analysis[Facts | None] = Analysis(
-        True, NOTHING, None, joined_facts, _through, _raised
-    )
+def facts_before(blocks: Sequence[Block], given: Facts = NOTHING) -> Sequence[Facts]:
+    """What is known at the start of each block; nothing of one that is never reached.
+
+    ``given`` is known at the entry.
+    """
+    analysis: Analysis[Facts | None] = Analysis(True, given, None, joined_facts, _through, _raised)
     return [NOTHING if fact is None else fact for fact in solve(blocks, analysis).before]
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from types import CodeType
 from typing import Any
 
 from autobatch.batching.operations import CAPTURED, HANDLED
@@ -59,6 +60,7 @@ class Code:
     purities: list[Verdict] = field(default_factory=list)
     sights: list[Verdict] = field(default_factory=list)
     forks: dict[tuple[bool, bool], list[Verdict]] = field(default_factory=dict)
+    copies: dict[Any, CodeType] = field(default_factory=dict)
     live_after: dict[int, frozenset[str]] = field(default_factory=dict)
     live_across: dict[tuple[int, str, Handler | None], frozenset[str]] = field(default_factory=dict)
     wholes: dict[tuple[int, Executor], WholeSite] = field(default_factory=dict)

@@ -23,6 +23,7 @@ from autobatch.ir.program import Function, Program
 from autobatch.passes import PIPELINE, Pass, annotate_liveness, apply_pass, run_passes
 from autobatch.passes.fork_calls import fork_calls
 from autobatch.passes.inlining import inline_calls
+from autobatch.passes.specialised_calls import Constants, copied, specialise_calls
 from autobatch.passes.tail_calls import loop_tail_calls
 from autobatch.transforms.records import derives, made_of
 from autobatch.vm import aliasing
@@ -61,6 +62,8 @@ def function_of(value: object) -> tuple[FunctionType, object] | None:
 
 MOST_LIBRARIES = 8
 """Sets of passes whose functions are kept."""
+MOST_COPIES = 4
+"""Copies of a function for constants that calls pass."""
 MOST_VERDICTS = 4
 """Judgements of a function that are kept: of closures, of what its names have meant."""
 
@@ -258,6 +261,7 @@ class Library:
                 changed = loop_tail_calls(changed, inside.itself)
             changed = fork_calls(changed, knowledge)
             if inside is not None:
+                changed = specialise_calls(changed, inside.as_lowered, inside.copy)
                 changed = self.with_calls_inside(code, changed, inside)
             made = (
                 replace(code)
@@ -279,6 +283,33 @@ class Library:
             return inline_calls(function, targets.callee)
         finally:
             self.inlining.discard(id(code))
+
+    def function_in(self, code: Code) -> Function:
+        """The function that code is of."""
+        return code.function
+
+    def copy_for(
+        self, function: FunctionType, code: Code, constants: Constants
+    ) -> FunctionType | None:
+        """A function for calls that pass constants; None if there are as many as there may be.
+
+        It is a Python function of the same text, known by its code object, which tells it apart;
+        so whoever comes to call it elsewhere calls what it is a copy of.
+        """
+        made = code.copies.get(constants)
+        if made is None:
+            if len(code.copies) >= MOST_COPIES:
+                return None
+            old = function.__code__
+            made = old.replace(co_consts=(*old.co_consts, ("specialised", constants)))
+            optimised = self.optimised(copied(code.function, constants), "specialise_calls")
+            self.codes[made.co_filename, made] = self.made(optimised)
+            code.copies[constants] = made
+        name, given, closure = function.__name__, function.__defaults__, function.__closure__
+        copy = FunctionType(made, function.__globals__, name, given, closure)
+        copy.__kwdefaults__, copy.__qualname__ = function.__kwdefaults__, function.__qualname__
+        copy.__module__ = function.__module__
+        return copy
 
     def taken_in(self, code: Code, names: Names) -> Function | None:
         """A function as callers may take it in; None if that is being found out already."""

@@ -139,6 +139,8 @@ class Known:
                 return MISSING if base is MISSING else static_attribute(base, definition.attr)
             case "copy" | "load_outer":
                 return self.looked_up(definition.args[0])
+            case "const" if type(definition.attr) is FunctionType:  # a copy for constants
+                return definition.attr
             case "call" if len(definition.args) > 1:
                 make, function = map(self.looked_up, definition.args[:2])
                 if derives(make) and function is not MISSING:

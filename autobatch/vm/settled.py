@@ -17,6 +17,7 @@ from autobatch.batching.effects import effect_of
 from autobatch.frontend import MISSING
 from autobatch.ir.program import Call, Function, Var
 from autobatch.passes.inlining import Callee
+from autobatch.passes.specialised_calls import Constants
 from autobatch.vm.purity import Derived, Known, Names, Purity
 
 C = TypeVar("C")
@@ -27,7 +28,8 @@ class Lowerings(Protocol[C]):
     """What is asked of the library.
 
     ``lowered`` is the code of a program callable, with what its names mean, if it has any;
-    ``taken_in`` a function as callers may take it in, unless it is being made.
+    ``taken_in`` a function as callers may take it in, unless it is being made; ``copy_for`` a copy
+    for calls that pass some constants, if there may be one more.
     """
 
     @property
@@ -35,6 +37,10 @@ class Lowerings(Protocol[C]):
     def purity_of(self, callee: object) -> Purity | None: ...
     def lowered(self, callee: object) -> tuple[C, Names] | None: ...
     def known(self, code: C, names: Names) -> Known: ...
+    def copy_for(
+        self, function: FunctionType, code: C, constants: Constants
+    ) -> FunctionType | None: ...
+    def function_in(self, code: C) -> Function: ...
     def taken_in(self, code: C, names: Names) -> Function | None: ...
 
 
@@ -75,6 +81,7 @@ class Targets(Generic[C]):
     code: C
     known: Known
     purity: Purity
+    copies: dict[tuple[FunctionType, Constants], FunctionType | None] = field(default_factory=dict)
 
     @cached_property
     def are_settled(self) -> bool:
@@ -84,25 +91,41 @@ class Targets(Generic[C]):
     def itself(self, call: Call) -> Callee | None:
         """This very function, if that is what a call runs."""
         found = self.found(call)
-        if found is None or found[0] is not self.code:
+        if found is None or found.code is not self.code or not self.is_near(found):
             return None
         function, names = self.known.function, self.known.names
-        first = found[2] if found[2] is not None else next(iter(call.args), None)
+        first = found.receiver if found.receiver is not None else next(iter(call.args), None)
         if names.receiver is not MISSING and first != function.params[0].name:
             return None  # the next round would have another one than is known
-        return Callee(function, found[2])
+        return Callee(function, found.receiver)
 
     def callee(self, call: Call) -> Callee | None:
         """The function that a call runs, as it may be taken in."""
         found = self.found(call)
-        if found is None or found[0] is self.code:
+        if found is None or found.code is self.code or not self.is_near(found):
             return None
-        code, names, receiver = found
-        function = self.library.taken_in(code, names)
-        return None if function is None else Callee(function, receiver)
+        function = self.library.taken_in(found.code, found.names)
+        return None if function is None else Callee(function, found.receiver)
 
-    def found(self, call: Call) -> tuple[C, Names, Var | None] | None:
-        """The code that a call runs, what its names mean, and the variable of its receiver."""
+    def as_lowered(self, call: Call) -> Callee | None:
+        """The function that a call runs, with its calls as they are."""
+        found = self.found(call)
+        if found is None:
+            return None
+        return Callee(self.library.function_in(found.code), found.receiver)
+
+    def copy(self, call: Call, constants: Constants) -> FunctionType | None:
+        """What a call that passes constants may run instead."""
+        found = self.found(call)
+        if found is None:
+            return None
+        key = (found.function, constants)
+        if key not in self.copies:
+            self.copies[key] = self.library.copy_for(found.function, found.code, constants)
+        return self.copies[key]
+
+    def found(self, call: Call) -> Found[C] | None:
+        """What a call runs."""
         value = self.known.value(call.callee)
         value = getattr(value, "__autobatch_function__", value)
         receiver, function = None, value
@@ -113,7 +136,21 @@ class Targets(Generic[C]):
             receiver, function = method[0], value.__func__
         if not isinstance(function, FunctionType) or effect_of(function) != "program":
             return None
-        if function.__globals__ is not self.known.names.namespace or not self.are_settled:
+        if not self.are_settled:
             return None
         program = self.library.lowered(value)
-        return None if program is None else (*program, receiver)
+        return None if program is None else Found(*program, function, receiver)
+
+    def is_near(self, found: Found[C]) -> bool:
+        """Whether global names mean the same in what is called."""
+        return found.function.__globals__ is self.known.names.namespace
+
+
+@dataclass(frozen=True, slots=True)
+class Found(Generic[C]):
+    """What a call runs: its code, what its names mean, the function, the variable of a receiver."""
+
+    code: C
+    names: Names
+    function: FunctionType
+    receiver: Var | None

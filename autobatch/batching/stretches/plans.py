@@ -18,7 +18,8 @@ from autobatch.batching.stretches.contents import content_key
 from autobatch.batching.stretches.executors import Run
 from autobatch.batching.stretches.outputs import Template
 from autobatch.ir.program import Op
-from autobatch.values.cells import Bounds, Cell, Column, are_inside, read
+from autobatch.values.cells import Bounds, Cell, Column, Uniform, are_inside, read
+from autobatch.values.heap.likeness import identity
 
 LARGEST_SHARED = 2**31
 """Uniform ints up to this size meet number columns by the same kernels."""
@@ -127,6 +128,20 @@ class Skeleton:
     key: Hashable = None
     plans: dict[Hashable, Plan | Skeleton] = field(default_factory=dict)
     drivers: dict[tuple[Plan, bool], Any] = field(default_factory=dict)
+
+    @property
+    def recorded(self) -> Hashable:
+        """Equal for stretches that one recording does: the same from the same to the same.
+
+        Copies of a function have the same operations, with other constants, of which less may be
+        wanted.
+        """
+        values = ((name, cell.value) for name, cell in self.constants.items())
+        constants = (
+            (name, identity(value.obj if type(value) is Uniform else value))
+            for name, value in values
+        )
+        return self.batched, self.reads, self.makes, tuple(constants)
 
     def environment(self, roots: Sequence[Cell]) -> Env:
         """The variables that the batched operations begin with, over the given cells."""

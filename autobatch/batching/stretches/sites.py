@@ -357,7 +357,7 @@ class Site:
     ) -> Plan | Skeleton | None:
         """A plan for a new signature, or what to try instead; None where it may not be made."""
         ambient = ambient_key()
-        kept = (skeleton.batched, ambient, gathered.key)
+        kept = (skeleton.recorded, ambient, gathered.key)
         known = work.cache.get(kept)
         if known is not None and not known.is_stale:
             return known
