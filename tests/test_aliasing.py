@@ -13,6 +13,7 @@ import autobatch
 from autobatch.vm.aliasing import Blindness
 from autobatch.vm.library import Library
 from autobatch.vm.purity import Names
+from programs import adaptive_computation, quicksort
 
 
 def chain(x, steps):
@@ -364,3 +365,64 @@ def test_a_variable_that_is_defined_by_itself() -> None:
         assert autobatch.vmap(named_after_itself, trace_after=0)(x, n).tolist() == [0.0, 4.0, 8.0]
     with pytest.raises(UnboundLocalError, match="'y'"):
         autobatch.vmap(named_after_itself)(x, n + 100)
+
+
+def test_tensors_that_nobody_writes_are_not_carried_through_calls() -> None:
+    """Threads of two calls meet in a callee, whatever their callers keep; 307 where they do not."""
+    example = adaptive_computation.example(64)
+    options = {"engine": "program_counter", "schedule": "most_threads", **example.options()}
+    with autobatch.counts() as counts, torch.no_grad():
+        autobatch.vmap(example.function, **options)(*example.args)
+    assert counts.block_executions == 220
+
+
+def noted(x, seen):
+    note(x, seen)
+    seen.append(x)
+    return x + len(seen) + seen[0]
+
+
+def note(x, seen):
+    if x > 0:
+        seen.append(x * 2)
+
+
+def noting(x):
+    return noted(x, [])
+
+
+@pytest.mark.parametrize("engine", ["stackless", "program_counter"])
+def test_lists_are_carried_all_the_same(engine) -> None:
+    xs = torch.tensor([-1.0, 2.0, 3.0])
+    got = autobatch.vmap(noting, engine=engine)(xs)
+    torch.testing.assert_close(got, torch.stack(list(map(noting, xs))))
+
+
+def kept_parts(x, n):
+    """Threads alone pick as many rows as they do, others unlike numbers of them."""
+    parts = x[x > 0]
+    while len(parts) > n:
+        parts = parts[parts > parts[0]]
+    return parts.sum() + len(parts)
+
+
+def test_tensors_of_a_thread_alone_meet_packed_ones() -> None:
+    example = quicksort.example(64)
+    with autobatch.counts() as counts:
+        got = autobatch.vmap(example.function, engine="program_counter")(*example.args)
+    assert counts.block_executions == 160
+    expected = [example.function(*row) for row in zip(*example.args, strict=True)]
+    assert torch.equal(got, torch.stack(expected))
+
+
+@pytest.mark.parametrize("engine", ["stackless", "program_counter"])
+@pytest.mark.parametrize("batch", [1, 2, 7, 64])
+def test_what_masks_pick_meets(engine, batch) -> None:
+    draw = torch.Generator().manual_seed(batch)
+    xs = torch.randn(batch, 6, generator=draw).requires_grad_()
+    n = torch.randint(0, 4, (batch,), generator=draw)
+    got = autobatch.vmap(kept_parts, engine=engine)(xs, n)
+    expected = torch.stack([kept_parts(x, limit) for x, limit in zip(xs, n, strict=True)])
+    torch.testing.assert_close(got, expected)
+    theirs, ours = (torch.autograd.grad(y.sum(), xs)[0] for y in (expected, got))
+    torch.testing.assert_close(ours, theirs)

@@ -19,7 +19,8 @@ from autobatch.batching.host.rower import Rower
 from autobatch.values.cells import Cell, Column, Container, Objects, Uniform, uniform
 from autobatch.vm.groups import CARRIED, Group
 from autobatch.vm.library import Library
-from autobatch.vm.queue import UNLIKE, Waiting, joined_value, key_of
+from autobatch.vm.queue import UNLIKE, Waiting, key_of
+from autobatch.vm.reconciling import joined_value
 from autobatch.vm.stackless import Machine
 from autobatch.vm.state import RunState, Settings
 

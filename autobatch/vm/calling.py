@@ -7,7 +7,7 @@ caller's cells take over the content, so that every name of the caller's sees it
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,9 +15,11 @@ import numpy as np
 from autobatch.ir.program import Call
 from autobatch.values.cells import (
     NO_TIES,
+    PACKED,
     Cell,
     Column,
     Container,
+    Objects,
     Value,
     View,
     is_mutable,
@@ -130,8 +132,14 @@ def reach(roots: Iterable[Cell]) -> dict[int, Cell]:
     return found
 
 
-def carry(args: Iterable[Cell], kept: Iterable[Cell]) -> list[Cell]:
-    """What a callee can change and its caller still needs, and what that may be (``Ties``)."""
+def carry(
+    args: Iterable[Cell], kept: Iterable[Cell], blind: Callable[[], bool] = lambda: False
+) -> list[Cell]:
+    """What a callee can change and its caller still needs, and what that may be (``Ties``).
+
+    ``blind``: whether nobody can tell a tensor of the caller's from a copy (see ``aliasing``);
+    asked where there is such a tensor. Then only what holds others is carried.
+    """
     mine = reach(args)
     if not mine:
         return []
@@ -140,7 +148,14 @@ def carry(args: Iterable[Cell], kept: Iterable[Cell]) -> list[Cell]:
     ties = NO_TIES.union(*(ties_of(cell) for cell in mine.values()))
     if ties:
         found += [c for key, c in theirs.items() if key not in mine and ties & ties_of(c)]
-    return found
+    holding = [cell for cell in found if is_holder(cell.value)]
+    return holding if len(holding) < len(found) and blind() else found
+
+
+def is_holder(value: Value) -> bool:
+    """Whether it changes without a write to a tensor."""
+    kind = type(value)
+    return kind is Objects or (kind is Container and value.type is not PACKED)  # type: ignore[union-attr]
 
 
 def settled(pieces: list[Returned], originals: list[Cell], k: int) -> list[Returned]:

@@ -281,7 +281,7 @@ class ProgramCounterMachine(Machine):
                 result = outright.run(self.state, entry, group)
             if result is not None:
                 return [(terminator.target, after_call(group, live, terminator, result))]
-        carried = carry(entry.env.values(), live.values())
+        carried = carry(entry.env.values(), live.values(), self.state.is_blind)
         if carried:
             live[KEPT] = Cell(Container(tuple, carried))
             entry.env[CARRIED] = Cell(Container(tuple, list(carried)))

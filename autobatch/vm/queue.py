@@ -13,23 +13,20 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
 import torch
-from torch import Tensor
 
 from autobatch.batching.operations import CAPTURED
 from autobatch.values.cells import (
-    NUMBER_TAGS,
-    Bounds,
     Cell,
     Column,
     Container,
     Objects,
     Uniform,
     Value,
-    is_number,
-    read,
 )
 from autobatch.values.heap import likeness, walks
+from autobatch.vm import reconciling
 from autobatch.vm.groups import CARRIED, FORKED, Group, coalesced
+from autobatch.vm.reconciling import promoted
 
 UNLIKE = 8
 Key = tuple[Hashable, ...]
@@ -147,8 +144,8 @@ class Waiting(Generic[P]):
     def reconciled(
         self, place: dict[Key, list[Group]], group: Group, names: Sequence[str], key: Key
     ) -> Key:
-        """Let a number that meets a 0-d tensor join it, or empty lists others, if that is all that
-        keeps groups apart.
+        """Let a number that meets a 0-d tensor join it, empty lists others, or tensors packed ones,
+        if that is all that keeps groups apart.
         """
         for other_key in list(place):
             both = likeness.agreed(other_key, key)
@@ -170,6 +167,26 @@ class Waiting(Generic[P]):
                     other.env = new.env
                 renew(place, other_key, key)
                 return key
+        return self.packed(place, group, names, key)
+
+    def packed(
+        self, place: dict[Key, list[Group]], group: Group, names: Sequence[str], key: Key
+    ) -> Key:
+        """The same for packed rows: all that can be alike with the group are, from now on."""
+        if self.blind is None or not self.blind():
+            return key
+        for known in list(place):
+            first = place[known][0]
+            mine = reconciling.packed(group, first, names) or group
+            changed = [reconciling.packed(other, group, names) or other for other in place[known]]
+            if mine is group and changed == place[known]:
+                continue
+            shared = self.key(mine, names)
+            if all(self.key(each, names) == shared for each in changed):
+                group.env = mine.env
+                del place[known]
+                place.setdefault(shared, []).extend(changed)
+                key = shared
         return key
 
     def unified(
@@ -323,75 +340,3 @@ def opened_env(group: Group) -> dict[str, Cell]:
             parts = enumerate(value.children())
             env.update((f"{hidden}.{place}", part) for place, part in parts)
     return env
-
-
-def promoted(group: Group, other: Group, names: Sequence[str]) -> Group | None:
-    """``group`` with the dtype of the 0-d tensors that ``other`` has where it has numbers.
-
-    None unless every number in question fits exactly.
-    """
-    changes: dict[str, Cell] = {}
-    for name in names:
-        mine, theirs = group.env.get(name), other.env.get(name)
-        if mine is None or theirs is None:
-            if mine is not theirs:
-                return None
-            continue
-        tensor = zero_dim(read(theirs))
-        if tensor is None or zero_dim(read(mine)) is not None:
-            continue
-        joined = joined_value(read(mine), tensor)
-        if joined is None:
-            return None
-        changes[name] = Cell(joined)
-    return Group(group.rows, {**group.env, **changes}) if changes else None
-
-
-def zero_dim(value: object) -> Tensor | None:
-    """A tensor of the dtype and device of a value that is a 0-d tensor in each thread."""
-    if type(value) is Column and value.tag == "tensor" and value.table.dim() == 1:
-        return value.data
-    if type(value) is Uniform and isinstance(value.obj, Tensor) and value.obj.dim() == 0:
-        return value.obj
-    return None
-
-
-def joined_value(value: object, like: Tensor) -> Uniform | Column | None:
-    """A number as the 0-d tensor of the dtype and device of ``like`` that behaves as it does.
-
-    None where it is no number, where its kind of number is no kind that the dtype has (a float
-    is no integer, a bool only a bool, an int none of the integers that wrap before int64 does),
-    or where the dtype may not hold its value.
-    """
-    dtype = like.dtype
-    if type(value) is Uniform and is_number(value.obj):
-        obj = value.obj
-        if not same_kind(NUMBER_TAGS[type(obj)], dtype):
-            return None
-        try:
-            tensor = torch.tensor(obj, dtype=dtype, device=like.device)
-        except (RuntimeError, OverflowError, ValueError):  # it does not fit
-            return None
-        return Uniform(tensor) if tensor.item() == obj or obj != obj else None
-    if type(value) is Column and value.tag != "tensor" and same_kind(value.tag, dtype):
-        exact = dtype is value.data.dtype or (value.tag == "int" and holds(dtype, value.bounds))
-        return Column(value.data.to(dtype)) if exact else None
-    return None
-
-
-def same_kind(tag: str, dtype: torch.dtype) -> bool:
-    if tag == "bool" or dtype is torch.bool:
-        return tag == "bool" and dtype is torch.bool
-    if dtype.is_floating_point or dtype.is_complex:
-        return True
-    return tag == "int" and dtype is torch.int64
-
-
-def holds(dtype: torch.dtype, bounds: Bounds | None) -> bool:
-    """Whether a dtype has every int within the bounds."""
-    if bounds is None:
-        return False
-    if dtype.is_floating_point or dtype.is_complex:
-        return max(abs(bounds[0]), abs(bounds[1])) * torch.finfo(dtype).eps <= 2
-    info = torch.iinfo(dtype)
-    return info.min <= bounds[0] and bounds[1] <= info.max

@@ -133,7 +133,7 @@ class Machine(Stepping):
         entry = entered(state.library, context, target, self.forking(paths), state.judgements)
         entry.paths = paths
         self.forks.watch(context, entry)
-        carried = carry(entry.env.values(), kept)
+        carried = carry(entry.env.values(), kept, state.is_blind)
         if carried:
             entry.env[CARRIED] = Cell(Container(tuple, carried))
         handled = self.handled(context)
