@@ -244,7 +244,7 @@ def handed_on(n):
 def what_it_is(n):
     c = D(x=n)
     isinstance(c.__dict__, dict)
-    type(c.__dict__) is dict
+    assert type(c.__dict__) is dict
     return (bool(c.__dict__), len(vars(c)), type(c.__dict__).__name__)
 
 
