@@ -23,6 +23,9 @@ from autobatch.ir.program import Function, Var
 from autobatch.values.cells import (
     BOX,
     CLOSURE,
+    DICT_ITERATOR,
+    DICT_VIEW,
+    DOWN_ITERATOR,
     ENUMERATE_ITERATOR,
     RANGE_ITERATOR,
     SEQUENCE_ITERATOR,
@@ -37,7 +40,10 @@ from autobatch.values.cells import (
     View,
 )
 
-MARKS = (BOX, CLOSURE, ENUMERATE_ITERATOR, RANGE_ITERATOR, SEQUENCE_ITERATOR, ZIP_ITERATOR)
+MARKS = (
+    *(BOX, CLOSURE, DICT_ITERATOR, DICT_VIEW, DOWN_ITERATOR, ENUMERATE_ITERATOR),
+    *(RANGE_ITERATOR, SEQUENCE_ITERATOR, ZIP_ITERATOR),
+)
 EMPTY = CellType()
 ITERATORS = frozenset(
     {*map(type, map(iter, ([], (), "", {}, set(), range(0), {}.keys(), {}.values(), {}.items())))}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from typing import TypeGuard
 
 import torch
 from torch import Tensor
@@ -18,6 +19,7 @@ from autobatch.batching.kinds import (
     own_method,
     parts_of,
 )
+from autobatch.batching.objects import namespaces
 from autobatch.batching.operators import binary, once, refuse_functions
 from autobatch.batching.tensors import torch_ops
 from autobatch.batching.trace import Untraceable
@@ -25,11 +27,14 @@ from autobatch.batching.trees import is_plain
 from autobatch.batching.truths import either, negation, truth
 from autobatch.errors import Diagnostic, UnsupportedError
 from autobatch.values.cells import (
+    DICT_VIEW,
+    NAMESPACE,
     Cell,
     Column,
     Container,
     Objects,
     Uniform,
+    Value,
     expand,
     read,
     ties_of,
@@ -58,6 +63,8 @@ def same(context: Context, left: Cell, right: Cell) -> Cell:
     if left is right:
         return uniform(True)
     x, y = read(left), read(right)
+    if is_namespace(x) and is_namespace(y):
+        return uniform(x.cells[0] is y.cells[0])
     if context.forecasts is not None and Column in (type(x), type(y)):
         raise Untraceable("whether two tensors may be one is known as the program runs")
     if ties_of(left) & ties_of(right):
@@ -77,6 +84,10 @@ def same(context: Context, left: Cell, right: Cell) -> Cell:
     if Objects in (type(x), type(y)):
         return run_rows(context, operator.is_, [left, right], {}, "objects")
     return same_numbers(context, x, y)
+
+
+def is_namespace(value: Value) -> TypeGuard[Container]:
+    return type(value) is Container and value.type is NAMESPACE
 
 
 def same_numbers(context: Context, x: object, y: object) -> Cell:
@@ -101,7 +112,7 @@ def same_numbers(context: Context, x: object, y: object) -> Cell:
 def contains(context: Context, item: Cell, holder: Cell) -> Cell:
     """``x in y``."""
     guards.refuse_iterator(context, holder)
-    value, needle = read(holder), read(item)
+    value, needle = namespaces.opened(read(holder)), read(item)
     known = type(needle) is Uniform and is_plain(needle.obj)
     if type(value) is Container and value.type is dict and known:
         return uniform(needle.obj in value.cells)  # type: ignore[union-attr]
@@ -110,6 +121,8 @@ def contains(context: Context, item: Cell, holder: Cell) -> Cell:
         return truth(context, context.invoke(context, method, [holder, item], {}))
     if type(value) is Container and value.type is range:
         return in_range(context, item, holder, value)
+    if type(value) is Container and value.type is DICT_VIEW and value.static == "keys":
+        return contains(context, item, value.cells[0])
     parts = parts_of(holder)
     if parts is not None and all(map(is_simple, (item, *parts))):
         return any_equal(context, item, parts)

@@ -239,10 +239,7 @@ def _clear_box(context: Context, name: str, box: Cell) -> None:
 
 
 def _format(context: Context, conversion: str, cell: Cell, spec: Cell) -> Cell:
-    def meaning(value: Any, text: str) -> str:
-        return semantics.apply("format", conversion, (value, text))  # type: ignore[no-any-return]
-
-    return host(context, meaning, [cell, spec])
+    return host(context, partial(semantics.SEMANTICS["format"], conversion), [cell, spec])
 
 
 def _join(context: Context, attr: Any, *cells: Cell) -> Cell:

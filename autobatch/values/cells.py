@@ -232,6 +232,12 @@ RANGE_ITERATOR = Mark("range iterator")
 SEQUENCE_ITERATOR = Mark("sequence iterator")
 ENUMERATE_ITERATOR = Mark("enumerate iterator")
 ZIP_ITERATOR = Mark("zip iterator")
+DICT_ITERATOR = Mark("dict iterator")
+DOWN_ITERATOR = Mark("reversed list iterator")
+DICT_VIEW = Mark("dict view")
+NAMESPACE = Mark("attributes of an instance")
+DICT_CHANGED = "dictionary changed size during iteration"
+"""What Python says of a dict that grows or shrinks while it is gone through."""
 PACKED = Mark("packed rows")
 PLACE = Mark("elements of a shared tensor, to be written again")
 UPDATE = Mark("what a shared tensor is to become")

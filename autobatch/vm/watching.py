@@ -25,6 +25,7 @@ from autobatch.batching.foreign import Foreign, instances
 from autobatch.batching.host.asking import (
     CACHES,
     handed,
+    is_handed,
     refuse_asked,
     refuse_called,
     refuse_subclass,
@@ -149,7 +150,7 @@ class Watch(Unwatched):
             found = instances_of(obj, True, set())
             kept = ((item, item if self.foreign.holds(item) else None) for item in found)
             own = ((type(item), held, item is obj) for item, held in kept)
-            refuse_asked(self.handing, function, own)
+            refuse_asked(self.handing, function, own, filter(is_handed, objs))
 
     def written(self, callee: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
         """Refuse a call that writes what existed before."""

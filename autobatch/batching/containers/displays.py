@@ -9,6 +9,7 @@ from autobatch.batching.containers import iterators, subscripts
 from autobatch.batching.containers.callees import is_hashable
 from autobatch.batching.context import Context
 from autobatch.batching.host.rows import run_rows, write_rows
+from autobatch.batching.objects import namespaces
 from autobatch.values.cells import Cell, Container, Uniform, read, uniform
 
 
@@ -54,7 +55,7 @@ def extend(context: Context, attr: Any, target: Cell, items: Cell) -> None:
 
 
 def update(context: Context, attr: Any, target: Cell, items: Cell) -> None:
-    value, other = read(target), read(items)
+    value, other = read(target), namespaces.opened(read(items))
     if type(value) is Container and isinstance(value.cells, dict):
         if type(other) is Uniform and type(other.obj) is dict:
             value.cells.update({key: uniform(item, shared=True) for key, item in other.obj.items()})

@@ -8,12 +8,13 @@ from typing import Any
 import torch
 
 from autobatch.batching import arithmetic, lists
-from autobatch.batching.containers import iterators
+from autobatch.batching.containers import entries, iterators
 from autobatch.batching.context import Context, Handler, RowsFail
 from autobatch.batching.conversions import as_index
 from autobatch.batching.host.from_rows import from_rows
 from autobatch.batching.host.rower import Rower
 from autobatch.batching.kinds import is_instance, is_tensor, own_method, parts_of
+from autobatch.batching.objects import namespaces
 from autobatch.batching.operators import binary, unary
 from autobatch.batching.protocols import length_given
 from autobatch.batching.tensors import torch_ops
@@ -21,6 +22,8 @@ from autobatch.batching.truths import truth
 from autobatch.compat import on_host
 from autobatch.values import packs
 from autobatch.values.cells import (
+    DICT_VIEW,
+    DOWN_ITERATOR,
     ENUMERATE_ITERATOR,
     ZIP_ITERATOR,
     Cell,
@@ -33,7 +36,7 @@ from autobatch.values.cells import (
 
 
 def _len(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | None:
-    value = read(args[0])
+    value = namespaces.opened(read(args[0]))
     if is_tensor(value) and iterators.event_shape(value):
         return uniform(int(iterators.event_shape(value)[0]))
     found = lists.held(value)
@@ -42,6 +45,8 @@ def _len(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | 
     method = own_method(value, "__len__")
     if method is not None:
         return length_given(context, context.invoke(context, method, args, {}))
+    if type(value) is Container and value.type is DICT_VIEW:
+        return _len(context, value.cells, kwargs)  # type: ignore[arg-type]
     is_sized = type(value) is Container and isinstance(value.type, type)
     if is_sized and not is_instance(value) and value.type is not range:  # type: ignore[union-attr]
         return uniform(len(value.cells))  # type: ignore[union-attr]
@@ -105,7 +110,7 @@ def size_of(context: Context, cell: Cell) -> Cell | None:
 
 
 def _reversed(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | None:
-    value = read(args[0])
+    value = namespaces.opened(read(args[0]))
     if is_tensor(value):
         return iterators.iterate(
             context, torch_ops.apply(context, torch.flip, [*args, uniform((0,))], {}, False)
@@ -114,6 +119,10 @@ def _reversed(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Ce
         return iterators.over(Cell(packs.turned(value)))
     if type(value) is Container and value.type is range:
         return reversed_range(context, value)
+    if type(value) is Container and value.type in (dict, DICT_VIEW):
+        return entries.iterate(args[0], value, turned=True)
+    if type(value) is Container and value.type is list:
+        return Cell(Container(DOWN_ITERATOR, [uniform(len(value.cells) - 1), args[0]]))
     parts = parts_of(args[0])
     if parts is None:
         return None
@@ -157,7 +166,7 @@ def _sequence(kind: type) -> Handler:
 def _dict(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | None:
     if not args:
         return Cell(Container(dict, dict(kwargs)))
-    value = read(args[0])
+    value = namespaces.opened(read(args[0]))
     if type(value) is Container and value.type is dict:
         return Cell(Container(dict, {**value.cells, **kwargs}))  # type: ignore[dict-item]
     return None

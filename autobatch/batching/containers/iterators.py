@@ -12,14 +12,15 @@ import torch
 from torch import Tensor
 
 from autobatch.batching import guards, lists, semantics
-from autobatch.batching.containers import subscripts
+from autobatch.batching.containers import entries, subscripts
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.host.from_rows import from_rows
 from autobatch.batching.host.own_methods import asks, each_thread
 from autobatch.batching.host.rower import Rower
 from autobatch.batching.host.rows import run_rows
 from autobatch.batching.kinds import NO_FUNCTION, is_instance, is_number_column, is_tensor, parts_of
-from autobatch.batching.operators import binary, fresh
+from autobatch.batching.objects import namespaces
+from autobatch.batching.operators import binary
 from autobatch.batching.protocols import special_method
 from autobatch.batching.tables import packed
 from autobatch.batching.tensors.views import as_unbound
@@ -28,6 +29,9 @@ from autobatch.batching.truths import both, truth
 from autobatch.ir.program import UnpackShape
 from autobatch.values import packs
 from autobatch.values.cells import (
+    DICT_ITERATOR,
+    DICT_VIEW,
+    DOWN_ITERATOR,
     ENUMERATE_ITERATOR,
     PACKED,
     RANGE_ITERATOR,
@@ -43,7 +47,10 @@ from autobatch.values.cells import (
     uniform,
 )
 
-ITERATORS = (RANGE_ITERATOR, SEQUENCE_ITERATOR, ENUMERATE_ITERATOR, ZIP_ITERATOR)
+ITERATORS = (
+    *(RANGE_ITERATOR, SEQUENCE_ITERATOR, ENUMERATE_ITERATOR, ZIP_ITERATOR),
+    *(DICT_ITERATOR, DOWN_ITERATOR),
+)
 _END = object()
 FARTHEST = 2**62
 """Up to here a number fits an int64 with the next step."""
@@ -51,7 +58,7 @@ FARTHEST = 2**62
 
 def iterate(context: Context, cell: Cell) -> Cell:
     """``iter(x)``, to take all that it gives."""
-    value = read(cell)
+    value = namespaces.opened(read(cell))
     if is_tensor(value):
         if not event_shape(value):
             error = TypeError("iteration over a 0-d tensor")
@@ -64,8 +71,10 @@ def iterate(context: Context, cell: Cell) -> Cell:
             return over(cell)
         case Container(type=kind, cells=cells) if kind is range:
             return Cell(Container(RANGE_ITERATOR, list(cells)))
-        case Container(type=kind, cells=cells) if kind is dict:
-            return over(Cell(Container(tuple, [fresh(key) for key in cells])))
+        case Container(type=kind) if kind in (dict, DICT_VIEW):
+            found = entries.iterate(cell, value)
+            if found is not None:
+                return found
         case Container(type=kind) if kind is list or (
             isinstance(kind, type) and issubclass(kind, tuple)
         ):
@@ -118,6 +127,8 @@ def advance(context: Context, iterator: Cell) -> tuple[Cell, Cell]:
             SEQUENCE_ITERATOR: _next_sequence,
             ENUMERATE_ITERATOR: _next_enumerate,
             ZIP_ITERATOR: _next_zip,
+            DICT_ITERATOR: entries.advance,
+            DOWN_ITERATOR: _next_down,
         }.get(value.type)
         if rule is not None:
             return rule(context, value)
@@ -208,15 +219,35 @@ def _next_sequence(context: Context, value: Container) -> tuple[Cell, Cell]:
     return (as_unbound(item) if is_tensor(read(source)) else item), more
 
 
-def _next_position(context: Context, value: Container) -> tuple[Cell, Cell]:
+def _next_down(context: Context, value: Container) -> tuple[Cell, Cell]:
+    """``next`` of ``reversed(xs)``, which sees what has become of the list since."""
+    cells: list[Cell] = value.cells  # type: ignore[assignment]
+    position, source = cells
+    size = length(source)
+    if size is None:
+        return _next_position(context, value, -1)
+    inside = binary(context, "lt", position, uniform(size))
+    more = both(binary(context, "ge", position, uniform(0)), truth(context, inside))
+    now = read(position)
+    if size == 0 or getattr(read(more), "obj", True) is False:
+        cells[0] = uniform(-1)
+        return uniform(None), more if size else uniform(False)
+    index = position
+    if type(now) is Column:
+        index = Cell(Column(now.data.clamp(min=0, max=size - 1), "int", (0, size - 1)))
+    cells[0] = binary(context, "sub", position, uniform(1))
+    return subscripts.getitem(context, source, index), more
+
+
+def _next_position(context: Context, value: Container, step: int = 1) -> tuple[Cell, Cell]:
     """A list that has become objects while it was iterated over."""
     cells: list[Cell] = value.cells  # type: ignore[assignment]
     rower = Rower(context)
     positions, sources = rower.rows(cells[0]), rower.rows(cells[1])
     pairs = list(zip(positions, sources, strict=True))
-    more = [position < len(source) for position, source in pairs]
+    more = [0 <= position < len(source) for position, source in pairs]
     items = [source[position] for (position, source), m in zip(pairs, more, strict=True) if m]
-    cells[0] = from_rows(context, [p + 1 for p in positions])
+    cells[0] = from_rows(context, [p + step for p in positions])
     return spread(context, items, more), from_rows(context, more)
 
 
@@ -284,6 +315,9 @@ def exhausted(context: Context, iterable: Cell) -> list[Cell] | None:
     if parts is not None:
         return parts
     value = read(iterable)
+    found = entries.parts(value)
+    if found is not None:
+        return found
     if type(value) is Objects or (type(value) is Container and value.type in (range, PACKED)):
         return None
     if type(value) is Container and not in_lockstep(value):
@@ -312,6 +346,11 @@ def in_lockstep(value: Container) -> bool:
     if value.type is SEQUENCE_ITERATOR:
         position, source = value.cells
         return type(read(position)) is Uniform and length(source) is not None
+    if value.type in (DICT_ITERATOR, DOWN_ITERATOR):
+        position, source, *_ = value.cells
+        return type(read(position)) is Uniform and type(read(source)) is Container
+    if value.type is DICT_VIEW:
+        return False
     if value.type in (ENUMERATE_ITERATOR, ZIP_ITERATOR):
         inner = [cell for cell in value.children() if type(read(cell)) is not Uniform]
         return all(

@@ -6,10 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 from autobatch.batching import lists
+from autobatch.batching.containers import entries
 from autobatch.batching.containers.subscripts import NO_KEY, static_key
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.kinds import named_cells, parts_of
-from autobatch.batching.operators import fresh
+from autobatch.batching.objects import namespaces
 from autobatch.values.cells import Cell, Container, Objects, read, uniform
 
 Method = Callable[[Context, Container, list[Cell]], Cell | None]
@@ -81,24 +82,8 @@ def _dict_pop(context: Context, value: Container, args: list[Cell]) -> Cell | No
     return named_cells(value).pop(key)
 
 
-def _keys(context: Context, value: Container, args: list[Cell]) -> Cell | None:
-    return Cell(Container(tuple, [fresh(key) for key in value.cells]))
-
-
-def _values(context: Context, value: Container, args: list[Cell]) -> Cell | None:
-    return Cell(Container(tuple, list(value.children())))
-
-
-def _items(context: Context, value: Container, args: list[Cell]) -> Cell | None:
-    pairs = [
-        Cell(Container(tuple, [fresh(key), cell]))
-        for key, cell in value.cells.items()  # type: ignore[union-attr]
-    ]
-    return Cell(Container(tuple, pairs))
-
-
 def _update(context: Context, value: Container, args: list[Cell]) -> Cell | None:
-    other = read(args[0])
+    other = namespaces.opened(read(args[0]))
     if type(other) is not Container or other.type is not dict:
         return None
     value.cells.update(other.cells)  # type: ignore[union-attr, arg-type]
@@ -116,9 +101,6 @@ METHODS: dict[Any, Method] = {
     dict.get: _get,
     dict.setdefault: _setdefault,
     dict.pop: _dict_pop,
-    dict.keys: _keys,
-    dict.values: _values,
-    dict.items: _items,
     dict.update: _update,
     dict.clear: _clear,
     dict.copy: _copy,
@@ -127,9 +109,12 @@ METHODS: dict[Any, Method] = {
 
 def method(context: Context, function: Any, receiver: Cell, args: list[Cell]) -> Cell | None:
     """A list or dict method on a program-made container; None if it has to run by thread."""
-    value = read(receiver)
+    value = namespaces.opened(read(receiver))
     if type(value) is Objects and value.lists is not None:
         return lists.method(context, function, value.lists, args)
+    what = entries.VIEWS.get(function)
+    if what is not None and type(value) is Container and value.type is dict and not args:
+        return entries.view(receiver, what)
     rule = METHODS.get(function)
     if type(value) is not Container or rule is None or value.type is not function.__objclass__:
         return None

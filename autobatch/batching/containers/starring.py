@@ -15,6 +15,7 @@ from autobatch.batching.context import Context
 from autobatch.batching.host.from_rows import from_rows
 from autobatch.batching.host.rows import run_rows
 from autobatch.batching.kinds import is_number_column
+from autobatch.batching.objects import namespaces
 from autobatch.errors import Diagnostic, UnsupportedError
 from autobatch.values.cells import Cell, Container, Objects, Uniform, Value, read, uniform
 
@@ -39,7 +40,7 @@ def starred_parts(context: Context, title: Any, cell: Cell) -> list[Cell]:
 
 def mapping_of(context: Context, title: Any, cell: Cell) -> dict[str, Cell]:
     """What ``**x`` hands on, under the same names in each thread."""
-    value = read(cell)
+    value = namespaces.opened(read(cell))
     if type(value) is Container and isinstance(value.cells, dict):
         return value.cells
     if type(value) is Uniform and isinstance(value.obj, Mapping):

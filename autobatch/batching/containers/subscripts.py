@@ -27,6 +27,7 @@ from autobatch.batching.kinds import (
     parts_of,
     user_class,
 )
+from autobatch.batching.objects import namespaces
 from autobatch.batching.operators import once
 from autobatch.batching.protocols import special_method
 from autobatch.batching.tables import masks, packed
@@ -35,7 +36,7 @@ from autobatch.batching.trees import is_plain
 from autobatch.encoding import Parts
 from autobatch.errors import AutobatchError
 from autobatch.values import packs
-from autobatch.values.cells import Cell, Column, Container, Objects, Uniform, read
+from autobatch.values.cells import Cell, Column, Container, Mark, Objects, Uniform, read
 from autobatch.values.packs import is_packed
 
 NO_KEY = object()
@@ -44,7 +45,7 @@ MAKES_ENTRY = "a defaultdict (reading a missing entry makes it)"
 
 def getitem(context: Context, base: Cell, index: Cell) -> Cell:
     """``x[i]``."""
-    value = read(base)
+    value = namespaces.opened(read(base))
     if type(value) is Container:
         return container_getitem(context, base, value, index)
     if is_tensor(value):
@@ -111,7 +112,8 @@ def container_getitem(context: Context, base: Cell, value: Container, index: Cel
     if is_packed(value):
         return packed_getitem(context, base, value, index)
     key = static_key(index)
-    if key is not NO_KEY and value.type is not range:
+    is_container = value.type is not range and not isinstance(value.type, Mark)
+    if key is not NO_KEY and is_container:
         if type(key) not in ATOMS and asks(context, operator.getitem, (key,)):
             return context.invoke(context, Unknown(operator.getitem), [base, index], {})
         try:
@@ -181,7 +183,7 @@ def special(context: Context, method: str, cells: list[Cell]) -> Cell:
 
 def setitem(context: Context, base: Cell, index: Cell, item: Cell) -> None:
     """``x[i] = v``."""
-    value = read(base)
+    value = namespaces.opened(read(base))
     if is_tensor(value):
         index = windows.spread(context, lookup.shape_of(value), index)
         writes.write(context, operator.setitem, [base, index, item], {})
@@ -225,7 +227,7 @@ def container_setitem(context: Context, value: Container, index: Cell, item: Cel
 
 def delitem(context: Context, base: Cell, index: Cell) -> None:
     """``del x[i]``."""
-    value = read(base)
+    value = namespaces.opened(read(base))
     key = static_key(index)
     if type(value) is Container and value.type in (list, dict) and key is not NO_KEY:
         try:

@@ -8,8 +8,11 @@ what existed before the call, where one is seen (see ``Services.handing``).
 from __future__ import annotations
 
 import builtins
+import collections
 import functools
+import heapq
 import inspect
+import itertools
 import operator
 import types
 from collections.abc import Iterable
@@ -44,7 +47,11 @@ _ASKED = {
     "iter": "iter getitem",
     "next": "next",
     "reversed": "reversed len getitem",
-    **dict.fromkeys(["list", "tuple", "enumerate", "zip", "map", "filter", "bytes"], ITERATION),
+    **dict.fromkeys(["list", "tuple", "enumerate", "zip", "map", "bytes"], ITERATION),
+    "filter": f"{ITERATION} bool",
+    **dict.fromkeys(["range", "slice", "hex", "oct", "bin", "chr"], "index"),
+    "print": "str repr",
+    "dir": "dir",
     **dict.fromkeys(["set", "frozenset", "dict"], f"{ITERATION} hash eq"),
     **dict.fromkeys(["any", "all"], f"{ITERATION} bool"),
     **dict.fromkeys(["min", "max", "sorted"], f"{ITERATION} lt gt"),
@@ -63,6 +70,7 @@ _METHODS = {
 """The same of methods of the builtin containers and of strings."""
 _OPERATORS = {
     "getitem": "index hash eq getitem",
+    "setitem": f"{ITERATION} index hash eq",
     "contains": f"contains eq hash {ITERATION}",
     "truth": "bool len",
     "not_": "bool len",
@@ -92,7 +100,19 @@ _BY_OPERATION = {
     for name, found in _OPERATIONS.items()
 }
 """The same of operations of a program that are no functions of Python's."""
-_BY_MODULE = {"_heapq": "lt gt", "_bisect": "lt gt", "itertools": ITERATION}
+_BY_MODULE = {
+    **dict.fromkeys(["_heapq", "_bisect"], "lt gt"),
+    **dict.fromkeys(["itertools", "_functools", "collections"], ITERATION),
+}
+_BY_FUNCTION: dict[Any, str] = {
+    itertools.accumulate: f"{ITERATION} add radd",
+    itertools.groupby: f"{ITERATION} eq",
+    **dict.fromkeys([heapq.merge, heapq.nsmallest, heapq.nlargest], f"{ITERATION} lt gt"),
+    **dict.fromkeys([collections.Counter, collections.OrderedDict], f"{ITERATION} hash eq"),
+    itertools.chain.from_iterable: ITERATION,
+}
+_OF_ITEMS: tuple[Any, ...] = (itertools.chain.from_iterable,)
+"""Functions that go through what their operand holds."""
 
 
 def asked_by(function: Any, top: bool) -> frozenset[str]:
@@ -102,7 +122,12 @@ def asked_by(function: Any, top: bool) -> frozenset[str]:
     """
     function = function.func if isinstance(function, partial) else function
     name = getattr(function, "__name__", "")
-    if getattr(builtins, name, None) is function:
+    top = top or any(function == known for known in _OF_ITEMS)
+    if isinstance(function, operator.itemgetter):
+        found = "getitem"
+    elif is_hashed_plainly(function) and function in _BY_FUNCTION:
+        found = _BY_FUNCTION[function]
+    elif getattr(builtins, name, None) is function:
         found = _ASKED.get(name, "")
     elif getattr(operator, name, None) is function:
         plain = name.strip("_")
@@ -116,6 +141,16 @@ def asked_by(function: Any, top: bool) -> frozenset[str]:
         found = _BY_MODULE.get(module, "")
     names = found.split() if top else [each for each in found.split() if each not in OF_OPERANDS]
     return frozenset(f"__{each}__" for each in names)
+
+
+def is_hashed_plainly(function: Any) -> bool:
+    """Whether to look a function up runs no code of the user's."""
+    return isinstance(function, type | types.FunctionType | types.BuiltinFunctionType)
+
+
+def is_handed(item: Any) -> bool:
+    """Whether an argument is a function in C: what it is given to may call it."""
+    return isinstance(item, type | types.BuiltinFunctionType | types.MethodDescriptorType)
 
 
 def is_method(function: Any) -> bool:
@@ -137,15 +172,20 @@ def is_own(method: Any) -> bool:
 
 
 def refuse_asked(
-    handing: Handing | None, function: Any, receivers: Iterable[tuple[type, Any, bool]]
+    handing: Handing | None,
+    function: Any,
+    receivers: Iterable[tuple[type, Any, bool]],
+    handed: Iterable[Any] = (),
 ) -> None:
     """Refuse an operation of which a method of some classes writes what existed before.
 
     With each class comes an instance that existed before, if there is one, and whether it is an
-    operand itself.
+    operand itself. ``handed`` are functions that the operation is given, to call them with what it
+    goes through: ``map(str, xs)``, ``reduce(operator.add, xs)``.
     """
+    called = frozenset().union(*(asked_by(each, True) for each in handed))
     for kind, receiver, top in receivers if handing is not None else ():
-        for name in asked_by(function, top):
+        for name in asked_by(function, top) | called:
             method = found_in_class(kind, name)
             if is_own(method):
                 handing.refuse(method, receiver)  # type: ignore[union-attr]

@@ -15,6 +15,7 @@ import inspect
 import operator
 import types
 from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import is_dataclass
 from types import CodeType, FunctionType, MethodType
 from typing import Any
 
@@ -28,7 +29,7 @@ from autobatch.batching.effects import (
     is_library,
     is_library_module,
 )
-from autobatch.batching.host.asking import refuse_asked
+from autobatch.batching.host.asking import is_handed, refuse_asked
 from autobatch.batching.kinds import is_instance, is_plain_code
 from autobatch.values.cells import Cell, Container, Objects, Uniform, read, uniform
 from autobatch.values.heap import walks
@@ -109,7 +110,19 @@ def refuse_shown(context: Context, function: Any, cells: Collection[Cell]) -> No
     handing = context.services.handing
     if handing is not None and not is_in(function, NOTHING):
         found = list(classes(cells, not is_in(function, SHALLOW)))
-        refuse_asked(handing, function, with_receivers(context, cells, found))
+        called = [read(cell).obj for cell in cells if is_handed(getattr(read(cell), "obj", None))]  # type: ignore[union-attr]
+        if called:
+            found += [(type(item), None) for item in held_by(cells)]
+        refuse_asked(handing, function, with_receivers(context, cells, found), called)
+
+
+def held_by(cells: Iterable[Cell]) -> Iterator[Any]:
+    """The objects of the user's classes in the lists and dicts that threads have as objects."""
+    seen: set[int] = set()
+    for value in map(read, cells):
+        if type(value) is Objects and value.lists is None:
+            for item in value.items:
+                yield from instances(item, True, seen)
 
 
 def classes(cells: Iterable[Cell], deep: bool) -> Iterator[tuple[type, Any]]:
@@ -138,8 +151,12 @@ def with_receivers(
 
 
 def is_closed(value: Container) -> bool:
-    """Whether nothing asks the parts of a container: an instance is asked itself."""
-    return is_instance(value) or not isinstance(value.type, type)
+    """Whether nothing asks the parts of a container: an instance is asked itself.
+
+    But the methods that ``dataclasses`` makes ask those of the fields.
+    """
+    is_asked_itself = is_instance(value) and not is_dataclass(value.type)
+    return is_asked_itself or not isinstance(value.type, type)
 
 
 def classes_of(value: Any, deep: bool) -> Iterator[tuple[type, Any]]:
@@ -174,6 +191,10 @@ def instances(obj: Any, deep: bool, seen: set[int]) -> Iterator[Any]:
                 yield from instances(part, deep, seen)
     elif is_asked(kind):
         yield obj
+        if deep and is_dataclass(kind) and id(obj) not in seen:
+            seen.add(id(obj))
+            for part in vars(obj).values() if hasattr(obj, "__dict__") else ():
+                yield from instances(part, deep, seen)
 
 
 def each_thread(context: Context, function: Callable[..., Any], objs: tuple[Any, ...]) -> Cell:

@@ -8,7 +8,7 @@ does to them is seen through every alias.
 from __future__ import annotations
 
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -23,8 +23,13 @@ from autobatch.values import packs
 from autobatch.values.cells import (
     BOX,
     CLOSURE,
+    DICT_CHANGED,
+    DICT_ITERATOR,
+    DICT_VIEW,
+    DOWN_ITERATOR,
     ENUMERATE_ITERATOR,
     METHOD,
+    NAMESPACE,
     NO_TIES,
     PACKED,
     RANGE_ITERATOR,
@@ -171,6 +176,32 @@ def _sequence_iterator(_: Any, part: tuple[Any, ...]) -> Any:
     return iterator
 
 
+def _dict_iterator(static: tuple[str, bool], part: tuple[Any, ...]) -> Any:
+    (what, turned), (position, source, keys) = static, part
+    if len(source) != len(keys):
+        return _changed()
+    found = getattr(source, what)()
+    iterator = iter(reversed(found) if turned else found)
+    for _ in range(position):
+        next(iterator, None)
+    return iterator
+
+
+def _changed() -> Iterator[Any]:
+    """What is left of an iterator whose dict has grown or shrunk."""
+    raise RuntimeError(DICT_CHANGED)
+    yield
+
+
+def _down_iterator(_: Any, part: tuple[Any, ...]) -> Any:
+    position, source = part
+    if not 0 <= position < len(source):
+        return iter(())
+    iterator = reversed(source)
+    iterator.__setstate__(position)
+    return iterator
+
+
 def bound(function: Any, given: tuple[Any, ...]) -> Any:
     """A method of a receiver, or a function with its first arguments."""
     if len(given) == 1:
@@ -199,5 +230,9 @@ MAKERS: dict[Any, Callable[[Any, tuple[Any, ...]], Any]] = {
     SEQUENCE_ITERATOR: _sequence_iterator,
     ENUMERATE_ITERATOR: lambda _, part: iter(enumerate(part[1], part[0])),
     ZIP_ITERATOR: lambda _, part: zip(*part, strict=False),
+    DICT_ITERATOR: _dict_iterator,
+    DOWN_ITERATOR: _down_iterator,
+    DICT_VIEW: lambda what, part: getattr(part[0], what)(),
+    NAMESPACE: lambda _, part: vars(part[0]),
     PACKED: lambda table, part: packs.own_tensor(table, *part),
 }

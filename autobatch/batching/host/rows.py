@@ -101,14 +101,14 @@ def run_rows(
         context.visible(keep)
     if context.k > 0:
         note_fallback(context, function, (*args, *kwargs.values()), why, bool(effect))
-    rower = Rower(context, keep, is_in(function, LENT))
     asked = function.function if isinstance(function, Unknown) else function
+    if effect:
+        refuse_shown(context, asked, (*args, *kwargs.values()))  # while it is seen what they hold
+    rower = Rower(context, keep, is_in(function, LENT))
     hand = partial(handed, context.services.handing, context.span, asked)
     columns = [hand(place, rower.rows(arg)) for place, arg in enumerate(args)]
     named = {name: hand(name, rower.rows(arg)) for name, arg in kwargs.items()}
     refuse_called(context.services.handing, asked)
-    if effect:
-        refuse_shown(context, asked, (*args, *kwargs.values()))
     if len(columns) == 1 and not named and context.paths is None:
         return called(context, function, function, columns[0], fresh, bool(effect), once)
     with RowDraws.of(context) as draws:

@@ -20,6 +20,7 @@ from autobatch.batching.fallbacks import ATTRIBUTE
 from autobatch.batching.host.own_methods import Unknown, each_thread, getter, is_lowered_property
 from autobatch.batching.host.rows import map_rows, run_rows, write_rows
 from autobatch.batching.kinds import found_in_class, is_instance, is_tensor, named_cells
+from autobatch.batching.objects import namespaces
 from autobatch.batching.shared import assigning, merging, refusals
 from autobatch.batching.tables import packed
 from autobatch.batching.tensors import torch_ops
@@ -28,6 +29,7 @@ from autobatch.batching.trace import Untraceable
 from autobatch.batching.trace.recorder import is_recording
 from autobatch.values.cells import (
     METHOD,
+    NAMESPACE,
     NUMBER_TAGS,
     PACKED,
     STATELESS,
@@ -47,6 +49,8 @@ SUPER = Mark("super")
 NUMBER_TYPES = {tag: kind for kind, tag in NUMBER_TAGS.items()}
 TENSOR_PARTS = frozenset({"T", "mT", "H", "mH", "real", "imag", "data"})
 """Tensor attributes that are tensors made from the same memory."""
+OF_INSTANCES = ("__dict__", "__class__")
+"""What an instance has that is no entry of its namespace: set on the host."""
 FLAGS = frozenset({"requires_grad", "is_leaf"})
 
 
@@ -147,7 +151,9 @@ def instance_attribute(context: Context, cell: Cell, value: Container, name: str
     if name in value.cells:
         return named_cells(value)[name]
     if name == "__dict__":
-        return Cell(Container(dict, named_cells(value)))  # its very entries: writes are seen
+        if kind.__dictoffset__:
+            return namespaces.of(cell)
+        raise RowsFail(context.lowest(), no_room(kind, name))
     if name == "__class__":
         return uniform(kind, shared=True)
     if static is None and not hasattr(kind, name):
@@ -228,6 +234,8 @@ def computed_attribute(context: Context, cell: Cell, kind: type, static: Any) ->
 
 def container_attribute(context: Context, cell: Cell, value: Container, name: str) -> Cell:
     kind = value.type
+    if kind is NAMESPACE and inspect.ismethoddescriptor(getattr(dict, name, None)):
+        return bound(cell, getattr(dict, name))
     if kind is SUPER:
         return super_attribute(context, value, name)
     if kind is PACKED:
@@ -379,7 +387,8 @@ def put(context: Context, cell: Cell, name: str, item: Cell) -> None:
         if setter is not None:
             context.invoke(context, setter, [uniform(static, shared=True), cell, item], {})
             return
-        if value.type.__setattr__ is object.__setattr__ and not isinstance(static, property):
+        plain = value.type.__setattr__ is object.__setattr__ and not isinstance(static, property)
+        if plain and name not in OF_INSTANCES:
             if not has_room(value.type, name):
                 raise RowsFail(context.lowest(), no_room(value.type, name))
             named_cells(value)[name] = item
@@ -432,7 +441,7 @@ def no_room(kind: type, name: str) -> AttributeError:
 def remove(context: Context, cell: Cell, name: str) -> None:
     """``del x.name``."""
     value = read(cell)
-    if type(value) is Container and is_instance(value):
+    if type(value) is Container and is_instance(value) and name not in OF_INSTANCES:
         if name in named_cells(value):
             del named_cells(value)[name]
             return

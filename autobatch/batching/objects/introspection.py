@@ -21,6 +21,7 @@ from autobatch.errors import Diagnostic, UnsupportedError
 from autobatch.values.cells import (
     CLOSURE,
     METHOD,
+    NAMESPACE,
     PACKED,
     Cell,
     Column,
@@ -37,6 +38,7 @@ MARKED: dict[Mark, type] = {
     CLOSURE: types.FunctionType,
     METHOD: types.MethodType,
     PACKED: Tensor,
+    NAMESPACE: dict,
 }
 
 
