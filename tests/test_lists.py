@@ -528,3 +528,17 @@ def test_lists_of_different_lengths_add_up():
     limits = torch.tensor([0.0, -9.0, 9.0, 1.0, -1.0, 0.5, 2.0])
     assert_matches_loop(sums_of_lists, [xs, limits])
     assert_matches_loop(lambda x, n: ([1] * int(n) + [2, 3] * int(x))[-1], [limits[2:6] + 2] * 2)
+
+
+def kept_views(x: Tensor) -> Tensor:
+    kept = []
+    for part in x.unbind():
+        if part > 0:
+            kept.append(part)
+    return torch.stack(kept).prod() if len(kept) > 2 else x[0]
+
+
+def test_views_in_a_list_are_elsewhere_too() -> None:
+    """The loop's tuple has the views that only some threads have in their lists as well."""
+    rows = torch.randn(64, 6, generator=torch.Generator().manual_seed(0)) * 1.3
+    assert_matches_loop(kept_views, [rows], batch_sizes=(1, 2, 7, 64))

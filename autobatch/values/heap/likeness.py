@@ -89,9 +89,11 @@ def elements_of(value: Value, blind: bool) -> Hashable:
     if type(value) is not Container or value.type is not list:
         return False
     kind = listing.kind_of(value.cells, blind)  # type: ignore[arg-type]
-    if kind and blind:  # no write is seen through two names, so no view need stay one
-        for cell in value.children():
-            cell.value = read(cell)
+    if kind and blind:  # no write is seen through two names, so no element need stay a view;
+        # what else has the view in its place keeps it, as in the groups whose list has it not
+        value.cells = [
+            Cell(read(cell)) if type(cell.value) is View else cell for cell in value.children()
+        ]
     return kind
 
 
