@@ -42,6 +42,7 @@ from autobatch.values.cells import (
     Value,
     View,
     read,
+    seen,
     ties_of,
 )
 from autobatch.values.heap import walks
@@ -62,7 +63,7 @@ def set_content(cell: Cell, content: Value) -> None:
         return
     base = view.recipe.write(read(view.base), [read(arg) for arg in view.args], content)
     set_content(view.base, base)
-    view.cache, view.seen = content, read(view.base)
+    view.cache, view.seen = content, seen(read(view.base))
 
 
 class OutsideWrite(Exception):

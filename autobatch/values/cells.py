@@ -28,6 +28,7 @@ import torch
 from torch import Tensor
 
 from autobatch.values.repeated import is_shared, rows_of
+from autobatch.values.stacks import Stacks
 from autobatch.values.strides import taken
 
 Bounds = tuple[int, int]
@@ -132,27 +133,36 @@ class ManyLists(Protocol):
 class Objects:
     """``items[i]`` is the object of thread ``i``, a real Python object with its identity.
 
-    Lists of one kind of elements lie in one table, as ``lists``, until the first look at ``items``.
+    Lists of one kind of elements lie in one table, as ``lists``, until the first look at ``items``;
+    tensors of unlike shapes lie in ``stacks``.
     """
 
-    __slots__ = ("_items", "lists", "ties")
+    __slots__ = ("_items", "lists", "stacks", "ties")
 
     def __init__(
-        self, items: list[Any], ties: Ties = NO_TIES, lists: ManyLists | None = None
+        self,
+        items: list[Any],
+        ties: Ties = NO_TIES,
+        lists: ManyLists | None = None,
+        stacks: Stacks | None = None,
     ) -> None:
         self._items = items
         self.ties = ties
         self.lists: Any = lists
+        self.stacks = stacks
 
     @property
     def items(self) -> list[Any]:
         if self.lists is not None:
             self._items = self.lists.opened()
             self.lists = None
+        elif self.stacks is not None:
+            self._items = self.stacks.opened()
+            self.stacks = None
         return self._items
 
     def __repr__(self) -> str:
-        return f"Objects({self.lists or self._items!r})"
+        return f"Objects({self.lists or self.stacks or self._items!r})"
 
 
 @final
@@ -196,7 +206,7 @@ class View:
     recipe: Recipe
     args: tuple[Cell, ...]
     cache: Value | None = None
-    seen: Value | None = None
+    seen: Any = None
 
 
 Value = Uniform | Column | Objects | Container | View
@@ -322,7 +332,14 @@ def read(cell: Cell) -> Value:
     if type(value) is not View:
         return value
     base = read(value.base)
-    if value.seen is not base or value.cache is None:
+    if value.seen is not seen(base) or value.cache is None:
         value.cache = value.recipe.read(base, [read(arg) for arg in value.args])
-        value.seen = base
+        value.seen = seen(base)
     return value.cache
+
+
+def seen(base: Value) -> Any:
+    """What tells whether a base is still what it was: stacks, once opened, may be written."""
+    if type(base) is Objects and base.stacks is not None:
+        return base.stacks
+    return base

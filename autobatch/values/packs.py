@@ -226,6 +226,13 @@ def opened(value: Value) -> Value:
     return unpacked(value) if is_packed(value) else value
 
 
+def picks(index: Any) -> bool:
+    """Whether an index is one of those that ``part`` knows."""
+    if type(index) is tuple:
+        return bool(index) and type(index[0]) is slice
+    return type(index) in (int, slice) or isinstance(index, Tensor)
+
+
 def part(pack: Container, index: Any) -> Column | Container:
     """The part of each thread's tensor that an int, an integer tensor or a slice picks."""
     if type(index) is tuple:

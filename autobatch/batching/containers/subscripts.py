@@ -31,7 +31,7 @@ from autobatch.batching.objects import namespaces
 from autobatch.batching.operators import once
 from autobatch.batching.protocols import special_method
 from autobatch.batching.tables import masks, packed
-from autobatch.batching.tensors import lookup, windows
+from autobatch.batching.tensors import lookup, torch_ops, windows
 from autobatch.batching.trees import is_plain
 from autobatch.encoding import Parts
 from autobatch.errors import AutobatchError
@@ -55,6 +55,8 @@ def getitem(context: Context, base: Cell, index: Cell) -> Cell:
         done = lists.getitem(context, value.lists, index)
         if done is not None:
             return done
+    if type(value) is Objects and value.stacks is not None:
+        return torch_ops.apply(context, operator.getitem, [base, index], {}, False)
     if own_method(value, "__getitem__"):
         return special(context, "__getitem__", [base, index])
     where = read(index)
@@ -140,8 +142,7 @@ def packed_getitem(context: Context, base: Cell, value: Container, index: Cell) 
     done = packed.getitem(context, base, value, index)
     if done is not None:
         return done
-    packed.unpack(context, [base])
-    return getitem(context, base, index)
+    return packed.lent(context, [base, index], lambda: getitem(context, base, index))
 
 
 def sequence(value: Container) -> Any:

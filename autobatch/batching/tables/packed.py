@@ -20,10 +20,11 @@ from autobatch.batching.context import Context
 from autobatch.batching.host.rower import Rower
 from autobatch.batching.levels import Batched
 from autobatch.batching.tables import places
+from autobatch.batching.tables.order import orders
 from autobatch.batching.tensors import lookup, torch_ops, windows
 from autobatch.batching.tensors.views import Hole, TorchRecipe, viewed
 from autobatch.batching.trees import NotATree, cell_of, tree_of
-from autobatch.values import packs
+from autobatch.values import grouping, packs
 from autobatch.values.cells import (
     Cell,
     Column,
@@ -36,6 +37,7 @@ from autobatch.values.cells import (
     uniform,
 )
 from autobatch.values.packs import is_packed
+from autobatch.values.stacks import Stacks
 
 NEW = (Tensor.new_zeros, Tensor.new_ones, Tensor.new_full, Tensor.new_empty, Tensor.new_tensor)
 """Functions that take the dtype and the device of a tensor only."""
@@ -57,21 +59,39 @@ def unpack(context: Context, cells: Iterable[Cell]) -> None:
 def lent(context: Context, cells: Iterable[Cell], run: Callable[[], Cell]) -> Cell:
     """What ``run``, which writes to none of the cells, gives for objects in their place."""
     held = [(cell, cell.value) for cell in cells if is_packed(read(cell))]
-    rower = Rower(context)
-    made = [Objects(rower.rows(cell)) for cell, _ in held]
-    for (cell, _), objects in zip(held, made, strict=True):
-        cell.value = objects
+    packed = [pack for cell, _ in held if is_packed(pack := read(cell))]
+    orders(context, packed)
+    with context.services.moving():
+        stacks = list(map(grouping.apart, packed))
+    for (cell, _), apart in zip(held, stacks, strict=True):
+        context.counter.launch()
+        cell.value = Objects([], stacks=apart)
     try:
-        return repacked(run())
+        result = repacked(run())
     finally:
         for cell, value in held:
             cell.value = value
+    known = list(zip(stacks, packed, strict=True))
+    seen_as(result, known)
+    return result
+
+
+def seen_as(result: Cell, known: list[tuple[Stacks, Container]]) -> None:
+    """Views of what was lent stand for what they hold as long as the packed values are these."""
+    value = result.value
+    if type(value) is Container:
+        for child in value.children():
+            seen_as(child, known)
+    if type(value) is View and value.cache is not None:
+        for stacks, pack in known:
+            if value.seen is stacks:
+                value.seen = pack
 
 
 def repacked(result: Cell) -> Cell:
     """New tensors that differ in their first dimension only, packed again."""
     value = result.value
-    if type(value) is not Objects or value.ties or not value.items:
+    if type(value) is not Objects or value.stacks is not None or value.ties or not value.items:
         return result
     items = value.items
     if not all(type(item) is Tensor and item.dim() for item in items):

@@ -16,15 +16,11 @@ def is_cheap(order: Order) -> bool:
     return size <= max(SMALL, WORTH * order.total)
 
 
-def padded(table: Tensor, order: Order) -> Tensor:
-    """Zeros behind each thread's rows."""
-    return at(order, len(order.sizes) * order.longest, table).reshape(
-        len(order.sizes), order.longest, *table.shape[1:]
-    )
-
-
-def at(order: Order, size: int, table: Tensor) -> Tensor:
-    return table.new_zeros(size, *table.shape[1:]).index_copy(0, places(order), table)
+def padded(table: Tensor, order: Order, neutral: float = 0) -> Tensor:
+    """Zeros, or another number, behind each thread's rows."""
+    k, longest = len(order.sizes), order.longest
+    none = table.new_full((k * longest, *table.shape[1:]), neutral)
+    return none.index_copy(0, places(order), table).reshape(k, longest, *table.shape[1:])
 
 
 def places(order: Order) -> Tensor:

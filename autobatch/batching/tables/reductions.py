@@ -21,6 +21,7 @@ from autobatch.batching.tables import segments
 from autobatch.batching.tables.alike import named
 from autobatch.batching.tables.arguments import MISSING, bound, shared
 from autobatch.batching.tables.order import together
+from autobatch.batching.tables.padding import is_cheap
 from autobatch.batching.tables.segments import Segments
 from autobatch.batching.tensors import torch_ops
 from autobatch.values.cells import Cell, Column, Container, read
@@ -32,7 +33,8 @@ class Reduction:
     """``meaning`` of the rows; ``refuses_none`` if torch refuses a tensor of no rows.
 
     ``names`` are those of the arguments; ``whole`` is what all elements together give, where that
-    is another. ``kinds``: ``f`` floats only, ``n`` numbers but no bools, ``b`` all.
+    is another. ``kinds``: ``f`` floats only, ``n`` numbers but no bools, ``b`` all. ``of_a_dim``:
+    torch has it of a dimension only; ``one_dim``, not of several. ``pads``: it pads the rows.
     """
 
     meaning: Callable[[Segments], Tensor | tuple[Tensor, Tensor]]
@@ -40,6 +42,9 @@ class Reduction:
     refuses_none: bool = False
     whole: Callable[[Segments], Tensor | tuple[Tensor, Tensor]] | None = None
     kinds: str = "f"
+    of_a_dim: bool = False
+    one_dim: bool = False
+    pads: bool = False
 
 
 def _rules() -> dict[Any, Reduction]:
@@ -47,6 +52,8 @@ def _rules() -> dict[Any, Reduction]:
     rules = {
         "sum": Reduction(segments.added, kinds="b"),
         "mean": Reduction(segments.mean),
+        "prod": Reduction(segments.product, kinds="b", one_dim=True, pads=True),
+        "logsumexp": Reduction(segments.logsumexp, of_a_dim=True),
         "any": Reduction(segments.has_any, kinds="b"),
         "all": Reduction(segments.has_all, kinds="b"),
         "var": Reduction(segments.var, "input dim unbiased keepdim correction"),
@@ -57,8 +64,8 @@ def _rules() -> dict[Any, Reduction]:
     for name, largest in (("max", True), ("min", False)):
         found, place, pair = (partial(kind, largest=largest) for kind in kinds)
         rules[f"a{name}"] = Reduction(found, refuses_none=True, kinds="n")
-        rules[f"arg{name}"] = Reduction(place, refuses_none=True, kinds="n")
-        rules[name] = Reduction(pair, refuses_none=True, kinds="n", whole=found)
+        rules[f"arg{name}"] = Reduction(place, refuses_none=True, kinds="n", one_dim=True)
+        rules[name] = Reduction(pair, refuses_none=True, kinds="n", whole=found, one_dim=True)
     table = {
         function: rule for name, rule in rules.items() for function in named(name, torch, Tensor)
     }
@@ -105,6 +112,8 @@ def reduced(
     whole = dim is None or (
         isinstance(dim, tuple) and sorted(d % dims for d in dim) == [*range(dims)]
     )
+    if (whole and rule.of_a_dim) or (rule.one_dim and isinstance(dim, tuple)):
+        return None
     keepdim = options.pop("keepdim", False)
     meaning = rule.whole if whole and rule.whole is not None else rule.meaning
     if isinstance(dim, tuple) and len(dim) == 1:
@@ -121,6 +130,8 @@ def reduced(
             number = 1
         meaning = partial(meaning, correction=float(number))  # type: ignore[call-arg]
     table, order = together(context, pack)
+    if rule.pads and not is_cheap(order):
+        return None
     part = Segments.of(table, order, whole)
     if rule.refuses_none and 0 in part.sizes:
         if whole and dim is not None:

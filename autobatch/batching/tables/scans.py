@@ -20,7 +20,9 @@ from autobatch.batching.trees import container_of
 from autobatch.values.cells import Cell
 from autobatch.values.packs import Order, is_packed
 
-RUNNING = named("cumsum cummax cummin", torch, Tensor)
+RUNNING = named("cumsum cummax cummin logcumsumexp cumprod", torch, Tensor)
+NEUTRAL: dict[Any, float] = dict.fromkeys(named("cumprod", torch, Tensor), 1)
+"""What padding holds where a zero would cost: the gradient of products with zeros is dear."""
 FLIPS = named("flip", torch, Tensor)
 
 
@@ -44,7 +46,10 @@ def apply(
         return Cell(order.pack(flipped(table, order)))
     if not is_cheap(order) or table.dtype.is_complex or not order.total:
         return None
-    out = function(padded(table, order), 1)
+    try:
+        out = function(padded(table, order, NEUTRAL.get(function, 0)), 1)
+    except Exception:  # of a dtype that it does not take: single threads tell
+        return None
     rows = [unpadded(part, order) for part in (out if isinstance(out, tuple) else (out,))]
     context.counter.launch()
     if not isinstance(out, tuple):

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from autobatch.batching.tables.padding import padded
 from autobatch.presence import moves
 from autobatch.values.packs import Order
 
@@ -98,6 +99,23 @@ class Segments:
 
 def added(part: Segments) -> Tensor:
     return part.sum(part.rows)
+
+
+def product(part: Segments) -> Tensor:
+    """Padding is one for all: it changes no product."""
+    rows = part.rows
+    if rows.dtype.is_floating_point and rows.dtype.itemsize < 4:
+        rows = rows.float()
+    if part.size != 1:
+        rows = rows.reshape(-1, part.size).prod(1)
+    return moves.mixed(padded(rows, part.order, 1).prod(1))
+
+
+def logsumexp(part: Segments) -> Tensor:
+    with torch.no_grad():
+        top = part.extreme(True)
+        top = torch.where(top.isinf() | (part.beside(part.counts) == 0), 0, top)
+    return part.sum((part.rows - part.spread(top)).exp()).log() + top
 
 
 def mean(part: Segments) -> Tensor:

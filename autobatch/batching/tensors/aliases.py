@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -19,7 +20,8 @@ from autobatch.batching.host.rower import Rower
 from autobatch.batching.host.rows import run_rows
 from autobatch.batching.tensors.views import mark_outside, viewed
 from autobatch.random.drawing import serving, spare
-from autobatch.values.cells import Cell, Column, Container, Objects, Uniform, View, read
+from autobatch.values.cells import Cell, Column, Container, Objects, Uniform, View, read, seen
+from autobatch.values.heap import selecting
 
 
 def by_thread(
@@ -31,8 +33,17 @@ def by_thread(
 ) -> Cell:
     """A pure torch function, thread by thread."""
     result = run_rows(context, function, args, kwargs, why)
-    if not context.k:
-        return result
+    return linked(context, result, function, args, kwargs) if context.k else result
+
+
+def linked(
+    context: Context,
+    result: Cell,
+    function: Callable[..., Any],
+    args: list[Cell],
+    kwargs: dict[str, Cell],
+) -> Cell:
+    """``result`` with what shares memory with an operand, for one example, as views of it."""
     rower = Rower(context)
     for path, base in shared(rower, function, args, kwargs).items():
         cell = at(result, path)
@@ -48,8 +59,10 @@ def shared(
     rower: Rower, function: Callable[..., Any], args: list[Cell], kwargs: dict[str, Cell]
 ) -> dict[tuple[int, ...], Cell]:
     """Which results share memory with which operand, as the first row shows."""
-    own = [rower.rows(arg)[0] for arg in args]
-    named = {name: rower.rows(arg)[0] for name, arg in kwargs.items()}
+    first = Rower(rower.context.restricted([0]))
+    cells = selecting.select([*args, *kwargs.values()], np.array([0]))
+    own = [first.rows(cell)[0] for cell in cells]
+    own, named = own[: len(args)], dict(zip(kwargs, own[len(args) :], strict=True))
     with serving(rower.context.source()), spare():
         out = function(*own, **named)
     bases = {
@@ -99,8 +112,9 @@ def link(
     made.args = tuple(
         Cell(Objects(rower.rows(arg))) if is_number(read(arg)) else arg for arg in made.args
     )
-    if type(read(base)) is Column:
-        made.cache, made.seen = cell.value, read(base)
+    origin = read(base)
+    if type(origin) is Column or (type(origin) is Objects and origin.stacks is not None):
+        made.cache, made.seen = cell.value, seen(origin)
     cell.value = made
 
 

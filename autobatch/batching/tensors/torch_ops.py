@@ -20,7 +20,6 @@ from autobatch.batching.applying import example, vmapped
 from autobatch.batching.applying.predicates import predicate
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.foreign import memory_of
-from autobatch.batching.host.from_rows import from_rows
 from autobatch.batching.host.rower import Rower
 from autobatch.batching.levels import (
     Batched,
@@ -31,8 +30,8 @@ from autobatch.batching.levels import (
     leaves_of,
     map_tree,
 )
-from autobatch.batching.tensors import bounded_draws
-from autobatch.batching.tensors.aliases import by_thread, has_view
+from autobatch.batching.tensors import bounded_draws, unlike
+from autobatch.batching.tensors.aliases import by_thread
 from autobatch.batching.tensors.number_operands import Answer, answer
 from autobatch.batching.tensors.views import recorded
 from autobatch.batching.trees import NotATree, cell_of, contents, is_plain, tensor_dtype, tree_of
@@ -40,11 +39,11 @@ from autobatch.compat import any_autocast
 from autobatch.errors import ConverterError
 from autobatch.random.drawing import direct, drawing, serving
 from autobatch.random.paths import Drew
-from autobatch.values.cells import Cell, Column, Container, Objects, Uniform, are_inside, read
+from autobatch.values.cells import Cell, Column, Objects, Uniform, are_inside, read
 from autobatch.values.heap import selecting
 
 Function = Callable[..., Any]
-NO_STACK = "objects that do not stack"
+OWN_NUMBER = "a number of its own in each thread"
 OF_NUMBERS = "numbers of Python's among its operands"
 
 
@@ -60,10 +59,12 @@ def apply(
         if expected is not None and expected.error is not None:
             error = TypeError(*expected.error.args)
             raise RowsFail(context.lowest(), error) from error
-        if isinstance(function, nn.Module) or (expected is not None and expected.leaves is None):
+        if isinstance(function, nn.Module):
             return by_thread(context, function, args, kwargs, OF_NUMBERS)
+        if expected is not None and expected.leaves is None:
+            return unlike.apply(context, function, args, kwargs, apply, OF_NUMBERS)
     if Objects in kinds:
-        return by_signature(context, function, args, kwargs)
+        return unlike.apply(context, function, args, kwargs, apply)
     try:
         numbers_join = Column in kinds and function is not operator.getitem
         like = tensor_dtype(cells) if numbers_join else None
@@ -93,17 +94,18 @@ def apply(
     except NoRule as refusal:
         if not context.k and (none := without_threads(function, made, named)):
             return none
+        if has_numbers(cells) and not draws:
+            return unlike.apply(context, function, args, kwargs, apply, str(refusal))
         return by_thread(context, function, args, kwargs, str(refusal))
     except ExampleError as failure:
         if not context.k and (none := without_threads(function, made, named)):
             return none
         if has_numbers(cells):
-            why = "a number of its own in each thread"
-            return by_thread(context, function, args, kwargs, why)
+            return unlike.apply(context, function, args, kwargs, apply, OWN_NUMBER)
         raise RowsFail(context.lowest(), failure.original) from failure.original
     context.counter.launch()
     if expected is not None and not any_autocast() and not expected.fits(out):
-        return by_thread(context, function, args, kwargs, OF_NUMBERS)
+        return unlike.apply(context, function, args, kwargs, apply, OF_NUMBERS)
     return recorded(function, args, kwargs, out, cell_of(out))
 
 
@@ -246,75 +248,3 @@ def is_part(result: Any, operands: Any) -> bool:
         return True
     arrays = {memory_of(leaf) for leaf in leaves_of(operands) if not isinstance(leaf, Tensor)} - {0}
     return bool(arrays) and isinstance(result, Tensor) and memory_of(result) in arrays
-
-
-def by_signature(
-    context: Context, function: Function, args: list[Cell], kwargs: dict[str, Cell]
-) -> Cell:
-    """Rows of the same tags, dtypes and event shapes run together, one batched operation each."""
-    rower = Rower(context)
-    names = list(kwargs)
-    cells = [*args, *kwargs.values()]
-    columns = [None if is_own_column(cell) else rower.rows(cell) for cell in cells]
-    unlike = [column for column in columns if column is not None]
-    groups: dict[Any, list[int]] = {}
-    for row in range(context.k):
-        groups.setdefault(tuple(row_key(column[row]) for column in unlike), []).append(row)
-    if any(None in key for key in groups) or len(groups) > max(1, context.k // 2):
-        return by_thread(context, function, args, kwargs, NO_STACK)
-    results: list[Any] = [None] * context.k
-    for rows in groups.values():
-        made = [
-            taken(cell, rows) if column is None else stacked([column[row] for row in rows])
-            for cell, column in zip(cells, columns, strict=True)
-        ]
-        part = context.restricted(rows)
-        named = dict(zip(names, made[len(args) :], strict=True))
-        try:
-            out = apply(part, function, made[: len(args)], named, False)
-            part.flush()
-        except RowsFail as failure:
-            raise RowsFail(rows[failure.row], failure.error) from failure.error
-        if has_view(out):
-            return by_thread(context, function, args, kwargs, NO_STACK)
-        if len(groups) == 1:
-            return out
-        for row, item in zip(rows, Rower(part).rows(out), strict=True):
-            results[row] = item
-    return from_rows(context, results)
-
-
-def is_own_column(cell: Cell) -> bool:
-    """Whether it holds a tensor of one shape for each thread, none from before the call."""
-    value = read(cell)
-    return type(value) is Column and value.tag == "tensor" and value.outside is False
-
-
-def taken(cell: Cell, rows: list[int]) -> Cell:
-    """Rows of such a column, as a copy of its own."""
-    value = read(cell)
-    assert type(value) is Column
-    index = torch.tensor(rows, device=value.table.device)
-    return Cell(Column(value.data.index_select(0, index)))
-
-
-def row_key(item: Any) -> Any:
-    """What must be equal for two rows' operands to stack; None if they never do."""
-    if isinstance(item, Tensor):
-        return (item.dtype, item.shape, item.device)
-    if item is None or isinstance(item, int | float | str | torch.dtype | slice):
-        return (type(item), str(item))
-    if isinstance(item, tuple | list):
-        parts = tuple(map(row_key, item))
-        return None if None in parts else (type(item), parts)
-    return None
-
-
-def stacked(items: list[Any]) -> Cell:
-    first = items[0]
-    if isinstance(first, Tensor):
-        return Cell(Column(torch.stack(items)))
-    if isinstance(first, tuple | list):
-        parts = [stacked(list(part)) for part in zip(*items, strict=True)]
-        return Cell(Container(type(first), parts))
-    return Cell(Uniform(first))

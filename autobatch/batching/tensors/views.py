@@ -20,10 +20,11 @@ from autobatch.batching.levels import Batched, NoRule
 from autobatch.batching.trees import tree_of
 from autobatch.presence import moves
 from autobatch.presence.guards import guarded_rows
-from autobatch.values import packs
+from autobatch.values import grouping, packs
 from autobatch.values.cells import Cell, Column, Container, Objects, Uniform, Value, View, read
 from autobatch.values.heap import walks
 from autobatch.values.heap.likeness import identity
+from autobatch.values.stacks import Stacks
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,12 @@ class TorchRecipe:
             packed = self.read_packed(base, args)
             if packed is not None:
                 return packed
+        stacks = stacks_of(base)
+        if stacks is not None:
+            try:
+                return self.read_stacks(stacks, args)
+            except NoRule:
+                pass
         values = list(map(packs.opened, (base, *args)))
         if not any(type(value) is Objects for value in values):
             try:
@@ -64,7 +71,8 @@ class TorchRecipe:
     def read_packed(self, base: Value, args: list[Value]) -> Value | None:
         """A part of packed rows, or the rows between a thread's own bounds; else None."""
         if packs.is_packed(base):
-            return packs.part(base, self.index(args))
+            index = self.index(args)
+            return packs.part(base, index) if packs.picks(index) else None
         if type(base) is not Column or not args:
             return None
         index = self.index(args)
@@ -79,6 +87,25 @@ class TorchRecipe:
             return Uniform(self.pick(self.function(*made[0], **made[1])))
         out = self.pick(vmapped.apply(self.function, made[0], made[1], k))
         return Column(out.data) if type(out) is Batched else Uniform(out)
+
+    def read_stacks(self, stacks: Stacks, args: list[Value]) -> Value:
+        """The same of tensors of unlike shapes, once for the threads of each."""
+        own = [None if type(arg) is Uniform else own_rows(arg) for arg in args]
+        groups: dict[Any, list[int]] = {}
+        for row, (part, _) in enumerate(stacks.at):
+            keys = [None if items is None else items[row] for items in own]
+            if any(isinstance(key, Tensor) for key in keys):
+                raise NoRule("a tensor of each thread's own")
+            groups.setdefault((part, *keys), []).append(row)
+        parts = []
+        for (_, *keys), rows in groups.items():
+            operands = [Batched(stacks.taken(rows))]
+            for key, arg in zip(keys, args, strict=True):
+                operands.append(operand(arg) if type(arg) is Uniform else key)
+            made = filled((self.args, self.kwargs), operands)
+            out = self.pick(vmapped.apply(self.function, made[0], made[1], len(rows)))
+            parts.append((rows, out.data))
+        return grouping.together(parts)
 
     def index(self, args: list[Value]) -> Any:
         """The index of ``x[index]``, with the threads' own ints as tensors ``[k]``."""
@@ -130,6 +157,13 @@ class TorchRecipe:
         for step in self.path:
             out = out[step]
         return out
+
+
+def stacks_of(base: Value) -> Stacks | None:
+    """Tensors of unlike shapes by shape; None where they are not kept so."""
+    if packs.is_packed(base):
+        return grouping.apart(base) if len(packs.parts_of(base)[1]) else None
+    return base.stacks if type(base) is Objects else None
 
 
 def own_operands(values: list[Value], last: bool = False) -> Iterator[tuple[Any, ...]]:

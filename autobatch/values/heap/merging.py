@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from autobatch.values import listing
+from autobatch.values import listing, stacks
 from autobatch.values.cells import (
     NO_TIES,
     NUMBER_TAGS,
@@ -141,6 +141,10 @@ def merged(values: Sequence[Value], sizes: Sequence[int], device: torch.device) 
             known = join_bounds(v.bounds for v in values) if first.tag == "int" else None  # type: ignore[union-attr]
             return Column(joined(tables), first.tag, known)
     if type(first) is Objects:
+        held = [value.stacks for value in values]  # type: ignore[union-attr]
+        apart = [part for part in held if part is not None]
+        if len(apart) == len(held):
+            return Objects([], stacks=stacks.joined(apart))
         return Objects([item for value in values for item in value.items])  # type: ignore[union-attr]
     if all(type(value) is Uniform for value in values) and same_uniforms(values):
         return Uniform(first.obj, any(value.shared for value in values))  # type: ignore[union-attr]

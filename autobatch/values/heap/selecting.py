@@ -55,6 +55,8 @@ def select(roots: Sequence[Cell], rows: Rows) -> list[Cell]:
         if type(value) is Objects:
             if value.lists is not None:
                 return Objects([], lists=value.lists.select(rows))
+            if value.stacks is not None:
+                return Objects([], value.ties, stacks=value.stacks.select(rows))
             if not host:
                 host.extend(rows.tolist())
             items = value.items
@@ -82,7 +84,7 @@ def is_flat(value: Value, outer: bool = True) -> bool:
     if kind is Uniform:
         return value.shared or not is_mutable(value)  # type: ignore[union-attr]
     if kind is Objects:
-        return value.lists is None  # type: ignore[union-attr]
+        return value.lists is None and value.stacks is None  # type: ignore[union-attr]
     if kind is Column:
         return value.is_whole and value.table.is_cpu  # type: ignore[union-attr]
     if kind is not Container or not outer or value.type is not tuple:  # type: ignore[union-attr]
