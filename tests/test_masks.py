@@ -61,6 +61,27 @@ def places(x, bound):
     return index.sum(), x[chosen].sum(0), TABLE[chosen].sum(), x[first, 0].sum(), len(second)
 
 
+def in_one_column(x, bound):
+    """The idioms for the places at which a mask is true; a write to one is seen in all of them."""
+    found = torch.nonzero(x[:, 0] > bound)
+    rows, again = found.flatten(), found.squeeze(1)
+    part = x[again, 1:][:, 0].sum() + x[found.view(-1), 2].sum() + x[again, ..., None].sum()
+    total = x[found.reshape((-1,))].sum(0), x[torch.squeeze(found, dim=-1), -1].sum()
+    rows -= 1
+    return part, total, found.sum(), len(again), again.sum(), x[rows, 0].sum()
+
+
+def column_beyond(x, bound):
+    chosen = torch.where(x[:, 0] > bound)[0]
+    return x[chosen, 3].sum()
+
+
+def one_left(x, bound):
+    """Where one is left, there is no dimension either."""
+    found = torch.nonzero(x[:, 0] > bound).squeeze()
+    return found.dim(), x[found.reshape(-1), 0].sum()
+
+
 def parts(x, bound):
     high = x[:, 0] > bound
     chosen = x[high, 1:]
@@ -77,13 +98,17 @@ def misfit(x, bound):
 
 
 @pytest.mark.parametrize(
-    "function", [sums, centres, each, elements, of_all, written, places, parts, beyond, misfit]
+    "function",
+    [
+        *(sums, centres, each, elements, of_all, written, places, parts, beyond, misfit),
+        *(in_one_column, column_beyond, one_left),
+    ],
 )
 def test_a_mask_of_the_threads_own_picks_what_it_picks_for_one_example(function):
     assert_matches_loop(function, [XS, BOUNDS], rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("function", [sums, centres, each, elements, of_all, parts])
+@pytest.mark.parametrize("function", [sums, centres, each, elements, of_all, places, parts])
 def test_it_is_batched(function):
     with autobatch.counts() as counts:
         autobatch.vmap(function)(XS, BOUNDS)
@@ -120,4 +145,58 @@ def test_what_picked_rows_meet_keeps_its_dtype(dtype, own, shape):
     assert_matches_loop(met, [xs, masks, others], configurations=[{}], rtol=1e-3, atol=1e-3)
     with autobatch.counts() as counts:
         autobatch.vmap(met)(xs, masks, others)
+    assert counts.fallbacks == 0
+
+
+def suppressed(boxes, scores):
+    """Non-maximum suppression as it is written with tensors."""
+    kept = []
+    order = scores.argsort(descending=True)
+    areas = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
+    while order.numel() > 0:
+        i = order[0].item()
+        kept.append(i)
+        if order.numel() == 1:
+            break
+        rest = order[1:]
+        left = torch.maximum(boxes[i, 0], boxes[rest, 0])
+        top = torch.maximum(boxes[i, 1], boxes[rest, 1])
+        right = torch.minimum(boxes[i, 2], boxes[rest, 2])
+        bottom = torch.minimum(boxes[i, 3], boxes[rest, 3])
+        shared = (right - left).clamp(min=0) * (bottom - top).clamp(min=0)
+        order = rest[shared / (areas[i] + areas[rest] - shared) <= 0.5]
+    mask = torch.zeros(len(boxes), dtype=torch.bool)
+    mask[kept] = True
+    return mask, len(kept)
+
+
+def test_boxes_at_places_of_each_threads_own_are_one_gather():
+    corners = torch.rand(64, 8, 4, generator=torch.Generator().manual_seed(1))
+    boxes = torch.cat([corners[..., :2], corners[..., :2] + 0.2 + corners[..., 2:]], -1)
+    scores = torch.rand(64, 8, generator=torch.Generator().manual_seed(2))
+    assert_matches_loop(suppressed, [boxes, scores], batch_sizes=(1, 2, 7, 64))
+    with autobatch.counts() as counts:
+        autobatch.vmap(suppressed)(boxes, scores)
+    assert counts.fallbacks <= 2
+
+
+def of_ragged(x, bound):
+    places, mask = torch.nonzero(x[:, 0] > bound).flatten(), x[:, 1] > bound
+    return x[places, 1].sum(), x[mask, 2].sum(), x[mask, 1:].sum(0), x[places, ..., 0].sum()
+
+
+def ragged_beyond(x, bound):
+    return x[torch.nonzero(x[:, 0] > bound).flatten() + 4, 1].sum()
+
+
+@pytest.mark.parametrize("function", [of_ragged, ragged_beyond])
+def test_parts_of_ragged_rows_at_places(function):
+    rows = autobatch.ragged([XS[i, : (3 * i) % 6 + 1] for i in range(7)])
+    assert_matches_loop(function, [rows, BOUNDS], rtol=1e-5, atol=1e-6)
+
+
+def test_parts_of_ragged_rows_at_places_are_batched():
+    rows = autobatch.ragged([XS[i, : (3 * i) % 6 + 1] for i in range(7)])
+    with autobatch.counts() as counts:
+        autobatch.vmap(of_ragged)(rows, BOUNDS)
     assert counts.fallbacks == 0

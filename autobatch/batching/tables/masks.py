@@ -29,14 +29,22 @@ def picked(context: Context, base: Cell, index: Cell) -> Cell | None:
         return at_places(context, base, where, index)
     if type(where) is Container and where.type is tuple and where.cells:
         first, *rest = where.children()
-        mask = own_mask(read(first))
-        if mask is None or not all(map(lookup.is_basic, rest)):
+        depth = depth_of(read(first))
+        if not depth or not all(map(lookup.is_basic, rest)):
             return None
-        whole = [uniform(slice(None)) for _ in mask.shape[1:]]
+        whole = [uniform(slice(None))] * depth
         part = lookup.getitem(context, base, Cell(Container(tuple, [*whole, *rest])))
         return picked(context, part, first)
     mask, value = own_mask(where), read(base)
     return None if mask is None else taken(context, value, mask)
+
+
+def depth_of(where: Value) -> int:
+    """How many dimensions an index picks from, that picks as many as each thread likes; else 0."""
+    if is_packed(where):
+        return 1 if where.static.dim() == 1 and where.static.dtype in INTEGERS else 0
+    mask = own_mask(where)
+    return 0 if mask is None else mask.dim() - 1
 
 
 def taken(context: Context, value: Any, mask: Tensor) -> Cell | None:

@@ -20,6 +20,8 @@ from autobatch.batching.context import Context
 from autobatch.batching.host.rower import Rower
 from autobatch.batching.levels import Batched
 from autobatch.batching.tables import places
+from autobatch.batching.tables.alike import named
+from autobatch.batching.tables.arguments import shared
 from autobatch.batching.tables.order import orders
 from autobatch.batching.tensors import lookup, torch_ops, windows
 from autobatch.batching.tensors.views import Hole, TorchRecipe, viewed
@@ -43,6 +45,13 @@ NEW = (Tensor.new_zeros, Tensor.new_ones, Tensor.new_full, Tensor.new_empty, Ten
 """Functions that take the dtype and the device of a tensor only."""
 PLAIN = frozenset({"dtype", "device", "layout", "ndim", "requires_grad", "is_cuda", "itemsize"})
 """Attributes that do not depend on how many rows a tensor has."""
+
+COLUMN = {
+    **dict.fromkeys(named("flatten ravel", torch, Tensor), ((), (0,))),
+    **dict.fromkeys(named("reshape view", torch, Tensor), ((-1,), ((-1,),))),
+    **dict.fromkeys(named("squeeze", torch, Tensor), ((1,), (-1,))),
+}
+"""Functions that give the one column of a tensor ``[n, 1]``, with the arguments that say so."""
 
 ROW = TorchRecipe("row", operator.getitem, (Hole(0), Hole(1)), {}, ())
 """How a row is read: ``x[i]`` with any index, so that rows at different places are alike."""
@@ -119,6 +128,8 @@ def getitem(context: Context, base: Cell, pack: Container, index: Cell) -> Cell 
         if columns is not None:
             return columns
         first, *rest = where.children()
+        if rest and is_packed(read(first)):
+            return at_places(context, base, pack, first, rest)
         if not is_single(read(first)):
             return None
         row = getitem(context, base, pack, first)
@@ -137,6 +148,17 @@ def getitem(context: Context, base: Cell, pack: Container, index: Cell) -> Cell 
         return row_of(base, index)
     context.counter.launch()
     return Cell(Column(packs.rows(pack, found)))
+
+
+def at_places(
+    context: Context, base: Cell, pack: Container, first: Cell, rest: list[Cell]
+) -> Cell | None:
+    """``x[places, j]`` or ``x[mask, j]``: of what ``x[:, j]`` is."""
+    if read(first).static.dim() != 1:  # type: ignore[union-attr]
+        return None
+    part = columns_of(base, pack, Cell(Container(tuple, [uniform(slice(None)), *rest])))
+    columns = None if part is None else read(part)
+    return places.getitem(context, columns, first) if is_packed(columns) else None
 
 
 def row_of(base: Cell, index: Cell) -> Cell:
@@ -247,6 +269,11 @@ def call(context: Context, callee: Any, args: list[Cell], kwargs: dict[str, Cell
     if callee in NEW and not any(is_packed(read(cell)) for cell in (*args[1:], *kwargs.values())):
         like = uniform(pack.static.detach()[:0])
         return torch_ops.apply(context, callee, [like, *args[1:]], kwargs, False)
+    if callee in COLUMN and pack.static.shape[1:] == (1,):
+        given = tuple(shared(read(cell)) for cell in (*args[1:], *kwargs.values()))
+        if given in COLUMN[callee]:
+            parts = [uniform(slice(None)), uniform(0)]
+            return columns_of(args[0], pack, Cell(Container(tuple, parts)))
     if kwargs:
         return None
     if callee in (len, Tensor.__len__):

@@ -29,6 +29,7 @@ from autobatch.values.packs import Order, is_packed
 SELECTS = named("index_select", torch, Tensor)
 ADDS = named("index_add", torch, Tensor)
 SCATTERS = named("scatter_add", torch, Tensor)
+TRUE = named("nonzero argwhere", torch, Tensor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +129,19 @@ def gathered(
     return Cell(order.pack(rows))
 
 
+def true_places(context: Context, value: Any) -> Cell | None:
+    """Where in its thread's tensor ``[n]`` each element is that is not zero, ``[m, 1]``."""
+    if not is_packed(value) or value.static.dim() != 1:
+        return None
+    table, order = together(context, value)
+    true = table != 0
+    lengths = order.lengths.new_zeros(context.k).index_add(0, order.owners, true.long())
+    sizes = context.host(lengths, "mask")
+    rows = torch.nonzero_static(true, size=sum(sizes))
+    context.counter.launch()
+    return Cell(packs.in_order(order.places[rows], sizes, lengths))
+
+
 def refuse(context: Context, function: Any, snapshot: list[Cell], outside: Tensor) -> None:
     """What torch raises for the threads that name a row which is not there."""
 
@@ -141,9 +155,11 @@ def refuse(context: Context, function: Any, snapshot: list[Cell], outside: Tenso
 def apply(
     context: Context, function: Any, args: list[Cell], kwargs: dict[str, Cell]
 ) -> Cell | None:
-    """``index_select``, ``index_add`` and ``scatter_add`` along the first dimension."""
+    """``nonzero``; ``index_select``, ``index_add``, ``scatter_add`` along the first dimension."""
     if not context.k or not args:
         return None
+    if function in TRUE and len(args) == 1 and not kwargs:
+        return true_places(context, read(args[0]))
     adds = function in ADDS or function in SCATTERS
     if not adds and function not in SELECTS:
         return None

@@ -1,0 +1,32 @@
+"""Programs of textbooks and public code, written with no thought of batching, are the loop."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.oracle import assert_matches_loop
+from tests.textbook import numerics, sequences, simulations
+
+PROGRAMS: dict[str, Any] = {**numerics.PROGRAMS, **sequences.PROGRAMS, **simulations.PROGRAMS}
+CONFIGURATIONS: tuple[dict[str, Any], ...] = (
+    {},
+    {"executor": "vmap"},
+    {"trace_after": 0, "plain": "never"},
+    {"engine": "program_counter", "trace_after": 0},
+)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_program_of_a_textbook(name: str) -> None:
+    function, args, in_dims = PROGRAMS[name]
+    assert_matches_loop(
+        function,
+        args,
+        in_dims=in_dims,
+        batch_sizes=(2, 7),
+        configurations=CONFIGURATIONS,
+        rtol=1e-3,
+        atol=1e-4,
+    )
