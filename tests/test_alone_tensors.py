@@ -62,11 +62,6 @@ def plain(function, *args, **options):
     return found, counts.plain
 
 
-def test_no_thread_gives_an_empty_result():
-    found, count = plain(PROGRAMS["median"][0], torch.zeros(0, 4))
-    assert found.shape == (0,) and count == 0
-
-
 def sums(x):
     x = x.tolist()
     parts = [0.0]

@@ -119,8 +119,10 @@ class Steps:
                 return self.attribute(op, args)
             case "function":
                 self.world.made(op.attr, Names(self.known.names.namespace))
+                defaults = self.unit.join(op.args[len(op.attr.free) :])
+                args = (args & ~TENSOR) | defaults  # what boxes hold is in ``boxed``
                 shares.store(args)
-                shares.give(args)  # defaults
+                shares.give(args)
                 return NONE
             case "import" if op.attr in PATTERNS:
                 return NONE
