@@ -306,7 +306,7 @@ def quantiles(stream: Tensor, eps: float = 0.1) -> tuple[float, float, float]:
         if n % int(1 / (2 * eps)) == 0 and n > 0:
             at = len(summary) - 2
             while at >= 1:
-                v1, g1, d1 = summary[at]
+                _v1, g1, _d1 = summary[at]
                 v2, g2, d2 = summary[at + 1]
                 if g1 + g2 + d2 <= math.floor(2 * eps * n):
                     summary[at : at + 2] = [(v2, g1 + g2, d2)]
@@ -502,7 +502,7 @@ def ctc_rows(logp: Tensor) -> str:
             if prefix:
                 new_on[prefix] = new_on.get(prefix, 0.0) + probs[prefix[-1]] * o
             for s in range(1, len(probs)):
-                longer = prefix + (s,)
+                longer = (*prefix, s)
                 whole = e if prefix and prefix[-1] == s else e + o
                 new_on[longer] = new_on.get(longer, 0.0) + probs[s] * whole
         ends, goes_on = new_ends, new_on

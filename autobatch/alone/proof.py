@@ -64,7 +64,8 @@ class Proof:
     """``copies``: a thread needs containers of its own; ``returns``: it may give back some.
 
     ``keeps_tensors``: some may be in what it gives back. Where all that differs by thread are
-    tensors and numbers, ``most_threads`` are better run so (None: any number). It rests on its ``grounds``, and on what ``data`` held that all threads share.
+    tensors and numbers, up to ``most_threads`` are better run so (None: any number). It rests on
+    its ``grounds``, and on what ``data`` held that all threads share.
     """
 
     copies: bool

@@ -149,8 +149,6 @@ def renamed(names: tuple[Var, ...], called: Mapping[Var, Var]) -> tuple[Var, ...
     return tuple(called.get(name, name) for name in names)
 
 
-
-
 def ended(end: Terminator, called: Mapping[Var, Var]) -> Terminator:
     match end:
         case Branch(condition=condition):
