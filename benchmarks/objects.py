@@ -1,9 +1,9 @@
 """``python -m benchmarks.objects [--batch N …] [--repeats N] [--together]``: objects.
 
-For each program of ``host_programs``, ``mixed_programs`` and ``number_programs`` and batch size the time of the
-batch over that of the plain loop, the least of some runs of each, which take turns; ``--together``
-has what it takes with the threads kept together (``plain="never"``), and ``alone`` the threads that
-ran as plain Python, or how often threads ran a part of their program so.
+For each program of ``host_programs``, ``mixed_programs`` and ``number_programs`` and batch size the
+time of the batch over that of the plain loop, the least of some runs of each, which take turns;
+``--together`` has what it takes with the threads kept together (``plain="never"``), and ``alone``
+the threads that ran as plain Python, or how often threads ran a part of their program so.
 """
 
 from __future__ import annotations
