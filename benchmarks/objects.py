@@ -1,9 +1,9 @@
 """``python -m benchmarks.objects [--batch N …] [--repeats N] [--together]``: objects.
 
-For each program of ``host_programs``, and of ``mixed_programs``, and batch size the time of the
-batch over that of the plain loop, the least of some runs of each, which take turns; ``--together``
-has what it takes with the threads kept together (``plain="never"``), and ``alone`` the threads that
-ran as plain Python, or how often threads ran a part of their program so.
+For each program of ``host_programs``, ``mixed_programs`` and ``number_programs`` and batch size the
+time of the batch over that of the plain loop, the least of some runs of each, which take turns;
+``--together`` has what it takes with the threads kept together (``plain="never"``), and ``alone``
+the threads that ran as plain Python, or how often threads ran a part of their program so.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import Any
 import torch
 
 import autobatch
-from benchmarks import mixed_programs
+from benchmarks import mixed_programs, number_programs
 from benchmarks.host_programs import PROGRAMS, examples
 
 BATCHES = (64, 512)
-NAMES = [*PROGRAMS, *mixed_programs.PROGRAMS]
+NAMES = [*PROGRAMS, *mixed_programs.PROGRAMS, *number_programs.PROGRAMS]
 
 
 def least(runs: Sequence[Callable[[], Any]], repeats: int) -> list[float]:
@@ -38,7 +38,8 @@ def given(name: str, size: int) -> tuple[Callable[..., Any], list[tuple[Any, ...
     """A program, and the arguments of each example."""
     if name in PROGRAMS:
         return PROGRAMS[name][0], [(item,) for item in examples(name, size)]
-    return mixed_programs.PROGRAMS[name][0], mixed_programs.examples(name, size)
+    programs = mixed_programs if name in mixed_programs.PROGRAMS else number_programs
+    return programs.PROGRAMS[name][0], programs.examples(name, size)
 
 
 def stacked(rows: list[tuple[Any, ...]]) -> list[Any]:
@@ -60,7 +61,7 @@ def measured(name: str, size: int, repeats: int, together: bool) -> str:
         batched(*args)
     loop, ours = least([lambda: [function(*row) for row in rows], lambda: batched(*args)], repeats)
     alone = counts.plain + counts.plain_parts
-    line = f"{name:<14} {size:>6} {loop * 1e3:>10.2f} {ours / loop:>12.1f} {alone:>6}"
+    line = f"{name:<22} {size:>6} {loop * 1e3:>10.2f} {ours / loop:>12.1f} {alone:>6}"
     if together:
         (other,) = least([lambda: apart(*args)], 1)
         line += f" {other / loop:>12.0f}"
@@ -75,7 +76,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--program", nargs="+", choices=NAMES, default=NAMES)
     args = parser.parse_args(argv)
     torch.set_num_threads(1)
-    head = f"{'program':<14} {'batch':>6} {'loop, ms':>10} {'batch / loop':>12} {'alone':>6}"
+    head = f"{'program':<22} {'batch':>6} {'loop, ms':>10} {'batch / loop':>12} {'alone':>6}"
     print(head + (f" {'together':>12}" if args.together else ""))
     with torch.no_grad():
         for name in args.program:

@@ -68,6 +68,10 @@ class Own(Contents):
             if self.any_foreign and self.foreign.holds(part):
                 raise NotAlone("an iterator that existed before")
             return True
+        if kind in callees.GENERATORS:
+            if self.any_foreign and self.foreign.holds(part):
+                raise NotAlone("a generator that existed before")
+            return True
         return super(Own, self).is_written(part)
 
     def parts(self, part: Any) -> list[Any]:

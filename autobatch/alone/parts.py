@@ -294,7 +294,7 @@ class Finder:
         world = World(self.library)
         labels = [pc, *(label for label in candidate.blocks if label != pc)]
         whole = function_of(self.code.function, candidate, labels)
-        unit = Unit(whole)
+        unit = Unit(whole, whole)
         world.units[id(whole)] = (unit, self.known)
         for kind in held.classes:
             world.add_class(kind)
@@ -326,7 +326,7 @@ class Finder:
                 try:
                     steps.run()
                 except (NotAlone, AutobatchError) as error:
-                    raise Refused(self.callers(candidate, each.function)) from error
+                    raise Refused(self.callers(candidate, each.source)) from error
         return world
 
     def callers(self, candidate: Candidate, function: Function) -> frozenset[Label]:

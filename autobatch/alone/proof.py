@@ -11,14 +11,14 @@ world). What this rests on is noted, and ``Proof.holds`` looks at it again befor
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
 
 from autobatch.alone.contents import Contents, NotAlone
 from autobatch.alone.steps import Steps
-from autobatch.alone.taint import NONE, OUTER_DEEP, Share
+from autobatch.alone.taint import NONE, OUTER_DEEP, TENSOR, Share
 from autobatch.alone.world import World
 from autobatch.frontend import MISSING
 from autobatch.vm.library import Library
@@ -63,11 +63,15 @@ class Grounds:
 class Proof:
     """``copies``: a thread needs containers of its own; ``returns``: it may give back some.
 
-    It rests on its ``grounds``, and on what ``data`` held that all threads share.
+    ``keeps_tensors``: some may be in what it gives back. Where all that differs by thread are
+    tensors and numbers, up to ``most_threads`` are better run so (None: any number). It rests on
+    its ``grounds``, and on what ``data`` held that all threads share.
     """
 
     copies: bool
     returns: bool
+    keeps_tensors: bool
+    most_threads: int | None
     grounds: Grounds
     data: tuple[tuple[Any, int, frozenset[type]], ...]
 
@@ -100,31 +104,39 @@ def is_unchanged(kind: type, bases: tuple[type, ...], members: dict[str, Any]) -
 def proved(
     function: FunctionType,
     receiver: object,
-    given: list[Share],
+    given: Mapping[int | str, Share],
     classes: frozenset[type],
     library: Library,
 ) -> Proof:
     """The proof for a function that gets what has these shares; ``receiver`` comes first.
 
-    ``given`` has the share of each parameter that is passed, all of them joined.
+    ``given`` has the share of each argument, by place or name.
     """
     world = World(library)
     for kind in classes:
         world.add_class(kind)
     unit = world.unit(function)
     whole = NONE
-    for share in given:
+    for share in given.values():
         whole |= share
     if receiver is not MISSING:
         world.met(receiver)
         world.shares.add(unit, [unit.function.params[0].name], OUTER_DEEP)
     rest = unit.function.params[receiver is not MISSING :]
-    world.shares.add(unit, [param.name for param in rest], whole)
-    world.shares.store(NONE if not any(p.kind.startswith("var_") for p in rest) else whole)
+    if any(param.kind.startswith("var_") for param in rest):
+        world.shares.add(unit, [param.name for param in rest], whole)
+        world.shares.store(whole)
+    else:
+        places = dict(enumerate(param.name for param in rest))
+        for at, share in given.items():
+            name = places.get(at) if isinstance(at, int) else at
+            world.shares.add(unit, [] if name is None else [name], share)
     settle(world)
     return Proof(
         world.shares.writes_own,
-        unit.returned != NONE,
+        unit.returned & ~TENSOR != NONE,
+        bool((unit.returned | world.shares.heap) & TENSOR),
+        world.scale.most_threads(),
         Grounds.of(world),
         tuple(each[:3] for each in world.data.values() if each[1]),
     )

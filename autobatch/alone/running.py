@@ -7,19 +7,22 @@ itself, which tells where and why; so does one that calls deeper than plain Pyth
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import FunctionType
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
+from torch.nn import Parameter
 
 from autobatch.alone.contents import SCALARS, Contents, NotAlone
 from autobatch.alone.proof import Proof, proved
-from autobatch.alone.taint import NONE, OUTER_DEEP, OUTERS, OWNS, Share
+from autobatch.alone.taint import NONE, OUTER_DEEP, OUTERS, OWNS, TENSOR, Share
 from autobatch.arguments import Batch
 from autobatch.batching.calling.resolving import Target
+from autobatch.compat import is_wrapped
 from autobatch.errors import AutobatchError
 from autobatch.frontend import MISSING
 from autobatch.mapped import Mapped, has_mapped, private
@@ -66,7 +69,7 @@ def alone(
     if not isinstance(function, FunctionType) or target.kwargs or len(target.args) > 1:
         return None
     given = columns(batch, options)
-    if given is None or not any(each.differs for each in given.values()):
+    if given is None:
         return None
     receiver = next(iter(receiver_of(target)), MISSING)
     if len(target.args) == 1 and receiver is MISSING:
@@ -77,9 +80,10 @@ def alone(
         return None
     if code.alone is None:
         code.alone = Findings()
-    proof = worth_it(code.alone, function, receiver, list(given.values()), library)
-    if proof is None:
+    proof = worth_it(code.alone, function, receiver, given, library)
+    if proof is None or not is_better(proof, given, batch.size):
         return None
+    given = {name: each.read() for name, each in given.items()}
     plain = function if receiver is MISSING else function.__get__(receiver)
     return code, run(plain, batch, given, proof, options.on_error == "isolate")
 
@@ -96,11 +100,40 @@ def is_wanted(options: Options) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """One argument: ``items`` for each thread, or one ``value`` that all share."""
+    """One argument: ``items`` for each thread, or one ``value`` that all share.
 
-    differs: bool
-    items: Sequence[Any] | None
+    Or a ``tensor``, of which each thread has a row, or which all share (``is_shared``).
+    """
+
+    items: Sequence[Any] | None = None
     value: Any = None
+    tensor: Tensor | None = None
+    is_shared: bool = False
+    are_numbers: bool = False
+
+    @property
+    def are_objects(self) -> bool:
+        return self.items is not None and not self.are_numbers
+
+    def read(self) -> Given:
+        """What plain Python gets of a tensor: nobody else's, and on the host at once."""
+        if self.tensor is None:
+            return self
+        host = self.tensor.detach().to("cpu", copy=True)
+        return Given(value=host) if self.is_shared else Given(host.unbind())
+
+
+def is_better(proof: Proof, given: dict[int | str, Given], size: int) -> bool:
+    """Whether plain Python is the better way for a program that it may run.
+
+    Tensors that are given back are those of the general way, with their gradients.
+    """
+    tensors = [each.tensor for each in given.values() if each.tensor is not None]
+    if proof.keeps_tensors and any(t.requires_grad or t.device.type != "cpu" for t in tensors):
+        return False
+    if any(each.are_objects for each in given.values()) or proof.most_threads is None:
+        return True
+    return size <= proof.most_threads
 
 
 def columns(batch: Batch, options: Options) -> dict[int | str, Given] | None:
@@ -118,25 +151,41 @@ def columns(batch: Batch, options: Options) -> dict[int | str, Given] | None:
 def column(arg: Any, options: Options) -> Given | None:
     """One argument as plain Python takes it; None if it is none of these."""
     if not isinstance(arg, Mapped):
-        return None if has_mapped(arg) else Given(False, None, arg)
+        if isinstance(arg, Tensor):
+            return Given(tensor=arg, is_shared=True) if is_readable(arg) else None
+        return None if has_mapped(arg) else Given(value=arg)
     if isinstance(arg.data, list):
-        return Given(True, arg.data)
-    if not isinstance(arg.data, Tensor) or arg.data.dim() != 1 or arg.data.is_complex():
+        return Given(arg.data)
+    if not isinstance(arg.data, Tensor) or not is_readable(arg.data):
         return None
-    if options.scalars != "python" or arg.data.requires_grad:
+    if options.scalars != "python" or arg.data.dim() > 1 or arg.data.is_complex():
+        return Given(tensor=arg.data)
+    if arg.data.requires_grad:
         return None
-    return Given(False, arg.data.tolist())
+    return Given(arg.data.tolist(), are_numbers=True)
+
+
+def is_readable(tensor: Tensor) -> bool:
+    """Whether plain Python may ask a tensor for its numbers."""
+    return (
+        type(tensor) in (Tensor, Parameter)
+        and tensor.layout is torch.strided
+        and tensor.device.type in ("cpu", "cuda")
+        and not is_wrapped(tensor)
+    )
 
 
 def worth_it(
     found: Findings,
     function: FunctionType,
     receiver: object,
-    given: list[Given],
+    given: Mapping[int | str, Given],
     library: Library,
 ) -> Proof | None:
     """The proof for these arguments; None if there is none, or was none for others like them."""
-    outline = (id(receiver), *map(outline_of, given))
+    if all(each.items is None and each.tensor is None for each in given.values()):
+        return None
+    outline = (id(receiver), *map(outline_of, given.values()))
     if found.refused.holds(outline):
         return None
     try:
@@ -151,6 +200,10 @@ def worth_it(
 
 
 def outline_of(given: Given) -> object:
+    if given.tensor is not None:
+        return Tensor
+    if given.are_numbers:
+        return type(given.items[0]) if given.items else None
     return type(given.value) if given.items is None else frozenset(map(type, given.items))
 
 
@@ -158,16 +211,16 @@ def proof_of(
     found: Findings,
     function: FunctionType,
     receiver: object,
-    given: list[Given],
+    given: Mapping[int | str, Given],
     library: Library,
 ) -> Proof | None:
     """The proof for these arguments, kept or new; None if there is none."""
     proofs = found.proofs
     contents = Contents()
-    shares = [share_of(each, contents) for each in given]
+    shares = {name: share_of(each, contents) for name, each in given.items()}
     if contents.callables:
         return None
-    key = (tuple(shares), frozenset(contents.classes), id(receiver))
+    key = (tuple(shares.items()), frozenset(contents.classes), id(receiver))
     kept = proofs.get(key)
     if kept is not None:
         of, _, proof = kept  # the receiver is kept alive, whose identity is in the key
@@ -185,6 +238,8 @@ def proof_of(
 
 def share_of(given: Given, contents: Contents) -> Share:
     """What an argument shares with the caller; containers of a thread's own are copied."""
+    if given.tensor is not None:
+        return TENSOR
     if given.items is None:
         return OUTERS[contents.nature(given.value)]
     if SCALARS.issuperset(map(type, given.items)):

@@ -7,6 +7,7 @@ where an operation may be seen from outside, or is not known to work on data.
 from __future__ import annotations
 
 import dataclasses
+import random
 from dataclasses import dataclass
 from enum import Enum
 from types import (
@@ -17,8 +18,9 @@ from types import (
     ModuleType,
 )
 
+from autobatch.alone import reads
 from autobatch.alone.contents import SCALARS, NotAlone
-from autobatch.alone.taint import CODE, IN_DEEP, NONE, OUTER_DEEP, Share, Unit
+from autobatch.alone.taint import CODE, IN_DEEP, NONE, OUTER_DEEP, TENSOR, Share, Unit
 from autobatch.alone.world import World
 from autobatch.batching import known_callees as callees
 from autobatch.frontend import MISSING
@@ -75,6 +77,9 @@ class Steps:
     def result(self, op: Op) -> Share:
         shares, args = self.world.shares, self.unit.join(op.args)
         name = op.name
+        self.world.scale.note(op)
+        if args & TENSOR and name in reads.COMPUTES:
+            raise NotAlone("it computes with a tensor")
         if name in OPERATORS:
             inside = args & IN_DEEP if name in BINARY else NONE
             shares.store(inside)  # of two lists, say
@@ -93,6 +98,8 @@ class Steps:
             shares.store(self.unit.join(op.args[1:]))
             return NONE
         if name in INSIDE:
+            if name == "getitem":  # a tensor as the place in a list is no part of it
+                args &= ~TENSOR | self.unit.join(op.args[:1])
             return shares.within(args)
         if name in BOXES:
             return shares.boxed
@@ -112,8 +119,10 @@ class Steps:
                 return self.attribute(op, args)
             case "function":
                 self.world.made(op.attr, Names(self.known.names.namespace))
+                defaults = self.unit.join(op.args[len(op.attr.free) :])
+                args = (args & ~TENSOR) | defaults  # what boxes hold is in ``boxed``
                 shares.store(args)
-                shares.give(args)  # defaults
+                shares.give(args)
                 return NONE
             case "import" if op.attr in PATTERNS:
                 return NONE
@@ -195,6 +204,8 @@ class Steps:
                 return NONE
             return world.met(found)
         world.names.add(op.attr)
+        if base & TENSOR and op.attr in reads.SHAPES:
+            base &= ~TENSOR
         if op.attr == "__class__":
             return CODE
         if op.attr[:2] == "__" and op.attr != "__init__":
@@ -202,7 +213,9 @@ class Steps:
         if self.is_only_called(op.outs[0]):
             return base  # a method: looked at where it is called
         self.escaping(op.attr)
-        return shares.within(base)
+        if base & TENSOR and reads.is_of_tensors(op.attr):
+            raise NotAlone(f"{op.attr} is asked of a tensor")
+        return shares.within(base & ~TENSOR)
 
     def unknown(self, name: str) -> Share:
         raise NotAlone(f"{name} is a method that is a value")
@@ -234,10 +247,21 @@ class Steps:
         method = self.known.method(callee)
         found = world.value(self.unit, self.known, callee)
         if is_method(found):
+            if isinstance(getattr(found, "__self__", None), random.Random):
+                raise NotAlone("it draws from a generator that others see")
             found = MISSING
         whole = self.unit.join(args)
-        shares.give(whole if method is None else whole | self.unit.join(method[:1]))
+        inner = world.nested.named(self.unit.source, callee)
+        if inner is not None:
+            unit = world.of_function(inner, Names(self.known.names.namespace), escapes=False)
+            world.passed(unit, given, shape)
+            world.scale.calls(self.unit.source, inner)
+            return unit.returned
+        calls = whole if method is None else whole | self.unit.join(method[:1])
+        shares.give(calls & ~TENSOR if found is not MISSING or method is not None else calls)
         if found is not MISSING:
+            if whole & TENSOR and callees.is_known(found):
+                return self.tensors_read(found, args, given, shape)
             return self.known_call(found, given, shape)
         if method is not None:
             receiver = self.unit.of.get(method[0], NONE)
@@ -250,6 +274,17 @@ class Steps:
         shares.store(whole)
         world.anything_is_built()
         return shares.anything | shares.hidden  # one of those that escape
+
+    def tensors_read(
+        self, found: object, args: tuple[Var, ...], given: list[Share], shape: CallShape
+    ) -> Share:
+        """A function of Python's gets tensors: it reads them, or goes through them."""
+        mapped = self.known.looked_up(args[0]) if found is map else MISSING
+        if mapped in reads.READERS:
+            return self.known_call(found, [share & ~TENSOR for share in given], shape)
+        if found not in reads.READERS and found not in reads.GOING_THROUGH:
+            raise NotAlone(f"{found!r} gets a tensor")
+        return self.known_call(found, given, shape)
 
     def known_call(self, found: object, given: list[Share], shape: CallShape) -> Share:
         world, shares = self.world, self.world.shares
@@ -265,6 +300,9 @@ class Steps:
                 return CODE
             if found is super and len(given) == 2:
                 return given[1]
+            world.scale.made(found)
+            if found in callees.GENERATORS:
+                return shares.hidden
             if found in callees.CHANGES:
                 shares.write(given[0] if shape.is_plain and given else whole)
                 shares.store(whole)
@@ -278,6 +316,7 @@ class Steps:
                 shares.store(whole)
                 return NONE
             world.built(found, whole, given, shape)
+            world.scale.objects = True
             return CODE if issubclass(found, Enum) else NONE
         if isinstance(found, MethodType) and isinstance(found.__func__, FunctionType):
             share = world.met(found.__self__) if not isinstance(found.__self__, type) else NONE
@@ -286,6 +325,7 @@ class Steps:
         elif isinstance(found, FunctionType):
             unit = world.unit(found)
             world.passed(unit, given, shape)
+            world.scale.calls(self.unit.source, unit.source)
         else:
             raise NotAlone(f"{found!r} is not known")
         return unit.returned
@@ -299,6 +339,13 @@ class Steps:
             raise NotAlone(f"{name} asks for any attribute")
         units = world.called_by_name(name)
         result = shares.hidden
+        if receiver & TENSOR:
+            known = reads.read_by_method(name, world.scale)
+            if known is not None and not units and name not in world.assigned:
+                return result | known
+            if known is None and reads.is_of_tensors(name):
+                raise NotAlone(f"the method {name} of a tensor")
+            receiver &= ~TENSOR
         for unit in units:
             world.passed(unit, [receiver, *given], shape, 1)
             result |= unit.returned
@@ -306,6 +353,8 @@ class Steps:
             if name in callees.WRITING_METHODS and not (name == "__init__" and units):
                 shares.write(receiver)
                 shares.store(whole)
+            if name in callees.WRITING_ARGUMENTS:
+                shares.write(whole)
             if name in callees.HOLDING_METHODS:
                 shares.store(whole)
             result |= shares.within(receiver | whole) | whole
@@ -313,9 +362,11 @@ class Steps:
                 result |= receiver
         elif not units and name not in world.assigned:
             raise NotAlone(f"the method {name} is not known")
-        if name in world.assigned or any(name in kind for kind in world.classes.values()):
+        members = [kind[name] for kind in world.classes.values() if name in kind]
+        if name in world.assigned or members:
             shares.store(whole)
-            result |= shares.anything
+            is_one = name not in world.assigned and all(type(m) is FunctionType for m in members)
+            result |= shares.anything & ~TENSOR if is_one else shares.anything
         return result
 
 

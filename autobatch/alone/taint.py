@@ -4,8 +4,8 @@ A *share* is a set of bits: ``OUTER_FLAT`` of something that existed and that ca
 ``OUTER_DEEP`` of something within which there is more of that kind; ``OWN_FLAT`` and ``OWN_DEEP``
 the same of containers among the arguments, which a thread may write to a copy of; ``CODE`` of
 functions, classes and members of enumerations, whose attributes anybody may see, and of what holds
-some. Numbers, strings
-and what the program makes have none. ``Shares`` keeps them for the variables of all functions of a
+some; ``TENSOR`` of tensors, that may be read to the host and nothing else. Numbers, strings and
+what the program makes have none. ``Shares`` keeps them for the variables of all functions of a
 program, without regard to order; all that is stored anywhere is kept as one (``heap``).
 """
 
@@ -18,10 +18,10 @@ from autobatch.alone.contents import NotAlone
 from autobatch.ir.program import Function, Var
 
 Share = int
-NONE, OUTER_FLAT, OUTER_DEEP, OWN_FLAT, OWN_DEEP, CODE = 0, 1, 2, 4, 8, 16
+NONE, OUTER_FLAT, OUTER_DEEP, OWN_FLAT, OWN_DEEP, CODE, TENSOR = 0, 1, 2, 4, 8, 16, 32
 OUTER = OUTER_FLAT | OUTER_DEEP
 OWN = OWN_FLAT | OWN_DEEP
-IN_DEEP = OUTER_DEEP | OWN_DEEP | CODE
+IN_DEEP = OUTER_DEEP | OWN_DEEP | CODE | TENSOR
 OUTERS = (NONE, OUTER_FLAT, OUTER_DEEP)
 OWNS = (NONE, OWN_FLAT, OWN_DEEP)
 """By nature (see ``contents``)."""
@@ -29,9 +29,10 @@ OWNS = (NONE, OWN_FLAT, OWN_DEEP)
 
 @dataclass(slots=True, eq=False)
 class Unit:
-    """One function: what its variables share, and what it returns."""
+    """One function: what its variables share, and what it returns; ``source`` is it as lowered."""
 
     function: Function
+    source: Function
     of: dict[Var, Share] = field(default_factory=dict)
     returned: Share = NONE
     escapes: bool = False
@@ -124,4 +125,6 @@ class Shares:
         """Something is written to; ``attribute``: an attribute of it."""
         if share & (OUTER | CODE if attribute else OUTER):
             raise NotAlone("it may write what existed before")
+        if share & TENSOR:
+            raise NotAlone("it may write a tensor")
         self.writes_own |= bool(share & OWN)

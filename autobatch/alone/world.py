@@ -24,7 +24,10 @@ from types import (
 from typing import Any
 
 from autobatch.alone.contents import Contents, NotAlone, check_class, is_generated, own_bases
+from autobatch.alone.inner import Inner
+from autobatch.alone.scale import Scale
 from autobatch.alone.taint import CODE, NONE, OUTERS, Share, Shares, Unit
+from autobatch.alone.webs import told_apart
 from autobatch.batching import known_callees as callees
 from autobatch.batching.effects import effect_of, is_library
 from autobatch.errors import AutobatchError
@@ -59,6 +62,8 @@ class World:
     looked: set[tuple[int, str]] = field(default_factory=set)
     data: dict[int, tuple[Any, int, frozenset[type], Share]] = field(default_factory=dict)
     functions: dict[int, FunctionType] = field(default_factory=dict)
+    nested: Inner = field(default_factory=Inner)
+    scale: Scale = field(default_factory=Scale)
 
     # What is met.
 
@@ -88,8 +93,9 @@ class World:
         if found is None:
             if len(self.units) >= MOST_UNITS:
                 raise NotAlone(f"it has more than {MOST_UNITS} functions")
-            known = Known(lowered, names, definitions_of(lowered))
-            found = self.units[id(lowered)] = (Unit(lowered), known)
+            own = told_apart(lowered)
+            known = Known(own, names, definitions_of(own))
+            found = self.units[id(lowered)] = (Unit(own, lowered), known)
             self.shares.changed = True
         elif names.closure and not is_one(found[1].names.closure, names.closure):
             raise NotAlone("one function has several closures")
@@ -107,7 +113,7 @@ class World:
     def met(self, value: Any) -> Share:
         """What a value that existed before shares with the program; what is in it may run."""
         if isinstance(value, ModuleType):
-            return NONE
+            raise NotAlone("a module is a value")
         kept = self.data.get(id(value))
         if kept is not None:
             return kept[3]

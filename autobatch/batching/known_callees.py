@@ -2,8 +2,9 @@
 
 ``READS`` look at what they get, and give something that cannot be written to. ``COPIES`` give
 something new that holds what they get. ``LENDS`` may give what they get, or what is within it, and
-call functions that they get. ``CHANGES`` write their first argument. All that is not here is not
-known: what draws, prints, reads a clock or a file among it.
+call functions that they get. ``CHANGES`` write their first argument. ``GENERATORS`` make what draws
+from a state of its own. All that is not here is not known: what draws from a state that others see,
+prints, reads a clock or a file among it.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import heapq
 import itertools
 import math
 import operator
+import random
 import re
 from collections import Counter, OrderedDict, defaultdict, deque
 from typing import Any
@@ -30,7 +32,7 @@ _READS = (
 )
 _COPIES = "dict frozenset list set slice sorted tuple"
 _LENDS = "enumerate filter iter map max min next reversed sum super type zip object"
-_WRITES = frozenset({"subtract", "move_to_end", "difference_update"})
+_WRITES = frozenset({"subtract", "move_to_end", "difference_update", "shuffle"})
 # fmt: on
 
 
@@ -65,7 +67,8 @@ LENDS = frozenset(
 )
 HOLDING = frozenset({itertools.repeat, itertools.zip_longest, itertools.accumulate, slice})
 """Those that give a parameter itself among what they give; all may do so by keywords."""
-KNOWN = READS | COPIES | LENDS | CHANGES
+GENERATORS = frozenset({random.Random})
+KNOWN = READS | COPIES | LENDS | CHANGES | GENERATORS
 
 CALLED_AT: dict[Any, int] = {
     **dict.fromkeys((map, filter, functools.reduce, functools.cmp_to_key, defaultdict, iter), 0),
@@ -82,12 +85,14 @@ ASKING = frozenset({"format", "format_map"})
 """Methods that ask for any attribute."""
 METHODS = frozenset(
     name
-    for kind in (*_TYPES, OrderedDict, re.Match, re.Pattern)
+    for kind in (*_TYPES, OrderedDict, re.Match, re.Pattern, *GENERATORS)
     for name in dir(kind)
     if name[:2] != "__" and name not in ASKING
 )
 """Methods of the data that there may be."""
 WRITING_METHODS = (MUTATING_METHODS & METHODS) | _WRITES
+WRITING_ARGUMENTS = frozenset({"shuffle"})
+"""Methods that write what they get."""
 HOLDING_METHODS = frozenset({"groups", "groupdict", "fromkeys"})
 """Methods whose result has a parameter itself within."""
 ELEMENT_METHODS = frozenset({"get", "pop", "popleft", "setdefault", "index", "count", "popitem"})
