@@ -9,14 +9,18 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor
 
 import autobatch
 from autobatch.compiled import launching, plans
 from programs import ackermann, collatz, fibonacci, gcd, mandelbrot
 from programs.example import Example
+from tests.generator import FAMILIES, programs
 from tests.oracle import assert_matches_loop
 from tests.scalar_programs import scalar_program
+from tests.test_properties import LONG, QUICK, hold_to_loop
 
 pytest.importorskip("llvmlite")
 
@@ -74,15 +78,40 @@ def test_an_empty_batch_goes_the_general_way() -> None:
     assert_matches_loop(collatz.collatz, (none,), configurations=(COMPILED,))
 
 
-@pytest.mark.parametrize("seed", range(15))
+BATCHES = (7, 0, 1, 2, 64)
+
+
+@pytest.mark.parametrize("seed", range(40))
 def test_generated_programs_match_the_loop(seed: int) -> None:
-    hold(seed, (7,))
+    hold(seed, (BATCHES[seed % len(BATCHES)],))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(15, 400))
+@pytest.mark.parametrize("seed", range(400))
 def test_many_generated_programs_match_the_loop(seed: int) -> None:
-    hold(seed, (1, 7, 64))
+    hold(seed, BATCHES)
+
+
+def hold_family(data: st.DataObject, family: str) -> None:
+    """A program with anything in it: machine code where there is some, at any batch size."""
+    program = data.draw(programs(family), label="program")
+    size = data.draw(st.sampled_from(BATCHES), label="batch size")
+    hold_to_loop(program, 0, size, configurations=(COMPILED,))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@settings(QUICK, max_examples=6)
+@given(data=st.data())
+def test_generated_programs_of_any_kind_match_the_loop(data: st.DataObject, family: str) -> None:
+    hold_family(data, family)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", FAMILIES)
+@settings(LONG, max_examples=150)
+@given(data=st.data())
+def test_many_programs_of_any_kind_match_the_loop(data: st.DataObject, family: str) -> None:
+    hold_family(data, family)
 
 
 def hold(seed: int, sizes: tuple[int, ...]) -> None:

@@ -218,3 +218,15 @@ def test_faults_of_form_and_of_flow_are_told_together():
     )
     faults = verify(broken)
     assert [fault.rule for fault in faults] == [4, 7, 9, 14, 14, 15]
+
+
+def test_an_unknown_operation_hides_no_other_fault():
+    """What is wrong elsewhere is told with it, and with a wrong number of outs."""
+    ops = (AT.op("%1 = square x"), AT.op("%2, %3 = neg %1"), AT.op("%4 = add %3, %9"))
+    found = verify(function("f", "x", block(*ops, AT.give("%8"))))
+    assert [(fault.rule, fault.place) for fault in found] == [
+        (8, (0, 0)),
+        (10, (0, 1)),
+        (14, (0, 2)),
+        (14, (0, 3)),
+    ]

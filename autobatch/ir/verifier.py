@@ -20,7 +20,7 @@ Rules of form:
 13. A block with a handler forks and joins no calls and does not return.
 
 Rules of flow, judged where it is known what runs after what, and what it assigns (where rules 1 to
-3, 6, 8, 10 and 11 hold):
+3, 6 and 11 hold):
 
 14. A temporary has a value on every path to where it is read.
 15. So has a variable that is a mode of a block; ``enter`` reads a mode of its own block.
@@ -73,7 +73,7 @@ FLOW: dict[int, form.Rule] = {
     18: flow.nested_functions_fit,
     19: flow.liveness_covered,
 }
-FLOWLESS = frozenset({1, 2, 3, 6, 8, 10, 11})
+FLOWLESS = frozenset({1, 2, 3, 6, 11})
 """Rules of form without which nothing can be said of the flow."""
 
 
