@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from autobatch.batching.converters.registry import Info, event_dim, register, rows
-from autobatch.batching.levels import Batched
+from autobatch.batching.levels import Batched, NoRule
 from autobatch.values.repeated import bmm, is_repeated
 
 
