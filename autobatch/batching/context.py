@@ -31,8 +31,9 @@ class RowsFail(Exception):
     """The operation fails for the thread at ``row``, and for no thread of a lower index.
 
     ``partial`` is the result for the threads below it, in row order, where the operation had
-    effects and must not run again for them; ``kept`` are their rows, where that is known. ``span``
-    is where it fails, if not at the operation that is at work.
+    effects and must not run again for them; ``parts`` the same where it gives several. ``kept`` are
+    their rows, where that is known. ``span`` is where it fails, if not at the operation that is at
+    work.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class RowsFail(Exception):
         self.row = row
         self.error = error
         self.partial = partial
+        self.parts: tuple[Cell, ...] | None = None
         self.span = span
         self.kept = kept
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from autobatch.batching.applying import inplace, vmapped
-from autobatch.batching.applying.overlaps import overlaps
+from autobatch.batching.applying.overlaps import CLASH, Unknown, overlaps, own_overlap
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.effects import is_draw
 from autobatch.batching.host.rower import Rower
@@ -186,12 +186,36 @@ def write(
     try:
         if is_read_too(function, args, kwargs):
             raise NoRule(OVERLAP)
+        is_item = function in (operator.setitem, Tensor.__setitem__)
+        given = args[2:] if is_item else [*args[1:], *kwargs.values()]
+        copies = is_item or function is Tensor.copy_
+        check_own_overlap(context, target, given, args[1] if is_item else None, copies)
         write_own(context, function, args, kwargs)
         return target
     except NoRule as refusal:
         why = str(refusal)
     write_rows(context, function, args, kwargs, why)  # not in the handler: errors have no context
     return target
+
+
+def check_own_overlap(
+    context: Context,
+    target: Cell,
+    operands: list[Cell],
+    index: Cell | None = None,
+    copies: bool = False,
+) -> None:
+    """Note the threads that write to what overlaps an operand, where that differs by thread."""
+    try:
+        refused = own_overlap(target, operands, index, context.k, copies)
+    except (Unknown, NotATree):
+        raise NoRule(OVERLAP) from None
+    if refused is not None:
+
+        def evaluate(row: int) -> None:
+            raise RuntimeError(CLASH)
+
+        context.check(refused, evaluate)
 
 
 def is_read_too(function: Callable[..., Any], args: list[Cell], kwargs: dict[str, Cell]) -> bool:
@@ -312,6 +336,11 @@ def write_out(
         return kwargs["out"]
     rest = {name: arg for name, arg in kwargs.items() if name != "out"}
     if overlaps(kwargs["out"], [*args, *rest.values()]):
+        write_rows(context, partial(into, function), [kwargs["out"], *args], rest, OVERLAP)
+        return kwargs["out"]
+    try:
+        check_own_overlap(context, kwargs["out"], [*args, *rest.values()])
+    except NoRule:
         write_rows(context, partial(into, function), [kwargs["out"], *args], rest, OVERLAP)
         return kwargs["out"]
     result = torch_ops.apply(context, function, args, rest, draws)

@@ -103,7 +103,9 @@ class Blocks:
                     break
                 if failure.partial is None:
                     continue
-                if op.outs:
+                if failure.parts is not None:
+                    group.env.update(zip(op.outs, failure.parts, strict=True))
+                elif op.outs:
                     group.env[op.outs[0]] = failure.partial
             if context.lost:
                 group, context = self.left(frame, group, context)

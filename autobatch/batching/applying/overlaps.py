@@ -2,11 +2,14 @@
 
 torch refuses most of that; batched, the operands are read before anything is written. In: the cell
 to write and the operands. Out: whether for one example two of them are parts of one tensor that
-overlap without being the same part. What is picked by a thread's own numbers is not told.
+overlap without being the same part. Of parts that a thread's own numbers pick, ``own_overlap``
+tells it thread by thread, from where in memory each of their elements lies.
 """
 
 from __future__ import annotations
 
+import math
+import operator
 from collections.abc import Iterable
 from types import EllipsisType
 from typing import Any
@@ -14,7 +17,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from autobatch.values.cells import Cell, Column, Container, Uniform, View
+from autobatch.batching.applying import vmapped
+from autobatch.batching.levels import Batched
+from autobatch.batching.trees import tree_of
+from autobatch.values.cells import Cell, Column, Container, Uniform, View, read
 from autobatch.values.heap import walks
 
 
@@ -124,3 +130,97 @@ def is_dense(part: Tensor) -> bool:
             return False
         step *= size
     return True
+
+
+CLASH = (
+    "unsupported operation: some elements of the input tensor and the written-to tensor refer to a "
+    "single memory location. Please clone() the tensor before performing the operation."
+)
+"""What torch says of it."""
+
+
+def own_overlap(
+    target: Cell, operands: Iterable[Cell], index: Cell | None, k: int, copies: bool = False
+) -> Tensor | None:
+    """In which threads torch refuses a write, bools ``[k]``; None where it refuses in none.
+
+    For parts that lie elsewhere by thread, of a length that all have; ``Unknown`` for others.
+    ``copies``: the operand is copied, where torch looks at what it is broadcast to.
+    """
+    root = root_of(target)
+    parts = [part for cell in operands for part in walks.parts(cell)]
+    others = [part for part in parts if is_part(part) and root_of(part) is root]
+    known: dict[int, Tensor | None] = {}
+    varies = index is not None and varied(index)
+    others = [
+        part
+        for part in others
+        if (varies or outline(target, known) is None or outline(part, known) is None)
+        and not are_apart(target, index, part)
+    ]
+    if not others or not k:
+        return None
+    own = places(target, k)
+    if index is not None:
+        own = vmapped.apply(operator.getitem, (Batched(own), tree_of(index, None)), {}, k).data
+    refused = [clash(own.reshape(k, -1), places(part, k).reshape(k, -1), copies) for part in others]
+    found = [each for each in refused if each is not None]
+    return torch.stack(found).any(0) if found else None
+
+
+def varied(index: Cell) -> bool:
+    try:
+        plain(index)
+    except Varies:
+        return True
+    return False
+
+
+def are_apart(target: Cell, index: Cell | None, part: Cell) -> bool:
+    """Whether two parts are one and the same or have no element in common, wherever they lie."""
+    view = part.value
+    assert type(view) is View
+    if view.recipe.key == getattr(target.value, "recipe", view.recipe).key and part is target:
+        return True
+    if index is not None and view.base is target and view.args == (index,):
+        return True  # ``y[k] += x``: what has just been written in place is written again
+    first = index is not None and is_first(index) and view.base is target
+    return first and len(view.args) <= 1 and all(map(is_first, view.args))
+
+
+def is_first(index: Cell) -> bool:
+    """Whether an index is one place of the first dimension."""
+    value = index.value
+    if type(value) is Column:
+        return value.table.dim() == 1 and not value.table.dtype.is_floating_point
+    return type(value) is Uniform and type(value.obj) is int
+
+
+class Unknown(Exception):
+    """Where parts lie is not told in one tensor for all threads."""
+
+
+def places(cell: Cell, k: int) -> Tensor:
+    """Where in its root's memory each element of a thread's tensor lies, ``[k, *E]``."""
+    match cell.value:
+        case View(base=base, recipe=recipe, args=args):
+            part = recipe.read(Column(places(base, k)), [read(arg) for arg in args])
+            if type(part) is Column:
+                return part.data
+            if type(part) is Uniform and isinstance(part.obj, Tensor):
+                return part.obj.expand(k, *part.obj.shape)
+            raise Unknown
+        case Column(event_shape=shape) | Uniform(obj=Tensor(shape=shape)):
+            line = torch.arange(math.prod(shape)).reshape(1, *shape)
+            return line.expand(k, *shape).contiguous()
+    raise Unknown
+
+
+def clash(one: Tensor, other: Tensor, copies: bool) -> Tensor | None:
+    """Whether two lines of places are of dense parts that overlap and are not the same."""
+    if not one.shape[1] or not other.shape[1] or (copies and one.shape != other.shape):
+        return None
+    (begin, end), (start, stop) = one.aminmax(dim=1), other.aminmax(dim=1)
+    dense = (end - begin == one.shape[1] - 1) & (stop - start == other.shape[1] - 1)
+    same = (begin == start) & (end == stop)
+    return dense & (begin <= stop) & (start <= end) & ~same

@@ -374,15 +374,27 @@ def unpack(context: Context, shape: UnpackShape, cell: Cell) -> tuple[Cell, ...]
         raise RowsFail(context.lowest(), error) from error
     items = None if is_number_column(value) else exhausted(context, cell)
     if items is None:
-        rows = run_rows(
-            context, lambda x: semantics.unpack(shape, x), [cell], {}, "objects", fresh=False
-        )
-        return unpacked_rows(context, shape, rows)
+        return unpacked_once(context, shape, cell)
     try:
         parts = semantics.unpack(shape, items)
     except Exception as error:
         raise RowsFail(context.lowest(), error) from error
     return tuple(Cell(Container(list, p)) if isinstance(p, list) else p for p in parts)
+
+
+def unpacked_once(context: Context, shape: UnpackShape, cell: Cell) -> tuple[Cell, ...]:
+    """Each thread's own object; of an iterator no item is taken twice, whoever fails."""
+
+    def meaning(obj: Any) -> Any:
+        return semantics.unpack(shape, obj)
+
+    try:
+        rows = run_rows(context, meaning, [cell], {}, "objects", fresh=False, once=True)
+    except RowsFail as failure:
+        if failure.partial is not None:
+            failure.parts = unpacked_rows(context, shape, failure.partial)
+        raise
+    return unpacked_rows(context, shape, rows)
 
 
 def unpacked_shared(context: Context, shape: UnpackShape, obj: Any) -> tuple[Cell, ...]:

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from autobatch.batching.converters.registry import Info, event_dim, register, rows
-from autobatch.batching.levels import Batched
+from autobatch.batching.levels import Batched, NoRule
 from autobatch.values.repeated import bmm, is_repeated
 
 
@@ -72,9 +72,17 @@ def linear_module(info: Info, module: nn.Linear, input: Any) -> Any:
     return linear(info, input, module.weight, module.bias)
 
 
+def refuse_no_bools(*operands: Any) -> None:
+    """There is no product of bools, but vmap's of no elements asks for no kernel."""
+    tensors = [each.data for each in operands]
+    if any(each.dtype == torch.bool and not each.numel() for each in tensors):
+        raise NoRule("a product of bools")
+
+
 @register(torch.matmul, Tensor.matmul, Tensor.__matmul__, operator.matmul, torch.mv, Tensor.mv)
 def matmul(info: Info, first: Any, second: Any) -> Any:
     """A shared matrix times per-thread vectors, or per-thread rows times a shared matrix."""
+    refuse_no_bools(first, second)
     if _repeated(first) and event_dim(second) == 1:
         return Batched(bmm(first.data, rows(second, info.k)[:, :, None])[:, :, 0])
     if _shared(first) and first.dim() == 2 and event_dim(second) == 1:

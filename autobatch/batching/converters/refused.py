@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from autobatch.batching.converters.dense import refuse_no_bools
 from autobatch.batching.converters.pointwise import both
 from autobatch.batching.converters.registry import Info, event_dim, register, rows
 from autobatch.batching.levels import Batched, NoRule
@@ -29,6 +30,20 @@ def conv_transpose(
     """vmap adds a bias of any shape."""
     if bias is not None and event_dim(bias) != 1:
         raise NoRule("a bias that is not a vector")
+    return NotImplemented
+
+
+@register(*both("trace"))
+def trace(info: Info, input: Any) -> Any:
+    """vmap makes a sum of it, which there is of bools, too."""
+    if rows(input, info.k).dtype == torch.bool:
+        raise NoRule("a matrix of bools")
+    return NotImplemented
+
+
+@register(*both("dot", "vdot", "inner"))
+def product(info: Info, input: Any, other: Any) -> Any:
+    refuse_no_bools(input, other)
     return NotImplemented
 
 

@@ -176,6 +176,8 @@ def _super(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell 
 
 def _is_inference(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | None:
     value = read(args[0]) if len(args) == 1 and not kwargs else None
+    if type(value) is Column and value.tag != "tensor":  # a number: torch says what it wants
+        return None
     if type(value) is not Column and not isinstance(getattr(value, "obj", None), Tensor):
         return None
     if is_recording():

@@ -1,0 +1,184 @@
+"""Writes that read a part of what they write, at places of each example's own: torch's errors."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.oracle import assert_matches_loop
+
+ROWS = torch.arange(24.0).reshape(3, 8)
+PLACES = ([0, 2, 4], [1, 4, 4], [4, 4, 4], [1, 1, 1], [1, 3, 4])
+
+
+def into_own_place(x, k):
+    y = x + 0
+    y[k : k + 3] = y[1:4]
+    return y
+
+
+def from_own_place(x, k):
+    y = x + 0
+    y[1:4] = y[k : k + 3]
+    return y
+
+
+def by_numbers(x, k):
+    y = x + 0
+    k = k.item()
+    y[k : k + 3] = y[1:4]
+    return y
+
+
+def copied(x, k):
+    y = x + 0
+    y[k : k + 3].copy_(y[1:4])
+    return y
+
+
+def added(x, k):
+    y = x + 0
+    y[k : k + 3] += y[1:4]
+    return y
+
+
+def added_to_a_name(x, k):
+    y = x + 0
+    a = y[k : k + 3]
+    b = y[1:4]
+    a.add_(b)
+    return y
+
+
+def given_out(x, k):
+    y = x + 0
+    a = y[k : k + 3]
+    b = y[1:4]
+    torch.add(a, b, out=a)
+    return y
+
+
+def doubled_out(x, k):
+    y = x + 0
+    a = y[k : k + 3]
+    b = y[1:4]
+    torch.mul(b, 2, out=a)
+    return y
+
+
+def one_into_many(x, k):
+    y = x + 0
+    a = y[k]
+    y[1:4] = a
+    return y
+
+
+def many_by_one(x, k):
+    y = x + 0
+    y[1:4] *= y[k]
+    return y
+
+
+def sum_into_one(x, k):
+    y = x + 0
+    y[k] = y[1:4].sum()
+    return y
+
+
+def rows(x, k):
+    y = x.reshape(2, 4) + 0
+    y[k // 4] = y[0]
+    return y
+
+
+def parts_of_rows(x, k):
+    y = x.reshape(2, 4) + 0
+    y[k // 4][:2] = y[0][1:3]
+    return y
+
+
+def narrowed(x, k):
+    y = x + 0
+    y.narrow(0, int(k), 3).copy_(y.narrow(0, 1, 3))
+    return y
+
+
+def every_second(x, k):
+    y = x + 0
+    y[k::2][:2] = y[1:3]
+    return y
+
+
+def caught(x, k):
+    y = x + 0
+    a = y[k : k + 3]
+    try:
+        a.copy_(y[1:4])
+    except RuntimeError:
+        return (y, 1)
+    return (y, 0)
+
+
+def in_place(x, k):
+    y = x + 0
+    y[k : k + 3] += 1
+    return y
+
+
+def single_places(x, k):
+    y = x + 0
+    y[k] += y[k] * 2
+    y[k - 1] = y[k]
+    return y
+
+
+def rows_swapped(x, k):
+    y = x.reshape(4, 2) + 0
+    i = k % 3
+    y[i], y[i + 1] = (y[i + 1].clone(), y[i].clone())
+    y[i] = y[i + 1]
+    return y
+
+
+def crosswise(x, k):
+    y = x.reshape(2, 4) + 0
+    y[k % 2, :2] = y[1, 2:]
+    return y
+
+
+def in_a_loop(x, k):
+    y = x + 0
+    for i in range(3):
+        y[k + i - 1 : k + i] = y[k : k + 1] * 2
+    return y
+
+
+PROGRAMS = (
+    into_own_place,
+    from_own_place,
+    by_numbers,
+    copied,
+    added,
+    added_to_a_name,
+    given_out,
+    doubled_out,
+    one_into_many,
+    many_by_one,
+    sum_into_one,
+    rows,
+    parts_of_rows,
+    narrowed,
+    every_second,
+    caught,
+    in_place,
+    single_places,
+    rows_swapped,
+    crosswise,
+    in_a_loop,
+)
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_an_overlap_is_what_torch_makes_of_it(program):
+    for places in PLACES:
+        assert_matches_loop(program, (ROWS, torch.tensor(places)))
