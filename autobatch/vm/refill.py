@@ -4,7 +4,8 @@ In: admissions, the arguments of some new threads as the cells of a group. Out: 
 returned, whose rows are free for others again. The frame has as many rows as threads may be in
 flight; ``threads[row]`` is the input index of a row's thread, ``NOBODY`` of a free one. A new
 group waits at the function's first block like any other and coalesces by itself; ``stages`` says
-what runs next. Once a thread has failed no more are to be admitted; those below it finish
+what runs next. Where a name has come to mean another function, and the one that it meant is inlined,
+what is in flight finishes as it began before others enter. Once a thread has failed no more are to be admitted; those below it finish
 (``failing``). Where threads are isolated, one that has failed makes room as one that has returned.
 """
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -29,7 +31,7 @@ from autobatch.vm.entering import Entry, entered
 from autobatch.vm.failing import Errors
 from autobatch.vm.groups import Group
 from autobatch.vm.stackless import Machine
-from autobatch.vm.stages import Stages, stages_of
+from autobatch.vm.stages import Stages, tail_of
 from autobatch.vm.state import NOBODY, Frame
 
 GENERATION = 8
@@ -42,7 +44,9 @@ class Refill:
 
     ``recursive``: the function calls itself, as far as that is seen. ``inside``: calls wait in the
     queue themselves, and no function has called itself, so that they have stages like its own
-    loops. ``record`` is that of all of the stream's gradients.
+    loops. ``inlines``: what it calls is inlined, as long as that stays what it is; ``later`` are
+    groups that enter when all that is in flight has left. ``record`` is that of all of the stream's
+    gradients.
     """
 
     machine: Machine
@@ -51,6 +55,8 @@ class Refill:
     enough: int
     recursive: bool
     inside: bool
+    inlines: bool = False
+    later: list[tuple[np.ndarray, Entry]] = field(default_factory=list)
     frame: Frame | None = None
     stages: Stages | None = None
     watch: invariants.Watch | None = None
@@ -70,7 +76,7 @@ class Refill:
 
     @property
     def is_busy(self) -> bool:
-        return bool(self.stages) or self.has_lost
+        return bool(self.stages) or bool(self.later) or self.has_lost
 
     @property
     def failure(self) -> BaseException | None:
@@ -97,17 +103,36 @@ class Refill:
         try:
             forking = self.machine.forking(self.paths)
             judgements = state.judgements and state.judgements.without_inlining()
-            entry = entered(state.library, context, target, forking, judgements)
+            entry = entered(state.library, context, target, forking, judgements, self.inlines)
         except RowsFail as failure:
             self.machine.failures.never_begin(threads, failure)
             return
         if self.paths is not None:
             self.paths.begin(rows, state.settings.key)
         entry.paths = self.paths
+        if self.later or (self.inlines and self.frame and entry.code is not self.frame.code):
+            self.later.append((rows, entry))
+        else:
+            self.enter(rows, entry)
+
+    def enter(self, rows: np.ndarray, entry: Entry) -> None:
+        """Let a group begin, in the frame at work if there is one."""
         if self.frame is None:
             self.open(entry)
         assert self.stages is not None
         self.stages.add([(self.first, Group(rows, entry.env))])
+
+    def anew(self) -> None:
+        """All that was in flight has left: what has waited for that enters a frame of its own."""
+        self.machine.failures.frames.clear()
+        self.frame = self.stages = None
+        later, self.later = self.later, []
+        code = later[0][1].code
+        for rows, entry in later:
+            if entry.code is code:
+                self.enter(rows, entry)
+            else:
+                self.later.append((rows, entry))
 
     def open(self, entry: Entry) -> None:
         """Begin the frame with the first group that enters it."""
@@ -118,13 +143,12 @@ class Refill:
         frame.answers = False  # no results are to stack: which ``return`` gave them does not matter
         machine.failures.frames.append(frame)
         self.first = machine.first(frame)
-        tail = stages_of(entry.code.blocks, self.recursive)[-1] + self.recursive
         alike = frame.waiting
         self.stages = Stages(
             lambda at: machine.way_to(frame, at, self.inside),
             lambda: replace(alike, counters=[], places={}),
             self.enough,
-            (tail,),
+            tail_of(entry.code.blocks, self.recursive),
             self.recursive,
             calling=not self.inside,
         )
@@ -152,17 +176,22 @@ class Refill:
 
         At most so many, where that is said.
         """
+        if self.later and not self.stages and not (self.frame and self.frame.returned):
+            self.anew()
         frame, stages, watch = self.frame, self.stages, self.watch
         if frame is None or stages is None:
             return
         execute, steps = self.machine.execute, self.machine.state.steps
-        steps.pause = None if most is None else steps.taken + most
+        end = inf if most is None else steps.taken + most
         with saving(self.machine.state.saver), presence(record=self.record):
-            while stages and not frame.returned and not self.has_lost and not steps.paused:
+            while stages and not frame.returned and not self.has_lost and steps.taken < end:
                 frame.waiting, at, group = stages.next()
+                began, due = steps.taken, stages.due
+                steps.pause = min(end, inf if due is None else began + due)
                 if watch is not None:
                     watch.ahead(at, group)
                 stages.add(execute(frame, at, group))
+                stages.took(steps.taken - began)
                 if self.inside and self.machine.has_recursed(frame):
                     self.inside = False
                     stages.anew()
