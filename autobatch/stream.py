@@ -253,7 +253,8 @@ class Stream:
         function = runnable(plan.function)
         options = plan.options
         inlines = options.fork == "auto" and options.seed is None
-        graph = CallGraph.of(library, *function_of(function) or (function, MISSING), inlines)
+        called, receiver = function_of(function) or (function, MISSING)
+        graph = CallGraph.of(library, called, receiver, inlines)
         if not plan.engine_given and graph.parts_in_calls:
             options = replace(options, engine="program_counter")
         rows = np.full(plan.width, NOBODY)

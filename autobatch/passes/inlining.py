@@ -91,8 +91,8 @@ def inline_calls(
     reads = reads_of(function)
     for label, block in enumerate(function.blocks):
         if label in taken:
-            before = without_lookup(block, taken[label].call, reads)
-            made += taken[label].blocks(before, place)
+            caller = without_lookup(block, taken[label].call, reads)
+            made += taken[label].blocks(caller, place)
         else:
             made.append(block.retargeted(place))
     return replace(function, blocks=tuple(made), live_in=())

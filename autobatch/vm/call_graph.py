@@ -22,8 +22,8 @@ class CallGraph:
     """``recursive``: some function is sure to be one that may come to call itself; ``comes_back``:
     the outermost one may.
 
-    ``unknown``: some callee is not known. ``loops``: a called function has a loop. With ``inlines``,
-    the outermost function is looked at as it is once what it calls is inlined.
+    ``unknown``: some callee is not known. ``loops``: a called function has a loop. With
+    ``inlines``, the outermost function is looked at as it is once what it calls is inlined.
     """
 
     library: Library

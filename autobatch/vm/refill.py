@@ -4,9 +4,10 @@ In: admissions, the arguments of some new threads as the cells of a group. Out: 
 returned, whose rows are free for others again. The frame has as many rows as threads may be in
 flight; ``threads[row]`` is the input index of a row's thread, ``NOBODY`` of a free one. A new
 group waits at the function's first block like any other and coalesces by itself; ``stages`` says
-what runs next. Where a name has come to mean another function, and the one that it meant is inlined,
-what is in flight finishes as it began before others enter. Once a thread has failed no more are to be admitted; those below it finish
-(``failing``). Where threads are isolated, one that has failed makes room as one that has returned.
+what runs next. Where a name has come to mean another function, and the one that it meant is
+inlined, what is in flight finishes as it began before others enter. Once a thread has failed no
+more are to be admitted; those below it finish (``failing``). Where threads are isolated, one that
+has failed makes room as one that has returned.
 """
 
 from __future__ import annotations
@@ -72,7 +73,8 @@ class Refill:
     @property
     def room(self) -> int:
         """How many threads can be admitted."""
-        return int((self.threads == NOBODY).sum())
+        waiting = sum(len(threads) for threads, _ in self.later)
+        return int((self.threads == NOBODY).sum()) - waiting
 
     @property
     def is_busy(self) -> bool:
@@ -94,8 +96,7 @@ class Refill:
         """Let new threads, with indices above all others', enter the function."""
         state = self.machine.state
         self.lend([*args, *kwargs.values()], threads)
-        rows = np.flatnonzero(self.threads == NOBODY)[: len(threads)]
-        self.threads[rows] = threads
+        rows = self.taken_by(threads)
         if self.frame is not None:
             self.frame.span = None
         context = Context(state.services, threads, policy=state.policy)
@@ -111,9 +112,16 @@ class Refill:
             self.paths.begin(rows, state.settings.key)
         entry.paths = self.paths
         if self.later or (self.inlines and self.frame and entry.code is not self.frame.code):
-            self.later.append((rows, entry))
+            self.threads[rows] = NOBODY
+            self.later.append((threads, entry))
         else:
             self.enter(rows, entry)
+
+    def taken_by(self, threads: np.ndarray) -> np.ndarray:
+        """Free rows, which are those of some threads from now on."""
+        rows = np.flatnonzero(self.threads == NOBODY)[: len(threads)]
+        self.threads[rows] = threads
+        return rows
 
     def enter(self, rows: np.ndarray, entry: Entry) -> None:
         """Let a group begin, in the frame at work if there is one."""
@@ -128,11 +136,11 @@ class Refill:
         self.frame = self.stages = None
         later, self.later = self.later, []
         code = later[0][1].code
-        for rows, entry in later:
-            if entry.code is code:
-                self.enter(rows, entry)
+        for threads, entry in later:
+            if entry.code is code and not self.later:
+                self.enter(self.taken_by(threads), entry)
             else:
-                self.later.append((rows, entry))
+                self.later.append((threads, entry))
 
     def open(self, entry: Entry) -> None:
         """Begin the frame with the first group that enters it."""

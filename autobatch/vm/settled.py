@@ -1,9 +1,10 @@
 """What calls are sure to run while a function is at work: what inlining goes by.
 
 In: a lowered function, what its names mean, and the library. Out: for a call the function that it
-runs, where that is certain, and how often it is called. A name may come to mean something else only by code that batched
-execution does not see into; so a function is *settled* that calls none, nor do those that it calls,
-however deep. Whether its names mean the same at the next call is asked then (``purity.Verdict``).
+runs, where that is certain; at how many places a function is called. A name may come to mean
+something else only by code that batched execution does not see into; so a function is *settled*
+that calls none, nor do those that it calls, however deep. Whether its names mean the same at the
+next call is asked then (``purity.Verdict``).
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ class Lowerings(Protocol[C]):
     """What is asked of the library.
 
     ``lowered`` is the code of a program callable, with what its names mean, if it has any;
-    ``taken_in`` a function as callers may take it in, unless it is being made, ``function`` as it is.
+    ``taken_in`` a function as callers may take it in, unless it is being made; ``function`` is as
+    lowering gave it.
     """
 
     @property
@@ -75,7 +77,7 @@ class Settled(Generic[C]):
 
 @dataclass(eq=False)
 class Sites(Generic[C]):
-    """At how many places the functions are called that a function comes to call, as far as known."""
+    """At how many places the functions are called that a function comes to call, if known."""
 
     library: Lowerings[C]
     counts: Counter[int] = field(default_factory=Counter)
@@ -149,12 +151,9 @@ class Targets(Generic[C]):
             return None
         code, names, receiver = found
         if self.sites is not None:
-            function = self.library.function(code)
-            return (
-                None
-                if self.sites.recur(code)
-                else Callee(function, receiver, self.sites.once(code))
-            )
+            if self.sites.recur(code):
+                return None
+            return Callee(self.library.function(code), receiver, self.sites.once(code))
         function = self.library.taken_in(code, names)
         return None if function is None else Callee(function, receiver)
 

@@ -2,17 +2,17 @@
 
 The smallest program counter alone would starve what stands behind a loop, since new threads enter
 before it, and would let threads that have left an inner loop wait for all others that are in it. So
-a function's blocks fall into *stages*: a loop without those within it, the outermost with what leads
-to it (a call counts as one, its callee may loop); and, last, the *tail*, from which no loop is left
-to run. Each stage has a queue of its own, in which the run's policy says what goes next
+a function's blocks fall into *stages*: a loop without those within it, the outermost with what
+leads to it (a call counts as one, its callee may loop); and, last, the *tail*, from which no loop
+is left to run. Each stage has a queue of its own, in which the run's policy says what goes next
 (``schedule``), so that threads part and meet in it as they do in a batch.
 
 - The tail runs as soon as enough threads wait there: it costs a few executions, and makes room. So
   does a stage that has no loop, the latest first.
-- So does any other once its threads have waited, together, for as long as all in flight take to run
-  its blocks. What threads lose by waiting is then what running a stage loses for the others: with
-  steady arrivals the least of both (Harris 1913, the economic order quantity). A loop without others
-  within it counts ``LONG`` blocks, so that few threads in it wait for many, but not for ever.
+- So does any other once its threads have waited, together, for as long as all in flight take to
+  run its blocks. What threads lose by waiting is then what running a stage loses for the others:
+  with steady arrivals the least of both (Harris 1913, the economic order quantity). A loop without
+  others in it counts ``LONG`` blocks, so that few threads in it wait for many, but not for ever.
 - Else the loop with the most threads runs, the earliest of those that have as many.
 
 Where calls wait in the queue themselves, a callee's blocks are of its caller's stages, as if they
@@ -72,9 +72,9 @@ class Stage:
 class Stages:
     """``way_to`` says where a waiting place is; ``enough`` threads let a stage without loops run.
 
-    ``queue_of`` makes the queue of a stage, ``opened`` has all of them. ``recursive``: the outermost
-    function calls itself, ``calling``: calls run to their end in their blocks. ``held`` are the
-    threads of each stage as the last one was chosen, which is ``at_work``.
+    ``queue_of`` makes the queue of a stage, ``opened`` has all of them. ``recursive``: the
+    outermost function calls itself, ``calling``: calls run to their end in their blocks. ``held``
+    are the threads of each stage as the last one was chosen, which is ``at_work``.
     """
 
     way_to: Callable[[Any], Way | None]
@@ -119,7 +119,7 @@ class Stages:
         return stage
 
     def key_of(self, way: Way) -> tuple[Key, Home | None]:
-        """The stage of a place, by where the functions that it is in stand; and its loop, if any."""
+        """The stage of a place, by where the functions that it is in stand, and its loop."""
         home = self.homes_in(way[0][0], self.recursive)[way[0][1]]
         key: Key = ((home.stretch, home.loop),)
         loop = home if home.inside else None
@@ -152,7 +152,8 @@ class Stages:
         """What runs next, and the queue that it comes from; something must wait."""
         self.held = [(stage, stage.held) for stage in self.stages.values() if stage.queue]
         stage = self.at_work = self.held[0][0] if len(self.held) == 1 else self.chosen()
-        stage.waited = 0
+        if stage.price != LONG or stage.turns == LONG:  # what leads to a loop is not the loop
+            stage.waited = 0
         found = stage.queue.next([])
         assert found is not None
         return (stage.queue, *found)
