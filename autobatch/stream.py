@@ -251,8 +251,10 @@ class Stream:
         """The engine, ready for threads whose numbers live on ``device``."""
         plan, library = self.plan, self.plan.library
         function = runnable(plan.function)
-        graph = CallGraph.of(library, *function_of(function) or (function, MISSING))
         options = plan.options
+        inlines = options.fork == "auto" and options.seed is None
+        called, receiver = function_of(function) or (function, MISSING)
+        graph = CallGraph.of(library, called, receiver, inlines)
         if not plan.engine_given and graph.parts_in_calls:
             options = replace(options, engine="program_counter")
         rows = np.full(plan.width, NOBODY)
@@ -262,7 +264,7 @@ class Stream:
             self.code = MachineCode(function, options, library, shared.steps.tally)
         queued = options.engine == "program_counter"
         one_queue, inside = queued and graph.comes_back, queued and not graph.recursive
-        return Refill(machine, function, rows, plan.enough, one_queue, inside)
+        return Refill(machine, function, rows, plan.enough, one_queue, inside, inlines)
 
     def apply(self, in_order: bool = True) -> None:
         """Apply what examples have written to shared tensors that have finished.

@@ -18,7 +18,7 @@ from torch import Tensor
 import autobatch
 from autobatch import Step, machines
 from autobatch.vm.invariants import checking
-from autobatch.vm.stages import stages_of
+from autobatch.vm.nests import homes_of
 from programs.fibonacci import fibonacci
 from programs.treelstm import TreeLSTM, random_tree
 
@@ -538,7 +538,7 @@ def test_threads_never_wait_for_the_longest():
     assert sum(flow.in_flight) / width / len(flow.in_flight) >= 0.85
     assert sum(flow.at_work) / len(flow.at_work) >= 0.85
     assert 3 * streamed.block_executions <= chunked.block_executions
-    assert streamed.block_executions == 4444
+    assert streamed.block_executions == 4464
 
 
 def counted_trips(n):
@@ -595,7 +595,9 @@ INSIDE = (
 
 @pytest.mark.parametrize("func", INSIDE, ids=lambda f: f.__name__)
 def test_threads_leave_loops_inside_calls_one_by_one(func):
-    """As the same loop of the function's own, whatever calls it: calls wait in the queue."""
+    """As the same loop of the function's own: what is called once is inlined, and other calls wait
+    in the queue.
+    """
     ns, width = geometric(1024, 200.0), 64
     flow = Flow(ns)
     with autobatch.counts() as streamed, checking(False):
@@ -605,10 +607,11 @@ def test_threads_leave_loops_inside_calls_one_by_one(func):
     with autobatch.counts() as chunked, checking(False):
         autobatch.vmap(func, chunk_size=width, scalars="python")(torch.tensor(ns))
     assert sum(flow.in_flight) / width / len(flow.in_flight) >= 0.85
-    assert sum(flow.at_work) / len(flow.at_work) >= 0.72
+    least = {trips_here_or_there: 0.73, trips_by_closure: 0.81}.get(func, 0.85)
+    assert sum(flow.at_work) / len(flow.at_work) >= least
     assert 3 * streamed.block_executions <= chunked.block_executions
-    if func is counted_trips:
-        assert streamed.block_executions == 4772
+    if least == 0.85:
+        assert streamed.block_executions == 4464  # as `trips` itself
 
 
 class Parity:
@@ -649,14 +652,15 @@ def test_stages_behind_a_loop_are_not_starved():
         assert {result for _, result in autobatch.stream(both, pairs, 32)} == {0}
     with autobatch.counts() as chunked:
         autobatch.vmap(both, chunk_size=32, scalars="python")(*torch.tensor(pairs).T)
-    assert (streamed.block_executions, chunked.block_executions) == (1763, 2562)
+    assert (streamed.block_executions, chunked.block_executions) == (1776, 2562)
 
 
 def test_stages_of_a_function():
     """Two loops and what follows them; without a loop, and where it calls itself, there is one."""
 
     def names(func: Any, recursive: bool = False) -> list[int]:
-        return stages_of(autobatch.lower(func).main.blocks, recursive)
+        homes = homes_of(autobatch.lower(func).main.blocks, recursive)
+        return [home.stretch for home in homes]
 
     assert sorted(set(names(two_loops))) == [0, 1, 2]
     assert names(two_loops) == sorted(names(two_loops))

@@ -34,6 +34,29 @@ def reaching(blocks: Sequence[Block]) -> list[set[Label]]:
     return found
 
 
+def connected(region: set[Label], edges: Sequence[tuple[Label, ...]]) -> list[set[Label]]:
+    """The strongly connected parts of a region: blocks that reach each other within it."""
+    reach = {label: _reached(label, region, edges) for label in sorted(region)}
+    parts: list[set[Label]] = []
+    done: set[Label] = set()
+    for label, reached in reach.items():
+        if label not in done:
+            part = {label} | {other for other in reached if label in reach[other]}
+            parts.append(part)
+            done |= part
+    return parts
+
+
+def _reached(start: Label, region: set[Label], edges: Sequence[tuple[Label, ...]]) -> set[Label]:
+    found: set[Label] = set()
+    pending = [start]
+    while pending:
+        more = {target for target in edges[pending.pop()] if target in region} - found
+        found |= more
+        pending += more
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class Analysis(Generic[Fact]):
     """``start`` holds at the entry (at every exit, going backward), ``unknown`` everywhere else.

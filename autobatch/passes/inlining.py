@@ -15,8 +15,10 @@ Before:                                  After:
     b3: return %return
 
 A call costs a frame, and ends its block; what is inlined joins the blocks around it, and a short
-branch in it may be converted (``if_conversion``). Only functions without loops are: threads that
-leave a loop at different times would go on apart, where a call lets them wait for each other.
+branch in it may be converted (``if_conversion``). Only functions without loops are, in a batch:
+threads that leave a loop at different times would go on apart, where a call lets them wait for each
+other. Where threads are not to wait, in a stream, so are those with loops that are called at one
+place alone, however long: threads that are in calls from several places run together in the callee.
 
 A place in a callee says what it was called from, so that errors tell of the same calls. A result is
 assigned under the name that the call gave it, so that it is traced back to its ``return``.
@@ -59,18 +61,25 @@ _PLAIN = ("positional", "positional_only", "keyword_only")
 
 @dataclass(frozen=True, slots=True)
 class Callee:
-    """What a call runs; ``receiver`` names the variable that is its first argument, for methods."""
+    """What a call runs; ``receiver`` names the variable that is its first argument, for methods.
+
+    ``once``: it is called nowhere else, and threads are to leave its loops one by one.
+    """
 
     function: Function
     receiver: Var | None = None
+    once: bool = False
 
 
-def inline_calls(function: Function, callee: Callable[[Call], Callee | None]) -> Function:
+def inline_calls(
+    function: Function, callee: Callable[[Call], Callee | None], before: int = 0
+) -> Function:
     """The function with short functions in the places of their calls.
 
-    ``callee`` says what a call is sure to run, if that is known.
+    ``callee`` says what a call is sure to run, if that is known; ``before`` is how often calls have
+    been inlined in the function already.
     """
-    taken = chosen(function, callee)
+    taken = chosen(function, callee, before)
     if not taken:
         return function
     place: dict[Label, Label] = {}
@@ -82,14 +91,16 @@ def inline_calls(function: Function, callee: Callable[[Call], Callee | None]) ->
     reads = reads_of(function)
     for label, block in enumerate(function.blocks):
         if label in taken:
-            before = without_lookup(block, taken[label].call, reads)
-            made += taken[label].blocks(before, place)
+            caller = without_lookup(block, taken[label].call, reads)
+            made += taken[label].blocks(caller, place)
         else:
             made.append(block.retargeted(place))
     return replace(function, blocks=tuple(made), live_in=())
 
 
-def chosen(function: Function, callee: Callable[[Call], Callee | None]) -> dict[Label, Inlined]:
+def chosen(
+    function: Function, callee: Callable[[Call], Callee | None], before: int = 0
+) -> dict[Label, Inlined]:
     """The calls to inline, by the block that each ends, in the order of the text."""
     found: dict[Label, Inlined] = {}
     size = sum(len(block.ops) for block in function.blocks)
@@ -98,12 +109,12 @@ def chosen(function: Function, callee: Callable[[Call], Callee | None]) -> dict[
         if not isinstance(call, Call) or block.modes or block.handler is not None:
             continue
         runs = callee(call)
-        if runs is None or not is_short(runs.function):
+        if runs is None or not (is_short(runs.function) or (runs.once and is_own(runs.function))):
             continue
         given = bound(runs, call)
         size += operations_of(runs.function)
         if given is not None and size <= LARGEST:
-            found[label] = Inlined(runs.function, call, label, given)
+            found[label] = Inlined(runs.function, call, label, given, before)
     return found
 
 
@@ -133,11 +144,17 @@ def operations_of(function: Function) -> int:
 
 def is_short(function: Function) -> bool:
     """Whether a function is short, has no loop, and means the same in its caller's frame."""
-    if function.free or function.nested or operations_of(function) > LONGEST:
+    if operations_of(function) > LONGEST or not is_own(function):
         return False
-    reached = reaching(function.blocks)
-    for label, block in enumerate(function.blocks):
-        if label in reached[label] or block.modes or block.handler is not None:
+    return not any(label in after for label, after in enumerate(reaching(function.blocks)))
+
+
+def is_own(function: Function) -> bool:
+    """Whether a function means the same in its caller's frame."""
+    if function.free or function.nested:
+        return False
+    for block in function.blocks:
+        if block.modes or block.handler is not None:
             return False
         if isinstance(block.terminator, Join) or any(op.name in OF_A_FRAME for op in block.ops):
             return False
@@ -166,12 +183,16 @@ def bound(callee: Callee, call: Call) -> dict[Var, Var] | None:
 
 @dataclass(eq=False)
 class Inlined:
-    """A function in the place of the call that ends the block ``label``; ``given`` its operands."""
+    """A function in the place of the call that ends the block ``label``; ``given`` its operands.
+
+    ``before`` tells its variables from those of what was inlined before.
+    """
 
     function: Function
     call: Call
     label: Label
     given: Mapping[Var, Var]
+    before: int = 0
 
     @cached_property
     def result(self) -> Var:
@@ -214,7 +235,8 @@ class Inlined:
         if variable == self.result and variable not in self.given:
             return self.call.out
         function = self.function.name.rpartition(".")[2]
-        return f"%{function}.b{self.label}.{variable.removeprefix('%')}"
+        place = f"b{self.label}" if not self.before else f"b{self.label}.{self.before}"
+        return f"%{function}.{place}.{variable.removeprefix('%')}"
 
     def renamed(self, op: Op) -> Op:
         outs, args = (tuple(map(self.name, names)) for names in (op.outs, op.args))

@@ -26,6 +26,7 @@ import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from autobatch.ir.dataflow import connected
 from autobatch.ir.program import Function, Label
 
 _Edges = Sequence[tuple[Label, ...]]
@@ -53,7 +54,7 @@ def _doomed(edges: _Edges) -> set[Label]:
 
 
 def _ordered(region: set[Label], edges: _Edges, doomed: set[Label]) -> Iterator[Label]:
-    parts = [_with_raises(part, edges, doomed & region) for part in _connected(region, edges)]
+    parts = [_with_raises(part, edges, doomed & region) for part in connected(region, edges)]
     taken = {label for part in parts if len(part) > 1 for label in part}
     parts = [part for part in parts if len(part) > 1 or not part & taken]
     for part in _topological(parts, edges):
@@ -97,26 +98,3 @@ def _topological(parts: Sequence[set[Label]], edges: _Edges) -> Iterator[set[Lab
             waits[target] -= 1
             if not waits[target]:
                 heapq.heappush(ready, (min(parts[target]), target))
-
-
-def _connected(region: set[Label], edges: _Edges) -> list[set[Label]]:
-    """The strongly connected parts of a region: blocks that reach each other within it."""
-    reach = {label: _reached(label, region, edges) for label in sorted(region)}
-    parts: list[set[Label]] = []
-    done: set[Label] = set()
-    for label, reached in reach.items():
-        if label not in done:
-            part = {label} | {other for other in reached if label in reach[other]}
-            parts.append(part)
-            done |= part
-    return parts
-
-
-def _reached(start: Label, region: set[Label], edges: _Edges) -> set[Label]:
-    found: set[Label] = set()
-    pending = [start]
-    while pending:
-        more = {target for target in edges[pending.pop()] if target in region} - found
-        found |= more
-        pending += more
-    return found

@@ -22,8 +22,8 @@ class CallGraph:
     """``recursive``: some function is sure to be one that may come to call itself; ``comes_back``:
     the outermost one may.
 
-    ``unknown``: some callee is not known. ``loops``: a called function has a loop, ``rounds``: one
-    that is called in a loop has.
+    ``unknown``: some callee is not known. ``loops``: a called function has a loop. With
+    ``inlines``, the outermost function is looked at as it is once what it calls is inlined.
     """
 
     library: Library
@@ -32,40 +32,40 @@ class CallGraph:
     comes_back: bool = False
     unknown: bool = False
     loops: bool = False
-    rounds: bool = False
+    inlines: bool = False
     path: list[CodeType] = field(default_factory=list)
-    done: set[tuple[CodeType, bool]] = field(default_factory=set)
+    done: set[CodeType] = field(default_factory=set)
 
     @classmethod
-    def of(cls, library: Library, function: FunctionType, receiver: object) -> CallGraph:
+    def of(
+        cls, library: Library, function: FunctionType, receiver: object, inlines: bool = False
+    ) -> CallGraph:
         """Raises what lowering ``function`` raises."""
-        graph = cls(library, function)
-        graph.follow(function, receiver, inside=False)
+        graph = cls(library, function, inlines=inlines)
+        graph.follow(function, receiver)
         return graph
 
     @property
     def parts_in_calls(self) -> bool:
-        """Whether threads that have been together part within calls, as far as is known.
+        """Whether threads that have been together part within calls, as far as is known."""
+        return self.recursive or self.unknown or self.loops
 
-        Calls in a loop are left out: their threads meet at each round, and may run as one.
-        """
-        return self.recursive or self.unknown or (self.loops and not self.rounds)
-
-    def follow(self, function: FunctionType, receiver: object, inside: bool) -> None:
-        """Look through a function, which is called ``inside`` a loop or not."""
+    def follow(self, function: FunctionType, receiver: object) -> None:
+        """Look through a function."""
         code = self.library.code_of(function, receiver)
-        known = Known(code.function, Names.of(function, receiver), code.definitions)
-        after = reaching(code.blocks)
-        looping = [pc in ways for pc, ways in enumerate(after)]
-        if self.path and any(looping):
-            self.loops, self.rounds = True, self.rounds or inside
+        names = Names.of(function, receiver)
+        if self.inlines and not self.path:
+            code = self.library.with_loops_inside(code, names)
+        known = Known(code.function, names, code.definitions)
+        if self.path:
+            self.loops |= any(pc in ways for pc, ways in enumerate(reaching(code.blocks)))
         self.path.append(function.__code__)
-        for block, loops in zip(code.blocks, looping, strict=True):
+        for block in code.blocks:
             if isinstance(block.terminator, Call):
-                self.look(known, block.terminator, inside or loops)
-        self.done.add((self.path.pop(), inside))
+                self.look(known, block.terminator)
+        self.done.add(self.path.pop())
 
-    def look(self, known: Known, call: Call, inside: bool) -> None:
+    def look(self, known: Known, call: Call) -> None:
         value = known.value(call.callee)
         if value is MISSING:
             self.unknown = True
@@ -78,9 +78,9 @@ class CallGraph:
         if code in self.path:
             self.recursive = True
             self.comes_back |= code is self.path[0]
-        elif (code, inside) not in self.done:
+        elif code not in self.done:
             try:
-                self.follow(*callee, inside)
+                self.follow(*callee)
             except AutobatchError:
                 return  # what is wrong is told when the call is reached
 

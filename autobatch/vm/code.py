@@ -61,6 +61,7 @@ class Code:
     sights: list[Verdict] = field(default_factory=list)
     forks: dict[tuple[bool, bool], list[Verdict]] = field(default_factory=dict)
     copies: dict[Any, CodeType] = field(default_factory=dict)
+    inlined: list[Verdict] = field(default_factory=list)
     live_after: dict[int, frozenset[str]] = field(default_factory=dict)
     live_across: dict[tuple[int, str, Handler | None], frozenset[str]] = field(default_factory=dict)
     wholes: dict[tuple[int, Executor], WholeSite] = field(default_factory=dict)

@@ -50,10 +50,12 @@ def entered(
     target: resolving.Target,
     forking: Forking = "none",
     judgements: Judgements | None = None,
+    inlines: bool = False,
 ) -> Entry:
     """A call of a program function, its arguments bound; ``RowsFail`` where they do not fit.
 
-    ``forking``: which of its calls run as fork-join calls, as ``judgements`` have it.
+    ``forking``: which of its calls run as fork-join calls, as ``judgements`` have it; ``inlines``:
+    what it calls is inlined first, loops and all.
     """
     try:
         code, scope, env = opened(library, target)
@@ -70,6 +72,8 @@ def entered(
     else:
         receiver = receiver_in(target.args)
         names = partial(Names.of, target.callee, receiver)
+    if inlines:
+        code = library.with_loops_inside(code, names())
     if forking == "none" or judgements is None:
         return Entry(code, scope, env, names=names)
     forked = judgements.with_forks(code, within, receiver, forking == "drawing", names)

@@ -44,7 +44,7 @@ from autobatch.vm.purity import (
     Verdict,
     different,
 )
-from autobatch.vm.settled import Targets
+from autobatch.vm.settled import Sites, Targets
 from autobatch.vm.subjects import Subjects
 
 
@@ -268,13 +268,37 @@ class Library:
                 if changed is code.function
                 else self.made(self.optimised(changed, "fork_calls"))
             )
-            made.base, made.purity = code, purity
+            made.base, made.purity = code.base or code, purity
             made.known = Known(made.function, names, definitions_of(made.function)).places()
             return made, True
 
         verdicts = code.forks.setdefault((seeded, inline), [])
         forked: Code = self.judged(code, verdicts, names, fork)
         return forked
+
+    def with_loops_inside(self, code: Code, names: Names) -> Code:
+        """The code with calls inlined, too, of functions that have loops and one call.
+
+        So threads that leave such a loop go on, and do not wait for others.
+        """
+
+        def take_in(known: Known) -> tuple[Code, bool]:
+            sites = Sites.of(self, code, names)
+            inside = Targets(self, code, known, self.purity(code, names), sites=sites)
+            changed, before = loop_tail_calls(code.function, inside.itself), 0
+            made: Function | None = None
+            while made is not changed:
+                made, before = changed, before + 1
+                again = Known(made, names, definitions_of(made))
+                changed = inline_calls(made, replace(inside, known=again).callee, before)
+            if changed is code.function:
+                return code, True
+            found = self.made(self.optimised(changed, "inlining"))
+            found.base = code.base or code
+            return found, True
+
+        taken: Code = self.judged(code, code.inlined, names, take_in)
+        return taken
 
     def with_calls_inside(self, code: Code, function: Function, targets: Targets[Code]) -> Function:
         """A function of ``code``'s with what short calls run in their places."""
@@ -285,7 +309,7 @@ class Library:
             self.inlining.discard(id(code))
 
     def function_in(self, code: Code) -> Function:
-        """The function that code is of."""
+        """The function that code is of, as lowering gave it."""
         return code.function
 
     def copy_for(

@@ -4,14 +4,17 @@ In: admissions, the arguments of some new threads as the cells of a group. Out: 
 returned, whose rows are free for others again. The frame has as many rows as threads may be in
 flight; ``threads[row]`` is the input index of a row's thread, ``NOBODY`` of a free one. A new
 group waits at the function's first block like any other and coalesces by itself; ``stages`` says
-what runs next. Once a thread has failed no more are to be admitted; those below it finish
-(``failing``). Where threads are isolated, one that has failed makes room as one that has returned.
+what runs next. Where a name has come to mean another function, and the one that it meant is
+inlined, what is in flight finishes as it began before others enter. Once a thread has failed no
+more are to be admitted; those below it finish (``failing``). Where threads are isolated, one that
+has failed makes room as one that has returned.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -29,7 +32,7 @@ from autobatch.vm.entering import Entry, entered
 from autobatch.vm.failing import Errors
 from autobatch.vm.groups import Group
 from autobatch.vm.stackless import Machine
-from autobatch.vm.stages import Stages, stages_of
+from autobatch.vm.stages import Stages, tail_of
 from autobatch.vm.state import NOBODY, Frame
 
 GENERATION = 8
@@ -42,7 +45,9 @@ class Refill:
 
     ``recursive``: the function calls itself, as far as that is seen. ``inside``: calls wait in the
     queue themselves, and no function has called itself, so that they have stages like its own
-    loops. ``record`` is that of all of the stream's gradients.
+    loops. ``inlines``: what it calls is inlined, as long as that stays what it is; ``later`` are
+    groups that enter when all that is in flight has left. ``record`` is that of all of the stream's
+    gradients.
     """
 
     machine: Machine
@@ -51,6 +56,8 @@ class Refill:
     enough: int
     recursive: bool
     inside: bool
+    inlines: bool = False
+    later: list[tuple[np.ndarray, Entry]] = field(default_factory=list)
     frame: Frame | None = None
     stages: Stages | None = None
     watch: invariants.Watch | None = None
@@ -66,11 +73,12 @@ class Refill:
     @property
     def room(self) -> int:
         """How many threads can be admitted."""
-        return int((self.threads == NOBODY).sum())
+        waiting = sum(len(threads) for threads, _ in self.later)
+        return int((self.threads == NOBODY).sum()) - waiting
 
     @property
     def is_busy(self) -> bool:
-        return bool(self.stages) or self.has_lost
+        return bool(self.stages) or bool(self.later) or self.has_lost
 
     @property
     def failure(self) -> BaseException | None:
@@ -88,8 +96,7 @@ class Refill:
         """Let new threads, with indices above all others', enter the function."""
         state = self.machine.state
         self.lend([*args, *kwargs.values()], threads)
-        rows = np.flatnonzero(self.threads == NOBODY)[: len(threads)]
-        self.threads[rows] = threads
+        rows = self.taken_by(threads)
         if self.frame is not None:
             self.frame.span = None
         context = Context(state.services, threads, policy=state.policy)
@@ -97,17 +104,43 @@ class Refill:
         try:
             forking = self.machine.forking(self.paths)
             judgements = state.judgements and state.judgements.without_inlining()
-            entry = entered(state.library, context, target, forking, judgements)
+            entry = entered(state.library, context, target, forking, judgements, self.inlines)
         except RowsFail as failure:
             self.machine.failures.never_begin(threads, failure)
             return
         if self.paths is not None:
             self.paths.begin(rows, state.settings.key)
         entry.paths = self.paths
+        if self.later or (self.inlines and self.frame and entry.code is not self.frame.code):
+            self.threads[rows] = NOBODY
+            self.later.append((threads, entry))
+        else:
+            self.enter(rows, entry)
+
+    def taken_by(self, threads: np.ndarray) -> np.ndarray:
+        """Free rows, which are those of some threads from now on."""
+        rows = np.flatnonzero(self.threads == NOBODY)[: len(threads)]
+        self.threads[rows] = threads
+        return rows
+
+    def enter(self, rows: np.ndarray, entry: Entry) -> None:
+        """Let a group begin, in the frame at work if there is one."""
         if self.frame is None:
             self.open(entry)
         assert self.stages is not None
         self.stages.add([(self.first, Group(rows, entry.env))])
+
+    def anew(self) -> None:
+        """All that was in flight has left: what has waited for that enters a frame of its own."""
+        self.machine.failures.frames.clear()
+        self.frame = self.stages = None
+        later, self.later = self.later, []
+        code = later[0][1].code
+        for threads, entry in later:
+            if entry.code is code and not self.later:
+                self.enter(self.taken_by(threads), entry)
+            else:
+                self.later.append((threads, entry))
 
     def open(self, entry: Entry) -> None:
         """Begin the frame with the first group that enters it."""
@@ -118,13 +151,12 @@ class Refill:
         frame.answers = False  # no results are to stack: which ``return`` gave them does not matter
         machine.failures.frames.append(frame)
         self.first = machine.first(frame)
-        tail = stages_of(entry.code.blocks, self.recursive)[-1] + self.recursive
         alike = frame.waiting
         self.stages = Stages(
             lambda at: machine.way_to(frame, at, self.inside),
             lambda: replace(alike, counters=[], places={}),
             self.enough,
-            (tail,),
+            tail_of(entry.code.blocks, self.recursive),
             self.recursive,
             calling=not self.inside,
         )
@@ -152,17 +184,22 @@ class Refill:
 
         At most so many, where that is said.
         """
+        if self.later and not self.stages and not (self.frame and self.frame.returned):
+            self.anew()
         frame, stages, watch = self.frame, self.stages, self.watch
         if frame is None or stages is None:
             return
         execute, steps = self.machine.execute, self.machine.state.steps
-        steps.pause = None if most is None else steps.taken + most
+        end = inf if most is None else steps.taken + most
         with saving(self.machine.state.saver), presence(record=self.record):
-            while stages and not frame.returned and not self.has_lost and not steps.paused:
+            while stages and not frame.returned and not self.has_lost and steps.taken < end:
                 frame.waiting, at, group = stages.next()
+                began, due = steps.taken, stages.due
+                steps.pause = min(end, inf if due is None else began + due)
                 if watch is not None:
                     watch.ahead(at, group)
                 stages.add(execute(frame, at, group))
+                stages.took(steps.taken - began)
                 if self.inside and self.machine.has_recursed(frame):
                     self.inside = False
                     stages.anew()

@@ -1,13 +1,15 @@
 """What calls are sure to run while a function is at work: what inlining goes by.
 
 In: a lowered function, what its names mean, and the library. Out: for a call the function that it
-runs, where that is certain. A name may come to mean something else only by code that batched
-execution does not see into; so a function is *settled* that calls none, nor do those that it calls,
-however deep. Whether its names mean the same at the next call is asked then (``purity.Verdict``).
+runs, where that is certain; at how many places a function is called. A name may come to mean
+something else only by code that batched execution does not see into; so a function is *settled*
+that calls none, nor do those that it calls, however deep. Whether its names mean the same at the
+next call is asked then (``purity.Verdict``).
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import FunctionType, MethodType
@@ -28,8 +30,9 @@ class Lowerings(Protocol[C]):
     """What is asked of the library.
 
     ``lowered`` is the code of a program callable, with what its names mean, if it has any;
-    ``taken_in`` a function as callers may take it in, unless it is being made; ``copy_for`` a copy
-    for calls that pass some constants, if there may be one more.
+    ``taken_in`` a function as callers may take it in, unless it is being made; ``function_in`` is
+    as lowering gave it; ``copy_for`` a copy for calls that pass some constants, if there may be one
+    more.
     """
 
     @property
@@ -46,9 +49,13 @@ class Lowerings(Protocol[C]):
 
 @dataclass(eq=False)
 class Settled(Generic[C]):
-    """Which functions call nothing that is not known, and nothing with effects, however deep."""
+    """Which functions call nothing that is not known, and nothing with effects, however deep.
+
+    ``draws``: but that they may draw random numbers.
+    """
 
     library: Lowerings[C]
+    draws: bool = False
     seen: set[int] = field(default_factory=set)
 
     def is_settled(self, code: C, names: Names) -> bool:
@@ -67,26 +74,70 @@ class Settled(Generic[C]):
         purity = self.library.purity_of(found)
         if purity is None:
             return effect_of(found) != "unknown"
-        if not purity.is_silent:
+        if not (purity.is_pure if self.draws else purity.is_silent):
             return False
         program = self.library.lowered(found)
         return program is None or self.is_settled(*program)
 
 
 @dataclass(eq=False)
+class Sites(Generic[C]):
+    """At how many places the functions are called that a function comes to call, if known."""
+
+    library: Lowerings[C]
+    counts: Counter[int] = field(default_factory=Counter)
+    recursive: set[int] = field(default_factory=set)
+    path: list[int] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, library: Lowerings[C], code: C, names: Names) -> Sites[C]:
+        sites = cls(library)
+        sites.follow(code, names)
+        return sites
+
+    def follow(self, code: C, names: Names) -> None:
+        self.path.append(id(code))
+        known = self.library.known(code, names)
+        for callee, _ in known.calls():
+            value = known.value(callee)
+            found = None if value is MISSING else self.library.lowered(value)
+            if found is None:
+                continue
+            self.counts[id(found[0])] += 1
+            if id(found[0]) in self.path:
+                self.recursive.update(self.path[self.path.index(id(found[0])) :])
+            elif self.counts[id(found[0])] == 1:
+                self.follow(*found)
+        self.path.pop()
+
+    def once(self, code: C) -> bool:
+        return self.counts[id(code)] == 1
+
+    def recur(self, code: C) -> bool:
+        """Whether a function may come to call itself."""
+        return id(code) in self.recursive
+
+
+@dataclass(eq=False)
 class Targets(Generic[C]):
-    """What the calls of a function run; ``known`` is of it, with calls forked or not."""
+    """What the calls of a function run; ``known`` is of it, with calls forked or not.
+
+    ``sites``: threads are to leave the loops of what it calls one by one, and it may draw.
+    """
 
     library: Lowerings[C]
     code: C
     known: Known
     purity: Purity
     copies: dict[tuple[FunctionType, Constants], FunctionType | None] = field(default_factory=dict)
+    sites: Sites[C] | None = None
 
     @cached_property
     def are_settled(self) -> bool:
-        names = self.known.names
-        return self.purity.is_silent and Settled(self.library).is_settled(self.code, names)
+        draws = self.sites is not None
+        if not (self.purity.is_pure if draws else self.purity.is_silent):
+            return False
+        return Settled(self.library, draws).is_settled(self.code, self.known.names)
 
     def itself(self, call: Call) -> Callee | None:
         """This very function, if that is what a call runs."""
@@ -104,8 +155,13 @@ class Targets(Generic[C]):
         found = self.found(call)
         if found is None or found.code is self.code or not self.is_near(found):
             return None
-        function = self.library.taken_in(found.code, found.names)
-        return None if function is None else Callee(function, found.receiver)
+        if self.sites is not None:
+            if self.sites.recur(found.code):
+                return None
+            function, once = self.library.function_in(found.code), self.sites.once(found.code)
+            return Callee(function, found.receiver, once)
+        taken = self.library.taken_in(found.code, found.names)
+        return None if taken is None else Callee(taken, found.receiver)
 
     def as_lowered(self, call: Call) -> Callee | None:
         """The function that a call runs, with its calls as they are."""

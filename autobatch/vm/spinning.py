@@ -78,7 +78,9 @@ class Spin:
             if not plain:
                 return [*parts, *self.left]
             self.part(lap, parts)
-            if (frame.aside and self.left) or state.steps.spent or state.steps.paused:
+            if frame.aside and (self.left or state.steps.paused):
+                break
+            if state.steps.spent:
                 break
             following = self.following()
             if following is None:

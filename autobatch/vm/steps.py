@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import inf
 
 import numpy as np
 
@@ -33,7 +34,7 @@ class Steps:
     tally: Tally = field(default_factory=lambda: Tally(()))
     taken: int = 0
     rows: np.ndarray | None = None
-    pause: int | None = None
+    pause: float = inf
 
     @property
     def spent(self) -> bool:
@@ -43,7 +44,7 @@ class Steps:
     @property
     def paused(self) -> bool:
         """Whether a stream is to go on to something else."""
-        return self.pause is not None and self.taken >= self.pause
+        return self.taken >= self.pause
 
     def begin(self, function: Function, pc: Label, k: int) -> None:
         """``k`` threads execute a block; there are steps left."""
