@@ -17,9 +17,10 @@ import autobatch
 from autobatch.batching.context import Context
 from autobatch.batching.host.rower import Rower
 from autobatch.values.cells import Cell, Column, Container, Objects, Uniform, uniform
+from autobatch.values.heap import likeness
 from autobatch.vm.groups import CARRIED, Group
 from autobatch.vm.library import Library
-from autobatch.vm.queue import UNLIKE, Waiting, key_of
+from autobatch.vm.queue import UNLIKE, Waiting, are_plain_pair, key_of
 from autobatch.vm.reconciling import joined_value
 from autobatch.vm.stackless import Machine
 from autobatch.vm.state import RunState, Settings
@@ -383,3 +384,14 @@ def test_an_int_joins_no_tensor_that_wraps_where_it_does_not(
     want = [scaled(x) for x in xs]
     got = autobatch.vmap(scaled, engine=engine)(xs)
     assert [tuple(row) for row in zip(*(part.tolist() for part in got), strict=True)] == want
+
+
+@pytest.mark.parametrize(
+    ("mine", "its", "plain"),
+    [(1, 2, True), (1.5, 1.5, True), (1, True, False), (1, 2.0, False), (1, 2**70, False)],
+)
+def test_numbers_of_one_type_are_plainly_alike(mine: object, its: object, plain: bool) -> None:
+    """What threads leave a loop with, round after round: a counter that all share."""
+    one, other = Uniform(mine), Uniform(its)
+    assert are_plain_pair(one, other) is plain
+    assert not plain or likeness.alike([Cell(one)]) == likeness.alike([Cell(other)])

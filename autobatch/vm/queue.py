@@ -22,6 +22,7 @@ from autobatch.values.cells import (
     Objects,
     Uniform,
     Value,
+    fits_column,
 )
 from autobatch.values.heap import likeness, walks
 from autobatch.vm import reconciling
@@ -296,7 +297,10 @@ def are_plain_pair(mine: Value, its: Value) -> bool:
     if kind is not type(its):
         return False
     if kind is Uniform:
-        return mine.obj is its.obj and mine.shared and its.shared  # type: ignore[union-attr]
+        one, other = mine.obj, its.obj  # type: ignore[union-attr]
+        if type(one) is type(other) and fits_column(one) and fits_column(other):
+            return True
+        return one is other and mine.shared and its.shared  # type: ignore[union-attr]
     if kind is Objects:
         return mine.lists is None and its.lists is None  # type: ignore[union-attr]
     if kind is Container:
