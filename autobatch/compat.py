@@ -32,6 +32,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.autograd import forward_ad
 from torch.distributions.dirichlet import _Dirichlet as draws_of_dirichlet
 from torch.distributions.kl import _dispatch_kl as kl_rule_of
+from torch.distributions.kl import _kl_expfamily_expfamily as kl_of_one_family
 from torch.overrides import _get_current_function_mode_stack as function_modes
 from torch.utils._device import DeviceContext
 from torch.utils._python_dispatch import _disable_current_modes
@@ -59,6 +60,7 @@ __all__ = [
     "has_no_data",
     "is_batched",
     "is_wrapped",
+    "kl_of_one_family",
     "kl_rule_of",
     "lean_attention",
     "leave_level",

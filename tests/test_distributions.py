@@ -28,6 +28,7 @@ from torch.distributions import (
     Poisson,
     StudentT,
     Uniform,
+    Wishart,
     kl_divergence,
 )
 
@@ -243,6 +244,29 @@ def test_divergences_run_for_all_at_once() -> None:
         autobatch.vmap(divergence)(XS)
         autobatch.vmap(of_two)(XS)
     assert counts.fallbacks == 0
+
+
+def wishart(x: Tensor) -> Wishart:
+    return Wishart(x.exp() + 2, covariance_matrix=torch.eye(2) * (x.abs() + 1) + x.abs())
+
+
+def of_wisharts(x: Tensor) -> Tensor:
+    """Whose rule runs a backward pass of its own."""
+    found = kl_divergence(wishart(x), wishart(x * 0.5))
+    if x > 0:
+        found = found + kl_divergence(wishart(x + 1), wishart(x))
+    return found + wishart(x).entropy()
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_divergences_of_one_exponential_family(options: Any) -> None:
+    wanted = torch.stack([of_wisharts(x) for x in XS])
+    found = autobatch.vmap(of_wisharts, fallback="error", **options)(XS)
+    torch.testing.assert_close(found, wanted)
+    rows = XS.double().requires_grad_()
+    (mine,) = torch.autograd.grad(autobatch.vmap(of_wisharts, **options)(rows).sum(), rows)
+    (loop,) = torch.autograd.grad(sum(of_wisharts(x) for x in rows), rows)
+    torch.testing.assert_close(mine, loop)
 
 
 def test_a_divergence_without_a_rule_is_torchs_error() -> None:

@@ -94,7 +94,7 @@ def padded(q, k):
 BY_LENGTH = {
     attention: 8 * 4 + 3,  # q, k, four operations, what is packed again
     causal: None,
-    heads: 8 * 11,
+    heads: 8 * 11 + 1,
     scaled: None,
     contracted: None,
     coded: None,

@@ -79,10 +79,8 @@ def user_class(value: Any) -> type | None:
     """The user's class of which every thread has an instance; None if it has something else."""
     if type(value) is Uniform:
         kind = type(value.obj)
-    elif type(value) is Objects and value.lists is not None:
-        return None
-    elif type(value) is Objects and len({type(item) for item in value.items}) == 1:
-        kind = type(value.items[0])
+    elif type(value) is Objects and len(value.kinds) == 1:
+        (kind,) = value.kinds
     else:
         return value.type if is_instance(value) else None
     return kind if is_users(kind) else None  # type: ignore[arg-type]
@@ -124,10 +122,10 @@ def named_cells(value: Container) -> dict[Any, Cell]:
 def holds_tensors(*values: Any) -> bool:
     """Whether objects among the values are tensors and numbers, and there is a tensor."""
     return any(
-        is_tensor(v) or (type(v) is Objects and any(isinstance(i, Tensor) for i in v.items))
+        is_tensor(v) or (type(v) is Objects and any(issubclass(kind, Tensor) for kind in v.kinds))
         for v in values
     ) and all(
-        type(v) is not Objects or all(isinstance(i, Tensor | int | float) for i in v.items)
+        type(v) is not Objects or all(issubclass(kind, Tensor | int | float) for kind in v.kinds)
         for v in values
     )
 

@@ -203,7 +203,7 @@ def binary(context: Context, name: str, left: Cell, right: Cell, written: Any = 
 def holds_parts(value: Any) -> bool:
     """Whether it is or has sequences: what they are put together to has the parts themselves."""
     if type(value) is Objects:
-        return any(isinstance(item, (list, tuple)) for item in value.items)
+        return any(issubclass(kind, (list, tuple)) for kind in value.kinds)
     return type(value) is Container
 
 
@@ -319,7 +319,7 @@ def may_have(value: Any, kind: type) -> bool:
     """Whether some thread has an instance of a class that is an object of the host."""
     if type(value) is Uniform:
         return type(value.obj) is kind
-    return type(value) is Objects and any(type(item) is kind for item in value.items)
+    return type(value) is Objects and kind in value.kinds
 
 
 def dunder(context: Context, meaning: Callable[..., Any], method: str, cells: list[Cell]) -> Cell:

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from autobatch.compat import SCAN_STACKS_AT_DIM, torch_scan, torch_while_loop
+from autobatch.compat import SCAN_STACKS_AT_DIM, kl_of_one_family, torch_scan, torch_while_loop
 from autobatch.forms import distances
 from autobatch.forms.control import cond, foldl, foldr, scan, scan_stacking_first, while_loop
 
@@ -19,7 +19,7 @@ __all__ = ["cond", "foldl", "foldr", "meant", "scan", "while_loop"]
 
 FORMS: tuple[Any, ...] = (
     *(cond, foldl, foldr, scan, scan_stacking_first, while_loop),
-    distances.kl_divergence,
+    *(distances.kl_divergence, distances.of_one_family),
 )
 for _form in FORMS:
     _form.__autobatch__ = "program"
@@ -29,6 +29,7 @@ STAND_INS: dict[Any, Any] = {
     torch_while_loop: while_loop,
     torch_scan: scan if SCAN_STACKS_AT_DIM else scan_stacking_first,
     torch.distributions.kl_divergence: distances.kl_divergence,
+    kl_of_one_family: distances.of_one_family,
 }
 """Functions of torch's that compile what they are given, or write to what is torch's, and what
 they mean for one example.

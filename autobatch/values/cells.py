@@ -161,6 +161,13 @@ class Objects:
             self.stacks = None
         return self._items
 
+    @property
+    def kinds(self) -> set[type]:
+        """The types of the objects, which are not looked at where they lie in a table."""
+        if self.lists is not None:
+            return {list}
+        return {Tensor} if self.stacks is not None else set(map(type, self._items))
+
     def __repr__(self) -> str:
         return f"Objects({self.lists or self.stacks or self._items!r})"
 

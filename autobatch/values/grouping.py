@@ -7,6 +7,8 @@ moved by one gather each way.
 
 from __future__ import annotations
 
+from collections.abc import Sized
+
 import torch
 from torch import Tensor
 
@@ -17,8 +19,16 @@ from autobatch.values.packs import Order
 from autobatch.values.stacks import Part, Stacks
 
 
-def apart(pack: Container) -> Stacks:
-    """Each thread's tensor, those of one length stacked. The lengths are read if nobody has yet."""
+def repays(groups: Sized, k: int) -> bool:
+    """Whether so many operations for ``k`` threads are fewer than one for each of them."""
+    return len(groups) <= max(1, k // 2)
+
+
+def apart(pack: Container) -> Stacks | None:
+    """Each thread's tensor, those of one length stacked; None where hardly two are of one length.
+
+    The lengths are read if nobody has yet.
+    """
     order = packs.order_of(pack)
     begins, lengths, step = packs.parts_of(pack)
     if order is None:
@@ -28,6 +38,8 @@ def apart(pack: Container) -> Stacks:
     groups: dict[int, list[int]] = {}
     for row, size in enumerate(order.sizes):
         groups.setdefault(size, []).append(row)
+    if not repays(groups, len(order.sizes)):
+        return None
     device = begins.device
     rows = torch.tensor([row for mine in groups.values() for row in mine], device=device)
     sizes = lengths[rows]

@@ -47,7 +47,7 @@ class Stacks:
                     self._at[row] = (number, place)
         return self._at
 
-    def keys(self) -> list[Any]:
+    def signatures(self) -> list[Any]:
         """What is equal for rows that are alike."""
         kinds = [(data.dtype, data.shape[1:], data.device) for _, data in self.parts]
         return [kinds[number] for number, _ in self.at]

@@ -142,7 +142,10 @@ def packed_getitem(context: Context, base: Cell, value: Container, index: Cell) 
     done = packed.getitem(context, base, value, index)
     if done is not None:
         return done
-    return packed.lent(context, [base, index], lambda: getitem(context, base, index))
+    meaning = operator.getitem
+    return packed.lent(
+        context, [base, index], lambda: torch_ops.apply(context, meaning, [base, index], {}, False)
+    )
 
 
 def sequence(value: Container) -> Any:

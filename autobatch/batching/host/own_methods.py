@@ -163,7 +163,7 @@ def classes_of(value: Any, deep: bool) -> Iterator[tuple[type, Any]]:
     if type(value) is Uniform and type(value.obj) not in ATOMS:
         yield from ((type(item), item) for item in instances(value.obj, deep, set()))
     elif type(value) is Objects and value.lists is None:  # else of numbers or tensors
-        yield from ((kind, None) for kind in set(map(type, value.items)) if is_asked(kind))
+        yield from ((kind, None) for kind in value.kinds if is_asked(kind))
     elif is_instance(value):
         yield value.type, None
 

@@ -17,6 +17,7 @@ from autobatch.batching.calling import stateless
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.effects import is_library
 from autobatch.batching.fallbacks import ATTRIBUTE
+from autobatch.batching.host.from_rows import from_rows
 from autobatch.batching.host.own_methods import Unknown, each_thread, getter, is_lowered_property
 from autobatch.batching.host.rows import map_rows, run_rows, write_rows
 from autobatch.batching.kinds import found_in_class, is_instance, is_tensor, named_cells
@@ -42,6 +43,7 @@ from autobatch.values.cells import (
     read,
     uniform,
 )
+from autobatch.values.stacks import Stacks
 
 LOOKED_UP = object.__dict__["__getattribute__"]
 PLAIN_LOOKUPS = (LOOKED_UP, tuple.__dict__["__getattribute__"])
@@ -77,6 +79,8 @@ def get(context: Context, cell: Cell, name: str) -> Cell:
             return uniform_attribute(context, cell, obj, name)
         case Objects(lists=found) if found is not None:
             return type_attribute(context, cell, list, name)
+        case Objects(stacks=found) if found is not None and name in KNOWN:
+            return stacks_attribute(context, cell, found, name)
         case Objects(items=items):
             return objects_attribute(context, cell, items, name)
     raise AssertionError(value)
@@ -128,6 +132,25 @@ def _getter(name: str) -> Any:
 
 
 TENSOR_GETTERS = {name: _getter(name) for name in sorted(TENSOR_PARTS)}
+
+
+KNOWN = frozenset({"__class__", "shape", *TENSOR_GETTERS, *(n for n in dir(Tensor) if n[0] != "_")})
+
+
+def stacks_attribute(context: Context, cell: Cell, stacks: Stacks, name: str) -> Cell:
+    """An attribute of tensors of unlike shapes, which stay together."""
+    if name == "__class__":
+        return uniform(Tensor, shared=True)
+    attribute = getattr(Tensor, name, None)
+    if callable(attribute) and not isinstance(attribute, type):
+        return bound(cell, attribute)
+    if name in TENSOR_GETTERS:
+        return torch_ops.apply(context, TENSOR_GETTERS[name], [cell], {}, False)
+    shapes = [tuple(shape) for _, shape, _ in stacks.signatures()]
+    if name == "shape" and len(set(map(len, shapes))) == 1:
+        sizes = [from_rows(context, list(size)) for size in zip(*shapes, strict=True)]
+        return Cell(Container(torch.Size, sizes))
+    return objects_attribute(context, cell, read(cell).items, name)  # type: ignore[union-attr]
 
 
 def type_attribute(context: Context, cell: Cell, kind: type, name: str) -> Cell:

@@ -70,22 +70,25 @@ def lent(context: Context, cells: Iterable[Cell], run: Callable[[], Cell]) -> Ce
     held = [(cell, cell.value) for cell in cells if is_packed(read(cell))]
     packed = [pack for cell, _ in held if is_packed(pack := read(cell))]
     orders(context, packed)
+    made: list[Objects] = []
     with context.services.moving():
-        stacks = list(map(grouping.apart, packed))
-    for (cell, _), apart in zip(held, stacks, strict=True):
-        context.counter.launch()
-        cell.value = Objects([], stacks=apart)
+        for pack in packed:
+            stacks = grouping.apart(pack)
+            context.counter.launch()
+            made.append(packs.unpacked(pack) if stacks is None else Objects([], stacks=stacks))
+    known = [(objects.stacks, pack) for objects, pack in zip(made, packed, strict=True)]
+    for (cell, _), objects in zip(held, made, strict=True):
+        cell.value = objects
     try:
         result = repacked(run())
     finally:
         for cell, value in held:
             cell.value = value
-    known = list(zip(stacks, packed, strict=True))
     seen_as(result, known)
     return result
 
 
-def seen_as(result: Cell, known: list[tuple[Stacks, Container]]) -> None:
+def seen_as(result: Cell, known: list[tuple[Stacks | None, Container]]) -> None:
     """Views of what was lent stand for what they hold as long as the packed values are these."""
     value = result.value
     if type(value) is Container:
@@ -93,7 +96,7 @@ def seen_as(result: Cell, known: list[tuple[Stacks, Container]]) -> None:
             seen_as(child, known)
     if type(value) is View and value.cache is not None:
         for stacks, pack in known:
-            if value.seen is stacks:
+            if stacks is not None and value.seen is stacks:
                 value.seen = pack
 
 

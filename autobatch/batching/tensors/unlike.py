@@ -55,7 +55,7 @@ def apply(
     cells = [*args, *kwargs.values()]
     operands = [operand(rower, cell) for cell in cells]
     groups = grouped(context.k, operands)
-    if groups is None or len(groups) > max(1, context.k // 2):
+    if groups is None or not grouping.repays(groups, context.k):
         return by_thread(context, function, args, kwargs, why)
     outs: list[Cell] = []
     for rows in groups:
@@ -104,7 +104,7 @@ def operand(rower: Rower, cell: Cell) -> Operand:
     if type(value) is Column and value.tag == "tensor" and value.outside is False:
         return Operand(None, lambda rows: Cell(Column(at_rows(value, rows))))
     if type(value) is Objects and (stacks := value.stacks) is not None:
-        return Operand(stacks.keys(), lambda rows: Cell(Column(stacks.taken(rows))))
+        return Operand(stacks.signatures(), lambda rows: Cell(Column(stacks.taken(rows))))
     items = rower.rows(cell)
     return Operand(list(map(row_key, items)), lambda rows: stacked([items[row] for row in rows]))
 

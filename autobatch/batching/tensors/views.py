@@ -98,6 +98,8 @@ class TorchRecipe:
                 raise NoRule("a tensor of each thread's own")
             groups.setdefault((part, *keys), []).append(row)
         parts = []
+        if not grouping.repays(groups, stacks.k):
+            raise NoRule("hardly two are of one shape")
         for (_, *keys), rows in groups.items():
             operands = [Batched(stacks.taken(rows))]
             for key, arg in zip(keys, args, strict=True):
