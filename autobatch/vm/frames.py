@@ -76,7 +76,12 @@ def nested_title(outer: str, function: Function) -> str:
 
 
 class Closure:
-    """A function that a program made; Python may call it too, while its program runs or after."""
+    """A function that a program made; Python may call it too, while its program runs or after.
+
+    What it runs is no entry of its ``__dict__``: ``functools.wraps`` hands all of that on.
+    """
+
+    __slots__ = ("__dict__", "__weakref__", "callee", "run")
 
     def __init__(self, callee: Callee, run: Callable[..., Any]) -> None:
         self.callee, self.run = callee, run
