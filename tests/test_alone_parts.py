@@ -96,9 +96,9 @@ def test_what_is_of_objects_takes_no_block_executions(name):
 
 
 def test_none_is_taken_apart_where_threads_are_to_stay_together():
-    rows = examples("viterbi", 4)
+    rows = examples("chart", 4)
     for options in ({"plain": "never"}, {"executor": "vmap"}, {"max_steps": 10_000}, {"seed": 1}):
-        _, parts = outcome(PROGRAMS["viterbi"][0], *stacked(rows), **options)
+        _, parts = outcome(PROGRAMS["chart"][0], *stacked(rows), **options)
         assert parts == 0
 
 
