@@ -190,3 +190,56 @@ def test_operands_are_updated_in_order(program: Any, options: Any) -> None:
     for row, x in enumerate(xs):
         for mine, one in zip(results, program(x.clone()), strict=True):
             torch.testing.assert_close(mine[row], one)
+
+
+SHOWN = torch.zeros(3)
+ARRAY = SHOWN.numpy()
+
+
+def element(x):
+    array = SHOWN.numpy()
+    SHOWN.add_(x)
+    return x + float(array[0])
+
+
+def its_method(x):
+    array = SHOWN.numpy()
+    SHOWN.add_(x)
+    return x + float(array.sum())
+
+
+def back_to_torch(x):
+    array = SHOWN.numpy()
+    SHOWN.add_(x)
+    return torch.from_numpy(array) + x
+
+
+def from_before(x):
+    SHOWN.add_(x)
+    return x + float(ARRAY[0])
+
+
+def arithmetic(x):
+    part = SHOWN.numpy()[1:]
+    SHOWN.add_(x)
+    return x + float((part + 1)[0])
+
+
+@pytest.mark.parametrize("function", [element, its_method, back_to_torch, from_before, arithmetic])
+def test_arrays_show_the_memory_of_tensors(function):
+    SHOWN.zero_()
+    with pytest.raises(autobatch.SharedWriteError, match="after it has written to it"):
+        autobatch.vmap(function)(torch.ones(2, 3))
+    assert not SHOWN.any()
+
+
+def test_an_array_that_is_read_before_the_write():
+    def function(x):
+        array = SHOWN.numpy()
+        first = float(array[0])
+        SHOWN.add_(x)
+        return x + first + array.shape[0]
+
+    SHOWN.zero_()
+    found = autobatch.vmap(function)(torch.ones(2, 3))
+    assert found.tolist() == [[4.0] * 3] * 2 and SHOWN.tolist() == [2.0] * 3

@@ -7,13 +7,17 @@ give it another name and to take a part of its memory is not to read it.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
 from torch import Tensor, nn
 
 from autobatch.batching.calling import resolving
 from autobatch.batching.context import Context
+from autobatch.batching.contributions import Contributions
+from autobatch.batching.foreign import memory_of
 from autobatch.batching.unseen import refuse_late
 from autobatch.compat import storage_id
 from autobatch.ir.ops import INPLACE
@@ -31,6 +35,8 @@ NAMING = frozenset(
     ]
 )
 """Operations that look at no element of a tensor."""
+OF_PARTS = frozenset(["next", "unpack", "to_tuple", "extend", "update"])
+"""Those of the above that read an array of one dimension: its parts are numbers, no memory."""
 OF_SHAPES = frozenset(
     [
         "size", "dim", "ndimension", "numel", "nelement", "stride", "is_contiguous", "len",
@@ -47,13 +53,21 @@ MOST_PARTS = 1000
 
 def late_reads(context: Context, op: Op, env: dict[str, Cell]) -> list[Tensor]:
     """The tensors that an operation may read and that its threads have written."""
-    if op.name in NAMING or not all(name in env for name in op.args):
+    if not all(name in env for name in op.args):
+        return []
+    if op.name in OF_PARTS:
+        return written_in(context, [env[name] for name in op.args], arrays=True)
+    if op.name in NAMING:
         return []
     return written_in(context, operands_read(context, op, [env[name] for name in op.args]))
 
 
-def written_in(context: Context, cells: Sequence[Cell]) -> list[Tensor]:
-    """The shared tensors that cells lead to and that the threads have written."""
+def written_in(context: Context, cells: Sequence[Cell], arrays: bool = False) -> list[Tensor]:
+    """The shared tensors that cells lead to and that the threads have written.
+
+    ``arrays``: only those whose memory is shown by an array of one dimension, whose parts are
+    numbers.
+    """
     given = context.contributions
     if given is None or not given.written:
         return []
@@ -61,7 +75,8 @@ def written_in(context: Context, cells: Sequence[Cell]) -> list[Tensor]:
         tensor
         for cell in walks.reached(cells)
         if type(cell.value) is Uniform and cell.value.shared
-        for tensor in tensors_in(cell.value.obj)
+        if not arrays or getattr(cell.value.obj, "ndim", 2) == 1
+        for tensor in (*tensors_in(cell.value.obj, arrays), *shown_by(given, cell.value.obj))
         if given.has_written(context.threads, [tensor])
     ]
 
@@ -98,7 +113,8 @@ def called_with(target: resolving.Target, callee: Cell) -> Sequence[Cell]:
     out = target.kwargs.get("out")
     if out is not None:
         return [cell for cell in given if cell is not out and not is_one(cell, out)]
-    holder = [callee] if isinstance(target.callee, nn.Module) else []
+    receiver = getattr(target.callee, "__self__", None)
+    holder = [callee] if isinstance(target.callee, nn.Module) or is_memory(receiver) else []
     return [*given, *holder]
 
 
@@ -106,9 +122,25 @@ def is_one(cell: Cell, other: Cell) -> bool:
     return getattr(cell.value, "obj", cell) is getattr(other.value, "obj", other)
 
 
-def tensors_in(obj: Any) -> Iterator[Tensor]:
-    """The tensors that an object plainly holds."""
-    waiting, seen = [obj], 0
+def is_memory(obj: Any) -> bool:
+    """Whether it shows memory that may be a tensor's too."""
+    return isinstance(obj, np.ndarray | np.flatiter | memoryview | bytearray | array)
+
+
+def shown_by(given: Contributions, obj: Any) -> Iterator[Tensor]:
+    """The tensors written to whose memory an array, or a method of one, looks at."""
+    obj = obj if is_memory(obj) else getattr(obj, "__self__", None)
+    if not is_memory(obj):
+        return
+    where = memory_of(obj.obj if isinstance(obj, memoryview) else obj)
+    for tensor in {id(note.target.tensor): note.target.tensor for note in given.noted}.values():
+        if where and memory_of(tensor) == where:
+            yield tensor
+
+
+def tensors_in(obj: Any, none: bool = False) -> Iterator[Tensor]:
+    """The tensors that an object plainly holds; ``none``: none of them is wanted."""
+    waiting, seen = [] if none else [obj], 0
     while waiting and seen < MOST_PARTS:
         part = waiting.pop()
         seen += 1
@@ -121,6 +153,10 @@ def tensors_in(obj: Any) -> Iterator[Tensor]:
             waiting += part
         elif isinstance(part, dict):
             waiting += part.values()
+
+
+def shown(context: Context, obj: Any) -> Iterator[Tensor]:
+    return iter(()) if context.contributions is None else shown_by(context.contributions, obj)
 
 
 def only_looks(op: Op, env: dict[str, Cell]) -> bool:
@@ -145,6 +181,6 @@ def still_read(
         storage_id(part)
         for cell in walks.reached(outs)
         if type(cell.value) is Uniform
-        for part in tensors_in(cell.value.obj)
+        for part in (*tensors_in(cell.value.obj), *shown(context, cell.value.obj))
     ]
     return [tensor for tensor in found if set(parts) != {storage_id(tensor)}]

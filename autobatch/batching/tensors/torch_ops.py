@@ -77,6 +77,8 @@ def apply(
         if out is DREW:
             return apply(context, function, args, kwargs, True)
         result = recorded(function, args, kwargs, out, cell_of(out))
+        if isinstance(out, np.ndarray):
+            return shown(out, result, cells)
         held = [leaf.obj for leaf in leaf_values(cells) if is_outside_object(leaf)]
         return marked_shared(result, held) if held else result
     if draws and context.randomness == "error" and Column not in kinds:
@@ -228,6 +230,14 @@ def is_outside_object(leaf: Any) -> bool:
     if type(leaf) is not Uniform or not leaf.shared or isinstance(leaf.obj, Tensor):
         return False
     return not is_plain(leaf.obj)
+
+
+def shown(array: np.ndarray, result: Cell, operands: list[Cell]) -> Cell:
+    """``t.numpy()``: what shows the memory of what existed before the call is of then, too."""
+    outside = [v.obj for v in leaf_values(operands) if type(v) is Uniform and v.shared]
+    if memory_of(array) in set(map(memory_of, outside)) - {0} and type(result.value) is Uniform:
+        result.value.shared = True
+    return result
 
 
 def marked_shared(result: Cell, operands: Any) -> Cell:
