@@ -633,7 +633,7 @@ def test_a_recursion_that_shows_as_it_runs():
     with autobatch.counts() as counts:
         found = dict(autobatch.stream(is_even_by_methods, ns, 32))
     assert found == {i: n % 2 == 0 for i, n in enumerate(ns)}
-    assert counts.block_executions == 5049  # 7036 in stages of calls throughout
+    assert counts.block_executions == 5053  # 7036 in stages of calls throughout
 
 
 def test_stages_behind_a_loop_are_not_starved():
@@ -652,7 +652,7 @@ def test_stages_behind_a_loop_are_not_starved():
         assert {result for _, result in autobatch.stream(both, pairs, 32)} == {0}
     with autobatch.counts() as chunked:
         autobatch.vmap(both, chunk_size=32, scalars="python")(*torch.tensor(pairs).T)
-    assert (streamed.block_executions, chunked.block_executions) == (1776, 2562)
+    assert (streamed.block_executions, chunked.block_executions) == (1691, 2562)
 
 
 def test_stages_of_a_function():

@@ -115,11 +115,11 @@ def comprehended(x, inner):
 @pytest.mark.parametrize(
     ("func", "examples", "mask", "blocks"),
     [
-        (nested, [(x, 10) for x in seeds(256)], 0.58, 4.0),
-        (nested, [(x, 50) for x in seeds(128)], 0.72, 2.6),
-        (nested_for_ever, [(x, 50) for x in seeds(128)], 0.72, 2.6),
-        (calls, [(x, 50) for x in seeds(128)], 0.72, 2.6),
-        (calls_of_a_closure, [(x, 50) for x in seeds(128)], 0.72, 2.6),
+        (nested, [(x, 10) for x in seeds(256)], 0.5, 3.0),
+        (nested, [(x, 50) for x in seeds(128)], 0.6, 2.2),
+        (nested_for_ever, [(x, 50) for x in seeds(128)], 0.6, 2.2),
+        (calls, [(x, 50) for x in seeds(128)], 0.6, 2.2),
+        (calls_of_a_closure, [(x, 50) for x in seeds(128)], 0.6, 2.2),
         (rarely, [(n,) for n in geometric(128, 100.0)], 0.5, 5.0),
     ],
     ids=lambda each: getattr(each, "__name__", None),
