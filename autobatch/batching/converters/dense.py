@@ -74,8 +74,8 @@ def linear_module(info: Info, module: nn.Linear, input: Any) -> Any:
 
 def refuse_no_bools(*operands: Any) -> None:
     """There is no product of bools, but vmap's of no elements asks for no kernel."""
-    tensors = [each.data for each in operands]
-    if any(each.dtype == torch.bool and not each.numel() for each in tensors):
+    tensors = [each.data if isinstance(each, Batched) else each for each in operands]
+    if any(isinstance(x, Tensor) and x.dtype == torch.bool and not x.numel() for x in tensors):
         raise NoRule("a product of bools")
 
 
