@@ -6,9 +6,10 @@
 from __future__ import annotations
 
 import dataclasses
+from abc import ABCMeta
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import Enum, EnumMeta
 from types import (
     BuiltinFunctionType,
     CellType,
@@ -151,6 +152,8 @@ class World:
             raise NotAlone(f"{value!r} is not known")
 
     def met_class(self, kind: type) -> None:
+        if type(kind) not in (type, ABCMeta, EnumMeta):
+            raise NotAlone("it has a metaclass, which may see all that is asked of the class")
         if callees.is_known(kind) or (
             issubclass(kind, BaseException) and kind.__module__ == "builtins"
         ):
