@@ -166,8 +166,17 @@ def alias(q, k):
     return scores @ k, [scores, other][len(q) % 2].sum()
 
 
+def written_again(q, k):
+    flat, turned, pairs = q.flatten(), q.T, q.view(-1, 2)
+    pairs -= 1
+    turned += 1
+    flat += 1
+    q *= 2
+    return q, flat, turned.sum(0), pairs
+
+
 @CONFIGURED
-@pytest.mark.parametrize("function", [parted, written, alias])
+@pytest.mark.parametrize("function", [parted, written, written_again, alias])
 def test_after_threads_have_parted_and_writes(function, options):
     for size in (1, 2, 7, 64):
         own = [max(n, 1) for n in lengths(size)]
@@ -194,6 +203,29 @@ def test_numbers_of_each_threads_own_run_once_for_each_number():
     for place in range(3):
         same(list(found[place]), [torch.as_tensor(one[place]) for one in wanted])
     assert not c.by_thread
+
+
+def own_columns(q, j):
+    best = q[0].argmax()
+    places = torch.arange(len(q))
+    own = q[:, j], q[:, best], q[1:, j], q[..., j], q[:, : j + 1], q[places, best], q[:: j + 1]
+    read = tuple(part.sum() for part in own)
+    first = q[:, best]
+    first += 1
+    return read, own, q
+
+
+@CONFIGURED
+@pytest.mark.parametrize("scalars", ["python", "tensor"])
+def test_columns_of_each_threads_own(scalars, options):
+    sizes = (3, 1, 2, 3, 1, 2, 4)
+    places = torch.tensor([1, 0, 2, 1, 0, 2, 1])
+    qs = rows(sizes)
+    batched = autobatch.vmap(own_columns, scalars=scalars, on_error="isolate", **options)
+    for _ in range(3):
+        for found, q, j in zip(batched(ragged(qs), places), qs, places, strict=True):
+            given = j.item() if scalars == "python" else j
+            same(found.value, own_columns(q.clone(), given))
 
 
 GRADIENTS = {

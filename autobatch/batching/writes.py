@@ -63,7 +63,10 @@ def set_content(cell: Cell, content: Value) -> None:
         return
     base = view.recipe.write(read(view.base), [read(arg) for arg in view.args], content)
     set_content(view.base, base)
-    view.cache, view.seen = content, seen(read(view.base))
+    origin = read(view.base)
+    is_written_itself = type(origin) is Objects and origin.stacks is None
+    view.cache = None if is_written_itself else content  # else a write to it would not be seen
+    view.seen = seen(origin)
 
 
 class OutsideWrite(Exception):

@@ -229,8 +229,17 @@ def opened(value: Value) -> Value:
 def picks(index: Any) -> bool:
     """Whether an index is one of those that ``part`` knows."""
     if type(index) is tuple:
-        return bool(index) and type(index[0]) is slice
-    return type(index) in (int, slice) or isinstance(index, Tensor)
+        first, *rest = index or (None,)
+        return type(first) is slice and picks(first) and not any(map(has_tensor, rest))
+    if type(index) is slice:
+        return not isinstance(index.step, Tensor)
+    return type(index) is int or isinstance(index, Tensor)
+
+
+def has_tensor(part: Any) -> bool:
+    """Whether a part of an index is, or may be, each thread's own."""
+    ends = (part.start, part.stop, part.step) if type(part) is slice else (part,)
+    return any(isinstance(end, Tensor) for end in ends)
 
 
 def part(pack: Container, index: Any) -> Column | Container:
