@@ -550,10 +550,88 @@ PROGRAMS = (
     views_reversed,
     reversed_after_pops,
 )
+
+
+def list_grown_after_the_end(n):
+    xs = [1, 2]
+    numbered, plain = enumerate(xs), iter(xs)
+    for _ in plain:
+        pass
+    for _ in numbered:
+        pass
+    xs.append(n)
+    return next(plain, -1), next(numbered, (0, 0))[0]
+
+
+def list_grown_after_the_end_of_some(n):
+    xs = [1, 2, 3]
+    it = iter(xs)
+    next(it)
+    if n > 1:
+        for _ in it:
+            pass
+    xs.append(n)
+    xs.append(n)
+    return sum(it)
+
+
+def reversed_list_grown_after_the_end(n):
+    xs = [1, 2, 3, 4, 5, 6]
+    it = reversed(xs)
+    if n > 2:
+        next(it)
+    while len(xs) > 3:
+        xs.pop()
+    a = next(it, -1)
+    xs.extend([7, 8, 9, 10])
+    return a, next(it, -1)
+
+
+def dict_grown_after_the_end(n):
+    d = {1: 1, 2: 2}
+    it, items = iter(d), iter(d.items())
+    t = sum(it)
+    if n > 1:
+        next(items)
+    first = next(items), next(items, (0, 0))
+    d[3] = n
+    for _ in it:
+        t += 100
+    return t, first
+
+
+def dict_grown_after_the_end_of_some(n):
+    d = {1: 1, 2: 2, 3: 3}
+    it = iter(d)
+    if n > 1:
+        next(it)
+    next(it)
+    next(it)
+    last = next(it, -1)
+    if n > 1:
+        d[8] = n
+    return last, next(it, -5)
+
+
+def empty_views(n):
+    d = {}
+    if n > 2:
+        d[1] = n
+    return bool(d.keys()), 1 if d.values() else 2, not d.items()
+
+
+ENDED = (
+    list_grown_after_the_end,
+    list_grown_after_the_end_of_some,
+    reversed_list_grown_after_the_end,
+    dict_grown_after_the_end,
+    dict_grown_after_the_end_of_some,
+    empty_views,
+)
 OF_DICTS = (keys_added, values_replaced, key_seen)
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("program", (*PROGRAMS, *ENDED))
 def test_is_gone_through_as_by_the_loop(program):
     assert_matches_loop(program, (NUMBERS,), batch_sizes=(1, 5))
 

@@ -412,7 +412,15 @@ def by_getattr(n):
     return c.x
 
 
+def empty(n):
+    c = C()
+    if n > 2:
+        c.x = n
+    return bool(c.__dict__), not vars(c), 1 if vars(c) else 2
+
+
 PROGRAMS = (
+    empty,
     written_in_some,
     seen_in_some,
     filled_by_keyword,

@@ -153,7 +153,16 @@ def in_a_loop(x, k):
     return y
 
 
+def filled(x, k):
+    y = x + 0
+    y[k : k + 3].fill_(y[1])
+    y[k : k + 3].masked_fill_(y[1:4] > 0, y[2])
+    y[k : k + 3].index_fill_(0, torch.tensor([0, 1]), y[k])
+    return y
+
+
 PROGRAMS = (
+    filled,
     into_own_place,
     from_own_place,
     by_numbers,

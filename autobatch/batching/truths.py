@@ -13,8 +13,19 @@ from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.host.own_methods import asks, each_thread
 from autobatch.batching.host.rows import map_rows, run_rows
 from autobatch.batching.kinds import is_instance, own_method, user_class
+from autobatch.batching.objects import namespaces
 from autobatch.batching.protocols import length_given, special_method, truth_given
-from autobatch.values.cells import PACKED, Cell, Column, Container, Objects, Uniform, read, uniform
+from autobatch.values.cells import (
+    DICT_VIEW,
+    PACKED,
+    Cell,
+    Column,
+    Container,
+    Objects,
+    Uniform,
+    read,
+    uniform,
+)
 
 
 def once(context: Context, function: Callable[..., bool], *objs: Any) -> Cell:
@@ -28,7 +39,7 @@ def once(context: Context, function: Callable[..., bool], *objs: Any) -> Cell:
 
 def truth(context: Context, cell: Cell) -> Cell:
     """``bool(x)``: a uniform bool or a bool column."""
-    value = read(cell)
+    value = namespaces.opened(read(cell))
     if type(value) is Objects and value.lists is not None:
         return lists.truth(context, value.lists)
     if type(value) is Objects and says_no_code(value):
@@ -51,6 +62,8 @@ def truth(context: Context, cell: Cell) -> Cell:
         case Objects():
             return run_rows(context, bool, [cell], {}, "objects")
         case Container(type=kind, cells=cells):
+            if kind is DICT_VIEW:
+                return truth(context, value.cells[0])
             if kind is range or kind is PACKED:
                 return run_rows(context, bool, [cell], {}, "objects")
             sized = kind in (list, tuple, dict, set) or hasattr(kind, "_fields")

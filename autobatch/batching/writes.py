@@ -167,6 +167,10 @@ def described(item: Any) -> str:
     return f"a {type(item).__name__}"
 
 
+READ_FIRST = (Tensor.fill_, Tensor.masked_fill_, Tensor.index_fill_, torch.fill_)
+"""Writes of one number, which torch reads before it writes."""
+
+
 def write(
     context: Context, function: Callable[..., Any], args: list[Cell], kwargs: dict[str, Cell]
 ) -> Cell:
@@ -192,7 +196,8 @@ def write(
         is_item = function in (operator.setitem, Tensor.__setitem__)
         given = args[2:] if is_item else [*args[1:], *kwargs.values()]
         copies = is_item or function is Tensor.copy_
-        check_own_overlap(context, target, given, args[1] if is_item else None, copies)
+        if function not in READ_FIRST:
+            check_own_overlap(context, target, given, args[1] if is_item else None, copies)
         write_own(context, function, args, kwargs)
         return target
     except NoRule as refusal:

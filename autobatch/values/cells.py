@@ -253,6 +253,8 @@ DICT_ITERATOR = Mark("dict iterator")
 DOWN_ITERATOR = Mark("reversed list iterator")
 DICT_VIEW = Mark("dict view")
 NAMESPACE = Mark("attributes of an instance")
+EXHAUSTED = 2**62
+"""The position of an iterator that has ended: it gives nothing more, whatever its list becomes."""
 DICT_CHANGED = "dictionary changed size during iteration"
 """What Python says of a dict that grows or shrinks while it is gone through."""
 PACKED = Mark("packed rows")

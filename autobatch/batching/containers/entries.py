@@ -11,8 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+import torch
+
 from autobatch.batching.containers import subscripts
-from autobatch.batching.context import Context, RowsFail
+from autobatch.batching.context import Context
 from autobatch.batching.host.from_rows import from_rows
 from autobatch.batching.host.rower import Rower
 from autobatch.batching.objects import namespaces
@@ -22,6 +24,7 @@ from autobatch.values.cells import (
     DICT_CHANGED,
     DICT_ITERATOR,
     DICT_VIEW,
+    EXHAUSTED,
     Cell,
     Column,
     Container,
@@ -58,15 +61,18 @@ def advance(context: Context, value: Container) -> tuple[Cell, Cell]:
     cells: list[Cell] = value.cells  # type: ignore[assignment]
     position, source, every = cells
     held, keys = namespaces.opened(read(source)), read(every)
+    if getattr(read(position), "obj", 0) == EXHAUSTED:
+        return uniform(None), uniform(False)
     if type(held) is not Container or type(keys) is not Container:
         return _advance_rows(context, value)
     size = len(keys.cells)
     if len(held.cells) != size:
-        raise RowsFail(context.lowest(), RuntimeError(DICT_CHANGED))
+        return _advance_rows(context, value)
     more = binary(context, "lt", position, uniform(size))
     if size == 0 or getattr(read(more), "obj", True) is False:
         if size and has_moved(held.cells, keys, size - 1):
             raise moved(context)
+        cells[0] = uniform(EXHAUSTED)
         return uniform(None), more if size else uniform(False)
     now, index = read(position), position
     if type(now) is Column:
@@ -74,6 +80,10 @@ def advance(context: Context, value: Container) -> tuple[Cell, Cell]:
     if has_moved(held.cells, keys, getattr(now, "obj", size - 1)):
         raise moved(context)
     cells[0] = binary(context, "add", position, uniform(1))
+    ends = read(more)
+    if type(ends) is Column:
+        following = read(cells[0]).data  # type: ignore[union-attr]
+        cells[0] = Cell(Column(torch.where(ends.data, following, EXHAUSTED), "int", (0, EXHAUSTED)))
     entries = Cell(Container(tuple, listed(held, value.static[0], keys.children())))
     return subscripts.getitem(context, entries, index), more
 
@@ -108,16 +118,20 @@ def _advance_rows(context: Context, value: Container) -> tuple[Cell, Cell]:
     more = [False] * context.k
     for row in context.order():
         own, known, at = dicts[row], keys[row], positions[row]
+        if at == EXHAUSTED:
+            continue
         if len(own) != len(known):
             context.lose(row, RuntimeError(DICT_CHANGED))
-        elif at < len(known):
+        if at < len(known):
             if known[at] not in own:
                 raise moved(context)
             items[row] = item_of(own, known[at], value.static[0])
             more[row] = True
     spare = next((item for item, m in zip(items, more, strict=True) if m), None)
     given = [item if m else spare for item, m in zip(items, more, strict=True)]
-    cells[0] = from_rows(context, [at + 1 for at in positions])
+    cells[0] = from_rows(
+        context, [at + 1 if m else EXHAUSTED for at, m in zip(positions, more, strict=True)]
+    )
     return from_rows(context, given, fresh=False), from_rows(context, more)
 
 

@@ -177,7 +177,7 @@ def _iter(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell |
         return None
     if isinstance(getattr(read(args[0]), "obj", None), Iterator):
         return args[0]  # one that all threads share stays itself, for ``next``
-    return iterators.iterate(context, args[0])
+    return iterators.kept(iterators.iterate(context, args[0]))
 
 
 def _next(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | None:

@@ -33,6 +33,7 @@ from autobatch.values.cells import (
     DICT_VIEW,
     DOWN_ITERATOR,
     ENUMERATE_ITERATOR,
+    EXHAUSTED,
     PACKED,
     RANGE_ITERATOR,
     SEQUENCE_ITERATOR,
@@ -52,6 +53,8 @@ ITERATORS = (
     *(DICT_ITERATOR, DOWN_ITERATOR),
 )
 _END = object()
+KEPT = "kept"
+"""Of an iterator over a sequence: the program has a name for it."""
 FARTHEST = 2**62
 """Up to here a number fits an int64 with the next step."""
 
@@ -95,6 +98,27 @@ def iterate(context: Context, cell: Cell) -> Cell:
 
 def over(cell: Cell) -> Cell:
     return Cell(Container(SEQUENCE_ITERATOR, [uniform(0), cell]))
+
+
+def kept(iterator: Cell) -> Cell:
+    """An iterator that the program has a name for, and may ask again when it has ended."""
+    value = iterator.value
+    if type(value) is Container and value.type is SEQUENCE_ITERATOR and value.static is None:
+        iterator.value = Container(SEQUENCE_ITERATOR, [*value.cells], KEPT)
+    return iterator
+
+
+def moved_on(context: Context, value: Container, more: Cell) -> None:
+    """Let an iterator be at the next position, or past all of them for good."""
+    cells: list[Cell] = value.cells  # type: ignore[assignment]
+    step = -1 if value.type is DOWN_ITERATOR else 1
+    following = read(binary(context, "add", cells[0], uniform(step)))
+    ends = read(more)
+    if type(ends) is Column and (value.static == KEPT or value.type is not SEQUENCE_ITERATOR):
+        at = following.data if type(following) is Column else following.obj  # type: ignore[union-attr]
+        places = torch.where(ends.data, at, EXHAUSTED)
+        following = Column(places, "int", (-1, EXHAUSTED))
+    cells[0] = Cell(following)
 
 
 def uniform_iterator(context: Context, cell: Cell, obj: Any) -> Cell:
@@ -202,7 +226,7 @@ def _next_sequence(context: Context, value: Container) -> tuple[Cell, Cell]:
     found = lists.held(pack)
     if found is not None:
         item, more = lists.step(context, found, position)
-        cells[0] = binary(context, "add", position, uniform(1))
+        moved_on(context, value, more)
         return item, more
     size = length(source)
     if size is None:
@@ -210,11 +234,12 @@ def _next_sequence(context: Context, value: Container) -> tuple[Cell, Cell]:
     more = binary(context, "lt", position, uniform(size))
     now = read(position)
     if size == 0 or getattr(read(more), "obj", True) is False:
+        cells[0] = uniform(EXHAUSTED)
         return uniform(None), more if size else uniform(False)
     index = position
     if type(now) is Column:
         index = Cell(Column(now.data.clamp(max=size - 1), "int", (0, size - 1)))
-    cells[0] = binary(context, "add", position, uniform(1))
+    moved_on(context, value, more)
     item = subscripts.getitem(context, source, index)
     return (as_unbound(item) if is_tensor(read(source)) else item), more
 
@@ -230,12 +255,12 @@ def _next_down(context: Context, value: Container) -> tuple[Cell, Cell]:
     more = both(binary(context, "ge", position, uniform(0)), truth(context, inside))
     now = read(position)
     if size == 0 or getattr(read(more), "obj", True) is False:
-        cells[0] = uniform(-1)
+        cells[0] = uniform(EXHAUSTED)
         return uniform(None), more if size else uniform(False)
     index = position
     if type(now) is Column:
         index = Cell(Column(now.data.clamp(min=0, max=size - 1), "int", (0, size - 1)))
-    cells[0] = binary(context, "sub", position, uniform(1))
+    moved_on(context, value, more)
     return subscripts.getitem(context, source, index), more
 
 
@@ -247,7 +272,9 @@ def _next_position(context: Context, value: Container, step: int = 1) -> tuple[C
     pairs = list(zip(positions, sources, strict=True))
     more = [0 <= position < len(source) for position, source in pairs]
     items = [source[position] for (position, source), m in zip(pairs, more, strict=True) if m]
-    cells[0] = from_rows(context, [p + step for p in positions])
+    cells[0] = from_rows(
+        context, [p + step if m else EXHAUSTED for p, m in zip(positions, more, strict=True)]
+    )
     return spread(context, items, more), from_rows(context, more)
 
 

@@ -28,6 +28,7 @@ from autobatch.values.cells import (
     DICT_VIEW,
     DOWN_ITERATOR,
     ENUMERATE_ITERATOR,
+    EXHAUSTED,
     METHOD,
     NAMESPACE,
     NO_TIES,
@@ -170,6 +171,8 @@ def fill(rows: list[Any], value: Container, rower: Rower) -> None:
 
 def _sequence_iterator(_: Any, part: tuple[Any, ...]) -> Any:
     position, source = part
+    if position == EXHAUSTED:
+        return iter(())
     iterator = iter(source)
     for _ in range(position):
         next(iterator, None)
@@ -178,6 +181,8 @@ def _sequence_iterator(_: Any, part: tuple[Any, ...]) -> Any:
 
 def _dict_iterator(static: tuple[str, bool], part: tuple[Any, ...]) -> Any:
     (what, turned), (position, source, keys) = static, part
+    if position == EXHAUSTED:
+        return iter(())
     if len(source) != len(keys):
         return _changed()
     found = getattr(source, what)()
