@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from autobatch.batching.fallbacks import ON_OBJECTS, WORTH_IT
+from autobatch.batching.fallbacks import BESIDE_TENSORS, ON_OBJECTS, WORTH_IT, is_often
 from autobatch.listeners import Counts
 
 MOST = 4
@@ -113,6 +113,8 @@ class Report:
         )
         if self.is_on_objects():
             headline += f"\n{total.by_thread} {ON_OBJECTS.format(self.title)}"
+        elif is_often(total.meant, total.launches):
+            headline += f"\n{BESIDE_TENSORS.format(self.title)}"
         if self.compiled:
             headline += f"\n{self.compiled}"
         return "\n\n".join([headline, *map(str, self.functions)])

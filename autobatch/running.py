@@ -8,15 +8,19 @@ an engine (``shortcuts``), and an engine for each chunk (``chunks``).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import Any
 
+from torch import nn
+
 from autobatch.arguments import Batch, is_of_objects
-from autobatch.batching.fallbacks import policy_of
+from autobatch.batching.fallbacks import is_often, policy_of
 from autobatch.batching.shared.reducing import applied
 from autobatch.chunks import run_chunks
 from autobatch.entry import name_of, started
 from autobatch.errors import AutobatchError, StackingError
+from autobatch.listeners import counts
 from autobatch.machines import Shared, steps_of
 from autobatch.one_by_one import run_sequential
 from autobatch.options import Options
@@ -69,14 +73,27 @@ def run(
                 return value.data  # the commonest result
             chunks = [returned_at_once(*short, batch, options, library)]
             return collected(chunks, function, batch, options)
-    shared = Shared(steps_of(options, batch), cache, observer, policy_of(options.fallback))
-    with applying(shared):
-        chunks = run_chunks(target, batch, options, library, shared)
-    if shared.policy is not None and is_of_objects(batch) and not has_tensors(chunks):
-        code = getattr(function, "__code__", None)
-        place = (code.co_filename, code.co_firstlineno) if code is not None else ("", 0)
-        shared.policy.spent(name_of(function), *place)
+    policy = policy_of(options.fallback)
+    with nullcontext() if policy is None else counts() as seen:
+        shared = Shared(steps_of(options, batch), cache, observer, policy)
+        with applying(shared):
+            chunks = run_chunks(target, batch, options, library, shared)
+    if policy is not None and seen is not None:
+        tensors = not is_of_objects(batch) or has_tensors(chunks)
+        often = is_often(seen.meant, seen.launches)
+        policy.spent(name_of(function), place_of(function), tensors, often)
     return collected(chunks, function, batch, options)
+
+
+def place_of(function: Any) -> tuple[str, int]:
+    """The file and the first line of what is run."""
+    while isinstance(function, partial):
+        function = function.func
+    if isinstance(function, nn.Module):
+        function = function.forward
+    own = getattr(function, "__code__", None)
+    code = own or getattr(type(function).__call__, "__code__", None)
+    return ("<program>", 0) if code is None else (code.co_filename, code.co_firstlineno)
 
 
 @contextmanager

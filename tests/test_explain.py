@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from types import SimpleNamespace
 from unittest.mock import Mock
 
@@ -10,6 +11,7 @@ import pytest
 import torch
 
 import autobatch
+from programs import treelstm
 
 HERE = __file__
 
@@ -196,6 +198,56 @@ def test_a_program_with_tensors_is_not_told_that_it_has_none():
     report = autobatch.explain(sums_by_word, words, torch.rand(4, 3))
     assert report.counts.by_thread >= 16
     assert "no tensor" not in str(report)
+
+
+class Reader:
+    """Goes through a text, and computes with what tensors the names in it have."""
+
+    def __init__(self, text, x):
+        self.text, self.at, self.known = text, 0, {"x": x, "y": x * 2}
+
+    def peek(self):
+        while self.at < len(self.text) and self.text[self.at].isspace():
+            self.at += 1
+        return self.text[self.at] if self.at < len(self.text) else ""
+
+    def atom(self):
+        name = self.peek()
+        self.at += 1
+        return self.known[name]
+
+    def total(self):
+        value = self.atom()
+        while self.peek() == "+":
+            self.at += 1
+            value = value + self.atom()
+        return value
+
+
+def read(text, x):
+    return Reader(text, x).total()
+
+
+def test_a_parser_of_tensors_is_told_where_its_time_goes():
+    texts, xs = ["x + y", "y+x + x", "x", " y + y"], torch.rand(4)
+    told = r"much of read works on objects, thread by thread.*autobatch\.per_thread"
+    for _ in range(2):
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            result = autobatch.vmap(read, fallback="warn")(autobatch.objects(texts), xs)
+        assert re.search(told, str(warned[-1].message))
+    assert torch.equal(result, torch.stack([read(*each) for each in zip(texts, xs, strict=True)]))
+    report = autobatch.explain(read, autobatch.objects(texts), xs)
+    assert "much of read works on objects" in str(report).splitlines()[1]
+
+
+def test_a_program_that_reads_objects_for_its_tensors_is_told_nothing():
+    example = treelstm.example(16, seed=0)
+    trees = example.mapped(autobatch.objects, autobatch.ragged)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        autobatch.vmap(example.function, fallback="warn")(*trees)
+    assert "works on objects" not in str(autobatch.explain(example.function, *trees))
 
 
 def test_a_program_of_objects_alone_is_told_of_per_thread(capsys):

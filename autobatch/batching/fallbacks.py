@@ -43,6 +43,12 @@ ON_OBJECTS = (
     "operations of {0} ran thread by thread, and no tensor did: its time goes into keeping the "
     "threads together. autobatch.per_thread({0}) runs it as plain Python, one example at a time."
 )
+BESIDE_TENSORS = (
+    "much of {0} works on objects, thread by thread: its time goes into keeping the threads "
+    "together. What works on objects alone (a parser, a search) is faster in a function of its own "
+    "that is marked autobatch.per_thread and gives what the tensors need; autobatch.explain says "
+    "which lines."
+)
 OF_IDENTITY = frozenset({operator.is_, operator.is_not, isinstance, type, id, callable})
 OF_STRINGS = frozenset({str, repr, ascii, format})
 READS = frozenset({operator.getitem, operator.contains, len, iter, next, getattr, hasattr})
@@ -82,11 +88,28 @@ class Policy:
             # looked for in single threads; this one is not.
             raise refused(span, what, why) from warning
 
-    def spent(self, name: str, file: str, line: int) -> None:
-        """Warn of a program that has spent its time thread by thread, though it was meant to."""
-        if self.action == "warn" and self.runs >= WORTH_IT:
-            text = f"{file}, line {line}: {self.runs} {ON_OBJECTS.format(name)}"
-            warnings.warn_explicit(text, FallbackWarning, file, line, registry=registry_of(file))
+    def spent(self, name: str, place: tuple[str, int], tensors: bool, often: bool) -> None:
+        """Warn of a program that has spent its time thread by thread, though it was meant to.
+
+        ``tensors``: it computes with some; ``often``: much of what it did was on objects all the
+        same.
+        """
+        if self.action != "warn" or self.runs < WORTH_IT:
+            return
+        if not tensors:
+            told = f"{self.runs} {ON_OBJECTS.format(name)}"
+        elif often:
+            told = BESIDE_TENSORS.format(name)
+        else:
+            return
+        file, line = place
+        text = f"{file}, line {line}: {told}"
+        warnings.warn_explicit(text, FallbackWarning, file, line, registry=registry_of(file))
+
+
+def is_often(meant: int, launches: int) -> bool:
+    """Whether a run does more on objects than on tensors."""
+    return meant >= max(WORTH_IT, launches)
 
 
 def policy_of(option: str) -> Policy | None:
