@@ -1,6 +1,7 @@
 """Programs that read tensors to the host and go on with lists run plainly, and nobody can tell."""
 
 import contextlib
+import math
 import random
 
 import pytest
@@ -236,3 +237,14 @@ def test_what_existed_before_is_not_shuffled():
     with pytest.raises(autobatch.AutobatchError):
         autobatch.vmap(shuffles_outside)(torch.arange(3))
     assert DECK == [1, 2, 3, 4]
+
+
+def test_a_product_of_tensors_is_a_tensor():
+    def products(x):
+        return math.prod(x.tolist()), math.prod(x)
+
+    x = torch.rand(3, 4, requires_grad=True)
+    _, found = autobatch.vmap(products)(x)
+    assert found.requires_grad
+    (wanted,) = torch.autograd.grad(sum(products(row)[1] for row in x), x)
+    torch.testing.assert_close(torch.autograd.grad(found.sum(), x), (wanted,))

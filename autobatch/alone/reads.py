@@ -16,11 +16,16 @@ from autobatch.ir.ops import BINARY, COMPARE, INPLACE, UNARY
 
 COMPUTES = frozenset({*UNARY, *BINARY, *COMPARE, *INPLACE, "format", "join"}) - {"is", "is_not"}
 """Operations that compute with a tensor, or that show what only a tensor of the loop's has."""
+_MULTIPLIES = ("prod", "sumprod")
 READERS = frozenset(
     {float, int, bool, complex, len, range, isinstance, callable}
-    | {found for name, found in vars(math).items() if name[0] != "_" and callable(found)}
+    | {
+        found
+        for name, found in vars(math).items()
+        if name[0] != "_" and name not in _MULTIPLIES and callable(found)
+    }
 )
-"""Functions that make numbers of tensors."""
+"""Functions that make numbers of tensors; a product of tensors is a tensor."""
 GOING_THROUGH = frozenset({iter, next, enumerate, zip, list, tuple})
 """Functions that give tensors, or their parts, as they are."""
 SHAPES = frozenset({"shape", "ndim"})

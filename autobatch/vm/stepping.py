@@ -37,19 +37,25 @@ class Stepping(Endings):
         """Execute one block for a group; where it ends in a join, all that wait there join in."""
         parts = self.step(frame, pc, group)
         if type(frame.code.blocks[pc].terminator) is Join:
-            return self.joined(frame, pc)
+            return self.joined(frame, pc, parts)
         return parts
 
-    def joined(self, frame: Frame, pc: int) -> Parts:
-        """Let all groups that wait at a join come to it, and run what they have forked as one."""
+    def joined(self, frame: Frame, pc: int, gone: Parts) -> Parts:
+        """Let all groups that wait at a join come to it, and run what they have forked as one.
+
+        Those that plain Python has taken past it, ``gone`` among them, go on where it left them.
+        """
         for group in frame.waiting.others(pc):
-            self.step(frame, pc, group)
+            gone = [*gone, *self.step(frame, pc, group)]
+        if not frame.joining:
+            return gone
         join = frame.code.blocks[pc].terminator
         assert isinstance(join, Join)
         frame.span = join.span
         groups, frame.joining = frame.joining, []
         groups = [self.failures.remaining(frame, group) for group in groups]
-        return self.forks.join(frame, join.target, [group for group in groups if group.k])
+        groups = [group for group in groups if group.k]
+        return [*gone, *self.forks.join(frame, join.target, groups)]
 
     def step(self, frame: Frame, pc: int, group: Group) -> Parts:
         """Execute one block for a group; the groups that go on, and where."""
