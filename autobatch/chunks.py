@@ -23,6 +23,7 @@ from autobatch.presence.guards import Record, presence
 from autobatch.saving.savers import saving
 from autobatch.transforms.parts import changed, tensors
 from autobatch.vm.calling import Returned
+from autobatch.vm.invariants import InvariantError
 from autobatch.vm.library import Library
 from autobatch.vm.room import ROOM
 
@@ -57,6 +58,9 @@ def run_chunk(
     threads = np.arange(start, stop, dtype=np.int64)
     with saving(state.saver), presence(given_to(given)) as record:
         pieces = machine.run(given, threads)
+    lost = len(threads) - sum(len(piece.rows) for piece in pieces) - len(machine.failures.errors)
+    if lost:  # better no result than one that is none
+        raise InvariantError(f"{lost} of {len(threads)} threads have neither returned nor failed")
     left(pieces, record)
 
     def rows(piece: Returned) -> list[Any]:
