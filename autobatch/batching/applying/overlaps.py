@@ -210,8 +210,8 @@ def places(cell: Cell, k: int) -> Tensor:
             if type(part) is Uniform and isinstance(part.obj, Tensor):
                 return part.obj.expand(k, *part.obj.shape)
             raise Unknown
-        case Column(event_shape=shape) | Uniform(obj=Tensor(shape=shape)):
-            line = torch.arange(math.prod(shape)).reshape(1, *shape)
+        case Column(event_shape=shape, data=data) | Uniform(obj=Tensor(shape=shape) as data):
+            line = torch.arange(math.prod(shape), device=data.device).reshape(1, *shape)
             return line.expand(k, *shape).contiguous()
     raise Unknown
 
