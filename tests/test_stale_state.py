@@ -6,7 +6,9 @@ import collections
 import heapq
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
+from types import MethodType
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ from torch import Tensor, nn
 
 import autobatch
 from autobatch.vm.purity import Known
+from tests.oracle import CONFIGURATIONS
 
 SCALE = 2.0
 ROWS = torch.tensor([[1.0, -2.0], [3.0, 4.0], [-5.0, 6.0]])
@@ -155,6 +158,37 @@ def test_defaults_of_a_helper_are_read_again():
     assert torch.equal(mapped(ROWS), ROWS * 5 + 1)
 
 
+def joined(text, between="-", end="."):
+    return text + between + end
+
+
+@pytest.mark.parametrize("configuration", CONFIGURATIONS, ids=str)
+def test_a_function_has_the_defaults_that_it_is_given(configuration, monkeypatch):
+    def scaled(x, by=2.0, *, plus=0.0):
+        return x * by + plus if x.sum() > 0 else -x
+
+    def func(x):
+        return scaled(x) + 1
+
+    mapped = autobatch.vmap(func, **configuration)
+    texts = autobatch.vmap(lambda text: joined(text, "+") + joined(text), **configuration)
+    for defaults, named in (((5.0,), {"plus": 1.0}), ((ROWS[0], 7.0), {}), (None, None)):
+        scaled.__defaults__, scaled.__kwdefaults__ = defaults, named
+        monkeypatch.setattr(joined, "__defaults__", defaults and ("!",) * len(defaults))
+        if defaults and named:
+            assert torch.equal(mapped(ROWS), loop(func))
+            with pytest.raises(TypeError, match=r"joined\(\) missing 1 required"):
+                texts(autobatch.objects(["a", "b"]))
+        else:
+            with pytest.raises(TypeError, match=r"scaled\(\) missing \d required"):
+                mapped(ROWS)
+    monkeypatch.setattr(joined, "__defaults__", ("a", "b", "c"))
+    assert autobatch.vmap(joined, **configuration)(autobatch.objects(["x"])) == ["xbc"]
+    scaled.__defaults__, scaled.__kwdefaults__ = (ROWS[1], 3.0), {"plus": 0.5}
+    bare = autobatch.vmap(lambda x: scaled() + x, **configuration)
+    assert torch.equal(bare(ROWS), loop(lambda x: scaled() + x))
+
+
 def test_class_attributes_of_what_the_program_makes_are_read_again():
     mapped, _ = hot(by_counter)
     Counter.by = 7.0
@@ -190,6 +224,52 @@ def test_hooks_are_seen():
         assert torch.allclose(mapped(ROWS), loop(func))
         handle.remove()
     assert torch.allclose(mapped(ROWS), loop(func))
+
+
+def by_itself(module, x):
+    return x * module.scale - 1 if x.sum() > 0 else x
+
+
+class Shifted(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(2, 2)
+        self.scale = 3.0
+
+    def forward(self, x):
+        return self.linear(x) * self.scale if x.sum() > 0 else x
+
+
+FORWARDS: dict[str, Any] = {
+    "method": lambda module: MethodType(by_itself, module),
+    "partial": lambda module: partial(by_itself, module),
+    "closure": lambda module: lambda x: module.scale + x if x[0] > 0 else -x,
+    "torch": lambda module: torch.sin,
+}
+
+
+@pytest.mark.parametrize("configuration", CONFIGURATIONS, ids=str)
+def test_a_forward_of_a_modules_own_is_seen(configuration):
+    module = Shifted()
+    chain = nn.Sequential(module, nn.Tanh())
+
+    def func(x):
+        return module(chain(x))
+
+    def given(x):
+        return torch.func.functional_call(module, {"linear.bias": x}, (x,))
+
+    programs = [(f, autobatch.vmap(f, **configuration)) for f in (func, module, chain, given)]
+    for changed in (module, chain):
+        for made in (None, *FORWARDS.values()):
+            if made is not None:
+                changed.scale = 3.0
+                changed.forward = made(changed)
+            for program, mapped in programs:
+                assert torch.allclose(mapped(ROWS), loop(program))
+        del changed.forward
+    for program, mapped in programs:
+        assert torch.allclose(mapped(ROWS), loop(program))
 
 
 NESTED = [[3], [1]]

@@ -33,6 +33,7 @@ from autobatch.alone.scale import Scale
 from autobatch.alone.taint import CODE, NONE, OUTER_DEEP, OUTERS, TENSOR, Share, Shares, Unit
 from autobatch.alone.webs import told_apart
 from autobatch.batching import known_callees as callees
+from autobatch.batching.binding import defaults_of
 from autobatch.batching.effects import effect_of, is_library
 from autobatch.errors import AutobatchError
 from autobatch.frontend import MISSING
@@ -90,11 +91,8 @@ class World:
             self.functions[id(function)] = function
             self.shares.changed = True
         unit = self.of_function(lowered, Names.of(function), escapes)
-        defaults = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
-        for value in defaults:
-            self.shares.add(
-                unit, [p.name for p in lowered.params if p.has_default], self.met(value)
-            )
+        for name, value in defaults_of(function, lowered.params).items():
+            self.shares.add(unit, [name], self.met(value))
         return unit
 
     def of_function(self, lowered: Function, names: Names, escapes: bool) -> Unit:

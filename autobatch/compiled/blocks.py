@@ -260,7 +260,8 @@ class BlockWriter:
     ) -> Iterator[Value]:
         code = self.names.code_of(function)
         params = code.function.params
-        defaults = [static(d) for d in self.names.defaults_of(function, params)]
+        given = self.names.defaults_of(function, params)
+        defaults = {name: static(value) for name, value in given.items()}
         try:
             bound = bind(params, function.__qualname__, args, named, defaults)
         except TypeError as error:

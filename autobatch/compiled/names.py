@@ -65,7 +65,7 @@ class Names:
         self.tensors[id(tensor)] = tensor, place
         return tensor
 
-    def defaults_of(self, function: FunctionType, params: tuple[Param, ...]) -> list[Any]:
+    def defaults_of(self, function: FunctionType, params: tuple[Param, ...]) -> dict[str, Any]:
         self.defaults[function] = given_by(function)
         return defaults_of(function, params)
 

@@ -1,7 +1,7 @@
 """What Python tells of a function that a program made: its text, defaults and signature.
 
-In: its record, and the defaults that it was made with, in the order of the parameters that have
-one. Annotations are not evaluated, so a function that has some has no signature.
+In: its record, and the defaults that it was made with, by the names of their parameters.
+Annotations are not evaluated, so a function that has some has no signature.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import inspect
 from functools import lru_cache
 from typing import Any
 
-from autobatch.ir.program import Function, Param
+from autobatch.ir.program import Function
 from autobatch.source import FunctionNode, Span, definition_at
 
 KINDS = {
@@ -37,32 +37,27 @@ def docstring(span: Span) -> str | None:
     return scope["f"].__doc__  # type: ignore[no-any-return]
 
 
-def positional_defaults(function: Function, given: tuple[Any, ...]) -> tuple[Any, ...] | None:
+def positional_defaults(function: Function, given: dict[str, Any]) -> tuple[Any, ...] | None:
     """``__defaults__``"""
-    named = keyword_defaults(function, given) or ()
-    return given[: len(given) - len(named)] or None
+    named = keyword_defaults(function, given) or {}
+    return tuple(value for name, value in given.items() if name not in named) or None
 
 
-def keyword_defaults(function: Function, given: tuple[Any, ...]) -> dict[str, Any] | None:
+def keyword_defaults(function: Function, given: dict[str, Any]) -> dict[str, Any] | None:
     """``__kwdefaults__``"""
-    pairs = zip(with_default(function), given, strict=True)
-    return {p.name: value for p, value in pairs if p.kind == "keyword_only"} or None
+    named = [p.name for p in function.params if p.kind == "keyword_only" and p.name in given]
+    return {name: given[name] for name in named} or None
 
 
-def with_default(function: Function) -> list[Param]:
-    return [param for param in function.params if param.has_default]
-
-
-def signature(function: Function, given: tuple[Any, ...]) -> inspect.Signature | None:
+def signature(function: Function, given: dict[str, Any]) -> inspect.Signature | None:
     """What ``inspect.signature`` tells; None where that has annotations."""
     node = definition_at(function.span)
     if node is None or is_annotated(node):
         return None
-    values = {p.name: value for p, value in zip(with_default(function), given, strict=True)}
     empty = inspect.Parameter.empty
     return inspect.Signature(
         [
-            inspect.Parameter(p.name, KINDS[p.kind], default=values.get(p.name, empty))
+            inspect.Parameter(p.name, KINDS[p.kind], default=given.get(p.name, empty))
             for p in function.params
         ]
     )

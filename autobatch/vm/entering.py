@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
-from autobatch.batching.binding import bind, defaults_of
+from autobatch.batching.binding import bind, by_name, defaults_of
 from autobatch.batching.calling import resolving
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.operations import CAPTURED, Scope
@@ -100,24 +100,27 @@ def opened(library: Library, target: resolving.Target) -> tuple[Code, Scope, dic
     return code, scope, env
 
 
-def entered_closure(library: Library, closure: Container) -> tuple[Code, Scope, list[Cell]]:
+def entered_closure(library: Library, closure: Container) -> tuple[Code, Scope, dict[str, Cell]]:
     """A function that the program made, with its boxes and defaults."""
     lowered, namespace, title = closure.static
     cells = list(closure.children())
     boxes = zip(lowered.free, cells, strict=False)
     free: Any = {name: getattr(cell.value, "obj", cell) for name, cell in boxes}
     scope = Scope(lowered, namespace, nested_title(title, lowered), free)
-    return library.code_for(lowered), scope, cells[len(lowered.free) :]
+    defaults = by_name(lowered.params, cells[len(lowered.free) :])
+    return library.code_for(lowered), scope, defaults
 
 
-def entered_function(library: Library, target: resolving.Target) -> tuple[Code, Scope, list[Cell]]:
+def entered_function(
+    library: Library, target: resolving.Target
+) -> tuple[Code, Scope, dict[str, Cell]]:
     """A Python function, with its closure and its defaults as they are now."""
     function = target.callee
     code = library.code_of(function, *receiver_of(target))
     closure = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
     scope = Scope(code.function, function.__globals__, function.__qualname__, dict(closure))
     given = defaults_of(function, code.function.params)
-    return code, scope, [uniform(value, shared=True) for value in given]
+    return code, scope, {name: uniform(value, shared=True) for name, value in given.items()}
 
 
 def receiver_of(target: resolving.Target) -> tuple[Any, ...]:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from autobatch.batching import calls, operations
+from autobatch.batching.binding import by_name
 from autobatch.batching.calling import resolving
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.effects import effect_of
@@ -211,7 +212,8 @@ class Within:
         count = len(function.free)
         boxes = dict(zip(function.free, part[:count], strict=True))
         own = nested_title(title, function)
-        callee = Callee(function, namespace, own, boxes, part[count:])
+        defaults = by_name(function.params, part[count:])
+        callee = Callee(function, namespace, own, boxes, defaults)
         handing = self.run.services.handing
         found = self.run.library.purity_of(Nested(function, namespace))
         is_own = found is not None and not found.outer and self.is_pure(static)

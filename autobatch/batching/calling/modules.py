@@ -24,8 +24,13 @@ def has_hooks(module: nn.Module) -> bool:
     return bool(module._forward_hooks or module._forward_pre_hooks)
 
 
+def has_own_forward(module: nn.Module) -> bool:
+    """Whether it has been given a ``forward`` in place of its class's."""
+    return "forward" in module.__dict__
+
+
 def is_chain(module: nn.Module) -> bool:
-    return type(module).forward is nn.Sequential.forward
+    return type(module).forward is nn.Sequential.forward and not has_own_forward(module)
 
 
 KEEP_NONE = (

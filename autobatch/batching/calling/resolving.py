@@ -108,6 +108,8 @@ def module_target(module: nn.Module, args: list[Cell], kwargs: dict[str, Cell]) 
         return Target("hooked", module, args, kwargs)
     if modules.is_chain(module):
         return Target("chain", module, args, kwargs)
+    if modules.has_own_forward(module):
+        return resolve_object(module.forward, args, kwargs)
     return resolve_object(type(module).forward, [uniform(module, shared=True), *args], kwargs)
 
 

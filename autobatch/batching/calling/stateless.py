@@ -65,7 +65,7 @@ def called(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell 
     module = getattr(read(args[0]), "obj", None)
     if not isinstance(module, nn.Module) or effect_of(module) != "program":
         return None
-    if any(map(modules.has_hooks, parts_of(module))):
+    if any(modules.has_hooks(m) or modules.has_own_forward(m) for m in parts_of(module)):
         return None
     given = parameters(args[1])
     if given is None or not given.keys() <= names_of(module).keys():

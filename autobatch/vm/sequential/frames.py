@@ -17,7 +17,7 @@ from typing import Any
 
 from torch import Tensor
 
-from autobatch.batching.binding import defaults_of
+from autobatch.batching.binding import by_name, defaults_of
 from autobatch.batching.managers import is_mode, ready
 from autobatch.batching.semantics import load_box, load_global, unbound_free, unbound_local
 from autobatch.errors import LIMITS, AutobatchError, note_for
@@ -40,13 +40,13 @@ class Callee:
     namespace: dict[str, Any]
     title: str
     boxes: dict[str, CellType]
-    defaults: tuple[Any, ...]
+    defaults: dict[str, Any]
 
     @classmethod
     def of(cls, function: Function, code: FunctionType) -> Callee:
         """The Python function ``code``, to run by way of its lowering."""
         boxes = dict(zip(code.__code__.co_freevars, code.__closure__ or (), strict=True))
-        defaults = tuple(defaults_of(code, function.params))
+        defaults = defaults_of(code, function.params)
         return cls(function, code.__globals__, code.__qualname__, boxes, defaults)
 
     @classmethod
@@ -65,7 +65,8 @@ class Callee:
         count = len(function.free)
         boxes = dict(zip(function.free, operands[:count], strict=True))
         title = nested_title(self.title, function)
-        return Callee(function, self.namespace, title, boxes, operands[count:])
+        defaults = by_name(function.params, operands[count:])
+        return Callee(function, self.namespace, title, boxes, defaults)
 
     def load_free(self, name: str) -> Any:
         return load_box(name, self.boxes[name], unbound_free)
