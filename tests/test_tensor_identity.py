@@ -35,6 +35,8 @@ REFUSED = {
     "y = x * 2;;y.data = x;;return y": r"sets \.data of a tensor[\s\S]*y\.copy_",
     "y = x * 2;;y.requires_grad = True;;return y": r"sets \.requires_grad[\s\S]*requires_grad_\(",
     "y = x;;return id(x) == id(y)": r"identity of a tensor[\s\S]*x is y",
+    "return x.data_ptr() == x[0].data_ptr()": r"memory of a tensor[\s\S]*_is_view",
+    "x.untyped_storage().fill_(0);;return x": r"memory of a tensor[\s\S]*\^",
 }
 BY_AUTOGRAD = (
     "y = x * W;;for row in y:;;    row += 1;;return y",
