@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import pytest
@@ -89,6 +91,24 @@ def again(x: Tensor) -> Any:
     return made.a, len(made.held)
 
 
+def listed(*items: Any, end: Any = 0) -> list[Any]:
+    return [*items, end]
+
+
+@dataclass
+class Made:
+    x: Any
+    first: list[Any] = field(default_factory=partial(listed, 3, end=4))
+    second: list[Any] = field(default_factory=partial(list, (1, 2)))
+
+
+def by_partials(x: Tensor) -> Any:
+    made = Made(x)
+    if x > 0:
+        made.first.append(made.second.pop())
+    return made.first[0], made.first[-1], len(made.second)
+
+
 def too_many(x: Tensor) -> Any:
     made = Base(x)
     Base.__init__(made, x, 1, [], 4)
@@ -97,7 +117,7 @@ def too_many(x: Tensor) -> Any:
 
 @pytest.mark.parametrize(
     "program",
-    [kid, inherited, initial, of_initial, frozen, again, too_many],
+    [kid, inherited, initial, of_initial, frozen, again, too_many, by_partials],
     ids=lambda f: f.__name__,
 )
 def test_generated_inits(program: Callable[..., Any]) -> None:

@@ -784,8 +784,14 @@ def rectified(x):
     return torch.relu(x)
 
 
+def between(x, low, high=9.0, *, step=0.0):
+    return x + step if low < x < high else x * 0
+
+
 CALLABLES: list[Any] = [
     abs,
+    functools.partial(between, low=-5.0),
+    functools.partial(functools.partial(between, low=0.0, high=2.0), step=1.0, high=5.0),
     torch.relu,
     torch.Tensor.sin,
     functools.partial(torch.clamp, min=0.0),

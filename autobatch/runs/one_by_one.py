@@ -23,11 +23,12 @@ from autobatch.random.sources import Thread
 from autobatch.results.outcome import Chunk
 from autobatch.results.stacking import Result
 from autobatch.runs.machines import steps_of
-from autobatch.values.cells import Cell, Objects, Uniform
+from autobatch.values.cells import Cell, Objects
 from autobatch.vm.calling import Returned
 from autobatch.vm.failing import Errors
 from autobatch.vm.handing import Handing
 from autobatch.vm.library import Library
+from autobatch.vm.sequential.calls import object_of
 from autobatch.vm.sequential.frames import Callee
 from autobatch.vm.sequential.interpreter import Interpreter
 from autobatch.vm.sequential.watching import Unwatched
@@ -56,7 +57,8 @@ class OneByOne:
         ``given`` is what of its arguments may be the caller's: by default, all of them.
         """
         target = resolve_object(self.function, [], {})
-        receivers = tuple(cell.value.obj for cell in target.args if type(cell.value) is Uniform)
+        receivers = tuple(map(object_of, target.args))
+        named = {name: object_of(cell) for name, cell in target.kwargs.items()}
         if target.effect != "program" or not isinstance(target.callee, FunctionType):
             with self.drawing(index):
                 return self.function(*args, **kwargs), None
@@ -68,7 +70,8 @@ class OneByOne:
         watch.given((*receivers, *((*args, *kwargs.values()) if given is None else given)))
         interpreter = Interpreter(self.lookup, self.steps, limit, (index,), watch=watch)
         with self.drawing(index):
-            return interpreter.run(callee, (*receivers, *args), kwargs), interpreter.way
+            result = interpreter.run(callee, (*receivers, *args), {**named, **kwargs})
+        return result, interpreter.way
 
     def watch(self) -> Unwatched:
         """What keeps a thread from writing what existed before it, unless it may."""

@@ -105,7 +105,7 @@ def dataclass_fields(
             values[field.name] = uniform(field.default, shared=True)
         elif field.default_factory is not dataclasses.MISSING:
             made = resolve_object(field.default_factory, [], {})
-            values[field.name] = context.invoke(context, made.callee, [], {})
+            values[field.name] = context.invoke(context, made.callee, made.args, made.kwargs)
         elif field.init:
             once(context, lambda: kind(*[None] * len(args), **dict.fromkeys(kwargs)))
     passed = [field.name for field in every if kind_of(field) == "init"]
