@@ -22,6 +22,7 @@ from autobatch.batching.kinds import (
 from autobatch.batching.objects import namespaces
 from autobatch.batching.operators import binary, once, refuse_functions
 from autobatch.batching.tensors import torch_ops
+from autobatch.batching.tensors.aliases import itself
 from autobatch.batching.trace import Untraceable
 from autobatch.batching.trees import is_plain
 from autobatch.batching.truths import either, negation, truth
@@ -67,6 +68,8 @@ def same(context: Context, left: Cell, right: Cell) -> Cell:
         return uniform(x.cells[0] is y.cells[0])
     if context.forecasts is not None and Column in (type(x), type(y)):
         raise Untraceable("whether two tensors may be one is known as the program runs")
+    if itself(left) is itself(right):
+        return uniform(True)
     if ties_of(left) & ties_of(right):
         raise UnsupportedError(
             Diagnostic(

@@ -18,10 +18,21 @@ from autobatch import compat
 from autobatch.batching.context import Context
 from autobatch.batching.host.rower import Rower
 from autobatch.batching.host.rows import run_rows
-from autobatch.batching.tensors.views import mark_outside, viewed
+from autobatch.batching.tensors.views import TorchRecipe, mark_outside, viewed
 from autobatch.batching.trace import Untraceable
 from autobatch.random.drawing import serving, spare
-from autobatch.values.cells import Cell, Column, Container, Mark, Objects, Uniform, View, read, seen
+from autobatch.values.cells import (
+    Cell,
+    Column,
+    Container,
+    Mark,
+    Objects,
+    Uniform,
+    Value,
+    View,
+    read,
+    seen,
+)
 from autobatch.values.heap import selecting
 
 
@@ -86,6 +97,30 @@ def shared(
         for path, part in parts.items()
         if is_strided(part) and compat.storage_id(part) in bases
     }
+
+
+def itself(cell: Cell) -> Cell:
+    """The tensor that an operation gives back as it is: the cell of ``x``, for ``x.float()``."""
+    while type(cell.value) is View and gives_base(cell.value):
+        cell = cell.value.base
+    return cell
+
+
+@torch.no_grad()
+def gives_base(view: View) -> bool:
+    """Whether for one example a part of a tensor is that tensor, as the first row shows."""
+    base = read(view.base)
+    if type(base) is not Column or type(view.recipe) is not TorchRecipe or not len(base.data):
+        return False
+    own = base.data[0]
+    return view.recipe.row(own, [first(read(arg)) for arg in view.args]) is own
+
+
+def first(value: Value) -> Any:
+    """What the first thread has of another operand."""
+    if type(value) is Column:
+        return value.data[0] if value.tag == "tensor" else value.data[0].item()
+    return value.items[0] if type(value) is Objects else value.obj  # type: ignore[union-attr]
 
 
 def is_strided(item: Any) -> bool:
