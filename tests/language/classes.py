@@ -190,6 +190,68 @@ def properties(d):
     return t.fahrenheit, z.degrees, Temperature.average(t, z), t.scale, type(t).__name__
 
 
+class Sealed:
+    """A descriptor that keeps what it has been told."""
+
+    def __get__(self, holder, kind=None):
+        return holder.told[-1]
+
+    def __set__(self, holder, value):
+        holder.told.append(value)
+
+    def __delete__(self, holder):
+        holder.told.append(-1)
+
+
+class Drawer:
+    seal = Sealed()
+
+    def __init__(self, item):
+        self.told = [0]
+        self._item = item
+
+    @property
+    def item(self):
+        return self._item
+
+    @item.deleter
+    def item(self):
+        self.told.append(self._item)
+        del self._item
+
+    @property
+    def fixed(self):
+        return 1
+
+
+class Guarded(Drawer):
+    __slots__ = ("lid",)
+
+    def __delattr__(self, name):
+        self.told.append(name)
+        object.__delattr__(self, name)
+
+
+@case((1,), (2,), (3,), (4,), (5,))
+def attributes_that_are_deleted(n):
+    holder = Guarded(n) if n > 3 else Drawer(n)
+    holder.seal = n
+    try:
+        if n > 1:
+            del holder.seal
+        if n > 2:
+            delattr(holder, "item")
+        if n == 4:
+            del holder.lid
+        elif n == 3:
+            del holder.fixed
+        elif n == 2:
+            del holder.seals
+    except AttributeError as error:
+        holder.told.append(str(error))
+    return str(holder.told), hasattr(holder, "item")
+
+
 class Shape:
     sides = 0
 

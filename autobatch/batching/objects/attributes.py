@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import types
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from operator import attrgetter
 from typing import Any
@@ -401,7 +401,8 @@ def put(context: Context, cell: Cell, name: str, item: Cell) -> None:
     if type(value) is Uniform and assigning.rebind(context, value.obj, name, item):
         return
     item = merging.resolved(context, item)
-    if type(value) is Container and is_instance(value):
+    own = is_instance(value) and value.type.__setattr__ is not object.__setattr__
+    if type(value) is Container and is_instance(value) and not own:
         static = inspect.getattr_static(value.type, name, None)
         if isinstance(static, property) and static.fset is not None:
             context.invoke(context, static.fset, [cell, item], {})
@@ -410,8 +411,7 @@ def put(context: Context, cell: Cell, name: str, item: Cell) -> None:
         if setter is not None:
             context.invoke(context, setter, [uniform(static, shared=True), cell, item], {})
             return
-        plain = value.type.__setattr__ is object.__setattr__ and not isinstance(static, property)
-        if plain and name not in OF_INSTANCES:
+        if name not in OF_INSTANCES and not isinstance(static, property):
             if not has_room(value.type, name):
                 raise RowsFail(context.lowest(), no_room(value.type, name))
             named_cells(value)[name] = item
@@ -452,8 +452,13 @@ def has_room(kind: type, name: str) -> bool:
 
 def no_room(kind: type, name: str) -> AttributeError:
     """What Python says of an attribute for which there is no room."""
+    return error_of(kind, name, lambda made: object.__setattr__(made, name, None))
+
+
+def error_of(kind: type, name: str, change: Callable[[Any], None]) -> AttributeError:
+    """What Python says of a change to an instance that has no attribute."""
     try:
-        object.__setattr__(object.__new__(kind), name, None)
+        change(object.__new__(kind))
     except AttributeError as error:
         return error.with_traceback(None)
     except TypeError:  # of another layout than an object's
@@ -464,12 +469,22 @@ def no_room(kind: type, name: str) -> AttributeError:
 def remove(context: Context, cell: Cell, name: str) -> None:
     """``del x.name``."""
     value = read(cell)
-    if type(value) is Container and is_instance(value) and name not in OF_INSTANCES:
-        if name in named_cells(value):
-            del named_cells(value)[name]
+    own = is_instance(value) and value.type.__delattr__ is not object.__delattr__
+    if type(value) is Container and is_instance(value) and not own:
+        static = inspect.getattr_static(value.type, name, None)
+        if isinstance(static, property) and static.fdel is not None:
+            context.invoke(context, static.fdel, [cell], {})
             return
-        error = AttributeError(f"{value.type.__name__!r} object has no attribute {name!r}")
-        raise RowsFail(context.lowest(), error) from error
+        deleter = descriptor_method(static, "__delete__")
+        if deleter is not None:
+            context.invoke(context, deleter, [uniform(static, shared=True), cell], {})
+            return
+        if name not in OF_INSTANCES and not isinstance(static, property):
+            if name in named_cells(value):
+                del named_cells(value)[name]
+                return
+            error = error_of(value.type, name, lambda made: object.__delattr__(made, name))
+            raise RowsFail(context.lowest(), error) from error
     if type(value) is Uniform:
         raise writes.shared_write(context, f"an attribute of {writes.described(value.obj)}")
     writes.refuse_foreign(context, cell, "an attribute of {}")
