@@ -2,7 +2,8 @@
 
 Targets are variables of their own: ``x`` becomes ``x.1``. The first iterable is evaluated outside,
 as in Python. A generator expression runs to its end where it stands (its items go into a list),
-but ``any``, ``all``, ``sum`` and ``next`` of one are loops that stop where Python's do.
+but ``any``, ``all``, ``sum`` and ``next`` of one, and a ``for`` over one, are loops that take each
+item where Python does.
 """
 
 from __future__ import annotations
@@ -87,6 +88,32 @@ def _own_names(context: Context, node: Comprehension) -> Iterator[None]:
     context.within.append(Inner(names, isinstance(node, SCOPES)))
     yield
     context.within.pop()
+
+
+@contextmanager
+def _names_outside(context: Context) -> Iterator[None]:
+    """What is lowered within stands outside the innermost comprehension, and has its names."""
+    inner = context.within.pop()
+    yield
+    context.within.append(inner)
+
+
+def over_items(
+    context: Context, node: ast.GeneratorExp, each: Callable[[Var, Label], None], done: Label
+) -> None:
+    """A loop that takes the items of ``node`` one by one, and then goes to ``done``.
+
+    ``each`` lowers what is done with an item; the label is where the next one is made.
+    """
+    iterator = _first_iterator(context, node)
+
+    def element(head: Label) -> None:
+        item = context.value(node.elt)
+        with _names_outside(context):
+            each(item, head)
+
+    with _own_names(context, node):
+        _loops(context, node.generators, iterator, done, element)
 
 
 def _first_iterator(context: Context, node: Comprehension) -> Var:

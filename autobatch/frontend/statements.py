@@ -6,13 +6,13 @@ import ast
 from collections.abc import Sequence
 
 from autobatch.frontend.calls import apply_decorators
-from autobatch.frontend.comprehensions import advance
+from autobatch.frontend.comprehensions import advance, over_items
 from autobatch.frontend.context import RESULT, Context, StatementRule
 from autobatch.frontend.expressions import BINARY
 from autobatch.frontend.functions import make_function
 from autobatch.frontend.results import leaves
 from autobatch.frontend.targets import assign, assign_expression, delete, direct, refuse_shared
-from autobatch.ir.program import Var
+from autobatch.ir.program import Label, Var
 
 
 def _expression(context: Context, node: ast.Expr) -> None:
@@ -89,6 +89,8 @@ def _while(context: Context, node: ast.While) -> None:
 
 
 def _for(context: Context, node: ast.For) -> None:
+    if isinstance(node.iter, ast.GeneratorExp):
+        return _for_each(context, node, node.iter)
     head, body, done = context.label(), context.label(), context.label()
     orelse = context.label() if node.orelse else done
     iterator = context.emit("iter", (context.value(node.iter),), node.iter)
@@ -99,6 +101,21 @@ def _for(context: Context, node: ast.For) -> None:
     with context.loop(head, done):
         context.statements(node.body)
     context.jump(head, node.target)
+    _loop_else(context, node.orelse, orelse)
+    context.place(done, node.target)
+
+
+def _for_each(context: Context, node: ast.For, generator: ast.GeneratorExp) -> None:
+    """A loop over a generator expression, which makes an item where the loop takes it."""
+    done = context.label()
+    orelse = context.label() if node.orelse else done
+
+    def each(item: Var, head: Label) -> None:
+        assign(context, node.target, item)
+        with context.loop(head, done):
+            context.statements(node.body)
+
+    over_items(context, generator, each, orelse)
     _loop_else(context, node.orelse, orelse)
     context.place(done, node.target)
 

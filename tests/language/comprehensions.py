@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 from tests.language.common import case, seen
 
 
@@ -153,3 +155,36 @@ def unbound_from_the_iterable_on(n):
         except NameError as missing:
             found.append((type(missing).__name__, str(missing), missing.name))
     return found
+
+
+@case((0,), (1,), (3,), (5,), (9,))
+def each_item_is_made_where_a_loop_takes_it(n):
+    log, k = [], 1
+    for q in (log.append(z) or 12 // (3 - z) * k for z in range(9)):
+        k += 1
+        if q == 6:
+            continue
+        log.append(q)
+        if len(log) > n:
+            break
+    else:
+        log.append("end")
+    return str(log), q, k
+
+
+@case((0,), (2,), (4,))
+def loops_over_nested_items(n):
+    x = 7
+    found = []
+    for x, *rest in ((x, y, n) for x in range(n) for y in range(x) if y != 1):
+        if any(z == y for y in rest for z in (found[-1:] and [3])):
+            return str(found)
+        found.append(x * 10 + rest[0])
+    return str(found), x
+
+
+@case((3,), (20,))
+def the_first_square_above(n):
+    for square in (i * i for i in itertools.count()):
+        if square > n:
+            return square
