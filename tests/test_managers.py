@@ -360,12 +360,40 @@ def shares(n, m):
 
 
 def modes_in_objects(n, m):
-    made = [torch.set_grad_enabled(n > 2), contextlib.nullcontext()]
+    made = [torch.autocast("cpu", enabled=n > 2), contextlib.nullcontext()]
     with made[m % 2]:
         return n + 1
 
 
 BATCHED = [each for each in CONFIGURATIONS if each.get("engine") != "sequential"]
+
+
+def switched(n, m):
+    if n > 2:
+        torch.set_grad_enabled(False)
+    return n
+
+
+def on_a_stack(n, m):
+    with contextlib.ExitStack() as stack:
+        if n > 2:
+            stack.enter_context(torch.no_grad())
+        return n
+
+
+def entered_by_hand(n, m):
+    mode = torch.no_grad()
+    mode.__enter__()
+    return n
+
+
+@pytest.mark.parametrize("options", BATCHED)
+@pytest.mark.parametrize("func", [switched, on_a_stack, entered_by_hand])
+def test_modes_are_switched_by_with_statements_alone(func, options):
+    batched = autobatch.vmap(func, scalars="python", **options)
+    with pytest.raises(autobatch.UnsupportedError, match=r"mode of torch's[\s\S]*\^[\s\S]*`with"):
+        batched(torch.tensor([1, 5, 2]), torch.tensor([0, 1, 2]))
+    assert torch.is_grad_enabled()
 
 
 @pytest.mark.parametrize("options", BATCHED)

@@ -17,6 +17,8 @@ from typing import Any
 import torch
 
 from autobatch.batching.effects import effect_of
+from autobatch.errors import Diagnostic, UnsupportedError
+from autobatch.source import Span
 
 GeneratorManager: Any = contextlib._GeneratorContextManager
 MODES: tuple[Any, ...] = (
@@ -55,6 +57,25 @@ def makes_mode(callee: object) -> bool:
     if isinstance(callee, type):
         return issubclass(callee, MODES)
     return any(callee is made for made in REMADE)
+
+
+def switches(callee: object) -> bool:
+    """Whether calling it changes a mode, even where nothing enters what it gives."""
+    return callee is torch.set_grad_enabled or callee is torch.autograd.set_detect_anomaly
+
+
+def by_hand(name: str, span: Span | None) -> UnsupportedError:
+    """The refusal of a call of what ``with`` calls of a mode."""
+    return UnsupportedError(
+        Diagnostic(
+            "A program enters or leaves a mode of torch's by hand.",
+            span,
+            f"`{name}` changes the mode for all threads",
+            (),
+            ("write a `with` statement.",),
+            "mode-by-hand",
+        )
+    )
 
 
 def mode_key(manager: Any) -> Hashable:

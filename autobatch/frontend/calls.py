@@ -19,7 +19,7 @@ from autobatch.frontend.comprehensions import REDUCTIONS, collect
 from autobatch.frontend.context import Context, ExpressionRule
 from autobatch.frontend.resolve import MISSING, Resolver, static_attribute
 from autobatch.frontend.scope import CLASS_CELL
-from autobatch.frontend.subset import FRAME_ACCESS, SHARED_WRITES, unsupported
+from autobatch.frontend.subset import FRAME_ACCESS, MODE_SWITCH, SHARED_WRITES, unsupported
 from autobatch.frontend.targets import is_tensor, shared_write
 from autobatch.ir.program import Call, CallShape, Var
 
@@ -173,10 +173,22 @@ def _refuse(context: Context, node: ast.Call, found: object) -> None:
     ):
         label = f"`{ast.unparse(node.func)}` works on a frame"
         raise unsupported(FRAME_ACCESS, context.span(node), label)
+    if _switches_mode(context, node, found):
+        raise unsupported(MODE_SWITCH, context.span(node), "switched here")
     if isinstance(node.func, ast.Attribute) and not context.root.resolver.writes:
         receiver = context.static(node.func.value)
         if receiver is not MISSING and _changes(receiver, node.func.attr):
             raise shared_write(context, node, node.func.value)
+
+
+def _switches_mode(context: Context, node: ast.Call, found: object) -> bool:
+    """Whether a call changes a mode of torch's where no `with` statement does."""
+    resolver = context.root.resolver
+    if resolver.switches(found):
+        return node not in context.managers and not resolver.writes
+    enters = isinstance(node.func, ast.Attribute) and node.func.attr == "enter_context"
+    given = (arg.func for arg in node.args if isinstance(arg, ast.Call))
+    return enters and any(resolver.makes_mode(context.static(each)) for each in given)
 
 
 def _changes(receiver: object, method: str) -> bool:

@@ -92,7 +92,7 @@ class Context:
     ``known`` are the variables whose value exists already; the names in ``careful`` may have none
     where they are read, so that reading one is an operation, which raises in its turn.
     ``handling`` are the exceptions that are being handled, ``within`` the comprehensions at work,
-    the innermost last.
+    the innermost last, ``managers`` the expressions of `with` statements.
     """
 
     root: Root
@@ -107,6 +107,7 @@ class Context:
     cleanups: list[Cleanup] = field(default_factory=list)
     handling: list[Var] = field(default_factory=list)
     within: list[Inner] = field(default_factory=list)
+    managers: set[ast.AST] = field(default_factory=set)
     boxes: set[Var] = field(default_factory=set)
     displays: list[tuple[str, ...]] = field(default_factory=list)
     walrus: frozenset[str] = frozenset()

@@ -40,6 +40,7 @@ def within(context: Context, node: ast.With, items: Sequence[ast.withitem]) -> N
         context.statements(node.body)
         return
     item, rest = items[0], items[1:]
+    context.managers.update(ast.walk(item.context_expr))
     manager = context.value(item.context_expr, context.temporary())
     if makes_mode(context, item.context_expr):
         asked = item.optional_vars is not None or not is_everyones(context, item.context_expr)

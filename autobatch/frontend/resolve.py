@@ -69,7 +69,8 @@ class Resolver:
     call of it stays in its block, else ``"opaque"``. An unresolved ``x.name(…)`` is taken to be
     opaque for ``name`` in ``opaque_methods``. ``function_of`` gives the Python function behind a
     program callable, ``makes_mode`` says whether calling a value makes a manager that is entered
-    around each block. ``writes``: whether the program may write to what existed before the call.
+    around each block, ``switches`` whether it switches a mode of torch's by itself. ``writes``:
+    whether the program may write to what existed before the call.
     ``derives`` says whether calling a value gives a function whose calls stay in their block:
     ``grad(f)``.
     """
@@ -78,6 +79,7 @@ class Resolver:
     opaque_methods: frozenset[str] = frozenset()
     function_of: Callable[[object], tuple[FunctionType, object] | None] = python_function
     makes_mode: Callable[[object], bool] = lambda _: False
+    switches: Callable[[object], bool] = lambda _: False
     writes: bool = False
     derives: Callable[[object], bool] = lambda _: False
 

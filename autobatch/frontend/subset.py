@@ -117,6 +117,14 @@ FRAME_ACCESS = Refusal(
 )
 
 
+MODE_SWITCH = Refusal(
+    "mode-switch",
+    "a mode of torch's that is switched other than by a `with` statement",
+    "All threads run under it, those too that have not come there.",
+    "write the `with` statement of the mode itself: `with torch.set_grad_enabled(flag):`.",
+)
+
+
 def unsupported(refusal: Refusal, span: Span, label: str = "") -> UnsupportedError:
     """The error for ``refusal``, its caret at ``span``."""
     kind = SharedWriteError if refusal.code == SHARED_WRITE.code else UnsupportedError

@@ -13,7 +13,7 @@ from autobatch.batching.calling.resolving import resolve_object
 from autobatch.batching.effects import effect_of
 from autobatch.batching.host.own_methods import is_quiet_code
 from autobatch.batching.kinds import generated_init, is_plain_code
-from autobatch.batching.managers import makes_mode
+from autobatch.batching.managers import makes_mode, switches
 from autobatch.batching.objects.classes import is_plain_class, only_holds
 from autobatch.errors import AutobatchError
 from autobatch.forms import meant
@@ -115,7 +115,7 @@ class Library:
     @property
     def resolver(self) -> Resolver:
         return Resolver(
-            self.classify, OPAQUE_METHODS, function_of, makes_mode, self.writes, derives
+            self.classify, OPAQUE_METHODS, function_of, makes_mode, switches, self.writes, derives
         )
 
     def classify(self, value: object) -> str:

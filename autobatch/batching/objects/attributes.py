@@ -21,6 +21,7 @@ from autobatch.batching.host.from_rows import from_rows
 from autobatch.batching.host.own_methods import Unknown, each_thread, getter, is_lowered_property
 from autobatch.batching.host.rows import map_rows, run_rows, write_rows
 from autobatch.batching.kinds import found_in_class, is_instance, is_tensor, named_cells
+from autobatch.batching.managers import ENTER, EXIT, MODES, by_hand
 from autobatch.batching.objects import namespaces
 from autobatch.batching.shared import assigning, merging, refusals
 from autobatch.batching.tables import packed
@@ -318,6 +319,8 @@ def super_attribute(context: Context, value: Container, name: str) -> Cell:
 
 def uniform_attribute(context: Context, cell: Cell, obj: Any, name: str) -> Cell:
     """An attribute of what all threads share: read once, unless reading it has effects."""
+    if isinstance(obj, MODES) and name in (ENTER, EXIT):
+        raise by_hand(name, context.span)
     code = getter(obj, name)
     if code is not None and context.has_effects(code, obj):
         if is_lowered_property(obj, name, code):
