@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import math
+import pickle
 import warnings
 from types import SimpleNamespace
 from unittest.mock import Mock
@@ -90,6 +92,32 @@ def test_an_unknown_option_is_named_with_the_known_ones():
 def test_a_slip_of_the_pen_is_told_the_option_that_it_means():
     with pytest.raises(OptionError, match="no option 'scalar'; did you mean 'scalars'"):
         autobatch.vmap(double, scalar="python")
+
+
+@autobatch.function
+def halved(x):
+    return x / 2 if x > 1 else x
+
+
+class Scale:
+    by = 3.0
+
+    @autobatch.function
+    def of(self, x):
+        return x * self.by
+
+
+def test_functions_are_pickled_and_copied_as_pythons_are():
+    for each in (halved, Scale.of):
+        assert pickle.loads(pickle.dumps(each)) is each
+        assert copy.deepcopy(each) is each
+    scale = Scale()
+    other = copy.deepcopy([scale, scale.of])
+    other[0].by = 5.0
+    assert other[1].batch([2.0]).tolist() == [10.0]
+    assert scale.of.batch([2.0]).tolist() == [6.0]
+    with pytest.raises(pickle.PicklingError, match="not the same object"):
+        pickle.dumps(halved.with_options(scalars="python"))
 
 
 def test_batch_sizes_that_disagree():
