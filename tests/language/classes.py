@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -188,6 +189,27 @@ def properties(d):
     t.degrees += 1
     z = Temperature.freezing()
     return t.fahrenheit, z.degrees, Temperature.average(t, z), t.scale, type(t).__name__
+
+
+class Meter:
+    def __init__(self, level):
+        self.level = level
+
+    def move(self, by, *, times=1):
+        self.level = self.level + by * times
+        return self.level
+
+    up = functools.partialmethod(move, 1)
+    far = functools.partialmethod(move, 2, times=3)
+    anyhow = functools.partialmethod(move)
+
+
+@case((1,), (4,))
+def partial_methods(n):
+    meter = Meter(n)
+    move = meter.far if n > 2 else meter.up
+    move()
+    return move(times=n), meter.anyhow(n), meter.far(), meter.level
 
 
 class Sealed:

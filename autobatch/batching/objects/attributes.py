@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import types
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache, partial, partialmethod
 from operator import attrgetter
 from typing import Any
 
@@ -234,6 +234,9 @@ def class_attribute(context: Context, cell: Cell, kind: type, static: Any, name:
     computed = computed_attribute(context, cell, kind, static)
     if computed is not None:
         return computed
+    if isinstance(static, partialmethod) and isinstance(static.func, types.FunctionType):
+        given = [uniform(arg, shared=True) for arg in static.args]
+        return Cell(Container(METHOD, [cell, *given], called_by(static)))
     if isinstance(static, types.FunctionType) or inspect.ismethoddescriptor(static):
         return bound(cell, static)
     if hasattr(static, "__wrapped__") and hasattr(type(static), "__get__"):
@@ -241,6 +244,12 @@ def class_attribute(context: Context, cell: Cell, kind: type, static: Any, name:
     if hasattr(type(static), "__get__"):
         return run_rows(context, lambda x: getattr(x, name), [cell], {}, "a descriptor")
     return uniform(static, shared=True)
+
+
+@lru_cache(maxsize=256)
+def called_by(method: partialmethod[Any]) -> Callable[..., Any]:
+    """What a ``partialmethod`` calls, but for its positional arguments."""
+    return partial(method.func, **method.keywords) if method.keywords else method.func
 
 
 def computed_attribute(context: Context, cell: Cell, kind: type, static: Any) -> Cell | None:
