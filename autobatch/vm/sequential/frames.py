@@ -245,7 +245,7 @@ def receiver_of(target: Any) -> tuple[tuple[Any, ...], Any]:
     """The object that a bound method hands on, as its leading arguments, and the function."""
     target = meant(target)
     if isinstance(target, MethodType):
-        return (target.__self__,), target.__func__
+        return (target.__self__,), meant(target.__func__)
     return (), target
 
 
