@@ -138,7 +138,9 @@ class Rower:
     def immutable(self, value: Container) -> list[Any]:
         columns = [self.rows(child) for child in value.children()]
         parts = list(zip(*columns, strict=True)) if columns else [()] * self.k
-        make = self.context.closure if value.type is CLOSURE else MAKERS.get(value.type)
+        if value.type is CLOSURE:
+            return list(map(self.context.closure(value.static), parts))
+        make = MAKERS.get(value.type)
         if make is not None:
             return [make(value.static, part) for part in parts]
         if value.type is tuple:

@@ -18,6 +18,7 @@ from typing import Any
 from torch import Tensor
 
 from autobatch.batching.binding import defaults_of
+from autobatch.batching.calling.resolving import Handed
 from autobatch.batching.managers import is_mode, ready
 from autobatch.batching.semantics import load_box, load_global, unbound_free, unbound_local
 from autobatch.errors import LIMITS, AutobatchError, note_for
@@ -77,7 +78,7 @@ def nested_title(outer: str, function: Function) -> str:
     return f"{outer}.<locals>.{parts[-1]}"
 
 
-class Closure:
+class Closure(Handed):
     """A function that a program made; Python may call it too, while its program runs or after.
 
     What it runs is no entry of its ``__dict__``: ``functools.wraps`` hands all of that on.
@@ -85,8 +86,13 @@ class Closure:
 
     __slots__ = ("__dict__", "__weakref__", "callee", "run")
 
-    def __init__(self, callee: Callee, run: Callable[..., Any]) -> None:
-        self.callee, self.run = callee, run
+    def __init__(
+        self,
+        callee: Callee,
+        run: Callable[..., Any],
+        made: tuple[Any, tuple[Any, ...]] | None = None,
+    ) -> None:
+        self.callee, self.run, self.made = callee, run, made
         self.__name__ = callee.title.rpartition(".")[2]
         self.__qualname__ = callee.title
         self.__module__ = callee.namespace.get("__name__", "")
