@@ -23,6 +23,7 @@ from autobatch.transforms.records import is_torchs, made_of
 from autobatch.values.cells import (
     CLOSURE,
     METHOD,
+    PARTIAL,
     STATELESS,
     Cell,
     Container,
@@ -55,6 +56,10 @@ def resolve(callee: Cell, args: list[Cell], kwargs: dict[str, Cell]) -> Target:
             return resolve_object(function, [*cells, *args], kwargs)
         case Container(type=kind) if kind is CLOSURE:
             return Target("program", value, args, kwargs)
+        case Container(type=kind, cells=[function, given, named]) if kind is PARTIAL:
+            by_name: dict[str, Cell] = named.value.cells  # type: ignore[union-attr,assignment]
+            first = given.value.children()  # type: ignore[union-attr]
+            return resolve(function, [*first, *args], {**by_name, **kwargs})
         case Container(type=kind) if kind is STATELESS:
             effect, run_by, first = stateless.target(value)
             if effect == "program":
