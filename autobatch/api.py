@@ -11,7 +11,7 @@ from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 from autobatch.arguments.batch import Batch
 from autobatch.arguments.in_dims import mapped_by_dims, mapped_by_kind
-from autobatch.arguments.misfits import noted
+from autobatch.arguments.misfits import noted, noted_of_one
 from autobatch.errors import OptionError
 from autobatch.ir.call_types import CallTypes, with_types
 from autobatch.ir.form_rules import shapes_fit
@@ -52,7 +52,11 @@ class Function(Generic[P, R]):
         return self._function
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        return self.__autobatch_function__(*args, **kwargs)
+        try:
+            return self._function(*args, **kwargs)
+        except RuntimeError as error:
+            noted_of_one(error, name_of(self._function), args)
+            raise
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         if instance is None:
