@@ -118,9 +118,10 @@ class Function(Generic[P, R]):
 def _named(function: Any) -> Any:
     """What has its module and name; None if nothing has."""
     found: Any = sys.modules.get(function.__module__)
-    for name in function.__qualname__.split("."):
-        found = getattr(found, name, None)
-    return found
+    name = getattr(function, "__qualname__", None)
+    for part in name.split(".") if name else ():
+        found = getattr(found, part, None)
+    return found if name else None
 
 
 def _restored(function: Any, options: Options) -> Function[Any, Any]:

@@ -149,6 +149,9 @@ def test_pickles_have_functions_by_name():
     assert torch.equal(own.batch(NUMBERS), function.batch(NUMBERS))
     renamed = pickle.loads(pickle.dumps(autobatch.function(plain_halve)))
     assert renamed(3) == 1 and renamed.options == autobatch.Options()
+    for whole in (torch.nn.Linear(1, 1), functools.partial(plain_halve)):
+        assert pickle.loads(pickle.dumps(autobatch.function(whole))).options == renamed.options
+        assert copy.deepcopy(autobatch.function(whole)).batch(torch.ones(2, 1)).shape == (2, 1)
     method = pickle.loads(pickle.dumps(Scaled(3).forward))
     assert torch.equal(method.batch(NUMBERS), torch.tensor([9, 3, 6]))
 
