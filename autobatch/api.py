@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 from autobatch.arguments.batch import Batch
 from autobatch.arguments.in_dims import mapped_by_dims, mapped_by_kind
-from autobatch.arguments.misfits import noted
+from autobatch.arguments.misfits import noted, noted_of_one
 from autobatch.errors import OptionError
 from autobatch.ir.call_types import CallTypes, with_types
 from autobatch.ir.form_rules import shapes_fit
@@ -42,17 +43,34 @@ class Function(Generic[P, R]):
 
     def __init__(self, wrapped: Callable[P, R], options: Options) -> None:
         functools.update_wrapper(self, wrapped)
-        self.__autobatch_function__ = wrapped
+        self._function = wrapped
         self.options = options
 
+    @property
+    def __autobatch_function__(self) -> Callable[P, R]:
+        """The plain function; ``functools.wraps`` hands on no property to wrappers around it."""
+        return self._function
+
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        return self.__autobatch_function__(*args, **kwargs)
+        try:
+            return self._function(*args, **kwargs)
+        except RuntimeError as error:
+            noted_of_one(error, name_of(self._function), args)
+            raise
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         if instance is None:
             return self
         bound = self.__autobatch_function__.__get__(instance, owner)
         return Function(bound, self.options)
+
+    def __reduce__(self) -> Any:
+        """By name where that is what it has, as functions are pickled."""
+        named = _named(self)
+        if named is self:
+            return self.__qualname__
+        same = isinstance(named, Function) and named._function is self._function
+        return _restored, (named if same else self._function, self.options)
 
     @property
     def __signature__(self) -> inspect.Signature:
@@ -101,6 +119,20 @@ class Function(Generic[P, R]):
     def with_options(self, **options: Any) -> Function[P, R]:
         """The same function with some options replaced."""
         return Function(self.__autobatch_function__, self.options.updated(options))
+
+
+def _named(function: Any) -> Any:
+    """What has its module and name; None if nothing has."""
+    found: Any = sys.modules.get(function.__module__)
+    name = getattr(function, "__qualname__", None)
+    for part in name.split(".") if name else ():
+        found = getattr(found, part, None)
+    return found if name else None
+
+
+def _restored(function: Any, options: Options) -> Function[Any, Any]:
+    """A pickled one; ``function`` may be decorated where it was found, a method for one."""
+    return Function(getattr(function, "__autobatch_function__", function), options)
 
 
 @overload

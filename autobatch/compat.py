@@ -13,6 +13,7 @@ import logging
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,7 @@ from torch.autograd import forward_ad
 from torch.distributions.dirichlet import _Dirichlet as draws_of_dirichlet
 from torch.distributions.kl import _dispatch_kl as kl_rule_of
 from torch.distributions.kl import _kl_expfamily_expfamily as kl_of_one_family
+from torch.nn import Module
 from torch.overrides import _get_current_function_mode_stack as function_modes
 from torch.utils._device import DeviceContext
 from torch.utils._python_dispatch import _disable_current_modes
@@ -83,6 +85,7 @@ __all__ = [
     "tangent_of",
     "torch_scan",
     "torch_while_loop",
+    "uncompiled",
     "unwrap_batched",
     "unwrap_if_dead",
     "unwrapped",
@@ -200,6 +203,19 @@ def fake_mode(allow_non_fake_inputs: bool = False) -> FakeTensorMode:
     """A mode in which tensors hold no data; ``allow_non_fake_inputs``: real ones may join in."""
     _keep_device_guard()
     return FakeTensorMode(allow_non_fake_inputs=allow_non_fake_inputs)
+
+
+def uncompiled(callee: Any) -> Any:
+    """What ``torch.compile`` or ``torch.compiler.disable`` has wrapped; of others, the callee.
+
+    A wrapper around theirs may have taken on their attributes.
+    """
+    if type(callee) is FunctionType:
+        if str(callee.__globals__.get("__name__", "")).startswith("torch._dynamo."):
+            return callee.__dict__.get("_torchdynamo_orig_callable", callee)
+    elif isinstance(callee, Module) and type(callee).__module__ == "torch._dynamo.eval_frame":
+        return callee._modules.get("_orig_mod", callee)
+    return callee
 
 
 def has_no_data(tensor: Tensor) -> bool:

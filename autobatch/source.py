@@ -19,6 +19,8 @@ from inspect import CO_VARARGS, CO_VARKEYWORDS
 from types import CodeType, FunctionType
 from typing import cast
 
+from autobatch.recompiled import is_same, is_within
+
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _Position = tuple[int, int]
@@ -113,8 +115,23 @@ def function_node(function: FunctionType) -> FunctionSource:
             f"the source of {function.__qualname__}() is not available "
             f"(it was compiled from {code.co_filename!r})"
         )
+    text = "".join(lines)
+    fits = is_same(text, code)
+    if not fits:
+        linecache.checkcache(code.co_filename)  # its file may have been loaded again
+        if linecache.getlines(code.co_filename, function.__globals__) != lines:
+            return function_node(function)
+    found = _definition(function, text)
+    if not (fits or is_within(text, code)):
+        raise SourceUnavailable(_mismatch(function, 0))
+    return FunctionSource(found.node, code.co_filename, tuple(lines), found.owner)
+
+
+def _definition(function: FunctionType, text: str) -> _Definition:
+    """The one definition of a text that may be a function's."""
+    code = function.__code__
     try:
-        definitions = _definitions("".join(lines))
+        definitions = _definitions(text)
     except SyntaxError as error:
         raise SourceUnavailable(f"{code.co_filename} is not readable as Python: {error}") from None
     here = definitions.get(code.co_firstlineno, ())
@@ -123,7 +140,7 @@ def function_node(function: FunctionType) -> FunctionSource:
         found = _at_code_position(code, found)
     if len(found) != 1:
         raise SourceUnavailable(_mismatch(function, len(found)))
-    return FunctionSource(found[0].node, code.co_filename, tuple(lines), found[0].owner)
+    return found[0]
 
 
 def definition_at(span: Span) -> FunctionNode | None:
@@ -145,7 +162,9 @@ def _mismatch(function: FunctionType, matches: int) -> str:
     if matches:
         return f"{matches} functions named {function.__name__} begin at {where}, all alike"
     name = function.__qualname__
-    return f"{where} does not hold {name}(): has the file changed since it was loaded?"
+    return (
+        f"{where} does not hold {name}(): has the file changed since it was loaded? Load it again"
+    )
 
 
 def _name(node: FunctionNode) -> str:

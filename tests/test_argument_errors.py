@@ -96,3 +96,26 @@ def test_draws_of_a_function_that_is_differentiated(executor: str) -> None:
     assert len(set(batched["same"](xs).tolist())) == 1
     assert batched["same"](xs)[0] != batched["same"](xs)[0]
     assert len(set(batched["different"](xs).tolist())) == 4
+
+
+def test_a_list_of_tensors_of_different_lengths_is_ragged() -> None:
+    rows = [torch.ones(2), torch.ones(3)]
+    for run in (autobatch.vmap(torch.sum), autobatch.function(torch.sum).batch):
+        with pytest.raises(OptionError, match=r"autobatch.ragged\(\.\.\.\) takes a list"):
+            run(rows)
+
+
+@autobatch.function
+def absolute(x):
+    return x if x > 0 else -x
+
+
+def test_a_decorated_function_that_is_called_with_a_batch_names_what_runs_one() -> None:
+    with pytest.raises(RuntimeError, match="is ambiguous") as caught:
+        absolute(torch.ones(3))
+    assert caught.value.__notes__ == [
+        "absolute(...) runs one example, as plain Python; absolute.batch(...) runs a batch of them."
+    ]
+    with pytest.raises(RuntimeError, match="is ambiguous") as caught:
+        absolute.batch(torch.ones(3, 2))
+    assert not any("as plain Python" in note for note in caught.value.__notes__)

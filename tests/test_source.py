@@ -170,6 +170,46 @@ def test_source_that_has_changed(tmp_path) -> None:
         function_node(made)
 
 
+@pytest.mark.parametrize("kept", [False, True], ids=["not read before", "read before"])
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("def f(x):\n    return x * 2\n", "def f(x):\n    return x * 7\n"),
+        ("def f(x):\n    return x + 2\n", "def f(x):\n    return x - 2\n"),
+        ("def f(x):\n    return x[0]\n", "# a line\ndef f(x):\n    return x[0]\n"),
+        ("f = lambda x: x * 2\n", "f = lambda x: x * 7\n"),
+        (
+            "def f(x):\n    return [y * 2 for y in x]\n",
+            "def f(x):\n    return [y * 7 for y in x]\n",
+        ),
+        ("def f(x):\n    return x * 2\n", "def f(x:\n"),
+    ],
+)
+def test_a_file_that_is_edited(tmp_path, before: str, after: str, kept: bool) -> None:
+    """Its text is never taken for that of a function that was loaded before, or after."""
+    old = from_text(tmp_path, before)["f"]
+    text = node_of(old) if kept else None
+    (tmp_path / "made.py").write_text(after + "# of another length\n")
+    if kept:
+        assert node_of(old) == text
+    else:
+        with pytest.raises(SourceUnavailable, match=r"changed since it was loaded|not readable"):
+            function_node(old)
+    if after != "def f(x:\n":
+        new = from_text(tmp_path, after + "# of another length\n")["f"]
+        assert ast.unparse(ast.parse(after).body[0]).endswith(node_of(new))
+
+
+def test_code_to_which_something_was_added(tmp_path) -> None:
+    """As pytest adds to assertions, and a checker of types to arguments."""
+    text = "def f(x):\n    return x * 2\n"
+    from_text(tmp_path, text)
+    namespace: dict[str, Any] = {}
+    added = "def f(x):\n    checked = isinstance(x, int); return x * 2\n"
+    exec(compile(added, str(tmp_path / "made.py"), "exec"), namespace)
+    assert node_of(namespace["f"]) == text.rstrip()
+
+
 def test_text_in_linecache_only() -> None:
     """As doctest and IPython keep it."""
     text = "def cell(x):\n    return x + 1\n"

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import functools
+import pickle
 
 import pytest
 import torch
 
+import autobatch
 from tests.oracle import assert_matches_loop
 
 NUMBERS = torch.tensor([3, 1, 2])
@@ -66,3 +69,106 @@ def wrapped_in_some(n):
 @pytest.mark.parametrize("program", [decorated, wrapped_by_hand, names, wrapped_in_some])
 def test_the_wrapper_runs(program):
     assert_matches_loop(program, (NUMBERS,))
+
+
+def doubling(function):
+    @functools.wraps(function)
+    def wrapper(*args):
+        return function(*args) * 2
+
+    return wrapper
+
+
+@doubling
+@autobatch.function
+def above_function(x):
+    return x if x > 1 else -x
+
+
+@doubling
+@autobatch.vmap
+def above_vmap(x):
+    return x if x > 1 else -x
+
+
+@torch.compile
+def compiled(x):
+    return x * 3 if x > 1 else -x
+
+
+above_compiled = doubling(compiled)
+
+
+class Compiled(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = 3
+
+    @torch.compile
+    def forward(self, x):
+        return x * self.scale if x > 1 else self.other(x)
+
+    @torch.compiler.disable
+    def other(self, x):
+        return -x
+
+
+OUTER = [above_function, compiled, above_compiled, Compiled(), Compiled().forward]
+
+
+@pytest.mark.parametrize("called", [False, True], ids=["mapped", "called"])
+@pytest.mark.parametrize(
+    "function", OUTER, ids=["function", "compiled", "above", "module", "method"]
+)
+def test_what_is_decorated_before(function, called):
+    """A decorator around ours takes on its attributes; what is compiled computes the same."""
+    program = (lambda x: function(x) + 1) if called else function
+    with torch.compiler.set_stance("force_eager"):
+        assert_matches_loop(program, (NUMBERS,))
+
+
+def test_a_module_that_is_compiled():
+    whole = torch.compile(Compiled())
+    assert torch.equal(autobatch.vmap(whole)(NUMBERS), torch.tensor([9, -1, 6]))
+    assert torch.equal(autobatch.vmap(lambda x: whole(x) + 1)(NUMBERS), torch.tensor([10, 0, 7]))
+
+
+def test_explain_looks_at_a_decorator_around_vmap(capsys):
+    autobatch.explain(above_vmap, NUMBERS[:, None])
+    assert "function(*args) * 2" in capsys.readouterr().out
+
+
+def test_pickles_have_functions_by_name():
+    function = own = pickled_halve
+    assert pickle.loads(pickle.dumps(function)) is function
+    assert copy.deepcopy(function) is function
+    batch = pickle.loads(pickle.dumps(function.batch))
+    assert torch.equal(batch(NUMBERS), function.batch(NUMBERS))
+    own = pickle.loads(pickle.dumps(function.with_options(executor="vmap", seed=3)))
+    assert own.options == function.with_options(executor="vmap", seed=3).options
+    assert torch.equal(own.batch(NUMBERS), function.batch(NUMBERS))
+    renamed = pickle.loads(pickle.dumps(autobatch.function(plain_halve)))
+    assert renamed(3) == 1 and renamed.options == autobatch.Options()
+    for whole in (torch.nn.Linear(1, 1), functools.partial(plain_halve)):
+        assert pickle.loads(pickle.dumps(autobatch.function(whole))).options == renamed.options
+        assert copy.deepcopy(autobatch.function(whole)).batch(torch.ones(2, 1)).shape == (2, 1)
+    method = pickle.loads(pickle.dumps(Scaled(3).forward))
+    assert torch.equal(method.batch(NUMBERS), torch.tensor([9, 3, 6]))
+
+
+@autobatch.function
+def pickled_halve(x):
+    return x // 2
+
+
+def plain_halve(x):
+    return x // 2
+
+
+class Scaled:
+    def __init__(self, scale):
+        self.scale = scale
+
+    @autobatch.function
+    def forward(self, x):
+        return x * self.scale

@@ -44,8 +44,9 @@ def mapped_by_dims(
         number = (
             "one positional argument" if len(args) == 1 else f"{len(args)} positional arguments"
         )
+        entries = "one entry" if len(in_dims) == 1 else f"{len(in_dims)} entries"
         raise OptionError(
-            f"in_dims has {len(in_dims)} entries, but {name} gets {number}: "
+            f"in_dims has {entries}, but {name} gets {number}: "
             f"{', '.join(titles(function, args, {}))}. It has one for each of them; keyword "
             "arguments have none, as all examples share them."
         )

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from inspect import Parameter, Signature, signature
 from typing import Any
 
+from torch import Tensor
+
 from autobatch.arguments.batch import Batch
 from autobatch.arguments.spelling import nearest
 from autobatch.options import NAMES
@@ -13,6 +15,7 @@ from autobatch.runs.entry import name_of
 
 STARS = {int(Parameter.VAR_POSITIONAL): "*", int(Parameter.VAR_KEYWORD): "**"}
 NOTE = "The arguments do not fit "
+AMBIGUOUS = "Boolean value of Tensor with more than one value"
 
 
 def noted(error: TypeError, function: Callable[..., Any], batch: Batch) -> None:
@@ -21,6 +24,14 @@ def noted(error: TypeError, function: Callable[..., Any], batch: Batch) -> None:
     if fits_wrapper(function, batch) and f"{name_of(function)}() " not in str(error):
         return  # raised by what has been called: a decorator may give arguments of its own
     if note and not any(said.startswith(NOTE) for said in getattr(error, "__notes__", ())):
+        error.add_note(note)
+
+
+def noted_of_one(error: RuntimeError, name: str, args: tuple[Any, ...]) -> None:
+    """Say, where a decorated function was called with a batch in the place of one example."""
+    note = f"{name}(...) runs one example, as plain Python; {name}.batch(...) runs a batch of them."
+    has_rows = any(isinstance(arg, Tensor) and arg.dim() for arg in args)
+    if has_rows and AMBIGUOUS in str(error) and note not in getattr(error, "__notes__", ()):
         error.add_note(note)
 
 

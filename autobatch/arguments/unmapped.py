@@ -97,7 +97,7 @@ def sizes_differ(name: str, sizes: Sequence[tuple[str, int]]) -> OptionError:
     """Arguments of several batch sizes, by their names."""
     each = dict.fromkeys(sizes)
     told = "say in_dims=(0, None) and the like where all examples share an argument"
-    if len({title for title, _ in each}) < len(each):
+    if len({title.partition("[")[0] for title, _ in each}) == 1:
         told = "autobatch.ragged(...) takes a list of tensors of different lengths"
     listed = ", ".join(f"{title} has {size}" for title, size in each)
     return OptionError(

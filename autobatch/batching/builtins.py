@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from autobatch.batching import conversions, lists, operator_calls, shapes, sharing
+from autobatch.batching.calling import partials
 from autobatch.batching.containers import iteration, reductions, structures
 from autobatch.batching.context import Handler
 from autobatch.batching.host import managing
@@ -24,6 +25,7 @@ HANDLERS: dict[Any, Handler] = {
     **managing.HANDLERS,
     **masks.HANDLERS,
     **operator_calls.HANDLERS,
+    **partials.HANDLERS,
     **reductions.HANDLERS,
     **shapes.HANDLERS,
     **sharing.HANDLERS,

@@ -112,8 +112,9 @@ class Services:
     """What a run lends to all its block executions.
 
     ``invoke`` runs a program function for the group within an operation, ``inline`` one of a
-    single block, in this very context, while a stretch is recorded; ``closure`` makes a Python
-    callable of a program's function, and ``is_pure`` says whether calls of that have no effects;
+    single block, in this very context, while a stretch is recorded; ``closure`` makes Python
+    callables of a program's function, each of what a thread has captured, and ``is_pure`` says
+    whether calls of that have no effects;
     ``has_effects`` says whether a method of an object that Python calls by itself may have some;
     ``foreign`` knows the objects that existed before the call.
     ``isolate`` is whether the threads that fail leave one by one; ``thread_offset`` is what a
@@ -130,7 +131,7 @@ class Services:
     counter: Counter
     randomness: str
     invoke: Callable[[Context, Any, list[Cell], dict[str, Cell]], Cell]
-    closure: Callable[[Any, tuple[Any, ...]], Any]
+    closure: Callable[[Any], Callable[[tuple[Any, ...]], Any]]
     inline: Callable[[Context, Any, list[Cell], dict[str, Cell]], Cell]
     is_pure: Callable[[Any], bool]
     has_effects: Callable[[FunctionType, Any], bool]

@@ -56,7 +56,7 @@ HOST_BUILTINS = frozenset(
         "range", "repr", "reversed", "round", "set", "slice", "sorted", "str", "sum", "tuple",
         "type", "zip",
     ]
-)
+) | {partial}
 # fmt: on
 READ_ONLY = frozenset({print, id, hash, repr, str, format, isinstance, callable, type})
 """Callees that do not change their arguments, whatever they are."""

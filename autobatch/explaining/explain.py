@@ -40,6 +40,7 @@ from autobatch.passes.conversion_reasons import reasons
 from autobatch.results.stacking import plain
 from autobatch.runs.entry import name_of, started
 from autobatch.runs.running import run
+from autobatch.transforms.records import made_of
 from autobatch.values.cells import Cell, read
 
 QUIET = frozenset(
@@ -73,7 +74,7 @@ def explain(func: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Report:
     wrapped, options = func, Options()
     if isinstance(func, Function):
         wrapped, options = func.__autobatch_function__, func.options
-    elif hasattr(func, "__autobatch_mapped__"):
+    elif made_of(func) is not None and hasattr(func, "__autobatch_mapped__"):
         wrapped, options = func.__autobatch_mapped__
     if not callable(wrapped):
         raise OptionError(f"autobatch.explain runs functions; it got {func!r}.")

@@ -11,7 +11,13 @@ from typing import Any
 
 import torch
 
-from autobatch.compat import SCAN_STACKS_AT_DIM, kl_of_one_family, torch_scan, torch_while_loop
+from autobatch.compat import (
+    SCAN_STACKS_AT_DIM,
+    kl_of_one_family,
+    torch_scan,
+    torch_while_loop,
+    uncompiled,
+)
 from autobatch.forms import distances
 from autobatch.forms.control import cond, foldl, foldr, scan, scan_stacking_first, while_loop
 
@@ -37,7 +43,11 @@ they mean for one example.
 
 
 def meant(callee: Any) -> Any:
-    """The function that a decorated one wraps, or the form that a form of torch's stands for."""
+    """The function that a decorated one wraps, or the form that a form of torch's stands for.
+
+    What ``torch.compile`` makes of a function computes what that computes.
+    """
     if type(callee) is FunctionType and callee in STAND_INS:
         return STAND_INS[callee]
+    callee = uncompiled(callee)
     return getattr(callee, "__autobatch_function__", callee)

@@ -241,6 +241,7 @@ class Mark:
 BOX = Mark("box")
 METHOD = Mark("method")
 CLOSURE = Mark("closure")
+PARTIAL = Mark("partial call")
 STATELESS = Mark("module with given parameters")
 FORK = Mark("forked call")
 DEFERRAL = Mark("deferred operation")

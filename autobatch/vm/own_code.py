@@ -17,7 +17,7 @@ from autobatch.batching.host.own_methods import is_own, is_quiet_code, special
 from autobatch.batching.kinds import found_in_class, is_instance, is_plain_code
 from autobatch.ir.program import Op
 from autobatch.random.python import is_python_draw
-from autobatch.values.cells import CLOSURE, METHOD, Cell, Container, Objects, Uniform
+from autobatch.values.cells import CLOSURE, METHOD, PARTIAL, Cell, Container, Objects, Uniform
 from autobatch.values.heap.walks import parts
 from autobatch.vm.purity import Purity
 
@@ -97,6 +97,8 @@ class OwnCode:
 
     def is_call_shown(self, callee: Cell) -> bool:
         value = callee.value
+        if type(value) is Container and value.type is PARTIAL:
+            return self.is_call_shown(value.cells[0])
         if type(value) is Container and value.type is METHOD:
             if effect_of(value.static) == "transform":  # of the function that it is bound to
                 return any(map(self.is_transform_shown, value.cells))

@@ -206,20 +206,25 @@ class Within:
             context.assumed += outside_reads(entry.scope, op, entry.env, context.twins)
         return entry.env[terminator.value]
 
-    def closure(self, static: Any, part: tuple[Any, ...]) -> Closure:
-        """A program's function as a Python callable of one thread."""
+    def closure(self, static: Any) -> Callable[[tuple[Any, ...]], Closure]:
+        """What makes a program's function a Python callable of one thread, of what it holds."""
         function, namespace, title = static
-        count = len(function.free)
-        boxes = dict(zip(function.free, part[:count], strict=True))
-        own = nested_title(title, function)
-        defaults = by_name(function.params, part[count:])
-        callee = Callee(function, namespace, own, boxes, defaults)
+        count, own = len(function.free), nested_title(title, function)
         handing = self.run.services.handing
         found = self.run.library.purity_of(Nested(function, namespace))
         is_own = found is not None and not found.outer and self.is_pure(static)
-        if handing is None or is_own:
-            return Closure(callee, lambda *call: Interpreter(self.lookup).run(*call))
-        return Closure(callee, handing.runner())
+        handed = None if handing is None or is_own else handing.runner()
+
+        def of_thread(part: tuple[Any, ...]) -> Closure:
+            boxes = dict(zip(function.free, part[:count], strict=True))
+            defaults = by_name(function.params, part[count:])
+            callee = Callee(function, namespace, own, boxes, defaults)
+            return Closure(callee, handed or self.interpreted, (static, part))
+
+        return of_thread
+
+    def interpreted(self, *call: Any) -> Any:
+        return Interpreter(self.lookup).run(*call)
 
     def is_pure(self, static: Any) -> bool:
         """Whether a program's function can be seen to change nothing that it did not make."""

@@ -8,6 +8,7 @@ callees differ by thread, ``partition`` tells the rows by what they call.
 from __future__ import annotations
 
 import types
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -22,6 +23,7 @@ from autobatch.transforms.records import is_torchs, made_of
 from autobatch.values.cells import (
     CLOSURE,
     METHOD,
+    PARTIAL,
     STATELESS,
     Cell,
     Container,
@@ -54,6 +56,10 @@ def resolve(callee: Cell, args: list[Cell], kwargs: dict[str, Cell]) -> Target:
             return resolve_object(function, [*cells, *args], kwargs)
         case Container(type=kind) if kind is CLOSURE:
             return Target("program", value, args, kwargs)
+        case Container(type=kind, cells=[function, given, named]) if kind is PARTIAL:
+            by_name: dict[str, Cell] = named.value.cells  # type: ignore[union-attr,assignment]
+            first = given.value.children()  # type: ignore[union-attr]
+            return resolve(function, [*first, *args], {**by_name, **kwargs})
         case Container(type=kind) if kind is STATELESS:
             effect, run_by, first = stateless.target(value)
             if effect == "program":
@@ -116,18 +122,32 @@ def module_target(module: nn.Module, args: list[Cell], kwargs: dict[str, Cell]) 
 PYTHON = (types.FunctionType, types.MethodType)
 
 
+class Handed:
+    """A function that a program made, as a Python callable of one thread.
+
+    ``made`` has the ``static`` part of its container, and what that held for the thread: boxes,
+    then defaults; None where no container is left.
+    """
+
+    __slots__ = ("made",)
+    made: tuple[Any, tuple[Any, ...]] | None
+
+
 def partition(callee: Cell) -> list[tuple[list[int], Cell]]:
     """Rows by what they call, for callees that differ by thread: the rows and their callee."""
     value = read(callee)
     assert type(value) is Objects
-    groups: dict[tuple[int, int], list[int]] = {}
+    groups: dict[tuple[Any, int], list[int]] = {}
     for row, item in enumerate(value.items):
         given, function = taken_apart(item)
-        groups.setdefault((id(function), len(given)), []).append(row)
+        same = id(function) if given or not is_made(function) else code_of(function)
+        groups.setdefault((same, len(given)), []).append(row)
     parts: list[tuple[list[int], Cell]] = []
     for rows in groups.values():
         receivers, functions = zip(*(taken_apart(value.items[row]) for row in rows), strict=True)
-        if functions[0] is value.items[rows[0]]:
+        if not receivers[0] and is_made(functions[0]):
+            parts.append((rows, joined(functions)))
+        elif functions[0] is value.items[rows[0]]:
             parts.append((rows, uniform(functions[0], shared=True)))
         else:
             own = [Cell(Objects(list(column))) for column in zip(*receivers, strict=True)]
@@ -135,11 +155,31 @@ def partition(callee: Cell) -> list[tuple[list[int], Cell]]:
     return parts
 
 
+def is_made(item: Any) -> bool:
+    return isinstance(item, Handed) and item.made is not None
+
+
+def code_of(function: Handed) -> Any:
+    """What functions of one definition have in common."""
+    assert function.made is not None
+    (lowered, namespace, title), held = function.made
+    return id(lowered), id(namespace), title, len(held)
+
+
+def joined(functions: Sequence[Handed]) -> Cell:
+    """Functions of one definition as one, for the threads that they are of."""
+    made = [function.made for function in functions if function.made is not None]
+    held = zip(*(parts for _, parts in made), strict=True)
+    return Cell(Container(CLOSURE, [Cell(Objects(list(items))) for items in held], made[0][0]))
+
+
 def taken_apart(item: Any) -> tuple[tuple[Any, ...], Any]:
     """The function of a method, of an instance that can be called or of a partial call.
 
     With what it is given first: the receiver, the arguments.
     """
+    if isinstance(item, Handed):
+        return (), item
     if isinstance(item, partial) and not item.keywords:
         given, function = taken_apart(item.func)
         return (*given, *item.args), function

@@ -16,7 +16,17 @@ from autobatch.batching.context import Context
 from autobatch.batching.effects import effect_of
 from autobatch.batching.kinds import is_instance, is_tensor
 from autobatch.errors import Diagnostic, UnsupportedError
-from autobatch.values.cells import CLOSURE, METHOD, Cell, Container, Uniform, View, is_mutable, read
+from autobatch.values.cells import (
+    CLOSURE,
+    METHOD,
+    PARTIAL,
+    Cell,
+    Container,
+    Uniform,
+    View,
+    is_mutable,
+    read,
+)
 from autobatch.values.heap import walks
 
 
@@ -30,7 +40,7 @@ def is_used_up(cell: Cell) -> bool:
     """Whether a host call given this may change it: an iterator, or code of the user's runs."""
     value = read(cell)
     return is_instance(value) or (
-        type(value) is Container and value.type in (*iterators.ITERATORS, METHOD, CLOSURE)
+        type(value) is Container and value.type in (*iterators.ITERATORS, METHOD, CLOSURE, PARTIAL)
     )
 
 

@@ -33,6 +33,7 @@ from autobatch.values.cells import (
     NAMESPACE,
     NO_TIES,
     PACKED,
+    PARTIAL,
     RANGE_ITERATOR,
     SEQUENCE_ITERATOR,
     STATELESS,
@@ -138,7 +139,9 @@ class Rower:
     def immutable(self, value: Container) -> list[Any]:
         columns = [self.rows(child) for child in value.children()]
         parts = list(zip(*columns, strict=True)) if columns else [()] * self.k
-        make = self.context.closure if value.type is CLOSURE else MAKERS.get(value.type)
+        if value.type is CLOSURE:
+            return list(map(self.context.closure(value.static), parts))
+        make = MAKERS.get(value.type)
         if make is not None:
             return [make(value.static, part) for part in parts]
         if value.type is tuple:
@@ -233,6 +236,7 @@ FILLED: dict[Any, Callable[[], Any]] = {
 MAKERS: dict[Any, Callable[[Any, tuple[Any, ...]], Any]] = {
     STATELESS: lambda static, part: with_parameters(static[0], static[1], part),
     METHOD: lambda function, part: bound(function, part),
+    PARTIAL: lambda _, part: partial(part[0], *part[1], **part[2]),
     RANGE_ITERATOR: lambda _, part: iter(range(*part)),
     SEQUENCE_ITERATOR: _sequence_iterator,
     ENUMERATE_ITERATOR: lambda _, part: iter(enumerate(part[1], part[0])),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import types
+from functools import partial
 from typing import Any
 
 import torch
@@ -23,6 +24,7 @@ from autobatch.values.cells import (
     METHOD,
     NAMESPACE,
     PACKED,
+    PARTIAL,
     Cell,
     Column,
     Container,
@@ -37,6 +39,7 @@ from autobatch.values.cells import (
 MARKED: dict[Mark, type] = {
     CLOSURE: types.FunctionType,
     METHOD: types.MethodType,
+    PARTIAL: partial,
     PACKED: Tensor,
     NAMESPACE: dict,
 }

@@ -18,6 +18,7 @@ from typing import Any
 from torch import Tensor
 
 from autobatch.batching.binding import by_name, defaults_of
+from autobatch.batching.calling.resolving import Handed
 from autobatch.batching.managers import is_mode, ready
 from autobatch.batching.semantics import load_box, load_global, unbound_free, unbound_local
 from autobatch.errors import LIMITS, AutobatchError, note_for
@@ -78,7 +79,7 @@ def nested_title(outer: str, function: Function) -> str:
     return f"{outer}.<locals>.{parts[-1]}"
 
 
-class Closure:
+class Closure(Handed):
     """A function that a program made; Python may call it too, while its program runs or after.
 
     What it runs is no entry of its ``__dict__``: ``functools.wraps`` hands all of that on.
@@ -86,8 +87,13 @@ class Closure:
 
     __slots__ = ("__dict__", "__weakref__", "callee", "run")
 
-    def __init__(self, callee: Callee, run: Callable[..., Any]) -> None:
-        self.callee, self.run = callee, run
+    def __init__(
+        self,
+        callee: Callee,
+        run: Callable[..., Any],
+        made: tuple[Any, tuple[Any, ...]] | None = None,
+    ) -> None:
+        self.callee, self.run, self.made = callee, run, made
         self.__name__ = callee.title.rpartition(".")[2]
         self.__qualname__ = callee.title
         self.__module__ = callee.namespace.get("__name__", "")
@@ -246,7 +252,7 @@ def receiver_of(target: Any) -> tuple[tuple[Any, ...], Any]:
     """The object that a bound method hands on, as its leading arguments, and the function."""
     target = meant(target)
     if isinstance(target, MethodType):
-        return (target.__self__,), target.__func__
+        return (target.__self__,), meant(target.__func__)
     return (), target
 
 
