@@ -76,12 +76,6 @@ class Function(Generic[P, R]):
     def __signature__(self) -> inspect.Signature:
         return inspect.signature(self.__autobatch_function__)
 
-    def __reduce__(self) -> str | tuple[Any, ...]:
-        """Pickled and copied as functions are, by name and as itself; methods with their object."""
-        if inspect.ismethod(self.__autobatch_function__):
-            return super().__reduce__()
-        return self.__qualname__  # type: ignore[no-any-return,attr-defined]
-
     def __repr__(self) -> str:
         return f"<autobatch.function {name_of(self.__autobatch_function__)}>"
 
