@@ -148,17 +148,20 @@ def ran(monkeypatch):
     def starts(self, env, scope, run=None):
         begun = begins(self, env, scope, run)
 
-        def again(env, k):
-            try:
-                found = begun(env, k)
-            except Exception as error:
-                if not isinstance(error, Unforeseen):
-                    broken.append(error)
-                raise
-            counts[found] += 1
-            return found
+        def counted(way):
+            def again(env, k):
+                try:
+                    found = way(env, k)
+                except Exception as error:
+                    if not isinstance(error, Unforeseen):
+                        broken.append(error)
+                    raise
+                counts[found] += 1
+                return found
 
-        return again if begun else None
+            return again
+
+        return tuple(map(counted, begun)) if begun else None
 
     broken: list[Exception] = []
     monkeypatch.setattr(Driver, "fits", fits)

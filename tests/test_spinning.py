@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 import autobatch
+from autobatch.vm import gliding, spinning
 from autobatch.vm.queue import Waiting
 from programs.collatz import collatz
 from programs.fixed_point import FixedPoint
@@ -108,6 +109,27 @@ def ranged(x: Tensor, n: Tensor) -> tuple[Tensor, int]:
     return x, last
 
 
+def registers(x: Tensor) -> Tensor:
+    """Each lap finds other kinds of tensors by the same names, until all have come by."""
+    a, b, c = x.double(), x.int(), x
+    for i in range(12):
+        a, b, c = b, c, c * 0.5 + 1.0
+        if c > 2.0 - 0.5**i:
+            break
+    return a.double() + b.double() * 10 + c.double() * 100
+
+
+def widened(x: Tensor) -> Tensor:
+    """A tensor becomes wider after some laps, in a block of its own."""
+    for i in range(20):
+        x = x * 0.9 + 0.2
+        if i == 9:
+            x = x.double()
+        if x > 1.8:
+            break
+    return x.double()
+
+
 @pytest.fixture
 def asked(monkeypatch):
     """How often a queue has given what runs next."""
@@ -130,6 +152,8 @@ CASES = {
     "swapped": (swapped, (STARTS * 5,)),
     "rooted": (rooted, (torch.linspace(0.0, 30.0, 64),)),
     "ranged": (ranged, (torch.linspace(1.0, 2.0, 64), STARTS * 7 % 31)),
+    "registers": (registers, (torch.linspace(-5.0, 2.5, 64),)),
+    "widened": (widened, (torch.linspace(-1.0, 1.9, 64),)),
     "kept_aside": (kept_aside, (torch.linspace(1.0, 2.0, 64), torch.linspace(0.0, 50.0, 64))),
 }
 
@@ -188,6 +212,27 @@ def test_a_loop_asks_the_queue_once(asked):
     assert counted.by_block["collatz", 1] == 111
     assert counted.host_reads == 112
     assert asked["queue"] <= 4
+
+
+def test_laps_glide(monkeypatch):
+    """Once they have come twice alike, for as long as no thread leaves."""
+    laps = []
+    whole = gliding.glided
+
+    def counted(spin, ring):
+        before = spin.state.steps.taken
+        found = whole(spin, ring)
+        laps.append(spin.state.steps.taken - before)
+        return found
+
+    monkeypatch.setattr(spinning, "glided", counted)
+    batched = autobatch.vmap(of_its_own(until_large), trace_after=0)
+    xs = torch.full((4, 4), -1.0)
+    with torch.no_grad():
+        for _ in range(4):
+            laps.clear()
+            batched(xs)
+    assert sum(laps) >= 10
 
 
 class Named(NamedTuple):

@@ -107,6 +107,10 @@ INTEGERS: dict[str, tuple[Row, list[str]]] = {
     "x - x": (lambda x: x - x, ["zeros_like"]),
     "x * 3 * 5": (lambda x: x * 3 * 5, ["mul"]),
     "x + 3 - 0 + 5": (lambda x: x + 3 - 0 + 5, ["add"]),
+    "x // 8": (lambda x: x // 8, ["bitwise_right_shift"]),
+    "x % 8": (lambda x: x % 8, ["bitwise_and"]),
+    "x // 6": (lambda x: x // 6, ["floor_divide"]),
+    "x % -8": (lambda x: x % -8, ["remainder"]),
 }
 
 
@@ -133,6 +137,8 @@ def test_on_integers_they_are_exact(name: str):
         (lambda x: x.sum() * 3.0 * torch.ones(2), FLOATS),
         (lambda x: x.to(torch.float64) * 1, FLOATS),
         (lambda x: x * 300 * 300, INTS.to(torch.int16)),
+        (lambda x: x // 64 + x % 64, INTS.to(torch.int8)),
+        (lambda x: x // 128 + x % 128, INTS.to(torch.uint8)),
     ],
 )
 def test_dtypes_and_shapes_stay(fn: Row, rows: Tensor):

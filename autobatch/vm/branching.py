@@ -23,12 +23,12 @@ from autobatch.vm.state import Frame, RunState
 def parted(state: RunState, frame: Frame, branch: Branch, group: Group, taken: np.ndarray) -> Parts:
     """The rows that take a branch go one way, the others the other way."""
     group.checks = []
-    yes = taken.nonzero()[0]
-    if len(yes) == len(taken):
+    number = np.count_nonzero(taken)
+    if number == len(taken):
         return [(branch.then, group)]
-    if not len(yes):
+    if not number:
         return [(branch.otherwise, group)]
-    no = (~taken).nonzero()[0]
+    yes, no = taken.nonzero()[0], (~taken).nonzero()[0]
     parts: Parts = []
     with state.moving():
         for target, rows in ((branch.then, yes), (branch.otherwise, no)):

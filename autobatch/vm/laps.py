@@ -46,7 +46,8 @@ class Launch:
 
 @dataclass(slots=True, eq=False)
 class Lap:
-    """A turn as this spin runs it: ``again``, of ``driver``, runs its operations, if it has any.
+    """The turn at ``pc`` as this spin runs it: ``again``, of ``driver``, runs its operations, if it
+    has any, and ``glide`` where it is known what kinds of columns they find.
 
     ``marks``: it leads to the function's exit, where it matters for results which way they came;
     ``compares``: it has asked each thread whether its range goes on, by one kernel more.
@@ -55,8 +56,10 @@ class Lap:
     since the time ``since``, and ``several`` is what they come to be.
     """
 
+    pc: Label
     turn: Turn
     again: Again | None
+    glide: Again | None
     driver: Driver | None
     marks: bool
     compares: bool = False
@@ -81,7 +84,7 @@ class Lap:
     def counts(self) -> bool:
         """Whether it may give ints of each thread's own."""
         driver = self.driver
-        return self.turn.advance is not None or (driver is not None and driver.plan.makes_ints)
+        return driver is not None and driver.plan.makes_ints
 
     @property
     def price(self) -> int:
@@ -115,6 +118,19 @@ class Lap:
             self.compares = type(steps[1].value) is Column
         return True
 
+    def glides(self, env: Env, k: int) -> bool:
+        """The same for the rows that have run it before, with the kinds of columns found then."""
+        advance = self.turn.advance
+        if advance is None:
+            return self.glide is None or self.glide(env, k)
+        steps = plain_range(env[advance.args[0]])
+        if steps is None or (self.glide is not None and not self.glide(env, k)):
+            return False
+        item, more = advance_plain(steps)
+        env[advance.outs[0]], env[advance.outs[1]] = item, more
+        self.compares = type(more.value) is Column
+        return True
+
 
 def together(lap: Lap, pc: Label, env: Env, scope: Scope) -> Lap:
     """Several laps of the loop at ``pc``, where they are made or due to be; else the lap itself."""
@@ -128,9 +144,9 @@ def together(lap: Lap, pc: Label, env: Env, scope: Scope) -> Lap:
     launch = launch_of(lap, pc)
     if launch is not None and launch.laps.is_due(LAPS, now - lap.since):
         assert lap.driver is not None
-        again = lap.driver.starts(env, scope, launch)
-        if again is not None:
-            lap.several = Lap(lap.turn, again, lap.driver, lap.marks, launch=launch)
+        begun = lap.driver.starts(env, scope, launch)
+        if begun is not None:
+            lap.several = Lap(pc, lap.turn, *begun, lap.driver, lap.marks, launch=launch)
     lap.since = now
     return lap.several or lap
 

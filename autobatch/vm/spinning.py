@@ -27,8 +27,10 @@ from autobatch.compat import on_host
 from autobatch.ir.program import Branch, Label, Terminator
 from autobatch.vm.branching import parted
 from autobatch.vm.driven import plain_decision, plain_end
+from autobatch.vm.gliding import Track, glided
 from autobatch.vm.groups import Group, Parts, restricted
 from autobatch.vm.laps import Lap, together
+from autobatch.vm.leaving import gathered
 from autobatch.vm.speculating import Riders
 from autobatch.vm.state import Frame, RunState
 from autobatch.vm.turns import Turn
@@ -57,6 +59,7 @@ class Spin:
     nearest: float = math.inf
     riders: Riders | None = None
     settled: bool = False
+    track: Track = field(default_factory=Track)
 
     def run(self) -> Parts | None:
         """Go round; None, with nothing done, where the block execution goes the general way."""
@@ -65,11 +68,12 @@ class Spin:
         lap = self.begun(first=True)
         if lap is None:
             return None
+        ended: Parts | None = None
         while True:
             state.tally.launch(lap.kernels + lap.compares)
             if lap.launch is not None and state.tally.active:
                 self.count(lap.launch.back)
-            parts = self.end(lap)
+            parts, ended = ended or self.end(lap), None
             plain = parts is not None
             if parts is None:
                 self.settle()
@@ -77,20 +81,37 @@ class Spin:
             if lap.marks:
                 state.ways.mark(function, lap.turn.ends, parts)
             if not plain:
-                return [*parts, *self.left]
+                return [*parts, *self.gone()]
             self.part(lap, parts)
             if frame.aside and (self.left or state.steps.paused):
                 break
             if state.steps.spent:
                 break
+            if self.track.glides and self.may_launch:
+                ring = self.track.ring
+                self.track.forget()
+                glide = glided(self, ring)
+                if glide is not None:
+                    lap, ended = glide
+                    del glide  # it would hold on to rows that are dropped later
+                    continue
             following = self.following()
             if following is None:
                 break
             lap = following
+            self.track.note(lap)
             active = self.group.k if self.riders is None else self.riders.active
             state.steps.begin(function, self.pc, active)
         self.settle()
-        return [(self.pc, self.group), *self.left]
+        self.left.append((self.pc, self.group))
+        return self.gone()
+
+    def gone(self) -> Parts:
+        """Who has left."""
+        if len(self.left) < 2:
+            return self.left
+        with self.state.moving():
+            return gathered(self.left, self.frame.code.live, self.state.settings.device)
 
     def part(self, lap: Lap, parts: Parts) -> None:
         """Who goes first goes on, who does not waits."""
@@ -102,6 +123,8 @@ class Spin:
         if group is self.group:
             for name in lap.turn.dead[self.pc]:
                 group.env.pop(name, None)
+        else:
+            self.track.forget()
         self.group = group
 
     def following(self) -> Lap | None:
@@ -131,15 +154,21 @@ class Spin:
 
     # Threads that have left and are computed along
 
-    def end(self, lap: Lap) -> Parts | None:
-        """Where the threads go after a lap; None where that is not plain."""
+    def end(self, lap: Lap, taken: np.ndarray | bool | None = None) -> Parts | None:
+        """Where the threads go after a lap; None where that is not plain. ``taken`` says which of
+        them take its branch, where that has been read.
+        """
         turn, group = lap.turn, self.group
+        branch = turn.terminator
         if not lap.is_safe or self.frame.aside:
             self.settled = False
-            return plain_end(self.state, self.frame, turn.terminator, group)
-        branch = turn.terminator
+            if taken is None:
+                return plain_end(self.state, self.frame, branch, group)
+            assert type(branch) is Branch and type(taken) is not bool
+            return parted(self.state, self.frame, branch, group, taken)
         assert type(branch) is Branch
-        taken = plain_decision(self.state, branch, group, self.settled and not lap.counts)
+        if taken is None:
+            taken = plain_decision(self.state, branch, group, self.settled and not lap.counts)
         if taken is None:
             return None
         self.settled = type(taken) is not bool
@@ -177,6 +206,7 @@ class Spin:
         riders, self.riders = self.riders, None
         if riders is None:
             return
+        self.track.forget()
         self.state.tally.copies(riders.active)
         with self.state.moving():
             self.group = restricted(self.group, riders.rows, list(self.group.env))
@@ -209,16 +239,16 @@ class Spin:
         frame = self.frame
         marks = frame.answers and turn.ends in frame.code.exits
         if turn.site is None:
-            lap = Lap(turn, None, None, marks)
+            lap = Lap(self.pc, turn, None, None, None, marks)
             return lap if lap.run(self.group) else None
         env, scope, given = self.group.env, frame.scope, self.state.contributions
         for driver in turn.site.drivers:
             if driver.end != turn.end or driver.reads_written(env, scope, given):
                 continue
             kept = None if driver.parts is None else Kept(driver.parts)
-            again = driver.starts(env, scope, kept)
-            if again is not None:
-                lap = Lap(turn, again, driver, marks, kept=kept)
+            begun = driver.starts(env, scope, kept)
+            if begun is not None:
+                lap = Lap(self.pc, turn, *begun, driver, marks, kept=kept)
                 if lap.run(self.group):
                     return lap
         return None

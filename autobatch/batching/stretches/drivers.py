@@ -11,7 +11,8 @@ which it checks that no view among the inputs shows.
 In a loop, what only reads variables that the loop leaves alone comes out the same each time: a
 product of tensors that all threads share, say. So the driver of a block in a loop is two functions,
 ``begin``, which does that, and what it gives, which does the rest, time after time; see
-``vm.spinning``.
+``vm.spinning``. A third one does the same without asking what kind of column each variable is, for
+when they are those that were asked last time, or results of the same replays (``vm.gliding``).
 """
 
 from __future__ import annotations
@@ -32,13 +33,20 @@ from autobatch.batching.stretches.looping import Feed, fed
 from autobatch.batching.stretches.operator_lines import refuse_shown
 from autobatch.batching.stretches.outputs import Node, view_of
 from autobatch.batching.stretches.plans import Plan, Skeleton, are_in_range, outlooks
-from autobatch.batching.stretches.printer import Printer, Undrivable, told_apart, unmoved
+from autobatch.batching.stretches.printer import (
+    OF_KIND,
+    Printer,
+    Undrivable,
+    told_apart,
+    unmoved,
+)
 from autobatch.batching.stretches.printing import printed_plan
 from autobatch.batching.stretches.shared_reads import SharedReads, shared_reads
 
 Drive = Callable[[Env, Scope, int, Any], bool]
 Again = Callable[[Env, int], bool]
-Begin = Callable[[Env, Scope], Again | None]
+Begun = tuple[Again, Again]
+Begin = Callable[[Env, Scope], Begun | None]
 
 WHOLE = """
 def drive(env, scope, k, context):
@@ -51,11 +59,14 @@ def begin(env, scope):
     def again(env, k):
 {moving}
         return True
-    return again
+    def glide(env, k):
+{gliding}
+        return True
+    return again, glide
 
 def drive(env, scope, k, context):
-    again = begin(env, scope)
-    return again is not None and again(env, k)
+    begun = begin(env, scope)
+    return begun is not None and begun[0](env, k)
 """
 
 
@@ -66,7 +77,9 @@ class Driver:
     It replays ``plan``. Unless it ``asks_context``, that may be None; where it ``leaves_open``
     whether its results fit or rows fail, the block goes on with that context.
     ``begin(env, scope)`` gives ``again(env, k)``, which does what ``drive`` does for as long as no
-    variable changes but those that the block's loop assigns. ``shared`` are the
+    variable changes but those that the block's loop assigns, and ``glide(env, k)``, which does not
+    check the kinds of ``columns``. It ``assigns`` variables, some of which it ``makes``: columns of
+    one kind, always. ``shared`` are the
     tensors that all threads share which it may read: it does not run once these are written.
     ``feeds`` are those of the replay's inputs that may change from lap to lap; None where that is
     not all that may. ``replay`` is what the replay is called in ``begin``, ``parts`` are its
@@ -83,6 +96,9 @@ class Driver:
     feeds: tuple[Feed, ...] | None = None
     replay: str = ""
     parts: Parts | None = None
+    columns: frozenset[str] = frozenset()
+    assigns: frozenset[str] = frozenset()
+    makes: frozenset[str] = frozenset()
 
     @property
     def kernels(self) -> int:
@@ -95,7 +111,7 @@ class Driver:
             return False
         return self.shared.are_written(env, scope, given)
 
-    def starts(self, env: Env, scope: Scope, run: Run | None = None) -> Again | None:
+    def starts(self, env: Env, scope: Scope, run: Run | None = None) -> Begun | None:
         """What runs it again and again, with ``run`` as the replay where that is given.
 
         None if it may not or cannot be.
@@ -161,7 +177,25 @@ def driver_of(
     drive, begin = space["drive"], space.get("begin")
     shared = shared_reads(skeleton, env)
     parts = None if again is None else parts_of(plan.run, steady_inputs(printer, again))
-    return Driver(drive, skeleton.end, plan, asks, leaves_open, begin, shared, feeds, replay, parts)
+    host = {*skeleton.constants, *(out for op in skeleton.host for out in op.outs)}
+    assigns = {name for name, _ in plan.names} | (host & skeleton.wanted)
+    nodes = plan.template.nodes
+    makes = {name for name, number in plan.names if nodes[number].kind == "column"}
+    return Driver(
+        drive,
+        skeleton.end,
+        plan,
+        asks,
+        leaves_open,
+        begin,
+        shared,
+        feeds,
+        replay,
+        parts,
+        frozenset(printer.columns_of),
+        frozenset(assigns),
+        frozenset(makes),
+    )
 
 
 def steady_inputs(printer: Printer, varying: Set[str]) -> Set[int]:
@@ -182,6 +216,7 @@ def source_of(
     text = PARTED.format(
         steady="\n".join(line.replace("return False", "return None") for line in steady),
         moving="\n".join(f"    {line}" for line in others),
+        gliding="\n".join(f"    {line}" for line in others if not line.endswith(OF_KIND)),
     )
     return text, fed(printer, skeleton, changing)
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from autobatch.batching.stretches.callables import Opened, is_bare, opened
 from autobatch.batching.stretches.contents import content_key, module_key, module_tensors
 from autobatch.batching.stretches.driver_names import guards
-from autobatch.batching.stretches.printer import Printer, Undrivable
+from autobatch.batching.stretches.printer import OF_KIND, Printer, Undrivable
 from autobatch.batching.stretches.signature import tier_of
 from autobatch.values.cells import (
     BOX,
@@ -108,7 +108,10 @@ def printed_column(printer: Printer, cell: str, expression: str, value: Column) 
     if row_order(table) or is_shared(table):
         raise Undrivable
     c = printer.fresh(expression, "c")
-    printer.check(f"{c}.__class__ is not Column or {c}.tag != {value.tag!r}")
+    name = next((name for name in printer.given if expression == f"env[{name!r}].value"), None)
+    note = "" if name is None else OF_KIND
+    printer.columns_of.update(() if name is None else (name,))
+    printer.check(f"{c}.__class__ is not Column or {c}.tag != {value.tag!r}", note)
     if value.tag == "int":
         picks = printer.picks
         printer.check(f"tier_of({c}, {picks}) != {tier_of(value, picks)}")
@@ -122,7 +125,7 @@ def printed_column(printer: Printer, cell: str, expression: str, value: Column) 
         f" or {f'not {data}.is_cpu' if table.is_cpu else place}"
     )
     if value.rows is None:
-        printer.check(f"{c}.rows is not None or {like}")
+        printer.check(f"{c}.rows is not None or {like}", note)
         data = printer.fresh(f"{data} if {data}.is_contiguous() else dense_rows({c})", "d")
         printer.check(f"{data} is None")
         printer.columns[data] = c

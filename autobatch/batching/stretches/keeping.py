@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
+from operator import is_
 from typing import Any
 
 import numpy as np
@@ -60,15 +61,14 @@ def parts_of(run: Run, steady: Set[int]) -> Parts | None:
 class Kept:
     """A replay of ``parts``, for one stay in a loop; ``rows`` are those of the threads at work.
 
-    ``made`` is what is kept, for the rows ``of`` and the inputs ``given``, which have ``ids``;
-    ``kernels`` are those of the last replay.
+    ``made`` is what is kept, for the rows ``of`` and the inputs ``given``; ``kernels`` are those of
+    the last replay.
     """
 
     parts: Parts
     rows: np.ndarray = field(default_factory=lambda: NO_ROWS)
     of: np.ndarray = field(default_factory=lambda: NO_ROWS)
     given: Sequence[Any] = ()
-    ids: Sequence[int] = ()
     made: Sequence[Tensor] = ()
     kernels: int = 0
 
@@ -76,9 +76,9 @@ class Kept:
         parts = self.parts
         given = [values[place] for place in parts.steady]
         self.kernels = parts.rest.kernels
-        if len(self.of) != k or list(map(id, given)) != self.ids:
+        if len(self.of) != k or not all(map(is_, given, self.given)):
             self.renew(k, values)
-            self.of, self.given, self.ids = self.rows, given, list(map(id, given))
+            self.of, self.given = self.rows, given
         return parts.rest.replay(k, *values, *self.made)
 
     def renew(self, k: int, values: Sequence[Any]) -> None:

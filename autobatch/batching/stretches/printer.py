@@ -16,6 +16,8 @@ from autobatch.values.cells import Cell, Uniform, is_mutable
 MENTIONED = re.compile(r"env\['([^']*)'\]|\b(env|context|k|looks|outs|roots|[a-z]\d+)\b")
 """What a line reads or assigns: a variable of the program's, or a local name."""
 OTHERS = frozenset(("env", "context", "k"))
+OF_KIND = "  # kind"
+"""Ends the lines that check of a variable's column what the replay that makes it settles."""
 
 
 class Undrivable(Exception):
@@ -33,6 +35,7 @@ class Printer:
     can; ``views`` are views among the inputs, in which what is written may show.
     ``picks``: the input at work is an index. ``places`` are the instances that are stored to.
     ``computed`` are the objects of tensors that the driver computes, which no result may show.
+    ``columns_of`` are the variables that are checked to be columns of a kind.
     """
 
     def __init__(self, env: Mapping[str, Cell]) -> None:
@@ -52,12 +55,13 @@ class Printer:
         self.picks = False
         self.places: dict[str, str] = {}
         self.computed: set[str] = set()
+        self.columns_of: set[str] = set()
 
     def line(self, text: str) -> None:
         self.lines.append(f"    {text}")
 
-    def check(self, condition: str) -> None:
-        self.line(f"if {condition}: return False")
+    def check(self, condition: str, note: str = "") -> None:
+        self.line(f"if {condition}: return False{note}")
 
     def fresh(self, expression: str, letter: str) -> str:
         """A local name for what an expression gives."""

@@ -229,6 +229,8 @@ _WITH_TENSOR: Mapping[OpOverload, OpOverload] = {
     _ATEN.div.Scalar: _ATEN.div.Tensor,
     _ATEN.div.Tensor_mode: _ATEN.div.Tensor_mode,
     _ATEN.remainder.Scalar: _ATEN.remainder.Tensor,
+    _ATEN.bitwise_and.Scalar: _ATEN.bitwise_and.Tensor,
+    _ATEN.bitwise_right_shift.Tensor_Scalar: _ATEN.bitwise_right_shift.Tensor,
     _ATEN.eq.Scalar: _ATEN.eq.Tensor,
     _ATEN.ne.Scalar: _ATEN.ne.Tensor,
     _ATEN.lt.Scalar: _ATEN.lt.Tensor,
