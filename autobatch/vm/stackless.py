@@ -217,7 +217,8 @@ class Machine(Stepping):
             return None
         if not outright.is_straight(state, target):
             return None
-        return outright.run(state, entered(state.library, context, target), group)
+        entry = entered(state.library, context, target, judgements=state.judgements)
+        return outright.run(state, entry, group)
 
     def resumed(
         self, frame: Frame, terminator: Call, group: Group, pieces: list[Returned]
