@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import autobatch
+from autobatch.batching import operations
 from autobatch.batching.context import RowsFail
 from autobatch.batching.stretches import TracedExecutor
 from autobatch.batching.stretches.drivers import Driver
@@ -46,6 +47,10 @@ class Tape:
         return self.rows[self.at - 1]
 
 
+class Other(Tape):
+    """It is not known which of them is asked."""
+
+
 class Pair(NamedTuple):
     left: Tensor
     right: Tensor
@@ -71,6 +76,17 @@ def of_parts(x: Tensor) -> Tensor:
         if pair.right.sum() > 5:
             pair = Pair(pair.left + tape.read(), pair.left)
     return pair.left + tape.at
+
+
+def of_rows_in_turn(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """A number that all threads share picks a row, which is returned, and then written."""
+    tape = Tape(rows) if rows.dim() == 2 else Other(rows)
+    total = tape.read()
+    for _ in range(15):
+        row = tape.read()
+        total = total * 0.5 + row + tape.rows[2]
+        row += 1
+    return total, tape.rows
 
 
 def of_ints(n: int) -> int:
@@ -446,3 +462,22 @@ def test_a_forecast_is_made_once_for_the_same_bounds():
     func(*args)
     after = foreseen.cache_info()
     assert after.misses == before.misses and after.hits > before.hits
+
+
+def test_rows_that_a_number_of_all_threads_picks_are_recorded_once(monkeypatch):
+    rows = torch.randn(4, 17, 3)
+    run = autobatch.vmap(of_rows_in_turn)
+    for _ in range(6):
+        run(rows)
+    alone: Counter[str] = Counter()
+    perform = operations.perform
+
+    def noted(context, scope, op, env):
+        alone[op.name] += 1
+        return perform(context, scope, op, env)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(operations, "perform", noted)
+        run(rows)
+    assert alone["next"] and not alone["getitem"]
+    assert_matches_loop(of_rows_in_turn, (rows,), trace_after=0)

@@ -67,7 +67,10 @@ class Within:
             return None
         others = frozenset(name for name in candidate.uses if not may_be_data(group.env.get(name)))
         fewer = finder.candidate(pc, others) if others else candidate
-        if fewer is None or not has_objects(group.env[name] for name in fewer.uses):
+        if fewer is None:
+            candidate.refuse()
+            return None
+        if not has_objects(group.env[name] for name in fewer.uses):
             return None
         context = engine.state.context(frame, group)
         part = self.part(finder, pc, fewer, context, group)
@@ -110,7 +113,9 @@ class Within:
         code, scope = frame.code, frame.scope
         if code.parts is None:
             code.parts = {}
-        boxes = [id(box) for box in scope.free.values() if isinstance(box, CellType)]
+        boxes: list[int] = []
+        if scope.free:
+            boxes = [id(box) for box in scope.free.values() if isinstance(box, CellType)]
         kept: dict[tuple[int, ...], Finder] = self.finders if boxes else code.parts
         key = (id(code), id(scope.namespace), *boxes)
         found = kept.get(key)

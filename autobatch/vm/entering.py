@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from types import FunctionType
 from typing import Any, Literal
 
 from autobatch.batching.binding import bind, by_name, defaults_of
@@ -16,12 +17,14 @@ from autobatch.frontend import MISSING
 from autobatch.random.paths import Paths
 from autobatch.values.cells import Cell, Container, Uniform, uniform
 from autobatch.vm.code import Code
-from autobatch.vm.judgements import Judgements
+from autobatch.vm.judgements import Entrance, Judgements
 from autobatch.vm.library import Library
 from autobatch.vm.nested import Nested
 from autobatch.vm.purity import IMPURE, Names, Purity
 from autobatch.vm.sequential.frames import nested_title
 from autobatch.vm.state import Late
+
+BY_PLACE = ("positional_only", "positional")
 
 Forking = Literal["none", "silent", "drawing"]
 """Which calls may be forked: pure ones, with those that draw or without."""
@@ -58,7 +61,7 @@ def entered(
     what it calls is inlined first, loops and all.
     """
     try:
-        code, scope, env = opened(library, target)
+        code, scope, env = begun(library, target, judgements)
     except TypeError as error:
         raise RowsFail(context.lowest(), error) from error
     except UnsupportedError as error:
@@ -79,6 +82,37 @@ def entered(
     forked = judgements.with_forks(code, within, receiver, forking == "drawing", names)
     purity = IMPURE if code.has_effects else forked.purity
     return Entry(forked, scope, env, purity, names=names)
+
+
+def begun(
+    library: Library, target: resolving.Target, judgements: Judgements | None
+) -> tuple[Code, Scope, dict[str, Cell]]:
+    """What ``opened`` gives, in short where a call gives each parameter by its place."""
+    entrance = entrance_of(library, target, judgements)
+    if entrance is None or target.kwargs or len(target.args) != len(entrance.params):
+        return opened(library, target)
+    return entrance.code, entrance.scope, dict(zip(entrance.params, target.args, strict=True))
+
+
+def entrance_of(
+    library: Library, target: resolving.Target, judgements: Judgements | None
+) -> Entrance | None:
+    """What calls of a Python function begin with that give each parameter by its place."""
+    if judgements is None or type(target.callee) is not FunctionType:
+        return None
+    found: Entrance | None = judgements.entrance(
+        target.callee, lambda: entrance_to(library, target)
+    )
+    return found
+
+
+def entrance_to(library: Library, target: resolving.Target) -> Entrance | None:
+    code, scope, _ = entered_function(library, target)
+    params = code.function.params
+    plain = all(param.kind in BY_PLACE for param in params)
+    captured = any(isinstance(box, Cell) for box in scope.free.values())
+    names = tuple(param.name for param in params)
+    return Entrance(code, scope, names) if plain and not captured else None
 
 
 def opened(library: Library, target: resolving.Target) -> tuple[Code, Scope, dict[str, Cell]]:

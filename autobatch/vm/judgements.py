@@ -11,18 +11,32 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from types import FunctionType
+from typing import Any
 
+from autobatch.batching.operations import Scope
+from autobatch.ir.program import Var
 from autobatch.values.cells import Cell
 from autobatch.vm.code import Code
 from autobatch.vm.library import Library
 from autobatch.vm.purity import Names
 
 
+@dataclass(frozen=True, slots=True)
+class Entrance:
+    """What a call of a function begins with that gives each of its ``params`` in their order."""
+
+    code: Code
+    scope: Scope
+    params: tuple[Var, ...]
+
+
 @dataclass(slots=True, eq=False)
 class Judgements:
     """The judgements of a run, which may ``inline`` calls. ``kept`` holds on to what its keys
     identify; ``times`` is how often all of them have been given up. ``reads`` are attributes of
-    what all threads share, each with that, by the operation that reads it and the identity.
+    what all threads share, each with that, by the operation that reads it and the identity;
+    ``entrances`` what calls of functions begin with.
     """
 
     library: Library
@@ -33,6 +47,17 @@ class Judgements:
     )
     times: int = 0
     reads: dict[tuple[int, int], tuple[object, Cell]] = field(default_factory=dict)
+    entrances: dict[FunctionType, Entrance | None] = field(default_factory=dict)
+
+    def entrance(self, function: FunctionType, find: Callable[[], Entrance | None]) -> Any:
+        """What is known of entering a function, found out by ``find``; None if nothing is."""
+        try:
+            return self.entrances[function]
+        except KeyError:
+            found = find()
+            if self.keep:
+                self.entrances[function] = found
+            return found
 
     def with_forks(
         self,
@@ -57,10 +82,11 @@ class Judgements:
 
     def without_inlining(self) -> Judgements:
         """For a frame that is at work while others' code runs: between two admissions."""
-        return replace(self, inline=False, kept={}, reads={})
+        return replace(self, inline=False, kept={}, reads={}, entrances={})
 
     def forget(self) -> None:
         """Names may mean something else from now on."""
         self.kept.clear()
         self.reads.clear()
+        self.entrances.clear()
         self.times += 1

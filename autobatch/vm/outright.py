@@ -17,7 +17,7 @@ from autobatch.batching.calling.resolving import Target
 from autobatch.errors import AutobatchError
 from autobatch.ir.program import Call, Return
 from autobatch.values.cells import Cell
-from autobatch.vm.entering import Entry, receiver_of
+from autobatch.vm.entering import Entry, entrance_of, receiver_of
 from autobatch.vm.groups import Group
 from autobatch.vm.state import Frame, RunState
 from autobatch.vm.ways import is_tail
@@ -45,6 +45,9 @@ def is_straight(state: RunState, target: Target) -> bool:
     if target.effect != "program" or type(target.callee) is not FunctionType:
         return False
     try:
+        entrance = entrance_of(state.library, target, state.judgements)
+        if entrance is not None:
+            return entrance.code.is_outright
         return state.library.code_of(target.callee, *receiver_of(target)).is_outright
     except AutobatchError:  # what is wrong is told, with its place, as the call is made
         return False

@@ -270,7 +270,7 @@ class ProgramCounterMachine(Machine):
                 group.env = live
                 return [(terminator.target, group)]
             target = made
-        entry = entered(self.state.library, context, target)
+        entry = entered(self.state.library, context, target, judgements=self.state.judgements)
         callee = frame.routines.entry(
             *(entry.code, entry.scope, frame.place, *self.modes_of(frame, group)),
             caught=frame.catches,

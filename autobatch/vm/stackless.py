@@ -36,7 +36,7 @@ from autobatch.vm.forks import Forks
 from autobatch.vm.groups import CARRIED, Group, Parts, restricted
 from autobatch.vm.handing import Handing
 from autobatch.vm.queue import Waiting
-from autobatch.vm.room import ROOM, STRIDE
+from autobatch.vm.room import ROOM, STRIDE, in_one_piece
 from autobatch.vm.schedule import Choice
 from autobatch.vm.stages import Way
 from autobatch.vm.state import Frame, Late, Leaving
@@ -140,7 +140,10 @@ class Machine(Stepping):
         if handled is not None:
             entry.env[HANDLED] = handled
         group = Group(np.arange(context.k), entry.env)
-        pieces = self.frame(entry, [group], context.threads)
+        if len(self.failures.frames) % STRIDE:
+            pieces = self.frame(entry, [group], context.threads)
+        else:
+            pieces = in_one_piece(self.frame, entry, [group], context.threads)
         with self.state.moving():
             return settled(pieces, carried, context.k)
 
@@ -214,7 +217,8 @@ class Machine(Stepping):
             return None
         if not outright.is_straight(state, target):
             return None
-        return outright.run(state, entered(state.library, context, target), group)
+        entry = entered(state.library, context, target, judgements=state.judgements)
+        return outright.run(state, entry, group)
 
     def resumed(
         self, frame: Frame, terminator: Call, group: Group, pieces: list[Returned]

@@ -115,8 +115,9 @@ class Stepping(Endings):
             self.failures.stop(frame.threads[group.rows], error_of)
             return []
         state.begin(frame, pc, group)
-        if state.tally.trial is not None:
-            state.tally.trial.judge()
+        trial = state.tally.trial
+        if trial is not None and trial.objects:
+            trial.judge()
         plain, end = is_plain(state, block, group), block.terminator
         if plain and type(end) is Return and not block.ops:  # where other returns lead to
             return self.returned(frame, group, group.env[end.value])

@@ -103,7 +103,7 @@ class Driver:
     @property
     def kernels(self) -> int:
         """How many kernels it launches."""
-        return self.plan.kernels
+        return getattr(self.plan.run, "kernels", 1)
 
     def reads_written(self, env: Env, scope: Scope, given: Contributions | None) -> bool:
         """Whether it may read a tensor that threads of the run have written."""

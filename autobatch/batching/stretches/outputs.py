@@ -8,18 +8,21 @@ that several names refer to is one node.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from torch import Tensor
 
+from autobatch.batching.tensors.views import PICKED, picked_by
 from autobatch.batching.trace import Untraceable
 from autobatch.values.cells import Cell, Column, Container, Uniform, View, read
 from autobatch.values.heap.likeness import identity
 
 OPEN = -1
 """The node of a cell whose parts are being noted."""
+NO_NUMBER = -1
+"""The node of no input."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +30,7 @@ class Node:
     """``kind`` is one of
 
     input (a leaf), cell (a container that was there), column, tensor, uniform, container, view;
-    ``refs`` are earlier nodes.
+    ``refs`` are earlier nodes, ``number`` is that of the input by which a view may pick its part.
     """
 
     kind: str
@@ -35,11 +38,15 @@ class Node:
     slot: int = 0
     tag: str = ""
     static: Any = None
+    number: int = NO_NUMBER
 
 
 @dataclass(slots=True, eq=False)
 class Template:
-    """``names`` maps each output variable to a node; ``tensors`` are the outputs in slot order."""
+    """``names`` maps each output variable to a node; ``tensors`` are the outputs in slot order.
+
+    ``numbers`` are the nodes of the ints that are inputs, by what they are in this recording.
+    """
 
     nodes: list[Node] = field(default_factory=list)
     names: dict[str, int] = field(default_factory=dict)
@@ -47,6 +54,7 @@ class Template:
     columns: list[Column] = field(default_factory=list)
     memo: dict[int, int] = field(default_factory=dict)
     kept: list[Cell] = field(default_factory=list)
+    numbers: dict[int, list[int]] = field(default_factory=dict)
 
     def shape(self) -> Hashable:
         """Equal for recordings that leave the same behind."""
@@ -55,7 +63,10 @@ class Template:
 
     def give(self, cell: Cell, leaf: int) -> None:
         """Note an input's cell, by its position among the leaves."""
-        self.memo[id(cell)] = self.add(cell, Node("input", slot=leaf))
+        self.memo[id(cell)] = node = self.add(cell, Node("input", slot=leaf))
+        value = cell.value
+        if type(value) is Uniform and type(value.obj) is int:
+            self.numbers.setdefault(value.obj, []).append(node)
 
     def keep(self, cell: Cell, place: int) -> None:
         """Note a container that was there before, by its position among them."""
@@ -100,8 +111,24 @@ class Template:
                 tag = "tensor" if type(content) is Column else "uniform"
                 if not isinstance(data, Tensor):
                     raise Untraceable("a view of no tensor")
-                return Node("view", refs, self.slot(data), tag, value.recipe)
+                return Node("view", refs, self.slot(data), tag, value.recipe, self.number(value))
         raise Untraceable("a result is an object")
+
+    def number(self, view: View) -> int:
+        """The node of the one input that may be ``n`` of a view ``x[n]``."""
+        number = picked_by(view.recipe)
+        found = [] if number is None else self.numbers.get(number, [])
+        return found[0] if len(found) == 1 else NO_NUMBER
+
+    def by_numbers(self) -> Template:
+        """The same where views ``x[n]`` go by the inputs that ``n`` may be."""
+        nodes = [
+            node
+            if node.number == NO_NUMBER
+            else replace(node, refs=(*node.refs, node.number), static=PICKED, number=NO_NUMBER)
+            for node in self.nodes
+        ]
+        return replace(self, nodes=nodes)
 
     def make(
         self, outs: Sequence[Tensor], inputs: Sequence[Cell | None], cells: Sequence[Cell]
@@ -129,7 +156,8 @@ class Template:
 
 def view_of(node: Node, data: Tensor, parts: list[Cell]) -> Cell:
     content = Column(data) if node.tag == "tensor" else Uniform(data)
-    return Cell(View(parts[0], node.static, tuple(parts[1:]), content, read(parts[0])))
+    args = tuple(Cell(p.value) if type(p.value) is Uniform else p for p in parts[1:])
+    return Cell(View(parts[0], node.static, args, content, read(parts[0])))
 
 
 def static_key(node: Node) -> Hashable:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any, NoReturn
 
@@ -263,11 +263,17 @@ class Stretch:
             found.append((rule, tuple(operands), deferred, outs))
         return found, places
 
+    def are_alike(self) -> bool:
+        """Whether all recordings have left the same behind."""
+        return len({each.shape() for each in self.left}) < 2
+
     def plan(self, run: Run, gathered: Gathered) -> Plan:
+        if not self.are_alike():
+            self.left = [replace(each, template=each.template.by_numbers()) for each in self.left]
+            if not self.are_alike():
+                raise Untraceable("what it leaves behind depends on a number")
         first = self.left[0]
         template, written, forecasts = first.template, first.written, first.forecasts
-        if any(other.shape() != first.shape() for other in self.left[1:]):
-            raise Untraceable("what it leaves behind depends on a number")
         if any(is_seen_through(gathered.leaves[leaf], gathered) for leaf, _ in written):
             self.failed = self.writer
             raise Untraceable("it writes what a view among its operands shows")

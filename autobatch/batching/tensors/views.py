@@ -299,8 +299,29 @@ def viewed(
     holes = [base]
     templates = tuple(template_of(arg, holes) for arg in args)
     named = {name: template_of(arg, holes) for name, arg in kwargs.items()}
-    key = (identity(function), frozen_key(templates), frozen_key(named), path)
-    return View(base, TorchRecipe(key, function, templates, named, path), tuple(holes[1:]))
+    return View(base, recipe_of(function, templates, named, path), tuple(holes[1:]))
+
+
+def recipe_of(
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    path: tuple[Any, ...],
+) -> TorchRecipe:
+    key = (identity(function), frozen_key(args), frozen_key(kwargs), path)
+    return TorchRecipe(key, function, args, kwargs, path)
+
+
+def picked_by(recipe: Any) -> int | None:
+    """The number ``n`` of a view ``x[n]``; None of another."""
+    if type(recipe) is not TorchRecipe or recipe.function is not operator.getitem:
+        return None
+    plain = recipe.args[:1] == (Hole(0),) and not (recipe.kwargs or recipe.path or recipe.unbound)
+    return recipe.args[1] if plain and type(recipe.args[1]) is int else None
+
+
+PICKED = recipe_of(operator.getitem, (Hole(0), Hole(1)), {}, ())
+"""The view ``x[n]`` by an operand ``n``."""
 
 
 def as_unbound(cell: Cell) -> Cell:
