@@ -1,8 +1,9 @@
 """What calls are known to return: types through the calls of a program, to a fixpoint.
 
 In: a ``Program``. Out: for each function what its operations and calls are known to give
-(``CallTypes.noted``). A call is of a function of the program where its callee is a global name
-that ``links_of`` is sure of. What it gives depends on what is passed, so a function has a
+(``CallTypes.noted``). A call is of a function of the program where its callee is a global name, or
+a method of the object that the program's callable is bound to, which ``links_of`` is sure of. What
+it gives depends on what is passed, so a function has a
 ``Summary`` for each kinds of arguments that it is called with; recursion begins with the assumption
 that it never returns (Kildall 1973). Of what is passed nothing is noted in the callee, which others
 may call.
@@ -13,7 +14,7 @@ runs goes by those of calls.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import FunctionType, MethodType
 from typing import Any
@@ -39,7 +40,24 @@ from autobatch.ir.types import Type, declared
 
 MOST = 64
 """Summaries of a program, and rounds until they agree."""
-Links = Mapping[str, Mapping[Var, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A function of the program that a variable names; ``receiver`` is the variable whose method
+    it is.
+    """
+
+    function: str
+    receiver: Var | None = None
+
+    @property
+    def first(self) -> tuple[Var, ...]:
+        """The operand that comes before those of a call."""
+        return () if self.receiver is None else (self.receiver,)
+
+
+Links = Mapping[str, Mapping[Var, Link]]
 """By function, the variables that are called and sure to name another function of the program."""
 
 
@@ -58,23 +76,90 @@ UNKNOWN = Summary(True, None, False)
 
 
 def links_of(program: Program) -> Links:
-    """What calls of global names are sure to be of, as the program's callable has its names."""
-    links: dict[str, Mapping[Var, str]] = {}
-    waiting = [(program.entry, python_function(program.callable))]
+    """What calls of names are sure to be of, as the program's callable and its object have them.
+
+    Methods are sure where all calls are, so that none is of another object's.
+    """
+    code, owner = entry_of(program)
+    links = linked(program, code, owner)
+    if owner is not None and (links is None or not is_closed(program, links)):
+        links = linked(program, code, None)
+    return links or {}
+
+
+def linked(program: Program, code: FunctionType | None, owner: object) -> Links | None:
+    """The same, where the entry is a method of ``owner``; None if others are called by name."""
+    links: dict[str, Mapping[Var, Link]] = {}
+    owners: dict[str, object] = {}
+    waiting = [(program.entry, code, owner)]
     while waiting:
-        name, code = waiting.pop()
+        name, code, owner = waiting.pop()
+        if owners.setdefault(name, owner) is not owner:
+            return None
         if name in links or name not in program.functions:
             continue
-        found: dict[Var, str] = {}
-        for var, op in definitions_of(program.functions[name]).items():
-            if op is None or op.name != "global" or op.attr not in program.functions:
-                continue
-            callee = None if code is None else python_function(code.__globals__.get(op.attr))
-            if callee is not None and is_of(program.functions[op.attr], callee):
-                found[var] = op.attr
-                waiting.append((op.attr, callee))
+        found: dict[Var, Link] = {}
+        for var, callee, link in looked_up(program.functions[name], code, owner):
+            meant = program.functions.get(link.function)
+            if meant is not None and is_of(meant, callee):
+                found[var] = link
+                waiting.append((link.function, callee, owner if link.receiver else None))
         links[name] = found
     return links
+
+
+def is_closed(program: Program, links: Links) -> bool:
+    """Whether all that its functions call is known."""
+    for name, function in program.functions.items():
+        for each in function.walk():
+            known = links.get(name, {}) if each is function else {}
+            for block in each.blocks:
+                end = block.terminator
+                if isinstance(end, Join) or (isinstance(end, Call) and end.callee not in known):
+                    return False
+    return True
+
+
+def entry_of(program: Program) -> tuple[FunctionType | None, object]:
+    """The Python function that a program was made of, and the object that it is a method of."""
+    value = program.callable
+    if isinstance(value, MethodType):
+        return python_function(value), value.__self__
+    code = python_function(value)
+    if code is None and program.entry in program.functions:
+        method = method_of(value, program.entry.rpartition(".")[2])
+        return method, None if method is None else value
+    return code, None
+
+
+def looked_up(
+    function: Function, code: FunctionType | None, owner: object
+) -> Iterator[tuple[Var, FunctionType, Link]]:
+    """Variables that name a Python function: a global, or a method of the first parameter's."""
+    definitions = definitions_of(function)
+    first = function.params[0].name if function.params else None
+    for var, op in definitions.items():
+        if op is None or code is None:
+            continue
+        if op.name == "global":
+            callee = python_function(code.__globals__.get(op.attr))
+            if callee is not None:
+                yield var, callee, Link(op.attr)
+        elif op.name == "getattr" and op.args == (first,) and first not in definitions:
+            callee = None if owner is None else method_of(owner, op.attr)
+            if callee is not None:
+                yield var, callee, Link(callee.__qualname__, first)
+
+
+def method_of(owner: object, name: str) -> FunctionType | None:
+    """A method of an object's class, where to look it up runs no code and finds nothing else."""
+    kind = type(owner)
+    if kind.__getattribute__ is not object.__getattribute__:
+        return None
+    if name in getattr(owner, "__dict__", ()):
+        return None
+    found = next((vars(base)[name] for base in kind.__mro__ if name in vars(base)), None)
+    return found if isinstance(found, FunctionType) else None
 
 
 def python_function(value: Any) -> FunctionType | None:
@@ -117,28 +202,15 @@ class CallTypes:
 
     def inputs(self, name: str) -> Types:
         """What event shapes declare of parameters; nothing if something might call it besides."""
-        if name != self.program.entry or not all(map(self.calls_others, self.program.functions)):
+        links = (link for found in self.links.values() for link in found.values())
+        again = any(link.function == self.program.entry for link in links)
+        if name != self.program.entry or again or not is_closed(self.program, self.links):
             return NOTHING
         params = self.program.functions[name].params
         plain = {param.name for param in params if param.kind != "var_positional"}
         shapes = self.program.in_shapes.items()
         found = {each: declared(shape) for each, shape in shapes if each in plain}
         return {each: kind for each, kind in found.items() if kind is not None}
-
-    def calls_others(self, name: str) -> bool:
-        """Whether all that a function calls is known, and not the entry."""
-        links = self.links.get(name, {})
-        for function in self.program.functions[name].walk():
-            for block in function.blocks:
-                end = block.terminator
-                if isinstance(end, Join):
-                    return False
-                if isinstance(end, Call):
-                    own = function is self.program.functions[name]
-                    callee = links.get(end.callee) if own else None
-                    if callee is None or callee == self.program.entry:
-                        return False
-        return True
 
     def improved(self) -> bool:
         """Work all summaries out once more; whether one is another than it was."""
@@ -182,10 +254,11 @@ class CallTypes:
 
     def called(self, name: str, call: Call, types: Types) -> Summary | None:
         """What a call in a function comes to; None if that is not known."""
-        callee = self.links.get(name, {}).get(call.callee)
-        if callee is None:
+        link = self.links.get(name, {}).get(call.callee)
+        if link is None:
             return None
-        return self.summary(callee, passed(self.program.functions[callee], call, types))
+        given = passed(self.program.functions[link.function], call, types, link.first)
+        return self.summary(link.function, given)
 
     def after_call(self, name: str) -> AfterCall:
         """What is known in a function after its calls; None after one that does not return."""
@@ -202,9 +275,9 @@ class CallTypes:
         return after
 
 
-def passed(callee: Function, call: Call, types: Types) -> Types:
+def passed(callee: Function, call: Call, types: Types, first: Sequence[Var] = ()) -> Types:
     """What the parameters of a function hold in a call; nothing where that is not plain."""
-    given = operands_of(callee.params, call.args, call.shape)
+    given = operands_of(callee.params, call.args, call.shape, first)
     return {name: types[arg] for name, arg in (given or {}).items() if arg in types}
 
 

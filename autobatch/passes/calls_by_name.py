@@ -2,8 +2,8 @@
 
 In: a ``Program``, as lowered or read. Out: one in which calls that are sure to be of its functions
 are inlined (``inline_calls``), or turned into jumps where they are a function's own last ones
-(``loop_tail_calls``). As for types of calls (``ir.call_types``), global names are taken to mean
-what they mean now; in a run, the library knows which calls are sure while it lasts.
+(``loop_tail_calls``). As for types of calls (``ir.call_types``), names are taken to mean what they
+mean now; in a run, the library knows which calls are sure while it lasts.
 """
 
 from __future__ import annotations
@@ -31,9 +31,12 @@ def with_calls(program: Program, name: str) -> Program:
     recursive = {each for each in program.functions if each in reached(each, links)}
 
     def known(caller: str, call: Call) -> Callee | None:
-        callee = links.get(caller, {}).get(call.callee)
-        is_meant = callee == caller if name == "loop_tail_calls" else callee not in recursive
-        return Callee(program.functions[callee]) if callee is not None and is_meant else None
+        link = links.get(caller, {}).get(call.callee)
+        if link is None:
+            return None
+        own = name == "loop_tail_calls"
+        is_meant = link.function == caller if own else link.function not in recursive
+        return Callee(program.functions[link.function], link.receiver) if is_meant else None
 
     functions = {
         caller: CALL_PASSES[name](function, lambda call, caller=caller: known(caller, call))  # type: ignore[misc]
@@ -47,7 +50,7 @@ def reached(caller: str, links: Links) -> set[str]:
     found: set[str] = set()
     pending = [caller]
     while pending:
-        more = set(links.get(pending.pop(), {}).values()) - found
+        more = {link.function for link in links.get(pending.pop(), {}).values()} - found
         found |= more
         pending += more
     return found
