@@ -15,8 +15,9 @@ from torch import Tensor
 
 import autobatch
 from autobatch.errors import ParseError
-from autobatch.ir.call_types import Link, links_of, with_types
+from autobatch.ir.call_types import with_types
 from autobatch.ir.inference import BOOL, noted, result, types_before
+from autobatch.ir.links import Link, links_of
 from autobatch.ir.types import DTYPES, Type, joined, of_text
 from tests.building import Lines, block, function
 from tests.goldens import assert_golden

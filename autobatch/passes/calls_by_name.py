@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from autobatch.ir.call_types import Links, links_of
+from autobatch.ir.links import Links, links_of
 from autobatch.ir.program import Call, Function, Program
 from autobatch.passes.inlining import Callee, inline_calls
 from autobatch.passes.tail_calls import loop_tail_calls
