@@ -4,7 +4,8 @@ On the workload ``nuts``, for each number of chains and system: leapfrog steps a
 steps for all, those of every chain), evaluations of the gradient for a batch, and how full one
 is: the chains that need it, over all chains, on average. ``gradients_last`` is autobatch where
 chains do not wait for each other's transitions, and no gradient is computed while anything else
-can run: as few evaluations as the longest chain has steps, for more block executions.
+can run: as few evaluations as the longest chain has steps, for more block executions. numpyro,
+where it is installed, draws otherwise and makes steps of its own, as many on average.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import torch
 from torch import Tensor
 
 import autobatch
+from benchmarks.extras import NUMPYRO, numpyro_sampler
 from benchmarks.harness import interleave
 from benchmarks.systems import LOOP, sample_rows, systems_of
 from benchmarks.workload import Problem
@@ -40,20 +42,10 @@ LAST: dict[str, Any] = {"engine": "program_counter", "schedule": leapfrog_last}
 
 @dataclass(frozen=True, slots=True)
 class Evaluations:
-    """``steps`` are leapfrog steps of single chains, the others of batches."""
+    """Of a gradient: for single chains in a run that is timed, and for batches in one of all."""
 
     steps: int
-    autobatch: int
-    by_hand: int
-    last: int
-
-    def of(self, system: str) -> int:
-        return {
-            "autobatch": self.autobatch,
-            "synchronised": self.by_hand,
-            GRADIENTS_LAST: self.last,
-            LOOP: self.steps,
-        }[system]
+    batches: int
 
 
 class Counted(nuts.Chains):
@@ -66,15 +58,22 @@ class Counted(nuts.Chains):
         return super().leapfrog(point, step)
 
 
-def evaluations(problem: Problem) -> Evaluations:
+def evaluations(problem: Problem) -> dict[str, Evaluations]:
+    """By system, those of a run."""
     with autobatch.counts() as counts:
         autobatch.vmap(problem.function, **problem.options)(*problem.mapped())
     with autobatch.counts() as last:
         autobatch.vmap(problem.function, **LAST)(*problem.mapped())
     by_hand = nuts.chains(Counted, problem)
     by_hand.run(problem.inputs[0], problem.function.transitions)
-    steps, batches = counts.threads_by_block[LEAPFROG], counts.by_block[LEAPFROG]
-    return Evaluations(steps, batches, by_hand.evaluations, last.by_block[LEAPFROG])
+    steps = counts.threads_by_block[LEAPFROG]
+    alone = steps_of_rows(problem, sample_rows(problem))
+    return {
+        "autobatch": Evaluations(steps, counts.by_block[LEAPFROG]),
+        "synchronised": Evaluations(steps, by_hand.evaluations),
+        LOOP: Evaluations(alone, steps),
+        GRADIENTS_LAST: Evaluations(steps, last.by_block[LEAPFROG]),
+    }
 
 
 def steps_of_rows(problem: Problem, rows: Sequence[int]) -> int:
@@ -87,19 +86,20 @@ def steps_of_rows(problem: Problem, rows: Sequence[int]) -> int:
 def measured(chains: int, transitions: int, seconds: float) -> list[str]:
     """A line for each system."""
     problem = nuts.make(chains, transitions)
-    systems = systems_of("nuts", problem, SYSTEMS)
     found = evaluations(problem)
-    sample = steps_of_rows(problem, sample_rows(problem))
     last = autobatch.vmap(problem.function, **LAST)
-    runs = {name: system.run for name, system in systems.items()}
+    runs = {name: system.run for name, system in systems_of("nuts", problem, SYSTEMS).items()}
     runs[GRADIENTS_LAST] = lambda: last(*problem.mapped())
+    if sampler := numpyro_sampler(problem):
+        steps = sampler()
+        found[NUMPYRO] = Evaluations(int(steps.sum()), int(steps.max(axis=1).sum()))
+        runs[NUMPYRO] = sampler
     times = interleave(runs, seconds)
     lines = []
     for name in runs:
-        steps = sample if name == LOOP else found.steps
-        speed = steps / statistics.median(times[name])
-        batches = found.of(name)
-        full = "" if name == LOOP else f"{found.steps / batches / chains:>6.0%}"
+        speed = found[name].steps / statistics.median(times[name])
+        batches = found[name].batches
+        full = "" if name == LOOP else f"{found[name].steps / batches / chains:>6.0%}"
         lines.append(f"{chains:>6} {name:<14} {speed:>12,.0f} {batches:>11} {full}")
     return lines
 

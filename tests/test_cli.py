@@ -14,8 +14,10 @@ import numpy as np
 import pytest
 import torch
 
+import autobatch
 from autobatch.cli import datafiles
 from autobatch.cli.main import main
+from autobatch.ir.program import Call
 
 SOURCE = """
 from collections import namedtuple
@@ -223,6 +225,35 @@ def test_opt_after_all(program: Path, capsys: pytest.CaptureFixture[str]) -> Non
         "after simplify",
         "after order_blocks",
     ]
+
+
+CALLING = """
+def size(x):
+    return -x if x < 0 else x
+
+def total(n, s):
+    return s if n == 0 else total(n - 1, s + size(3 - n))
+
+def fib(n):
+    return n if n < 2 else fib(n - 1) + fib(n - 2)
+"""
+
+
+def test_opt_of_calls(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is sure to be called is inlined or jumped to, with its places; recursion is called."""
+    source, text = tmp_path / "calling.py", tmp_path / "total.txt"
+    source.write_text(CALLING)
+    assert run("opt", f"{source}:total", "--passes", "simplify") == 0
+    text.write_text(capsys.readouterr().out)
+    assert run("opt", text, "--passes", "inline_calls,loop_tail_calls,simplify") == 0
+    program = autobatch.parse(capsys.readouterr().out)
+    ends = [block.terminator for block in program.main.blocks]
+    assert not any(isinstance(end, Call) for end in ends)
+    inlined = [op.span for block in program.main.blocks for op in block.ops if op.name == "neg"]
+    assert [(span.line, span.caller.line) for span in inlined if span.caller] == [(3, 6)]
+    assert autobatch.execute(program, [0, 1, 5], [7, 0, 0])[0].tolist() == [7, 2, 6]
+    assert run("opt", f"{source}:fib", "--passes", "inline_calls,loop_tail_calls") == 0
+    assert capsys.readouterr().out.count("call %") == 2
 
 
 def test_opt_takes_a_pass_of_ones_own(

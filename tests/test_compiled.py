@@ -356,6 +356,17 @@ def test_a_tensor_with_two_names_is_not_written() -> None:
     assert "written in place" in why_not(aliased, torch.arange(4.0))
 
 
+def by_a_pair(x: Tensor) -> Tensor:
+    y = x + 1
+    if x > 100:
+        y += (x, x)
+    return y
+
+
+def test_a_tensor_is_not_written_by_what_is_no_number() -> None:
+    assert "no operand of a tensor" in why_not(by_a_pair, torch.arange(4.0))
+
+
 def kept_in_a_pair(x: Tensor) -> Tensor:
     y = x + 1
     pair = (y, x)

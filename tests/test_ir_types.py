@@ -15,8 +15,9 @@ from torch import Tensor
 
 import autobatch
 from autobatch.errors import ParseError
-from autobatch.ir.call_types import links_of, with_types
+from autobatch.ir.call_types import with_types
 from autobatch.ir.inference import BOOL, noted, result, types_before
+from autobatch.ir.links import Link, links_of
 from autobatch.ir.types import DTYPES, Type, joined, of_text
 from tests.building import Lines, block, function
 from tests.goldens import assert_golden
@@ -316,10 +317,49 @@ def test_a_call_that_may_write_leaves_no_shape():
     assert "%return: tensor = add y, k" in text
 
 
+class Counter:
+    def __init__(self, other=None):
+        self.other = other
+
+    def width(self, x):
+        return 3
+
+    def counted(self, x):
+        y = self.width(x)
+        return y + self.grown(x)
+
+    def grown(self, x):
+        return x * 2
+
+    def of_the_other(self, x):
+        y = self.width(x)
+        return y + self.other.width(x)
+
+
+class Wide(Counter):
+    def width(self, x):
+        return 3.5
+
+
+def test_what_methods_give_stands_in_the_text():
+    program = autobatch.lower(Counter().counted, in_shapes={"x": (3,)})
+    text = str(program.main)
+    assert "-> y: int, then" in text and "%return: tensor = add y" in text
+    assert autobatch.parse(str(program), program.objects) == program
+    assert "-> y: float, then" in str(autobatch.lower(Wide().counted).main)
+    counter = Counter()
+    counter.width = lambda x: 0.5
+    assert "y = call" in str(autobatch.lower(counter.counted).main)
+
+
+def test_what_methods_of_several_objects_give_is_not_known():
+    assert "-> y, then" in str(autobatch.lower(Counter(Wide()).of_the_other).main)
+
+
 def test_another_function_of_that_name_is_not_meant(monkeypatch):
     """Names mean what they mean to the program's callable."""
     program = autobatch.lower(calling)
-    assert links_of(program)["calling"]["%8"] == "factorial"
+    assert links_of(program)["calling"]["%8"] == Link("factorial")
     monkeypatch.setitem(globals(), "factorial", halving)
     assert "%8" not in links_of(program)["calling"]
     assert "-> fact, then" in str(with_types(program).main)

@@ -34,6 +34,7 @@ from autobatch.errors import AutobatchError
 from autobatch.ir.reference import reference
 from autobatch.options import CHOICES
 from autobatch.passes import PASSES
+from autobatch.passes.calls_by_name import CALL_PASSES
 from autobatch.structure import form_of
 
 
@@ -71,7 +72,8 @@ def _parser() -> argparse.ArgumentParser:
     show.set_defaults(command=_show)
     opt = commands.add_parser("opt", help="run passes on a program, or on a text of one")
     opt.add_argument("target", metavar="FILE.py:function|FILE")
-    opt.add_argument("--passes", metavar="a,b,c", help=f"of {', '.join(PASSES)}, FILE.py:pass")
+    names = ", ".join((*PASSES, *CALL_PASSES))
+    opt.add_argument("--passes", metavar="a,b,c", help=f"of {names}, FILE.py:pass")
     opt.add_argument("--print-after-all", action="store_true", help="print it after each pass")
     opt.set_defaults(command=_opt)
     ops = commands.add_parser("ops", help="print the table of operations")

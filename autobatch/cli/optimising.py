@@ -6,14 +6,17 @@ read, and after each pass, each with a title; the verifier has been through all 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
 
 from autobatch.api import lower
 from autobatch.cli.target import CommandError, find_target
 from autobatch.ir.parser import inspected
 from autobatch.ir.program import Program
+from autobatch.ir.verifier import check
 from autobatch.passes import PIPELINE, Pass, chosen_passes, stages
+from autobatch.passes.calls_by_name import CALL_PASSES, with_calls
 
 
 def optimised(target: str, passes: str | None) -> Iterator[tuple[str, Program]]:
@@ -21,11 +24,30 @@ def optimised(target: str, passes: str | None) -> Iterator[tuple[str, Program]]:
 
     A pass of one's own is ``FILE.py:name``.
     """
-    chosen = PIPELINE if passes is None else chosen_passes(map(named, names_in(passes)))
+    parts = [PIPELINE] if passes is None else parted(names_in(passes))
     title, program = start(target)
     yield title, program
-    for name, after in stages(program, chosen):
-        yield f"after {name}", after
+    for part in parts:
+        found = called(program, part) if isinstance(part, str) else stages(program, part)
+        for name, after in found:
+            program = after
+            yield f"after {name}", program
+
+
+def parted(names: Iterable[str]) -> list[str | Sequence[Pass]]:
+    """Names of passes that look at calls, and the others, those in a row together."""
+    parts: list[str | Sequence[Pass]] = []
+    for of_calls, some in groupby(names, key=CALL_PASSES.__contains__):
+        row = list(some)
+        parts += row if of_calls else [chosen_passes(map(named, row))]
+    return parts
+
+
+def called(program: Program, name: str) -> Iterator[tuple[str, Program]]:
+    """The same as ``stages``, of a pass that looks at calls."""
+    program = with_calls(program, name)
+    check(program, name)
+    yield name, program
 
 
 def names_in(text: str) -> list[str]:

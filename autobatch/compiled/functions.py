@@ -118,6 +118,8 @@ def rounded(w: Writer, args: Sequence[Value]) -> Value:
 
 def divided(w: Writer, args: Sequence[Value]) -> Value:
     x, y = pair(args)
+    if not (isinstance(x.type, Number) and isinstance(y.type, Number)):
+        refuse("divmod has a compiled form for Python numbers")
     return structure(tuple, [binary(w, "floordiv", x, y), binary(w, "mod", x, y)])
 
 

@@ -57,7 +57,8 @@ def promoted(a: Type, b: Type, default: torch.dtype) -> torch.dtype:
 def example(type_: Type) -> torch.Tensor | float:
     if isinstance(type_, Number):
         return EXAMPLES[type_.tag]
-    assert isinstance(type_, Scalar)
+    if not isinstance(type_, Scalar):
+        return refuse(f"{type_} is no operand of a tensor")
     return torch.zeros((), dtype=type_.dtype, device="cpu")
 
 

@@ -1,8 +1,9 @@
 """What calls are known to return: types through the calls of a program, to a fixpoint.
 
 In: a ``Program``. Out: for each function what its operations and calls are known to give
-(``CallTypes.noted``). A call is of a function of the program where its callee is a global name
-that ``links_of`` is sure of. What it gives depends on what is passed, so a function has a
+(``CallTypes.noted``). A call is of a function of the program where its callee is a global name, or
+a method of the object that the program's callable is bound to, which ``links_of`` is sure of. What
+it gives depends on what is passed, so a function has a
 ``Summary`` for each kinds of arguments that it is called with; recursion begins with the assumption
 that it never returns (Kildall 1973). Of what is passed nothing is noted in the callee, which others
 may call.
@@ -13,12 +14,9 @@ runs goes by those of calls.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from types import FunctionType, MethodType
-from typing import Any
 
-from autobatch.ir.definitions import definitions_of
 from autobatch.ir.inference import (
     NOTHING,
     AfterCall,
@@ -33,14 +31,13 @@ from autobatch.ir.inference import (
     unshaped,
     without,
 )
+from autobatch.ir.links import Links, is_closed, links_of
 from autobatch.ir.operands import operands_of
-from autobatch.ir.program import Call, Function, Join, Op, Program, Return, Var
+from autobatch.ir.program import Call, Function, Op, Program, Return, Var
 from autobatch.ir.types import Type, declared
 
 MOST = 64
 """Summaries of a program, and rounds until they agree."""
-Links = Mapping[str, Mapping[Var, str]]
-"""By function, the variables that are called and sure to name another function of the program."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,42 +52,6 @@ class Summary:
 
 
 UNKNOWN = Summary(True, None, False)
-
-
-def links_of(program: Program) -> Links:
-    """What calls of global names are sure to be of, as the program's callable has its names."""
-    links: dict[str, Mapping[Var, str]] = {}
-    waiting = [(program.entry, python_function(program.callable))]
-    while waiting:
-        name, code = waiting.pop()
-        if name in links or name not in program.functions:
-            continue
-        found: dict[Var, str] = {}
-        for var, op in definitions_of(program.functions[name]).items():
-            if op is None or op.name != "global" or op.attr not in program.functions:
-                continue
-            callee = None if code is None else python_function(code.__globals__.get(op.attr))
-            if callee is not None and is_of(program.functions[op.attr], callee):
-                found[var] = op.attr
-                waiting.append((op.attr, callee))
-        links[name] = found
-    return links
-
-
-def python_function(value: Any) -> FunctionType | None:
-    """The Python function behind what is called, where that is plain."""
-    if isinstance(value, MethodType):
-        value = value.__func__
-    value = getattr(value, "__autobatch_function__", value)
-    return value if isinstance(value, FunctionType) else None
-
-
-def is_of(function: Function, callee: FunctionType) -> bool:
-    """Whether a function has been lowered from a Python function."""
-    code, span = callee.__code__, function.span
-    lines = [line for *_, line in code.co_lines() if line is not None]
-    named = function.name == callee.__qualname__ and span.file == code.co_filename
-    return named and code.co_firstlineno <= span.line <= max(lines, default=0)
 
 
 @dataclass(eq=False)
@@ -117,28 +78,15 @@ class CallTypes:
 
     def inputs(self, name: str) -> Types:
         """What event shapes declare of parameters; nothing if something might call it besides."""
-        if name != self.program.entry or not all(map(self.calls_others, self.program.functions)):
+        links = (link for found in self.links.values() for link in found.values())
+        again = any(link.function == self.program.entry for link in links)
+        if name != self.program.entry or again or not is_closed(self.program, self.links):
             return NOTHING
         params = self.program.functions[name].params
         plain = {param.name for param in params if param.kind != "var_positional"}
         shapes = self.program.in_shapes.items()
         found = {each: declared(shape) for each, shape in shapes if each in plain}
         return {each: kind for each, kind in found.items() if kind is not None}
-
-    def calls_others(self, name: str) -> bool:
-        """Whether all that a function calls is known, and not the entry."""
-        links = self.links.get(name, {})
-        for function in self.program.functions[name].walk():
-            for block in function.blocks:
-                end = block.terminator
-                if isinstance(end, Join):
-                    return False
-                if isinstance(end, Call):
-                    own = function is self.program.functions[name]
-                    callee = links.get(end.callee) if own else None
-                    if callee is None or callee == self.program.entry:
-                        return False
-        return True
 
     def improved(self) -> bool:
         """Work all summaries out once more; whether one is another than it was."""
@@ -182,10 +130,11 @@ class CallTypes:
 
     def called(self, name: str, call: Call, types: Types) -> Summary | None:
         """What a call in a function comes to; None if that is not known."""
-        callee = self.links.get(name, {}).get(call.callee)
-        if callee is None:
+        link = self.links.get(name, {}).get(call.callee)
+        if link is None:
             return None
-        return self.summary(callee, passed(self.program.functions[callee], call, types))
+        given = passed(self.program.functions[link.function], call, types, link.first)
+        return self.summary(link.function, given)
 
     def after_call(self, name: str) -> AfterCall:
         """What is known in a function after its calls; None after one that does not return."""
@@ -202,9 +151,9 @@ class CallTypes:
         return after
 
 
-def passed(callee: Function, call: Call, types: Types) -> Types:
+def passed(callee: Function, call: Call, types: Types, first: Sequence[Var] = ()) -> Types:
     """What the parameters of a function hold in a call; nothing where that is not plain."""
-    given = operands_of(callee.params, call.args, call.shape)
+    given = operands_of(callee.params, call.args, call.shape, first)
     return {name: types[arg] for name, arg in (given or {}).items() if arg in types}
 
 

@@ -36,7 +36,9 @@ Rules of a program:
 22. Event shapes are declared of parameters of the entry that take an input; they are tuples of
     sizes from 0 on, or None for any.
 
-That the entry block has no predecessor is not a rule: a function may begin with a loop.
+That the entry block has no predecessor is not a rule: a function may begin with a loop. Nor is that
+a call fits its function's parameters: where it does not, the threads that come to it raise
+``TypeError``, as in Python. A pass that binds arguments leaves such a call as it is.
 """
 
 from __future__ import annotations

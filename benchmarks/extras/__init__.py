@@ -3,13 +3,16 @@
 ``pip install 'autobatch[neighbours]'`` brings those that the registry has for this Python.
 
 Each module has ``RUNS``: by workload, from a problem to its ``Other``. What compiles does so at the
-first run, which is not timed.
+first run, which is not timed. numpyro, whose results are others, has a ``sampler`` instead.
 """
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
+from collections.abc import Callable
+
+import numpy as np
 
 from benchmarks.workload import Other, Problem
 
@@ -25,3 +28,15 @@ def runs(workload: str, problem: Problem) -> dict[str, Other]:
         if workload in module.RUNS:
             found[name] = module.RUNS[workload](problem)
     return found
+
+
+NUMPYRO = "numpyro"
+
+
+def numpyro_sampler(problem: Problem) -> Callable[[], np.ndarray] | None:
+    """For a problem of ``nuts``, a run that gives the leapfrog steps ``[transitions, chains]``."""
+    if not importlib.util.find_spec(NUMPYRO):
+        return None
+    found: Callable[[Problem], Callable[[], np.ndarray]]
+    found = importlib.import_module(f"benchmarks.extras.with_{NUMPYRO}").sampler
+    return found(problem)
