@@ -103,3 +103,57 @@ def test_a_tensor_that_all_share_meets_a_number_of_no_thread(func, engine, trace
             torch.empty(0, dtype=dtype)
         )
         assert (made.shape, made.dtype) == ((0, *like.shape), like.dtype)
+
+
+ROWS = torch.arange(24.0).reshape(3, 4, 2)
+NONE = torch.zeros(3, dtype=torch.int64)
+NO_ROUNDS = {
+    "pfor": lambda n, x: autobatch.pfor(lambda i: x[0] * i, 0),
+    "pfor of each thread's own": lambda n, x: autobatch.pfor(lambda i: x[0] * i, n),
+    "map_fn": lambda n, x: autobatch.map_fn(lambda row: row * 2, x[:0]),
+    "map_fn of each thread's own": lambda n, x: autobatch.map_fn(lambda row: row * 2, x[:n]),
+    "vmap": lambda n, x: autobatch.vmap(lambda row: helper(row.sum() * torch.ones(3)))(x[:0]),
+    "torch's": lambda n, x: torch.vmap(lambda row: (row * 2).sum())(x[:0]),
+    "within another": lambda n, x: autobatch.pfor(
+        lambda i: autobatch.map_fn(lambda row: row * x[0, 0], x[:2]), n
+    ),
+}
+
+
+@pytest.mark.parametrize("engine", ["stackless", "program_counter"])
+@pytest.mark.parametrize("name", NO_ROUNDS)
+def test_no_round_in_any_thread(name, engine):
+    """Of a shape where that follows without data, as for a batch of size 0."""
+    func = NO_ROUNDS[name]
+    found = autobatch.vmap(func, scalars="python", ragged_out="list", engine=engine)(NONE, ROWS)
+    for x, part in zip(ROWS, found, strict=True):
+        torch.testing.assert_close(part, func(0, x))
+
+
+def test_no_round_on_the_device_of_the_operands():
+    made = autobatch.pfor(lambda i: ROWS[0, 0] * i, 0)
+    assert (made.device.type, made.dtype, made.shape) == ("cpu", torch.float32, (0, 2))
+
+
+@pytest.mark.parametrize("engine", ["stackless", "program_counter"])
+def test_a_branch_that_no_round_decides(engine):
+    def none(x):
+        return autobatch.map_fn(branched, x[:0])
+
+    with pytest.raises(EmptyBatchError, match="has no threads to decide"):
+        autobatch.vmap(none, engine=engine)(ROWS)
+
+
+@pytest.mark.parametrize("engine", ["stackless", "sequential", "program_counter"])
+@pytest.mark.parametrize("padded", [False, True])
+def test_no_ragged_row(engine, padded):
+    none = torch.zeros(0, 4, 2), torch.zeros(0, dtype=torch.int64)
+    given = autobatch.ragged(*none) if padded else autobatch.ragged([])
+
+    def of_rows(x):
+        (first,) = x.chunk(1)
+        return x * 2, x.sum(), first + x[:1], len(x)
+
+    out = autobatch.vmap(of_rows, engine=engine, ragged_out=("list", None, "list", None))(given)
+    assert (out[0], out[2]) == ([], [])
+    assert (out[1].shape, out[3].shape) == ((0,), (0,))

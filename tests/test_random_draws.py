@@ -549,3 +549,19 @@ def test_integers_without_a_seed_stay_below_their_bounds():
 def test_bounds_with_nothing_between_are_torchs_error():
     with pytest.raises(RuntimeError, match="expects 'from' to be less than 'to'"):
         autobatch.vmap(up_to, scalars="python", seed=0)(torch.tensor([5, 2, 0, 100]))
+
+
+def dropped(n, x):
+    return torch.nn.functional.dropout(x[:n], 0.5), torch.rand(())
+
+
+@pytest.mark.parametrize("chunk_size", [1, 2, 3])
+def test_a_row_of_no_elements_does_not_tell_what_a_draw_is_a_part_of(chunk_size) -> None:
+    """Dropout gives back an empty tensor itself, and makes a new one of any other."""
+    ns, xs = torch.tensor([3, 0, 0, 2, 1]), torch.randn(5, 4)
+    options = {"scalars": "python", "seed": 3, "ragged_out": ("list", None)}
+    wanted = autobatch.vmap(dropped, **options, engine="sequential")(ns, xs)
+    found = autobatch.vmap(dropped, **options, chunk_size=chunk_size)(ns, xs)
+    assert torch.equal(found[1], wanted[1])
+    for one, other in zip(found[0], wanted[0], strict=True):
+        assert torch.equal(one, other)

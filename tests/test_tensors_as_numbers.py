@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import autobatch
-from tests.oracle import assert_matches_loop
+from tests.oracle import CONFIGURATIONS, assert_matches_loop
 from tests.outside_world import program
 
 FLOATS = torch.tensor([0.25, -0.5, 0.0, -0.0, 0.75, float("nan"), float("inf"), -1.5])
@@ -114,3 +114,29 @@ def test_what_is_a_number_in_some_runs_batched_by_kind(expression: str, first: f
     with autobatch.counts() as counts:
         autobatch.vmap(run)(xs)
     assert (counts.fallbacks, counts.by_thread) == (1, 1)  # `max` itself
+
+
+DOUBLES = torch.tensor([0.25, -0.5, 3.0], dtype=torch.float64)
+OF_LISTS = (
+    "[x, x]", "[x] * 9", "[x, 1.0]", "[x, 1]", "[x.half(), n]", "[x.half(), i]", "[i, i]", "[i, 1]",
+    "[i, n]", "[x > 0, True]", "[x > 0, 1]", "[[x], [i]]", "(x, 2)", "[x], dtype=torch.float16",
+    "[x, n], dtype=torch.int64", "[i, 2.5], dtype=torch.int64", "[x[None], n]",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("data", OF_LISTS)
+def test_tensors_of_lists_of_tensors_have_the_dtype_of_one_example(data: str) -> None:
+    before = "n = float(x) * 2", "i = x.int()"
+    assert_matches_loop(made(f"torch.tensor({data})", *before), [DOUBLES])
+    assert_matches_loop(made(f"torch.as_tensor({data})", *before), [DOUBLES])
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "int64", "bool"])
+@pytest.mark.parametrize("data", ["tensor(n", "as_tensor([1, n]", "scalar_tensor(n"])
+def test_numbers_that_a_dtype_does_not_hold(data: str, dtype: str) -> None:
+    func = made(f"torch.{data}, dtype=torch.{dtype})", "n = x.item()")
+    some: Any = {"configurations": CONFIGURATIONS[1:3]}
+    for values in ([3, 255, -1], [3, 2**40], [7, -255], [1, -256]):
+        assert_matches_loop(func, [torch.tensor(values)], **some)
+    for number in (-0.5, 1e30, math.nan):
+        assert_matches_loop(func, [torch.tensor([1.5, number], dtype=torch.float64)], **some)

@@ -32,6 +32,7 @@ from autobatch.batching.containers.callees import (
 from autobatch.batching.context import Context
 from autobatch.batching.effects import READ_ONLY, effect_of, is_generated_init
 from autobatch.batching.host import catching
+from autobatch.batching.host.rower import own_memory
 from autobatch.batching.host.rows import ANY_EFFECT, OWN_PARTS, run_rows
 from autobatch.batching.kinds import is_instance
 from autobatch.batching.objects import introspection
@@ -161,6 +162,8 @@ def host_call(context: Context, target: Target) -> Cell:
         return done
     gives = any(may_be_given(arg, len(args) > 1) for arg in operands_given(callee, args))
     keep = gives or any(map(is_used_up, cells))
+    if not gives_value(callee):
+        own_memory(context, cells)
     fresh = is_fresh(callee)
     return run_rows(context, callee, args, kwargs, "no batched form", keep=keep, fresh=fresh)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import Any
 
 import torch
@@ -115,45 +116,83 @@ def as_index(context: Context, cell: Cell) -> Cell | None:
     return None
 
 
-def _tensor(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | None:
+def _tensor(
+    context: Context,
+    args: list[Cell],
+    kwargs: dict[str, Cell],
+    make: Callable[..., Tensor] = torch.tensor,
+) -> Cell | None:
     """``torch.tensor(data)`` from numbers of the threads, alone or in nested lists."""
     if len(args) != 1 or type(read(args[0])) is Uniform or is_tensor(read(args[0])):
         return None
     if any(type(read(cell)) is not Uniform for cell in kwargs.values()):
         return None
-    data = numbers_in(context, args[0])
-    if data is None:
+    numbers = numbers_in(context, args[0])
+    if numbers is None:
         return None
     options = {name: read(cell).obj for name, cell in kwargs.items()}  # type: ignore[union-attr]
-    dtype = options.get("dtype") or (
-        torch.get_default_dtype() if data.dtype.is_floating_point else data.dtype
-    )
+    data, dtype = numbers
+    dtype = options.get("dtype") or dtype
+    if is_whole(dtype) and data.is_floating_point() and any(map(_is_tensor, walks.parts(args[0]))):
+        return None  # torch makes no integer of a tensor of floats
+    check_fit(context, data, dtype, make)
     data = data.to(dtype=dtype, device=options.get("device"))
     if options.get("requires_grad"):
         data = data.requires_grad_()
     return Cell(Column(data))
 
 
+def _is_tensor(cell: Cell) -> bool:
+    return is_tensor(read(cell))
+
+
+def is_whole(dtype: torch.dtype) -> bool:
+    return not (dtype.is_floating_point or dtype.is_complex)
+
+
+def check_fit(
+    context: Context, data: Tensor, dtype: torch.dtype, make: Callable[..., Tensor]
+) -> None:
+    """Numbers that an integer dtype does not hold are torch's error; it lets ints wrap below 0."""
+    if not is_whole(dtype) or dtype in (torch.bool, data.dtype) or data.dtype is torch.bool:
+        return
+    ends = torch.iinfo(dtype)
+    least = ends.min if data.is_floating_point() or ends.min else -ends.max
+    held = (data >= least) & (data <= ends.max)
+
+    def evaluate(row: int) -> None:
+        make(data[row].tolist(), dtype=dtype)
+
+    context.check(~held.flatten(1).all(1) if held.dim() > 1 else ~held, evaluate)
+
+
 def _scalar_tensor(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | None:
     """``torch.scalar_tensor(n)``: of the default dtype, whatever the number is."""
     if len(args) != 1 or type(read(args[0])) is not Column:
         return None
-    return _tensor(context, args, {"dtype": uniform(torch.get_default_dtype()), **kwargs})
+    kwargs = {"dtype": uniform(torch.get_default_dtype()), **kwargs}
+    return _tensor(context, args, kwargs, torch.scalar_tensor)
 
 
-def numbers_in(context: Context, cell: Cell) -> Tensor | None:
-    """``[k, *E]`` for number columns and numbers, alone or in lists of one length."""
+Numbers = tuple[Tensor, torch.dtype]
+"""The numbers themselves, ``[k, *E]``, and the dtype of the tensor that torch makes of them."""
+
+
+def numbers_in(context: Context, cell: Cell) -> Numbers | None:
+    """For number columns, 0-d tensors and numbers, alone or in lists of one length."""
     return None if walks.holds_itself(cell) else numbers_of(context, cell)
 
 
-def numbers_of(context: Context, cell: Cell) -> Tensor | None:
+def numbers_of(context: Context, cell: Cell) -> Numbers | None:
     value = read(cell)
     match value:
         case Objects(lists=Lists() as found):
             same = found.tag != "tensor" and 0 < found.least == found.most
-            return found.table[:, : found.most].clone() if same else None
+            return of_numbers(found.table[:, : found.most].clone()) if same else None
+        case Column(data=data, tag="tensor"):
+            return (data.detach(), data.dtype) if data.dim() == 1 else None
         case Column(data=data):
-            return data if data.dim() == 1 else None
+            return of_numbers(data) if data.dim() == 1 else None
         case Uniform(obj=obj):
             return expanded(context, obj)
         case Container(type=type() as kind) if issubclass(kind, list | tuple):
@@ -161,24 +200,29 @@ def numbers_of(context: Context, cell: Cell) -> Tensor | None:
     return None
 
 
-def expanded(context: Context, obj: Any) -> Tensor | None:
+def of_numbers(data: Tensor) -> Numbers:
+    """Python's floats become tensors of the default dtype, where tensors keep theirs."""
+    return data, torch.get_default_dtype() if data.dtype.is_floating_point else data.dtype
+
+
+def expanded(context: Context, obj: Any) -> Numbers | None:
     """The same for Python numbers that all threads share."""
     if isinstance(obj, bool | int | float):
         dtype = {bool: torch.bool, int: torch.int64, float: torch.float64}[type(obj)]
-        return torch.full((context.k,), obj, dtype=dtype, device=context.device)
+        return of_numbers(torch.full((context.k,), obj, dtype=dtype, device=context.device))
     if not isinstance(obj, list | tuple):
         return None
     return stacked([expanded(context, part) for part in obj])
 
 
-def stacked(parts: list[Tensor | None]) -> Tensor | None:
-    """``[k, n, *E]`` of parts of one shape; int, float and bool promote."""
-    if not parts or any(part is None or part.shape != parts[0].shape for part in parts):  # type: ignore[union-attr]
+def stacked(parts: Sequence[Numbers | None]) -> Numbers | None:
+    """``[k, n, *E]`` of parts of one shape; they promote as tensors do."""
+    whole = [part for part in parts if part is not None]
+    if not whole or len(whole) < len(parts) or len({data.shape for data, _ in whole}) > 1:
         return None
-    dtype = parts[0].dtype  # type: ignore[union-attr]
-    for part in parts[1:]:
-        dtype = torch.promote_types(dtype, part.dtype)  # type: ignore[union-attr]
-    return torch.stack([part.to(dtype) for part in parts], 1)  # type: ignore[union-attr]
+    wide = reduce(torch.promote_types, (data.dtype for data, _ in whole))
+    dtype = reduce(torch.promote_types, (made for _, made in whole))
+    return torch.stack([data.to(wide) for data, _ in whole], 1), dtype
 
 
 HANDLERS: dict[Any, Handler] = {

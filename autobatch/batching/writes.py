@@ -64,8 +64,9 @@ def set_content(cell: Cell, content: Value) -> None:
     base = view.recipe.write(read(view.base), [read(arg) for arg in view.args], content)
     set_content(view.base, base)
     origin = read(view.base)
-    is_written_itself = type(origin) is Objects and origin.stacks is None
-    view.cache = None if is_written_itself else content  # else a write to it would not be seen
+    # a part of objects is written itself, unseen by what they are a view of
+    is_written_itself = any(type(v) is Objects and v.stacks is None for v in (origin, content))
+    view.cache = None if is_written_itself else content
     view.seen = seen(origin)
 
 

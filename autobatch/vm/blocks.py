@@ -346,7 +346,7 @@ class Blocks:
         if type(value) is Uniform:
             context.settle()
             return bool(value.obj)
-        if not self.run.settings.batch:
+        if not group.k:
             raise no_data(terminator.span)
         assert type(value) is Column
         loose = loose_columns(group.env)

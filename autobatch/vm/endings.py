@@ -193,7 +193,7 @@ class Endings(ABC):
         if context.lost:
             group, context = self.blocks.left(frame, group, context)
         group.checks = context.checks
-        return [(terminator.target, group)] if group.k or not self.state.settings.batch else []
+        return [(terminator.target, group)] if group.k or frame.waiting.empty else []
 
     def scattered_call(self, frame: Frame, terminator: Call, group: Group, callee: Cell) -> Parts:
         """A call whose callee differs by thread: each callee for its own threads."""

@@ -113,8 +113,7 @@ class ProgramCounterMachine(Machine):
                 watch.end()
         finally:
             self.failures.frames.pop()
-        empty = not self.state.settings.batch
-        return [piece for piece in level.returned if len(piece.rows) or empty]
+        return [piece for piece in level.returned if len(piece.rows) or waiting.empty]
 
     def free(self, frame: Frame, rows: np.ndarray) -> None:
         """Threads have left the run by failing, whatever calls they were in."""
@@ -152,7 +151,7 @@ class ProgramCounterMachine(Machine):
             if base < 0:
                 return None
 
-        empty = not self.state.settings.batch
+        empty = not len(threads)
         schedule, end = self.state.settings.schedule, End()
         last: Place = end
         choose = None if schedule is None else Choice(schedule, block_of, last)

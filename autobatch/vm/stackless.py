@@ -246,7 +246,7 @@ class Machine(Stepping):
 
     def frame(self, entry: Entry, groups: Sequence[Group], threads: np.ndarray) -> list[Returned]:
         """Run a function to its end for groups of rows that have the given threads."""
-        frames, batch = self.failures.frames, self.state.settings.batch
+        frames = self.failures.frames
         function, mark = entry.code.function, self.state.ways.mark
         calling = self.state.tally.block
         frame = self.opened(entry, threads)
@@ -281,7 +281,7 @@ class Machine(Stepping):
             frames.pop()
         self.state.tally.block = calling
         returned = frame.returned if late is None else late.handed_back(frame.returned)
-        return [piece for piece in returned if len(piece.rows) or not batch]
+        return [piece for piece in returned if len(piece.rows) or waiting.empty]
 
     def opened(self, entry: Entry, threads: np.ndarray) -> Frame | None:
         """A frame for a function and rows of the given threads; no group is in it yet.
@@ -295,7 +295,7 @@ class Machine(Stepping):
             self.failures.stop(threads, lambda _: error())
             return None
 
-        function, empty = entry.code.function, not settings.batch
+        function, empty = entry.code.function, not len(threads)
         schedule, last = settings.schedule, len(function.blocks) - 1
         choose = None if schedule is None else Choice(schedule, lambda pc: (function, pc), last)
         as_objects = partial(objectify, self.state, threads)

@@ -102,9 +102,9 @@ class Stepping(Endings):
 
     def run_block(self, frame: Frame, pc: int, group: Group) -> Parts:
         """Execute one block for a group; the groups that go on, and where."""
-        state, batch = self.state, self.state.settings.batch
+        state = self.state
         group = self.failures.remaining(frame, group)
-        if not group.k and batch:
+        if not group.k and not frame.waiting.empty:
             return []
         listening = bool(state.steps.listeners)
         started = time.perf_counter() if listening else 0.0
@@ -162,7 +162,7 @@ class Stepping(Endings):
         inner = 0.0
         with entered_modes(block, group.env) if block.modes else NO_MODES:
             group, context = self.blocks.operations(frame, block.ops, group, context, position)
-            if not group.k and batch:
+            if not group.k and not frame.waiting.empty:
                 return []
             frame.span = context.span = block.terminator.span
             before = time.perf_counter() if listening else 0.0

@@ -188,7 +188,8 @@ def _next(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell |
     flag = read(more)
     context.stays = True  # an iterator that has ended, or that others are zipped with, has moved on
     if type(flag) is not Uniform:
-        rower = Rower(context)
+        blind = context.services.blind()
+        rower = Rower(context, keep=len(args) > 1 and not blind)
         rows, has = rower.rows(item), rower.rows(more)
         if len(args) < 2:
             for row in context.order():
@@ -196,7 +197,8 @@ def _next(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell |
                     context.lose(row, StopIteration())
             return item
         other = rower.rows(args[1])
-        return from_rows(context, [r if h else o for r, h, o in zip(rows, has, other, strict=True)])
+        given = [r if h else o for r, h, o in zip(rows, has, other, strict=True)]
+        return from_rows(context, given, fresh=blind)
     if flag.obj:
         return item
     if len(args) > 1:

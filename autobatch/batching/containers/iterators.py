@@ -16,7 +16,7 @@ from autobatch.batching.containers import entries, subscripts
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.host.from_rows import from_rows
 from autobatch.batching.host.own_methods import asks, each_thread
-from autobatch.batching.host.rower import Rower
+from autobatch.batching.host.rower import Rower, own_memory
 from autobatch.batching.host.rows import run_rows
 from autobatch.batching.kinds import NO_FUNCTION, is_instance, is_number_column, is_tensor, parts_of
 from autobatch.batching.objects import namespaces
@@ -222,7 +222,7 @@ def _next_sequence(context: Context, value: Container) -> tuple[Cell, Cell]:
     if packs.is_packed(pack):
         cells[0] = binary(context, "add", position, uniform(1))
         more = binary(context, "lt", position, packs.length(pack))
-        return packed.row_of(source, position), more
+        return packed.row_of(source, position, packed.LOOP_ROW), more
     found = lists.held(pack)
     if found is not None:
         item, more = lists.step(context, found, position)
@@ -265,6 +265,7 @@ def item_at(context: Context, value: Container, size: int, more: Cell) -> tuple[
 def _next_position(context: Context, value: Container, step: int = 1) -> tuple[Cell, Cell]:
     """A list that has become objects while it was iterated over."""
     cells: list[Cell] = value.cells  # type: ignore[assignment]
+    own_memory(context, cells[1:])
     rower = Rower(context)
     positions, sources = rower.rows(cells[0]), rower.rows(cells[1])
     pairs = list(zip(positions, sources, strict=True))

@@ -32,11 +32,12 @@ from autobatch.batching.operators import once
 from autobatch.batching.protocols import special_method
 from autobatch.batching.tables import masks, packed
 from autobatch.batching.tensors import lookup, torch_ops, windows
+from autobatch.batching.tensors.aliases import by_thread
 from autobatch.batching.trees import is_plain
 from autobatch.encoding import Parts
 from autobatch.errors import AutobatchError
 from autobatch.values import packs
-from autobatch.values.cells import Cell, Column, Container, Mark, Objects, Uniform, read
+from autobatch.values.cells import Cell, Column, Container, Mark, Objects, Uniform, View, read
 from autobatch.values.packs import is_packed
 
 NO_KEY = object()
@@ -73,6 +74,8 @@ def getitem(context: Context, base: Cell, index: Cell) -> Cell:
     keys = Rower(context).rows(index) if isinstance(table, defaultdict) else ()
     if any(makes_entry(table, key) for key in keys):
         raise writes.shared_write(context, MAKES_ENTRY)
+    if type(base.value) is View and type(value) is Objects:
+        return by_thread(context, operator.getitem, [base, index], {}, "objects")
     return run_rows(context, operator.getitem, [base, index], {}, "objects", fresh=False)
 
 

@@ -8,7 +8,7 @@ does to them is seen through every alias.
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
@@ -149,6 +149,16 @@ class Rower:
         if value.type in (slice, range) or hasattr(value.type, "_fields"):
             return [value.type(*part) for part in parts]
         return [value.type(part) for part in parts]
+
+
+def own_memory(context: Context, cells: Iterable[Cell]) -> None:
+    """Let views that are objects be parts of their bases' own rows, where those may be written."""
+    if context.services.blind():
+        return
+    rower = Rower(context, keep=True)
+    for cell in cells:
+        if type(cell.value) is View and type(read(cell)) is Objects:
+            rower.rows(cell)
 
 
 def is_instance_type(kind: Any) -> bool:

@@ -17,7 +17,7 @@ from autobatch.batching.fallbacks import is_meant
 from autobatch.batching.host.asking import CACHES, handed, refuse_called
 from autobatch.batching.host.from_rows import from_rows
 from autobatch.batching.host.own_methods import ATOMS, Unknown, is_in, may_show, refuse_shown
-from autobatch.batching.host.rower import Rower
+from autobatch.batching.host.rower import Rower, own_memory
 from autobatch.compat import operator_name
 from autobatch.random.drawing import drawing
 from autobatch.random.sources import Thread, Threads
@@ -105,6 +105,8 @@ def run_rows(
     asked = function.function if isinstance(function, Unknown) else function
     if effect:
         refuse_shown(context, asked, (*args, *kwargs.values()))  # while it is seen what they hold
+    if not fresh:
+        own_memory(context, (*args, *kwargs.values()))
     rower = Rower(context, keep, is_in(function, LENT))
     hand = partial(handed, context.services.handing, context.span, asked)
     columns = [hand(place, rower.rows(arg)) for place, arg in enumerate(args)]

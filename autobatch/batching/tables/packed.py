@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -18,14 +19,16 @@ from torch import Tensor
 from autobatch.batching.applying.indexing import INTEGERS
 from autobatch.batching.context import Context
 from autobatch.batching.host.rower import Rower
-from autobatch.batching.levels import Batched
+from autobatch.batching.levels import Batched, leaves_of
 from autobatch.batching.tables import places
 from autobatch.batching.tables.alike import named
 from autobatch.batching.tables.arguments import shared
 from autobatch.batching.tables.order import orders
 from autobatch.batching.tensors import lookup, torch_ops, windows
+from autobatch.batching.tensors.aliases import is_strided
 from autobatch.batching.tensors.views import Hole, TorchRecipe, viewed
 from autobatch.batching.trees import NotATree, cell_of, tree_of
+from autobatch.compat import storage_id
 from autobatch.values import grouping, packs
 from autobatch.values.cells import (
     Cell,
@@ -33,11 +36,13 @@ from autobatch.values.cells import (
     Container,
     Objects,
     Uniform,
+    Value,
     View,
     fits_column,
     read,
     uniform,
 )
+from autobatch.values.heap import walks
 from autobatch.values.packs import is_packed
 from autobatch.values.stacks import Stacks
 
@@ -55,6 +60,8 @@ COLUMN = {
 
 ROW = TorchRecipe("row", operator.getitem, (Hole(0), Hole(1)), {}, ())
 """How a row is read: ``x[i]`` with any index, so that rows at different places are alike."""
+LOOP_ROW = replace(ROW, key="row of a loop", unbound=True)
+"""The same of a row that iteration gives."""
 
 
 def unpack(context: Context, cells: Iterable[Cell]) -> None:
@@ -67,8 +74,11 @@ def unpack(context: Context, cells: Iterable[Cell]) -> None:
 
 def lent(context: Context, cells: Iterable[Cell], run: Callable[[], Cell]) -> Cell:
     """What ``run``, which writes to none of the cells, gives for objects in their place."""
+    cells = list(cells)
     held = [(cell, cell.value) for cell in cells if is_packed(read(cell))]
     packed = [pack for cell, _ in held if is_packed(pack := read(cell))]
+    if not context.k:
+        return of_none(held, packed, run)
     orders(context, packed)
     made: list[Objects] = []
     with context.services.moving():
@@ -80,12 +90,43 @@ def lent(context: Context, cells: Iterable[Cell], run: Callable[[], Cell]) -> Ce
     for (cell, _), objects in zip(held, made, strict=True):
         cell.value = objects
     try:
-        result = repacked(run())
+        result = run()
     finally:
         for cell, value in held:
             cell.value = value
+    if any_part(result, made) and not context.services.blind():
+        unpack(context, cells)
+        return run()
+    result = repacked(result)
     seen_as(result, known)
     return result
+
+
+def of_none(
+    held: list[tuple[Cell, Value]], packed: list[Container], run: Callable[[], Cell]
+) -> Cell:
+    """The same of no threads: of their tensors as if of one row each."""
+    for (cell, _), pack in zip(held, packed, strict=True):
+        cell.value = Column(pack.static.new_empty(0, 1, *packs.event_shape(pack)))
+    try:
+        result = run()
+        for part in walks.parts(result):
+            part.value = read(part)
+    finally:
+        for cell, value in held:
+            cell.value = value
+    return result
+
+
+def any_part(result: Cell, lent: list[Objects]) -> bool:
+    """Whether an object of some thread's is a part of a tensor that was lent."""
+    rows = [item for objects in lent if objects.stacks is None for item in objects.items]
+    memory = {storage_id(item) for item in rows if item.numel()}
+    if not memory:
+        return False
+    found = (cell.value for cell in walks.parts(result))
+    own = [v.items for v in found if type(v) is Objects and v.stacks is None and v.lists is None]
+    return any(is_strided(leaf) and storage_id(leaf) in memory for leaf in leaves_of(own))
 
 
 def seen_as(result: Cell, known: list[tuple[Stacks | None, Container]]) -> None:
@@ -164,9 +205,9 @@ def at_places(
     return places.getitem(context, columns, first) if is_packed(columns) else None
 
 
-def row_of(base: Cell, index: Cell) -> Cell:
+def row_of(base: Cell, index: Cell, recipe: TorchRecipe = ROW) -> Cell:
     """The row at a thread's index, which shares memory with the whole; gathered when it is read."""
-    return Cell(View(base, ROW, (Cell(read(index)),)))
+    return Cell(View(base, recipe, (Cell(read(index)),)))
 
 
 def by_value(cell: Cell) -> Cell:
@@ -175,7 +216,7 @@ def by_value(cell: Cell) -> Cell:
     A write to what is handed back of it is refused.
     """
     value = cell.value
-    if type(value) is not View or value.recipe is not ROW:
+    if type(value) is not View or (value.recipe is not ROW and value.recipe is not LOOP_ROW):
         return cell
     row = read(cell)
     if type(row) is not Column or row.table.dim() != 1 or row.table.dtype not in INTEGERS:

@@ -45,7 +45,7 @@ def by_thread(
 ) -> Cell:
     """A pure torch function, thread by thread."""
     result = run_rows(context, function, args, kwargs, why)
-    return linked(context, result, function, args, kwargs) if context.k else result
+    return linked(context, result, function, args, kwargs, why) if context.k else result
 
 
 def linked(
@@ -54,9 +54,11 @@ def linked(
     function: Callable[..., Any],
     args: list[Cell],
     kwargs: dict[str, Cell],
+    why: str,
 ) -> Cell:
     """``result`` with what shares memory with an operand, for one example, as views of it.
 
+    Where the threads' results have no common structure, what they share is the rows' own memory.
     What a function that is given a closure of the program's gives back need not be a part of the
     operand in all threads: neither of the two may be written.
     """
@@ -71,15 +73,22 @@ def linked(
             tie(context, cell.value, [base])
         elif cell is not None:
             link(rower, cell, function, args, kwargs, base, path)
+        elif not context.services.blind():
+            Rower(context, keep=True).rows(base)
+            return run_rows(context, function, args, kwargs, why, fresh=False)
     return result
 
 
 def shared(
     rower: Rower, function: Callable[..., Any], args: list[Cell], kwargs: dict[str, Cell]
 ) -> dict[tuple[int, ...], Cell]:
-    """Which results share memory with which operand, as the first row shows."""
-    first = Rower(rower.context.restricted([0]))
-    cells = selecting.select([*args, *kwargs.values()], np.array([0]))
+    """Which results share memory with which operand, as the first row shows that has elements.
+
+    Of a tensor without any, torch may give that itself where it gives a new one of others.
+    """
+    row = telling_row(args)
+    first = Rower(rower.context.restricted([row]))
+    cells = selecting.select([*args, *kwargs.values()], np.array([row]))
     own = [first.rows(cell)[0] for cell in cells]
     own, named = own[: len(args)], dict(zip(kwargs, own[len(args) :], strict=True))
     with serving(rower.context.source()), spare():
@@ -87,7 +96,7 @@ def shared(
     bases = {
         compat.storage_id(item): arg
         for item, arg in zip(own, args, strict=True)
-        if is_strided(item) and is_own(arg)
+        if is_strided(item) and item.numel() and is_own(arg)
     }
     parts: dict[tuple[int, ...], Any] = {(): out} if isinstance(out, Tensor) else {}
     if isinstance(out, tuple | list):
@@ -121,6 +130,19 @@ def first(value: Value) -> Any:
     if type(value) is Column:
         return value.data[0] if value.tag == "tensor" else value.data[0].item()
     return value.items[0] if type(value) is Objects else value.obj  # type: ignore[union-attr]
+
+
+def telling_row(args: list[Cell]) -> int:
+    """The first row in which no operand is empty; 0 where there is none."""
+    columns = [empties(value) for arg in args if type(value := read(arg)) is Objects]
+    rows = enumerate(zip(*columns, strict=True))
+    return next((row for row, empty in rows if not any(empty)), 0)
+
+
+def empties(value: Objects) -> list[bool]:
+    if value.stacks is not None:
+        return [0 in shape for _, shape, _ in value.stacks.signatures()]
+    return [isinstance(item, Tensor) and not item.numel() for item in value.items]
 
 
 def is_strided(item: Any) -> bool:

@@ -94,13 +94,13 @@ def apply(
         told = replace(error.diagnostic, span=context.span, label="converted here")
         raise ConverterError(told) from error.__cause__
     except NoRule as refusal:
-        if not context.k and (none := without_threads(function, made, named)):
+        if not context.k and (none := without_threads(context, function, made, named)):
             return none
         if has_numbers(cells) and not draws:
             return unlike.apply(context, function, args, kwargs, apply, str(refusal))
         return by_thread(context, function, args, kwargs, str(refusal))
     except ExampleError as failure:
-        if not context.k and (none := without_threads(function, made, named)):
+        if not context.k and (none := without_threads(context, function, made, named)):
             return none
         if has_numbers(cells):
             return unlike.apply(context, function, args, kwargs, apply, OWN_NUMBER)
@@ -182,7 +182,7 @@ def index_into(index: Cell, size: int | None) -> tuple[Column, int] | None:
 
 
 def without_threads(
-    function: Function, made: tuple[Any, ...], named: dict[str, Any]
+    context: Context, function: Function, made: tuple[Any, ...], named: dict[str, Any]
 ) -> Cell | None:
     """The result for no threads where torch's rules fail for them: of the shape of one example's.
 
@@ -195,11 +195,13 @@ def without_threads(
     leaves = leaves_of(one)
     if not leaves or not all(isinstance(leaf, Tensor) for leaf in leaves):
         return None
-    return cell_of(map_tree(no_rows, one))
+    return cell_of(map_tree(lambda leaf: no_rows(context, leaf), one))
 
 
-def no_rows(leaf: Tensor) -> Batched:
-    return Batched(torch.empty((0, *leaf.shape), dtype=leaf.dtype, device=leaf.device))
+def no_rows(context: Context, leaf: Tensor) -> Batched:
+    """A leaf that has no data may be on no device either."""
+    device = context.device if leaf.is_meta else leaf.device
+    return Batched(torch.empty((0, *leaf.shape), dtype=leaf.dtype, device=device))
 
 
 def one_row(context: Context, function: Function, args: list[Cell], row: int) -> Any:

@@ -71,7 +71,7 @@ def apply(
     if len(groups) == 1 and not is_part:
         return outs[0]
     result = together(context, groups, outs)
-    return linked(context, result, function, args, kwargs) if is_part else result
+    return linked(context, result, function, args, kwargs, why) if is_part else result
 
 
 def is_outside(value: Any) -> bool:
