@@ -27,7 +27,8 @@ from autobatch.presence.walk import all_of
 from autobatch.saving.savers import is_saving
 
 FACTORS = frozenset(
-    "addmm addmv baddbmm bmm conv1d conv2d convolution linear matmul mm mv".split()  # noqa: SIM905
+    """addmm addmv baddbmm bmm conv1d conv2d convolution Conv1d Conv2d Conv3d linear matmul mm
+ mv""".split()  # noqa: SIM905
 )
 """Their gradients hold their operands."""
 Function = Callable[..., Tensor]
