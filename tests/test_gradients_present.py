@@ -269,3 +269,51 @@ def test_a_graph_that_is_kept_gives_the_same_twice() -> None:
     twice = torch.autograd.grad(out.sum(), xs)
     assert once[0].isfinite().all() and torch.equal(once[0], twice[0])
     assert math.isclose(float(once[0][0]), 1.5)
+
+
+def mapped_rows(x: Tensor, w: Tensor) -> Tensor:
+    return torch.nn.functional.linear(x, w, w[0])
+
+
+def contracted(x: Tensor, w: Tensor) -> Tensor:
+    return torch.einsum("ij,jk->ik", x, w)
+
+
+def normed(x: Tensor, w: Tensor) -> Tensor:
+    return torch.nn.functional.layer_norm(x, (2,), w[0], w[1])
+
+
+OF_MATRICES: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], tuple[str, ...]]] = {
+    "linear": (mapped_rows, ("recorded", "vmap", "program counter")),
+    "matmul": (torch.matmul, ("recorded", "vmap", "program counter")),
+    "from the left": (lambda x, w: w @ x[:2], ("recorded", "vmap")),
+    "addmm": (lambda x, w: torch.addmm(w[0], x, w), ("recorded", "vmap")),
+    "einsum": (contracted, ("recorded", "vmap")),
+    "layer_norm": (normed, ("vmap",)),
+}
+"""Of a matrix of each example and one that all share; in which ways nobody's rows are left out."""
+
+
+@pytest.mark.parametrize("name", OF_MATRICES)
+def test_products_of_matrices_of_which_some_are_not_needed(name: str) -> None:
+    function, ways = OF_MATRICES[name]
+    torch.manual_seed(0)
+    xs = torch.rand(5, 3, 2, dtype=torch.float64) + 0.5
+    xs[1, 2, 0] = xs[3, 0, 1] = 0.0
+
+    def program(x: Tensor, w: Tensor) -> Tensor:
+        y = function(x.log(), w).sin().sum()
+        if x.min() > 0:
+            return y
+        return w.sum() * x.sum()
+
+    def lazily(x: Tensor, w: Tensor) -> Tensor:
+        return program(x, w) if x.min() > 0 else w.sum() * x.sum()
+
+    w = torch.rand(2, 2, dtype=torch.float64, requires_grad=True)
+    (expected,) = torch.autograd.grad(torch.stack([lazily(x, w) for x in xs]).sum(), w)
+    for way in ways:
+        batched = autobatch.vmap(program, in_dims=(0, None), **WAYS[way])
+        for _ in range(3):
+            (found,) = torch.autograd.grad(batched(xs, w).sum(), w)
+            torch.testing.assert_close(found, expected)

@@ -48,6 +48,7 @@ WRONG: dict[str, Callable[[Any], Callable[..., Any]]] = {
     "aux that is none": lambda m: m.grad(no_pair, has_aux=True),
     "aux that is no tensor": lambda m: m.grad(pair_with_number, has_aux=True),
     "argnums out of range": lambda m: m.grad(total, argnums=1),
+    "argnums that equal an int": lambda m: lambda w: m.grad(total, argnums=0.0)(w),
     "argnums twice": lambda m: m.grad(lambda w, x: w.sum(), argnums=(0, 0)),
     "jacobian of a truth": lambda m: m.jacrev(truth),
     "jacobian of both": lambda m: m.jacrev(mixed),
@@ -55,10 +56,17 @@ WRONG: dict[str, Callable[[Any], Callable[..., Any]]] = {
     "forward, of an int": lambda m: lambda w: m.jacfwd(total)(w.long()),
     "of a list": lambda m: lambda w: m.grad(lambda parts: total(parts[0]))([w, 1.0]),
     "of complex": lambda m: lambda w: m.grad(lambda z: (z * z).sum())(w * 1j),
+    "the jacobian of complex": lambda m: lambda w: m.jacrev(lambda z: z.real * 2)(w * 1j),
+    "forward, of complex": lambda m: lambda w: m.jacfwd(lambda z: z.real * 2)(w * 1j),
+    "the hessian of complex": lambda m: lambda w: m.hessian(lambda z: (z.abs() ** 2).sum())(w * 1j),
+    "a complex jacobian": lambda m: m.jacrev(lambda v: v * 1j),
+    "a complex jacobian, forward": lambda m: m.jacfwd(lambda v: v * 1j),
+    "complex beside": lambda m: lambda w: m.jacrev(lambda v, z: v * z.real)(w, w * 1j),
     "a cotangent of another shape": lambda m: lambda w: m.vjp(vector, w)[1](w[:2]),
     "a cotangent of another structure": lambda m: lambda w: m.vjp(vector, w)[1]((w, w)),
     "a tangent of another shape": lambda m: lambda w: m.jvp(vector, (w,), (w[:2],)),
     "primals that are no tuple": lambda m: lambda w: m.jvp(vector, w, w),
+    "primals that are a list": lambda m: lambda w: m.jvp(vector, [w], [w]),
     "strict": lambda m: lambda w: m.jvp(lambda v: torch.ones(2), (w,), (w,), strict=True),
     "no arguments": lambda m: lambda w: m.vjp(vector),
     "an option of another name": lambda m: lambda w: m.grad(total, argnum=0)(w),
@@ -73,7 +81,8 @@ def test_the_error_is_the_examples(name: str) -> None:
         wrong(torch.func)(W[0])
 
     def inside(w: Tensor) -> Any:
-        return wrong(torch.func)(w)
+        right = torch.func.grad(total, argnums=0)(w) * 0  # equal options are of one type
+        return wrong(torch.func)(w), right
 
     with pytest.raises(type(alone.value)) as got:
         autobatch.vmap(inside)(W)

@@ -27,7 +27,8 @@ from autobatch.presence.walk import all_of
 from autobatch.saving.savers import is_saving
 
 FACTORS = frozenset(
-    "addmm addmv baddbmm bmm conv1d conv2d convolution linear matmul mm mv".split()  # noqa: SIM905
+    """addmm addmv baddbmm bilinear bmm conv1d conv2d convolution Conv1d Conv2d Conv3d einsum
+ group_norm layer_norm linear matmul mm mv""".split()  # noqa: SIM905
 )
 """Their gradients hold their operands."""
 Function = Callable[..., Tensor]
@@ -35,13 +36,15 @@ Function = Callable[..., Tensor]
 
 @dataclass(slots=True, eq=False)
 class Product:
-    """``function(*operands)``, whose rows are in dimension ``dim`` of the result."""
+    """``function(*operands)``, whose rows are in dimension ``dim`` of the result: of each thread
+    so many, one after another."""
 
     record: Record
     function: Function
     operands: list[Any]
     dims: Sequence[int | None]
     dim: int
+    count: int
     place: Place | None = None
 
     def arrived(self, level: int, grad: Tensor) -> None:
@@ -57,7 +60,10 @@ class Product:
             return None  # what the gradient of a gradient gives it has been added to that
         masks, along = self.place.masks(known), known.arrived.get((self, level))
         mask = all_of(masks) if masks else None
-        if mask is None or along is None or mask.shape != (along.shape[self.dim],) or mask.all():
+        if mask is None or along is None or mask.all():
+            return None
+        mask = mask.repeat(self.count)
+        if mask.shape != (along.shape[self.dim],):
             return None
         if not mask.any():
             return torch.zeros_like(grad)
@@ -84,7 +90,12 @@ def at_level(operand: Any, level: int) -> Any:
 
 
 def product(
-    function: Function, dims: Sequence[int | None], dim: int, *operands: Any, **named: Any
+    function: Function,
+    dims: Sequence[int | None],
+    dim: int,
+    count: int,
+    *operands: Any,
+    **named: Any,
 ) -> Tensor:
     record = record_at_work()
     wanted = shared_operands(record, dims, operands)
@@ -93,7 +104,7 @@ def product(
     record.is_used = True
     whole = partial(function, **named)
     given = list(operands)
-    made = Product(record, whole, list(operands), dims, dim)
+    made = Product(record, whole, list(operands), dims, dim, count)
     for nr in wanted:
         given[nr] = operands[nr].view_as(operands[nr])
         for layer in differentiated(given[nr]):
@@ -114,12 +125,13 @@ def product_over(
     written: Function,
     dims: Sequence[int | None],
     dim: int,
+    count: int,
     *operands: Any,
     **named: Any,
 ) -> Tensor:
     """The same by ``written``, over the first operand, where nobody comes back to the operands."""
     if shared_operands(record_at_work(), dims, operands):
-        return product(function, dims, dim, *operands, **named)
+        return product(function, dims, dim, count, *operands, **named)
     return written(*operands, **named)
 
 

@@ -7,7 +7,10 @@ What is not named here may.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
+
+from torch import nn
 
 
 def named(words: str) -> frozenset[str]:
@@ -27,7 +30,10 @@ LINEAR = named(
  ones_like permute pos positive relu relu6 repeat reshape roll round rsub select select_backward
  setitem sigmoid sign silu sin slice softmax softplus softsign split split_with_sizes squeeze
  stack sub subtract sum swapaxes T t take_along_dim tanh threshold to to_copy transpose tril triu
- type unbind unflatten unfold unsafe_view unsqueeze view view_as vstack where zeros zeros_like"""
+ type unbind unflatten unfold unsafe_view unsqueeze view view_as vstack where zeros zeros_like
+ AvgPool1d AvgPool2d Conv1d Conv2d Conv3d Dropout ELU Embedding Flatten GELU GroupNorm Hardsigmoid
+ Hardswish Hardtanh Identity LayerNorm LeakyReLU LogSigmoid LogSoftmax MaxPool1d MaxPool2d ReLU
+ ReLU6 SiLU Sigmoid Softmax Softplus Softsign Tanh Threshold Unflatten"""
 )
 """Its gradient is finite if its cotangent and its operands are, and zero where that is zero."""
 PRODUCTS = named("addcmul affine bmm dot inner lerp matmul mul multiply outer square weighted")
@@ -43,7 +49,13 @@ QUOTIENTS = named("div divide true_divide truediv")
 
 
 def name_of(function: Any) -> str:
-    """``sub`` for ``__sub__``, ``sub_`` and ``aten.sub.Tensor``."""
+    """``sub`` for ``__sub__``, ``sub_`` and ``aten.sub.Tensor``; for a module its class's.
+
+    One that has tensors of its own, which are no operands, may do anything.
+    """
+    if isinstance(function, nn.Module):
+        own = chain(function.parameters(), function.buffers())
+        return type(function).__name__ if next(own, None) is None else ""
     schema = getattr(function, "_schema", None)
     named_by = getattr(schema, "name", None)  # torch.library's custom operators have a text there
     name = getattr(function, "__name__", "") if named_by is None else named_by.split("::")[-1]

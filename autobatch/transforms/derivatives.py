@@ -120,9 +120,14 @@ def pushed(call: Call, strict: bool, has_aux: bool) -> Cell:
         done = parts.tree_of(run.output, jvp(run, given, along, strict))
         return pair(run.output, done) if run.aux is None else pair(run.output, done, run.aux)
 
-    if not parts.is_tree(read(run.inputs)):
+    given = read(run.inputs)
+    if not isinstance(given, Container) or not is_tuple(given):
         return call.by_thread("its primals are no tuple")
     return differentiated(run, work)
+
+
+def is_tuple(value: Container) -> bool:
+    return isinstance(value.type, type) and issubclass(value.type, tuple)
 
 
 def aligned(run: Run, tree: Cell, along: Cell, likes: tuple[Tensor, ...]) -> tuple[Tensor, ...]:

@@ -19,7 +19,7 @@ from autobatch.presence.guards import derived, deriving
 from autobatch.transforms import parts
 from autobatch.transforms.derivatives import pair, run_of
 from autobatch.transforms.records import transform_of
-from autobatch.transforms.runs import Call, Run, differentiated, jvp, vjp
+from autobatch.transforms.runs import Call, Misfit, Run, differentiated, jvp, vjp
 from autobatch.values.cells import METHOD, Cell, Column, Container
 
 
@@ -30,7 +30,9 @@ def reverse(call: Call, options: dict[str, Any]) -> Cell:
         return call.by_thread("its argnums do not fit")
 
     def work(run: Run, given: tuple[Tensor, ...]) -> Cell:
+        real(*parts.tensors(call.args))
         outs, pull = vjp(run, given)
+        real(*outs)
         basis = one_hot(outs)
         with deriving() as backwards:
             found = torch.vmap(pull, chunk_size=options["chunk_size"])(basis)
@@ -52,8 +54,10 @@ def forward(call: Call, options: dict[str, Any]) -> Cell:
         return call.by_thread("its argnums do not fit")
 
     def work(run: Run, given: tuple[Tensor, ...]) -> Cell:
+        real(*parts.tensors(call.args))
+
         def push(*tangents: Tensor) -> tuple[Tensor, ...]:
-            return jvp(run, given, tangents)
+            return real(*jvp(run, given, tangents))
 
         found = torch.vmap(push, randomness="same")(*one_hot(given))
         # found[i] is [all inputs' elements, k, *O_i]
@@ -76,6 +80,13 @@ def second(call: Call, options: dict[str, Any]) -> Cell:
     outer = transform_of(torch.func.jacfwd, (options["argnums"],), {})
     function = Cell(Container(METHOD, [call.function], inner))
     return forward(replace(call, callee=outer, function=function), given)
+
+
+def real(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """The tensors; ``Misfit`` if one is complex: torch has no Jacobian of or by such."""
+    if any(map(torch.is_complex, tensors)):
+        raise Misfit
+    return tensors
 
 
 def one_hot(likes: Sequence[Tensor]) -> tuple[Tensor, ...]:

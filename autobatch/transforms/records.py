@@ -148,14 +148,24 @@ WRAPPERS: dict[CodeType, Any] = {
 
 
 @lru_cache(maxsize=1024)
-def interned(make: Any, args: tuple[Any, ...], named: tuple[tuple[str, Any], ...]) -> Transform:
-    """One record for equal options: groups that have made it apart are alike."""
+def interned(
+    make: Any, args: tuple[Any, ...], named: tuple[tuple[str, Any], ...], types: Any
+) -> Transform:
+    """One record for equal options: groups that have made it apart are alike.
+
+    ``types`` are those of the options: 1, 1.0 and True are equal, and mean other ``argnums``.
+    """
     return Transform(make, args, named)
+
+
+def types_of(option: Any) -> Any:
+    """The type of an option, and the types within it if it is a tuple."""
+    return tuple(map(types_of, option)) if type(option) is tuple else type(option)
 
 
 def transform_of(make: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Transform:
     given = tuple(named.items())
     try:
-        return interned(make, args, given)
+        return interned(make, args, given, types_of((args, given)))
     except TypeError:  # a dict among the options
         return Transform(make, args, given)

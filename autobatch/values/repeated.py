@@ -20,9 +20,14 @@ LARGE = 8192
 """Bytes of a row from which that pays."""
 
 
+def repeats(table: Tensor) -> bool:
+    """Whether all rows are one tensor in memory."""
+    return table.dim() >= 2 and not table.stride(0) and table.shape[0] >= 2
+
+
 def is_repeated(table: Tensor) -> bool:
-    """Whether all rows are one tensor in memory, and a large one."""
-    if table.dim() < 2 or table.stride(0) or table.shape[0] < 2:
+    """The same, of a large one."""
+    if not repeats(table):
         return False
     count = table.numel() // table.shape[0]
     return count * table.element_size() >= LARGE

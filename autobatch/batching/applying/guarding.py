@@ -72,7 +72,7 @@ def of_rows_needed(
         return done
 
     operands = [arg.data if type(arg) is Batched else arg for arg in args]
-    return Batched(product(function, dims, 0, *operands))
+    return Batched(product(function, dims, 0, 1, *operands))
 
 
 def ended(out: Any) -> Any:

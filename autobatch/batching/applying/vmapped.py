@@ -141,7 +141,7 @@ def _is_composed(fn: Callable[..., Any]) -> bool:
         return _is_composed(fn.func)
     if isinstance(fn, types.FunctionType | types.MethodType):
         return not (fn.__module__ or "").startswith("torch.")
-    return False
+    return getattr(fn, "__autobatch_composed__", False) is True
 
 
 def _dtypes(out: Any) -> tuple[torch.dtype | None, ...]:

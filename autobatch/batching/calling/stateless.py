@@ -11,7 +11,7 @@ all else that ``forward`` reads of it is the module's.
 from __future__ import annotations
 
 import types
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,10 +24,21 @@ from autobatch.batching.converters.dense import affine, weighted
 from autobatch.batching.converters.registry import unhooked
 from autobatch.batching.effects import effect_of
 from autobatch.batching.submodules import parts_of
-from autobatch.values.cells import METHOD, STATELESS, Cell, Container, Uniform, read, uniform
+from autobatch.values.cells import (
+    METHOD,
+    STATELESS,
+    Cell,
+    Column,
+    Container,
+    Uniform,
+    read,
+    uniform,
+)
+from autobatch.values.repeated import is_repeated
 
 LINEAR = {("weight",): weighted, ("weight", "bias"): affine}
 """What an ``nn.Linear`` does, by the parameters that it is given."""
+CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +48,11 @@ class Operation:
     module: nn.Module
     names: tuple[str, ...]
     __autobatch__ = "torch"
+
+    @property
+    def __autobatch_composed__(self) -> bool:
+        """Whether converters are asked for what it calls."""
+        return type(self.module) in CONVOLUTIONS
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         count = len(self.names)
@@ -63,12 +79,14 @@ def called(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell 
     if len(args) not in (2, 3, 4) or not set(kwargs) <= {"args", "kwargs"}:
         return None
     module = getattr(read(args[0]), "obj", None)
-    if not isinstance(module, nn.Module) or effect_of(module) != "program":
+    if not isinstance(module, nn.Module):
         return None
     if any(modules.has_hooks(m) or modules.has_own_forward(m) for m in parts_of(module)):
         return None
     given = parameters(args[1])
     if given is None or not given.keys() <= names_of(module).keys():
+        return None
+    if effect_of(module) != "program" and not goes_by_parts(module, given.values()):
         return None
     slots = dict(zip(("args", "kwargs"), args[2:], strict=False)) | kwargs
     positional, named = slots.get("args", uniform(())), slots.get("kwargs", uniform({}))
@@ -79,6 +97,17 @@ def called(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell 
         if name in given:
             given |= {other: given[name] for other in others if other not in given}
     return context.invoke(context, cell_of(module, given), unpacked(positional), keywords)
+
+
+def goes_by_parts(module: nn.Module, given: Iterable[Cell]) -> bool:
+    """Whether torch's own module has a form for a large parameter that the threads share.
+
+    As one operation it would read that for each thread; where all are small, one is faster.
+    """
+    if not modules.is_chain(module) and type(module) not in (nn.Linear, *CONVOLUTIONS):
+        return False
+    values = map(read, given)
+    return any(type(value) is Column and is_repeated(value.table) for value in values)
 
 
 def parameters(cell: Cell) -> dict[str, Cell] | None:
@@ -168,11 +197,13 @@ def target(value: Container) -> tuple[str, Any, list[Cell]]:
     """What a call of a module with given parameters runs: effect, callee, leading arguments."""
     module, names = value.static
     given = dict(zip(names, value.children(), strict=True))
+    if modules.is_chain(module) and (
+        effect_of(module) == "program" or goes_by_parts(module, value.children())
+    ):
+        return "chain", Chain(tuple(part(module, given, name) for name, _ in children(module))), []
     if effect_of(module) != "program":
         rule = LINEAR.get(names) if type(module) is nn.Linear and unhooked(module) else None
         if rule is not None:
             return "torch", rule, list(given.values())
         return "torch", Operation(module, names), list(given.values())
-    if modules.is_chain(module):
-        return "chain", Chain(tuple(part(module, given, name) for name, _ in children(module))), []
     return "program", type(module).forward, [Cell(value)]

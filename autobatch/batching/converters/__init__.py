@@ -2,6 +2,7 @@
 
 from autobatch.batching.converters import (
     attention,
+    convolutions,
     decoder,
     dense,
     distributions,
@@ -17,6 +18,7 @@ from autobatch.batching.converters.registry import Info, find, is_drawing, regis
 __all__ = [
     "Info",
     "attention",
+    "convolutions",
     "decoder",
     "dense",
     "distributions",

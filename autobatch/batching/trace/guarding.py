@@ -72,31 +72,50 @@ def ends(graph: Graph, guarded: Iterable[int]) -> Mapping[int, End]:
     return found
 
 
-Dims = tuple[tuple[int | None, ...], int]
+Dims = tuple[tuple[int | None, ...], int, int]
 
 
 def products(graph: Graph) -> Mapping[int, Dims]:
-    """Products of rows with what all threads share: the rows' dimension in each operand, and the
-    result.
+    """Products of rows with what all threads share: the rows' dimension in each operand and in the
+    result, and how many rows each thread has.
     """
     found: dict[int, Dims] = {}
+    makers = {out: node for node in graph.nodes for out in node.outs if out is not None}
     for place, node in enumerate(graph.nodes):
         if name_of(node.op) not in FACTORS or not node.grad or not node.single or node.mutates:
             continue
         (out,) = node.outs
-        dims = [dim_of(graph, argument) for argument in node.args]
+        own = [rows_of(graph, makers, argument) for argument in node.args]
+        dims = [None if rows is None else rows[0] for rows in own]
         smooth = [a for a in node.args if type(a) is Ref and is_uniform(graph.metas[a.value])]
-        if out is None or not smooth or all(dim is None for dim in dims):
+        counts = {rows[1] for rows in own if rows is not None}
+        if out is None or not smooth or len(counts) != 1:
             continue
-        dim = threads_dim(graph.metas[out])
+        (count,) = counts
+        dim = threads_dim(graph.metas[out], count)
         known = all(dims[nr] is not None or is_whole(graph, a) for nr, a in enumerate(node.args))
         if dim is not None and known:
-            found[place] = (tuple(dims), dim)
+            found[place] = (tuple(dims), dim, count)
     return found
 
 
-def dim_of(graph: Graph, argument: Any) -> int | None:
-    return threads_dim(graph.metas[argument.value]) if type(argument) is Ref else None
+def rows_of(graph: Graph, makers: Mapping[int, Node], argument: Any) -> tuple[int, int] | None:
+    """In which dimension of an argument threads have rows, and how many each, one after another."""
+    if type(argument) is not Ref:
+        return None
+    meta, maker = graph.metas[argument.value], makers.get(argument.value)
+    if (dim := threads_dim(meta)) is not None:
+        return dim, 1
+    if maker is None or name_of(maker.op) not in FOLDING or type(maker.args[0]) is not Ref:
+        return None
+    first = meta.shape[0] if meta.shape else None
+    if type(first) is not Count or graph.metas[maker.args[0].value].shape[:1] != (_THREADS,):
+        return None
+    return (0, first.multiple) if is_smooth(meta.dtype) else None
+
+
+FOLDING = ("reshape", "unsafe_view", "view")
+"""They keep the order of elements: of ``[k, n, ...]`` a thread's are next to each other."""
 
 
 def is_whole(graph: Graph, argument: Any) -> bool:
@@ -104,8 +123,10 @@ def is_whole(graph: Graph, argument: Any) -> bool:
     return type(argument) is not Ref or is_uniform(graph.metas[argument.value])
 
 
-def threads_dim(meta: Meta) -> int | None:
-    return meta.shape.index(_THREADS) if is_smooth(meta.dtype) and _THREADS in meta.shape else None
+def threads_dim(meta: Meta, count: int = 1) -> int | None:
+    """The dimension in which each thread has so many rows."""
+    size = Count(count)
+    return meta.shape.index(size) if is_smooth(meta.dtype) and size in meta.shape else None
 
 
 def threads_numbers(graph: Graph) -> set[int]:
