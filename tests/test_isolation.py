@@ -500,6 +500,24 @@ def test_limits_that_raise_name_threads_too(engine):
     assert caught.value.__notes__[0].endswith("Threads: 1")
 
 
+def waits_or_descends(n):
+    down = descend(n)
+    if n == 1:
+        raise ValueError("one")
+    return down
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_lower_threads_exception_precedes_calls_that_nest_too_deep(engine):
+    """As in the loop, which never comes to the thread that would call too deep."""
+    batched = autobatch.vmap(waits_or_descends, max_depth=9, scalars="python", engine=engine)
+    with pytest.raises(ValueError, match="one") as caught:
+        batched(torch.tensor([3, 1, 40, 2, 30]))
+    assert caught.value.__notes__[0].endswith("Threads: 1")
+    with pytest.raises(DepthLimitError):
+        batched(torch.tensor([3, 40, 1]))
+
+
 # What is no thread's failure.
 
 
