@@ -181,7 +181,7 @@ def test_seeded_draws_are_those_of_one_example(name: str, options: Any) -> None:
         return drawn(x, make)
 
     together = autobatch.vmap(program, seed=3, **options)(XS)
-    for row in range(len(XS)):
+    for row in (1, 4):  # one that draws once, one that draws twice
         alone = autobatch.vmap(program, seed=3, thread_offset=row, **options)
         torch.testing.assert_close(alone(XS[row : row + 1])[0], together[row])
 

@@ -21,6 +21,8 @@ from tests.test_properties import QUICK
 
 SIZES = (0, 1, 2, 7, 64)
 ENGINES = ("stackless", "program_counter", "sequential")
+CHUNKED = (CONFIGURATIONS[2], CONFIGURATIONS[5])
+"""Both engines, recorded: chunks are the runs' own, whatever is run."""
 
 
 def loop(func: Callable[..., Any], rows: list[tuple[Any, ...]]) -> list[Result]:
@@ -63,7 +65,8 @@ def hold(func: Callable[..., Any], *columns: list[Any], **options: Any) -> None:
             for column in columns
         ]
         for configuration in CONFIGURATIONS:
-            for chunk_size in (None, 3 if size < 8 else 24):
+            in_chunks = size > 3 and configuration in CHUNKED
+            for chunk_size in (None, 3 if size < 8 else 24) if in_chunks else (None,):
                 chosen = {**configuration, "chunk_size": chunk_size, "scalars": "python", **options}
                 batched = autobatch.vmap(func, on_error="isolate", **chosen)
                 try:
@@ -498,6 +501,24 @@ def test_limits_that_raise_name_threads_too(engine):
     with pytest.raises(DepthLimitError) as caught:
         autobatch.vmap(descend, max_depth=5, scalars="python", engine=engine)(torch.tensor([1, 9]))
     assert caught.value.__notes__[0].endswith("Threads: 1")
+
+
+def waits_or_descends(n):
+    down = descend(n)
+    if n == 1:
+        raise ValueError("one")
+    return down
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_lower_threads_exception_precedes_calls_that_nest_too_deep(engine):
+    """As in the loop, which never comes to the thread that would call too deep."""
+    batched = autobatch.vmap(waits_or_descends, max_depth=9, scalars="python", engine=engine)
+    with pytest.raises(ValueError, match="one") as caught:
+        batched(torch.tensor([3, 1, 40, 2, 30]))
+    assert caught.value.__notes__[0].endswith("Threads: 1")
+    with pytest.raises(DepthLimitError):
+        batched(torch.tensor([3, 40, 1]))
 
 
 # What is no thread's failure.

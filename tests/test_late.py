@@ -62,9 +62,9 @@ def test_a_tree_takes_its_leaves_at_once():
     name = "TreeLSTM.forward"
     counts = counted(model, autobatch.objects([leaning(DEPTH)]))
     assert counts.by_block[name, 0] == DEPTH + 1
-    assert counts.by_block[name, 6] == DEPTH + 1  # a join at each depth, and that of the leaves
-    assert counts.threads_by_block[name, 6] == 2 * DEPTH + 1
-    assert counts.by_block[name, 7] == DEPTH + 1  # the leaves, and a node at each depth
+    assert counts.by_block[name, 4] == DEPTH + 1  # a join at each depth, and that of the leaves
+    assert counts.threads_by_block[name, 4] == 2 * DEPTH + 1
+    assert counts.by_block[name, 5] == DEPTH + 1  # the leaves, and a node at each depth
     assert counts.block_executions == 3 * (DEPTH + 1)
 
 

@@ -234,6 +234,14 @@ def test_examples_that_are_unlike(way):
 
 
 @WAYS
+def test_arguments_by_name_keep_their_order(way):
+    def listed(**named):
+        return list(named.items())
+
+    check(listed, [{"a": 1, "b": 2}, {"b": 3, "a": 4}, {"a": 5, "b": 6}, {"c": 7}], **way)
+
+
+@WAYS
 def test_arrays_come_as_tensors(way):
     found = dict(autobatch.stream(straight, np.arange(3), **way))
     assert [type(item) for item in found.values()] == [Tensor] * 3
@@ -359,8 +367,11 @@ def test_a_bad_example():
     found = []
     with pytest.raises(autobatch.OptionError, match="Example 1 has the argument 'n'"):
         found += autobatch.stream(two_loops, [{"m": 1}, {"n": 2}], shared={"n": 1})
-    with pytest.raises(autobatch.OptionError, match="must be an iterable"):
-        autobatch.stream(trips, 7)
+    for way in ({}, {"engine": "sequential"}):
+        with pytest.raises(autobatch.OptionError, match="must be an iterable"):
+            autobatch.stream(trips, 7, **way)
+        with pytest.raises(TypeError, match="0-d tensor"):
+            autobatch.stream(trips, torch.tensor(7), **way)
 
 
 # Failures.
@@ -422,6 +433,21 @@ def test_limits_come_after_what_is_there(way):
             found.append(pair)
     whole = [(0, 4), (1, 2)] if way["engine"] == "sequential" else [(0, 4), (1, 2), (3, 6)]
     assert sorted(found) == whole
+
+
+@WAYS
+@ORDERS
+def test_calls_that_nest_too_deep_come_after_what_precedes_them(way, order):
+    """The limit is each thread's own: those before the first that comes to it finish."""
+    examples = [30, 2, 35, 90, 20, 80, 1]
+    found = []
+    with pytest.raises(autobatch.DepthLimitError) as caught:
+        for pair in autobatch.stream(count_down, examples, 7, order, max_depth=40, **way):
+            found.append(pair)
+    assert "Threads: 3" in caught.value.__notes__[0]
+    wanted = list(enumerate(loop(count_down, examples[:3])))
+    assert [pair for pair in sorted(found) if pair[0] < 3] == wanted
+    assert order == "completion" or found == wanted
 
 
 # Leaving early.

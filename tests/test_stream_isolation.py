@@ -16,6 +16,7 @@ import autobatch
 from autobatch import DepthLimitError, Result, StepLimitError
 from autobatch.vm.invariants import checking
 from autobatch.vm.stack import Stack
+from tests.sweeps import case
 from tests.test_isolation import Odd, assert_apart, loop
 from tests.test_stream import ENGINES, ORDERS, WAYS, WIDTHS, same
 from tests.test_stream import loop as plain_loop
@@ -62,10 +63,20 @@ def check(func: Callable[..., Any], examples: list[Any], **options: Any) -> None
     assert_apart([result for _, result in sorted(found, key=lambda pair: pair[0])], expected)
 
 
-@WAYS
-@WIDTHS
-@ORDERS
-@pytest.mark.parametrize("func", [divides, caught], ids=lambda func: func.__name__)
+OVER_WAYS = [
+    case(
+        *(func, way, width, order),
+        name=f"{func.__name__}-{order}-{width}-{'-'.join(map(str, way.values()))}",
+        default=(i + j + k + m) % 2 == 0,
+    )
+    for i, func in enumerate((divides, caught))
+    for j, order in enumerate(ORDERS.args[1])
+    for k, width in enumerate(WIDTHS.args[1])
+    for m, way in enumerate(WAYS.args[1])
+]
+
+
+@pytest.mark.parametrize(("func", "way", "width", "order"), OVER_WAYS)
 def test_values_and_exceptions(func, way, width, order):
     check(func, EXAMPLES, width=width, order=order, **way)
 

@@ -98,7 +98,7 @@ def one_way(data, family):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@settings(QUICK, max_examples=5)
+@settings(QUICK, max_examples=3)
 @given(data=st.data())
 def test_generated_programs(data, family):
     one_way(data, family)

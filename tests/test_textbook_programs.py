@@ -21,12 +21,13 @@ CONFIGURATIONS: tuple[dict[str, Any], ...] = (
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_program_of_a_textbook(name: str) -> None:
     function, args, in_dims = PROGRAMS[name]
-    assert_matches_loop(
-        function,
-        args,
-        in_dims=in_dims,
-        batch_sizes=(2, 7),
-        configurations=CONFIGURATIONS,
-        rtol=1e-3,
-        atol=1e-4,
-    )
+    for size, ways in ((7, CONFIGURATIONS), (2, CONFIGURATIONS[-1:])):
+        assert_matches_loop(
+            function,
+            args,
+            in_dims=in_dims,
+            batch_sizes=(size,),
+            configurations=ways,
+            rtol=1e-3,
+            atol=1e-4,
+        )

@@ -22,17 +22,21 @@ PROGRAMS = [
     if isinstance(found, FunctionType) and name[1:].isdigit()
 ]
 BY_DEFAULT = 4
-"""Of so many programs one is among the default run."""
+"""Of so many programs one is among the default run, with scalars of either kind by turns."""
 
 
 @pytest.mark.parametrize(
-    "program",
+    ("program", "scalars"),
     [
-        case(program, name=program.__name__, default=place % BY_DEFAULT == 0)
+        case(
+            *(program, scalars),
+            name=f"{scalars}-{program.__name__}",
+            default=place % (2 * BY_DEFAULT) == turn * BY_DEFAULT,
+        )
         for place, program in enumerate(PROGRAMS)
+        for turn, scalars in enumerate(("tensor", "python"))
     ],
 )
-@pytest.mark.parametrize("scalars", ["tensor", "python"])
 def test_trap(program: Callable[..., Any], scalars: str) -> None:
     ways = (*CONFIGURATIONS, {"executor": "compiled"})
     assert_matches_loop(

@@ -16,6 +16,7 @@ import torch
 
 import autobatch
 from tests.oracle import assert_matches_loop
+from tests.sweeps import case
 
 EXECUTORS = ("vmap", "traced")
 LOG: list[Any] = []
@@ -388,9 +389,20 @@ def by_thread(entries: list[Any], thread: int) -> list[Any]:
     return [entry for entry in entries if entry[1] % 10 == thread]
 
 
-@pytest.mark.parametrize("executor", EXECUTORS)
-@pytest.mark.parametrize("values", [(0, 2, 3), (2, 1, 3), (1, 2, 3), (0, 2, 1)])
-@pytest.mark.parametrize("func", NESTED)
+VALUES = ((0, 2, 3), (2, 1, 3), (1, 2, 3), (0, 2, 1))
+OVER_NESTED = [
+    case(
+        *(func, values, executor),
+        name=f"{func.__name__}-{'-'.join(map(str, values))}-{executor}",
+        default=(i + j + k) % 2 == 0,
+    )
+    for i, func in enumerate(NESTED)
+    for j, values in enumerate(VALUES)
+    for k, executor in enumerate(EXECUTORS)
+]
+
+
+@pytest.mark.parametrize(("func", "values", "executor"), OVER_NESTED)
 def test_managers_within_managers(
     func: Callable[..., Any], values: tuple[int, ...], executor: str
 ) -> None:

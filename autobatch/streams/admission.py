@@ -66,8 +66,9 @@ class Example:
         return Example(self.index, kept(self.args), kwargs)
 
     @property
-    def form(self) -> tuple[int, frozenset[str]]:
-        return len(self.args), frozenset(self.kwargs)
+    def form(self) -> tuple[int, tuple[str, ...]]:
+        """How its arguments are given; ``**kwargs`` have the order in which they are."""
+        return len(self.args), tuple(self.kwargs)
 
 
 @dataclass(slots=True, eq=False)

@@ -118,17 +118,17 @@ def as_device(device: Any) -> torch.device | None:
 
 def results(plan: Plan) -> Results:
     """The results of a stream; nothing runs before the first is asked for."""
+    source = Source(iter(plan.examples), plan.shared)
     if plan.options.is_one_by_one:
-        return one_by_one(plan)
-    return Stream(plan, Source(iter(plan.examples), plan.shared)).results()
+        return one_by_one(plan, source)
+    return Stream(plan, source).results()
 
 
-def one_by_one(plan: Plan) -> Results:
+def one_by_one(plan: Plan, source: Source) -> Results:
     rows = np.full(plan.width, NOBODY)
     one = OneByOne(plan.function, plan.options, plan.library, steps_of(plan, rows))
     options = plan.options
     admission = Admission(plan.shared, options.scalars, plan.device, not options.writes)
-    source = Source(iter(plan.examples), plan.shared)
     while (example := source.draw()) is not None:
         rows[0] = example.index
         result, _ = one.isolated(example.index, *admission.row(example))

@@ -201,7 +201,7 @@ class Failures:
         return found
 
     def stop(self, threads: np.ndarray, error_of: Callable[[int], AutobatchError]) -> None:
-        """Threads have come to a limit, which is an error of so many: theirs, or the run's."""
+        """Threads have come to a limit of the run, an error of so many: theirs, or the run's."""
         indices = np.unique(threads).tolist()
         if self.isolate and indices:
             self.add({thread: (error_of(1), None) for thread in indices})
@@ -209,6 +209,16 @@ class Failures:
         error = error_of(len(indices))
         self.note(error, indices, None)
         raise error
+
+    def bound(self, threads: np.ndarray, error_of: Callable[[], AutobatchError]) -> None:
+        """Threads have come to a limit that each of them has for itself: they fail there."""
+        indices = np.unique(threads).tolist()
+        if self.isolate or not indices:
+            self.stop(threads, lambda _: error_of())
+            return
+        error = error_of()
+        self.note(error, indices, None)
+        self.fail(indices[0], error)
 
     def note(self, error: BaseException, threads: Iterable[int], span: Span | None) -> None:
         """Add where an error arose and in which threads, or the threads alone if it says where."""

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -43,6 +43,8 @@ def checking(on: bool = True) -> Iterator[None]:
         _CHECKING.reset(token)
 
 
+STACK = 4
+"""Of so many times, the stack of calls is looked at once: what is wrong with it stays wrong."""
 NO_ROWS = np.empty(0, dtype=np.int64)
 
 
@@ -50,11 +52,12 @@ class InvariantError(AssertionError):
     """The engine broke a promise of its own; no program can be the cause."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Watch:
-    """One frame under watch."""
+    """One frame under watch; ``looks`` counts how often its stack was due."""
 
     frame: Frame
+    looks: int = 0
 
     @property
     def title(self) -> str:
@@ -66,28 +69,40 @@ class Watch:
 
     def ahead(self, pc: Any, group: Group) -> None:
         """``group`` is about to run the block ``pc``."""
-        waiting = list(groups_of(self.waiting))
-        self.demand(group.k > 0 or self.waiting.empty, f"an empty group at b{pc}")
+        queue = self.waiting
+        waiting = list(groups_of(queue))
+        may_be_empty, in_any_order = queue.empty, queue.choose is not None
+        if not group.k and not may_be_empty:
+            self.fail(f"an empty group at b{pc}")
         for place, other in waiting:
-            self.demand(other.k > 0 or self.waiting.empty, f"an empty group at b{place}")
-            in_turn = self.waiting.choose is not None or not place < pc
-            self.demand(in_turn, f"b{pc} runs before b{place}")
-        self.demand(set(group.env) <= set(self.waiting.names[pc]), f"dead names at b{pc}")
+            if not other.k and not may_be_empty:
+                self.fail(f"an empty group at b{place}")
+            if not in_any_order and place < pc:
+                self.fail(f"b{pc} runs before b{place}")
+        if not group.env.keys() <= set(queue.names[pc]):
+            self.fail(f"dead names at b{pc}")
         fits = group.pending is None  # what may not fit is beyond its bounds until it is seen
         check_cells(group.env.values(), group.k, f"{self.title} b{pc}", fits)
-        for queue in self.frame.aside:
-            waiting += groups_of(queue) if queue is not self.waiting else ()
+        for other_queue in self.frame.aside:
+            waiting += groups_of(other_queue) if other_queue is not queue else ()
         late = self.frame.late
         away = [] if late is None else [*late.away, *(other.rows for _, other in late.parts)]
         self.rows([group.rows, *(other.rows for _, other in waiting), *away])
         self.queue(pc, group)
+        self.looks += 1
+        if not self.looks % STACK:
+            self.stack()
+
+    def stack(self) -> None:
         for fault in self.frame.faults():
-            raise InvariantError(f"{self.title}: {fault}")
+            self.fail(fault)
 
     def end(self) -> None:
         """The frame has ended without an exception."""
-        self.demand(not self.waiting.counters and not self.waiting.places, "something waits still")
+        if self.waiting.counters or self.waiting.places:
+            self.fail("something waits still")
         self.rows([])
+        self.stack()
 
     def rows(self, at_work: list[np.ndarray]) -> None:
         """Disjoint, and together all rows but those that a failure has dropped."""
@@ -98,12 +113,14 @@ class Watch:
         seen = np.bincount(everywhere, minlength=len(threads))
         if len(everywhere) == len(threads) == len(seen) and seen.all():
             return
-        self.demand(not (seen > 1).any(), f"rows in two places: {np.flatnonzero(seen > 1)}")
+        if (seen > 1).any():
+            self.fail(f"rows in two places: {np.flatnonzero(seen > 1)}")
         lost = np.flatnonzero(seen == 0)
         missed = threads[lost] != NOBODY
         if gone is not None:
             missed &= gone.spares(threads[lost])
-        self.demand(not missed.any(), f"rows are lost: {lost[missed]}")
+        if missed.any():
+            self.fail(f"rows are lost: {lost[missed]}")
 
     def queue(self, pc: Any, group: Group) -> None:
         """Counters match places; what still waits at the block that runs is unlike, key by key.
@@ -111,26 +128,30 @@ class Watch:
         Each place comes to run, so it is enough to look at that one.
         """
         waiting = self.waiting
-        self.demand(sorted(waiting.counters) == sorted(waiting.places), "counters are not places")
+        if len(waiting.counters) != len(waiting.places) or set(waiting.counters) != set(
+            waiting.places
+        ):
+            self.fail("counters are not places")
         place = waiting.places.get(pc)
         if place is None:
             return
         if isinstance(place, Group):
-            raise InvariantError(f"{self.title}: two groups at b{pc} were not compared")
+            self.fail(f"two groups at b{pc} were not compared")
         keys = [self.key(groups, pc) for groups in ([group], *place.values())]
-        self.demand(len(set(keys)) == len(keys), f"alike groups wait side by side at b{pc}")
+        if len(set(keys)) < len(keys):
+            self.fail(f"alike groups wait side by side at b{pc}")
 
     def key(self, groups: list[Group], pc: Any) -> Key:
         first, *rest = [self.waiting.key(group, self.waiting.names[pc]) for group in groups]
         for key in rest:
             both = likeness.agreed(first, key)
-            self.demand(both is not None, f"groups that wait as one at b{pc} are not alike")
-            first = both or first
+            if both is None:
+                self.fail(f"groups that wait as one at b{pc} are not alike")
+            first = both
         return first
 
-    def demand(self, holds: bool, what: str) -> None:
-        if not holds:
-            raise InvariantError(f"{self.title}: {what}")
+    def fail(self, what: str) -> NoReturn:
+        raise InvariantError(f"{self.title}: {what}")
 
 
 def groups_of(waiting: Waiting[Any]) -> Iterator[tuple[Any, Group]]:

@@ -222,18 +222,35 @@ class Stack:
         used = len(self.below) - 1 - self.spare
         if int(self.depths.sum()) != used:
             yield f"{used} slots for calls {self.depths.sum()} deep in all"
-        for number, saved in self.saved.items():
-            slots = saved.group.rows
-            here = np.arange(len(slots)) if saved.left is None else np.flatnonzero(~saved.left)
-            if (self.home[slots[here]] != number).any():
+        if self.saved:
+            slots, numbers, positions = self.kept()
+            if (self.home[slots] != numbers).any():
                 yield "a slot does not know its home"
-            if (self.position[slots[here]] != here).any():
+            if (self.position[slots] != positions).any():
                 yield "a slot does not know its row"
-            used -= len(here)
-            if saved.left is not None and 2 * len(here) <= len(slots):
+            used -= len(slots)
+        for saved in self.saved.values():
+            if saved.left is not None and 2 * int(saved.left.sum()) >= saved.group.k:
                 yield "rows that have been left are kept"
         if used and len(self.tops) > 1:
             yield f"{used} slots without a row"
+
+    def kept(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The slots of all rows that have not been left, the number of their group, their row."""
+        groups = [saved.group.rows for saved in self.saved.values()]
+        sizes = [len(rows) for rows in groups]
+        slots = np.concatenate(groups)
+        numbers = np.repeat(list(self.saved), sizes)
+        positions = np.arange(len(slots)) - np.repeat(np.cumsum([0, *sizes[:-1]]), sizes)
+        if all(saved.left is None for saved in self.saved.values()):
+            return slots, numbers, positions
+        stay = np.concatenate(
+            [
+                np.ones(size, dtype=bool) if saved.left is None else ~saved.left
+                for saved, size in zip(self.saved.values(), sizes, strict=True)
+            ]
+        )
+        return slots[stay], numbers[stay], positions[stay]
 
     # Slots
 
