@@ -235,6 +235,63 @@ def test_laps_glide(monkeypatch):
     assert sum(laps) >= 10
 
 
+def counted_up(n, end):
+    total = n * 0
+    while n < end:
+        n = n + 1
+        total = total + n
+    return total * 100 + n
+
+
+def over_a_range(n, end):
+    total = n * 0
+    for i in range(end):
+        total = total + i * n
+    return total * 100 + n
+
+
+def by_turns(n, end):
+    low, high = n * 0, n * 0
+    while n < end:
+        if n < 4:
+            low = low * 2 + n
+        else:
+            high = high * 3 + low
+        n = n + 1
+    return low * 100 + high
+
+
+def within(n, end):
+    total = n * 0
+    while n < end:
+        m = n * 0
+        while m < n:
+            m, total = m + 1, total + n
+        n = n + 1
+    return total * 100 + n
+
+
+def up_to_nine(n, end):
+    n = 9 - end
+    while n < 9:
+        n = n + 1
+    return end * 100 + n
+
+
+@pytest.mark.parametrize("func", [counted_up, over_a_range, by_turns, within, up_to_nine])
+@pytest.mark.parametrize("scalars", ["python", "tensor"])
+def test_loops_end_after_any_number_of_laps(func, scalars):
+    """All threads at once, or one after the other: after the last lap, nothing runs again."""
+    ends = range(9)
+    batched = autobatch.vmap(of_its_own(func), trace_after=0, plain="never", scalars=scalars)
+    for size in (1, 3):
+        for end in ends:
+            rows = torch.tensor([end] * size)
+            assert batched(rows * 0, rows).tolist() == [func(0, end)] * size
+    rows = torch.tensor(ends)
+    assert batched(rows * 0, rows).tolist() == [func(0, end) for end in ends]
+
+
 class Named(NamedTuple):
     x: Tensor
     steps: int = 0

@@ -65,13 +65,21 @@ class Track:
         """A lap has run, and checked all that it reads."""
         path = self.path
         if path and path[0] is lap:
-            if path == self.ring and not self.judged:
+            if path != self.ring:
+                self.judged = self.glides = False
+            elif not self.judged:
                 self.judged, self.glides = True, are_a_ring(path)
             self.ring, self.path = path, [lap]
         elif len(path) < LONGEST:
             path.append(lap)
         else:
             self.path = [lap]
+
+    def comes_round(self, pc: Label) -> bool:
+        """Whether the ring's first lap has just run, and ``pc`` is where its next one is."""
+        if not self.glides or len(self.path) != 1 or self.path[0] is not self.ring[0]:
+            return False
+        return pc == self.ring[1 % len(self.ring)].pc
 
     def forget(self) -> None:
         """Rows have changed, or their way."""

@@ -87,7 +87,7 @@ class Spin:
                 break
             if state.steps.spent:
                 break
-            if self.track.glides and self.may_launch:
+            if self.track.comes_round(self.pc) and self.may_launch:
                 ring = self.track.ring
                 self.track.forget()
                 glide = glided(self, ring)
