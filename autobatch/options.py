@@ -29,6 +29,13 @@ CHOICES = {
     "plain": ("auto", "never"),
 }
 
+ALSO = {
+    "executor": ("or an executor object, which has a method `compile`",),
+    "schedule": ("or a callable",),
+    "save": ("or autobatch.Offload(...)",),
+}
+"""What an option may be but for its ``CHOICES``."""
+
 MOST_THREADS = 2**47
 MAX_DEPTH = 10_000
 """How deep calls nest by default where each takes a part of Python's stack."""
@@ -237,7 +244,7 @@ class Options:
             if name == "save" and isinstance(value, Offload):
                 continue
             if value not in choices:
-                allowed = ", ".join(repr(choice) for choice in choices)
+                allowed = ", ".join([*map(repr, choices), *ALSO.get(name, ())])
                 raise OptionError(f"{name} is {value!r}; it must be one of {allowed}.")
         for name in ("in_dims", "out_dims"):
             check_dims(name, getattr(self, name))

@@ -123,6 +123,11 @@ def imports_global(x):
     import math
 
 
+def walrus_in_kept_items(x):
+    pairs = zip((x := x + i for i in range(3)), "ab")
+    return x, pairs
+
+
 def writes_nonlocal(x):
     count = 0
 

@@ -194,7 +194,7 @@ def test_out_vars_that_the_result_does_not_have():
         ((), "no input for x"),
         ((torch.ones(4, 3),), "no input for y"),
         ((torch.ones(4, 3), torch.ones(3)), "x has 4, y has 3"),
-        ((torch.ones(4, 3), 3), "input y is a int"),
+        ((torch.ones(4, 3), 3), "input y is of type int"),
         ((torch.ones(4, 3), torch.tensor(1.0)), "input y is a 0-d tensor"),
         ((1, 2, 3, 4), "4 inputs for stepped, whose inputs are: x, y, scale"),
     ],

@@ -13,7 +13,9 @@ from types import FunctionType, SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
+import autobatch
 from autobatch.frontend import lower_function
 from autobatch.frontend.matching import class_attributes, mapping_values, sequence_length
 from autobatch.ir.program import Function
@@ -182,6 +184,23 @@ def test_first_items() -> None:
         )
 
     holds(firsts, ([1, 2, 3],), ([],), ([[], [5]],))
+
+
+def test_items_under_a_name_and_numbered_items_are_made_for_all_threads_at_once() -> None:
+    def summed(x, n):
+        items = (x * k for k in range(4))
+        x = x + next(items)
+        for i, item in enumerate(y + n for y in (1, 2, 3)):
+            if item > 3:
+                break
+            x = x + i * item
+        return x + sum(items)
+
+    xs, ns = torch.tensor([1.0, 2.0, 3.0]), torch.tensor([0.0, 1.0, 5.0])
+    expected = [summed(x, n) for x, n in zip(xs, ns, strict=True)]
+    for engine in ("stackless", "program_counter"):
+        together = autobatch.vmap(summed, engine=engine, fallback="error")
+        assert together(xs, ns).tolist() == torch.stack(expected).tolist()
 
 
 def test_generators_handed_on() -> None:

@@ -23,7 +23,7 @@ from autobatch.alone.contents import SCALARS, NotAlone
 from autobatch.alone.taint import CODE, IN_DEEP, NONE, OUTER, OUTER_DEEP, TENSOR, Share, Unit
 from autobatch.alone.world import World
 from autobatch.batching import known_callees as callees
-from autobatch.frontend import MISSING
+from autobatch.frontend import MISSING, generating
 from autobatch.ir.ops import BINARY, COMPARE, INPLACE, UNARY, info
 from autobatch.ir.program import Block, Call, CallShape, Join, Op, Raise, Return, Var
 from autobatch.vm.purity import Known, Names
@@ -125,7 +125,7 @@ class Steps:
                 shares.store(args)
                 shares.give(args)
                 return NONE
-            case "import" if op.attr in PATTERNS:
+            case "import" if op.attr in PATTERNS or self.is_of_generators(op.outs[0]):
                 return NONE
             case "import_from" if self.is_of_patterns(op.args[0]):
                 return NONE
@@ -146,6 +146,10 @@ class Steps:
             case "handled":
                 return shares.anything
         raise NotAlone(f"it does {info(op.name).doc}")
+
+    def is_of_generators(self, module: Var) -> bool:
+        """Whether it has the functions that generator expressions are lowered to."""
+        return self.known.looked_up(module) is generating
 
     def is_of_patterns(self, module: Var) -> bool:
         """Whether a function is one of those that ``match`` is lowered to, which only read."""

@@ -24,6 +24,7 @@ from collections import Counter, OrderedDict, defaultdict, deque
 from typing import Any
 
 from autobatch.batching.effects import MUTATING_METHODS
+from autobatch.frontend import generating
 
 # fmt: off
 _READS = (
@@ -63,6 +64,7 @@ LENDS = frozenset(
     {*_of(_LENDS), bisect.bisect, bisect.bisect_left, bisect.bisect_right, functools.reduce}
     | {heapq.merge, heapq.nsmallest, heapq.nlargest, dataclasses.replace, functools.cmp_to_key}
     | {re.match, re.search, re.fullmatch, re.findall, re.finditer, re.split, re.sub, re.compile}
+    | {generating.items, generating.items_of_each}
     | {*_functions(itertools), *(getattr(operator, name) for name in _OPERATORS.split())}
 )
 HOLDING = frozenset({itertools.repeat, itertools.zip_longest, itertools.accumulate, slice})
@@ -72,6 +74,7 @@ KNOWN = READS | COPIES | LENDS | CHANGES | GENERATORS
 
 CALLED_AT: dict[Any, int] = {
     **dict.fromkeys((map, filter, functools.reduce, functools.cmp_to_key, defaultdict, iter), 0),
+    **dict.fromkeys((generating.items, generating.items_of_each), 0),
     **dict.fromkeys((itertools.starmap, itertools.takewhile, itertools.dropwhile), 0),
     **dict.fromkeys((itertools.filterfalse, sorted, min, max), 0),
     **dict.fromkeys((itertools.accumulate, itertools.groupby, re.sub, re.subn), 1),

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import ast
 import builtins
+import math
 import sys
+from collections import Counter, deque
 from collections.abc import Sequence
 from itertools import chain
 from types import FunctionType
@@ -23,10 +25,10 @@ from autobatch.frontend.subset import FRAME_ACCESS, MODE_SWITCH, SHARED_WRITES, 
 from autobatch.frontend.targets import is_tensor, shared_write
 from autobatch.ir.program import Call, CallShape, Var
 
-_ONE_BY_ONE: tuple[object, ...] = (
-    *(dict, enumerate, filter, frozenset, map, max, min, sorted, zip, list, tuple, set),
+_TAKE_ALL: tuple[object, ...] = (
+    *(dict, frozenset, max, min, sorted, list, tuple, set, Counter, deque, math.prod, math.fsum),
 )
-"""Builtins to which a list is as good as an iterator over it."""
+"""Functions to which a list is as good as an iterator over it: they take all of it at once."""
 
 _READ_THE_FRAME: tuple[object, ...] = (locals, globals, eval, exec)
 _READ_THE_FRAME_BARE: tuple[object, ...] = (vars, dir)
@@ -41,7 +43,7 @@ def _call(context: Context, node: ast.Call, out: Var | None) -> Var:
     found = context.static(node.func)
     _refuse(context, node, found)
     reduction = next((name for name in REDUCTIONS if getattr(builtins, name) is found), None)
-    if reduction is not None and _reduces(node, reduction):
+    if reduction is not None and _has_generator(node) and _reduces(node, reduction):
         return REDUCTIONS[reduction](context, node, out)
     for asked in (sys.exc_info, sys.exception):
         if found is asked and not node.args and not node.keywords:
@@ -143,13 +145,23 @@ def _argument(context: Context, node: ast.Call, argument: ast.expr, found: objec
 
 def _takes_a_list(node: ast.Call, found: object) -> bool:
     joins = isinstance(node.func, ast.Attribute) and node.func.attr == "join"
-    return joins or any(found is each for each in _ONE_BY_ONE)
+    return len(node.args) == 1 and (joins or any(found is each for each in _TAKE_ALL))
+
+
+def takes_all(node: ast.Call, argument: ast.expr, found: object) -> bool:
+    """Whether an argument is gone through by a call of ``found``, and not kept by it."""
+    reduces = argument is node.args[0] and any(
+        getattr(builtins, name) is found and _reduces(node, name) for name in REDUCTIONS
+    )
+    return reduces or _takes_a_list(node, found)
+
+
+def _has_generator(node: ast.Call) -> bool:
+    return bool(node.args) and isinstance(node.args[0], ast.GeneratorExp)
 
 
 def _reduces(node: ast.Call, name: str) -> bool:
-    """Whether a builtin is called with a generator expression, and otherwise as it should be."""
-    if not node.args or not isinstance(node.args[0], ast.GeneratorExp):
-        return False
+    """Whether a builtin is called with one iterable, and otherwise as it should be."""
     if any(isinstance(argument, ast.Starred) for argument in node.args):
         return False
     if any(name != "sum" or keyword.arg != "start" for keyword in node.keywords):

@@ -1,9 +1,9 @@
 """Comprehensions and generator expressions, as loops of the function that holds them.
 
 Targets are variables of their own: ``x`` becomes ``x.1``. The first iterable is evaluated outside,
-as in Python. A generator expression runs to its end where it stands (its items go into a list),
-but ``any``, ``all``, ``sum`` and ``next`` of one, and a ``for`` over one, are loops that take each
-item where Python does.
+as in Python. A generator expression that is taken at once runs to its end where it stands (its
+items go into a list), but ``any``, ``all``, ``sum`` and ``next`` of one, and a ``for`` over one,
+are loops that take each item where Python does. All others are ``kept``.
 """
 
 from __future__ import annotations
@@ -114,6 +114,14 @@ def over_items(
 
     with _own_names(context, node):
         _loops(context, node.generators, iterator, done, element)
+
+
+def numbered_items(node: ast.expr, static: Callable[[ast.expr], object]) -> ast.expr | None:
+    """``xs`` in ``enumerate(xs)``."""
+    match node:
+        case ast.Call(func, [items], []) if static(func) is enumerate:
+            return items
+    return None
 
 
 def _first_iterator(context: Context, node: Comprehension) -> Var:

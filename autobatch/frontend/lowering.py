@@ -26,6 +26,7 @@ from autobatch.frontend import (
     exceptions,
     expressions,
     functions,
+    kept,
     managers,
     patterns,
     statements,
@@ -180,6 +181,7 @@ RULES = Rules(
         **calls.EXPRESSIONS,
         **comprehensions.EXPRESSIONS,
         **functions.EXPRESSIONS,
+        **kept.EXPRESSIONS,
     },
     conditions=conditions.CONDITIONS,
     statements={
@@ -204,6 +206,10 @@ def _context(pyfunc: FunctionType, resolver: Resolver, receiver: object) -> Cont
     name = pyfunc.__qualname__.rpartition("<locals>.")[2]
     known = _known(pyfunc, scope, receiver)
     names = ChainMap(pyfunc.__globals__, _builtins(pyfunc.__globals__))
+    lazy = kept.keep_lazy(source.node, ChainMap(dict(known), names))
+    if lazy is not source.node:
+        source = replace(source, node=lazy)
+        scope = function_scope(source.node, pyfunc.__code__.co_freevars)
     return Context(Root(resolver, RULES, names), source, name, scope, known)
 
 

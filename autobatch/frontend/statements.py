@@ -6,7 +6,7 @@ import ast
 from collections.abc import Sequence
 
 from autobatch.frontend.calls import apply_decorators
-from autobatch.frontend.comprehensions import advance, over_items
+from autobatch.frontend.comprehensions import advance, numbered_items, over_items
 from autobatch.frontend.context import RESULT, Context, StatementRule
 from autobatch.frontend.expressions import BINARY
 from autobatch.frontend.functions import make_function
@@ -89,8 +89,11 @@ def _while(context: Context, node: ast.While) -> None:
 
 
 def _for(context: Context, node: ast.For) -> None:
+    generator = numbered_items(node.iter, context.static)
+    if isinstance(generator, ast.GeneratorExp):
+        return _for_each(context, node, generator, context.constant(0, node.iter))
     if isinstance(node.iter, ast.GeneratorExp):
-        return _for_each(context, node, node.iter)
+        return _for_each(context, node, node.iter, None)
     head, body, done = context.label(), context.label(), context.label()
     orelse = context.label() if node.orelse else done
     iterator = context.emit("iter", (context.value(node.iter),), node.iter)
@@ -105,12 +108,21 @@ def _for(context: Context, node: ast.For) -> None:
     context.place(done, node.target)
 
 
-def _for_each(context: Context, node: ast.For, generator: ast.GeneratorExp) -> None:
-    """A loop over a generator expression, which makes an item where the loop takes it."""
+def _for_each(
+    context: Context, node: ast.For, generator: ast.GeneratorExp, number: Var | None
+) -> None:
+    """A loop over a generator expression, which makes an item where the loop takes it.
+
+    ``number`` is what counts the items, if ``enumerate`` does.
+    """
     done = context.label()
     orelse = context.label() if node.orelse else done
 
     def each(item: Var, head: Label) -> None:
+        if number is not None:
+            item = context.emit("tuple", (number, item), node.iter)
+            one = context.constant(1, node.iter)
+            context.emit("add", (number, one), node.iter, None, number)
         assign(context, node.target, item)
         with context.loop(head, done):
             context.statements(node.body)

@@ -85,6 +85,12 @@ NONLOCAL_WRITE = Refusal(
     "The variable belongs to another call.",
     "return the new value, or keep it in a list or dict that the program makes.",
 )
+KEPT_WALRUS = Refusal(
+    "kept-walrus",
+    "`:=` in a generator expression that is kept",
+    "Its items are made later, where it can set no variable of the function.",
+    "make a list (`[... for ...]`), or take the items where it stands (`sum(... for ...)`).",
+)
 SHARED_WRITE = Refusal(
     "shared-write",
     "a write to an object that existed before the call",

@@ -233,7 +233,7 @@ def mapped(name: str, value: Any, shape: EventShape | None) -> Mapped:
         value = tensor_of(value, lambda: f"The input {name}")
     if not isinstance(value, Tensor):
         raise OptionError(
-            f"The input {name} is a {type(value).__name__}; it must be a tensor or an array "
+            f"The input {name} is of type {type(value).__name__}; it must be a tensor or an array "
             "[B, *E], a list of numbers, or autobatch.objects(...)."
         )
     if not value.dim():

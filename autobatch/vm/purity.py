@@ -20,7 +20,7 @@ from typing import Any
 
 from autobatch.batching.containers.callees import is_updating
 from autobatch.batching.effects import DRAW_WRITES, DRAWS, MUTATING_METHODS, effect_of, is_draw
-from autobatch.frontend import MISSING
+from autobatch.frontend import MISSING, generating
 from autobatch.frontend.resolve import static_attribute
 from autobatch.ir.definitions import Definitions
 from autobatch.ir.ops import info
@@ -139,6 +139,10 @@ class Known:
             case "getattr":
                 base = self.looked_up(definition.args[0])
                 return MISSING if base is MISSING else static_attribute(base, definition.attr)
+            case "import_from" if self.looked_up(definition.args[0]) is generating:
+                return getattr(generating, definition.attr)
+            case "import" if definition.attr[0] == generating.__name__:
+                return generating
             case "copy" | "load_outer":
                 return self.looked_up(definition.args[0])
             case "const" if type(definition.attr) is FunctionType:  # a copy for constants

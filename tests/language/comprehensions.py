@@ -188,3 +188,88 @@ def the_first_square_above(n):
     for square in (i * i for i in itertools.count()):
         if square > n:
             return square
+
+
+@case((0,), (2,), (5,))
+def kept_items_read_what_is_there_when_they_are_made(n):
+    k = n
+    kept = (q * k for q in range(4) if q != k)
+    again = kept
+    while k < 7:
+        k += 3 if n else 4
+    return list(again), next(kept, "end"), k
+
+
+@case((0,), (1,), (4,))
+def the_next_of_items_without_end(n):
+    found = []
+    squares = ((i, i * i + n) for i in itertools.count())
+    alias = squares
+    for _ in range(n):
+        found.append(next(alias))
+    return found, next(squares), 9 in (i for i in itertools.count(n))
+
+
+@case((0,), (1,), (3,), (6,))
+def items_behind_a_stop_are_not_made(n):
+    log = []
+    for i, q in enumerate(log.append(z) or 12 // (3 - z) for z in range(9)):
+        if i >= n:
+            break
+        log.append(q)
+    for a, b in zip((log.append(z) or z for z in range(5)), range(n)):
+        log.append((a, b))
+    log.append(n in (log.append(z) or 6 // (2 - z) for z in range(4) if n < 2))
+    return str(log)
+
+
+@case((0,), (2,), (3,))
+def a_function_takes_items(n):
+    def taken(items):
+        first = next(items)
+        for item in items:
+            if item > n:
+                return first, item, list(items)
+        return first
+
+    return taken(a * b for a, b in zip(range(1, 6), itertools.count()) for _ in range(a % 3))
+
+
+@case((0,), (1,), (2,))
+def an_item_that_raises_is_the_last(n):
+    map = filter = iter = range(n)
+    kept = (6 // (n - q) for q in itertools.count())
+    found = [str((map, filter, iter))]
+    for _ in range(n + 2):
+        try:
+            found.append(next(kept))
+        except (ZeroDivisionError, StopIteration) as error:
+            found.append(type(error).__name__)
+    source = [*map].__iter__()
+    stopped = (next(source) for _ in range(2))
+    try:
+        for pair in zip(stopped, "ab"):
+            found.append(pair)
+    except RuntimeError as error:
+        found.append(str(error))
+    return found
+
+
+@case((0,), (3,))
+def a_name_set_in_kept_items(n):
+    kept = enumerate(y + z for x in range(n) if (y := x * 2) != 2 for z in (y, 1))
+    return next(kept, None), list(kept)
+
+
+@case((0,), (2,), (4,))
+def items_under_a_name_are_resumed(n):
+    k = 1
+    kept = (10 * x + k for x in range(6) if x != 1)
+    first = next(kept)
+    k = n
+    for item in kept:
+        k += 1
+        if item > 10 * n:
+            break
+    low, *rest = kept
+    return first, low, rest, sum(kept), k
