@@ -81,6 +81,7 @@ __all__ = [
     "probe",
     "quiet",
     "same_bits",
+    "set_grad",
     "storage_id",
     "tangent_of",
     "torch_scan",
@@ -137,6 +138,7 @@ _len_torch_function_stack = torch._C._len_torch_function_stack
 deterministic = torch._C._get_deterministic_algorithms
 backward_at_work = torch._C._current_graph_task_id
 node_at_work = torch._C._current_autograd_node
+set_grad = torch._C._set_grad_enabled
 after_backward = torch.autograd.Variable._execution_engine.queue_callback
 foreach_copy = torch._foreach_copy_
 flash_attention = torch._C._get_flash_sdp_enabled

@@ -488,6 +488,52 @@ def test_no_draw_by_what_differs_is_the_same(draw: Any, executor: str) -> None:
             vmap(draw, randomness="same")(probabilities)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        *({}, {"trace_after": 0}, {"engine": "program_counter"}, {"engine": "sequential"}),
+        *({"chunk_size": 3}, {"engine": "sequential", "on_error": "isolate"}),
+    ],
+)
+def test_the_same_draws_are_those_of_torch_vmap(options: dict[str, Any]) -> None:
+    own, again = torch.Generator(), torch.Generator()
+
+    def program(x: Tensor, generator: torch.Generator = own) -> tuple[Tensor, ...]:
+        y = torch.empty(2).normal_() + 0 * x[:2]
+        if "chunk_size" in options:  # it knows of torch's own generators
+            return y, F.dropout(x)
+        return y, F.dropout(x), torch.rand(2, generator=generator) * torch.rand_like(x[:2])
+
+    draws = torch.vmap(functools.partial(program, generator=again), randomness="same")
+    for seed in (1, 2):
+        found = []
+        for run in (draws, autobatch.vmap(program, randomness="same", **options)):
+            torch.manual_seed(seed)
+            result = run(XS)
+            if "on_error" in options and isinstance(result, list):
+                parts = zip(*(each.value for each in result), strict=True)
+                result = tuple(map(torch.stack, parts))
+            found.append((*result, torch.rand(3)))
+        torch.testing.assert_close(found[1], found[0])
+
+
+def test_threads_that_part_draw_the_same_one_by_one() -> None:
+    def program(x: Tensor) -> tuple[Tensor, ...]:
+        first = torch.rand(2)
+        if x[0] > 0.5:
+            return first, torch.rand(1) + torch.rand(1)
+        return first, torch.zeros(1)
+
+    torch.manual_seed(0)
+    first, second = autobatch.vmap(program, randomness="same", engine="sequential")(XS)
+    after = torch.rand(1)
+    torch.manual_seed(0)
+    expected, added = torch.rand(2), torch.rand(1) + torch.rand(1)
+    assert (first == expected).all()
+    assert torch.equal(second, torch.where(XS[:, :1] > 0.5, added, torch.zeros(1)))
+    assert torch.equal(after, torch.rand(1)), "it ends where most draws have led"
+
+
 def test_randomness_means_what_it_did_without_a_seed() -> None:
     def program(x: Tensor) -> tuple[Tensor, ...]:
         return torch.rand(2) + 0 * x[:2], torch.empty(2).normal_(), F.dropout(torch.ones(8))

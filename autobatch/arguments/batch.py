@@ -25,6 +25,7 @@ from autobatch.arguments.mapped import (
     tree_map,
     tree_row,
 )
+from autobatch.presence.moves import keeping
 from autobatch.ragged import Packed
 from autobatch.values.cells import Cell
 
@@ -44,7 +45,8 @@ class Batch:
         def cut(leaf: Any) -> Any:
             return leaf.chunk(start, stop) if isinstance(leaf, Mapped) else leaf
 
-        args, kwargs = tree_map(cut, (self.args, self.kwargs))
+        with keeping():
+            args, kwargs = tree_map(cut, (self.args, self.kwargs))
         return Batch(args, kwargs, stop - start)
 
     def rows(self, index: np.ndarray) -> Batch:
@@ -53,7 +55,8 @@ class Batch:
         def pick(leaf: Any) -> Any:
             return leaf.rows(index) if isinstance(leaf, Mapped) else leaf
 
-        args, kwargs = tree_map(pick, (self.args, self.kwargs))
+        with keeping():
+            args, kwargs = tree_map(pick, (self.args, self.kwargs))
         return Batch(args, kwargs, len(index))
 
     def device(self) -> torch.device:
@@ -74,8 +77,9 @@ class Batch:
     def cells(self, scalars: str) -> tuple[list[Cell], dict[str, Cell]]:
         """The threads' arguments, private to them."""
         memo: dict[int, Cell] = {}
-        args = [cell_of(arg, scalars, memo) for arg in self.args]
-        return args, {name: cell_of(arg, scalars, memo) for name, arg in self.kwargs.items()}
+        with keeping():
+            args = [cell_of(arg, scalars, memo) for arg in self.args]
+            return args, {name: cell_of(arg, scalars, memo) for name, arg in self.kwargs.items()}
 
     def shared(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         """What of one thread's arguments may be the caller's; see ``row``."""
@@ -90,9 +94,10 @@ class Batch:
 
         Without ``copies``, only rows of tensors are; all else is the caller's own.
         """
-        args = tuple(tree_row(arg, index, scalars, copies) for arg in self.args)
-        kwargs = {name: tree_row(arg, index, scalars, copies) for name, arg in self.kwargs.items()}
-        return args, kwargs
+        with keeping():
+            args = tuple(tree_row(arg, index, scalars, copies) for arg in self.args)
+            named = self.kwargs.items()
+            return args, {name: tree_row(arg, index, scalars, copies) for name, arg in named}
 
 
 def shared_parts(tree: Any, row: Any) -> Iterator[Any]:

@@ -30,6 +30,7 @@ from autobatch.batching.trace import Untraceable
 from autobatch.batching.trace.recorder import is_recording
 from autobatch.batching.trees import NotATree, tensor_dtype, tree_of
 from autobatch.errors import Diagnostic, SharedWriteError, UnsupportedError
+from autobatch.presence import moves
 from autobatch.random.drawing import serving
 from autobatch.source import Span
 from autobatch.values.cells import (
@@ -271,7 +272,8 @@ def write_own(
         raise NoRule("an operand is no tensor or number") from None
     draws = is_draw(function) and context.randomness != "same"
     if type(value) is Uniform and not has_column((*made, *named.values())) and not draws:
-        whole = value.obj.clone()
+        with moves.keeping():
+            whole = value.obj.clone()
         function(whole, *made[1:], **named)
         set_content(target, Uniform(whole))
         return
@@ -414,6 +416,6 @@ def write_rows(
                 context.lose(row, error)
     rows: list[Tensor] = columns[0]
     if type(read(args[0])) is not Objects:
-        set_content(args[0], Column(torch.stack(rows)))
+        set_content(args[0], Column(moves.stacked(rows)))
     elif type(args[0].value) is View:
         set_content(args[0], Objects(rows))

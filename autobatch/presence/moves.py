@@ -7,17 +7,34 @@ each node (``Node.metadata``), so they live as long as the graph does.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from autobatch.compat import within_duals, within_level
+from autobatch.compat import set_grad, within_duals, within_level
 from autobatch.presence.layers import differentiated
 from autobatch.presence.wide_rows import rows_at
 
 MOVE, PLACE = "autobatch.move", "autobatch.place"
+AS_IT_IS = nullcontext()
+
+
+class Recorded:
+    """``torch.enable_grad`` for where it is not: it need not remember, so one serves all."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        set_grad(True)
+
+    def __exit__(self, *failure: object) -> None:
+        set_grad(False)
+
+
+RECORDED = Recorded()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -112,6 +129,15 @@ Rows = Taken | Kept | Joined | Cut | Stacked | Listed | Unbound | Picked | Group
 Move = Rows | Arranged | Mixed | Derived
 
 
+def keeping() -> AbstractContextManager[Any]:
+    """In here rows that move keep their gradients, whatever ``no_grad`` says, as those of a loop,
+    which moves nothing, do; torch's inference mode has none to keep.
+    """
+    if torch.is_grad_enabled() or torch.is_inference_mode_enabled():
+        return AS_IT_IS
+    return RECORDED
+
+
 def noted(result: Tensor, move: Move) -> Tensor:
     """The result of a move, which is noted in each graph that it is in."""
     for layer in differentiated(result):
@@ -152,8 +178,9 @@ def mixed(result: Tensor) -> Tensor:
 
 
 def stacked(rows: Sequence[Tensor]) -> Tensor:
-    """``torch.stack(rows)``."""
-    return noted(torch.stack(list(rows)), STACKED)
+    """``torch.stack(rows)``, of rows that are threads' own."""
+    with keeping():
+        return noted(torch.stack(list(rows)), STACKED)
 
 
 def unbound(data: Tensor) -> tuple[Tensor, ...]:

@@ -5,7 +5,9 @@ In: what is called, and the batch. Out: for each chunk what its groups have retu
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,7 @@ from autobatch.batching.context import Context
 from autobatch.batching.host.rower import Rower
 from autobatch.options import Options
 from autobatch.presence.guards import Record, presence
+from autobatch.random.repeating import Repeating
 from autobatch.results.outcome import Chunk
 from autobatch.runs.machines import Shared, machine_of
 from autobatch.saving.savers import saving
@@ -36,11 +39,29 @@ def run_chunks(
     shared: Shared,
 ) -> list[Chunk]:
     size = options.chunk_size or max(batch.size, 1)
-    with ROOM.raised():
-        return [
-            run_chunk(target, batch, start, min(start + size, batch.size), options, library, shared)
-            for start in range(0, max(batch.size, 1), size)
-        ]
+    starts = range(0, max(batch.size, 1), size)
+    run = partial(run_chunk, target, batch, options=options, library=library, shared=shared)
+    with ROOM.raised(), repeated(options, batch.device(), len(starts)) as again:
+        chunks = []
+        for start in starts:
+            with again():
+                chunks.append(run(start, min(start + size, batch.size)))
+        return chunks
+
+
+@contextmanager
+def repeated(
+    options: Options, device: torch.device, chunks: int
+) -> Iterator[Callable[[], AbstractContextManager[None]]]:
+    """What each chunk is to run in, so that all draw the same where that is asked for."""
+    if options.randomness != "same" or options.seed is not None or chunks < 2:
+        yield nullcontext
+        return
+    repeating = Repeating()
+    try:
+        yield partial(repeating.chunk, device)
+    finally:
+        repeating.end()
 
 
 def run_chunk(

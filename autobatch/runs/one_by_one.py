@@ -19,6 +19,7 @@ from autobatch.ir.program import Function
 from autobatch.options import Options
 from autobatch.random.drawing import drawing
 from autobatch.random.paths import key_of
+from autobatch.random.repeating import Repeating
 from autobatch.random.sources import Thread
 from autobatch.results.outcome import Chunk
 from autobatch.results.stacking import Result
@@ -38,12 +39,13 @@ from autobatch.vm.ways import UNKNOWN, Way, Ways
 
 @dataclass(frozen=True, slots=True)
 class OneByOne:
-    """A function by the definitional interpreter."""
+    """A function by the definitional interpreter; ``repeating``: all threads draw the same."""
 
     function: Callable[..., Any]
     options: Options
     library: Library
     steps: Steps
+    repeating: Repeating | None = None
 
     def run(
         self,
@@ -84,10 +86,10 @@ class OneByOne:
         return self.library.code_of(function).function if effect_of(function) == "program" else None
 
     def drawing(self, index: int) -> AbstractContextManager[None]:
-        """The thread draws from words of its own, if there is a seed."""
+        """The thread draws from words of its own if there is a seed, else what all draw, if so."""
         options = self.options
         if options.seed is None:
-            return nullcontext()
+            return nullcontext() if self.repeating is None else self.repeating.thread()
         return drawing(Thread(index + options.thread_offset, key_of(options.seed)))
 
     def isolated(
@@ -112,19 +114,24 @@ def run_sequential(
     function: Callable[..., Any], batch: Batch, options: Options, library: Library
 ) -> Chunk:
     """One thread after the other."""
-    each = OneByOne(function, options, library, steps_of(options, batch))
+    repeating = Repeating() if options.randomness == "same" else None
+    each = OneByOne(function, options, library, steps_of(options, batch), repeating)
     ways = Ways()
     items: list[Any] = [None] * batch.size
     marks = np.full(batch.size, UNKNOWN)
     errors: Errors = {}
 
-    for index in range(batch.size):
-        row = batch.row(index, options.scalars, not options.writes)
-        result, way = each.isolated(index, *row, batch.shared(*row))
-        items[index] = result.value
-        if result.exception is not None:
-            errors[index] = result.exception
-        if way is not None:
-            marks[index] = ways.number(way.function, way.label)
+    try:
+        for index in range(batch.size):
+            row = batch.row(index, options.scalars, not options.writes)
+            result, way = each.isolated(index, *row, batch.shared(*row))
+            items[index] = result.value
+            if result.exception is not None:
+                errors[index] = result.exception
+            if way is not None:
+                marks[index] = ways.number(way.function, way.label)
+    finally:
+        if repeating is not None:
+            repeating.end()
     piece = Returned(np.arange(batch.size), Cell(Objects(items)), ways=marks)
     return Chunk(0, [piece], ways, lambda piece: items, errors)

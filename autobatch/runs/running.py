@@ -22,6 +22,7 @@ from autobatch.errors import AutobatchError, StackingError
 from autobatch.explaining.overhead import Ran, is_cheap, is_scalar, overhead
 from autobatch.listeners import Counts, counts
 from autobatch.options import Options
+from autobatch.presence.moves import keeping
 from autobatch.results.nesting import roomy, structures
 from autobatch.results.out_dims import moved
 from autobatch.results.outcome import Chunk, apart, has_tensors, stacked, unvaried
@@ -155,7 +156,8 @@ def collected(
     """One result of what the chunks have returned, as the options want it."""
     if options.on_error == "isolate":
         return apart(chunks, batch.size)
-    result = stacked(chunks, batch.size, batch.device(), options.ragged_out)
+    with keeping():
+        result = stacked(chunks, batch.size, batch.device(), options.ragged_out)
     if options.out_dims == 0:
         return result
     placed = partial(moved, result, options.out_dims, name_of(function), lambda: unvaried(chunks))

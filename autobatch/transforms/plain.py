@@ -37,7 +37,7 @@ def is_plain(run: Run, given: Sequence[Tensor]) -> bool:
         return False
     with torch.no_grad(), run.call.context.services.moving():
         if not torch.is_grad_enabled():
-            return False  # rows that move where the program says ``no_grad`` would lose theirs
+            return False  # rows that move would lose theirs: the run is in inference mode
     return not any(tensor.requires_grad for tensor in parts.tensors(run.call.cells()))
 
 

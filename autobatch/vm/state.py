@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
@@ -17,10 +17,10 @@ from autobatch.batching.escapes import Snapshot
 from autobatch.batching.fallbacks import Policy
 from autobatch.batching.operations import Scope
 from autobatch.batching.stretches import Work
-from autobatch.compat import within_level
 from autobatch.errors import AutobatchError, Diagnostic
 from autobatch.ir.program import Call, Function, Handler, Raise
 from autobatch.listeners import Tally
+from autobatch.presence.moves import keeping
 from autobatch.random.paths import Ledger, Paths, key_of
 from autobatch.saving.savers import Saver
 from autobatch.source import Span
@@ -37,7 +37,6 @@ from autobatch.vm.schedule import Schedule
 from autobatch.vm.steps import Steps
 from autobatch.vm.ways import Ways
 
-AS_IT_IS = nullcontext()
 NOBODY = -1
 """The thread index of a row that no thread has."""
 
@@ -168,11 +167,11 @@ class Frame:
 class RunState:
     """``policy`` says what to do about fallbacks, ``raising`` is whether the block at work ends
     by raising; ``work`` is what makes stretches fast, None where each operation runs as it comes;
-    ``guard`` is called before a visible effect, while fork-join calls run; ``grad`` and
-    ``inference`` are the modes of autograd's that the run began in; ``saver`` sees to what is
-    saved for a backward, None: torch's own way; ``contributions`` are what the threads of the call
-    write to tensors that all of them share. ``blind`` says whether its program cannot tell two
-    names for one tensor from two tensors; None before it has begun.
+    ``guard`` is called before a visible effect, while fork-join calls run; ``inference`` is whether
+    the run began in torch's inference mode; ``saver`` sees to what is saved for a backward, None:
+    torch's own way; ``contributions`` are what the threads of the call write to tensors that all of
+    them share. ``blind`` says whether its program cannot tell two names for one tensor from two
+    tensors; None before it has begun.
     """
 
     library: Library
@@ -183,7 +182,6 @@ class RunState:
     observer: Observer | None = None
     raising: bool = False
     guard: Callable[[bool], None] | None = None
-    grad: bool = field(default_factory=torch.is_grad_enabled)
     inference: bool = field(default_factory=torch.is_inference_mode_enabled)
     ways: Ways = field(default_factory=Ways)
     saver: Saver | None = None
@@ -243,15 +241,13 @@ class RunState:
 
     def moving(self) -> AbstractContextManager[None]:
         """Rows that move keep their gradients, whatever the program's ``no_grad`` says."""
-        kept = torch.is_grad_enabled() or not (self.grad or within_level())
-        if kept and torch.is_inference_mode_enabled() is self.inference:
-            return AS_IT_IS
+        if torch.is_inference_mode_enabled() is self.inference:
+            return keeping()
         return self.as_it_began()
 
     @contextmanager
     def as_it_began(self) -> Iterator[None]:
-        wanted = self.grad or within_level()
-        with torch.inference_mode(self.inference), torch.set_grad_enabled(wanted):
+        with torch.inference_mode(self.inference), keeping():
             yield
 
     def begin(self, frame: Frame, pc: int, group: Group) -> None:

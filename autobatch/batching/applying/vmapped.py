@@ -43,6 +43,7 @@ from autobatch.batching.levels import (
     level,
 )
 from autobatch.presence.guards import record_at_work
+from autobatch.presence.moves import keeping
 from autobatch.random.drawing import draws
 
 __all__ = [
@@ -56,6 +57,7 @@ __all__ = [
     "getitem_checked",
     "is_view_result",
     "level",
+    "unrecorded",
 ]
 
 _NONE: dict[str, Any] = {}
@@ -174,12 +176,16 @@ def apply_inplace(
         if args is not given:
             out = ended(out)
         new = explained(fn, whole, keywords, lambda: inplace.landed(fn, args[0], out, k))
+        new = unrecorded(args[0], new, k)
         return new, new
-    target = _private(args[0], k, owned)
+    if fn is Tensor.requires_grad_:
+        return _marked(args, keywords, k), None
+    with keeping():
+        target = _private(args[0], k, owned)
     operands = (target, *args[1:])
     if fn in SETITEM:
         write = functools.partial(assignment.setitem, target, args[1], args[2], k)
-        return explained(operator.setitem, operands, {}, write), None
+        return unrecorded(args[0], explained(operator.setitem, operands, {}, write), k), None
     if promotion.differs(operands, keywords):
         operands = (target, *promotion.weaken(target, operands[1:]))
     out = explained(
@@ -203,6 +209,29 @@ def _private(target: Any, k: int, owned: bool) -> Batched:
     if type(target) is Batched:
         return target if owned else Batched(target.data.clone())
     return Batched(target.expand(k, *target.shape).clone())
+
+
+def unrecorded(given: Any, new: Batched, k: int) -> Batched:
+    """What an operand is after a write under ``no_grad``: the write has no gradient, the operand
+    has its own, as if it had not been written.
+    """
+    data = given.data if type(given) is Batched else given
+    if torch.is_grad_enabled() or new.data.requires_grad or not data.requires_grad:
+        return new
+    with keeping():
+        target = _private(given, k, owned=False)
+    target.data.copy_(new.data)
+    return target
+
+
+def _marked(args: tuple[Any, ...], keywords: dict[str, Any], k: int) -> Batched:
+    """A copy of an operand after its ``requires_grad_``, which means the same in all modes."""
+    given, *rest = args
+    data = given.data if type(given) is Batched else given.expand(k, *given.shape)
+    with keeping():
+        made = (data.detach() if data.is_leaf else data).clone()
+        mark = functools.partial(made.requires_grad_, *rest, **keywords)
+        return Batched(explained(Tensor.requires_grad_, args, keywords, mark))
 
 
 def is_view_result(out: Any, args: Any) -> bool:

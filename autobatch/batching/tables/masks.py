@@ -15,6 +15,7 @@ from torch import Tensor
 
 from autobatch.batching import writes
 from autobatch.batching.applying.indexing import INTEGERS
+from autobatch.batching.applying.vmapped import Batched, unrecorded
 from autobatch.batching.context import Context, Handler
 from autobatch.batching.kinds import is_tensor
 from autobatch.batching.tables.order import together
@@ -117,7 +118,8 @@ def put(context: Context, base: Cell, index: Cell, item: Cell) -> bool:
     context.services.tensor_written(context.span)
     writes.refuse_tied(context, base)
     written = data.index_put(places.unbind(1), table)
-    writes.set_content(base, Column(moves.mixed(written)))
+    new = unrecorded(Batched(data), Batched(moves.mixed(written)), context.k)
+    writes.set_content(base, Column(new.data))
     context.counter.launch()
     return True
 

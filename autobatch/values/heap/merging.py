@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from autobatch.presence.moves import keeping
 from autobatch.values import listing, matrices, stacks
 from autobatch.values.cells import (
     NO_TIES,
@@ -48,7 +49,8 @@ def merge(
     if len(pieces) == 1:
         return list(pieces[0])
     merging = Merging(sizes, device)
-    return [merging.visit(cells) for cells in zip(*pieces, strict=True)]
+    with keeping():
+        return [merging.visit(cells) for cells in zip(*pieces, strict=True)]
 
 
 class Merging:
@@ -115,7 +117,9 @@ def plain_rows(values: Sequence[Any]) -> Value:
         columns = zip(*(value.cells for value in values), strict=True)
         return Container(tuple, [Cell(plain_rows([c.value for c in cells])) for cells in columns])
     bounds = join_bounds(value.bounds for value in values) if first.tag == "int" else None
-    return Column(joined([value.table for value in values]), first.tag, bounds)
+    with keeping():
+        table = joined([value.table for value in values])
+    return Column(table, first.tag, bounds)
 
 
 def parted_lists(values: Sequence[Value]) -> bool:

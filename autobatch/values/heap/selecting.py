@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from autobatch.presence.moves import keeping
 from autobatch.values.cells import Cell, Column, Container, Objects, Uniform, Value, is_mutable
 from autobatch.values.heap.copying import copied
 from autobatch.values.heap.walks import plain_views
@@ -27,9 +28,13 @@ def select(roots: Sequence[Cell], rows: Rows) -> list[Cell]:
 
     Views of what the roots do not reach otherwise come out plain; the roots stay as they are.
     """
-    flat = select_flat(roots, rows)
-    if flat is not None:
-        return flat
+    with keeping():
+        flat = select_flat(roots, rows)
+        return select_any(roots, rows) if flat is None else flat
+
+
+def select_any(roots: Sequence[Cell], rows: Rows) -> list[Cell]:
+    """The same, whatever the roots are."""
     views = plain_views(roots)
     plain = frozenset(map(id, views)) if views else NOTHING
     on_host = torch.from_numpy(rows)
@@ -160,7 +165,8 @@ def several(root: Cell, parts: Sequence[Rows]) -> list[Cell]:
     found: list[Cell] = []
     for rows in parts:
         index = torch.from_numpy(rows).to(leaves[0].table.device)
-        cells = [Cell(leaf.select(index)) for leaf in leaves]
+        with keeping():
+            cells = [Cell(leaf.select(index)) for leaf in leaves]
         found.append(Cell(value.rebuilt(iter(cells))) if type(value) is Container else cells[0])
     return found
 
