@@ -283,20 +283,40 @@ def normed(x: Tensor, w: Tensor) -> Tensor:
     return torch.nn.functional.layer_norm(x, (2,), w[0], w[1])
 
 
+def normed_in_groups(x: Tensor, w: Tensor) -> Tensor:
+    return torch.nn.functional.group_norm(x.T[None], 2, w[0], w[1])
+
+
+def bilinear(x: Tensor, w: Tensor) -> Tensor:
+    return torch.nn.functional.bilinear(x, x, w[None])
+
+
+def convolved(x: Tensor, w: Tensor) -> Tensor:
+    return torch.nn.functional.conv2d(x[None], torch.stack([w, w * 2])[:, None])
+
+
+ALL = ("recorded", "vmap")
 OF_MATRICES: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], tuple[str, ...]]] = {
     "linear": (mapped_rows, ("recorded", "vmap", "program counter")),
     "matmul": (torch.matmul, ("recorded", "vmap", "program counter")),
     "from the left": (lambda x, w: w @ x[:2], ("recorded", "vmap")),
     "addmm": (lambda x, w: torch.addmm(w[0], x, w), ("recorded", "vmap")),
     "einsum": (contracted, ("recorded", "vmap")),
-    "layer_norm": (normed, ("vmap",)),
+    "layer_norm": (normed, ALL),
+    "group_norm": (normed_in_groups, ALL),
+    "bilinear": (bilinear, ALL),
+    "conv2d": (convolved, ALL),
+    "prelu": (lambda x, w: torch.nn.functional.prelu(x, w[0]), ALL),
+    "times a row": (lambda x, w: x * w[0], ALL),
+    "times a number": (lambda x, w: w[0, 0] * x, ALL),
+    "plus a row": (lambda x, w: x + w[0], ALL),
+    "addcmul": (lambda x, w: torch.addcmul(x, x, w[0]), ALL),
 }
 """Of a matrix of each example and one that all share; in which ways nobody's rows are left out."""
 
 
-@pytest.mark.parametrize("name", OF_MATRICES)
-def test_products_of_matrices_of_which_some_are_not_needed(name: str) -> None:
-    function, ways = OF_MATRICES[name]
+def of_some(function: Callable[[Tensor, Tensor], Tensor]) -> tuple[Any, ...]:
+    """A program, what it is for one example, and what to call them with."""
     torch.manual_seed(0)
     xs = torch.rand(5, 3, 2, dtype=torch.float64) + 0.5
     xs[1, 2, 0] = xs[3, 0, 1] = 0.0
@@ -310,10 +330,27 @@ def test_products_of_matrices_of_which_some_are_not_needed(name: str) -> None:
     def lazily(x: Tensor, w: Tensor) -> Tensor:
         return program(x, w) if x.min() > 0 else w.sum() * x.sum()
 
-    w = torch.rand(2, 2, dtype=torch.float64, requires_grad=True)
+    return program, lazily, xs, torch.rand(2, 2, dtype=torch.float64, requires_grad=True)
+
+
+@pytest.mark.parametrize("name", OF_MATRICES)
+def test_products_of_matrices_of_which_some_are_not_needed(name: str) -> None:
+    function, ways = OF_MATRICES[name]
+    program, lazily, xs, w = of_some(function)
     (expected,) = torch.autograd.grad(torch.stack([lazily(x, w) for x in xs]).sum(), w)
     for way in ways:
         batched = autobatch.vmap(program, in_dims=(0, None), **WAYS[way])
         for _ in range(3):
             (found,) = torch.autograd.grad(batched(xs, w).sum(), w)
             torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("name", OF_MATRICES)
+def test_gradients_of_each_example_of_which_some_are_not_needed(name: str) -> None:
+    function, ways = OF_MATRICES[name]
+    program, lazily, xs, w = of_some(function)
+    expected = torch.stack([torch.autograd.grad(lazily(x, w), w)[0] for x in xs])
+    for way in ways:
+        slopes = autobatch.vmap(autobatch.grad(program, 1), in_dims=(0, None), **WAYS[way])
+        for _ in range(2):
+            torch.testing.assert_close(slopes(xs, w.detach()), expected)

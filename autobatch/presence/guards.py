@@ -105,13 +105,17 @@ class Record:
 
 @dataclass(slots=True, eq=False, repr=False)
 class Guard:
-    """Looks at the gradient of one layer at a place; ``is_made``, if it may be made zero there."""
+    """Looks at the gradient of one layer at a place; ``is_made``, if it may be made zero there.
+
+    ``count``: how many rows each thread has, one after another.
+    """
 
     record: Record
     place: Place | Again
     layer_dim: int
     level: int
     is_made: bool = True
+    count: int = 1
 
     def __call__(self, grad: Tensor | None) -> Tensor | None:
         """The gradient without the rows that nobody needed; None: as it is.
@@ -134,9 +138,9 @@ class Guard:
         masks = self.place.masks(known)
         mask: Mask = all_of(masks) if masks else None
         dim = self.layer_dim
-        if mask is None or mask.shape != (grad.shape[dim],) or mask.all():
+        if mask is None or mask.shape != (grad.shape[dim] / self.count,) or mask.all():
             return None
-        rows = torch.from_numpy(mask).to(grad.device)
+        rows = torch.from_numpy(mask.repeat(self.count)).to(grad.device)
         sizes = [1] * grad.dim()
         sizes[dim] = -1
         return torch.where(rows.view(sizes), grad, torch.zeros((), dtype=grad.dtype))
@@ -148,7 +152,7 @@ class Guard:
         result = grad.view_as(grad)
         place = Again(self.place, known)
         for layer in filter(self.is_below, differentiated(result, self.layer_dim)):
-            guard(self.record, place, layer)
+            guard(self.record, place, layer, count=self.count)
         return result
 
     def is_below(self, layer: Layer) -> bool:
@@ -156,8 +160,10 @@ class Guard:
         return layer.level < self.level or not self.level
 
 
-def guard(record: Record, place: Place | Again, layer: Layer, is_made: bool = True) -> None:
-    hook = Guard(record, place, layer.dim, layer.level, is_made)
+def guard(
+    record: Record, place: Place | Again, layer: Layer, is_made: bool = True, count: int = 1
+) -> None:
+    hook = Guard(record, place, layer.dim, layer.level, is_made, count)
     layer.tensor.register_hook(hook)  # type: ignore[no-untyped-call]
 
 
@@ -200,16 +206,19 @@ def presence(given: Sequence[Tensor] = (), record: Record | None = None) -> Iter
         record.unseen.clear()
 
 
-def guarded(operand: Tensor, dim: int, shape: tuple[int, ...] | None = None) -> Tensor:
+def guarded(
+    operand: Tensor, dim: int, shape: tuple[int, ...] | None = None, count: int = 1
+) -> Tensor:
     """An operand of what may have an infinite derivative or value.
 
-    ``shape``: what it is broadcast to, where all threads share it.
+    ``shape``: what it is broadcast to, where all threads share it; ``count``: how many rows each
+    has otherwise.
     """
     record = _AT_WORK.get()
     if record is None:
         return operand
     record.is_wild = True
-    return looked_at(record, operand, dim, shape)
+    return looked_at(record, operand, dim, shape, count)
 
 
 def guarded_rows(column: Tensor) -> Tensor:
@@ -219,7 +228,11 @@ def guarded_rows(column: Tensor) -> Tensor:
 
 
 def looked_at(
-    record: Record, operand: Tensor, dim: int, shape: tuple[int, ...] | None = None
+    record: Record,
+    operand: Tensor,
+    dim: int,
+    shape: tuple[int, ...] | None = None,
+    count: int = 1,
 ) -> Tensor:
     if not torch.is_grad_enabled() or not has_views(operand):
         return operand
@@ -227,22 +240,22 @@ def looked_at(
         return operand
     record.is_used = True
     result = operand.view_as(operand) if shape is None else operand.expand(shape)
-    watch(record, result, dim)
+    watch(record, result, dim, count=count)
     return result
 
 
-def watch(record: Record, tensor: Tensor, dim: int, is_made: bool = True) -> Place:
+def watch(record: Record, tensor: Tensor, dim: int, is_made: bool = True, count: int = 1) -> Place:
     place = Place()
     if not within_level() and not within_duals():
         if tensor.requires_grad and tensor.grad_fn is not None:
             notes_of(tensor.grad_fn).setdefault(PLACE, place)
-            hook = Guard(record, place, dim, 0, is_made)
+            hook = Guard(record, place, dim, 0, is_made, count)
             tensor.register_hook(hook)  # type: ignore[no-untyped-call]
         return place
     for layer in differentiated(tensor, dim):
         if (node := layer.tensor.grad_fn) is not None:
             notes_of(node).setdefault(PLACE, place)
-        guard(record, place, layer, is_made)
+        guard(record, place, layer, is_made, count)
     return place
 
 
@@ -268,12 +281,14 @@ def wild() -> None:
         record.is_wild = True
 
 
-def guarded_if_wild(operand: Tensor, dim: int, shape: tuple[int, ...] | None = None) -> Tensor:
+def guarded_if_wild(
+    operand: Tensor, dim: int, shape: tuple[int, ...] | None = None, count: int = 1
+) -> Tensor:
     """An operand of what has an infinite derivative only where the other one is infinite."""
     record = _AT_WORK.get()
     if record is None or not is_in_a_graph(operand):
         return operand
-    return guarded(operand, dim, shape) if record.has_wild() else operand
+    return guarded(operand, dim, shape, count) if record.has_wild() else operand
 
 
 @contextmanager

@@ -7,6 +7,7 @@ has been added to others by then.
 
 In: a function, and its operands; ``dims`` says where the rows of each are, None for what is shared.
 Out: what the function gives, and a gradient of what is shared that only such rows have a part in.
+Of several results the first alone is differentiated.
 """
 
 from __future__ import annotations
@@ -28,10 +29,11 @@ from autobatch.saving.savers import is_saving
 
 FACTORS = frozenset(
     """addmm addmv baddbmm bilinear bmm conv1d conv2d convolution Conv1d Conv2d Conv3d einsum
- group_norm layer_norm linear matmul mm mv""".split()  # noqa: SIM905
+ conv_transpose1d conv_transpose2d conv_transpose3d group_norm layer_norm linear matmul mm mv
+ native_layer_norm prelu prelu_kernel rms_norm trilinear""".split()  # noqa: SIM905
 )
 """Their gradients hold their operands."""
-Function = Callable[..., Tensor]
+Function = Callable[..., Any]
 
 
 @dataclass(slots=True, eq=False)
@@ -75,11 +77,16 @@ class Product:
         ]
 
         def function(shared: Tensor) -> Tensor:
-            return self.function(*given[:nr], shared, *given[nr + 1 :])
+            return first(self.function(*given[:nr], shared, *given[nr + 1 :]))
 
         _, pull, *_ = torch.func.vjp(function, given[nr])
         found: Tensor = pull(along.index_select(self.dim, rows))[0]
         return found
+
+
+def first(results: Any) -> Tensor:
+    found: Tensor = results if isinstance(results, Tensor) else results[0]
+    return found
 
 
 def at_level(operand: Any, level: int) -> Any:
@@ -96,7 +103,7 @@ def product(
     count: int,
     *operands: Any,
     **named: Any,
-) -> Tensor:
+) -> Any:
     record = record_at_work()
     wanted = shared_operands(record, dims, operands)
     if record is None or not wanted:
@@ -110,14 +117,15 @@ def product(
         for layer in differentiated(given[nr]):
             hook = partial(made.looked_at, nr, layer.level)
             layer.tensor.register_hook(hook)  # type: ignore[no-untyped-call]
-    result = whole(*given)
+    results = whole(*given)
+    result = first(results)
     if is_batched_within(result):
-        return result
+        return results
     made.place = watch(record, result, dim, False)
     for layer in differentiated(result):
         arrived = partial(made.arrived, layer.level)
         layer.tensor.register_hook(arrived)  # type: ignore[no-untyped-call]
-    return result
+    return results
 
 
 def product_over(
@@ -128,7 +136,7 @@ def product_over(
     count: int,
     *operands: Any,
     **named: Any,
-) -> Tensor:
+) -> Any:
     """The same by ``written``, over the first operand, where nobody comes back to the operands."""
     if shared_operands(record_at_work(), dims, operands):
         return product(function, dims, dim, count, *operands, **named)

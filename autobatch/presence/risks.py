@@ -38,6 +38,12 @@ LINEAR = named(
 """Its gradient is finite if its cotangent and its operands are, and zero where that is zero."""
 PRODUCTS = named("addcmul affine bmm dot inner lerp matmul mul multiply outer square weighted")
 """The same, and it has an operand as a factor, which may be infinite."""
+HOLDING = named(
+    """abs amax amin cos gelu group_norm layer_norm log_sigmoid_forward log_softmax logsigmoid max
+ min mse_loss native_group_norm native_layer_norm sigmoid silu sin softmax softplus softsign tanh
+ GELU GroupNorm LayerNorm LogSigmoid LogSoftmax SiLU Sigmoid Softmax Softplus Softsign Tanh"""
+)
+"""The same, and its derivative is no number where an operand is infinite, or none itself."""
 CONSTANT = named(
     """all allclose and any argsort bitwise_and bitwise_not bitwise_or bitwise_xor bool bucketize
  ceil count_nonzero detach eq equal floor floor_divide floordiv ge gt int isclose isfinite isinf

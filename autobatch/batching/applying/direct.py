@@ -37,7 +37,7 @@ def _pointwise() -> frozenset[Callable[..., Any]]:
     return frozenset(function for function in found if function is not None)
 
 
-_POINTWISE = _pointwise()
+POINTWISE = _pointwise()
 _WHERE = torch.where
 _BETWEEN = frozenset({torch.clamp, torch.clip, Tensor.clamp, Tensor.clip})
 """With two bounds that are tensors these have a converter (``converters.pointwise``)."""
@@ -46,7 +46,7 @@ _PLAIN = (int, float, bool, type(None))
 
 def direct(fn: Callable[..., Any], args: tuple[Any, ...]) -> Batched | None:
     """``fn(*args)`` for all threads; None if the operands are not of the simple kind."""
-    if fn not in _POINTWISE or (fn is _WHERE and len(args) != 3):
+    if fn not in POINTWISE or (fn is _WHERE and len(args) != 3):
         return None
     if fn in _BETWEEN and all(isinstance(bound, Batched | Tensor) for bound in args[:3]):
         return None

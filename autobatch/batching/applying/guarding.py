@@ -5,18 +5,19 @@ In: the operands as ``vmapped`` has them. Out: the same, by way of ``presence.gu
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from autobatch.batching.applying.direct import POINTWISE
 from autobatch.batching.levels import Batched, leaves_of, map_tree
 from autobatch.presence.guards import Record, bounded, guarded
 from autobatch.presence.moves import is_differentiated
 from autobatch.presence.products import FACTORS, product
-from autobatch.presence.risks import PRODUCTS, is_risky, name_of
+from autobatch.presence.risks import HOLDING, PRODUCTS, is_risky, name_of
 
 
 def watched(record: Record, fn: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -25,14 +26,14 @@ def watched(record: Record, fn: Callable[..., Any], args: tuple[Any, ...]) -> tu
     if is_risky(name, args):
         record.is_wild = True
     elif (
-        name not in PRODUCTS | FACTORS
+        name not in PRODUCTS | FACTORS | HOLDING
         or not torch.is_grad_enabled()
         or not may_be_wild(record, args)
     ):
         return args
     if not torch.is_grad_enabled():
         return args
-    if (wide := broadcast(args)) is not None:
+    if (wide := broadcast(fn, args)) is not None:
         return wide
     return tuple(map_tree(own_guarded, arg) for arg in args)
 
@@ -86,21 +87,36 @@ def own_bounded(leaf: Any) -> Any:
     return leaf
 
 
-def broadcast(args: tuple[Any, ...]) -> tuple[Any, ...] | None:
-    """A column and a differentiated tensor that all threads share, of one dtype and event shape."""
-    if len(args) != 2 or {type(arg) for arg in args} != {Batched, Tensor}:
+def broadcast(fn: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    """Columns and differentiated tensors that all threads share, all of one dtype.
+
+    They are of one event shape, or ``fn`` is pointwise and a column has that of the result.
+    """
+    columns = [arg.data for arg in args if type(arg) is Batched]
+    shared = [arg for arg in args if isinstance(arg, Tensor)]
+    if not columns or not any(map(is_differentiated, shared)):
         return None
-    column, shared = args if type(args[0]) is Batched else args[::-1]
-    data = column.data
-    if (
-        not is_differentiated(shared)
-        or shared.dtype != data.dtype
-        or shared.shape != data.shape[1:]
-    ):
+    whole = max(columns, key=Tensor.dim)
+    if {tensor.dtype for tensor in (*columns, *shared)} != {whole.dtype}:
         return None
-    wide = Batched(guarded(shared, 0, tuple(data.shape)).expand_as(data))
-    own = own_guarded(column)
-    return (own, wide) if column is args[0] else (wide, own)
+    event = whole.shape[1:]
+    parts = [data.shape[1:] for data in columns] + [tensor.shape for tensor in shared]
+    alike = len(args) == 2 and all(part == event for part in parts)
+    if not alike and not (fn in POINTWISE and all(fits(part, event) for part in parts)):
+        return None
+
+    def own(arg: Any) -> Any:
+        if isinstance(arg, Tensor) and is_differentiated(arg):
+            return Batched(guarded(arg, 0, tuple(whole.shape)).expand_as(whole))
+        return own_guarded(arg)
+
+    return tuple(map(own, args))
+
+
+def fits(part: Sequence[int], event: Sequence[int]) -> bool:
+    """Whether the one broadcasts to the other."""
+    sizes = zip(reversed(part), reversed(event), strict=False)
+    return len(part) <= len(event) and all(size in (1, whole) for size, whole in sizes)
 
 
 def is_smooth(tensor: Tensor) -> bool:

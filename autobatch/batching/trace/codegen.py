@@ -148,8 +148,9 @@ class _Printer:
         word = self.argument(argument)
         if guard is None:
             return word
-        shape = "" if guard.shape is None else f", {self.argument(guard.shape)}"
-        return f"{self.constant(guard.function)}({word}, {guard.dim}{shape})"
+        more = "" if guard.shape is None else f", {self.argument(guard.shape)}"
+        more += "" if guard.count == 1 else f", count={guard.count}"
+        return f"{self.constant(guard.function)}({word}, {guard.dim}{more})"
 
     def argument(self, argument: Any) -> str:
         match argument:

@@ -7,6 +7,7 @@ by place among the nodes what its results go through.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -18,24 +19,26 @@ from autobatch.batching.trace.graph import Count, Graph, Meta, Node, Ref
 from autobatch.presence.guards import all_bounded, bounded, guarded, guarded_if_wild
 from autobatch.presence.moves import kept
 from autobatch.presence.products import FACTORS
-from autobatch.presence.risks import PRODUCTS, is_risky, name_of
+from autobatch.presence.risks import HOLDING, PRODUCTS, is_risky, name_of
 
 _THREADS = Count(1)
 
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """``function(operand, dim, shape)``; threads are in dimension ``dim``."""
+    """``function(operand, dim, shape, count)``; threads are in dimension ``dim``, each so often."""
 
     function: Callable[..., Tensor]
     dim: int
     shape: tuple[Any, ...] | None = None
+    count: int = 1
 
 
 def guards(graph: Graph) -> Mapping[int, Mapping[int, Guard]]:
     """``wild`` are the values that may be infinite for finite inputs."""
     wild: set[int] = set()
     found: dict[int, Mapping[int, Guard]] = {}
+    makers = makers_of(graph)
     for place, node in enumerate(graph.nodes):
         name, reads_wild = name_of(node.op), not wild.isdisjoint(node.reads())
         risky = may_be_infinite(graph, node)
@@ -43,9 +46,9 @@ def guards(graph: Graph) -> Mapping[int, Mapping[int, Guard]]:
             wild.update(out for out in node.outs if out is not None)
         if node.mutates or node.is_view or not node.grad:
             continue
-        if risky or name in PRODUCTS:
+        if risky or name in PRODUCTS or name in HOLDING or has_groups(node):
             function = guarded if risky or reads_wild else guarded_if_wild
-            if here := dict(of_operands(graph, node, function)):
+            if here := dict(of_operands(graph, makers, node, function)):
                 found[place] = here
     return found
 
@@ -80,11 +83,14 @@ def products(graph: Graph) -> Mapping[int, Dims]:
     result, and how many rows each thread has.
     """
     found: dict[int, Dims] = {}
-    makers = {out: node for node in graph.nodes for out in node.outs if out is not None}
+    makers = makers_of(graph)
+    read = {*graph.outputs, *(value for node in graph.nodes for value in node.reads())}
     for place, node in enumerate(graph.nodes):
-        if name_of(node.op) not in FACTORS or not node.grad or not node.single or node.mutates:
+        if name_of(node.op) not in FACTORS or not node.grad or node.mutates:
             continue
-        (out,) = node.outs
+        out, *others = node.outs
+        if not read.isdisjoint(others):
+            continue
         own = [rows_of(graph, makers, argument) for argument in node.args]
         dims = [None if rows is None else rows[0] for rows in own]
         smooth = [a for a in node.args if type(a) is Ref and is_uniform(graph.metas[a.value])]
@@ -99,6 +105,15 @@ def products(graph: Graph) -> Mapping[int, Dims]:
     return found
 
 
+def makers_of(graph: Graph) -> Mapping[int, Node]:
+    return {out: node for node in graph.nodes for out in node.outs if out is not None}
+
+
+def has_groups(node: Node) -> bool:
+    """Whether it is a convolution in which each thread has weights of its own."""
+    return name_of(node.op) == "convolution" and type(node.args[-1]) is Count
+
+
 def rows_of(graph: Graph, makers: Mapping[int, Node], argument: Any) -> tuple[int, int] | None:
     """In which dimension of an argument threads have rows, and how many each, one after another."""
     if type(argument) is not Ref:
@@ -108,10 +123,15 @@ def rows_of(graph: Graph, makers: Mapping[int, Node], argument: Any) -> tuple[in
         return dim, 1
     if maker is None or name_of(maker.op) not in FOLDING or type(maker.args[0]) is not Ref:
         return None
-    first = meta.shape[0] if meta.shape else None
-    if type(first) is not Count or graph.metas[maker.args[0].value].shape[:1] != (_THREADS,):
+    folded = graph.metas[maker.args[0].value].shape
+    counts = [at for at, size in enumerate(meta.shape) if type(size) is Count]
+    if len(counts) != 1 or folded.count(_THREADS) != 1 or not is_smooth(meta.dtype):
         return None
-    return (0, first.multiple) if is_smooth(meta.dtype) else None
+    (dim,), at = counts, folded.index(_THREADS)
+    outer = meta.shape[:dim], folded[:at]
+    if any(type(size) is not int for sizes in outer for size in sizes):
+        return None
+    return (dim, meta.shape[dim].multiple) if math.prod(outer[0]) == math.prod(outer[1]) else None
 
 
 FOLDING = ("reshape", "unsafe_view", "view")
@@ -120,7 +140,9 @@ FOLDING = ("reshape", "unsafe_view", "view")
 
 def is_whole(graph: Graph, argument: Any) -> bool:
     """Whether an argument is the same whichever threads there are."""
-    return type(argument) is not Ref or is_uniform(graph.metas[argument.value])
+    if type(argument) is Ref:
+        return is_uniform(graph.metas[argument.value])
+    return type(argument) is not Count
 
 
 def threads_dim(meta: Meta, count: int = 1) -> int | None:
@@ -168,7 +190,7 @@ def may_be_infinite(graph: Graph, node: Node) -> bool:
 
 
 def of_operands(
-    graph: Graph, node: Node, function: Callable[..., Tensor]
+    graph: Graph, makers: Mapping[int, Node], node: Node, function: Callable[..., Tensor]
 ) -> Iterator[tuple[int, Guard]]:
     metas = graph.metas
     shared = broadcast_shape(graph, node)
@@ -182,6 +204,8 @@ def of_operands(
             yield place, Guard(function, meta.shape.index(_THREADS))
         elif shared is not None and is_uniform(meta):
             yield place, Guard(function, shared.index(_THREADS), shared)
+        elif (rows := rows_of(graph, makers, argument)) is not None:
+            yield place, Guard(function, rows[0], count=rows[1])
 
 
 def broadcast_shape(graph: Graph, node: Node) -> tuple[Any, ...] | None:
