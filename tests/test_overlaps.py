@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.oracle import assert_matches_loop
+from tests.oracle import CONFIGURATIONS, assert_matches_loop
+from tests.outside_world import program
 
 ROWS = torch.arange(24.0).reshape(3, 8)
 PLACES = ([0, 2, 4], [1, 4, 4], [4, 4, 4], [1, 1, 1], [1, 3, 4])
@@ -191,3 +192,20 @@ PROGRAMS = (
 def test_an_overlap_is_what_torch_makes_of_it(program):
     for places in PLACES:
         assert_matches_loop(program, (ROWS, torch.tensor(places)))
+
+
+GATHERED = (
+    *("x[x[:, 0] > 2] = x[0]", "x[x[:, 0] > 9] = x[:1]", "x[x > 2] = x[0, 0]", "x[t] = x[1]"),
+    *("x[t] = x[0, 0]", "x[[0, 2]] = x[1]", "x[0, [0, 1]] = x[1]", "x[..., [0, 1]] = x[1]"),
+    *("x[x[:, 0] > 2, 0] = x[0, 0]", "x[0, t[:1]] = x[0, :1]", "x[t] = x[1].clone()"),
+    *("x[x[:, 0] > 2, :] = x[0]", "x[torch.tensor([1, 0, 2])] = x", "x[i] = x[1]"),
+    "x[x[:, 0] > 2] = x[i]",
+)
+
+
+@pytest.mark.parametrize("line", GATHERED)
+def test_what_is_written_at_places_of_a_tensor_or_list(line):
+    before = ["t = torch.tensor([0, 2])", "i = x[0, 0].long() % 3"]
+    write = program(line, [*before, line, "return x"], {"torch": torch})
+    xs = torch.tensor([[[1.0, 2], [3, 4], [5, 6]], [[4.0, 5], [1, 1], [1, 2]]])
+    assert_matches_loop(write, [xs], configurations=CONFIGURATIONS[1:3])

@@ -13,6 +13,8 @@ from torch import Tensor
 from autobatch.batching import arithmetic
 from autobatch.batching.context import Context, Handler
 from autobatch.batching.kinds import is_tensor
+from autobatch.batching.tensors import unheld
+from autobatch.batching.tensors.unheld import is_whole
 from autobatch.batching.truths import truth
 from autobatch.values.cells import Cell, Column, Container, Objects, Uniform, read, uniform
 from autobatch.values.heap import walks
@@ -146,19 +148,15 @@ def _is_tensor(cell: Cell) -> bool:
     return is_tensor(read(cell))
 
 
-def is_whole(dtype: torch.dtype) -> bool:
-    return not (dtype.is_floating_point or dtype.is_complex)
-
-
 def check_fit(
     context: Context, data: Tensor, dtype: torch.dtype, make: Callable[..., Tensor]
 ) -> None:
-    """Numbers that an integer dtype does not hold are torch's error; it lets ints wrap below 0."""
-    if not is_whole(dtype) or dtype in (torch.bool, data.dtype) or data.dtype is torch.bool:
+    """Numbers that the dtype does not hold are torch's error, for what makes a tensor of them."""
+    if dtype in (torch.bool, data.dtype) or data.dtype is torch.bool or dtype.is_complex:
         return
-    ends = torch.iinfo(dtype)
-    least = ends.min if data.is_floating_point() or ends.min else -ends.max
-    held = (data >= least) & (data <= ends.max)
+    if make is torch.tensor and not is_whole(dtype):
+        return  # which makes infinities of them
+    held = unheld.held(data, dtype)
 
     def evaluate(row: int) -> None:
         make(data[row].tolist(), dtype=dtype)

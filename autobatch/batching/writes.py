@@ -24,7 +24,8 @@ from autobatch.batching.host.rower import Rower
 from autobatch.batching.host.rows import RowDraws, call_row, note_fallback, run_rows
 from autobatch.batching.levels import Batched, DrawError, ExampleError, NoRule
 from autobatch.batching.shared import merging, refusals, updates
-from autobatch.batching.tensors import index_lists, torch_ops
+from autobatch.batching.tensors import index_lists, torch_ops, unheld
+from autobatch.batching.tensors.number_operands import subtracts_bools
 from autobatch.batching.tensors.views import is_unbound, viewed
 from autobatch.batching.trace import Untraceable
 from autobatch.batching.trace.recorder import is_recording
@@ -174,9 +175,16 @@ READ_FIRST = (Tensor.fill_, Tensor.masked_fill_, Tensor.index_fill_, torch.fill_
 
 
 def write(
-    context: Context, function: Callable[..., Any], args: list[Cell], kwargs: dict[str, Cell]
+    context: Context,
+    function: Callable[..., Any],
+    args: list[Cell],
+    kwargs: dict[str, Cell],
+    is_window: bool = False,
 ) -> Cell:
-    """``function`` writes its first operand, a tensor; the result is that operand's cell."""
+    """``function`` writes its first operand, a tensor; the result is that operand's cell.
+
+    ``is_window``: its index stands for slices of each thread's own.
+    """
     target = args[0]
     context.services.tensor_written(context.span)
     if not may_be_tensor(read(target)):
@@ -193,7 +201,7 @@ def write(
     if is_unbound(target) and torch.is_grad_enabled() and any(map(is_differentiated, args)):
         raise RowsFail(context.lowest(), refused_by_autograd())
     try:
-        if is_read_too(function, args, kwargs):
+        if is_read_too(function, args, kwargs, is_window):
             raise NoRule(OVERLAP)
         is_item = function in (operator.setitem, Tensor.__setitem__)
         given = args[2:] if is_item else [*args[1:], *kwargs.values()]
@@ -228,10 +236,12 @@ def check_own_overlap(
         context.check(refused, evaluate)
 
 
-def is_read_too(function: Callable[..., Any], args: list[Cell], kwargs: dict[str, Cell]) -> bool:
+def is_read_too(
+    function: Callable[..., Any], args: list[Cell], kwargs: dict[str, Cell], is_window: bool
+) -> bool:
     """Whether an operand is of the memory that is written, and not just that."""
     if function in (operator.setitem, Tensor.__setitem__):
-        return overlaps(args[0], args[2:], args[1])
+        return not is_window and overlaps(args[0], args[2:], args[1])
     return overlaps(args[0], [*args[1:], *kwargs.values()])
 
 
@@ -270,6 +280,8 @@ def write_own(
         named = {name: tree_of(arg, like) for name, arg in kwargs.items()}
     except NotATree:
         raise NoRule("an operand is no tensor or number") from None
+    if context.k and (refused := subtracts_bools(function, args)) is not None:
+        raise RowsFail(context.lowest(), refused) from refused
     draws = is_draw(function) and context.randomness != "same"
     if type(value) is Uniform and not has_column((*made, *named.values())) and not draws:
         with moves.keeping():
@@ -287,6 +299,8 @@ def write_own(
     except ExampleError as failure:
         raise RowsFail(context.lowest(), failure.original) from failure.original
     context.counter.launch()
+    if function in unheld.CONVERTING:
+        unheld.note(context, function, args, kwargs)
     set_content(target, Column(new.data))
 
 

@@ -39,14 +39,19 @@ def overlaps(target: Cell, operands: Iterable[Cell], index: Cell | None = None) 
     own = outline(target, known)
     if own is not None and index is not None:
         own = selected(own, index)
-    return own is not None and any(
-        other is not None and is_partly(own, other)
-        for other in (outline(part, known) for part in others)
-    )
+    if own is None:
+        return False
+    outlines = [outline(part, known) for part in others]
+    if index is not None and gathers(index):
+        return any(other is None or is_met(own, other) for other in outlines)
+    return any(other is not None and is_partly(own, other) for other in outlines)
 
 
 def selected(whole: Tensor, index: Cell) -> Tensor | None:
-    """The part that an index selects which all threads share; None for other indices."""
+    """The part that an index selects which all threads share; None for other indices.
+
+    Of an index that gathers, all that it may select of: torch writes into that.
+    """
     try:
         return whole[plain(index)]
     except (IndexError, TypeError, Varies):  # the write says what is wrong
@@ -54,10 +59,46 @@ def selected(whole: Tensor, index: Cell) -> Tensor | None:
 
 
 class Varies(Exception):
-    """An index that differs by thread, or that is a tensor: what it selects is a copy."""
+    """An index that differs by thread: what it selects does too."""
+
+
+MASKS = (torch.bool, torch.uint8)
+
+
+def gathers(index: Cell) -> bool:
+    """Whether a tensor or list in an index picks elements, which it selects as a copy."""
+    match read(index):
+        case Column(tag="tensor", table=table, event_shape=shape):
+            return len(shape) > 0 or table.dtype in MASKS
+        case Uniform(obj=Tensor() as obj):
+            return obj.dim() > 0 or obj.dtype in MASKS
+        case Uniform(obj=tuple() as obj):
+            return any(isinstance(part, Tensor | list) for part in obj)
+        case Uniform(obj=obj):
+            return isinstance(obj, list)
+        case Container(type=kind) as value if kind is tuple:
+            return any(map(gathers, value.children()))
+        case Container(type=kind):
+            return kind is list
+    return False
+
+
+def picked(index: Cell) -> Any:
+    """An index that gathers with all that it picks of."""
+    match read(index):
+        case Column(tag="tensor", table=table, event_shape=shape) if table.dtype in MASKS:
+            return [slice(None)] * len(shape)
+        case Uniform(obj=Tensor() as obj) if obj.dtype in MASKS:
+            return [slice(None)] * obj.dim()
+    return [slice(None)] if gathers(index) else [plain(index)]
 
 
 def plain(index: Cell) -> Any:
+    if gathers(index):
+        whole = index.value
+        is_tuple = type(whole) is Container and whole.type is tuple
+        parts = whole.children() if is_tuple else [index]  # type: ignore[union-attr]
+        return tuple(place for part in parts for place in picked(part))
     match index.value:
         case Uniform(obj=int() | None | slice() | EllipsisType() | tuple() as obj):
             if type(obj) is not tuple or not any(isinstance(part, Tensor | list) for part in obj):
@@ -106,11 +147,15 @@ def outline_of(cell: Cell, known: dict[int, Tensor | None]) -> Tensor | None:
 
 def is_partly(one: Tensor, other: Tensor) -> bool:
     """Whether two dense parts of one memory overlap and are not the same; torch's own rule."""
+    same = extent(one) == extent(other) and one.stride() == other.stride()
+    return not same and is_met(one, other)
+
+
+def is_met(one: Tensor, other: Tensor) -> bool:
+    """Whether two dense parts of one memory have elements in common."""
     if not (one.numel() and other.numel() and is_dense(one) and is_dense(other)):
         return False
     (begin, end), (start, stop) = extent(one), extent(other)
-    if (begin, end) == (start, stop):
-        return one.stride() != other.stride()
     return begin < stop and start < end
 
 
@@ -169,6 +214,8 @@ def own_overlap(
 
 
 def varied(index: Cell) -> bool:
+    if gathers(index):
+        return True
     try:
         plain(index)
     except Varies:

@@ -194,8 +194,9 @@ def setitem(context: Context, base: Cell, index: Cell, item: Cell) -> None:
     if is_tensor(value):
         if masks.put(context, base, index, item):
             return
-        index = windows.spread(context, lookup.shape_of(value), index)
-        writes.write(context, operator.setitem, [base, index, item], {})
+        spread = windows.spread(context, lookup.shape_of(value), index)
+        is_window = spread is not index
+        writes.write(context, operator.setitem, [base, spread, item], {}, is_window)
         return
     if type(value) is Uniform:
         if isinstance(value.obj, list | dict | bytearray) or hasattr(value.obj, "__setitem__"):

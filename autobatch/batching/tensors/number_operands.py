@@ -7,6 +7,7 @@ them and tensors without data.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
@@ -17,7 +18,7 @@ from torch import Tensor
 from torch.overrides import get_ignored_functions, get_testing_overrides
 
 from autobatch.batching.levels import Batched, leaves_of
-from autobatch.batching.trees import SAMPLES, is_plain
+from autobatch.batching.trees import SAMPLES, is_plain, tensor_dtype
 from autobatch.compat import outside_everything
 from autobatch.values.cells import Cell, Column, Container, Uniform, read
 from autobatch.values.heap import walks
@@ -29,6 +30,32 @@ class Unknown(Exception):
 
 NUMBERS: dict[str, Any] = {"bool": False, "int": 0, "float": 0.0}
 """What else a column may hold where its sample is refused: ``dim=1`` of a vector."""
+
+
+SUBTRACTIONS = frozenset(
+    {
+        *(operator.sub, operator.isub, torch.sub, torch.subtract, torch.rsub, Tensor.sub),
+        *(Tensor.sub_, Tensor.subtract, Tensor.subtract_, Tensor.__sub__, Tensor.__rsub__),
+        Tensor.__isub__,
+    }
+)
+
+
+def subtracts_bools(function: Callable[..., Any], cells: list[Cell]) -> RuntimeError | None:
+    """What torch says of ``x - (n > 0)`` of a tensor and a Python bool; None where it is not that.
+
+    Tensors without data do not say it.
+    """
+    bools = [type(value) is Column and value.tag == "bool" for value in map(read, cells)]
+    like = tensor_dtype(cells) if function in SUBTRACTIONS and any(bools) else None
+    if like is None:
+        return None
+    with outside_everything():
+        try:
+            torch.zeros((), dtype=like) - True
+        except RuntimeError as error:
+            return RuntimeError(*error.args)
+    return None
 
 
 @cache

@@ -30,9 +30,9 @@ from autobatch.batching.levels import (
     leaves_of,
     map_tree,
 )
-from autobatch.batching.tensors import bounded_draws, unlike
+from autobatch.batching.tensors import bounded_draws, unheld, unlike
 from autobatch.batching.tensors.aliases import by_thread
-from autobatch.batching.tensors.number_operands import Answer, answer
+from autobatch.batching.tensors.number_operands import Answer, answer, subtracts_bools
 from autobatch.batching.tensors.views import recorded
 from autobatch.batching.trees import NotATree, cell_of, contents, is_plain, tensor_dtype, tree_of
 from autobatch.compat import any_autocast
@@ -59,6 +59,8 @@ def apply(
         if expected is not None and expected.error is not None:
             error = TypeError(*expected.error.args)
             raise RowsFail(context.lowest(), error) from error
+        if (refused := subtracts_bools(function, args)) is not None:
+            raise RowsFail(context.lowest(), refused) from refused
         if isinstance(function, nn.Module):
             return by_thread(context, function, args, kwargs, OF_NUMBERS)
         if expected is not None and expected.leaves is None:
@@ -108,6 +110,8 @@ def apply(
     context.counter.launch()
     if expected is not None and not any_autocast() and not expected.fits(out):
         return unlike.apply(context, function, args, kwargs, apply, OF_NUMBERS)
+    if expected is not None and function in unheld.CONVERTING:
+        unheld.note(context, function, args, kwargs)
     return recorded(function, args, kwargs, out, cell_of(out))
 
 

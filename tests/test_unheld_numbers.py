@@ -1,0 +1,73 @@
+"""Numbers that a dtype does not hold: torch's error where torch raises, torch's value elsewhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import autobatch
+from tests.oracle import CONFIGURATIONS, assert_matches_loop
+from tests.outside_world import program
+
+LINES = (
+    *("y[0] = n", "y[torch.tensor([0])] = n", "y[y > 1] = n", "y[...] = n", "t[0] = n; y = t"),
+    *("y[x.long() * 0] = n", "y.fill_(n)", "y.masked_fill_(y > 0, n)", "t.fill_(n); y = t"),
+    *("torch.nn.init.constant_(t, n); y = t", "y = torch.full((2,), n, dtype=y.dtype)"),
+    *("y = torch.scalar_tensor(n, dtype=y.dtype)", "y = y.masked_fill(y > 0, n)"),
+    *("y = torch.where(y > 1, y, n)", "y = y.where(y > 1, n)", "y = y.clamp(max=n)"),
+    *("y = torch.clip(y, n)", "y = y.clamp_min(n)", "y = y.scatter(0, torch.tensor([0]), n)"),
+)
+NUMBERS: tuple[tuple[str, list[Any]], ...] = (
+    *(("uint8", [7, -255, 255]), ("uint8", [3, 300]), ("int8", [7, -129]), ("uint8", [1.5, -0.5])),
+    *(("float16", [1.0, float("inf"), 65504.0]), ("float16", [1, 10**6])),
+    ("float32", [1.5, 1e300]),
+)
+
+
+def made(dtype: str, line: str) -> Any:
+    first = "n = x.item()", f"t = torch.ones(3, dtype=torch.{dtype})"
+    lines = [*first, "y = t * (x > -1e9).to(t.dtype)", *line.split("; "), "return y"]
+    return program(f"{dtype} {line}", lines, {"torch": torch})
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_numbers_are_converted_as_torch_does(line: str) -> None:
+    for dtype, values in NUMBERS:
+        whole = all(isinstance(value, int) for value in values)
+        xs = torch.tensor(values, dtype=torch.int64 if whole else torch.float64)
+        assert_matches_loop(made(dtype, line), [xs], configurations=CONFIGURATIONS[1:3])
+
+
+@pytest.mark.parametrize("engine", ["sequential", "program_counter", "stackless"])
+@pytest.mark.parametrize("executor", ["vmap", "traced", "compiled"])
+def test_all_engines_and_executors(engine: str, executor: str) -> None:
+    some: Any = {"configurations": [{"engine": engine, "executor": executor}]}
+    for line in ("y[0] = n", "y = y.clamp(max=n)"):
+        for values in ([3, 300, 7], [7, 255]):
+            assert_matches_loop(made("uint8", line), [torch.tensor(values)], **some)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int64])
+def test_nothing_is_read_where_bounds_say_that_all_fit(dtype: torch.dtype) -> None:
+    run = made("uint8", "y[0] = n")
+    with autobatch.counts() as counts:
+        autobatch.vmap(run, executor="vmap", plain="never")(torch.tensor([3, 7], dtype=dtype))
+    assert counts.host_reads == (0 if dtype is torch.uint8 else 1)
+
+
+SUBTRACTED = (
+    *("x - b", "b - x", "torch.sub(x, b)", "torch.subtract(x, b)", "x.__rsub__(b)"),
+    *("x.sub_(b)", "x.__isub__(b)", "torch.rsub(x, b)", "(x > 0) - b", "x + b", "x * b"),
+)
+
+
+@pytest.mark.parametrize("expression", SUBTRACTED)
+def test_bools_are_not_subtracted(expression: str) -> None:
+    lines = ["b = not x", f"return {expression}"]
+    run = program(f"bools {expression}", lines, {"torch": torch})
+    for xs in (torch.tensor([1.0, 0.0]), torch.tensor([1, 0])):
+        assert_matches_loop(run, [xs], configurations=CONFIGURATIONS[1:3])
+    whole = [{"engine": e, "executor": "compiled"} for e in ("stackless", "program_counter")]
+    assert_matches_loop(run, [torch.tensor([1.0, 0.0])], configurations=whole)
