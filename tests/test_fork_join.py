@@ -43,7 +43,12 @@ def tree(seed: int, depth: int = 4) -> Node:
     return Node(seed % 5 - 1.5, [tree(seed * 3 + i + 1, depth - 1) for i in range(count)])
 
 
+def as_tuples(node: Node) -> tuple[float, list[Any]]:
+    return node.value, [as_tuples(child) for child in node.children]
+
+
 TREES = [tree(seed) for seed in range(7)]
+TUPLES = [as_tuples(node) for node in TREES]
 BATCHES = (0, 1, 2, 7)
 
 
@@ -108,6 +113,35 @@ def appended(node):
     for child in node.children:
         found.append(appended(child))
     return node.value + sum(found) * len(found)
+
+
+def appended_of_tuples(node):
+    found = []
+    for child in node[1]:
+        found.append(appended_of_tuples(child))
+    return node[0] + sum(found)
+
+
+def of_tuples_by_another(node):
+    return node[0] + sum([the_other(child) * 2.0 for child in node[1]])
+
+
+def the_other(node):
+    return 0.5 - of_tuples_by_another(node)
+
+
+def list_of_tuples(node):
+    """A new list, which its caller writes."""
+    found = [node[0]]
+    for child in node[1]:
+        inner = list_of_tuples(child)
+        inner.append(1.0)
+        found.append(sum(inner))
+    return found
+
+
+def summed_lists_of_tuples(node):
+    return sum(list_of_tuples(node))
 
 
 def sum_returned(node):
@@ -244,6 +278,20 @@ def branch_on_one_side(n):
     return a + step
 
 
+def first_leaf(node):
+    """What it gives is in its argument, and its caller writes it."""
+    found = node[1]
+    for child in node[1]:
+        found = first_leaf(child)
+    return found
+
+
+def first_leaf_written(n):
+    node = (1, [(2, []), (3, [(n, [])])])
+    first_leaf(node).append(n)
+    return len(node[1][1][1][0][1]), len(node[1][0][1])
+
+
 NUMBERS = [torch.tensor([6, 3, 0, 8, 1, 7, 5])]
 PAIRS = [torch.tensor([1, 2, 2, 0, 1, 2, 1]), torch.tensor([3, 2, 1, 4, 0, 0, 2])]
 OVER_NUMBERS = [
@@ -255,6 +303,7 @@ OVER_TREES = [
     *(sum_returned, two_sums, length_of_lists),
     first_of_comprehension,
 ]
+OVER_TUPLES = [appended_of_tuples, of_tuples_by_another, summed_lists_of_tuples]
 OTHER_FORMS = [list_returned, writes_what_it_makes, merge_sort]
 
 
@@ -270,6 +319,15 @@ def test_numbers(func, scalars):
 @pytest.mark.parametrize("func", OVER_TREES, ids=lambda f: f.__name__)
 def test_trees(func):
     assert_matches_loop(func, [autobatch.objects(TREES)], batch_sizes=BATCHES[1:])
+
+
+@pytest.mark.parametrize("func", OVER_TUPLES)
+def test_trees_of_tuples(func):
+    assert_matches_loop(func, [autobatch.objects(TUPLES)], batch_sizes=BATCHES[1:])
+
+
+def test_what_is_within_an_argument_is_no_copy():
+    assert_matches_loop(first_leaf_written, NUMBERS, scalars="python", batch_sizes=BATCHES[1:])
 
 
 def test_tensors_that_the_program_writes():
@@ -351,6 +409,14 @@ def test_the_steps_of_a_tree_follow_the_deepest():
     assert len({later - earlier for earlier, later in pairwise(one)}) == 1
     assert steps(4, 4, 4, 4) == one[4]
     assert steps(1, 4, 2, 4, 3) <= 2 * one[4]
+
+
+def test_the_steps_of_trees_of_tuples():
+    """Calls whose results hold nothing of their arguments: as many steps as trees are deep."""
+    for batch in (TUPLES[:3], TUPLES * 3):
+        with autobatch.counts() as counts:
+            autobatch.vmap(appended_of_tuples, plain="never")(autobatch.objects(batch))
+        assert counts.block_executions <= 8 * 5
 
 
 def test_off_is_one_after_the_other():

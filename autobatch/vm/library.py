@@ -34,6 +34,7 @@ from autobatch.vm.nested import Nested, captures
 from autobatch.vm.purity import (
     ASSUMED,
     IMPURE,
+    NEW,
     PURE,
     Analysis,
     Derived,
@@ -82,6 +83,7 @@ class Library:
     lock: threading.RLock = field(default_factory=threading.RLock)
     lowering: set[Any] = field(default_factory=set)
     asked: dict[int, Code] = field(default_factory=dict)
+    supposed: dict[int, Purity] = field(default_factory=dict)
     inlining: set[int] = field(default_factory=set)
     trail: list[list[Lookup]] = field(default_factory=list)
     passes: tuple[Pass, ...] = PIPELINE
@@ -206,16 +208,31 @@ class Library:
 
         def judge(known: Known) -> tuple[Purity, bool]:
             if id(code) in self.asked:
-                return ASSUMED, False
+                return self.supposed.get(id(code), ASSUMED), False
+            outermost = not self.asked
             self.asked[id(code)] = code
             try:
-                found = Analysis(known, self.purity_of, OPAQUE_METHODS.__contains__).purity()
+                found = self.anew(code, known) if outermost else None
+                found = (
+                    found or Analysis(known, self.purity_of, OPAQUE_METHODS.__contains__).purity()
+                )
             finally:
                 del self.asked[id(code)]
-            return found, not self.asked or not found.is_pure
+            return found, outermost or not found.is_pure
 
         purity: Purity = self.judged(code, code.purities, names, judge)
         return purity
+
+    def anew(self, code: Code, known: Known) -> Purity | None:
+        """The purity of code that gives nothing but what is new, if its calls of itself do not
+        either, by induction over their depth; else None.
+        """
+        self.supposed[id(code)] = NEW
+        try:
+            found = Analysis(known, self.purity_of, OPAQUE_METHODS.__contains__).purity()
+        finally:
+            del self.supposed[id(code)]
+        return None if found.returns or found.outer or found.writes else found
 
     def told(self, code: Code, names: Names) -> Told:
         """Whether a function, or one that it calls, can tell two names for a tensor from two."""

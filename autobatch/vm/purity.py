@@ -61,6 +61,8 @@ IMPURE = Purity(False)
 PURE = Purity(True, outer=False)
 ASSUMED = Purity(True, outer=False)
 """Of a function that is being looked at: what its own recursion adds is nothing new."""
+NEW = Purity(True, outer=False)
+"""The same, its own calls supposed to give nothing of what they get."""
 
 
 @dataclass(frozen=True, slots=True)
