@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import autobatch
+from autobatch.batching.foreign import parts
 from tests.oracle import assert_matches_loop
 
 XS = torch.tensor([1.5, -2.0, 0.0, 3.0])
@@ -98,3 +99,30 @@ def annotated(x):
 def test_no_signature_without_its_annotations():
     with pytest.raises(ValueError, match="no signature found"):
         autobatch.vmap(annotated)(XS)
+
+
+class Proxy:
+    """Has any attribute, ``__dict__`` among them."""
+
+    __slots__ = ()
+
+    def __getattr__(self, name):
+        return lambda *args: name
+
+
+PROXY = Proxy()
+
+
+def test_what_has_any_attribute_stands_in_no_way():
+    """A write to a function's attributes looks for the function among what existed before."""
+    assert parts([PROXY]) == [PROXY] and parts(PROXY) == []
+
+    def noted(x, holder):
+        def inner(a):
+            return a * 2
+
+        inner.named = holder[0].anything()
+        return inner(x), inner.named
+
+    doubled, named = autobatch.vmap(noted, in_dims=(0, None))(torch.arange(3.0), [PROXY])
+    assert doubled.tolist() == [0.0, 2.0, 4.0] and named == ["anything"] * 3

@@ -143,7 +143,7 @@ def parts(item: Any) -> list[Any]:
     if isinstance(item, types.MethodType):
         return [item.__func__, item.__self__]
     table = getattr(item, "__dict__", None)
-    found: list[Any] = [] if table is None else [table, *table.values()]
+    found: list[Any] = [table, *table.values()] if isinstance(table, dict) else []
     for kind in type(item).__mro__:
         slots = kind.__dict__.get("__slots__", ())
         names = (slots,) if isinstance(slots, str) else slots

@@ -263,7 +263,8 @@ def getter(obj: Any, name: str) -> FunctionType | None:
             if type(static) is functools.cached_property:
                 return None if name in vars(obj) else own_function(static.func)
             return own_function(getattr(type(static), "__get__", None))
-    if name in getattr(obj, "__dict__", ()):
+    table = getattr(obj, "__dict__", None)  # no dict where a __getattr__ gives it
+    if isinstance(table, dict) and name in table:
         return None
     return own_function(getattr(kind, "__getattr__", None))
 

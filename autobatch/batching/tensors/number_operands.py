@@ -52,7 +52,7 @@ def subtracts_bools(function: Callable[..., Any], cells: list[Cell]) -> RuntimeE
         return None
     with outside_everything():
         try:
-            torch.zeros((), dtype=like) - True
+            torch.zeros((), dtype=like, device="cpu") - True
         except RuntimeError as error:
             return RuntimeError(*error.args)
     return None
