@@ -18,6 +18,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from autobatch.batching.effects import is_library
+from autobatch.batching.handed import Handed
 from autobatch.structure import is_collection
 from autobatch.values.cells import Cell, Container, Objects, read
 
@@ -142,6 +143,8 @@ def parts(item: Any) -> list[Any]:
         return [*cells, *(item.__defaults__ or ()), *vars(item).values()]
     if isinstance(item, types.MethodType):
         return [item.__func__, item.__self__]
+    if isinstance(item, Handed):
+        return item.held()
     table = getattr(item, "__dict__", None)
     found: list[Any] = [table, *table.values()] if isinstance(table, dict) else []
     for kind in type(item).__mro__:

@@ -17,6 +17,7 @@ from torch import nn
 
 from autobatch.batching.calling import modules, stateless
 from autobatch.batching.effects import effect_of
+from autobatch.batching.handed import Handed
 from autobatch.batching.kinds import found_in_class, is_instance
 from autobatch.forms import meant
 from autobatch.transforms.records import is_torchs, made_of
@@ -120,17 +121,6 @@ def module_target(module: nn.Module, args: list[Cell], kwargs: dict[str, Cell]) 
 
 
 PYTHON = (types.FunctionType, types.MethodType)
-
-
-class Handed:
-    """A function that a program made, as a Python callable of one thread.
-
-    ``made`` has the ``static`` part of its container, and what that held for the thread: boxes,
-    then defaults; None where no container is left.
-    """
-
-    __slots__ = ("made",)
-    made: tuple[Any, tuple[Any, ...]] | None
 
 
 def partition(callee: Cell) -> list[tuple[list[int], Cell]]:

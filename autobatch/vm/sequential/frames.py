@@ -18,7 +18,7 @@ from typing import Any
 from torch import Tensor
 
 from autobatch.batching.binding import by_name, defaults_of
-from autobatch.batching.calling.resolving import Handed
+from autobatch.batching.handed import Handed
 from autobatch.batching.managers import is_mode, ready
 from autobatch.batching.semantics import load_box, load_global, unbound_free, unbound_local
 from autobatch.errors import LIMITS, AutobatchError, note_for
@@ -101,6 +101,10 @@ class Closure(Handed):
 
     def __repr__(self) -> str:
         return f"<function {self.__qualname__} at {id(self):#x}>"
+
+    def held(self) -> list[Any]:
+        callee = self.callee
+        return [*callee.boxes.values(), *callee.defaults.values(), *vars(self).values()]
 
     @property
     def __defaults__(self) -> tuple[Any, ...] | None:
