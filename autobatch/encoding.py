@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from autobatch.batching.effects import is_library_module
 from autobatch.errors import OptionError
+from autobatch.structure import own_attributes
 
 NONE: Final = -1
 """The number of no node."""
@@ -211,7 +212,7 @@ def attributes_of(node: Any, slots: dict[type, list[str]]) -> dict[str, Any]:
         names = [name for base in kind.__mro__ for name in slots_of(base)]
         slots[kind] = [*names, *getattr(kind, "_fields", ())]
     held = {name: getattr(node, name) for name in slots[kind] if hasattr(node, name)}
-    return {**held, **getattr(node, "__dict__", {})}
+    return {**held, **(own_attributes(node) or {})}
 
 
 def slots_of(kind: type) -> tuple[str, ...]:

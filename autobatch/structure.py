@@ -177,10 +177,19 @@ def declared(kind: Any) -> set[Any]:
     return found
 
 
+def own_attributes(obj: Any) -> dict[str, Any] | None:
+    """An object's ``__dict__``, if it has one; a ``__getattr__`` of its class is not asked."""
+    try:
+        table = object.__getattribute__(obj, "__dict__")
+    except AttributeError:
+        return None
+    return table if isinstance(table, dict) else None
+
+
 def attributes(obj: Any) -> list[str]:
     """The attributes that a record has: its fields in order, then what else was set."""
     names = [field.name for field in dataclasses.fields(obj) if hasattr(obj, field.name)]
-    return [*names, *(name for name in getattr(obj, "__dict__", ()) if name not in names)]
+    return [*names, *(name for name in (own_attributes(obj) or ()) if name not in names)]
 
 
 def instance(kind: Any, names: Iterable[str], parts: Iterable[Any]) -> Any:

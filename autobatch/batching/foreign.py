@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from autobatch.batching.effects import is_library
 from autobatch.batching.handed import Handed
-from autobatch.structure import is_collection
+from autobatch.structure import is_collection, own_attributes
 from autobatch.values.cells import Cell, Container, Objects, read
 
 BUILTIN = (list, tuple, dict, set, frozenset, OrderedDict, defaultdict, deque)
@@ -145,8 +145,8 @@ def parts(item: Any) -> list[Any]:
         return [item.__func__, item.__self__]
     if isinstance(item, Handed):
         return item.held()
-    table = getattr(item, "__dict__", None)
-    found: list[Any] = [table, *table.values()] if isinstance(table, dict) else []
+    table = own_attributes(item)
+    found: list[Any] = [] if table is None else [table, *table.values()]
     for kind in type(item).__mro__:
         slots = kind.__dict__.get("__slots__", ())
         names = (slots,) if isinstance(slots, str) else slots

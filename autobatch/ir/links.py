@@ -13,6 +13,7 @@ from typing import Any
 
 from autobatch.ir.definitions import definitions_of
 from autobatch.ir.program import Call, Function, Join, Program, Var
+from autobatch.structure import own_attributes
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +116,7 @@ def method_of(owner: object, name: str) -> FunctionType | None:
     kind = type(owner)
     if kind.__getattribute__ is not object.__getattribute__:
         return None
-    if name in getattr(owner, "__dict__", ()):
+    if name in (own_attributes(owner) or ()):
         return None
     found = next((vars(base)[name] for base in kind.__mro__ if name in vars(base)), None)
     return found if isinstance(found, FunctionType) else None

@@ -31,6 +31,7 @@ from autobatch.batching.objects.attributes import bound, is_stored
 from autobatch.batching.truths import says_itself
 from autobatch.ir.program import Branch, Op
 from autobatch.passes.descents import Descent, Kind, Way, descent_from
+from autobatch.structure import own_attributes
 from autobatch.values.cells import Cell, Container, Objects, Uniform, is_mutable
 from autobatch.vm.blocks import Forks
 from autobatch.vm.code import Luck
@@ -263,6 +264,6 @@ def read_from(cell: Cell, name: str) -> Cell:
     method = found_in_class(kind, name)
     if not isinstance(method, FunctionType):
         raise Unfit
-    if any(name in getattr(item, "__dict__", ()) for item in value.items):
+    if any(name in (own_attributes(item) or ()) for item in value.items):
         raise Unfit
     return bound(cell, method)

@@ -31,6 +31,7 @@ from autobatch.batching.effects import (
 )
 from autobatch.batching.host.asking import is_handed, refuse_asked
 from autobatch.batching.kinds import is_instance, is_plain_code
+from autobatch.structure import own_attributes
 from autobatch.values.cells import Cell, Container, Objects, Uniform, read, uniform
 from autobatch.values.heap import walks
 
@@ -263,8 +264,7 @@ def getter(obj: Any, name: str) -> FunctionType | None:
             if type(static) is functools.cached_property:
                 return None if name in vars(obj) else own_function(static.func)
             return own_function(getattr(type(static), "__get__", None))
-    table = getattr(obj, "__dict__", None)  # no dict where a __getattr__ gives it
-    if isinstance(table, dict) and name in table:
+    if name in (own_attributes(obj) or ()):
         return None
     return own_function(getattr(kind, "__getattr__", None))
 

@@ -29,6 +29,7 @@ from autobatch.batching.tensors import torch_ops
 from autobatch.batching.tensors.views import viewed
 from autobatch.batching.trace import Untraceable
 from autobatch.batching.trace.recorder import is_recording
+from autobatch.structure import own_attributes
 from autobatch.values.cells import (
     METHOD,
     NAMESPACE,
@@ -349,7 +350,7 @@ def objects_attribute(context: Context, cell: Cell, items: list[Any], name: str)
     if len(kinds) == 1:
         (kind,) = kinds
         static = found_in_class(kind, name)
-        own = name in getattr(items[0], "__dict__", ())
+        own = name in (own_attributes(items[0]) or ())
         if isinstance(static, types.FunctionType) and not own:
             return bound(cell, static)
         if isinstance(static, staticmethod) and not own:  # a method descriptor, too

@@ -32,6 +32,7 @@ from autobatch.batching.shared.merging import (
 )
 from autobatch.batching.tensors import torch_ops
 from autobatch.batching.trees import NotATree, tree_of
+from autobatch.structure import own_attributes
 from autobatch.values.cells import PLACE, UPDATE, Cell, Column, Objects, Uniform, read
 
 Function = Callable[..., Any]
@@ -168,7 +169,7 @@ def held_tensor(owner: Any, name: str) -> Tensor | None:
     plain: tuple[Any, ...] = (object.__setattr__, torch.nn.Module.__setattr__)
     if kind.__setattr__ not in plain or hasattr(kind, name) or isinstance(owner, Tensor):
         return None
-    tables = [getattr(owner, "__dict__", {})]
+    tables = [own_attributes(owner) or {}]
     if isinstance(owner, torch.nn.Module):
         tables += [owner._buffers, owner._parameters]
     found = next((table[name] for table in tables if name in table), None)
