@@ -186,25 +186,39 @@ class Together:
                 home = np.flatnonzero(frame.gone.spares(own))
                 env = restricted(Group(np.arange(len(own)), env), home, list(env)).env
                 own = own[home]
+            homes.append(home)
+            if not len(own):
+                continue
             if KEYS in env:
                 keys.append(keys_of(env.pop(KEYS)))
             starting.append(Group(np.arange(start, start + len(own)), env))
             threads.append(own)
-            homes.append(home)
             start += len(own)
-        entry = self.entry(frame, together[0])
+        returned = self.begun(frame, together[0], starting, keys, threads) if starting else []
+        places, first = Places.of(returned, start), 0
+        for call, home in zip(together, homes, strict=True):
+            k = groups[call.group].k
+            call.place(places, first, k, home)
+            first += k if home is None else len(home)
+
+    def begun(
+        self,
+        frame: Frame,
+        call: ForkedCall,
+        starting: Sequence[Group],
+        keys: Sequence[np.ndarray],
+        threads: Sequence[np.ndarray],
+    ) -> list[Returned]:
+        """Run the frame of calls of the function that ``call`` calls; what they return."""
+        entry = self.entry(frame, call)
         if keys:
             entry.paths = Paths.over(Ledger.of(np.concatenate(keys)))
         else:
-            entry.late = self.late(frame, entry.code, together[0].callee)
+            entry.late = self.late(frame, entry.code, call.callee)
         one = at_once(starting)
-        groups_ = starting if one is None else [one]
-        returned = self.run(entry, groups_, np.concatenate(threads))
-        returned = gathered(returned, self.state.settings.device)
-        places, first = Places.of(returned, start), 0
-        for call, home, group in zip(together, homes, starting, strict=True):
-            call.place(places, first, groups[call.group].k, home)
-            first += group.k
+        groups = starting if one is None else [one]
+        returned = self.run(entry, groups, np.concatenate(threads))
+        return gathered(returned, self.state.settings.device)
 
     def entry(self, frame: Frame, call: ForkedCall) -> Entry:
         """What a forked call runs; its parameters are in the groups that the frame begins with."""
