@@ -95,7 +95,7 @@ def refused(what: str, span: Any) -> UnsupportedError:
     return UnsupportedError(Diagnostic(headline, span, hints=(hint,), code="to-fx"))
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Exporting:
     """A graph in the making: what its variables are, and what it takes from its root."""
 

@@ -5,6 +5,7 @@ GPU tests run only where there is a GPU.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 
 import pytest
@@ -33,6 +34,14 @@ def invariants() -> Iterator[None]:
     """Every frame of every test is held to the engine's invariants."""
     with checking():
         yield
+
+
+@pytest.fixture(autouse=True, scope="module")
+def small_heap() -> Iterator[None]:
+    """What earlier files left alive is not walked by each collection again."""
+    gc.collect()
+    gc.freeze()
+    yield
 
 
 @pytest.fixture(autouse=True)

@@ -48,7 +48,7 @@ class NotAlone(Exception):
     """A program is not known to be one of Python objects alone; says why."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Contents:
     """The user's classes that have instances in some values, and the callables there.
 

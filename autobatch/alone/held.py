@@ -52,7 +52,7 @@ ITERATORS = frozenset(
 """Iterators of Python's that tell what they go through, without being asked for an item."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Own(Contents):
     """The contents of objects that threads have; ``outside``: some of it existed before."""
 
@@ -124,7 +124,7 @@ def has_objects(cells: Iterable[Cell], lists: bool = False) -> bool:
     return False
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Looking:
     """Looks through the variables of a group; ``is_known`` says which functions a program names."""
 

@@ -16,7 +16,7 @@ from autobatch.vm.nested import Captures, boxed_functions, captures
 Calls = Mapping[Var, Function]
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Inner:
     """``own`` has what the captured variables of each function name, ``found`` what it calls."""
 

@@ -63,7 +63,7 @@ MOST_TRIED = 24
 Made = tuple[tuple[Function, Mapping[str, Any]], ...]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Held:
     """What the variables of a group hold that a part begins with: all of it is data.
 
@@ -112,7 +112,7 @@ class Part:
     grounds: Grounds
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Candidate:
     """The blocks from one on which data alone may run, while some variables hold none.
 
@@ -131,7 +131,7 @@ class Candidate:
         self.waited = self.left = min(2 * self.waited + 1, 1023)
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Finder:
     """The parts of one function, in a module and with the captured variables that it has."""
 

@@ -41,7 +41,7 @@ Outline = tuple[object, ...]
 """What can be told of a call at a glance."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Findings:
     """What has been found out about one function: ``proofs`` by all that it is called with,
     ``refused`` by what can be told at a glance, since looking through arguments may take longer

@@ -20,7 +20,7 @@ DISPLAYS = frozenset({"dict", "set", "to_set", "format"})
 MADE = frozenset({dict, set, frozenset, str, deque, defaultdict, Counter, OrderedDict, Random})
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Scale:
     """``lists``: it makes some; ``objects``: it makes others, whose kernels there are none for."""
 

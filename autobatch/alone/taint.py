@@ -28,7 +28,7 @@ OWNS = (NONE, OWN_FLAT, OWN_DEEP)
 """By nature (see ``contents``)."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Unit:
     """One function: what its variables share, and what it returns; ``source`` is it as lowered."""
 
@@ -48,7 +48,7 @@ class Unit:
         return found
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Shares:
     """``changed`` tells whether anything has been added since it was last cleared.
 

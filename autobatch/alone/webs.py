@@ -58,7 +58,7 @@ def written(block: Block) -> Iterable[Var]:
     yield from terminator_writes(block.terminator)
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Webs:
     """``parent`` joins the assignments that come to a common read, and to the first of these."""
 

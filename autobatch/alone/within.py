@@ -45,7 +45,7 @@ class Engine(Protocol):
     blocks: Blocks
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Within:
     """The parts of a run's programs.
 
@@ -193,7 +193,7 @@ def holds(cell: Cell, kind: Mark) -> bool:
     return type(value) is Container and value.type is kind
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Running:
     """One run of a part, for a group."""
 

@@ -51,7 +51,7 @@ C_MEMBERS = (
 FINE_INITS = frozenset({"__init__", "__post_init__"})
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class World:
     """All that a program may run, as it is found."""
 

@@ -47,7 +47,7 @@ class Written:
         return found
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Writer:
     """Writes one function; ``given`` are the objects that its code names."""
 

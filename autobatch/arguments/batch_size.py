@@ -66,7 +66,7 @@ def tensor_of(array: np.ndarray, title: Callable[[], str]) -> Tensor:
     return torch.as_tensor(array.copy() if backwards or not array.flags.writeable else array)
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Sizes:
     """Collects the batch sizes of mapped leaves and holds them to one.
 

@@ -73,7 +73,7 @@ class Counter(Protocol):
         ...
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Check:
     """Rows in which ``evaluate(row)`` raises, found by a kernel and not yet seen by the host.
 

@@ -32,7 +32,7 @@ SIGNS: dict[Rule, str] = {
 """How messages say it."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Target:
     """A tensor that is written in place or, with an ``owner``, the attribute that names it."""
 
@@ -50,7 +50,7 @@ class Target:
         return (storage_id(tensor), *place)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Contribution:
     """What ``threads`` ``[k]`` give: ``rows`` ``[k, *E]``, or what all of them assign.
 
@@ -69,7 +69,7 @@ class Contribution:
     span: Span | None = None
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Written:
     """How the memory of a tensor is written, first where, and by which threads."""
 
@@ -85,7 +85,7 @@ class Written:
             self.last = threads
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Contributions:
     """Those of a call. ``last`` is the thread that has failed, after which none counts.
 

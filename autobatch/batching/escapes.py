@@ -27,7 +27,7 @@ from autobatch.ir.program import Op
 from autobatch.values.cells import Cell, Column, Container, Objects, Value, View
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Escape:
     """``left`` ``[k]``: the rows that have left; if none has, ``columns`` hold these ints."""
 
@@ -53,7 +53,7 @@ def bind(columns: Iterable[Column], ends: Sequence[int]) -> None:
         column.bounds = (ends[2 * place], ends[2 * place + 1])
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Snapshot:
     """How a group's variables were, with all that they reach.
 
@@ -98,7 +98,7 @@ class Snapshot:
         env.update(self.env)
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Checkpoint:
     """How a block's variables were before ``op``; ``checks`` were pending then.
 
@@ -121,7 +121,7 @@ class Checkpoint:
         return next(place for place, op in enumerate(ops) if op is self.op)
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Pending:
     """Escapes that a group takes along to the next block."""
 

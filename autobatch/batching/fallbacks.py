@@ -65,7 +65,7 @@ class FallbackWarning(UserWarning):
     """An operation runs thread by thread under ``fallback="warn"``."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Policy:
     """``fallback="warn"`` or ``"error"`` for one run; ``seen`` are the places warned of.
 

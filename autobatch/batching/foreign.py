@@ -30,7 +30,7 @@ _SKIPPED = (*_ATOMS, *_LASTING)
 _UNVISITED = (*_ATOMS, types.ModuleType, types.BuiltinFunctionType)
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Foreign:
     """What a run was given; ``known`` are the identities of all that it reaches, once asked for.
 

@@ -58,7 +58,7 @@ def are_alike(a: Value, b: Value) -> bool:
     return same and free and x.shape[1:].numel() <= LARGEST
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Chosen:
     """The tensors that selects of a stretch chose from."""
 

@@ -30,7 +30,7 @@ MOST_RESULTS = 4
 """Types that a function returns."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Unit:
     """All functions of one compilation, and what is left to write."""
 

@@ -35,7 +35,7 @@ def is_installed() -> bool:
     return find_spec("llvmlite") is not None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Kernel:
     """``engine`` owns the machine code that ``entry`` calls."""
 

@@ -25,7 +25,7 @@ from autobatch.vm.code import Code
 from autobatch.vm.library import Library
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Names:
     """``own`` are captured by the function that is mapped, by name: another one may have others."""
 

@@ -39,7 +39,7 @@ MOST_COMPILATIONS = 64
 """Of one function: past them what it reads changes too often."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Plan:
     """``kernel`` runs threads of ``code``; each gives a result of one of the types ``results``."""
 
@@ -48,7 +48,7 @@ class Plan:
     results: tuple[Type, ...]
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Plans:
     """What has been compiled, or refused, for one function; ``compilations`` counts.
 

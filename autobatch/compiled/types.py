@@ -76,7 +76,7 @@ class Rows:
         return f"a tensor of shape {list(self.shape)}"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Static:
     """An object that all threads share, told by its identity."""
 

@@ -20,7 +20,7 @@ Key = tuple[Label, tuple[tuple[str, Type], ...]]
 """A block, and the variables that it is entered with."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Version:
     """A function for arguments of some types; ``results`` are the types that it returns.
 

@@ -19,7 +19,7 @@ def mark_of(way: int) -> int:
     return SPENT + way if way else DONE
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Writer:
     """Instructions in the order in which they were written; ``label`` is the block at work."""
 

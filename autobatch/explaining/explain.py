@@ -167,7 +167,7 @@ def lost(watch: Watch, report: Report, batch: Batch, options: Options) -> str:
 # The run, watched.
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Watch:
     """An observer that keeps what each line held, by function, in the order of their first run.
 
@@ -226,7 +226,7 @@ class Watch:
         )
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Seen:
     """What is known of one function: group sizes by block, kinds by line and value."""
 

@@ -20,7 +20,7 @@ Place = tuple[int, int]
 """The id of a function, and a block of it."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Stopwatch:
     """``running`` is the block that runs, ``since`` when."""
 

@@ -54,7 +54,7 @@ class Summary:
 UNKNOWN = Summary(True, None, False)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class CallTypes:
     """The types of a program; ``summaries`` by function and what its parameters hold."""
 

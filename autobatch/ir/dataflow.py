@@ -108,7 +108,7 @@ def solve(blocks: Sequence[Block], analysis: Analysis[Fact]) -> Solution[Fact]:
     return Solution(tuple(facts.before), tuple(facts.after))
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Facts(Generic[Fact]):
     """Facts on their way to the solution; ``raised[label]`` is that on the way to its handler."""
 

@@ -26,7 +26,7 @@ from autobatch.ir.program import Block, Call, Converted, Function, Handler, Op, 
 from autobatch.ir.scanner import Line
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Draft:
     """A function that has been read, but for those nested in it."""
 
@@ -146,7 +146,7 @@ CLAUSES: dict[str, tuple[str, Callable[[Line], Any]]] = {
 }
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Blocks:
     """The blocks of one function, line after line; ``file`` is that of places that name none.
 

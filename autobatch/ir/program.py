@@ -240,6 +240,9 @@ class Function:
     def __str__(self) -> str:
         return format_function(self)
 
+    def __repr__(self) -> str:
+        return f"<Function {self.name} of {len(self.blocks)} blocks>"
+
     def walk(self) -> Iterator[Function]:
         """This function and the ones nested in it, outermost first."""
         yield self
@@ -264,6 +267,9 @@ class Program:
 
     def __str__(self) -> str:
         return format_program(self)
+
+    def __repr__(self) -> str:
+        return f"<Program {', '.join(self.functions)}>"
 
     @property
     def objects(self) -> dict[str, object]:

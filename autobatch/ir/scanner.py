@@ -58,7 +58,7 @@ class Text:
         )
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Line:
     """One line, and how far it has been read."""
 

@@ -112,7 +112,7 @@ class State:
     asked: tuple[Op | Branch, ...] = ()
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Writer:
     """Goes all ways, and writes down what tells which one a thread goes.
 

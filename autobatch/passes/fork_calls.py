@@ -91,7 +91,7 @@ def with_fork(block: Block) -> Block:
     return replace(block, ops=(*block.ops, op), terminator=Jump(call.target, call.span))
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Forking:
     """A function with forks, and where it needs joins.
 

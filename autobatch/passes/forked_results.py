@@ -52,7 +52,7 @@ class Fact:
 NOTHING = Fact()
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Results:
     """What the variables of a function with forks may hold."""
 

@@ -75,7 +75,7 @@ def nearest_postdominators(blocks: Sequence[Block]) -> list[Label | None]:
     return [nearest(label) for label in range(len(blocks))]
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Trail:
     """Straight-line code in the making: from which blocks, and how it ends up to now."""
 

@@ -166,7 +166,7 @@ def bound(callee: Callee, call: Call) -> dict[Var, Var] | None:
     return given if given is not None and len(given) == len(callee.function.params) else None
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Inlined:
     """A function in the place of the call that ends the block ``label``; ``given`` its operands.
 

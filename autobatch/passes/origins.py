@@ -50,7 +50,7 @@ Origin = Made | Given | Outer
 Origins = frozenset[Origin]
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Sources:
     """The origins of each variable, and of what was put into things that the function makes."""
 

@@ -74,7 +74,7 @@ def specialise_calls(
     return function if same else replace(function, blocks=tuple(blocks), live_in=())
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Site:
     """A call, or a forked one, with what is known where it stands; ``op`` is the fork.
 

@@ -20,7 +20,7 @@ LARGE = 1 << 14
 """Bytes of a table from which it is worth a launch of its own."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Part:
     """Rows ``source`` of a table (None: all of them, in order) become rows ``target``."""
 

@@ -38,7 +38,7 @@ from autobatch.presence.moves import PLACE, Derived, noted, notes_of
 from autobatch.presence.walk import Mask, all_of
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Record:
     """What a run knows of its gradients, backward by backward.
 

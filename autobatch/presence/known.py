@@ -14,7 +14,7 @@ from typing import Any
 from autobatch.presence.walk import Mask, Reached, needed
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Known:
     """One backward: ``roots`` are the results that it has come by.
 
@@ -49,7 +49,7 @@ class Known:
         return {**found, **self.reached(rows).gradients}
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Place:
     """An operand or a result of an operation; its nodes, one in each graph, are noted as such."""
 
@@ -62,7 +62,7 @@ class Place:
         return found
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Again:
     """The gradient that a backward, ``known``, has had at a place."""
 

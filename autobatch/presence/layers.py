@@ -26,7 +26,7 @@ from autobatch.compat import (
 )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Layer:
     """``dim``: where its rows are; ``level``: whose graph it is in, 0 where there is no level."""
 

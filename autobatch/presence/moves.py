@@ -37,7 +37,7 @@ class Recorded:
 RECORDED = Recorded()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Taken:
     """Row ``i`` of the result is row ``index[i]`` of the operand, which has so many."""
 
@@ -45,31 +45,31 @@ class Taken:
     count: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Kept:
     """Each row stays where it is, though the operation might move it."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Joined:
     """The rows of the operands one after the other; so many of each."""
 
     sizes: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Cut:
     """The results are the rows of the operand one after the other; so many in each."""
 
     sizes: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Stacked:
     """Each operand is a row."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Listed:
     """Operand ``j`` is element ``j`` of each of ``k`` rows, in a table of so many for each."""
 
@@ -77,12 +77,12 @@ class Listed:
     k: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Unbound:
     """Each result is a row."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Picked:
     """Row ``i`` of the result is row ``i`` of the operand ``where[i]``, one of so many."""
 
@@ -90,21 +90,21 @@ class Picked:
     count: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Grouped:
     """Each row of the result is the next so many rows of the operand."""
 
     size: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Spread:
     """Each row of the operand becomes so many of the result."""
 
     size: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Arranged:
     """Row ``i`` of the result is row ``index[i]`` of the operands, which have ``sizes`` rows."""
 
@@ -112,12 +112,12 @@ class Arranged:
     sizes: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Mixed:
     """A row of the result comes from any rows of the operands."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Derived:
     """A gradient, row for row; ``backwards``, what is known of those that have made it."""
 

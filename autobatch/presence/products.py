@@ -36,7 +36,7 @@ FACTORS = frozenset(
 Function = Callable[..., Any]
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Product:
     """``function(*operands)``, whose rows are in dimension ``dim`` of the result: of each thread
     so many, one after another."""

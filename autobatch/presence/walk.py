@@ -47,7 +47,7 @@ PERMUTES = (
 """May put threads into other rows, where it is no noted move."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Reached:
     """The rows needed at each place, and of the gradients of each earlier backward."""
 

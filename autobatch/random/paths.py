@@ -42,7 +42,7 @@ class Drew(Exception):
     """An operation draws where nothing may: it was taken to give the same, whenever it runs."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Ledger:
     """``keys``, of 64 bits, and ``numbers`` of the next draw, int64 ``[rows]``."""
 
@@ -66,7 +66,7 @@ class Ledger:
         self.keys, self.numbers = new_keys, new_numbers
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Paths:
     """``rows`` of a ledger, for the rows of a group or a frame.
 

@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from autobatch.random.drawing import is_random
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Drawn:
     """What threads draw from a generator: where they begin, and where most of them has led."""
 

@@ -41,7 +41,7 @@ class Source(Protocol):
         ...
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Threads:
     """The threads of a group; ``threads`` are their indices in the input."""
 
@@ -60,7 +60,7 @@ class Threads:
         return Threads(self.paths.opened(), self.threads)
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Thread:
     """One thread: its index, the key of its path, and the number of its next draw."""
 

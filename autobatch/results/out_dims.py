@@ -31,7 +31,7 @@ from autobatch.values.cells import Cell, Column, Container, Objects, Uniform, re
 from autobatch.values.heap.likeness import identity
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Same:
     """A leaf that is one object for all threads of a group."""
 

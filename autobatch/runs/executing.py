@@ -166,7 +166,7 @@ def stand_in(main: Function) -> FunctionType:
     return made
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
+@dataclass(slots=True, eq=False, repr=False, kw_only=True)
 class ProgramLibrary(Library):
     """The process's library, but for one function, which runs the program's own lowering."""
 

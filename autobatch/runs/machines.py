@@ -26,7 +26,7 @@ from autobatch.vm.state import RunState, Settings
 from autobatch.vm.steps import Steps
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Shared:
     """What the chunks of one call have in common: steps, compiled stretches, onlookers.
 

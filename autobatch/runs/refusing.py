@@ -16,7 +16,7 @@ MOST_WAITED = 1023
 MOST_OUTLINES = 8
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Refusal:
     """``left`` calls are not looked at; then, if that is refused again, twice as many."""
 
@@ -27,7 +27,7 @@ class Refusal:
         self.waited = self.left = min(2 * self.waited + 1, MOST_WAITED)
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Refusals:
     """By the outlines of a function's calls."""
 

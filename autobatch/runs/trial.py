@@ -24,7 +24,7 @@ class BetterApart(BaseException):
     """A run ends, to begin again as plain Python; no exception of the program's."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Trial:
     """``may_end`` proves that the run may begin again; it is asked once.
 

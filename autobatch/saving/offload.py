@@ -66,7 +66,7 @@ class Offload:
     transfer: Callable[[torch.device], Transfer | None] = transfer_of
 
 
-@dataclass(slots=True, eq=False, weakref_slot=True)
+@dataclass(slots=True, eq=False, repr=False, weakref_slot=True)
 class Parcel:
     """The bytes of a storage, on the host; ``coming`` is their copy on the device, if any.
 
@@ -109,7 +109,7 @@ class Parcel:
         return data
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Sent:
     """Stands for a tensor that is in a parcel."""
 
@@ -125,7 +125,7 @@ class Sent:
         return data[:whole].view(self.dtype).as_strided(self.size, self.stride, self.offset)
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Stayed:
     """A tensor that has stayed; ``witness`` shares its memory, so tells of writes in place."""
 

@@ -41,7 +41,7 @@ class Place:
     number: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Written:
     """A call of ``function``, whose results are tensors with these numbers.
 
@@ -56,7 +56,7 @@ class Written:
     grad: bool
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Given:
     """A tensor that came into a segment, with the version that it had."""
 
@@ -68,7 +68,7 @@ class Given:
         return cls(tensor.detach().requires_grad_(tensor.requires_grad), version(tensor))
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Desk:
     """Where the segments of a run are run again: one at a time; ``note`` hears of how many calls.
 
@@ -94,7 +94,7 @@ class Desk:
             segment.found = {}
 
 
-@dataclass(slots=True, eq=False, weakref_slot=True)
+@dataclass(slots=True, eq=False, repr=False, weakref_slot=True)
 class Segment:
     """Calls that run again together; ``found`` is what they save, once they have."""
 
@@ -107,7 +107,7 @@ class Segment:
     found: dict[int, Tensor] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Held:
     """What autograd saves in the place of a tensor."""
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class OnHost:
     """Bytes in pinned memory, there once ``ready``."""
 
@@ -20,7 +20,7 @@ class OnHost:
     ready: torch.cuda.Event
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Coming:
     """Bytes on the device, there once ``ready``."""
 
@@ -28,7 +28,7 @@ class Coming:
     ready: torch.cuda.Event
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class CudaTransfer:
     """The two copy streams of a device."""
 

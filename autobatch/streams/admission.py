@@ -71,7 +71,7 @@ class Example:
         return len(self.args), tuple(self.kwargs)
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Source:
     """Draws examples from an iterable; ``error`` is what it has raised, ``slow`` the seconds that
     the last one took, if that was long.

@@ -142,7 +142,7 @@ def steps_of(plan: Plan, rows: np.ndarray) -> Steps:
     return Steps(plan.width, limit, listeners, Tally(), rows=rows)
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Stream:
     """One stream at work. ``held`` are results that wait for those of examples before them.
 

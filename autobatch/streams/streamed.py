@@ -33,7 +33,7 @@ class Done:
     rest: np.ndarray
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class MachineCode:
     """Launches admissions until one is refused; ``why`` says why."""
 

@@ -24,7 +24,7 @@ SLICE = 64
 """Block executions between two looks at the clock."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Vacancies:
     """``enough`` free places of ``width`` are filled at once; ``waited`` is for how many block
     executions fewer have waited, all together; ``again`` is when a slow iterable may be asked.

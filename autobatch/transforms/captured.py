@@ -29,7 +29,7 @@ IMMUTABLE = (str, bytes, int, float, complex, type(None), type)
 CONTAINERS = (list, tuple, dict, set, frozenset, CellType)
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Captured:
     """``cells`` as they are to be when the run is over; ``before`` are copies from its beginning.
 

@@ -19,7 +19,7 @@ from autobatch.random.paths import Ledger, Paths, split
 from autobatch.values.cells import Cell, Column
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class InnerRows:
     """``counts[i]`` rows of thread ``i``; ``common`` is their number where all share it."""
 

@@ -79,7 +79,7 @@ def together(leaf: Tensor, found: Tensor | None, total: Tensor | None) -> Tensor
     return total.add_(found)
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Graph:
     """Autograd's graph over some leaves; ``own`` are nodes that lead to nothing else."""
 

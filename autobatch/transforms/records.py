@@ -32,7 +32,7 @@ DIRECT = ("jvp", "map_fn", "pfor", "vjp")
 """Kinds that take a function and its arguments at once, rather than make a function."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Transform:
     """``make(f, *args, **named)``, as a function of ``f`` and the arguments of its call."""
 
@@ -81,7 +81,7 @@ class Pull:
         return "vjp"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Made:
     """What a transform has made a function of; ``result`` is what it has made."""
 

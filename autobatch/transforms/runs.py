@@ -77,7 +77,7 @@ class Call:
         )
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Run:
     """``inputs`` is the tree that is differentiated; ``place`` gives the arguments with another
     tree for it.

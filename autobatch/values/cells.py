@@ -49,7 +49,7 @@ NO_TIES: Ties = frozenset()
 
 
 @final
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Uniform:
     """``obj`` for all threads; ``shared`` if it existed before the call, so may not be written."""
 
@@ -173,7 +173,7 @@ class Objects:
 
 
 @final
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Container:
     """``type`` is a Python type or one of the marks below; ``static`` is what all threads share."""
 
@@ -205,7 +205,7 @@ class Recipe(Protocol):
 
 
 @final
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class View:
     """What ``recipe`` makes of ``base`` and ``args``; ``cache`` holds it for the base ``seen``."""
 
@@ -231,7 +231,7 @@ class Cell:
         return f"Cell({self.value!r})"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Mark:
     """The ``type`` of a container that is no Python container."""
 

@@ -27,7 +27,7 @@ MOST_FACTORS = 32
 """Columns of factors that wait for each other: beyond, they are no smaller than what they make."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Sum:
     """Products ``left @ right``, ``[k, m, c] @ [k, c, n]``, for all threads of a leaf, in order."""
 
@@ -77,7 +77,7 @@ def multiplied(left: Tensor, right: Tensor) -> Tensor:
     return left * right if left.shape[2] == 1 else torch.bmm(left, right)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Share:
     """What a product reads of a leaf: it or its transpose; of these threads, None: of all."""
 
@@ -92,7 +92,7 @@ class Share:
         self.sum.add(left, right, self.rows)
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Gathering:
     """The sums of a run's leaves."""
 

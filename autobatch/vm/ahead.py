@@ -30,7 +30,7 @@ LONGEST = 16
 """Executions of a block for which it is not tried, at most."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Ahead:
     """Runs operations of blocks ahead, for a run."""
 

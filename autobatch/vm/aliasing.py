@@ -122,7 +122,7 @@ ASSUMED = Told(False)
 """Of a function that is being looked at."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Sight:
     """One function. ``callee`` judges what is known to be called; ``is_opaque`` says whether a
     method of that name is a tensor's or a builtin's.
@@ -268,7 +268,7 @@ class Sight:
         return self.tells_call(key, (), CallShape(()))
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Blindness:
     """Whether a run is blind, found out when that is first asked.
 

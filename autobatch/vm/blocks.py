@@ -45,7 +45,7 @@ class Forks(Protocol):
     def drained(self, frame: Frame, group: Group, context: Context) -> Group: ...
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Blocks:
     """Runs operations, branches and raises of a run."""
 

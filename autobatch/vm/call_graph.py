@@ -17,7 +17,7 @@ from autobatch.vm.library import Library, function_of
 from autobatch.vm.purity import Known, Names
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class CallGraph:
     """``recursive``: some function is sure to be one that may come to call itself; ``comes_back``:
     the outermost one may.

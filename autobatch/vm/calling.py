@@ -33,7 +33,7 @@ KEPT = "%kept"
 """Holds the originals of carried cells while a caller's group is divided."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Returned:
     """A group that has returned: ``rows`` of the caller's, its result, its carried cells.
 

@@ -41,7 +41,7 @@ class Luck:
     wait: int = 0
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Code:
     """A lowered function, ready to run: the variables that live at each block, sorted; ``exits``
     are the blocks that lead to its last.

@@ -47,7 +47,7 @@ class Unfit(Exception):
     """To look at an object runs code of its own, or may."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Known:
     """A descent, the function that goes it, and how that has fared (``Luck``)."""
 
@@ -148,7 +148,7 @@ def is_plainly_true(known: set[type], kind: type) -> None:
     known.add(kind)
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Descending:
     """A group on its descent: nothing of it changes."""
 

@@ -36,7 +36,7 @@ CALLEE = "%callee"
 ARGUMENT = "%argument {}"
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Endings(ABC):
     """What an engine has at hand for one run, and the ends of its blocks."""
 

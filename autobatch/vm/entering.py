@@ -30,7 +30,7 @@ Forking = Literal["none", "silent", "drawing"]
 """Which calls may be forked: pure ones, with those that draw or without."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Entry:
     """What a call of a program function runs; ``env`` holds its parameters.
 

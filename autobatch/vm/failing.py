@@ -52,7 +52,7 @@ class Just:
         return np.isin(threads, self.failed, invert=True)
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Failures:
     """``errors`` holds what threads have failed with so far, the lowest one's only unless they
     ``isolate``; it is replaced, never changed. ``frames`` are those at work, outermost first.

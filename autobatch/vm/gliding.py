@@ -50,7 +50,7 @@ class Spinning(Protocol):
     def part(self, lap: Lap, parts: Parts) -> None: ...
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Track:
     """The laps of a spin since its rows have last changed: ``path`` since those of ``ring``, which
     ``glides`` if it has been ``judged`` to be one.

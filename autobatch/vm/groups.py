@@ -24,7 +24,7 @@ FORKED = "%forked"
 
 
 @final
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Group:
     """``rows[i]`` is the frame's row of the group's thread ``i``; ``env`` holds live values only.
 

@@ -39,7 +39,7 @@ WRITES = frozenset({"shared-write", "global-write", "nonlocal-write"})
 """The refusals of lowering that are of writes to what is not the call's own."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Handing:
     """``foreign`` is what existed before; ``twins`` and what has been ``looked`` at go by id."""
 

@@ -52,7 +52,7 @@ class InvariantError(AssertionError):
     """The engine broke a promise of its own; no program can be the cause."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Watch:
     """One frame under watch; ``looks`` counts how often its stack was due."""
 

@@ -31,7 +31,7 @@ class Entrance:
     params: tuple[Var, ...]
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Judgements:
     """The judgements of a run, which may ``inline`` calls. ``kept`` holds on to what its keys
     identify; ``times`` is how often all of them have been given up. ``reads`` are attributes of

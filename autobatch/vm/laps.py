@@ -30,7 +30,7 @@ from autobatch.vm.turns import Turn
 NOWHERE = torch.zeros(0, device="cpu")
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Launch:
     """A replay of several laps; ``back`` is how often each thread went back in the last one."""
 
@@ -44,7 +44,7 @@ class Launch:
         return outs
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Lap:
     """The turn at ``pc`` as this spin runs it: ``again``, of ``driver``, runs its operations, if it
     has any, and ``glide`` where it is known what kinds of columns they find.

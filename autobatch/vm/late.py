@@ -55,7 +55,7 @@ def parted(
     return [partial(piece.part, positions=at) for at in positions]
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Late:
     """What a frame has that is late: ``parts`` are its own, until a frame below takes them up.
 

@@ -69,7 +69,7 @@ MOST_VERDICTS = 4
 """Judgements of a function that are kept: of closures, of what its names have meant."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Library:
     """Lowers Python functions on demand and keeps what it has made; safe for host threads.
 

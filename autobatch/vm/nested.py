@@ -17,7 +17,7 @@ from autobatch.ir.program import Function, Op, Var
 Captures = Mapping[str, Function]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Nested:
     """A function that a program defines, in the namespace of its module."""
 

@@ -24,7 +24,7 @@ RESULT = "%result"
 Order = tuple[tuple[float, ...], int]
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Routine:
     """``caller`` is where the function is first called, None for the outermost, and ``path`` says
     by that where its blocks stand; ``number`` tells routines of one function apart.
@@ -104,7 +104,7 @@ class Live:
         return place.names
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Routines:
     """The routines of a run, each made when it is first called.
 

@@ -59,7 +59,7 @@ Moves = list[tuple[Place, Group]]
 LIVE = Live()
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Level(Frame):
     """What runs in one queue: a whole run, or a call within a block and all that it calls.
 

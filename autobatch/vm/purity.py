@@ -94,7 +94,7 @@ def content(cell: CellType) -> object:
         return MISSING
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Derived:
     """What ``make(function)`` gives in a program: ``grad(f)``. It has the effects of ``f``."""
 
@@ -103,7 +103,7 @@ class Derived:
     __autobatch__ = "transform"
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Known:
     """The objects that variables of a function are sure to name, as lowering knows them."""
 
@@ -231,7 +231,7 @@ def is_same(left: object, right: object) -> bool:
     return left is right or (type(left) in ANEW and type(left) is type(right) and left == right)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Analysis:
     """The purity of one function; ``callee`` gives that of an object known to be called."""
 

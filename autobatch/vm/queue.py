@@ -48,7 +48,7 @@ class Names(Protocol):
 P = TypeVar("P", bound=Ordered)
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Waiting(Generic[P]):
     """``names[pc]`` are the variables that live at a block; groups hold no others there.
 

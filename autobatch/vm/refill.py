@@ -39,7 +39,7 @@ GENERATION = 8
 """After how many times the width of new threads what they brought along is kept apart."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Refill:
     """``function`` runs for ``threads``, the frame's; ``enough`` of them at its tail let that run.
 

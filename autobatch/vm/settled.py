@@ -47,7 +47,7 @@ class Lowerings(Protocol[C]):
     def taken_in(self, code: C, names: Names) -> Function | None: ...
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Settled(Generic[C]):
     """Which functions call nothing that is not known, and nothing with effects, however deep.
 
@@ -80,7 +80,7 @@ class Settled(Generic[C]):
         return program is None or self.is_settled(*program)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Sites(Generic[C]):
     """At how many places the functions are called that a function comes to call, if known."""
 
@@ -118,7 +118,7 @@ class Sites(Generic[C]):
         return id(code) in self.recursive
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Targets(Generic[C]):
     """What the calls of a function run; ``known`` is of it, with calls forked or not.
 

@@ -104,7 +104,7 @@ class Holders:
         return Holders(kept, self.tensors - gone, self.wholes - gone)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Sole:
     """One function. ``makes``: whether a call makes a tensor in memory of its own; ``keeps``:
     whether it may put its arguments somewhere; ``target``: what an operation writes to in place, if

@@ -29,7 +29,7 @@ ROW, MOVED = 4, 2
 """What it costs for each row, and for each element that moves."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Riders:
     """``stays`` says which rows of a group are of threads still in the loop, ``active`` of them.
 

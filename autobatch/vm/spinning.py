@@ -43,7 +43,7 @@ class Engine(Protocol):
     def ended(self, frame: Frame, terminator: Terminator, group: Group) -> Parts: ...
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Spin:
     """``group`` is at block ``pc``; ``left`` are those that have left, ``nearest`` where the first
     of them waits. ``settled``: no int of the group's may soon leave int64 (see ``arithmetic``).

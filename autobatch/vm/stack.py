@@ -27,7 +27,7 @@ FEW = 1024
 """Rows that are joined with others rather than picked where they are."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Saved:
     """Calls at work: ``group`` holds what lives at ``place``, where their threads go on.
 
@@ -73,7 +73,7 @@ class Resumed:
     group: Group
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Stack:
     """``tops[row]`` is the slot of the call that a thread is in, ``depths[row]`` how deep that is.
 

@@ -48,7 +48,7 @@ from autobatch.vm.within import Within
 NO_EXITS: frozenset[int] = frozenset()
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Machine(Stepping):
     """The engine at work for one run."""
 

@@ -42,7 +42,7 @@ LONG = 16
 """How many blocks a loop without others within it counts."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Stage:
     """``places`` are as many as threads have come to. ``loops``: it has a loop, and ``is_round``:
     that may have others within it. ``waited`` is for how many executions of others its threads have
@@ -68,7 +68,7 @@ class Stage:
         return LONG if self.loops and not self.is_round else self.places + 1
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Stages:
     """``way_to`` says where a waiting place is; ``enough`` threads let a stage without loops run.
 

@@ -111,7 +111,7 @@ class Gone(Protocol):
         ...
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Frame:
     """One call at work: its code, what it closes over, and the thread index of each row.
 
@@ -163,7 +163,7 @@ class Frame:
         return iter(())
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class RunState:
     """``policy`` says what to do about fallbacks, ``raising`` is whether the block at work ends
     by raising; ``work`` is what makes stretches fast, None where each operation runs as it comes;

@@ -29,7 +29,7 @@ from autobatch.vm.state import Frame
 NO_MODES = nullcontext()
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Stepping(Endings):
     """The block executions of one run."""
 

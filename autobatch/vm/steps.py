@@ -18,7 +18,7 @@ from autobatch.listeners import Listener, Step, Tally
 from autobatch.source import Span
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Steps:
     """``taken`` is the number of block executions so far; ``batch`` is B, chunked or not.
 

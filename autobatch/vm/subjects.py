@@ -31,7 +31,7 @@ class Lowered(Protocol):
 C = TypeVar("C", bound=Lowered)
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Subjects(Generic[C]):
     """The codes by the identity of what is called, that of the latest last."""
 

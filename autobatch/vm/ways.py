@@ -83,7 +83,7 @@ class Marked(Protocol):
 Arriving = TypeVar("Arriving", bound=Iterable[tuple[Label, Marked]])
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Ways:
     """The ways of a run, numbered as they are first met."""
 

@@ -46,7 +46,7 @@ RECORDED = ("torch", "transform")
 COMPARED = ("is", "is_not", "eq", "ne", "in", "not_in")
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Within:
     """What a block's operations call program functions by; ``call`` is the engine's."""
 

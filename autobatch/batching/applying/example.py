@@ -63,7 +63,7 @@ def _autocast() -> tuple[object, ...]:
     )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class _Unhashed:
     """Operands that go along with a key that says the same."""
 

@@ -39,7 +39,7 @@ class Tally(Protocol):
     def compilation(self, number: int, reloaded: int, seconds: float) -> None: ...
 
 
-@dataclass(slots=True, eq=False, weakref_slot=True)
+@dataclass(slots=True, eq=False, repr=False, weakref_slot=True)
 class Hot:
     """``now`` is what runs; ``left`` replays until it is hot, or as many ``seconds`` of them where
     that is said: then it is measured when it pays to compile it, at ``prices``, and which of the

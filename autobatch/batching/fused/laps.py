@@ -30,7 +30,7 @@ LAPS = 4
 Holds = Callable[[Sequence[Tensor], Sequence[Tensor], Sequence[Any]], bool]
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Laps:
     """``LAPS`` laps of a loop whose lap is ``lap``, by the recording of ``graph``.
 

@@ -26,7 +26,7 @@ LEAST = 0.05
 ROUNDS = 5
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Prices:
     """What ``kernels`` kernels have taken to be made: ``seconds``, those out of a cache too."""
 

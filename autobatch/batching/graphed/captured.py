@@ -47,7 +47,7 @@ class Fixed:
         return self.tensor() is value and value.data_ptr() == self.address
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Views:
     """The rows of ``k`` threads in the memory of a capture."""
 
@@ -71,7 +71,7 @@ class Form:
     outs: Sequence[Layout]
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Captured:
     """``run(k, values)`` is the recording's replay, for up to ``width`` threads."""
 

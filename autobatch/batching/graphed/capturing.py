@@ -44,7 +44,7 @@ class Capture(Protocol):
         ...
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Place:
     """What the captures on one device share; ``stream`` is where the last replay ran."""
 
@@ -58,7 +58,7 @@ class Place:
         return Place(torch.cuda.graph_pool_handle(), side)
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class CudaCapture:
     """CUDA graphs. One turn at a time in the process, whichever the host thread and the stream."""
 

@@ -36,7 +36,7 @@ MOST_KEYS = 256
 """How many widths, numbers and sizes of tables together come before a recording rests."""
 
 
-@dataclass(slots=True, eq=False, weakref_slot=True)
+@dataclass(slots=True, eq=False, repr=False, weakref_slot=True)
 class Graphed:
     """``kinds`` are those of the inputs; a width is captured when it comes the ``after + 1``-th
     time, if that spares ``least`` launches a replay; ``launched`` is how many the last replay took,

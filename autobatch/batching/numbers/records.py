@@ -38,7 +38,7 @@ class Number:
     bounds: Bounds = None
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class NumberResult:
     """What an operation gave; ``data`` is arbitrary in rows that failed or escaped.
 

@@ -57,7 +57,7 @@ REDUCE: dict[str, Rule] = {
 """The reductions of ``scatter_reduce_``."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Merge:
     """``function`` of a shared ``tensor`` and of a value, in this order unless ``swapped``."""
 

@@ -24,7 +24,7 @@ PAST_SHAPES = 32
 MOST_COUNTED = 256
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Budget:
     """What one place has recorded, and how often it has met what it has not.
 

@@ -68,7 +68,7 @@ def form(obj: Any) -> tuple[Hashable, ...]:
     return (partial, len(obj.args), tuple(obj.keywords))
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Opened:
     """A function laid open: its key, its tensors in order, and what the key goes by.
 
@@ -130,7 +130,7 @@ def is_bare(obj: Any) -> bool:
     return bare and not (obj.__closure__ or obj.__defaults__ or obj.__kwdefaults__)
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Twins:
     """Makes functions that hold other tensors, taken in order; ``made`` are these, and their cells.
 

@@ -22,7 +22,7 @@ from autobatch.values.cells import Cell, Column, Container, Value, read
 from autobatch.values.heap import copying, selecting
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Alone:
     """The batched operations of a stretch for one thread, to find the exception it raises."""
 

@@ -32,7 +32,7 @@ class Executor(Protocol):
     def compile(self, stretch: Run, inputs: Sequence[Input]) -> Run: ...
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class TracedExecutor:
     """Records the stretch on fake tensors and replays it as straight-line torch code.
 
@@ -65,7 +65,7 @@ class Saved:
         return found
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class SavingExecutor:
     """The same as ``TracedExecutor``, for runs that do not save in torch's own way."""
 
@@ -79,7 +79,7 @@ SAVING = SavingExecutor()
 FAST_SAVING = SavingExecutor(fast_math=True)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class CompiledExecutor:
     """Records the stretch, and compiles the recording once its replays have launched ``hot``
     kernels, or, where ``seconds`` are given, once they have taken these and as long as it pays.
@@ -104,7 +104,7 @@ class CompiledExecutor:
         return found
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class GraphExecutor:
     """Records the stretch, and captures the recording at each width (see ``batching.graphed``) that
     has come more than ``after`` times, where that spares ``least`` launches of a replay's.

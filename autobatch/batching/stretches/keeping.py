@@ -57,7 +57,7 @@ def parts_of(run: Run, steady: Set[int]) -> Parts | None:
     return Parts(once, rest, tuple(sorted(steady)), of_rows)
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Kept:
     """A replay of ``parts``, for one stay in a loop; ``rows`` are those of the threads at work.
 

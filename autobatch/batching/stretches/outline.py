@@ -39,7 +39,7 @@ from autobatch.values.cells import (
 )
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Outline:
     """Takes operations one by one, as host or batched, and runs the host ones on a copy.
 

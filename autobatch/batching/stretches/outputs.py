@@ -41,7 +41,7 @@ class Node:
     number: int = NO_NUMBER
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Template:
     """``names`` maps each output variable to a node; ``tensors`` are the outputs in slot order.
 

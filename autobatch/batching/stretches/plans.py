@@ -28,7 +28,7 @@ LARGEST_SHARED = 2**31
 """Uniform ints up to this size meet number columns by the same kernels."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Plan:
     """A stretch ready to replay for one signature.
 
@@ -104,7 +104,7 @@ def host_only() -> Plan:
     return Plan(Nothing(), Template(), (), (), 0, None, (), (), 0)
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Skeleton:
     """Operations from ``start`` to ``end``: which are host, which batched, what goes in and out.
 

@@ -46,7 +46,7 @@ MOST_DRIVERS = 3
 LOG = logging.getLogger("autobatch")
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Site:
     """A place in a block where stretches begin.
 

@@ -28,7 +28,7 @@ from autobatch.values.cells import Cell, Column, Uniform
 from autobatch.values.heap.walks import reached
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Stores:
     """The stores that a stretch has taken so far; ``latest`` is what each attribute holds."""
 

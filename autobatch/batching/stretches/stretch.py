@@ -131,7 +131,7 @@ class Left:
         return (self.template.shape(), written, self.checks, self.loose, self.inside)
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Stretch:
     """The batched operations as a function of rows, and what it left behind when last run.
 

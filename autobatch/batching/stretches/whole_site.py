@@ -21,7 +21,7 @@ PATIENCE = 32
 """How often a converted block is tried before that becomes rare."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class WholeSite(Site):
     """The site of a converted block: all of it in one recording that checks nothing, or nothing.
 

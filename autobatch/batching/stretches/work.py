@@ -13,7 +13,7 @@ from autobatch.batching.stretches.plans import Plan, Skeleton
 from autobatch.values.cells import Cell, Value
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Work:
     """What a machine lends to its sites.
 

@@ -22,7 +22,7 @@ from autobatch.vm.groups import FORKED, Group
 from autobatch.vm.state import Frame, RunState
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Again:
     """The operations of a run that fork or defer, when it comes by them again."""
 

@@ -39,7 +39,7 @@ class NotPure(BaseException):
         self.writes = writes
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Guard:
     """What forked calls of a run must not do."""
 

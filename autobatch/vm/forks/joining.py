@@ -32,7 +32,7 @@ from autobatch.vm.state import Frame, Gone, RunState
 from autobatch.vm.within import Within
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Forks:
     """The forked calls of a run: the operations that note them, and the joins."""
 

@@ -53,7 +53,7 @@ KEYS = "%keys"
 """Holds the keys by which a forked call draws, among its parameters."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Known:
     """What is known of a call that an operation ``op`` has forked, of a ``callee``.
 
@@ -87,7 +87,7 @@ class Known:
         return args if all(is_plain(args[place]) for place in self.returns) else None
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Noting:
     """The ``fork`` and ``defer`` operations of a run; ``scopes`` are those of forked functions."""
 

@@ -33,7 +33,7 @@ from autobatch.vm.groups import FORKED, Group, Parts, restricted
 from autobatch.vm.state import Frame, RunState
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Resolving:
     """Puts results in their places, for a run."""
 

@@ -32,7 +32,7 @@ Run = Callable[[Entry, Sequence[Group], np.ndarray], list[Returned]]
 """The engine's: a frame that begins with several groups, over rows of the given threads."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Places:
     """For each row of a frame, the returned group that it is in and its row there; else -1.
 
@@ -55,7 +55,7 @@ class Places:
         return cls(returned, pieces, rows)
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class ForkedCall:
     """A forked call at its join, of the group ``group``.
 
@@ -116,7 +116,7 @@ class ForkedCall:
         return cell
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Together:
     """The forked calls of a run at work; ``scopes`` are those of their functions.
 

@@ -47,7 +47,7 @@ class Resolution:
     is_chain: bool = False
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Calls:
     """``lookup`` gives a callee's lowering, None to run it as plain Python; ``watch`` refuses what
     that would write that existed before. ``run`` runs a lowered function in frames; it is given

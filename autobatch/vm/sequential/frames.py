@@ -38,7 +38,7 @@ class Callee:
     """A function with what it closes over: its module's names, captured boxes, defaults."""
 
     function: Function
-    namespace: dict[str, Any]
+    namespace: dict[str, Any] = field(repr=False)
     title: str
     boxes: dict[str, CellType]
     defaults: dict[str, Any]
@@ -128,7 +128,7 @@ class Closure(Handed):
         return self if instance is None else MethodType(self, instance)
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Frame:
     """``span`` and ``operands`` are those of what runs now, for the note on a failure.
 

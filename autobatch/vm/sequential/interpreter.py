@@ -25,7 +25,7 @@ from autobatch.vm.steps import Steps, too_deep
 from autobatch.vm.ways import Way
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Interpreter:
     """Runs calls for one thread.
 

@@ -20,7 +20,7 @@ from autobatch.vm.sequential.frames import Frame, Origin, note
 MOST_ORIGINS = 64
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Unwinding:
     """``frames`` are the interpreter's own; ``threads`` holds the thread's index, for notes.
 

@@ -77,7 +77,7 @@ class Unwatched:
         return None
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Watch(Unwatched):
     """``code_of`` lowers a method for a receiver, or raises what is wrong with it."""
 
