@@ -18,6 +18,7 @@ from autobatch.batching.host.asking import CACHES, handed, refuse_called
 from autobatch.batching.host.from_rows import from_rows
 from autobatch.batching.host.own_methods import ATOMS, Unknown, is_in, may_show, refuse_shown
 from autobatch.batching.host.rower import Rower, own_memory
+from autobatch.batching.switching import switching_refused
 from autobatch.compat import operator_name
 from autobatch.random.drawing import drawing
 from autobatch.random.sources import Thread, Threads
@@ -159,17 +160,32 @@ def called(
     once: bool,
 ) -> Cell:
     """What a call gives for the item of each row; see ``run_rows``."""
-    try:
-        if context.lost is not None:
-            results = isolated(context, call, items)
-        else:
-            results = in_order(context, call, items, fresh, effect or once)
-    finally:
-        if effect:
-            context.services.names_may_change()
+    if effect:
+        results = with_effect(context, call, items, fresh)
+    else:
+        results = made(context, call, items, fresh, once)
     if not fresh:
         note_shared(context, results, isinstance(function, CACHES))
     return from_rows(context, results, fresh)
+
+
+def with_effect(
+    context: Context, call: Callable[..., Any], items: Sequence[Any], fresh: bool
+) -> list[Any]:
+    """What code that may do anything gives for each row."""
+    try:
+        with switching_refused(context.span):
+            return made(context, call, items, fresh, True)
+    finally:
+        context.services.names_may_change()
+
+
+def made(
+    context: Context, call: Callable[..., Any], items: Sequence[Any], fresh: bool, once: bool
+) -> list[Any]:
+    if context.lost is not None:
+        return isolated(context, call, items)
+    return in_order(context, call, items, fresh, once)
 
 
 def note_shared(context: Context, results: list[Any], cached: bool) -> None:
