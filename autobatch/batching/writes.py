@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 
 from autobatch.batching.applying import inplace, vmapped
-from autobatch.batching.applying.overlaps import CLASH, Unknown, overlaps, own_overlap
+from autobatch.batching.applying.overlaps import overlaps
+from autobatch.batching.applying.own_overlaps import CLASH, Unknown, own_overlap
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.effects import is_draw
 from autobatch.batching.host.rower import Rower
@@ -207,7 +208,8 @@ def write(
         given = args[2:] if is_item else [*args[1:], *kwargs.values()]
         copies = is_item or function is Tensor.copy_
         if function not in READ_FIRST:
-            check_own_overlap(context, target, given, args[1] if is_item else None, copies)
+            index = args[1] if is_item else None
+            check_own_overlap(context, target, given, index, copies, is_window)
         write_own(context, function, args, kwargs)
         return target
     except NoRule as refusal:
@@ -222,10 +224,11 @@ def check_own_overlap(
     operands: list[Cell],
     index: Cell | None = None,
     copies: bool = False,
+    is_window: bool = False,
 ) -> None:
     """Note the threads that write to what overlaps an operand, where that differs by thread."""
     try:
-        refused = own_overlap(target, operands, index, context.k, copies)
+        refused = own_overlap(target, operands, index, context.k, copies, is_window)
     except (Unknown, NotATree):
         raise NoRule(OVERLAP) from None
     if refused is not None:
