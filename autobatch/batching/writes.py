@@ -26,6 +26,7 @@ from autobatch.batching.host.rows import RowDraws, call_row, note_fallback, run_
 from autobatch.batching.levels import Batched, DrawError, ExampleError, NoRule
 from autobatch.batching.shared import merging, refusals, updates
 from autobatch.batching.tensors import index_lists, torch_ops, unheld
+from autobatch.batching.tensors.joining import is_rounded_once
 from autobatch.batching.tensors.number_operands import subtracts_bools
 from autobatch.batching.tensors.views import is_unbound, viewed
 from autobatch.batching.trace import Untraceable
@@ -285,6 +286,12 @@ def write_own(
         raise NoRule("an operand is no tensor or number") from None
     if context.k and (refused := subtracts_bools(function, args)) is not None:
         raise RowsFail(context.lowest(), refused) from refused
+    if is_rounded_once(function, [*args, *kwargs.values()], kwargs):
+        twin = inplace.twin(function)
+        assert twin is not None
+        rounded = torch_ops.apply(context, twin, args, kwargs, False)
+        write_own(context, Tensor.copy_, [target, rounded], {})
+        return
     draws = is_draw(function) and context.randomness != "same"
     if type(value) is Uniform and not has_column((*made, *named.values())) and not draws:
         with moves.keeping():
