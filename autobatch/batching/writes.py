@@ -9,6 +9,7 @@ from __future__ import annotations
 import operator
 import types
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from functools import partial
 from typing import Any, Protocol
 
@@ -293,16 +294,21 @@ def write_own(
         write_own(context, Tensor.copy_, [target, rounded], {})
         return
     draws = is_draw(function) and context.randomness != "same"
+    alike = context.services.alike if is_draw(function) else None
+    if alike is not None and not alike.are_together(context.threads):
+        raise NoRule(torch_ops.DRAWN_APART)
+    together = nullcontext() if alike is None else alike.drawing(context.threads)
     if type(value) is Uniform and not has_column((*made, *named.values())) and not draws:
         with moves.keeping():
             whole = value.obj.clone()
-        function(whole, *made[1:], **named)
+        with together:
+            function(whole, *made[1:], **named)
         set_content(target, Uniform(whole))
         return
     if draws and context.randomness == "error":
         raise DrawError(torch_ops.draw_message(function))
     try:
-        with serving(context.source()):
+        with serving(context.source()), together:
             new, _ = vmapped.apply_inplace(
                 function, made, named, context.k, randomness=context.randomness
             )

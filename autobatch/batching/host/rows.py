@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.fallbacks import is_meant
 from autobatch.batching.host.asking import CACHES, handed, refuse_called
@@ -20,6 +22,7 @@ from autobatch.batching.host.own_methods import ATOMS, Unknown, is_in, may_show,
 from autobatch.batching.host.rower import Rower, own_memory
 from autobatch.batching.switching import switching_refused
 from autobatch.compat import operator_name
+from autobatch.random.alike import Alike
 from autobatch.random.drawing import drawing
 from autobatch.random.sources import Thread, Threads
 from autobatch.values.cells import Cell
@@ -37,15 +40,20 @@ LENT: frozenset[Any] = frozenset(
 class RowDraws:
     """Lets what runs for one thread draw where that thread is; at the end each is farther on."""
 
-    def __init__(self, source: Threads | None) -> None:
-        self.source = source
+    def __init__(self, source: Threads | None, alike: Alike | None, threads: np.ndarray) -> None:
+        self.source, self.alike, self.threads = source, alike, threads
         if source is not None:
             self.keys, self.before = source.paths.here()
             self.numbers = self.before.copy()
 
     @classmethod
     def of(cls, context: Context) -> RowDraws:
-        return cls(context.source())
+        return cls(context.source(), context.services.alike, context.threads)
+
+    @property
+    def are_torchs(self) -> bool:
+        """Whether nothing has to be done for draws: each is the next one of torch's generator."""
+        return self.source is None and self.alike is None
 
     def __enter__(self) -> RowDraws:
         return self
@@ -57,7 +65,7 @@ class RowDraws:
     def by_row(self, call: Callable[[int], Any]) -> Callable[[int], Any]:
         source = self.source
         if source is None:
-            return call
+            return call if self.alike is None else self.alike.by_row(self.threads, call)
 
         def drawn(row: int) -> Any:
             number = int(self.numbers[row])
@@ -113,9 +121,10 @@ def run_rows(
     columns = [hand(place, rower.rows(arg)) for place, arg in enumerate(args)]
     named = {name: hand(name, rower.rows(arg)) for name, arg in kwargs.items()}
     refuse_called(context.services.handing, asked)
-    if len(columns) == 1 and not named and context.paths is None:
+    draws = RowDraws.of(context)
+    if len(columns) == 1 and not named and draws.are_torchs:
         return called(context, function, function, columns[0], fresh, bool(effect), once)
-    with RowDraws.of(context) as draws:
+    with draws:
         call = draws.by_row(partial(call_row, function, columns, named))
         return called(context, function, call, range(context.k), fresh, bool(effect), once)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -46,6 +47,7 @@ from autobatch.values.heap import selecting
 
 Function = Callable[..., Any]
 OWN_NUMBER = "a number of its own in each thread"
+DRAWN_APART = "its threads have drawn differently before, and are to draw the same"
 OF_NUMBERS = "numbers of Python's among its operands"
 
 
@@ -94,8 +96,12 @@ def apply(
     if answers is not None:
         context.counter.launch()
         return Cell(Column(answers, "bool"))
+    alike = context.services.alike if draws else None
+    if alike is not None and not alike.are_together(context.threads):
+        return by_thread(context, function, args, kwargs, DRAWN_APART)
+    together = nullcontext() if alike is None else alike.drawing(context.threads)
     try:
-        with serving(context.source()):
+        with serving(context.source()), together:
             out = batched(context, function, made, named, args)
     except ConverterError as error:
         told = replace(error.diagnostic, span=context.span, label="converted here")
