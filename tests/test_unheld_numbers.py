@@ -16,6 +16,7 @@ LINES = (
     *("y[0] = n", "y[torch.tensor([0])] = n", "y[y > 1] = n", "y[...] = n", "t[0] = n; y = t"),
     *("y[x.long() * 0] = n", "y.fill_(n)", "y.masked_fill_(y > 0, n)", "t.fill_(n); y = t"),
     *("torch.nn.init.constant_(t, n); y = t", "y = torch.full((2,), n, dtype=y.dtype)"),
+    "y = torch.linspace(0, n - 5, 3, dtype=y.dtype)",
     *("y = torch.scalar_tensor(n, dtype=y.dtype)", "y = y.masked_fill(y > 0, n)"),
     *("y = torch.where(y > 1, y, n)", "y = y.where(y > 1, n)", "y = y.clamp(max=n)"),
     *("y = torch.clip(y, n)", "y = y.clamp_min(n)", "y = y.scatter(0, torch.tensor([0]), n)"),
