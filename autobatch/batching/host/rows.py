@@ -50,11 +50,6 @@ class RowDraws:
     def of(cls, context: Context) -> RowDraws:
         return cls(context.source(), context.services.alike, context.threads)
 
-    @property
-    def are_torchs(self) -> bool:
-        """Whether nothing has to be done for draws: each is the next one of torch's generator."""
-        return self.source is None and self.alike is None
-
     def __enter__(self) -> RowDraws:
         return self
 
@@ -121,10 +116,10 @@ def run_rows(
     columns = [hand(place, rower.rows(arg)) for place, arg in enumerate(args)]
     named = {name: hand(name, rower.rows(arg)) for name, arg in kwargs.items()}
     refuse_called(context.services.handing, asked)
-    draws = RowDraws.of(context)
-    if len(columns) == 1 and not named and draws.are_torchs:
+    of_torch = context.paths is None and context.services.alike is None
+    if len(columns) == 1 and not named and of_torch:
         return called(context, function, function, columns[0], fresh, bool(effect), once)
-    with draws:
+    with RowDraws.of(context) as draws:
         call = draws.by_row(partial(call_row, function, columns, named))
         return called(context, function, call, range(context.k), fresh, bool(effect), once)
 
