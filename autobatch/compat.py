@@ -53,6 +53,7 @@ __all__ = [
     "backward_at_work",
     "batch_dim",
     "current_level",
+    "default_device",
     "deterministic",
     "draws_of_dirichlet",
     "enter_level",
@@ -322,6 +323,12 @@ def tangent_of(tensor: Tensor) -> Tensor | None:
         return None
     tangent: Tensor | None = forward_ad.unpack_dual(tensor, level=0).tangent  # type: ignore[no-untyped-call]
     return tangent
+
+
+def default_device() -> Any:
+    """What ``torch.set_default_device`` has set last on this host thread, if anything."""
+    mode = getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)
+    return None if mode is None else mode.device
 
 
 def within_modes() -> bool:

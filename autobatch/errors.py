@@ -140,6 +140,8 @@ LIMITS = (StepLimitError, DepthLimitError)
 
 CALLS_SHOWN = 20
 """How many of a failure's calls a note shows: the outermost and the innermost ones."""
+LONGEST_CYCLE = 4
+"""Calls that a note folds where they repeat."""
 
 
 def note_for(chain: Sequence[Span], operands: Sequence[str], threads: Sequence[int]) -> str:
@@ -160,12 +162,54 @@ def note_for(chain: Sequence[Span], operands: Sequence[str], threads: Sequence[i
 
 
 def _calls(spans: Sequence[Span]) -> list[str]:
-    """The calls on the way to a failure; those in the middle of a long way are counted only."""
-    half, more = CALLS_SHOWN // 2, len(spans) - CALLS_SHOWN
+    """The calls on the way to a failure: repeated ones once, the middle of a long way counted."""
+    parts = _folded(spans)
+    half, more = CALLS_SHOWN // 2, len(parts) - CALLS_SHOWN
     if more <= 0:
-        return [excerpt(span, "called here") for span in spans]
-    shown = [excerpt(span, "called here") for span in (*spans[:half], *spans[-half:])]
-    return [*shown[:half], f"  … {more:,} more calls …", *shown[half:]]
+        return [part.text() for part in parts]
+    left_out = sum(part.calls for part in parts[half:-half])
+    shown = [part.text() for part in (*parts[:half], *parts[-half:])]
+    return [*shown[:half], f"  … {left_out:,} more calls …", *shown[half:]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Cycle:
+    """Calls that are made ``times`` times in a row, as a recursion does."""
+
+    spans: tuple[Span, ...]
+    times: int = 1
+
+    @property
+    def calls(self) -> int:
+        return len(self.spans) * self.times
+
+    def text(self) -> str:
+        lines = [excerpt(span, "called here") for span in self.spans]
+        if self.times > 1:
+            what = "line" if len(lines) == 1 else f"{len(lines)} lines"
+            lines.append(f"  … the same {what} {self.times - 1:,} more times …")
+        return "\n".join(lines)
+
+
+def _folded(spans: Sequence[Span]) -> list[_Cycle]:
+    """The calls in order, those that repeat as one part, if that leaves out more than one."""
+    found: list[_Cycle] = []
+    place = 0
+    while place < len(spans):
+        cycles = (_cycle_at(spans, place, length) for length in range(1, LONGEST_CYCLE + 1))
+        best = max(cycles, key=lambda cycle: cycle.calls - len(cycle.spans))
+        if best.calls - len(best.spans) < 2:
+            best = _Cycle((spans[place],))
+        found.append(best)
+        place += best.calls
+    return found
+
+
+def _cycle_at(spans: Sequence[Span], place: int, length: int) -> _Cycle:
+    first, times = tuple(spans[place : place + length]), 1
+    while tuple(spans[place + times * length : place + (times + 1) * length]) == first:
+        times += 1
+    return _Cycle(first, times)
 
 
 def _enumerated(threads: Sequence[int], shown: int = 8) -> str:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+import typing
+
 import pytest
 import torch
 
@@ -113,6 +116,39 @@ def limited(a=0, b=0):
     return a + b
 
 
+@dataclasses.dataclass
+class Parts:
+    first: object = 1
+    second: object = 2
+    third: object = 3
+
+    @staticmethod
+    def added(*values):
+        return sum(values)
+
+
+class Pair(typing.NamedTuple):
+    first: object = 1
+    second: object = 2
+
+
+class Found:
+    def __init__(self, *found):
+        self.found = found
+
+
+def short(*values, by=2):
+    return sum(values) * by
+
+
+def of_short_ones(counts, x):
+    """What would stay in its block, were the arguments as many in each thread."""
+    held, pair = Parts(*counts), Pair(*counts[:1])
+    found = Found(*[x * i for i in counts], x)
+    total = short(*counts) + short(*counts, by=3) + Parts.added(*counts)
+    return held.second * x + held.third, pair.second, len(found.found), found.found[-1], total
+
+
 NAMES = autobatch.objects(["a", "b", "c", "a"])
 ITEMS = autobatch.objects([[1, 2], [3], [1], [4, 5]])
 TREES = [(1, []), (2, [(3, []), (4, [(5, [])])]), (1, [(1, []), (1, []), (1, [])]), (7, [])]
@@ -129,6 +165,7 @@ PAIRS = [((1, 2), ()), ((), (3,)), ((1, 2, 3), (4, 5)), ((2,), (2,))]
         (written, (ITEMS, NAMES, XS)),
         (consumed, (ITEMS, NAMES, XS)),
         (used_once, (ITEMS, NAMES, XS)),
+        (of_short_ones, (autobatch.objects([[1], [2, 3], [], [1, 5, 7]]), XS)),
         (of_trees, (autobatch.objects(TREES),)),
         (both, (autobatch.objects(PAIRS), XS)),
         (fails, (autobatch.objects(["a", "b", "a", "q"]), XS.abs())),

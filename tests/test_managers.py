@@ -387,13 +387,58 @@ def entered_by_hand(n, m):
     return n
 
 
+def sets_a_dtype(n, m):
+    torch.set_default_dtype(torch.float64)
+    return torch.zeros(2) + n
+
+
 @pytest.mark.parametrize("options", BATCHED)
-@pytest.mark.parametrize("func", [switched, on_a_stack, entered_by_hand])
+@pytest.mark.parametrize("func", [switched, on_a_stack, entered_by_hand, sets_a_dtype])
 def test_modes_are_switched_by_with_statements_alone(func, options):
     batched = autobatch.vmap(func, scalars="python", **options)
     with pytest.raises(autobatch.UnsupportedError, match=r"mode of torch's[\s\S]*\^[\s\S]*`with"):
         batched(torch.tensor([1, 5, 2]), torch.tensor([0, 1, 2]))
-    assert torch.is_grad_enabled()
+    assert torch.is_grad_enabled() and torch.get_default_dtype() is torch.float32
+
+
+@autobatch.per_thread
+def switches_unseen(n):
+    if n > 2:
+        torch.set_grad_enabled(False)
+        torch.set_default_dtype(torch.float64)
+        torch.set_default_device("meta")
+    return n
+
+
+def by_a_marked_function(n, m):
+    return switches_unseen(n) + torch.ones(2)
+
+
+def by_a_key_function(n, m):
+    return sorted([n, m], key=switches_unseen)[0]
+
+
+def by_a_setter_from_a_table(n, m):
+    setters = {1: torch.set_default_dtype}
+    setters[1](torch.float64)
+    return n
+
+
+@pytest.mark.parametrize("options", CONFIGURATIONS)
+@pytest.mark.parametrize(
+    "func", [by_a_marked_function, by_a_key_function, by_a_setter_from_a_table]
+)
+def test_modes_that_code_on_the_host_switches_for_good_are_put_back_and_refused(func, options):
+    batched = autobatch.vmap(func, scalars="python", **options)
+    with pytest.raises(autobatch.UnsupportedError, match=r"mode of torch's for good[\s\S]*\^"):
+        batched(torch.tensor([1, 5, 2]), torch.tensor([0, 1, 2]))
+    try:
+        assert torch.is_grad_enabled() and torch.get_default_dtype() is torch.float32
+        assert torch.zeros(1).device.type == "cpu"
+    finally:
+        torch.set_grad_enabled(True)
+        torch.set_default_dtype(torch.float32)
+        torch.set_default_device(None)
 
 
 @pytest.mark.parametrize("options", BATCHED)

@@ -93,3 +93,16 @@ def test_isolated_examples_have_them_too():
     results = autobatch.vmap(divided, on_error="isolate")(XS, NS)
     (note,) = results[1].exception.__notes__
     assert "  Operands: int, int\n" in note
+
+
+def calls_a_number(x, n):
+    one = 1
+    return one(2)
+
+
+@EVERY
+def test_a_number_that_is_called(options):
+    """Among what torch lists as its own functions is a ``True``, which is 1."""
+    with pytest.raises(TypeError, match="'int' object is not callable") as caught:
+        autobatch.vmap(calls_a_number, **options)(XS, NS)
+    assert "return one(2)" in caught.value.__notes__[0]

@@ -209,3 +209,19 @@ def test_what_is_written_at_places_of_a_tensor_or_list(line):
     write = program(line, [*before, line, "return x"], {"torch": torch})
     xs = torch.tensor([[[1.0, 2], [3, 4], [5, 6]], [[4.0, 5], [1, 1], [1, 2]]])
     assert_matches_loop(write, [xs], configurations=CONFIGURATIONS[1:3])
+
+
+OF_ITS_OWN = (
+    *("x[i, t[:1]] = x[1, :1]", "x[int(i), t] = x[i, :2]", "x[i][t] = x[1, :2]", "x[i, t] = x[i]"),
+    *("x[int(i), t.tolist()] = x[1]", "y = x[i]; y[t] = y", "x[i, t] = x[(i + 1) % 3]"),
+    *("x[i, x[i] > 2] = x[1, 0]", "x[i, t] = x[1].clone()", "x[i, t] = x[1, 0]"),
+)
+
+
+@pytest.mark.parametrize("line", OF_ITS_OWN)
+def test_what_is_written_within_a_part_of_its_own(line):
+    before = ["t = torch.tensor([1, 0])", "i = x[2, 1].long() % 3"]
+    write = program(line, [*before, line, "return x"], {"torch": torch})
+    for first in (0.0, 1.0):
+        xs = torch.stack([torch.arange(6.0).reshape(3, 2) + first + n for n in range(3)])
+        assert_matches_loop(write, [xs], configurations=CONFIGURATIONS[1:3])

@@ -534,6 +534,52 @@ def test_threads_that_part_draw_the_same_one_by_one() -> None:
     assert torch.equal(after, torch.rand(1)), "it ends where most draws have led"
 
 
+@autobatch.per_thread
+def of_a_length(n: int) -> float:
+    return float(torch.rand(n).sum())
+
+
+def drawn_in_parts(x: Tensor) -> tuple[Tensor, ...]:
+    """Threads part, draw, meet and draw; of lengths of their own, in place, in host code."""
+    n = int(x[0] * 3)
+    first = torch.rand(2) if n > 1 else torch.zeros(2)
+    if n == 0:
+        first = first + torch.rand(2)
+    for _ in range(n):
+        first = first + torch.rand(())
+    second = torch.zeros(3)
+    if x[1] > 0.5:
+        second[1:].uniform_()
+    return first, second.clone().uniform_(), torch.rand(n + 1).sum() + of_a_length(n), F.dropout(x)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        *({"executor": "vmap"}, {"trace_after": 0}, {"engine": "program_counter"}),
+        *({"chunk_size": 3}, {"schedule": "most_threads"}),
+    ],
+)
+def test_threads_that_part_draw_the_same_together(options: dict[str, Any]) -> None:
+    found = []
+    for chosen in ({"engine": "sequential"}, options):
+        torch.manual_seed(5)
+        result = autobatch.vmap(drawn_in_parts, randomness="same", **chosen)(XS)
+        after = () if "chunk_size" in chosen else (torch.rand(2),)
+        found.append((*result, *after))
+    torch.testing.assert_close(found[1], found[0][: len(found[1])])
+
+
+def test_rows_within_a_program_draw_the_same_after_threads_have_parted() -> None:
+    def program(x: Tensor) -> Tensor:
+        first = torch.rand(2).sum() if x[0] > 0.5 else x[0] * 0
+        return first + autobatch.vmap(lambda row: torch.rand(()) + 0 * row)(x)
+
+    rows = autobatch.vmap(program, randomness="same")(XS)
+    assert (rows == rows[:, :1]).all()
+    assert len(rows[:, 0].unique()) > 1
+
+
 def test_randomness_means_what_it_did_without_a_seed() -> None:
     def program(x: Tensor) -> tuple[Tensor, ...]:
         return torch.rand(2) + 0 * x[:2], torch.empty(2).normal_(), F.dropout(torch.ones(8))

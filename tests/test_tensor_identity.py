@@ -29,6 +29,7 @@ RIGHT = (
     "y = x.view(2, 2).t();;z = y.contiguous();;return z is y, x.contiguous() is x, z is not z",
     "y = x.flatten() if x[0] > 1 else x.view(4);;z = y.squeeze();;return y is x, z is y, z is x",
     "y = x.expand(4);;z = torch.atleast_1d(x);;return y is x, z is x, x.reshape(4) is x.float()",
+    "return x.grad_fn is None, W._version == 0, W._base is None, x.is_leaf, (x * W).is_leaf",
     "y = x * 2;;for row in y:;;    row += 1;;return y",
     "with torch.no_grad():;;    for row in W:;;        x += row.clone().add_(1);;return x",
     "y = x * W;;for i in range(4):;;    y[i] += 1;;return y.detach()",
@@ -40,6 +41,12 @@ REFUSED = {
     "y = x * 2;;y.requires_grad = True;;return y": r"sets \.requires_grad[\s\S]*requires_grad_\(",
     "y = x;;return id(x) == id(y)": r"identity of a tensor[\s\S]*x is y",
     "return x.data_ptr() == x[0].data_ptr()": r"memory of a tensor[\s\S]*_is_view",
+    "return hash(x) == hash(x)": r"identity of a tensor[\s\S]*x is y",
+    "y = x * 2;;y += 1;;return y._version": r"how often a tensor has been written[\s\S]*\^",
+    "y = torch.zeros(2);;y += 1;;return y._version + x": r"how often a tensor has been written",
+    "return x[:2]._base is x": r"memory of a tensor[\s\S]*_is_view",
+    "return x[0] + (x._cdata == x._cdata)": r"identity of a tensor[\s\S]*\^",
+    "return str((x * W).grad_fn)": r"was computed by[\s\S]*requires_grad",
     "x.untyped_storage().fill_(0);;return x": r"memory of a tensor[\s\S]*\^",
 }
 BY_AUTOGRAD = (

@@ -11,10 +11,12 @@ import autobatch
 from tests.oracle import CONFIGURATIONS, assert_matches_loop
 from tests.outside_world import program
 
+SOME = CONFIGURATIONS[1:3]
 LINES = (
     *("y[0] = n", "y[torch.tensor([0])] = n", "y[y > 1] = n", "y[...] = n", "t[0] = n; y = t"),
     *("y[x.long() * 0] = n", "y.fill_(n)", "y.masked_fill_(y > 0, n)", "t.fill_(n); y = t"),
     *("torch.nn.init.constant_(t, n); y = t", "y = torch.full((2,), n, dtype=y.dtype)"),
+    "y = torch.linspace(0, n - 5, 3, dtype=y.dtype)",
     *("y = torch.scalar_tensor(n, dtype=y.dtype)", "y = y.masked_fill(y > 0, n)"),
     *("y = torch.where(y > 1, y, n)", "y = y.where(y > 1, n)", "y = y.clamp(max=n)"),
     *("y = torch.clip(y, n)", "y = y.clamp_min(n)", "y = y.scatter(0, torch.tensor([0]), n)"),
@@ -71,3 +73,28 @@ def test_bools_are_not_subtracted(expression: str) -> None:
         assert_matches_loop(run, [xs], configurations=CONFIGURATIONS[1:3])
     whole = [{"engine": e, "executor": "compiled"} for e in ("stackless", "program_counter")]
     assert_matches_loop(run, [torch.tensor([1.0, 0.0])], configurations=whole)
+
+
+TAKEN = (
+    *("y = y / n", "y = n / y", "y = torch.xlogy(y, n)", "y = torch.float_power(y, n)"),
+    *("y = y ** n", "y = torch.pow(y, n)", "y **= n", "y = y * n", "y = torch.lerp(y, y, n)"),
+    "y = torch.logical_and(y, torch.tensor(n))",
+)
+
+
+@pytest.mark.parametrize("line", TAKEN)
+def test_operators_take_numbers_that_the_tensors_do_not_hold(line: str) -> None:
+    """Divisions of ints take them as floats, products of float16 round once, powers refuse."""
+    for dtype in ("int8", "uint8", "float16", "int64", "bool"):
+        for values in ([3, 300, 70000], [2, -3], [1, 2**40]):
+            if line != "y **= n" or dtype != "bool":
+                run = made(
+                    dtype, f"y = y * (y > 0) * (0.25 if y.is_floating_point() else 1); {line}"
+                )
+                assert_matches_loop(run, [torch.tensor(values)], configurations=SOME)
+
+
+def test_halves_are_multiplied_in_place_as_torch_does() -> None:
+    for line in ("y *= n", "y /= n", "y.mul_(n)"):
+        run = made("float16", f"y *= 0.25; {line}")
+        assert_matches_loop(run, [torch.tensor([3, 70000])], configurations=SOME)

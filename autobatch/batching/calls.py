@@ -45,6 +45,7 @@ from autobatch.batching.objects.classes import (
     of_named_tuple,
 )
 from autobatch.batching.operators import once
+from autobatch.batching.switching import refuse_setter
 from autobatch.batching.tables import packed, rules, writing
 from autobatch.batching.tables.joins import packed_cells
 from autobatch.batching.tensors import torch_ops
@@ -127,6 +128,7 @@ def torch_call(context: Context, target: Target) -> Cell:
         if out is not None:
             return out
     refuse_backward(context, callee)
+    refuse_setter(context.span, callee)
     if isinstance(callee, nn.Module) and modules.keeps_statistics(callee):
         what = "the running statistics of a BatchNorm"
         raise writes.shared_write(context, what, modules.KEEP_NONE)

@@ -21,6 +21,7 @@ from autobatch.batching.kinds import is_tensor
 from autobatch.compat import on_host
 from autobatch.explaining.kinds import operand
 from autobatch.ir.program import Op
+from autobatch.random.alike import Alike
 from autobatch.random.paths import Paths
 from autobatch.random.sources import Threads
 from autobatch.source import Span
@@ -124,7 +125,7 @@ class Services:
     what is written to tensors that all threads share, None where nothing may be;
     ``tensor_written`` is told before any other tensor is, and where. ``blind`` says whether the
     program cannot tell two names for one tensor from two tensors. ``handing`` is None while a
-    stretch is recorded.
+    stretch is recorded. ``alike`` says where each thread draws whose draws are to be the same.
     """
 
     device: torch.device
@@ -145,6 +146,7 @@ class Services:
     operated: Callable[[BaseException, tuple[str, ...]], None] = lambda error, operands: None
     blind: Callable[[], bool] = lambda: False
     handing: Handing | None = None
+    alike: Alike | None = None
 
 
 class Context:

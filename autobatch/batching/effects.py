@@ -91,8 +91,8 @@ LOWERED = "torch.distributions."
 
 @cache
 def torch_functions() -> frozenset[Any]:
-    """The functions and methods that torch itself lists as its own."""
-    return frozenset({*get_testing_overrides(), *get_ignored_functions()})
+    """The functions and methods that torch itself lists as its own, a ``True`` among them."""
+    return frozenset(filter(callable, {*get_testing_overrides(), *get_ignored_functions()}))
 
 
 def effect_of(callee: Any) -> Effect:

@@ -59,11 +59,6 @@ def makes_mode(callee: object) -> bool:
     return any(callee is made for made in REMADE)
 
 
-def switches(callee: object) -> bool:
-    """Whether calling it changes a mode, even where nothing enters what it gives."""
-    return callee is torch.set_grad_enabled or callee is torch.autograd.set_detect_anomaly
-
-
 def by_hand(name: str, span: Span | None) -> UnsupportedError:
     """The refusal of a call of what ``with`` calls of a mode."""
     return UnsupportedError(

@@ -158,6 +158,7 @@ def binary(context: Context, name: str, left: Cell, right: Cell, written: Any = 
     ``written`` is what the program says, where that is ``x += y`` of what has no such method.
     """
     meaning = semantics.SEMANTICS[name]
+    said = written or meaning
     if name == "matmul" and View in (type(left.value), type(right.value)):
         done = products.apply(context, meaning, [left, right], {}, torch_ops.apply)
         if done is not None:
@@ -169,8 +170,8 @@ def binary(context: Context, name: str, left: Cell, right: Cell, written: Any = 
         if is_tensor(x) or is_tensor(y):
             return torch_ops.apply(context, meaning, [left, right], {}, False)
         refuse_functions(x, y)
-        return once(context, meaning, x.obj, y.obj)
-    done = arithmetic.apply(context, name, meaning, [left, right])
+        return once(context, said, x.obj, y.obj)
+    done = arithmetic.apply(context, name, said, [left, right])
     if done is not None:
         return done
     cells = [left, right]
@@ -181,7 +182,7 @@ def binary(context: Context, name: str, left: Cell, right: Cell, written: Any = 
     if (is_tensor(x) or is_tensor(y)) and not foreign_operand(x, y):
         return torch_ops.apply(context, meaning, cells, {}, False)
     if packs.is_packed(x) or packs.is_packed(y):
-        return packed.lent(context, cells, lambda: binary(context, name, left, right))
+        return packed.lent(context, cells, lambda: binary(context, name, left, right, written))
     found = lists.held(x) if name == "add" else None
     if found is not None:
         done = lists.added(context, found, right)
@@ -198,7 +199,7 @@ def binary(context: Context, name: str, left: Cell, right: Cell, written: Any = 
     if Objects in (type(x), type(y)) and holds_tensors(x, y):
         return torch_ops.apply(context, meaning, [left, right], {}, False)
     lends = name in ("add", "mul") and (holds_parts(x) or holds_parts(y))
-    return run_rows(context, meaning, [left, right], {}, "objects", keep=lends, fresh=not lends)
+    return run_rows(context, said, [left, right], {}, "objects", keep=lends, fresh=not lends)
 
 
 def holds_parts(value: Any) -> bool:
@@ -344,7 +345,7 @@ def inplace(context: Context, name: str, left: Cell, right: Cell) -> Cell:
         value = read(left)
     if packs.is_packed(read(right)):
         return packed.lent(context, [right], lambda: inplace(context, name, left, right))
-    if is_tensor(value):
+    if is_tensor(value) and name != "matmul":  # tensors have no ``__imatmul__``
         if foreign_operand(read(right)):
             return run_rows(context, meaning, [left, right], {}, "objects")
         return writes.write(context, meaning, [left, right], {})
@@ -371,8 +372,7 @@ def inplace(context: Context, name: str, left: Cell, right: Cell) -> Cell:
         raise writes.shared_write(context, writes.described(value.obj))
     if type(value) is Objects and any(writable(item) for item in value.items):
         return kept(context, meaning, left, right)
-    own = user_class(value)
-    return binary(context, name, left, right, None if own is None else meaning)
+    return binary(context, name, left, right, meaning)
 
 
 def writable(item: Any) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import operator
 import types
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from functools import partial
 from typing import Any, Protocol
 
@@ -17,7 +18,8 @@ import torch
 from torch import Tensor
 
 from autobatch.batching.applying import inplace, vmapped
-from autobatch.batching.applying.overlaps import CLASH, Unknown, overlaps, own_overlap
+from autobatch.batching.applying.overlaps import overlaps
+from autobatch.batching.applying.own_overlaps import CLASH, Unknown, own_overlap
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.effects import is_draw
 from autobatch.batching.host.rower import Rower
@@ -25,6 +27,7 @@ from autobatch.batching.host.rows import RowDraws, call_row, note_fallback, run_
 from autobatch.batching.levels import Batched, DrawError, ExampleError, NoRule
 from autobatch.batching.shared import merging, refusals, updates
 from autobatch.batching.tensors import index_lists, torch_ops, unheld
+from autobatch.batching.tensors.joining import is_rounded_once
 from autobatch.batching.tensors.number_operands import subtracts_bools
 from autobatch.batching.tensors.views import is_unbound, viewed
 from autobatch.batching.trace import Untraceable
@@ -207,7 +210,8 @@ def write(
         given = args[2:] if is_item else [*args[1:], *kwargs.values()]
         copies = is_item or function is Tensor.copy_
         if function not in READ_FIRST:
-            check_own_overlap(context, target, given, args[1] if is_item else None, copies)
+            index = args[1] if is_item else None
+            check_own_overlap(context, target, given, index, copies, is_window)
         write_own(context, function, args, kwargs)
         return target
     except NoRule as refusal:
@@ -222,10 +226,11 @@ def check_own_overlap(
     operands: list[Cell],
     index: Cell | None = None,
     copies: bool = False,
+    is_window: bool = False,
 ) -> None:
     """Note the threads that write to what overlaps an operand, where that differs by thread."""
     try:
-        refused = own_overlap(target, operands, index, context.k, copies)
+        refused = own_overlap(target, operands, index, context.k, copies, is_window)
     except (Unknown, NotATree):
         raise NoRule(OVERLAP) from None
     if refused is not None:
@@ -282,17 +287,28 @@ def write_own(
         raise NoRule("an operand is no tensor or number") from None
     if context.k and (refused := subtracts_bools(function, args)) is not None:
         raise RowsFail(context.lowest(), refused) from refused
+    if is_rounded_once(function, [*args, *kwargs.values()], kwargs):
+        twin = inplace.twin(function)
+        assert twin is not None
+        rounded = torch_ops.apply(context, twin, args, kwargs, False)
+        write_own(context, Tensor.copy_, [target, rounded], {})
+        return
     draws = is_draw(function) and context.randomness != "same"
+    alike = context.services.alike if is_draw(function) else None
+    if alike is not None and not alike.are_together(context.threads):
+        raise NoRule(torch_ops.DRAWN_APART)
+    together = nullcontext() if alike is None else alike.drawing(context.threads)
     if type(value) is Uniform and not has_column((*made, *named.values())) and not draws:
         with moves.keeping():
             whole = value.obj.clone()
-        function(whole, *made[1:], **named)
+        with together:
+            function(whole, *made[1:], **named)
         set_content(target, Uniform(whole))
         return
     if draws and context.randomness == "error":
         raise DrawError(torch_ops.draw_message(function))
     try:
-        with serving(context.source()):
+        with serving(context.source()), together:
             new, _ = vmapped.apply_inplace(
                 function, made, named, context.k, randomness=context.randomness
             )

@@ -58,7 +58,8 @@ def _call(context: Context, node: ast.Call, out: Var | None) -> Var:
         tuple(isinstance(argument, ast.Starred) for argument in node.args),
         tuple(keyword.arg for keyword in node.keywords),
     )
-    return invoke(context, node, is_opaque(context, node.func, found), callee, args, shape, out)
+    opaque = is_opaque(context, node.func, found, not shape.is_plain)
+    return invoke(context, node, opaque, callee, args, shape, out)
 
 
 def invoke(
@@ -81,10 +82,13 @@ def invoke(
     return result
 
 
-def is_opaque(context: Context, func: ast.expr, found: object) -> bool:
-    """Whether a call of ``func``, known to be ``found`` or ``MISSING``, stays in its block."""
+def is_opaque(context: Context, func: ast.expr, found: object, starred: bool = False) -> bool:
+    """Whether a call of ``func``, known to be ``found`` or ``MISSING``, stays in its block.
+
+    ``starred``: it hands on ``*x`` or ``**x``, which may be others in each thread.
+    """
     if found is not MISSING and callable(found):
-        return is_opaque_value(context, found)
+        return is_opaque_value(context, found, starred)
     if isinstance(func, ast.Call):
         return context.root.resolver.derives(context.static(func.func))
     if not isinstance(func, ast.Attribute):
@@ -113,12 +117,12 @@ def _has_program(resolver: Resolver, kind: object, name: str) -> bool:
     return isinstance(method, FunctionType) and resolver.classify(method) == "program"
 
 
-def is_opaque_value(context: Context, found: object) -> bool:
+def is_opaque_value(context: Context, found: object, starred: bool = False) -> bool:
     """Whether a call of ``found`` stays in its block; notes a program's callee."""
     kind = context.root.resolver.classify(found)
     if kind != "opaque":
         context.root.callees.append(found)
-    return kind != "program"
+    return kind == "opaque" or (kind == "inline" and not starred)
 
 
 def apply_decorators(

@@ -127,7 +127,8 @@ MODE_SWITCH = Refusal(
     "mode-switch",
     "a mode of torch's that is switched other than by a `with` statement",
     "All threads run under it, those too that have not come there.",
-    "write the `with` statement of the mode itself: `with torch.set_grad_enabled(flag):`.",
+    "write the `with` statement of the mode itself, `with torch.set_grad_enabled(flag):`, or set "
+    "the mode before the call.",
 )
 
 

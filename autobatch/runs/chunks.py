@@ -79,6 +79,8 @@ def run_chunk(
     threads = np.arange(start, stop, dtype=np.int64)
     with saving(state.saver), presence(given_to(given)) as record:
         pieces = machine.run(given, threads)
+    if state.services.alike is not None:
+        state.services.alike.end()
     lost = len(threads) - sum(len(piece.rows) for piece in pieces) - len(machine.failures.errors)
     if lost:  # better no result than one that is none
         raise InvariantError(f"{lost} of {len(threads)} threads have neither returned nor failed")

@@ -13,8 +13,9 @@ from autobatch.batching.calling.resolving import resolve_object
 from autobatch.batching.effects import effect_of
 from autobatch.batching.host.own_methods import is_quiet_code
 from autobatch.batching.kinds import generated_init, is_plain_code
-from autobatch.batching.managers import makes_mode, switches
+from autobatch.batching.managers import makes_mode
 from autobatch.batching.objects.classes import is_plain_class, only_holds
+from autobatch.batching.switching import switches
 from autobatch.errors import AutobatchError
 from autobatch.forms import meant
 from autobatch.frontend import MISSING, Resolver, lower, lower_program

@@ -23,6 +23,7 @@ from autobatch.batching.foreign import Foreign
 from autobatch.batching.host.rower import Rower
 from autobatch.batching.operations import HANDLED
 from autobatch.ir.program import Call
+from autobatch.random.alike import Alike
 from autobatch.random.paths import Paths
 from autobatch.values.cells import Cell, Container
 from autobatch.vm import aliasing, invariants, outright
@@ -81,6 +82,7 @@ class Machine(Stepping):
             self.failures.operated,
             self.state.is_blind,
             Handing(self.state.library, foreign),
+            Alike.on(settings.device) if settings.randomness == "same" else None,
         )
         self.state.names_may_change()
 

@@ -2,24 +2,19 @@
 
 torch refuses most of that; batched, the operands are read before anything is written. In: the cell
 to write and the operands. Out: whether for one example two of them are parts of one tensor that
-overlap without being the same part. Of parts that a thread's own numbers pick, ``own_overlap``
-tells it thread by thread, from where in memory each of their elements lies.
+overlap without being the same part. ``own_overlaps`` tells it of parts that a thread's own numbers
+pick.
 """
 
 from __future__ import annotations
 
-import math
-import operator
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from types import EllipsisType
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from autobatch.batching.applying import vmapped
-from autobatch.batching.levels import Batched
-from autobatch.batching.trees import tree_of
 from autobatch.values.cells import Cell, Column, Container, Uniform, View, read
 from autobatch.values.heap import walks
 
@@ -83,22 +78,48 @@ def gathers(index: Cell) -> bool:
     return False
 
 
-def picked(index: Cell) -> Any:
-    """An index that gathers with all that it picks of."""
+def picked(index: Cell, basic: Callable[[Cell], Any]) -> Any:
+    """An index that gathers with all that it picks of; ``basic`` reads one that does not."""
+    return [slice(None)] * mask_dim(index) if gathers(index) else [basic(index)]
+
+
+def mask_dim(index: Cell) -> int:
+    """How many dimensions an index that gathers takes: a mask all that it has."""
     match read(index):
         case Column(tag="tensor", table=table, event_shape=shape) if table.dtype in MASKS:
-            return [slice(None)] * len(shape)
+            return len(shape)
         case Uniform(obj=Tensor() as obj) if obj.dtype in MASKS:
-            return [slice(None)] * obj.dim()
-    return [slice(None)] if gathers(index) else [plain(index)]
+            return obj.dim()
+    return 1
+
+
+def parts_of(index: Cell) -> list[Cell]:
+    whole = index.value
+    return list(whole.children()) if type(whole) is Container and whole.type is tuple else [index]
+
+
+def ungathered(index: Cell, basic: Callable[[Cell], Any]) -> tuple[Any, ...]:
+    """An index with slices for what gathers: torch takes that part, and writes into it."""
+    return tuple(place for part in parts_of(index) for place in picked(part, basic))
+
+
+def masks(index: Cell) -> bool:
+    """Whether a mask is in an index: torch may then fill, and looks at no overlap."""
+    return any(is_mask(part) for part in walks.parts(index))
+
+
+def is_mask(part: Cell) -> bool:
+    match read(part):
+        case Column(tag="tensor", table=table):
+            return table.dtype in MASKS
+        case Uniform(obj=Tensor() as obj):
+            return obj.dtype in MASKS
+    return False
 
 
 def plain(index: Cell) -> Any:
     if gathers(index):
-        whole = index.value
-        is_tuple = type(whole) is Container and whole.type is tuple
-        parts = whole.children() if is_tuple else [index]  # type: ignore[union-attr]
-        return tuple(place for part in parts for place in picked(part))
+        return ungathered(index, plain)
     match index.value:
         case Uniform(obj=int() | None | slice() | EllipsisType() | tuple() as obj):
             if type(obj) is not tuple or not any(isinstance(part, Tensor | list) for part in obj):
@@ -175,99 +196,3 @@ def is_dense(part: Tensor) -> bool:
             return False
         step *= size
     return True
-
-
-CLASH = (
-    "unsupported operation: some elements of the input tensor and the written-to tensor refer to a "
-    "single memory location. Please clone() the tensor before performing the operation."
-)
-"""What torch says of it."""
-
-
-def own_overlap(
-    target: Cell, operands: Iterable[Cell], index: Cell | None, k: int, copies: bool = False
-) -> Tensor | None:
-    """In which threads torch refuses a write, bools ``[k]``; None where it refuses in none.
-
-    For parts that lie elsewhere by thread, of a length that all have; ``Unknown`` for others.
-    ``copies``: the operand is copied, where torch looks at what it is broadcast to.
-    """
-    root = root_of(target)
-    parts = [part for cell in operands for part in walks.parts(cell)]
-    others = [part for part in parts if is_part(part) and root_of(part) is root]
-    known: dict[int, Tensor | None] = {}
-    varies = index is not None and varied(index)
-    others = [
-        part
-        for part in others
-        if (varies or outline(target, known) is None or outline(part, known) is None)
-        and not are_apart(target, index, part)
-    ]
-    if not others or not k:
-        return None
-    own = places(target, k)
-    if index is not None:
-        own = vmapped.apply(operator.getitem, (Batched(own), tree_of(index, None)), {}, k).data
-    refused = [clash(own.reshape(k, -1), places(part, k).reshape(k, -1), copies) for part in others]
-    found = [each for each in refused if each is not None]
-    return torch.stack(found).any(0) if found else None
-
-
-def varied(index: Cell) -> bool:
-    if gathers(index):
-        return True
-    try:
-        plain(index)
-    except Varies:
-        return True
-    return False
-
-
-def are_apart(target: Cell, index: Cell | None, part: Cell) -> bool:
-    """Whether two parts are one and the same or have no element in common, wherever they lie."""
-    view = part.value
-    assert type(view) is View
-    if view.recipe.key == getattr(target.value, "recipe", view.recipe).key and part is target:
-        return True
-    if index is not None and view.base is target and view.args == (index,):
-        return True  # ``y[k] += x``: what has just been written in place is written again
-    first = index is not None and is_first(index) and view.base is target
-    return first and len(view.args) <= 1 and all(map(is_first, view.args))
-
-
-def is_first(index: Cell) -> bool:
-    """Whether an index is one place of the first dimension."""
-    value = index.value
-    if type(value) is Column:
-        return value.table.dim() == 1 and not value.table.dtype.is_floating_point
-    return type(value) is Uniform and type(value.obj) is int
-
-
-class Unknown(Exception):
-    """Where parts lie is not told in one tensor for all threads."""
-
-
-def places(cell: Cell, k: int) -> Tensor:
-    """Where in its root's memory each element of a thread's tensor lies, ``[k, *E]``."""
-    match cell.value:
-        case View(base=base, recipe=recipe, args=args):
-            part = recipe.read(Column(places(base, k)), [read(arg) for arg in args])
-            if type(part) is Column:
-                return part.data
-            if type(part) is Uniform and isinstance(part.obj, Tensor):
-                return part.obj.expand(k, *part.obj.shape)
-            raise Unknown
-        case Column(event_shape=shape, data=data) | Uniform(obj=Tensor(shape=shape) as data):
-            line = torch.arange(math.prod(shape), device=data.device).reshape(1, *shape)
-            return line.expand(k, *shape).contiguous()
-    raise Unknown
-
-
-def clash(one: Tensor, other: Tensor, copies: bool) -> Tensor | None:
-    """Whether two lines of places are of dense parts that overlap and are not the same."""
-    if not one.shape[1] or not other.shape[1] or (copies and one.shape != other.shape):
-        return None
-    (begin, end), (start, stop) = one.aminmax(dim=1), other.aminmax(dim=1)
-    dense = (end - begin == one.shape[1] - 1) & (stop - start == other.shape[1] - 1)
-    same = (begin == start) & (end == stop)
-    return dense & (begin <= stop) & (start <= end) & ~same

@@ -27,6 +27,7 @@ _NAMES = """add sub subtract mul multiply div divide true_divide floor_divide re
  float_power atan2 arctan2 hypot maximum minimum max min fmax fmin eq ne lt le gt ge not_equal less
  less_equal greater greater_equal bitwise_and bitwise_or bitwise_xor bitwise_left_shift
  bitwise_right_shift copysign nextafter where clamp clip addcmul addcdiv logaddexp logaddexp2 xlogy
+ logical_and logical_or logical_xor
  gcd lcm rsub __radd__ __rsub__ __rmul__ __rtruediv__ __rpow__ __rfloordiv__ __rmod__ __and__
  __or__ __xor__ __lshift__ __rshift__ __add__ __sub__ __mul__ __truediv__ __floordiv__ __mod__
  __pow__ __lt__ __le__ __eq__ __ne__ __gt__ __ge__ clamp_min clamp_max"""

@@ -172,7 +172,11 @@ def apply_inplace(
         given = args
         if (record := record_at_work()) is not None:
             args = watched(record, fn, args)
-        out = explained(fn, whole, keywords, lambda: _apply(twin, args, keywords, k, randomness))
+        try:
+            run = functools.partial(_apply, twin, args, keywords, k, randomness)
+            out = explained(fn, whole, keywords, run)
+        except ExampleError as failure:  # of another type, or what it says of the twin
+            raise first_row(fn, whole, keywords) or failure from None
         if args is not given:
             out = ended(out)
         new = explained(fn, whole, keywords, lambda: inplace.landed(fn, args[0], out, k))

@@ -77,6 +77,14 @@ def part_scatter(info: Info, input: Any, src: Any, *args: Any, **kwargs: Any) ->
     return NotImplemented
 
 
+@register(torch.linspace, torch.logspace)
+def spaced(info: Info, *bounds: Any, dtype: torch.dtype | None = None, **kwargs: Any) -> Any:
+    """Bounds are converted to the dtype before the steps are taken; vmap does it after."""
+    if dtype not in (None, torch.float32, torch.float64):
+        raise NoRule("narrow numbers between bounds of the thread's own")
+    return NotImplemented
+
+
 def linear_cross_entropy(
     info: Info, input: Any, linear_weight: Any, target: Any, *, options: Any = None, **kwargs: Any
 ) -> Any:

@@ -12,13 +12,17 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.fallbacks import is_meant
 from autobatch.batching.host.asking import CACHES, handed, refuse_called
 from autobatch.batching.host.from_rows import from_rows
 from autobatch.batching.host.own_methods import ATOMS, Unknown, is_in, may_show, refuse_shown
 from autobatch.batching.host.rower import Rower, own_memory
+from autobatch.batching.switching import switching_refused
 from autobatch.compat import operator_name
+from autobatch.random.alike import Alike
 from autobatch.random.drawing import drawing
 from autobatch.random.sources import Thread, Threads
 from autobatch.values.cells import Cell
@@ -36,15 +40,15 @@ LENT: frozenset[Any] = frozenset(
 class RowDraws:
     """Lets what runs for one thread draw where that thread is; at the end each is farther on."""
 
-    def __init__(self, source: Threads | None) -> None:
-        self.source = source
+    def __init__(self, source: Threads | None, alike: Alike | None, threads: np.ndarray) -> None:
+        self.source, self.alike, self.threads = source, alike, threads
         if source is not None:
             self.keys, self.before = source.paths.here()
             self.numbers = self.before.copy()
 
     @classmethod
     def of(cls, context: Context) -> RowDraws:
-        return cls(context.source())
+        return cls(context.source(), context.services.alike, context.threads)
 
     def __enter__(self) -> RowDraws:
         return self
@@ -56,7 +60,7 @@ class RowDraws:
     def by_row(self, call: Callable[[int], Any]) -> Callable[[int], Any]:
         source = self.source
         if source is None:
-            return call
+            return call if self.alike is None else self.alike.by_row(self.threads, call)
 
         def drawn(row: int) -> Any:
             number = int(self.numbers[row])
@@ -112,7 +116,8 @@ def run_rows(
     columns = [hand(place, rower.rows(arg)) for place, arg in enumerate(args)]
     named = {name: hand(name, rower.rows(arg)) for name, arg in kwargs.items()}
     refuse_called(context.services.handing, asked)
-    if len(columns) == 1 and not named and context.paths is None:
+    of_torch = context.paths is None and context.services.alike is None
+    if len(columns) == 1 and not named and of_torch:
         return called(context, function, function, columns[0], fresh, bool(effect), once)
     with RowDraws.of(context) as draws:
         call = draws.by_row(partial(call_row, function, columns, named))
@@ -159,17 +164,32 @@ def called(
     once: bool,
 ) -> Cell:
     """What a call gives for the item of each row; see ``run_rows``."""
-    try:
-        if context.lost is not None:
-            results = isolated(context, call, items)
-        else:
-            results = in_order(context, call, items, fresh, effect or once)
-    finally:
-        if effect:
-            context.services.names_may_change()
+    if effect:
+        results = with_effect(context, call, items, fresh)
+    else:
+        results = made(context, call, items, fresh, once)
     if not fresh:
         note_shared(context, results, isinstance(function, CACHES))
     return from_rows(context, results, fresh)
+
+
+def with_effect(
+    context: Context, call: Callable[..., Any], items: Sequence[Any], fresh: bool
+) -> list[Any]:
+    """What code that may do anything gives for each row."""
+    try:
+        with switching_refused(context.span):
+            return made(context, call, items, fresh, True)
+    finally:
+        context.services.names_may_change()
+
+
+def made(
+    context: Context, call: Callable[..., Any], items: Sequence[Any], fresh: bool, once: bool
+) -> list[Any]:
+    if context.lost is not None:
+        return isolated(context, call, items)
+    return in_order(context, call, items, fresh, once)
 
 
 def note_shared(context: Context, results: list[Any], cached: bool) -> None:

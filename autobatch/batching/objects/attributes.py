@@ -23,6 +23,7 @@ from autobatch.batching.host.rows import map_rows, run_rows, write_rows
 from autobatch.batching.kinds import found_in_class, is_instance, is_tensor, named_cells
 from autobatch.batching.managers import ENTER, EXIT, MODES, by_hand
 from autobatch.batching.objects import namespaces
+from autobatch.batching.objects.unanswered import HISTORY, refuse_attribute, refused
 from autobatch.batching.shared import assigning, merging, refusals
 from autobatch.batching.tables import packed
 from autobatch.batching.tensors import torch_ops
@@ -96,6 +97,9 @@ def tensor_attribute(context: Context, cell: Cell, value: Any, name: str) -> Cel
     if name in TENSOR_PARTS:
         getter = TENSOR_GETTERS[name]
         return torch_ops.apply(context, getter, [cell], {}, False)
+    refuse_attribute(context, value, name)
+    if name == "grad_fn" and type(value) is Column and flag(value.table, "requires_grad"):
+        raise refused(context, *HISTORY)
     if name in FLAGS and type(value) is Column:
         return uniform(flag(value.table, name))
     if type(value) is Uniform:

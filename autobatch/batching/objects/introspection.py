@@ -14,11 +14,10 @@ from autobatch.batching.context import Context, Handler, RowsFail
 from autobatch.batching.host.asking import refuse_subclass
 from autobatch.batching.host.own_methods import Unknown, getter, own_function
 from autobatch.batching.kinds import is_instance
-from autobatch.batching.objects import attributes
+from autobatch.batching.objects import attributes, unanswered
 from autobatch.batching.objects.attributes import SUPER
 from autobatch.batching.trace import Untraceable
 from autobatch.batching.trace.recorder import is_recording
-from autobatch.errors import Diagnostic, UnsupportedError
 from autobatch.values.cells import (
     CLOSURE,
     METHOD,
@@ -208,42 +207,11 @@ def _is_view(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cel
     return uniform(type(args[0].value) is View)
 
 
-def _refused(headline: str, note: str, hint: str, code: str) -> Handler:
-    """What a thread's row of a batched tensor has no answer of its own to."""
-
-    def handler(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | None:
-        value = read(args[0]) if len(args) == 1 and not kwargs else None
-        if type(value) is not Column or value.tag != "tensor":
-            return None
-        raise UnsupportedError(
-            Diagnostic(headline, context.span, "asked here", (note,), (hint,), code)
-        )
-
-    return handler
-
-
-_id = _refused(
-    "A program asks for the identity of a tensor.",
-    "a batched tensor is no object of its own for each thread.",
-    "ask `x is y`, which tells whether they are one tensor for a thread.",
-    "tensor-id",
-)
-_memory = _refused(
-    "A program asks for the memory of a tensor.",
-    "a batched tensor has no memory of its own for each thread.",
-    "`x._is_view()` tells a part of another tensor, `x.numel() * x.element_size()` the size.",
-    "tensor-memory",
-)
-
-
 HANDLERS: dict[Any, Handler] = {
     Tensor._is_view: _is_view,
     torch.is_tensor: _is_tensor,
     torch.overrides.is_tensor_like: _is_tensor_like,
-    id: _id,
-    Tensor.data_ptr: _memory,
-    Tensor.storage: _memory,
-    Tensor.untyped_storage: _memory,
+    **unanswered.HANDLERS,
     Tensor.is_inference: _is_inference,
     torch.is_inference: _is_inference,
     isinstance: _isinstance,

@@ -10,13 +10,13 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.overrides import get_ignored_functions, get_testing_overrides
 
+from autobatch.batching.effects import torch_functions
 from autobatch.batching.levels import Batched, leaves_of
 from autobatch.batching.trees import SAMPLES, is_plain, tensor_dtype
 from autobatch.compat import outside_everything
@@ -58,12 +58,6 @@ def subtracts_bools(function: Callable[..., Any], cells: list[Cell]) -> RuntimeE
     return None
 
 
-@cache
-def _functions() -> frozenset[Any]:
-    """What torch has of functions; those that take what is no tensor among them."""
-    return frozenset({*get_testing_overrides(), *get_ignored_functions()})
-
-
 @dataclass(frozen=True, slots=True)
 class Answer:
     """What a function of torch's makes of numbers: an error, or leaves of these types or dtypes.
@@ -84,7 +78,7 @@ def answer(
     function: Callable[..., Any], args: Sequence[Cell], kwargs: dict[str, Cell]
 ) -> Answer | None:
     """What torch makes of these operands, some of them numbers; None where nobody knows."""
-    if function not in _functions():
+    if function not in torch_functions():
         return None
     try:
         keys = tuple(map(key_of, args)), tuple((n, key_of(kwargs[n])) for n in kwargs)

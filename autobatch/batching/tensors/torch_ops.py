@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -21,6 +22,7 @@ from autobatch.batching.applying.predicates import predicate
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.foreign import memory_of
 from autobatch.batching.host.rower import Rower
+from autobatch.batching.kinds import is_tensor
 from autobatch.batching.levels import (
     Batched,
     DrawError,
@@ -32,9 +34,10 @@ from autobatch.batching.levels import (
 )
 from autobatch.batching.tensors import bounded_draws, unheld, unlike
 from autobatch.batching.tensors.aliases import by_thread
+from autobatch.batching.tensors.joining import is_rounded_once, joined
 from autobatch.batching.tensors.number_operands import Answer, answer, subtracts_bools
 from autobatch.batching.tensors.views import recorded
-from autobatch.batching.trees import NotATree, cell_of, contents, is_plain, tensor_dtype, tree_of
+from autobatch.batching.trees import NotATree, cell_of, contents, is_plain, tree_of
 from autobatch.compat import any_autocast
 from autobatch.errors import ConverterError
 from autobatch.random.drawing import direct, drawing, serving
@@ -44,6 +47,7 @@ from autobatch.values.heap import selecting
 
 Function = Callable[..., Any]
 OWN_NUMBER = "a number of its own in each thread"
+DRAWN_APART = "its threads have drawn differently before, and are to draw the same"
 OF_NUMBERS = "numbers of Python's among its operands"
 
 
@@ -54,7 +58,8 @@ def apply(
     cells = [*args, *kwargs.values()]
     kinds = kinds_of(cells)
     expected: Answer | None = None
-    if Column in kinds and not draws and context.k and has_numbers(cells):
+    has_own = Column in kinds and not draws and context.k > 0 and has_numbers(cells)
+    if has_own:
         expected = answer(function, args, kwargs)
         if expected is not None and expected.error is not None:
             error = TypeError(*expected.error.args)
@@ -63,13 +68,15 @@ def apply(
             raise RowsFail(context.lowest(), refused) from refused
         if isinstance(function, nn.Module):
             return by_thread(context, function, args, kwargs, OF_NUMBERS)
+        if is_rounded_once(function, cells, kwargs):
+            return rounded_once(context, function, args)
         if expected is not None and expected.leaves is None:
             return unlike.apply(context, function, args, kwargs, apply, OF_NUMBERS)
     if Objects in kinds:
         return unlike.apply(context, function, args, kwargs, apply)
     try:
         numbers_join = Column in kinds and function is not operator.getitem
-        like = tensor_dtype(cells) if numbers_join else None
+        like = joined(function, cells, kwargs) if numbers_join else None
         made = tuple(tree_of(arg, like) for arg in args)
         named = {name: tree_of(arg, like) for name, arg in kwargs.items()}
     except NotATree:
@@ -89,8 +96,12 @@ def apply(
     if answers is not None:
         context.counter.launch()
         return Cell(Column(answers, "bool"))
+    alike = context.services.alike if draws else None
+    if alike is not None and not alike.are_together(context.threads):
+        return by_thread(context, function, args, kwargs, DRAWN_APART)
+    together = nullcontext() if alike is None else alike.drawing(context.threads)
     try:
-        with serving(context.source()):
+        with serving(context.source()), together:
             out = batched(context, function, made, named, args)
     except ConverterError as error:
         told = replace(error.diagnostic, span=context.span, label="converted here")
@@ -110,9 +121,18 @@ def apply(
     context.counter.launch()
     if expected is not None and not any_autocast() and not expected.fits(out):
         return unlike.apply(context, function, args, kwargs, apply, OF_NUMBERS)
-    if expected is not None and function in unheld.CONVERTING:
+    if has_own and function in unheld.CONVERTING:
         unheld.note(context, function, args, kwargs)
     return recorded(function, args, kwargs, out, cell_of(out))
+
+
+def rounded_once(context: Context, function: Function, args: list[Cell]) -> Cell:
+    """Of numbers and float16: in float32, then rounded, as torch's kernels do."""
+    wide = [
+        apply(context, Tensor.float, [arg], {}, False) if is_tensor(read(arg)) else arg
+        for arg in args
+    ]
+    return apply(context, Tensor.half, [apply(context, function, wide, {}, False)], {}, False)
 
 
 DREW = object()

@@ -39,10 +39,19 @@ PROMOTING: frozenset[Function] = frozenset(
 )
 """What converts a number to the dtype that it and the tensors promote to."""
 
+POWERS: frozenset[Function] = frozenset(
+    {
+        *(operator.pow, operator.ipow, torch.pow, Tensor.pow, Tensor.__pow__, Tensor.pow_),
+        Tensor.__ipow__,
+    }
+)
+"""What converts an exponent, and takes none below 0 for ints."""
+
 CONVERTING = frozenset(
     {
         *WRITES,
         *PROMOTING,
+        *POWERS,
         *(torch.masked_fill, Tensor.masked_fill, torch.index_fill, Tensor.index_fill),
         *(torch.scatter, Tensor.scatter, torch.linspace, torch.logspace),
     }
@@ -51,6 +60,14 @@ CONVERTING = frozenset(
 
 def is_whole(dtype: torch.dtype) -> bool:
     return not (dtype.is_floating_point or dtype.is_complex)
+
+
+def suits(function: Function, column: Column, dtype: torch.dtype) -> bool:
+    """Whether a function takes all of a column's numbers, wherever in their bounds they are."""
+    if function in POWERS and is_whole(dtype) and column.tag == "int":
+        low = column.bounds[0] if column.bounds else INT_MIN
+        return low >= 0 and fits(column, dtype)
+    return fits(column, dtype)
 
 
 def fits(column: Column, dtype: torch.dtype) -> bool:
@@ -83,15 +100,21 @@ def held(data: Tensor, dtype: torch.dtype) -> Tensor:
     return found | ~data.isfinite()
 
 
+def taken(function: Function, data: Tensor, dtype: torch.dtype) -> Tensor:
+    found = held(data, dtype)
+    whole = is_whole(dtype) and not data.is_floating_point()
+    return found & (data >= 0) if whole and function in POWERS else found
+
+
 def note(context: Context, function: Function, args: list[Cell], kwargs: dict[str, Cell]) -> None:
     """Note the rows that ``function`` may refuse for a number; ``args`` are as they were before."""
     cells = [*args, *kwargs.values()]
     masks = [
-        held(value.data, dtype)
-        for value in map(read, cells)
+        taken(function, value.data, dtype)
+        for value in map(read, cells[1:] if function in POWERS else cells)
         if type(value) is Column and value.tag != "tensor"
         for dtype in targets(function, cells, value.tag)
-        if not fits(value, dtype)
+        if not suits(function, value, dtype)
     ]
     if not masks:
         return
@@ -110,10 +133,12 @@ def note(context: Context, function: Function, args: list[Cell], kwargs: dict[st
 
 def targets(function: Function, cells: list[Cell], tag: str) -> set[torch.dtype]:
     """The dtypes to which a function may convert a number."""
-    given = map(dtype_of, cells[:1] if function in WRITES else cells)
+    given = map(dtype_of, cells[:1] if function in WRITES | POWERS else cells)
     dtypes = {dtype for dtype in given if dtype is not None} or {torch.get_default_dtype()}
-    if tag == "float" and function in PROMOTING:
+    if tag == "float" and function in PROMOTING | POWERS:
         return {torch.get_default_dtype() if is_whole(dtype) else dtype for dtype in dtypes}
+    if function in POWERS:
+        return {torch.int64 if dtype is torch.bool else dtype for dtype in dtypes}
     return dtypes
 
 

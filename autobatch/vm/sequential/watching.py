@@ -33,8 +33,10 @@ from autobatch.batching.host.asking import (
 from autobatch.batching.host.own_methods import getter
 from autobatch.batching.host.own_methods import instances as instances_of
 from autobatch.batching.kinds import is_plain_code, is_users
+from autobatch.batching.managers import enter_host, leave_host
 from autobatch.batching.objects.introspection import own_check
 from autobatch.batching.operators import backward
+from autobatch.batching.switching import MANAGERS, refuse_setter, switching_refused
 from autobatch.batching.writes import described, shared_write
 from autobatch.errors import SharedWriteError, UnsupportedError
 from autobatch.ir.ops import BINARY, COMPARE, INPLACE, UNARY
@@ -44,6 +46,8 @@ from autobatch.vm.purity import content
 
 WRITES = frozenset({"setattr", "delattr", "setitem", "delitem"})
 
+MAY_SWITCH: tuple[Any, ...] = (*MANAGERS, enter_host, leave_host)
+"""What a ``with`` statement calls, which puts back what it has switched."""
 ASKING: dict[Any, tuple[str, ...]] = {len: ("__len__",), abs: ("__abs__",)}
 ASKING[bool] = TRUTH = ("__bool__", "__len__")
 
@@ -132,7 +136,12 @@ class Watch(Unwatched):
         if isinstance(callee, type) and issubclass(callee, type) and len(args) == 3:
             refuse_subclass(self.handing, args[1])
         self.asked(callee, [*args, *kwargs.values(), getattr(callee, "__self__", None)])
-        result = callee(*given, **named)
+        refuse_setter(span, callee)
+        if any(callee is each for each in MAY_SWITCH):
+            result = callee(*given, **named)
+        else:
+            with switching_refused(span):
+                result = callee(*given, **named)
         if isinstance(callee, CACHES):
             self.foreign.note(result)
         return result

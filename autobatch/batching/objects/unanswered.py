@@ -1,0 +1,71 @@
+"""What a thread's row of a batched tensor has no answer of its own to: its identity, its memory.
+
+Any answer would be of the tensor that all threads are in, or of one that is made for the question.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from torch import Tensor
+
+from autobatch.batching.context import Context
+from autobatch.errors import Diagnostic, UnsupportedError
+from autobatch.values.cells import Cell, Column, Uniform, Value, read
+
+IDENTITY = (
+    "A program asks for the identity of a tensor.",
+    "a batched tensor is no object of its own for each thread.",
+    "ask `x is y`, which tells whether they are one tensor for a thread.",
+    "tensor-id",
+)
+MEMORY = (
+    "A program asks for the memory of a tensor.",
+    "a batched tensor has no memory of its own for each thread.",
+    "`x._is_view()` tells a part of another tensor, `x.numel() * x.element_size()` the size.",
+    "tensor-memory",
+)
+VERSION = (
+    "A program asks how often a tensor has been written.",
+    "a batched tensor is not written as often as one example's.",
+    "count the writes in a variable.",
+    "tensor-version",
+)
+HISTORY = (
+    "A program asks what a tensor was computed by.",
+    "autograd knows what has computed the batched tensor, for all threads.",
+    "`x.requires_grad` tells whether it has a gradient, `x.is_leaf` whether it was computed.",
+    "tensor-history",
+)
+ATTRIBUTES = {"_version": VERSION, "_base": MEMORY, "_cdata": IDENTITY}
+
+
+def refuse_attribute(context: Context, value: Value, name: str) -> None:
+    """Refuse to read ``x.name`` of what is not a tensor of the caller's, where it has no answer."""
+    if name in ATTRIBUTES and not (type(value) is Uniform and value.shared):
+        raise refused(context, *ATTRIBUTES[name])
+
+
+def refuse(
+    context: Context, args: list[Cell], kwargs: dict[str, Cell], *, told: tuple[str, ...]
+) -> Cell | None:
+    value = read(args[0]) if len(args) == 1 and not kwargs else None
+    if type(value) is not Column or value.tag != "tensor":
+        return None
+    raise refused(context, *told)
+
+
+def refused(context: Context, headline: str, note: str, hint: str, code: str) -> UnsupportedError:
+    return UnsupportedError(
+        Diagnostic(headline, context.span, "asked here", (note,), (hint,), code)
+    )
+
+
+HANDLERS: dict[Any, Any] = {
+    **{function: partial(refuse, told=IDENTITY) for function in (id, hash, Tensor.__hash__)},
+    **{
+        function: partial(refuse, told=MEMORY)
+        for function in (Tensor.data_ptr, Tensor.storage, Tensor.untyped_storage)
+    },
+}

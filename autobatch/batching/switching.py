@@ -1,0 +1,123 @@
+"""Modes of torch's that are switched for good, not by a `with` statement: refused, and put back.
+
+A plain loop would go on under them, from one example to the next, which has no batched meaning. A
+call of what switches one (``SWITCHES``) is refused before it runs, lowering does so where it sees
+the callee. Code on the host may switch one unseen: what was in force is put back, then refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from autobatch.compat import default_device, set_grad
+from autobatch.errors import Diagnostic, UnsupportedError
+from autobatch.source import Span
+
+Mode = tuple[str, Callable[[], Any], Callable[[Any], Any]]
+
+
+def _of_device(kind: str) -> tuple[Mode, ...]:
+    return (
+        (
+            f"autocast on {kind}",
+            lambda: torch.is_autocast_enabled(kind),
+            lambda flag: torch.set_autocast_enabled(kind, flag),
+        ),
+        (
+            f"the dtype of autocast on {kind}",
+            lambda: torch.get_autocast_dtype(kind),
+            lambda dtype: torch.set_autocast_dtype(kind, dtype),
+        ),
+    )
+
+
+MODES: tuple[Mode, ...] = (
+    ("the grad mode", torch.is_grad_enabled, set_grad),
+    ("the default dtype", torch.get_default_dtype, torch.set_default_dtype),
+    ("the default device", default_device, torch.set_default_device),
+    (
+        "whether algorithms are deterministic",
+        torch.get_deterministic_debug_mode,
+        torch.set_deterministic_debug_mode,
+    ),
+    ("anomaly detection", torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly),
+    *_of_device("cpu"),
+    *_of_device("cuda"),
+)
+MANAGERS: tuple[Any, ...] = (torch.set_grad_enabled, torch.autograd.set_detect_anomaly)
+"""Managers that switch a mode when they are made, whether anything enters them or not."""
+SETTERS: tuple[Any, ...] = (
+    torch.set_default_dtype,
+    torch.set_default_tensor_type,
+    torch.set_default_device,
+    torch.use_deterministic_algorithms,
+    torch.set_deterministic_debug_mode,
+    torch.set_autocast_enabled,
+    torch.set_autocast_dtype,
+    torch.set_autocast_cpu_enabled,
+    torch.set_autocast_cpu_dtype,
+    torch.set_autocast_gpu_dtype,
+    torch.set_anomaly_enabled,
+    set_grad,
+)
+WHY = "all threads would go on under it, those too that have not come there."
+
+
+def switches(callee: object) -> bool:
+    """Whether calling it switches a mode, even where nothing enters what it gives."""
+    return any(callee is each for each in (*MANAGERS, *SETTERS))
+
+
+def refuse_setter(span: Span | None, callee: object) -> None:
+    """Refuse a call that lowering has not seen to switch a mode."""
+    if any(callee is each for each in SETTERS):
+        name = getattr(callee, "__name__", "this")
+        raise _refused(span, f"`{name}` switches a mode for good", "set the mode before the call.")
+
+
+@contextmanager
+def switching_refused(span: Span | None) -> Iterator[None]:
+    """Code on the host leaves the modes as it found them; else that is refused."""
+    before = modes_in_force()
+    try:
+        yield
+    finally:
+        switched = modes_in_force() != before and put_back(before)
+    if switched:
+        raise left(span, switched)
+
+
+def modes_in_force() -> tuple[Any, ...]:
+    return tuple([read() for _, read, _ in MODES])
+
+
+def put_back(before: tuple[Any, ...]) -> str:
+    """The modes of ``before`` are in force again; what was not."""
+    names: list[str] = []
+    for (name, read, write), value in zip(MODES, before, strict=True):
+        if read() != value:
+            write(value)
+            names.append(name)
+    return " and ".join(names)
+
+
+def left(span: Span | None, names: str) -> UnsupportedError:
+    hint = "within the function, write `with torch.set_grad_enabled(flag):` or the like, or put "
+    return _refused(span, f"this changes {names}", hint + "back what was before.")
+
+
+def _refused(span: Span | None, label: str, hint: str) -> UnsupportedError:
+    return UnsupportedError(
+        Diagnostic(
+            "What a program calls switches a mode of torch's for good.",
+            span,
+            label,
+            (WHY,),
+            (hint,),
+            "mode-switch",
+        )
+    )
