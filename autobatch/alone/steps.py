@@ -223,7 +223,7 @@ class Steps:
             raise NotAlone(f"{op.attr} is asked for")
         if self.is_only_called(op.outs[0]):
             return base  # a method: looked at where it is called
-        self.escaping(op.attr)
+        self.escaping(op.attr, bound=not base & CODE)
         if base & TENSOR and reads.is_of_tensors(op.attr):
             raise NotAlone(f"{op.attr} is asked of a tensor")
         return shares.within(base & ~TENSOR)
@@ -235,11 +235,11 @@ class Steps:
     def unknown(self, name: str) -> Share:
         raise NotAlone(f"{name} is a method that is a value")
 
-    def escaping(self, name: str) -> None:
-        """A method may be read without being called there."""
+    def escaping(self, name: str, bound: bool) -> None:
+        """A method may be read without being called there; ``bound``: of no class."""
+        bound = bound and self.world.binds(name)
         for unit in self.world.called_by_name(name):
-            if not unit.escapes:
-                unit.escapes = self.world.shares.changed = True
+            self.world.escapes(unit, bound)
         if name in callees.WRITING_METHODS:
             self.unknown(name)
 
@@ -268,7 +268,7 @@ class Steps:
         whole = self.unit.join(args)
         inner = world.nested.named(self.unit.source, callee)
         if inner is not None:
-            unit = world.of_function(inner, Names(self.known.names.namespace), escapes=False)
+            unit = world.of_function(inner, Names(self.known.names.namespace))
             world.passed(unit, given, shape)
             world.scale.calls(self.unit.source, inner)
             return unit.returned
@@ -289,6 +289,8 @@ class Steps:
                 return self.known_call(bound, given, shape)
         shares.store(whole)
         world.anything_is_built()
+        if world.calls_torch:
+            computing.check(shape)
         return shares.anything | shares.hidden  # one of those that escape
 
     def tensors_read(
