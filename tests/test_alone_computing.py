@@ -197,6 +197,33 @@ def by_methods(x, text):
     return machine.top, machine.steps
 
 
+class Visitor:
+    """Whose methods are found by name."""
+
+    def __init__(self, x):
+        self.values = [x]
+
+    def read(self, text):
+        for sign in text:
+            self.values.append(getattr(self, "sign_" + sign)(self.values.pop()))
+        return getattr(self, "of_" + text[:1], self.values[-1])
+
+    def sign_c(self, value):
+        return value + self.values[0] if self.values else value * 0.5
+
+    def sign_a(self, value):
+        self.values.append(value)
+        return value.flip(0)
+
+    @staticmethod
+    def sign_h(value):
+        return value.exp().sin()
+
+
+def by_names(x, text):
+    return Visitor(x).read(text)
+
+
 HALVED = {"c": lambda a, b: a + b, "a": torch.maximum, "h": lambda a, b: a * 0.5 - b}
 
 
@@ -210,7 +237,7 @@ def by_a_table(x, text):
     "function",
     [
         *(of_kinds, adds, writes_its_row, reads_weights, by_key, views, is_one, in_a_dict),
-        *(by_methods, by_a_table),
+        *(by_methods, by_a_table, by_names),
     ],
 )
 def test_it_is_the_loop_and_plain(function):
@@ -421,6 +448,38 @@ def writes_an_attribute_by_a_class(x, text):
     return busy(x, text)
 
 
+class Any:
+    def __init__(self, held):
+        self.held = held
+
+    @staticmethod
+    def get_set(held):
+        held.zero_()
+
+
+def asks_for_any_attribute(x, text):
+    for name in ("he", "ld"):
+        text = text + getattr(Any(""), "held" if name else name)
+    return busy(x, text)
+
+
+def writes_by_a_method_of_a_name(x, text):
+    getattr(Any(x), "get_" + "set")(WEIGHT)
+    return busy(x, text)
+
+
+def writes_a_list_by_a_name(x, text):
+    held = []
+    getattr(held, "app" + "end")(WEIGHT)
+    held[0].zero_()
+    return busy(x, text)
+
+
+def writes_a_tensor_by_a_name(x, text):
+    getattr(WEIGHT, "zero" + "_")()
+    return busy(x, text)
+
+
 def draws(x, text):
     return busy(x, text) + torch.rand(())
 
@@ -467,6 +526,8 @@ REFUSED = [
     writes_by_a_list, writes_by_going_through, writes_the_same, writes_what_is_the_best, writes_out,
     writes_where_a_product_starts, writes_in_place, writes_by_einsum, draws, draws_in_place, drops,
     writes_an_attribute_of_what_it_is_given, writes_an_attribute_by_a_class,
+    asks_for_any_attribute, writes_by_a_method_of_a_name, writes_a_list_by_a_name,
+    writes_a_tensor_by_a_name,
     prints, asks_for_a_gradient, shows, writes_data, is_told_apart_by_hash, sets_a_mode,
 ]  # fmt: skip
 

@@ -166,7 +166,8 @@ class Steps:
         if op.attr == "__class__" and isinstance(value, type):
             self.world.met_class(value)
             return CODE
-        if self.world.is_callable(value) and self.is_only_called(op.outs[0]):
+        asked = value is getattr or self.world.is_callable(value)
+        if asked and self.is_only_called(op.outs[0]):
             return NONE  # looked at where it is called
         return self.world.met(value)
 
@@ -228,6 +229,28 @@ class Steps:
             raise NotAlone(f"{op.attr} is asked of a tensor")
         return shares.within(base & ~TENSOR)
 
+    def some_attribute(self, base: Share, name: Var) -> Share:
+        """``getattr(base, "visit_" + kind)``: any attribute of a name that begins so."""
+        world, prefix = self.world, self.prefix(name)
+        if base & (TENSOR | CODE) or prefix[:1] in ("", "_"):
+            raise NotAlone("any attribute is asked for")
+        if any(each.startswith(prefix) for each in callees.METHODS):
+            raise NotAlone("a method of a list, say, may be asked for")
+        for each in {each for members in world.classes.values() for each in members}:
+            if each.startswith(prefix):
+                world.names.add(each)
+                self.escaping(each, bound=True)
+        return world.shares.within(base)
+
+    def prefix(self, name: Var) -> str:
+        """What a text is sure to begin with."""
+        definition = self.known.definitions.get(name)
+        if definition is None:
+            return ""
+        if definition.name == "const":
+            return definition.attr if type(definition.attr) is str else ""
+        return self.prefix(definition.args[0]) if definition.name in ("add", "join") else ""
+
     def is_of_torch(self, found: object) -> bool:
         """Whether it is a function of torch's that the program may call."""
         return self.world.shares.computes and computing.is_function(found)
@@ -266,6 +289,8 @@ class Steps:
                 raise NotAlone("it draws from a generator that others see")
             found = MISSING
         whole = self.unit.join(args)
+        if found is getattr and shape.is_plain:
+            return self.some_attribute(given[0], args[1]) | whole
         inner = world.nested.named(self.unit.source, callee)
         if inner is not None:
             unit = world.of_function(inner, Names(self.known.names.namespace))

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 ONCE, BY_THREAD, OF_A_PART = 200, 7, 40
-"""What an operation by thread costs, with the threads that part around it (300 measured), what each
-of its threads does, and a thread of a part that plain Python runs: in microseconds, on one core."""
+"""What an operation by thread costs, or a part that plain Python runs, with the threads that part
+around it (300 measured), and what each of their threads does: in microseconds, on one core."""
 OF_A_BLOCK, OF_A_KERNEL = 0.25, 1
 """What plain Python takes for a thread: 0.1 to 0.3; 0.05 of a number to 4 of a tensor."""
 ENOUGH = 4_000
@@ -57,7 +57,7 @@ class Trial:
 
     def part(self, threads: int) -> None:
         self.times += 1
-        self.objects += OF_A_PART * threads
+        self.objects += ONCE + OF_A_PART * threads
 
     def judge(self) -> None:
         """End the run where that is better."""
