@@ -165,9 +165,80 @@ def in_a_dict(x, text):
     return busy(x, text), sum(found.values())
 
 
+class Machine:
+    """A stack of tensors, whose methods set its attributes; `kinds` of its instructions."""
+
+    kinds = 3
+
+    def __init__(self, x):
+        self.stack, self.top, self.steps = [x[1]], x[0], 0
+
+    def push(self, sign):
+        self.stack.append(self.top)
+        self.top = torch.tensor(float(ord(sign)) / 99)
+
+    def plus(self, sign):
+        self.top = self.top + self.stack[-1]
+
+    def drop(self, sign):
+        if len(self.stack) > 1:
+            self.top = self.stack.pop() * 0.5
+
+    def step(self, sign):
+        steps = [self.push, self.plus, self.drop]
+        steps[ord(sign) % self.kinds](sign)
+        self.steps += 1
+
+
+def by_methods(x, text):
+    machine = Machine(x)
+    for sign in text:
+        machine.step(sign)
+    return machine.top, machine.steps
+
+
+class Visitor:
+    """Whose methods are found by name."""
+
+    def __init__(self, x):
+        self.values = [x]
+
+    def read(self, text):
+        for sign in text:
+            self.values.append(getattr(self, "sign_" + sign)(self.values.pop()))
+        return getattr(self, "of_" + text[:1], self.values[-1])
+
+    def sign_c(self, value):
+        return value + self.values[0] if self.values else value * 0.5
+
+    def sign_a(self, value):
+        self.values.append(value)
+        return value.flip(0)
+
+    @staticmethod
+    def sign_h(value):
+        return value.exp().sin()
+
+
+def by_names(x, text):
+    return Visitor(x).read(text)
+
+
+HALVED = {"c": lambda a, b: a + b, "a": torch.maximum, "h": lambda a, b: a * 0.5 - b}
+
+
+def by_a_table(x, text):
+    for sign in text:
+        x = HALVED[sign](x, x.flip(0))
+    return busy(x, text)
+
+
 @pytest.mark.parametrize(
     "function",
-    [of_kinds, adds, writes_its_row, reads_weights, by_key, views, is_one, in_a_dict],
+    [
+        *(of_kinds, adds, writes_its_row, reads_weights, by_key, views, is_one, in_a_dict),
+        *(by_methods, by_a_table, by_names),
+    ],
 )
 def test_it_is_the_loop_and_plain(function):
     before, rows = X.clone(), loop(function)
@@ -176,6 +247,19 @@ def test_it_is_the_loop_and_plain(function):
         assert count == 2 * SIZE
         torch.testing.assert_close(found, stack(rows), check_dtype=False)
     assert torch.equal(X, before)
+
+
+def test_few_threads_that_part_often_are_better_alone_and_more_are_looked_at_anew():
+    def own(x, text):
+        return by_methods(x, text)
+
+    rows = [own(x.clone(), text) for x, text in zip(X, TEXTS, strict=True)]
+    for size, is_new in ((8, True), (8, False), (4, False), (SIZE, True), (SIZE, False)):
+        with autobatch.counts() as counts:
+            found = autobatch.vmap(own)(X[:size], autobatch.objects(TEXTS[:size]))
+        torch.testing.assert_close(found, stack(rows[:size]), check_dtype=False)
+        assert counts.plain == size
+        assert (counts.block_executions > 1) == is_new
 
 
 def test_rows_that_are_no_contiguous_memory():
@@ -195,6 +279,18 @@ def test_what_is_read_is_looked_at_again(monkeypatch):
     monkeypatch.setitem(globals(), "WEIGHT", WEIGHT + 1)
     second, _ = outcome(own, X, texts())
     torch.testing.assert_close(second, first + 4)
+
+
+def test_a_table_of_functions_is_looked_at_again(monkeypatch):
+    assert outcome(by_a_table, X, texts())[1] > 0
+    monkeypatch.setitem(HALVED, "a", torch.minimum)
+    found, count = outcome(by_a_table, X, texts())
+    torch.testing.assert_close(found, stack(loop(by_a_table)))
+    assert count > 0
+    monkeypatch.setitem(HALVED, "a", lambda a, b: print(end="") or a)
+    found, count = outcome(by_a_table, X, texts())
+    torch.testing.assert_close(found, stack(loop(by_a_table)))
+    assert count == 0
 
 
 def test_the_lowest_thread_that_fails_is_told_of():
@@ -336,6 +432,54 @@ def writes_by_einsum(x, text):
     return busy(x, text)
 
 
+class Holder:
+    def put(self, value):
+        self.held = value
+
+
+def writes_an_attribute_of_what_it_is_given(x, text):
+    [Holder.put][0](WEIGHT, 3)
+    return busy(x, text)
+
+
+def writes_an_attribute_by_a_class(x, text):
+    kind = type(Holder())
+    [kind.put][0](WEIGHT, 3)
+    return busy(x, text)
+
+
+class Any:
+    def __init__(self, held):
+        self.held = held
+
+    @staticmethod
+    def get_set(held):
+        held.zero_()
+
+
+def asks_for_any_attribute(x, text):
+    for name in ("he", "ld"):
+        text = text + getattr(Any(""), "held" if name else name)
+    return busy(x, text)
+
+
+def writes_by_a_method_of_a_name(x, text):
+    getattr(Any(x), "get_" + "set")(WEIGHT)
+    return busy(x, text)
+
+
+def writes_a_list_by_a_name(x, text):
+    held = []
+    getattr(held, "app" + "end")(WEIGHT)
+    held[0].zero_()
+    return busy(x, text)
+
+
+def writes_a_tensor_by_a_name(x, text):
+    getattr(WEIGHT, "zero" + "_")()
+    return busy(x, text)
+
+
 def draws(x, text):
     return busy(x, text) + torch.rand(())
 
@@ -381,6 +525,9 @@ REFUSED = [
     writes_weights, writes_a_row_of_weights, writes_by_a_view, writes_by_a_function,
     writes_by_a_list, writes_by_going_through, writes_the_same, writes_what_is_the_best, writes_out,
     writes_where_a_product_starts, writes_in_place, writes_by_einsum, draws, draws_in_place, drops,
+    writes_an_attribute_of_what_it_is_given, writes_an_attribute_by_a_class,
+    asks_for_any_attribute, writes_by_a_method_of_a_name, writes_a_list_by_a_name,
+    writes_a_tensor_by_a_name,
     prints, asks_for_a_gradient, shows, writes_data, is_told_apart_by_hash, sets_a_mode,
 ]  # fmt: skip
 

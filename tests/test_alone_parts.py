@@ -97,9 +97,12 @@ def test_what_is_of_objects_takes_no_block_executions(name):
 
 def test_none_is_taken_apart_where_threads_are_to_stay_together():
     rows = examples("chart", 4)
-    for options in ({"plain": "never"}, {"executor": "vmap"}, {"max_steps": 10_000}, {"seed": 1}):
+    for options in ({"plain": "never"}, {"executor": "vmap"}, {"max_steps": 10_000}):
         _, parts = outcome(PROGRAMS["chart"][0], *stacked(rows), **options)
         assert parts == 0
+    with autobatch.counts() as counts:  # all of it may run so, since it draws nothing
+        autobatch.vmap(PROGRAMS["chart"][0], seed=1)(*stacked(rows))
+    assert counts.plain_parts == 0
 
 
 def counted(x, text):
@@ -114,6 +117,23 @@ def test_tensors_go_by_what_plain_python_leaves_alone():
     product, words = same(counted, x, autobatch.objects(WORDS))
     assert product.tolist() == [x * len(set(w.split())) for x, w in enumerate(WORDS)]
     assert words[-1] == "b a"
+
+
+def stepped(x, n):
+    squares = {(i, i % 2): i * i for i in range(n)}
+    for key in list(squares):
+        if (key[0] + 1, 1) in squares or key in {(0, 0): 1}:
+            x = x * 2 + squares[key]
+    return x
+
+
+def test_what_is_the_same_for_all_threads_is_done_once():
+    x = torch.arange(200.0)
+    found, parts = outcome(stepped, x, 4, in_dims=(0, None), fallback="error")
+    assert parts == 0
+    assert found.tolist() == [stepped(v, 4).item() for v in x]
+    found, parts = outcome(stepped, x, 4, in_dims=(0, None))
+    assert parts == 0 and found.tolist() == [stepped(v, 4).item() for v in x]
 
 
 def test_gradients_go_past_a_part():

@@ -246,10 +246,12 @@ def test_a_parser_of_tensors_is_told_where_its_time_goes():
     for _ in range(2):
         with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always")
-            result = autobatch.vmap(read, fallback="warn")(autobatch.objects(texts), xs)
+            together = autobatch.vmap(read, fallback="warn", plain="never")
+            result = together(autobatch.objects(texts), xs)
         assert re.search(told, str(warned[-1].message))
     assert torch.equal(result, torch.stack([read(*each) for each in zip(texts, xs, strict=True)]))
-    report = autobatch.explain(read, autobatch.objects(texts), xs)
+    together = autobatch.function(plain="never")(read)
+    report = autobatch.explain(together, autobatch.objects(texts), xs)
     assert "much of read works on objects" in str(report).splitlines()[1]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import linecache
 import warnings
+from collections import deque
 
 import pytest
 import torch
@@ -56,6 +57,28 @@ def test_the_parts_of_objects_run_as_plain_python(name, engine):
     ]
     counts, _ = same_run(mixed_programs.PROGRAMS[name][0], args, engine=engine)
     assert counts.plain_parts + counts.plain > 0
+
+
+def flooded(grid, row):
+    """The cells of one colour around the first of a row."""
+    seen = {(int(row), 0)}
+    waiting = deque(seen)
+    while waiting:
+        y, x = waiting.popleft()
+        for place in ((y, x + 1), (y + 1, x), (y, x - 1), (y - 1, x)):
+            inside = 0 <= place[0] < grid.shape[0] and 0 <= place[1] < grid.shape[1]
+            if inside and place not in seen and grid[place] == grid[y, x]:
+                seen.add(place)
+                waiting.append(place)
+    return len(seen)
+
+
+def test_a_program_of_tensors_that_runs_as_plain_python_is_told_so():
+    grids, rows = torch.randint(0, 2, (16, 6, 6)), torch.randint(0, 6, (16,))
+    counts, told = same_run(flooded, [grids, rows])
+    line = flooded.__code__.co_firstlineno
+    assert counts.plain == 16
+    assert f"line {line}: flooded runs as plain Python, one example after the other" in told[-1]
 
 
 def test_a_sort_of_lists_warns_of_no_more_than_its_reads():

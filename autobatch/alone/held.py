@@ -39,6 +39,7 @@ from autobatch.values.cells import (
     Uniform,
     View,
 )
+from autobatch.values.heap import walks
 
 MARKS = (
     *(BOX, CLOSURE, DICT_ITERATOR, DICT_VIEW, DOWN_ITERATOR, ENUMERATE_ITERATOR),
@@ -122,6 +123,12 @@ def has_objects(cells: Iterable[Cell], lists: bool = False) -> bool:
                 return True
             waiting += value.children()
     return False
+
+
+def differ(cells: Iterable[Cell]) -> bool:
+    """Whether anything in it differs by thread: what does not is done once for all of them."""
+    whole = (part.value for cell in cells for part in walks.parts(cell))
+    return any(type(value) is not Uniform and type(value) is not Container for value in whole)
 
 
 @dataclass(slots=True, eq=False, repr=False)

@@ -19,7 +19,7 @@ from autobatch.alone.contents import NotAlone
 from autobatch.alone.proof import Grounds, settle
 from autobatch.alone.steps import BOXES, HOLDS, INSIDE, OPERATORS, WRITES, Steps, is_method
 from autobatch.alone.taint import Share, Unit
-from autobatch.alone.world import World
+from autobatch.alone.world import Data, World
 from autobatch.alone.written import Written, written_part
 from autobatch.batching import known_callees as callees
 from autobatch.batching.operations import Scope
@@ -108,8 +108,13 @@ class Part:
     variables: tuple[Var, ...]
     assigned: frozenset[Var]
     names: Mapping[Var, str]
-    outer: tuple[Any, ...]
+    outer: tuple[Data, ...]
     grounds: Grounds
+
+    def holds(self) -> bool:
+        """Whether the code that it may run is still the same."""
+        has_code = (each for each in self.outer if each.classes or each.callables)
+        return self.grounds.hold() and all(each.is_as_before() for each in has_code)
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -242,7 +247,7 @@ class Finder:
     def part(self, pc: Label, candidate: Candidate, held: Held) -> Part | None:
         """The part for what its variables hold, kept or new; None if there is none."""
         kept = candidate.parts.get(held)
-        if kept is not None and kept.grounds.hold():
+        if kept is not None and kept.holds():
             return kept
         if kept is None and held in candidate.parts:
             return None
@@ -285,7 +290,7 @@ class Finder:
             candidate.uses,
             frozenset(outs),
             names,
-            tuple(value for value, nature, *_ in world.data.values() if nature),
+            tuple(data for data, _ in world.data.values() if data.nature),
             Grounds.of(world),
         )
 

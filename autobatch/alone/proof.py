@@ -20,10 +20,9 @@ from typing import Any
 from torch import Tensor
 
 from autobatch.alone.computing import may_compute
-from autobatch.alone.contents import Contents, NotAlone
 from autobatch.alone.steps import Steps
 from autobatch.alone.taint import NONE, OUTER_DEEP, TENSOR, Share, Shares
-from autobatch.alone.world import World
+from autobatch.alone.world import Data, World
 from autobatch.frontend import MISSING
 from autobatch.vm.library import Library
 from autobatch.vm.purity import is_same
@@ -78,7 +77,7 @@ class Proof:
     keeps_tensors: bool
     most_threads: int | None
     grounds: Grounds
-    data: tuple[tuple[Any, int, frozenset[type]], ...]
+    data: tuple[Data, ...]
     computes: bool = False
     tensors: tuple[Tensor, ...] = ()
 
@@ -87,19 +86,11 @@ class Proof:
         try:
             return (
                 self.grounds.hold()
-                and all(self.is_as_before(*each) for each in self.data)
+                and all(each.is_as_before() for each in self.data)
                 and (not self.computes or may_compute(self.tensors))
             )
         except Exception:  # of a comparison: something else is there
             return False
-
-    def is_as_before(self, value: Any, nature: int, classes: frozenset[type]) -> bool:
-        contents = Contents()
-        try:
-            found = contents.nature(value)
-        except NotAlone:
-            return False
-        return found == nature and contents.classes == classes and not contents.callables
 
 
 def is_unchanged(kind: type, bases: tuple[type, ...], members: dict[str, Any]) -> bool:
@@ -152,7 +143,7 @@ def proved(
         bool(whole & TENSOR),
         world.scale.most_threads(),
         Grounds.of(world),
-        tuple(each[:3] for each in world.data.values() if each[1]),
+        tuple(data for data, _ in world.data.values() if data.nature),
         computes,
         tuple(world.tensors.values()),
     )

@@ -45,13 +45,13 @@ Outline = tuple[object, ...]
 class Findings:
     """What has been found out about one function: ``proofs`` by all that it is called with,
     ``refused`` by what can be told at a glance, since looking through arguments may take longer
-    than running a program that is none of objects alone. ``apart`` are calls that compute with
-    tensors and have been found to do more on objects.
+    than running a program that is none of objects alone. ``apart`` has calls that compute with
+    tensors and have been found to do more on objects, and of how many threads at most.
     """
 
     proofs: dict[Any, tuple[FunctionType, object, Proof | None]] = field(default_factory=dict)
     refused: Refusals = field(default_factory=Refusals)
-    apart: set[Outline] = field(default_factory=set)
+    apart: dict[Outline, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +88,11 @@ class Asked:
     @property
     def outline(self) -> Outline:
         return (id(self.receiver), *(each.outline for each in self.given.values()))
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether such a call, of as many threads or more, has been found to do more on objects."""
+        return self.batch.size <= self.findings.apart.get(self.outline, 0)
 
     def may_compute(self) -> bool:
         return may_compute(tensor for each in self.given.values() for tensor in each.tensors())
@@ -150,7 +155,7 @@ def alone(asked: Asked) -> Alone | None:
 
 def better_alone(asked: Asked) -> Proof | None:
     """The proof, where plain Python may run a call and is the better way."""
-    proof = worth_it(asked, computes=asked.outline in asked.findings.apart)
+    proof = worth_it(asked, computes=asked.is_apart)
     return proof if proof is not None and asked.is_better(proof) else None
 
 
@@ -159,16 +164,16 @@ def trial(asked: Asked) -> Trial | None:
 
     None where that is known, or where it must not.
     """
-    findings, outline = asked.findings, asked.outline
-    if outline in findings.apart or not asked.may_compute():
+    apart = asked.findings.apart
+    if asked.is_apart or not asked.may_compute():
         return None
 
     def may_end() -> bool:
         if worth_it(asked, computes=True) is None:
             return False
-        if len(findings.apart) >= MOST_APART:
-            findings.apart.clear()
-        findings.apart.add(outline)
+        if len(apart) >= MOST_APART:
+            apart.clear()
+        apart[asked.outline] = asked.batch.size
         return True
 
     return Trial(may_end)

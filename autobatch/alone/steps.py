@@ -166,7 +166,8 @@ class Steps:
         if op.attr == "__class__" and isinstance(value, type):
             self.world.met_class(value)
             return CODE
-        if self.world.is_callable(value) and self.is_only_called(op.outs[0]):
+        asked = value is getattr or self.world.is_callable(value)
+        if asked and self.is_only_called(op.outs[0]):
             return NONE  # looked at where it is called
         return self.world.met(value)
 
@@ -223,10 +224,32 @@ class Steps:
             raise NotAlone(f"{op.attr} is asked for")
         if self.is_only_called(op.outs[0]):
             return base  # a method: looked at where it is called
-        self.escaping(op.attr)
+        self.escaping(op.attr, bound=not base & CODE)
         if base & TENSOR and reads.is_of_tensors(op.attr):
             raise NotAlone(f"{op.attr} is asked of a tensor")
         return shares.within(base & ~TENSOR)
+
+    def some_attribute(self, base: Share, name: Var) -> Share:
+        """``getattr(base, "visit_" + kind)``: any attribute of a name that begins so."""
+        world, prefix = self.world, self.prefix(name)
+        if base & (TENSOR | CODE) or prefix[:1] in ("", "_"):
+            raise NotAlone("any attribute is asked for")
+        if any(each.startswith(prefix) for each in callees.METHODS):
+            raise NotAlone("a method of a list, say, may be asked for")
+        for each in {each for members in world.classes.values() for each in members}:
+            if each.startswith(prefix):
+                world.names.add(each)
+                self.escaping(each, bound=True)
+        return world.shares.within(base)
+
+    def prefix(self, name: Var) -> str:
+        """What a text is sure to begin with."""
+        definition = self.known.definitions.get(name)
+        if definition is None:
+            return ""
+        if definition.name == "const":
+            return definition.attr if type(definition.attr) is str else ""
+        return self.prefix(definition.args[0]) if definition.name in ("add", "join") else ""
 
     def is_of_torch(self, found: object) -> bool:
         """Whether it is a function of torch's that the program may call."""
@@ -235,11 +258,11 @@ class Steps:
     def unknown(self, name: str) -> Share:
         raise NotAlone(f"{name} is a method that is a value")
 
-    def escaping(self, name: str) -> None:
-        """A method may be read without being called there."""
+    def escaping(self, name: str, bound: bool) -> None:
+        """A method may be read without being called there; ``bound``: of no class."""
+        bound = bound and self.world.binds(name)
         for unit in self.world.called_by_name(name):
-            if not unit.escapes:
-                unit.escapes = self.world.shares.changed = True
+            self.world.escapes(unit, bound)
         if name in callees.WRITING_METHODS:
             self.unknown(name)
 
@@ -266,9 +289,11 @@ class Steps:
                 raise NotAlone("it draws from a generator that others see")
             found = MISSING
         whole = self.unit.join(args)
+        if found is getattr and shape.is_plain:
+            return self.some_attribute(given[0], args[1]) | whole
         inner = world.nested.named(self.unit.source, callee)
         if inner is not None:
-            unit = world.of_function(inner, Names(self.known.names.namespace), escapes=False)
+            unit = world.of_function(inner, Names(self.known.names.namespace))
             world.passed(unit, given, shape)
             world.scale.calls(self.unit.source, inner)
             return unit.returned
@@ -289,6 +314,8 @@ class Steps:
                 return self.known_call(bound, given, shape)
         shares.store(whole)
         world.anything_is_built()
+        if world.calls_torch:
+            computing.check(shape)
         return shares.anything | shares.hidden  # one of those that escape
 
     def tensors_read(

@@ -38,6 +38,8 @@ class Unit:
     returned: Share = NONE
     escapes: bool = False
     """It may be called with anything."""
+    is_bound: bool = False
+    """So it may, but as a method of an instance, which no tensor is."""
     is_handed_on: bool = False
     """It is made as the program runs, and may be called with whatever a call gets."""
 
@@ -81,7 +83,7 @@ class Shares:
         if unit.returned | share != unit.returned:
             unit.returned |= share
             self.changed = True
-        called = unit.escapes or unit.is_handed_on
+        called = unit.escapes or unit.is_bound or unit.is_handed_on
         if called and self.hidden | unit.returned != self.hidden:
             self.hidden |= unit.returned
             self.changed = True
@@ -117,6 +119,9 @@ class Shares:
         params = [param.name for param in unit.function.params]
         if unit.escapes:
             self.add(unit, params, self.anything)
+        elif unit.is_bound:
+            self.add(unit, params[:1], self.anything & ~TENSOR)
+            self.add(unit, params[1:], self.anything)
         elif unit.is_handed_on:
             self.add(unit, params, self.given)
 

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from autobatch.alone.held import Looking, has_objects, may_be_data
+from autobatch.alone.held import Looking, differ, has_objects, may_be_data
 from autobatch.alone.parts import CALL, Candidate, Finder, Part
 from autobatch.alone.written import END, written_function
 from autobatch.batching.context import Context, RowsFail
@@ -70,7 +70,8 @@ class Within:
         if fewer is None:
             candidate.refuse()
             return None
-        if not has_objects(group.env[name] for name in fewer.uses):
+        cells = [group.env[name] for name in fewer.uses]
+        if not has_objects(cells) or not differ(cells):
             return None
         context = engine.state.context(frame, group)
         part = self.part(finder, pc, fewer, context, group)
@@ -89,11 +90,12 @@ class Within:
         if candidate.left:
             candidate.left -= 1
             return None
-        cells = [group.env.get(name) for name in candidate.uses]
-        if not all(map(may_be_data, cells)):
+        if not all(may_be_data(group.env.get(name)) for name in candidate.uses):
             return None
         given = [group.env[name] for name in call.args]
         if not has_objects(given, lists=group.k <= FEW):
+            return None
+        if not differ(group.env[name] for name in candidate.uses):
             return None
         context = engine.state.context(frame, group)
         context.span = call.span
@@ -210,8 +212,8 @@ class Running:
         if context.span is None:
             self.frame.span = context.span = (*block.ops, block.terminator)[0].span
         state.tally.part(group.k)
-        for value in self.part.outer:
-            context.foreign.note(value)
+        for each in self.part.outer:
+            context.foreign.note(each.value)
         rower = PlainRower(context, keep=True)
         columns = [rower.rows(group.env[name]) for name in self.part.variables]
         found: list[Any] = [None] * group.k

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
+import operator
 from abc import ABCMeta
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -26,7 +27,7 @@ from typing import Any
 
 from torch import Tensor
 
-from autobatch.alone.computing import may_compute
+from autobatch.alone import computing
 from autobatch.alone.contents import Contents, NotAlone, check_class, is_generated, own_bases
 from autobatch.alone.inner import Inner
 from autobatch.alone.scale import Scale
@@ -51,6 +52,29 @@ C_MEMBERS = (
 FINE_INITS = frozenset({"__init__", "__post_init__"})
 
 
+@dataclass(frozen=True, slots=True)
+class Data:
+    """What existed before, and what was in it."""
+
+    value: Any
+    nature: int
+    classes: frozenset[type]
+    callables: tuple[Any, ...]
+
+    def is_as_before(self) -> bool:
+        contents = Contents()
+        try:
+            found = contents.nature(self.value)
+        except NotAlone:
+            return False
+        return (
+            found == self.nature
+            and contents.classes == self.classes
+            and len(contents.callables) == len(self.callables)
+            and all(map(operator.is_, contents.callables, self.callables))
+        )
+
+
 @dataclass(slots=True, eq=False, repr=False)
 class World:
     """All that a program may run, as it is found."""
@@ -68,16 +92,18 @@ class World:
     assigned: set[str] = field(default_factory=set)
     lookups: list[tuple[Callable[[], Any], Any]] = field(default_factory=list)
     looked: set[tuple[int, str]] = field(default_factory=set)
-    data: dict[int, tuple[Any, int, frozenset[type], Share]] = field(default_factory=dict)
+    data: dict[int, tuple[Data, Share]] = field(default_factory=dict)
     functions: dict[int, FunctionType] = field(default_factory=dict)
     tensors: dict[int, Tensor] = field(default_factory=dict)
     """Those that existed before and that it reads."""
+    calls_torch: bool = False
+    """What is called that is not known may be a function of torch's."""
     nested: Inner = field(default_factory=Inner)
     scale: Scale = field(default_factory=Scale)
 
     # What is met.
 
-    def unit(self, function: FunctionType, escapes: bool = False) -> Unit:
+    def unit(self, function: FunctionType) -> Unit:
         """A user's function."""
         if effect_of(function) != "program" or is_library(function):
             raise NotAlone(f"{function.__qualname__} is no program")
@@ -90,12 +116,12 @@ class World:
         if id(function) not in self.functions:
             self.functions[id(function)] = function
             self.shares.changed = True
-        unit = self.of_function(lowered, Names.of(function), escapes)
+        unit = self.of_function(lowered, Names.of(function))
         for name, value in defaults_of(function, lowered.params).items():
             self.shares.add(unit, [name], self.met(value))
         return unit
 
-    def of_function(self, lowered: Function, names: Names, escapes: bool) -> Unit:
+    def of_function(self, lowered: Function, names: Names) -> Unit:
         found = self.units.get(id(lowered))
         if found is None:
             if len(self.units) >= MOST_UNITS:
@@ -106,14 +132,18 @@ class World:
             self.shares.changed = True
         elif names.closure and not is_one(found[1].names.closure, names.closure):
             raise NotAlone("one function has several closures")
-        unit = found[0]
-        if escapes and not unit.escapes:
+        return found[0]
+
+    def escapes(self, unit: Unit, bound: bool = False) -> None:
+        """It may be called with anything; ``bound``: as a method of an instance."""
+        if bound and not unit.is_bound:
+            unit.is_bound = self.shares.changed = True
+        elif not bound and not unit.escapes:
             unit.escapes = self.shares.changed = True
-        return unit
 
     def made(self, lowered: Function, names: Names) -> None:
         """A function that the program makes as it runs."""
-        unit = self.of_function(lowered, names, escapes=False)
+        unit = self.of_function(lowered, names)
         if not unit.is_handed_on:
             unit.is_handed_on = self.shares.changed = True
 
@@ -123,27 +153,25 @@ class World:
             raise NotAlone("a module is a value")
         kept = self.data.get(id(value))
         if kept is not None:
-            return kept[3]
+            return kept[1]
         if self.is_callable(value):
             self.met_callable(value)
             return NONE if callees.is_known(value) else CODE
         if self.shares.computes and isinstance(value, Tensor):
-            if not may_compute([value]):
+            if not computing.may_compute([value]):
                 raise NotAlone("a tensor that plain Python had better not compute with")
             self.tensors[id(value)] = value
             return TENSOR | OUTER_DEEP
         contents = Contents()
         nature = contents.nature(value)
-        if contents.callables:  # a table of functions
-            if nature:
-                raise NotAlone("functions are in what can be written to")
-            for each in contents.callables:
-                self.met_callable(each)
+        for each in contents.callables:  # a table of functions
+            self.met_callable(each)
         for kind in contents.classes:
             self.add_class(kind)
         codes = bool(contents.callables) or any(issubclass(k, Enum) for k in contents.classes)
         share = OUTERS[nature] | (CODE if codes else NONE)
-        self.data[id(value)] = (value, nature, frozenset(contents.classes), share)
+        classes, callables = frozenset(contents.classes), tuple(contents.callables)
+        self.data[id(value)] = (Data(value, nature, classes, callables), share)
         return share
 
     def is_callable(self, value: Any) -> bool:
@@ -155,10 +183,12 @@ class World:
             self.met_class(value)
             self.anything_is_built()
         elif isinstance(value, FunctionType) and not callees.is_known(value):
-            self.unit(value, escapes=True)
+            self.escapes(self.unit(value))
         elif isinstance(value, MethodType) and isinstance(value.__func__, FunctionType):
             self.met(value.__self__)
-            self.unit(value.__func__, escapes=True)
+            self.escapes(self.unit(value.__func__))
+        elif self.shares.computes and computing.is_function(value):
+            self.calls_torch = True
         elif not callees.is_known(value) or value in callees.CHANGES:
             raise NotAlone(f"{value!r} is not known")
 
@@ -201,7 +231,7 @@ class World:
             if special or name in self.names:
                 for function in (member.fget, member.fset, member.fdel):
                     if isinstance(function, FunctionType):
-                        self.unit(function, escapes=True)
+                        self.escapes(self.unit(function), bound=True)
                     elif function is not None:
                         raise NotAlone(f"{name} is no property of functions")
             return
@@ -210,8 +240,11 @@ class World:
             if is_generated(function) or (issubclass(kind, Enum | tuple) and is_library(function)):
                 return
             escapes = special and (self.builds or name not in FINE_INITS)
-            if escapes or name in self.names:
-                self.unit(function, escapes=escapes)
+            if escapes:
+                bound = function is member and name != "__class_getitem__"
+                self.escapes(self.unit(function), bound)
+            elif name in self.names:
+                self.unit(function)
         elif special:
             if not is_plain_special(member):
                 raise NotAlone(f"{kind.__qualname__} has {name}")
@@ -229,6 +262,12 @@ class World:
             if isinstance(function, FunctionType) and not is_generated(function):
                 found.append(self.unit(function))
         return found
+
+    def binds(self, name: str) -> bool:
+        """Whether methods of a name get instances first: no class has one that gets a class."""
+        if any(isinstance(m, classmethod) for kind in self.classes.values() for m in kind.values()):
+            return False
+        return not any(isinstance(kind.get(name), staticmethod) for kind in self.classes.values())
 
     def built(self, kind: type, args: Share, positional: list[Share], shape: CallShape) -> None:
         """An instance of a user's class is made."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import operator
-from typing import TypeGuard
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor
 
 from autobatch.batching import guards, semantics
+from autobatch.batching.containers.subscripts import NO_KEY
 from autobatch.batching.context import Context
 from autobatch.batching.host.rows import run_rows
 from autobatch.batching.kinds import (
@@ -115,10 +116,9 @@ def same_numbers(context: Context, x: object, y: object) -> Cell:
 def contains(context: Context, item: Cell, holder: Cell) -> Cell:
     """``x in y``."""
     guards.refuse_iterator(context, holder)
-    value, needle = namespaces.opened(read(holder)), read(item)
-    known = type(needle) is Uniform and is_plain(needle.obj)
-    if type(value) is Container and value.type is dict and known:
-        return uniform(needle.obj in value.cells)  # type: ignore[union-attr]
+    value, needle, key = namespaces.opened(read(holder)), read(item), plain_key(item)
+    if type(value) is Container and value.type is dict and key is not NO_KEY:
+        return uniform(key in value.cells)
     method = own_method(value, "__contains__")
     if method is not None:
         return truth(context, context.invoke(context, method, [holder, item], {}))
@@ -132,9 +132,22 @@ def contains(context: Context, item: Cell, holder: Cell) -> Cell:
     meaning = semantics.SEMANTICS["in"]
     if is_tensor(value) and not foreign_operand(needle):
         return torch_ops.apply(context, Tensor.__contains__, [holder, item], {}, False)
-    if type(value) is Uniform and type(needle) is Uniform:
-        return once(context, meaning, needle.obj, value.obj)
+    if type(value) is Uniform and (key is not NO_KEY or type(needle) is Uniform):
+        asked = needle.obj if type(needle) is Uniform else key
+        return once(context, meaning, asked, value.obj)
     return run_rows(context, meaning, [item, holder], {}, "objects", keep=is_instance(value))
+
+
+def plain_key(cell: Cell) -> Any:
+    """A plain value, or a tuple of some, that is the same for all threads; else ``NO_KEY``."""
+    value = read(cell)
+    if type(value) is Uniform and is_plain(value.obj):
+        return value.obj
+    if type(value) is Container and value.type is tuple:
+        parts = tuple(map(plain_key, value.children()))
+        if all(part is not NO_KEY for part in parts):
+            return parts
+    return NO_KEY
 
 
 def is_simple(cell: Cell) -> bool:

@@ -49,6 +49,11 @@ BESIDE_TENSORS = (
     "that is marked autobatch.per_thread and gives what the tensors need; autobatch.explain says "
     "which lines."
 )
+ONE_BY_ONE = (
+    "{0} runs as plain Python, one example after the other, and nothing in it is batched: that "
+    "takes less time than keeping the threads together, since much of it works on objects and "
+    "lists. autobatch.explain says which lines."
+)
 OF_IDENTITY = frozenset({operator.is_, operator.is_not, isinstance, type, id, callable})
 OF_STRINGS = frozenset({str, repr, ascii, format})
 READS = frozenset({operator.getitem, operator.contains, len, iter, next, getattr, hasattr})

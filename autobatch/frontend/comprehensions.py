@@ -9,36 +9,21 @@ are loops that take each item where Python does. All others are ``kept``.
 from __future__ import annotations
 
 import ast
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from autobatch.frontend.context import Context, ExpressionRule, Inner
-from autobatch.frontend.scope import Comprehension, captured_names, comprehension_targets
+from autobatch.frontend.context import Context, ExpressionRule
+from autobatch.frontend.scope import Comprehension
+from autobatch.frontend.sources import Source, begun, own_names
 from autobatch.frontend.targets import assign
-from autobatch.ir.program import Label, Op, Raise, Var
+from autobatch.ir.program import Label, Raise, Var
 
 Element = Callable[[Label], None]
 """Lowers what is done with one item; the label is where the next item is taken."""
 
-SCOPES: tuple[type[ast.expr], ...] = (
-    (ast.GeneratorExp,)
-    if sys.version_info >= (3, 12)
-    else (ast.GeneratorExp, ast.ListComp, ast.SetComp, ast.DictComp)
-)
-"""Which are scopes of their own in the Python that runs (PEP 709), as an unbound name tells."""
 
-
-def advance(context: Context, node: ast.AST, iterator: Var, body: Label, done: Label) -> Var:
-    """Ends the block with ``item, more = next iterator``; gives the item's variable."""
-    item, more = context.temporary(), context.temporary()
-    context.builder.emit(Op("next", (item, more), (iterator,), None, context.span(node)))
-    context.branch(more, body, done, node)
-    return item
-
-
-def _run(context: Context, node: Comprehension, first: Var, element: Element) -> None:
-    """The loops of ``node`` over ``first``, an iterator; the open block is then what follows."""
+def _run(context: Context, node: Comprehension, first: Source, element: Element) -> None:
+    """The loops of ``node`` over ``first``; the open block is then what follows."""
     done = context.label()
     with _own_names(context, node):
         _loops(context, node.generators, first, done, element)
@@ -48,23 +33,20 @@ def _run(context: Context, node: Comprehension, first: Var, element: Element) ->
 def _loops(
     context: Context,
     generators: Sequence[ast.comprehension],
-    iterator: Var,
+    source: Source,
     done: Label,
     element: Element,
 ) -> None:
     generator, *inner = generators
-    head, body = context.label(), context.label()
+    head = context.label()
     context.place(head, generator.target)
-    item = advance(context, generator.target, iterator, body, done)
-    context.place(body, generator.target)
-    assign(context, generator.target, item)
+    assign(context, generator.target, source.take(context, generator.target, done))
     for test in generator.ifs:
         passed = context.label()
         context.condition(test, passed, head)
         context.place(passed, test)
     if inner:
-        source = context.value(inner[0].iter)
-        _loops(context, inner, context.emit("iter", (source,), inner[0].iter), head, element)
+        _loops(context, inner, begun(context, inner[0].iter), head, element)
     else:
         element(head)
         context.jump(head, generator.target)
@@ -72,20 +54,8 @@ def _loops(
 
 @contextmanager
 def _own_names(context: Context, node: Comprehension) -> Iterator[None]:
-    """Gives the targets of ``node`` names of their own, and boxes to those that are captured."""
-    inside: list[ast.AST] = [
-        part for part in ast.iter_child_nodes(node) if part is not node.generators[0]
-    ]
-    inside += node.generators[0].ifs
-    captured = {name for part in inside for name in captured_names(part)}
-    names = {}
-    for name in comprehension_targets(node):
-        context.counter += 1
-        names[name] = f"{name}.{context.counter}"
-        if name in captured:
-            context.emit("box", (), node, None, names[name])
-            context.boxes.add(names[name])
-    context.within.append(Inner(names, isinstance(node, SCOPES)))
+    """Gives the targets of ``node`` names of their own."""
+    context.within.append(own_names(context, node))
     yield
     context.within.pop()
 
@@ -105,7 +75,7 @@ def over_items(
 
     ``each`` lowers what is done with an item; the label is where the next one is made.
     """
-    iterator = _first_iterator(context, node)
+    first = _first(context, node)
 
     def element(head: Label) -> None:
         item = context.value(node.elt)
@@ -113,7 +83,7 @@ def over_items(
             each(item, head)
 
     with _own_names(context, node):
-        _loops(context, node.generators, iterator, done, element)
+        _loops(context, node.generators, first, done, element)
 
 
 def numbered_items(node: ast.expr, static: Callable[[ast.expr], object]) -> ast.expr | None:
@@ -124,20 +94,19 @@ def numbered_items(node: ast.expr, static: Callable[[ast.expr], object]) -> ast.
     return None
 
 
-def _first_iterator(context: Context, node: Comprehension) -> Var:
-    first = node.generators[0].iter
-    return context.emit("iter", (context.value(first),), first)
+def _first(context: Context, node: Comprehension) -> Source:
+    return begun(context, node.generators[0].iter)
 
 
 def collect(context: Context, node: ast.ListComp | ast.SetComp | ast.GeneratorExp) -> Var:
     """A fresh list of the items of ``node``."""
-    iterator = _first_iterator(context, node)
+    first = _first(context, node)
     items = context.emit("list", (), node)
 
     def element(_: Label) -> None:
         context.effect("append", (items, context.value(node.elt)), node.elt)
 
-    _run(context, node, iterator, element)
+    _run(context, node, first, element)
     return items
 
 
@@ -154,21 +123,21 @@ def _generator(context: Context, node: ast.GeneratorExp, out: Var | None) -> Var
 
 
 def _dict(context: Context, node: ast.DictComp, out: Var | None) -> Var:
-    iterator = _first_iterator(context, node)
+    first = _first(context, node)
     items = context.emit("dict", (), node)
 
     def element(_: Label) -> None:
         key, value = context.values((node.key, node.value))
         context.effect("setitem", (items, key, value), node.key)
 
-    _run(context, node, iterator, element)
+    _run(context, node, first, element)
     return context.deliver(items, node, out)
 
 
 def _any_all(context: Context, node: ast.Call, out: Var | None, *, stop: bool) -> Var:
     """``any`` stops at the first true item, ``all`` at the first false one."""
     generator = _generator_of(node)
-    iterator = _first_iterator(context, generator)
+    first = _first(context, generator)
     result, done = context.constant(not stop, node), context.label()
 
     def element(head: Label) -> None:
@@ -178,7 +147,7 @@ def _any_all(context: Context, node: ast.Call, out: Var | None, *, stop: bool) -
         context.constant(stop, node, result)
         context.jump(done, node)
 
-    _run(context, generator, iterator, element)
+    _run(context, generator, first, element)
     context.place(done, node)
     return context.deliver(result, node, out)
 
@@ -193,7 +162,7 @@ def _all(context: Context, node: ast.Call, out: Var | None) -> Var:
 
 def _sum(context: Context, node: ast.Call, out: Var | None) -> Var:
     generator = _generator_of(node)
-    iterator = _first_iterator(context, generator)
+    first = _first(context, generator)
     starts = [*node.args[1:], *(keyword.value for keyword in node.keywords)]
     total = context.temporary()
     if starts:
@@ -204,13 +173,13 @@ def _sum(context: Context, node: ast.Call, out: Var | None) -> Var:
     def element(_: Label) -> None:
         context.emit("add", (total, context.value(generator.elt)), generator.elt, None, total)
 
-    _run(context, generator, iterator, element)
+    _run(context, generator, first, element)
     return context.deliver(total, node, out)
 
 
 def _next(context: Context, node: ast.Call, out: Var | None) -> Var:
     generator = _generator_of(node)
-    iterator = _first_iterator(context, generator)
+    first = _first(context, generator)
     default = context.value(node.args[1]) if len(node.args) > 1 else None
     result, done = context.temporary(), context.label()
 
@@ -218,7 +187,7 @@ def _next(context: Context, node: ast.Call, out: Var | None) -> Var:
         context.value(generator.elt, result)
         context.jump(done, node)
 
-    _run(context, generator, iterator, element)
+    _run(context, generator, first, element)
     if default is None:
         stop = context.emit("global", (), node, StopIteration.__name__)
         context.builder.end(Raise(stop, None, context.span(node)))

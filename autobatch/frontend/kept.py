@@ -5,9 +5,12 @@ generator of the host's, with ``function = lambda x: (f(x),) if p(x) else ()``, 
 it reads. Several ``for`` nest: the function gives the generator of the inner ones.
 
 What is taken at once where it stands (``sum(f(x) for x in xs)``, ``list(...)``, a ``for`` over it)
-stays as it is: ``comprehensions`` makes loops of it. So does what is kept under a name that is only
-taken so: ``g = (f(x) for x in xs)`` is then ``g = iter(xs)``, and ``sum(g)`` is
-``sum(f(x) for x in g)``. The tree that comes in is left alone, since others share it.
+stays as it is: ``comprehensions`` makes loops of it. So does what a loop takes one by one, by
+itself or within ``zip`` and ``enumerate``: see ``sources``. ``list(zip((f(x) for x in xs), ys))``
+is made ``list(item for item in zip(...))``, and ``dict((k, v) for ...)`` ``{k: v for ...}``. And so
+does what is kept under a name that is only taken so: ``g = (f(x) for x in xs)`` is then
+``g = iter(xs)``, and ``sum(g)`` is ``sum(f(x) for x in g)``. The tree that comes in is left alone,
+since others share it.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from __future__ import annotations
 import ast
 import copy
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
 from autobatch.frontend import generating
@@ -24,6 +27,7 @@ from autobatch.frontend.comprehensions import numbered_items
 from autobatch.frontend.context import Context, ExpressionRule
 from autobatch.frontend.functions import make_function
 from autobatch.frontend.resolve import MISSING, static_value
+from autobatch.frontend.sources import Static, is_simple, taken_together, within
 from autobatch.frontend.subset import KEPT_WALRUS, unsupported
 from autobatch.ir.program import Var
 from autobatch.source import FunctionNode
@@ -32,7 +36,6 @@ _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
-Static = Callable[[ast.expr], object]
 Made = TypeVar("Made", bound=ast.AST)
 
 
@@ -97,6 +100,10 @@ def _taken_whole(node: ast.AST, static: Static) -> Iterator[ast.expr]:
     match node:
         case ast.For(iter=taken):
             yield numbered_items(taken, static) or taken
+            yield from _one_by_one(taken, static)
+        case ast.ListComp() | ast.SetComp() | ast.DictComp():
+            for each in node.generators:
+                yield from _one_by_one(each.iter, static)
         case ast.Starred(value=taken):
             yield taken
         case ast.Assign(targets=[ast.Tuple() | ast.List()], value=taken):
@@ -105,21 +112,76 @@ def _taken_whole(node: ast.AST, static: Static) -> Iterator[ast.expr]:
             yield from (each for each in node.args if takes_all(node, each, static(node.func)))
 
 
+def _one_by_one(taken: ast.expr, static: Static) -> Iterator[ast.expr]:
+    """The expressions in ``taken``, itself among them, whose items a loop over it takes."""
+    for part in within(taken, static):
+        if isinstance(part, ast.GeneratorExp) and not (is_simple(part) and _runs_out(part, static)):
+            continue
+        yield part
+
+
+def _runs_out(node: ast.GeneratorExp, static: Static) -> bool:
+    """Whether it ends with its iterable alone: ``StopIteration`` within is a generator's error."""
+    calls = (part for part in ast.walk(node) if isinstance(part, ast.Call))
+    return not any(static(call.func) is next and len(call.args) == 1 for call in calls)
+
+
+def _gives_pairs(taken: ast.expr, static: Static) -> bool:
+    parts = taken_together(taken, static) or ()
+    return len(parts) == 2 or (isinstance(taken, ast.Call) and static(taken.func) is enumerate)
+
+
 class _Keeper(ast.NodeTransformer):
     def __init__(self, static: Static, names: Counter[str]) -> None:
         self.static = static
         self.names = names
         self.item = "_item"
-        while self.item in names:
+        while {self.item, f"{self.item}_"} & names.keys():
             self.item += "_"
         self.whole: set[ast.AST] = set()
 
     def visit(self, node: ast.AST) -> Any:
+        if isinstance(node, ast.Call):
+            found = self.static(node.func)
+            if found is dict and not node.keywords and (made := self.entries(node)) is not None:
+                return self.visit(made)
+            node.args = [
+                self.in_a_loop(each) if takes_all(node, each, found) else each for each in node.args
+            ]
         self.whole.update(_taken_whole(node, self.static))
         return super().visit(node)
 
+    def in_a_loop(self, taken: ast.expr) -> ast.expr:
+        """``(item for item in taken)``, if there are generator expressions in a ``zip``."""
+        if not self.is_taken_apart(taken):
+            return taken
+        loop = ast.comprehension(ast.Name(self.item, ast.Store()), taken, [], 0)
+        return _placed(ast.GeneratorExp(ast.Name(self.item, ast.Load()), [loop]), taken)
+
+    def is_taken_apart(self, taken: ast.expr) -> bool:
+        """Whether it is a ``zip`` or ``enumerate`` with generator expressions."""
+        parts = _one_by_one(taken, self.static)
+        return any(isinstance(part, ast.GeneratorExp) and part is not taken for part in parts)
+
+    def entries(self, node: ast.Call) -> ast.DictComp | None:
+        """``{k: v for ...}`` for ``dict((k, v) for ...)``, and for ``dict(zip(...))`` of two."""
+        match node.args:
+            case [ast.GeneratorExp(ast.Tuple([key, value]), generators)]:
+                if isinstance(key, ast.Starred) or isinstance(value, ast.Starred):
+                    return None
+                return _placed(ast.DictComp(key, value, generators), node)
+            case [taken] if self.is_taken_apart(taken) and _gives_pairs(taken, self.static):
+                names = (self.item, f"{self.item}_")
+                pair = ast.Tuple([ast.Name(name, ast.Store()) for name in names], ast.Store())
+                key, value = (ast.Name(name, ast.Load()) for name in names)
+                loop = ast.comprehension(pair, taken, [], 0)
+                return _placed(ast.DictComp(key, value, [loop]), node)
+        return None
+
     def visit_GeneratorExp(self, node: ast.GeneratorExp) -> ast.expr:
         if node in self.whole:
+            for each in node.generators:
+                self.whole.update(_one_by_one(each.iter, self.static))
             return self.generic_visit(node)  # type: ignore[return-value]
         inside = _names(node)
         outward = [

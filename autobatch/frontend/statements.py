@@ -6,11 +6,12 @@ import ast
 from collections.abc import Sequence
 
 from autobatch.frontend.calls import apply_decorators
-from autobatch.frontend.comprehensions import advance, numbered_items, over_items
+from autobatch.frontend.comprehensions import numbered_items, over_items
 from autobatch.frontend.context import RESULT, Context, StatementRule
 from autobatch.frontend.expressions import BINARY
 from autobatch.frontend.functions import make_function
 from autobatch.frontend.results import leaves
+from autobatch.frontend.sources import begun
 from autobatch.frontend.targets import assign, assign_expression, delete, direct, refuse_shared
 from autobatch.ir.program import Label, Var
 
@@ -94,13 +95,11 @@ def _for(context: Context, node: ast.For) -> None:
         return _for_each(context, node, generator, context.constant(0, node.iter))
     if isinstance(node.iter, ast.GeneratorExp):
         return _for_each(context, node, node.iter, None)
-    head, body, done = context.label(), context.label(), context.label()
+    head, done = context.label(), context.label()
     orelse = context.label() if node.orelse else done
-    iterator = context.emit("iter", (context.value(node.iter),), node.iter)
+    source = begun(context, node.iter)
     context.place(head, node.target)
-    item = advance(context, node.target, iterator, body, orelse)
-    context.place(body, node.target)
-    assign(context, node.target, item)
+    assign(context, node.target, source.take(context, node.target, orelse))
     with context.loop(head, done):
         context.statements(node.body)
     context.jump(head, node.target)

@@ -16,7 +16,7 @@ from torch import nn
 
 from autobatch.alone import asked, trial
 from autobatch.arguments.batch import Batch, is_of_objects
-from autobatch.batching.fallbacks import Policy, is_often, policy_of
+from autobatch.batching.fallbacks import ONE_BY_ONE, Policy, is_often, policy_of, warned
 from autobatch.batching.shared.reducing import applied
 from autobatch.errors import AutobatchError, StackingError
 from autobatch.explaining.overhead import Ran, is_cheap, is_scalar, overhead
@@ -72,9 +72,13 @@ def run(
             chunk = by_plain_python(plainly, target, options, library)
         if chunk is not None:
             try:
-                return collected([chunk], function, batch, options)
+                result = collected([chunk], function, batch, options)
             except StackingError:
                 pass  # the general way tells which returns are unlike
+            else:
+                if options.fallback == "warn" and not is_of_objects(batch):
+                    warned(place_of(function), ONE_BY_ONE.format(name_of(function)))
+                return result
         short = straight(target, batch, options, library)
         if short is not None:
             value = short[1].value
@@ -96,6 +100,8 @@ def run(
             pass  # what fails from now on has no context
     if chunks is None:
         return run(function, batch, options, library)
+    if shared.steps.tally.trial is not None:
+        shared.steps.tally.trial.ended()
     if policy is not None and seen is not None:
         tell(policy, function, batch, options, chunks, seen, shared.steps.ran or {})
     return collected(chunks, function, batch, options)

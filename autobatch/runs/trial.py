@@ -3,7 +3,8 @@
 Operations on objects run thread by thread, and a kernel takes as long for a few threads as for one:
 a parser whose names stand for tensors takes hundreds of times the plain loop when its threads are
 kept together. In: what a run counts. Out: ``BetterApart``, at a block's beginning, once that is
-sure and nobody would see the run begin again. Counts decide, so that runs are the same anywhere.
+sure and nobody would see the run begin again; where a run ends first, the next begins so. Counts
+decide, so that runs are the same anywhere.
 """
 
 from __future__ import annotations
@@ -11,13 +12,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-BY_THREAD, OF_A_PART = 7, 40
-"""What one thread of an operation by thread costs, and of a part that plain Python runs, where what
-plain Python takes for a block or a kernel of a thread is about 1: microseconds, on one CPU core."""
+ONCE, BY_THREAD, OF_A_PART = 200, 7, 40
+"""What an operation by thread costs, or a part that plain Python runs, with the threads that part
+around it (300 measured), and what each of their threads does: in microseconds, on one core."""
+OF_A_BLOCK, OF_A_KERNEL = 0.25, 1
+"""What plain Python takes for a thread: 0.1 to 0.3; 0.05 of a number to 4 of a tensor."""
 ENOUGH = 4_000
 """The cost below which a run is none to begin again: some milliseconds."""
 TIMES = 3
 """How much more it must be than what plain Python would have taken so far."""
+OFTEN = 16
+"""Operations by thread, and parts, after which what comes is taken to be like what has been."""
 
 
 class BetterApart(BaseException):
@@ -35,26 +40,36 @@ class Trial:
     may_end: Callable[[], bool]
     threads: int = 0
     objects: int = 0
-    plainly: int = 0
+    times: int = 0
+    plainly: float = 0
     is_over: bool = False
 
     def block(self, threads: int) -> None:
         self.threads = threads
-        self.plainly += threads
+        self.plainly += OF_A_BLOCK * threads
 
     def launch(self, number: int) -> None:
-        self.plainly += number * self.threads
+        self.plainly += OF_A_KERNEL * number * self.threads
 
     def by_thread(self) -> None:
-        self.objects += BY_THREAD * self.threads
+        self.times += 1
+        self.objects += ONCE + BY_THREAD * self.threads
 
     def part(self, threads: int) -> None:
-        self.objects += OF_A_PART * threads
+        self.times += 1
+        self.objects += ONCE + OF_A_PART * threads
 
     def judge(self) -> None:
         """End the run where that is better."""
-        if self.is_over or self.objects < max(ENOUGH, TIMES * self.plainly):
-            return
-        self.is_over = True
-        if self.may_end():
-            raise BetterApart
+        if self.times >= OFTEN and self.is_sure():
+            self.is_over = True
+            if self.may_end():
+                raise BetterApart
+
+    def ended(self) -> None:
+        """The run has come to its end."""
+        if self.is_sure():
+            self.may_end()
+
+    def is_sure(self) -> bool:
+        return not self.is_over and self.objects >= max(ENOUGH, TIMES * self.plainly)
