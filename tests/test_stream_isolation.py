@@ -117,15 +117,29 @@ def endless(n):
 
 
 @pytest.mark.parametrize("engine", ["stackless", "program_counter", "sequential"])
+def test_steps_are_an_examples_own(engine):
+    """However long the stream, those that end do so; each that does not is stopped in its turn."""
+    source = [7 if index % 9 == 4 else 1 for index in range(200)]
+    stream = autobatch.stream(endless, source, 5, on_error="isolate", engine=engine, max_steps=60)
+    for index, result in stream:
+        if source[index] == 1:
+            assert result == Result(1)
+        else:
+            assert type(result.exception) is StepLimitError
+            assert f"Threads: {index}" in "\n".join(result.exception.__notes__)
+    raised = autobatch.stream(endless, [1] * 200, 5, engine=engine, max_steps=60)
+    assert len(list(raised)) == 200
+
+
+@pytest.mark.parametrize("engine", ["stackless", "program_counter", "sequential"])
 def test_too_many_steps(engine):
     stream = autobatch.stream(
         endless, [1, 7, 2, 8, 3], 5, on_error="isolate", engine=engine, max_steps=60
     )
     found = dict(stream)
     assert sorted(found) == [0, 1, 2, 3, 4]
-    for index, value in ((0, 1), (2, 2)):
-        if engine != "sequential" or index == 0:
-            assert found[index] == Result(value)
+    for index, value in ((0, 1), (2, 2), (4, 3)):
+        assert found[index] == Result(value)
     for index in (1, 3):
         error = found[index].exception
         assert type(error) is StepLimitError

@@ -53,6 +53,9 @@ from autobatch.batching.unseen import watched
 from autobatch.transforms import batched as transforms
 from autobatch.values.cells import Cell, Column, Uniform, read, uniform
 
+PUTTING = frozenset([list.append, list.extend, list.insert, set.add, set.update, dict.update])
+"""Methods that only put something into a thread's own list, dict or set."""
+
 
 def run(context: Context, target: Target) -> Cell:
     """A call of what is no program function."""
@@ -105,6 +108,9 @@ def performed(context: Context, target: Target) -> Cell:
         return catching.made(context, callee, args, kwargs)
     if target.effect == "host" and not any(map(may_write, given)):
         return host_call(context, target)
+    if is_hashable(callee) and callee in PUTTING and not kwargs:
+        writes.refuse_foreign(context, args[0], "{}")
+        return run_rows(context, callee, args, {}, OWN_PARTS, keep=True, fresh=False, once=True)
     keep = callee not in READ_ONLY if is_hashable(callee) else True
     context.foreign.note(getattr(callee, "__self__", None))
     why = OWN_PARTS if getattr(callee, "__objclass__", None) in (list, dict, set) else ANY_EFFECT

@@ -266,9 +266,10 @@ def _call(context: Context, shape: CallShape, callee: Cell, *cells: Cell) -> Cel
     try:
         args, kwargs = arguments(context, shape, callee, list(cells))
     except Differing as found:
-        if resolving.resolve(callee, [], {}).effect in ("program", "construct", "chain", "hooked"):
+        effect = resolving.resolve(callee, [], {}).effect
+        if effect in ("program", "construct", "chain", "hooked"):
             raise
-        return call_rows(context, shape, callee, found.cells)
+        return call_rows(context, shape, callee, found.cells, effect)
     context.leave()
     target = resolving.resolve(callee, args, kwargs)
     if target.effect in ("program", "construct", "objects"):
@@ -276,12 +277,15 @@ def _call(context: Context, shape: CallShape, callee: Cell, *cells: Cell) -> Cel
     return calls.run(context, target)
 
 
-def call_rows(context: Context, shape: CallShape, callee: Cell, cells: list[Cell]) -> Cell:
+def call_rows(
+    context: Context, shape: CallShape, callee: Cell, cells: list[Cell], effect: str
+) -> Cell:
     """A call whose arguments differ in number: thread by thread."""
     meaning = partial(semantics.call, shape)
     why = "the number of arguments differs by thread"
+    shown = None if effect == "host" and not any(map(calls.may_write, cells)) else True
     return run_rows(
-        context, meaning, [callee, *cells], {}, why, keep=True, fresh=False, effect=True
+        context, meaning, [callee, *cells], {}, why, keep=True, fresh=False, effect=shown
     )
 
 

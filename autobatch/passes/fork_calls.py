@@ -16,7 +16,9 @@ their forked calls as one. So calls in one expression, on the two sides of an ``
 or a comprehension meet; a branch after which nothing more is forked has its join before it, as it
 would part those that are to meet. In between, a forked result may be moved (into a tuple or a
 list), and within the loop that forks it, an operation on it is *deferred* until after the join:
-then ``total += f(c)`` does not end the loop's first round.
+then ``total += f(c)`` does not end the loop's first round. So is a store of one (``d[i] = f(c)``)
+anywhere. What is written so may have other names, which the threads see when they come there: then
+the calls run first (``vm.forks.targets``).
 
 A fork that would come to its join alone, outside of a loop, stays a call. Nothing is forked in a
 block with a handler, nor pending at its start: the handler is for what fails there. In: a function
@@ -27,13 +29,15 @@ again.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from autobatch.ir.dataflow import op_writes, terminator_reads, terminator_writes
 from autobatch.ir.ops import COMPUTED, INPLACE, MOVES, info
-from autobatch.ir.program import Block, Branch, Call, Function, Jump, Label, Op, Raise, Return
-from autobatch.passes.forked_results import NOTHING, Fact, Knowledge, Results
+from autobatch.ir.program import Block, Branch, Call, Function, Jump, Label, Op, Raise, Return, Var
+from autobatch.passes.forked_results import NOTHING, STORING, Fact, Knowledge, Results
 from autobatch.passes.joins import with_joins
+from autobatch.passes.origins import OUTER, Made, Origins
 
 
 def fork_calls(function: Function, knowledge: Knowledge) -> Function:
@@ -99,7 +103,10 @@ class Forking:
     block before which a join is due, that of the terminator being the number of operations.
     With ``nested``, a fork of what others give waits for them, and a join runs them level by level.
     Before the branches of the blocks ``joining`` there is a join, too. ``ending[label]`` are the
-    forks pending at the end of a block, ``met[label]`` those that its joins run.
+    forks pending at the end of a block, ``met[label]`` those that its joins run. ``written`` is
+    what may be written while calls are forked, but for what waits with them, ``filled`` what their
+    results are put into at once: what is deferred reads neither. ``due`` are the places of joins
+    found so far.
     """
 
     function: Function
@@ -111,9 +118,23 @@ class Forking:
     deferred: dict[Label, set[int]] = field(default_factory=dict)
     ending: dict[Label, frozenset[Label]] = field(default_factory=dict)
     met: dict[Label, frozenset[Label]] = field(default_factory=dict)
+    written: Origins = frozenset()
+    filled: Origins = frozenset()
+    due: set[tuple[Label, int]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.results = Results(self.function, self.knowledge)
+        known: object = None
+        while known != (known := (self.written, self.filled, len(self.due))):
+            self.go_through()
+            self.due |= {(label, at) for label, found in self.places.items() for at in found}
+
+    def go_through(self) -> None:
+        """Follow the forks through the function until nothing changes.
+
+        Where a join was found to be due it is from the first: what would be pending without it is
+        not there.
+        """
         blocks = self.function.blocks
         before = [NOTHING] * len(blocks)
         work = list(range(len(blocks)))
@@ -125,19 +146,28 @@ class Forking:
                 if joined != before[target]:
                     before[target] = joined
                     work.append(target)
+        for found in (self.useful, self.places, self.deferred, self.ending, self.met):
+            found.clear()  # of facts on the way here
+        for label, fact in enumerate(before):
+            self.through(label, fact)
 
     def through(self, label: Label, fact: Fact) -> Fact:
         """The fact at the end of a block; notes where joins are due, and what is deferred."""
         block = self.function.blocks[label]
         for position, op in enumerate(block.ops):
+            if fact.pending and (label, position) in self.due:
+                fact = self.join_at(label, position, fact)
             deferring = self.is_deferred(label, op, fact)
             if not deferring and self.needs_join(label, op, fact):
                 fact = self.join_at(label, position, fact)
             if deferring:
                 self.deferred.setdefault(label, set()).add(position)
             fact = self.after(label, op, fact, deferring)
-        if self.ends_pending(label, block, fact):
+        due = fact.pending and (label, len(block.ops)) in self.due
+        if due or self.ends_pending(label, block, fact):
             fact = self.join_at(label, len(block.ops), fact)
+        if fact.pending and isinstance(block.terminator, Call):
+            self.write(self.knowledge.written_by(block.terminator))
         self.ending[label] = fact.pending
         return Fact(fact.tainted.difference(terminator_writes(block.terminator)), fact.pending)
 
@@ -193,7 +223,7 @@ class Forking:
         if not fact.pending:
             return False
         if fact.tainted.intersection(op.args):
-            if op.name == "getattr" and op.attr == "append":
+            if op.name == "getattr" and op.attr in STORING:
                 return False
             if op.name == "call":
                 return not self.results.is_own_append(op, label)
@@ -205,7 +235,7 @@ class Forking:
     def is_deferred(self, label: Label, op: Op, fact: Fact) -> bool:
         """Whether an operation on a forked result waits for the join: within the fork's loop.
 
-        An unpacking does anywhere, since it only moves what it unpacks.
+        An unpacking does anywhere, and so does a store, since they only move what they get.
         """
         if not fact.tainted.intersection(op.args):
             return False
@@ -213,19 +243,30 @@ class Forking:
             return True
         if op.name == "fork":
             return self.is_nested(label, op, fact)
+        if self.results.stores_to(op) is not None:
+            return not self.results.is_own_append(op, label) and self.are_kept(op.args[1:], fact)
         if not any(self.results.in_one_loop(label, fork) for fork in fact.pending):
             return False
         if op.name in INPLACE:
-            return self.results.is_unshared(op.args[0], label) and self.results.are_kept(
-                op.args[1:], fact
-            )
+            return self.are_kept(op.args[1:], fact)
         pure = op.name in COMPUTED or (op.name == "call" and self.knowledge.gives_value(op))
-        return pure and self.results.are_kept(op.args, fact)
+        return pure and self.are_kept(op.args, fact)
+
+    def are_kept(self, names: Sequence[Var], fact: Fact) -> bool:
+        """Whether what the variables name now is still the same at the join."""
+        origins = self.results.sources.origins
+        return not (
+            self.written & origins(set(names) - fact.tainted) or self.filled & origins(names)
+        )
+
+    def write(self, names: Sequence[Var]) -> None:
+        """Note what may be written while calls are forked."""
+        self.written |= self.results.sources.origins(names) - {OUTER}
 
     def is_nested(self, label: Label, op: Op, fact: Fact) -> bool:
         """Whether a fork of what others give waits for them; not for itself, time after time."""
         callee, *args = op.args
-        if not self.nested or callee in fact.tainted or not self.results.are_kept(args, fact):
+        if not self.nested or callee in fact.tainted or not self.are_kept(args, fact):
             return False
         return label not in self.results.given[label]
 
@@ -238,12 +279,14 @@ class Forking:
                 self.useful.add(label)
             return Fact(tainted.union(op.outs), pending | {label})
         if not touched:
+            if pending:
+                self.write(self.results.written_by(op))
             return Fact(tainted, pending)
-        if deferring:
-            return Fact(tainted.union(op.outs), pending)
-        if op.name in ("append", "call"):
-            return Fact(tainted.union(self.results.holding(op)), pending)
-        return Fact(tainted.union(op.outs), pending)
+        holding = self.results.holding(op)
+        if not deferring and pending:
+            origins = self.results.sources.origins(holding)
+            self.filled |= frozenset(origin for origin in origins if type(origin) is Made)
+        return Fact(tainted.union(op.outs, holding), pending)
 
     def ends_pending(self, label: Label, block: Block, fact: Fact) -> bool:
         """Whether a block's terminator must find no call forked and not joined."""

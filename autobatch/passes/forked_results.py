@@ -6,14 +6,14 @@ name the same thing, what is written where, and which forks get what others give
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol
 
+from autobatch.ir.dataflow import op_reads, terminator_reads
 from autobatch.ir.ops import INPLACE, STORES
 from autobatch.ir.program import Call, Function, Label, Op, Var
-from autobatch.passes.origins import OUTER, Fate, Given, Origins, Outer, Sources
+from autobatch.passes.origins import Fate, Given, Origins, Outer, Sources
 
 
 class Knowledge(Protocol):
@@ -28,14 +28,21 @@ class Knowledge(Protocol):
     def is_quiet(self, op: Op | Call) -> bool:
         """Whether a call has no effect that others can see, and is not known to be a fork's."""
 
-    def appends_to(self, op: Op) -> Var | None:
-        """The list that ``xs.append(x)`` appends to, if the operation is that."""
+    def method(self, op: Op) -> tuple[Var, str] | None:
+        """The receiver and the name of the method that an operation calls, if it is that."""
+
+    def written_by(self, call: Op | Call) -> tuple[Var, ...]:
+        """What a call may write, as far as it is known."""
 
     def gives_value(self, op: Op) -> bool:
         """Whether a call is of a builtin or torch function that is known, and pure."""
 
     def fate(self, call: Op | Call) -> Fate:
         """What becomes of a call's arguments."""
+
+
+STORING = frozenset(["append", "extend", "insert", "add", "update"])
+"""Methods of lists, dicts and sets that put what they get into them, and give nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +90,53 @@ class Results:
         return found
 
     def is_own_append(self, op: Op, label: Label) -> bool:
-        """Whether an operation is ``xs.append(x)``, and no other variable may name the list."""
-        target = self.knowledge.appends_to(op)
-        return target is not None and self.is_unshared(target, label)
+        """Whether an operation is ``xs.append(x)``, and no other variable may name the list.
+
+        Nor is anything else put into it.
+        """
+        target = self.appends_to(op)
+        if target is None or self.sources.origins([target]) & self.stored:
+            return False
+        return self.is_unshared(target, label)
+
+    def appends_to(self, op: Op) -> Var | None:
+        """The list that ``xs.append(x)`` appends to, if the operation is that."""
+        target = self.stores_to(op)
+        if target is None or op.name == "setitem" or len(op.args) != 2:
+            return None
+        method = self.knowledge.method(op)
+        return target if method is not None and method[1] == "append" else None
+
+    def stores_to(self, op: Op) -> Var | None:
+        """What a store puts something into, if an operation is one: its result is of no use."""
+        if op.name == "setitem":
+            return op.args[0]
+        method = self.knowledge.method(op) if op.name == "call" else None
+        if method is None or method[1] not in STORING or self.read.intersection(op.outs):
+            return None
+        return method[0]
+
+    @cached_property
+    def read(self) -> frozenset[Var]:
+        """The variables that are read anywhere."""
+        found: set[Var] = set()
+        for block in self.function.blocks:
+            found.update(arg for op in block.ops for arg in op_reads(op))
+            found.update(terminator_reads(block.terminator))
+        return frozenset(found)
+
+    @cached_property
+    def stored(self) -> Origins:
+        """What is written by stores that are no ``xs.append(x)``."""
+        ops = [op for block in self.function.blocks for op in block.ops]
+        targets = [self.stores_to(op) for op in ops if self.appends_to(op) is None]
+        return self.sources.origins(name for name in targets if name is not None)
+
+    def written_by(self, op: Op) -> tuple[Var, ...]:
+        """What an operation may write."""
+        if op.name in (*STORES, *INPLACE):
+            return op.args[:1]
+        return self.knowledge.written_by(op) if op.name == "call" else ()
 
     def is_unshared(self, name: Var, label: Label) -> bool:
         """Whether a variable, when a block runs, names something made here, and alone does.
@@ -122,10 +173,8 @@ class Results:
         return True
 
     def holding(self, op: Op) -> tuple[Var, ...]:
-        """The list that an operation appends to."""
-        if op.name == "append":
-            return op.args[:1]
-        target = self.knowledge.appends_to(op) if op.name == "call" else None
+        """What an operation puts something into."""
+        target = op.args[0] if op.name == "append" else self.stores_to(op)
         return () if target is None else (target,)
 
     def in_one_loop(self, left: Label, right: Label) -> bool:
@@ -160,22 +209,3 @@ class Results:
                             held[name] = held.get(name, frozenset()) | got
                             changed = True
         return found
-
-    def are_kept(self, names: Sequence[Var], fact: Fact) -> bool:
-        """Whether what the variables name now is still the same at the join."""
-        return not self.written & self.sources.origins(set(names) - fact.tainted)
-
-    @cached_property
-    def written(self) -> Origins:
-        """All that the function may write in place, or hand to someone who may."""
-        names: set[Var] = set()
-        for block in self.function.blocks:
-            for op in block.ops:
-                if op.name in (*STORES, *INPLACE):
-                    names.update(op.args[:1])
-                elif op.name == "call" and not self.knowledge.is_quiet(op):
-                    names.update(op.args)
-            call = block.terminator
-            if isinstance(call, Call) and not self.knowledge.is_quiet(call):
-                names.update(call.args)
-        return self.sources.origins(names) - {OUTER}

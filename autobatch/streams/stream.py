@@ -131,6 +131,7 @@ def one_by_one(plan: Plan, source: Source) -> Results:
     admission = Admission(plan.shared, options.scalars, plan.device, not options.writes)
     while (example := source.draw()) is not None:
         rows[0] = example.index
+        one.steps.admit(0)
         result, _ = one.isolated(example.index, *admission.row(example))
         yield example.index, result if plan.isolates else result.value
     if source.error is not None:
@@ -139,7 +140,8 @@ def one_by_one(plan: Plan, source: Source) -> Results:
 
 def steps_of(plan: Plan, rows: np.ndarray) -> Steps:
     limit, listeners = plan.options.max_steps, plan.options.listeners
-    return Steps(plan.width, limit, listeners, Tally(), rows=rows)
+    since = np.zeros(plan.width, dtype=np.int64)
+    return Steps(plan.width, limit, listeners, Tally(), rows=rows, since=since)
 
 
 @dataclass(slots=True, eq=False, repr=False)

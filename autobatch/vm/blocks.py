@@ -41,7 +41,7 @@ class Forks(Protocol):
     def noted(self, frame: Frame, op: Op, group: Group) -> bool: ...
     def learned(self, frame: Frame, op: Op, group: Group, context: Context) -> bool: ...
     def first_fail(self, frame: Frame, group: Group, rows: np.ndarray) -> None: ...
-    def is_due(self, op: Op | Branch, group: Group) -> bool: ...
+    def is_due(self, frame: Frame, op: Op | Branch, group: Group) -> bool: ...
     def drained(self, frame: Frame, group: Group, context: Context) -> Group: ...
 
 
@@ -78,7 +78,7 @@ class Blocks:
                 frame.span = op.span
                 if frame.exact:
                     frame.snapshot = Snapshot(group.env)
-                if self.forks.is_due(op, group):
+                if self.forks.is_due(frame, op, group):
                     group, context = self.drained(frame, group, context)
                     if not group.k:
                         break
@@ -358,7 +358,7 @@ class Blocks:
 
     def branch(self, frame: Frame, terminator: Branch, group: Group, context: Context) -> Parts:
         """The rows whose condition is true go one way, the others the other way."""
-        if self.forks.is_due(terminator, group):
+        if self.forks.is_due(frame, terminator, group):
             group, context = self.drained(frame, group, context)
             if not group.k:
                 return []

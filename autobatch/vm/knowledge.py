@@ -16,7 +16,7 @@ from autobatch.frontend import MISSING
 from autobatch.ir.program import Call, Op
 from autobatch.passes.origins import Fate
 from autobatch.random.python import is_python_draw
-from autobatch.vm.purity import Known, Purity, fate
+from autobatch.vm.purity import Known, Purity, fate, written_by
 
 BUILTIN_TYPES = (str, bytes, int, float, complex, list, tuple, dict, set, frozenset)
 OPAQUE_METHODS = frozenset(
@@ -69,8 +69,11 @@ class Knowledge:
     def fate(self, call: Op | Call) -> Fate:
         return fate(self.known, self.purity_of, call)
 
-    def appends_to(self, op: Op) -> str | None:
-        method = self.known.method(op.args[0])
-        if method is None or method[1] != "append" or len(op.args) != 2:
-            return None
-        return method[0]
+    def method(self, op: Op) -> tuple[str, str] | None:
+        return self.known.method(op.args[0]) if self.known.value(op.args[0]) is MISSING else None
+
+    def written_by(self, call: Op | Call) -> tuple[str, ...]:
+        if isinstance(call, Call):
+            return written_by(self.known, self.purity_of, call.callee, call.args, call.shape)
+        callee, *args = call.args
+        return written_by(self.known, self.purity_of, callee, tuple(args), call.attr)

@@ -180,7 +180,8 @@ class Library:
         purity = self.purity(code, Names.of(function, receiver))
         if isinstance(found, type):  # it may write the instance, which is new
             itself, *others = code.function.params
-            purity = replace(purity, writes=purity.writes - {itself.name}, params=tuple(others))
+            writes, sure = purity.writes - {itself.name}, purity.sure - {itself.name}
+            purity = replace(purity, writes=writes, sure=sure, params=tuple(others))
         return purity
 
     def has_effects(self, function: FunctionType, obj: object) -> bool:

@@ -145,7 +145,7 @@ def kinds(cell: Cell) -> Iterator[type]:
         elif type(value) is Uniform:
             yield from filter(is_own, (type(value.obj),))
         elif type(value) is Objects:
-            yield from filter(is_own, set(map(type, value.items)))
+            yield from filter(is_own, value.kinds)
 
 
 def is_closed(value: Container) -> bool:

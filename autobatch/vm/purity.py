@@ -23,7 +23,7 @@ from autobatch.batching.effects import DRAW_WRITES, DRAWS, MUTATING_METHODS, eff
 from autobatch.frontend import MISSING, generating
 from autobatch.frontend.resolve import static_attribute
 from autobatch.ir.definitions import Definitions
-from autobatch.ir.ops import info
+from autobatch.ir.ops import INPLACE, info
 from autobatch.ir.program import Block, Call, CallShape, Function, Op, Param, Var
 from autobatch.passes.origins import OUTER, Fate, Given, Origins, Outer, Sources
 from autobatch.random.python import is_python_draw
@@ -37,11 +37,14 @@ from autobatch.vm.written_operands import written_operands
 class Purity:
     """``writes`` and ``returns`` are names of ``params``; ``outer``: it may return what existed.
 
-    ``draws``: it may draw random numbers, which is the only effect that a pure one may have.
+    Of what it writes, it writes ``sure`` whatever that is; the others by operators such as ``+=``,
+    which make a new value of a number. ``draws``: it may draw random numbers, which is the only
+    effect that a pure one may have.
     """
 
     is_pure: bool
     writes: frozenset[Var] = frozenset()
+    sure: frozenset[Var] = frozenset()
     returns: frozenset[Var] = frozenset()
     outer: bool = True
     draws: bool = False
@@ -239,6 +242,7 @@ class Analysis:
     callee: Callable[[object], Purity | None]
     is_opaque: Callable[[str], bool]
     writes: set[Var] = field(default_factory=set)
+    sure: set[Var] = field(default_factory=set)
     draws: bool = False
 
     def purity(self) -> Purity:
@@ -251,8 +255,8 @@ class Analysis:
                 returned |= sources.inside([block.terminator.value], label)
         given = frozenset(origin.param for origin in returned if type(origin) is Given)
         outer = any(type(origin) is Outer for origin in returned)
-        params = function.params
-        return Purity(all(pure), frozenset(self.writes), given, outer, self.draws, params)
+        writes, sure = frozenset(self.writes | self.sure), frozenset(self.sure)
+        return Purity(all(pure), writes, sure, given, outer, self.draws, function.params)
 
     @cached_property
     def sources(self) -> Sources:
@@ -277,18 +281,18 @@ class Analysis:
             case "unknown" | "captures":
                 return False
             case "writes":
-                return self.may_write(op.args[:1])
+                return self.may_write(op.args[:1], sure=op.name not in INPLACE)
             case "calls":
                 return self.is_pure_call(op.args[0], op.args[1:], op.attr)
         return True
 
-    def may_write(self, names: tuple[Var, ...]) -> bool:
+    def may_write(self, names: tuple[Var, ...], sure: bool = True) -> bool:
         """Note a write of what the variables name; whether it stays within what is its own."""
         for origin in self.sources.origins(names):
             if origin is OUTER:
                 return False
             if type(origin) is Given:
-                self.writes.add(origin.param)
+                (self.sure if sure else self.writes).add(origin.param)
         return True
 
     def is_pure_call(self, callee: Var, args: tuple[Var, ...], shape: CallShape) -> bool:
@@ -298,11 +302,11 @@ class Analysis:
             return self.is_pure_callee(found, callee, args, shape)
         if method is None:
             return True  # looked at when it is met
-        receiver, name = method
+        name = method[1]
         self.draws = self.draws or name in DRAWS or name in DRAW_WRITES
-        if name in MUTATING_METHODS or is_inplace_name(name):
-            return self.may_write((receiver,))
-        return "out" not in shape.keywords
+        if "out" in shape.keywords:
+            return False
+        return self.may_write(written_by(self.known, self.callee, callee, args, shape))
 
     def is_pure_callee(
         self,
@@ -311,25 +315,18 @@ class Analysis:
         args: tuple[Var, ...],
         shape: CallShape,
     ) -> bool:
-        purity, method = self.callee(found), self.known.method(callee)
-        receiver = None if method is None else method[0]
+        purity = self.callee(found)
+        written = written_by(self.known, self.callee, callee, args, shape)
         if purity is not None:
             self.draws = self.draws or purity.draws
-            written = written_operands(
-                found, purity.params, purity.writes, callee, receiver, args, shape
-            )
-            return self.may_write(written) and purity.is_pure
+            surely = written_by(self.known, self.callee, callee, args, shape, sure=True)
+            within = [self.may_write(written, sure=False), self.may_write(surely)]
+            return all(within) and purity.is_pure
         effect = effect_of(found)
         if "out" in shape.keywords or (effect == "unknown" and not is_python_draw(found)):
             return False
         self.draws = self.draws or effect in ("draw", "unknown") or is_draw(found)
-        if effect == "write":
-            return self.may_write(args[:1] if receiver is None else (receiver,))
-        if found in CONSUMERS or found == random.shuffle:
-            return self.may_write(args[:1])
-        if is_updating(found):
-            return self.may_write(args)
-        return True
+        return self.may_write(written)
 
 
 READERS: tuple[object, ...] = (
@@ -344,6 +341,36 @@ CONSUMERS: tuple[object, ...] = (next,)
 def is_call(op: Op) -> bool:
     """Whether an operation calls, if later."""
     return op.name in ("call", "fork") or (op.name == "defer" and op.attr[0] in ("call", "fork"))
+
+
+def written_by(
+    known: Known,
+    purity_of: Callable[[object], Purity | None],
+    callee: Var,
+    args: tuple[Var, ...],
+    shape: CallShape,
+    sure: bool = False,
+) -> tuple[Var, ...]:
+    """The operands that a call may write, as far as it is known what it calls; of a program
+    function only those that it is ``sure`` to, whatever they are, if so asked.
+    """
+    found, method = known.value(callee), known.method(callee)
+    receiver = None if method is None else method[0]
+    written = args if "out" in shape.keywords else ()
+    if found is MISSING:
+        if method is None:
+            return written  # looked at when it is met
+        is_write = method[1] in MUTATING_METHODS or is_inplace_name(method[1])
+        return (method[0],) if is_write else written
+    purity = purity_of(found)
+    if purity is not None:
+        names = purity.sure if sure else purity.writes
+        return written_operands(found, purity.params, names, callee, receiver, args, shape)
+    if effect_of(found) == "write":
+        return args[:1] if receiver is None else (receiver,)
+    if found in CONSUMERS or found == random.shuffle:
+        return args[:1]
+    return args if is_updating(found) else written
 
 
 def fate(known: Known, purity_of: Callable[[object], Purity | None], call: Op | Call) -> Fate:

@@ -121,6 +121,7 @@ class Refill:
         """Free rows, which are those of some threads from now on."""
         rows = np.flatnonzero(self.threads == NOBODY)[: len(threads)]
         self.threads[rows] = threads
+        self.machine.state.steps.admit(rows)
         return rows
 
     def enter(self, rows: np.ndarray, entry: Entry) -> None:

@@ -112,8 +112,12 @@ class Stepping(Endings):
         if state.steps.spent:
             frame.span = block.terminator.span
             error_of = partial(state.steps.too_many, frame.span)
-            self.failures.stop(frame.threads[group.rows], error_of)
-            return []
+            stopped = state.steps.stopped(frame.threads[group.rows])
+            if len(stopped) or not group.k:
+                self.failures.stop(stopped, error_of)
+                group = self.failures.remaining(frame, group)
+            if not group.k:
+                return []
         state.begin(frame, pc, group)
         trial = state.tally.trial
         if trial is not None and trial.objects:

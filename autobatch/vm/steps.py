@@ -22,8 +22,10 @@ from autobatch.source import Span
 class Steps:
     """``taken`` is the number of block executions so far; ``batch`` is B, chunked or not.
 
-    ``rows``, in a stream, has the thread index of each row in flight: a mask is of these. It may be
-    that a stream is to go on to something else after ``pause`` block executions.
+    ``rows``, in a stream, has the thread index of each row in flight, -1 for a free one: a mask is
+    of these. A thread's limit there counts from its admission, when so many had been ``taken`` as
+    ``since`` has for its row. It may be that a stream is to go on to something else after ``pause``
+    block executions.
 
     ``ran``, where it is wanted, has the functions whose blocks ran, by name and block.
 
@@ -36,13 +38,35 @@ class Steps:
     tally: Tally = field(default_factory=lambda: Tally(()))
     taken: int = 0
     rows: np.ndarray | None = None
+    since: np.ndarray | None = None
     pause: float = inf
     ran: dict[tuple[str, Label], Function] | None = None
 
     @property
     def spent(self) -> bool:
-        """Whether one more block execution is too many."""
-        return self.max_steps is not None and self.taken >= self.max_steps
+        """Whether one more block execution is too many, in a stream for some thread in flight."""
+        if self.max_steps is None or self.taken < self.max_steps:
+            return False
+        over = self.over()
+        return over is None or bool(over.any())
+
+    def over(self) -> np.ndarray | None:
+        """In a stream, for which rows one more block execution is too many."""
+        if self.rows is None or self.since is None or self.max_steps is None:
+            return None
+        return (self.rows >= 0) & (self.taken - self.since >= self.max_steps)
+
+    def stopped(self, threads: np.ndarray) -> np.ndarray:
+        """Those of some threads for which one more block execution is too many, as some is."""
+        over = self.over()
+        if over is None or self.rows is None:
+            return threads
+        return threads[np.isin(threads, self.rows[over])]
+
+    def admit(self, rows: np.ndarray | int) -> None:
+        """In a stream, threads have got these rows."""
+        assert self.since is not None
+        self.since[rows] = self.taken
 
     @property
     def paused(self) -> bool:
@@ -58,9 +82,10 @@ class Steps:
         self.tally.execution(k)
 
     def too_many(self, span: Span, k: int) -> StepLimitError:
+        whose = "The run" if self.since is None else "An example"
         return StepLimitError(
             Diagnostic(
-                f"The run takes more than max_steps={self.max_steps} block executions.",
+                f"{whose} takes more than max_steps={self.max_steps} block executions.",
                 span,
                 "1 thread is here" if k == 1 else f"{k} threads are here",
                 hints=("raise max_steps, or look for a loop that does not end.",),

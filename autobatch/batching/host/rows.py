@@ -196,11 +196,10 @@ def note_shared(context: Context, results: list[Any], cached: bool) -> None:
     """What host code hands to several threads, or has kept, is none of their own."""
     if not results or type(results[0]) in ATOMS:
         return
-    seen: set[int] = set()
-    for item in results:
-        if cached or id(item) in seen:
+    seen: dict[int, int] = {}
+    for item, thread in zip(results, context.threads.tolist(), strict=True):
+        if cached or seen.setdefault(id(item), thread) != thread:
             context.foreign.note(item)
-        seen.add(id(item))
 
 
 def in_order(

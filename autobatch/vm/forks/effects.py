@@ -18,12 +18,13 @@ from autobatch.batching.operations import CAPTURED
 from autobatch.ir.ops import INPLACE
 from autobatch.ir.program import Branch, Call, Op
 from autobatch.source import Span
-from autobatch.values.cells import FORK, Cell, Container, Uniform
+from autobatch.values.cells import FORK, Cell, Container, Objects, Uniform
 from autobatch.vm.calling import reach
 from autobatch.vm.code import Code
 from autobatch.vm.entering import Entry
 from autobatch.vm.failing import Failures
 from autobatch.vm.forks.pending import entries
+from autobatch.vm.forks.targets import is_value, may_wait
 from autobatch.vm.groups import FORKED, Group
 from autobatch.vm.own_code import OwnCode
 from autobatch.vm.purity import may_change
@@ -60,7 +61,10 @@ class Guard:
         if CAPTURED in entry.env and not entry.purity.is_pure:
             not_pure(writes=True)
         frame = self.failures.frames[-1]
-        if entry.purity.writes and context.span not in frame.code.known:
+        purity = entry.purity
+        if context.span in frame.code.known or not purity.writes:
+            return
+        if purity.sure or reach(entry.env[name] for name in purity.writes):
             not_pure(writes=True)
 
     def watch_opaque(self, frame: Frame, call: Call, target: resolving.Target) -> None:
@@ -68,12 +72,19 @@ class Guard:
         if call.span not in frame.code.known and may_change(target.callee):
             not_pure(writes=True)
 
-    def is_due(self, op: Op | Branch, group: Group, active: bool) -> bool:
+    def is_due(self, frame: Frame, op: Op | Branch, group: Group, active: bool, asks: bool) -> bool:
         """Whether a group's forked calls come first, since what comes next may have effects.
 
-        ``active``: the group is in a forked call itself.
+        ``active``: the group is in a forked call itself, which may change objects of its operands'
+        if it ``asks``.
         """
         pending = FORKED in group.env
+        if asks and isinstance(op, Op) and changes_objects(op, group.env):
+            raise NotPure(writes=False)  # they are the caller's own, no copies
+        if pending and isinstance(op, Op) and op.name == "defer":
+            pc = self.state.tally.block[1]
+            if not may_wait(frame.code, pc, op, group.env, self.state.services.foreign):
+                return True
         if isinstance(op, Branch):
             shown = self.own_code.may_ask_truth(group.env[op.condition])
         else:  # a property and a method are entered, and so seen, where no call is pending
@@ -93,6 +104,15 @@ class Guard:
                 self.state.library.turns_out_impure(code)
                 if found.writes and reach(known.children()):
                     raise impure(known.static[2])
+
+
+def changes_objects(op: Op, env: dict[str, Cell]) -> bool:
+    """Whether an operator such as ``+=`` changes objects of the threads', not only a name."""
+    name = op.attr[0] if op.name == "defer" else op.name
+    if name not in INPLACE:
+        return False
+    value = env[op.args[0]].value
+    return type(value) is Objects and value.lists is None and not is_value(value)
 
 
 def writes_shared(op: Op, env: dict[str, Cell]) -> bool:

@@ -69,10 +69,11 @@ class Forks:
         """Whether it is known what a fork is to call, or is now, so that it may be noted so."""
         return self.noting.learned(op, group, context)
 
-    def is_due(self, op: Op | Branch, group: Group) -> bool:
+    def is_due(self, frame: Frame, op: Op | Branch, group: Group) -> bool:
         """Whether a group's forked calls come first, since what comes next may have effects."""
         active = self.together.active > 0
-        return (active or FORKED in group.env) and self.guard.is_due(op, group, active)
+        asks = active and self.together.asks
+        return (active or FORKED in group.env) and self.guard.is_due(frame, op, group, active, asks)
 
     def watch(self, context: Context, entry: Entry) -> None:
         if self.active:

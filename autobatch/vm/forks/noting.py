@@ -45,6 +45,7 @@ from autobatch.values.heap import selecting, walks
 from autobatch.vm.calling import Returned, carry, reach
 from autobatch.vm.entering import Entry, Forking, entered, receiver_in
 from autobatch.vm.forks.pending import is_forked, is_pending, remember, snapshot
+from autobatch.vm.forks.targets import is_behind
 from autobatch.vm.groups import CARRIED, Group
 from autobatch.vm.state import Frame, RunState
 from autobatch.vm.within import Within
@@ -58,16 +59,16 @@ class Known:
     """What is known of a call that an operation ``op`` has forked, of a ``callee``.
 
     ``names`` are those of its parameters; ``first`` the arguments that come with the callee,
-    ``returns`` the places of those that it may hand back. ``receiver`` is the first argument where
-    that existed before, ``static`` what its forked calls have in common. It holds until names may
-    mean something else: while judgements have been given up ``times`` times.
+    ``seen`` the places of those that it may hand back or write. ``receiver`` is the first argument
+    where that existed before, ``static`` what its forked calls have in common. It holds until names
+    may mean something else: while judgements have been given up ``times`` times.
     """
 
     op: Op
     callee: object
     names: tuple[str, ...]
     first: Sequence[Cell]
-    returns: tuple[int, ...]
+    seen: tuple[int, ...]
     receiver: object
     static: tuple[Any, ...]
     times: int
@@ -84,7 +85,7 @@ class Known:
             return None
         if len(args) != len(self.names) or not args or receiver_in(args) is not self.receiver:
             return None
-        return args if all(is_plain(args[place]) for place in self.returns) else None
+        return args if all(is_plain(args[place]) for place in self.seen) else None
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -206,7 +207,8 @@ class Noting:
         """What a call enters, if it can run out of turn; ``kept`` is what its caller goes on with.
 
         It cannot if it may hand back what the caller keeps: its result would be a copy. A number
-        that is a row of a packed value is handed over by itself.
+        that is a row of a packed value is handed over by itself. What lies in objects it may write
+        by ``+=`` and the like; where that is no number, it is found out (``effects``).
         """
         if target.effect != "program":
             return None
@@ -215,7 +217,8 @@ class Noting:
         entry = entered(self.state.library, context, target, kind, self.state.judgements)
         purity = entry.purity
         written = [entry.env[name] for name in purity.writes]
-        if not purity.may_fork(seeded) or reach(written) or holds_objects(written):
+        surely = [entry.env[name] for name in purity.sure]
+        if not purity.may_fork(seeded) or reach(written) or holds_objects(surely):
             return None
         for name in purity.returns:
             entry.env[name] = packed.by_value(entry.env[name])
@@ -232,11 +235,14 @@ class Noting:
         return (entry.code, key, span)
 
     def defer(self, frame: Frame, op: Op, group: Group, context: Context) -> None:
-        """Keep an operation on what a forked call has yet to give; run it at once if it has."""
+        """Keep an operation on what a forked call has yet to give; run it at once if it has.
+
+        One that writes keeps behind what has been noted before, and what reads behind what writes.
+        """
         name, attr = op.attr
         plain = Op(name, op.outs, op.args, attr, op.span)
         operands = operations.operands(context, op.args, group.env)
-        if not any(map(is_pending, operands)):
+        if not any(map(is_pending, operands)) and not is_behind(group, plain, operands):
             if name == "fork":
                 self.fork_in(frame, op, group, context)
             else:
@@ -252,8 +258,8 @@ def known_call(
 ) -> Known | None:
     """What is to be known of a call when its operation comes again; None where it is not plain.
 
-    Plain is a function without a closure or defaults, which writes nothing, its operands one for
-    each parameter.
+    Plain is a function without a closure or defaults, which is not sure to write something, its
+    operands one for each parameter.
     """
     function, given = target.callee, len(op.args) - 1
     if (
@@ -261,7 +267,7 @@ def known_call(
         or function.__closure__
         or function.__defaults__
         or function.__kwdefaults__
-        or entry.purity.writes
+        or entry.purity.sure
         or not op.attr.is_plain
         or op.attr.keywords
         or target.kwargs
@@ -275,9 +281,10 @@ def known_call(
         return None
     first = target.args[: len(target.args) - given]
     names = tuple(entry.env)
-    returns = tuple(place for place, name in enumerate(names) if name in entry.purity.returns)
+    seen = entry.purity.returns | entry.purity.writes
+    places = tuple(place for place, name in enumerate(names) if name in seen)
     receiver = receiver_in(target.args)
-    return Known(op, called, names, first, returns, receiver, static, times)
+    return Known(op, called, names, first, places, receiver, static, times)
 
 
 def keys_cell(paths: Paths) -> Cell:

@@ -16,7 +16,8 @@ from autobatch.batching import operations
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.stretches.outline import is_structural
 from autobatch.ir.program import Op
-from autobatch.values.cells import FORK, Cell, Container
+from autobatch.values.cells import DEFERRAL, FORK, Cell, Container
+from autobatch.values.heap import copying
 from autobatch.vm.calling import relinked
 from autobatch.vm.failing import Failures
 from autobatch.vm.forks.noting import Noting
@@ -28,6 +29,7 @@ from autobatch.vm.forks.pending import (
     with_entries,
     without_entries,
 )
+from autobatch.vm.forks.targets import written
 from autobatch.vm.forks.together import ForkedCall, Together, classes, results
 from autobatch.vm.groups import FORKED, Group, Parts, restricted
 from autobatch.vm.state import Frame, RunState
@@ -49,10 +51,11 @@ class Resolving:
             part = group
             if len(rows) < group.k:
                 part = restricted(group, rows, list(group.env))
+            before = as_it_was(part)
             try:
                 parts.append((target, self.filled(frame, part, results(own, rows))))
             except Exception:  # of a deferred operation; which comes first, the order tells
-                parts += self.in_order(frame, target, part)
+                parts += self.in_order(frame, target, before)
         return parts
 
     def filled(self, frame: Frame, group: Group, results: Sequence[Cell]) -> Group:
@@ -177,3 +180,12 @@ class Resolving:
             except Exception as alone:
                 return RowsFail(int(row), alone)
         return RowsFail(int(np.argmin(threads)), error)
+
+
+def as_it_was(group: Group) -> Group:
+    """The group, or a copy if what it is to run writes what it may have to run again with."""
+    noted = (entry for _, entry in entries(group) if entry.type is DEFERRAL)
+    if all(written(entry.static, list(entry.children())) is None for entry in noted):
+        return group
+    env = dict(zip(group.env, copying.duplicated(list(group.env.values())), strict=True))
+    return Group(group.rows, env, group.checks, group.ways, group.pending)

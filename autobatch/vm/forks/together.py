@@ -121,7 +121,8 @@ class Together:
     """The forked calls of a run at work; ``scopes`` are those of their functions.
 
     ``active`` is how many joins are at work, one within another; ``alone`` says that calls run for
-    the exceptions of threads, one by one.
+    the exceptions of threads, one by one; ``asks`` that the calls at work may write what they are
+    given, where that is no number.
     """
 
     state: RunState
@@ -129,6 +130,7 @@ class Together:
     scopes: Mapping[tuple[int, int], tuple[Scope, Any]]
     active: int = 0
     alone: bool = False
+    asks: bool = False
 
     def run_calls(self, frame: Frame, groups: Sequence[Group]) -> list[ForkedCall]:
         """Run the forked calls of all groups, those of one function together."""
@@ -217,7 +219,11 @@ class Together:
             entry.late = self.late(frame, entry.code, call.callee)
         one = at_once(starting)
         groups = starting if one is None else [one]
-        returned = self.run(entry, groups, np.concatenate(threads))
+        asks, self.asks = self.asks, bool(entry.code.purity.writes)
+        try:
+            returned = self.run(entry, groups, np.concatenate(threads))
+        finally:
+            self.asks = asks
         return gathered(returned, self.state.settings.device)
 
     def entry(self, frame: Frame, call: ForkedCall) -> Entry:
