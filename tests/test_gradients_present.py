@@ -309,7 +309,7 @@ def given_parameters(module: nn.Module, inputs: int = 1) -> Callable[[Tensor, Te
             for name, size in sizes.items()
         }
         out = functional_call(module, given, (x,) * inputs)
-        return out[0] if isinstance(out, tuple) else out
+        return torch.cat([part.flatten() for part in out]) if isinstance(out, tuple) else out
 
     return call
 
@@ -397,3 +397,26 @@ def test_gradients_of_each_example_of_which_some_are_not_needed(name: str) -> No
             with autobatch.counts() as counts:
                 torch.testing.assert_close(slopes(xs, w.detach()), expected)
             assert counts.fallbacks == 0
+
+
+@pytest.mark.parametrize("way", ["recorded", "vmap"])
+def test_results_that_are_made_of_one_another(way: str) -> None:
+    """The hidden state of a cell is made of its other one."""
+    torch.manual_seed(0)
+    cell = nn.LSTMCell(2, 2).double()
+    parameters = list(cell.parameters())
+    xs = torch.rand(4, 2, dtype=torch.float64)
+    xs[1, 0] = 0.0
+
+    def program(x: Tensor) -> Tensor:
+        hidden, kept = cell(x.log())
+        return hidden.sum() - kept.sin().sum() if x.min() > 0 else x.sum()
+
+    def lazily(x: Tensor) -> Tensor:
+        return program(x) if x.min() > 0 else x.sum()
+
+    expected = torch.autograd.grad(torch.stack([lazily(x) for x in xs]).sum(), parameters)
+    batched = autobatch.vmap(program, **WAYS[way])
+    for _ in range(2):
+        found = torch.autograd.grad(batched(xs).sum(), parameters)
+        torch.testing.assert_close(found, expected)

@@ -60,7 +60,7 @@ class Call:
         outs: list[Any] = []
 
         def function(*operands: Tensor) -> tuple[Tensor, ...]:
-            outs.append(self.on(operands, run))
+            outs.append(map_tree(apart, self.on(operands, run)))
             return tuple(leaf.data for leaf in leaves_of(outs[-1]) if is_own_smooth(leaf))
 
         product(function, self.dims, 0, ONE, *self.operands)
@@ -144,6 +144,11 @@ def rate_of(part: nn.Module) -> float:
     if not isinstance(rate, int | float):
         rate = getattr(part, "p", 0.0) if "Dropout" in type(part).__name__ else 0.0
     return rate
+
+
+def apart(leaf: Any) -> Any:
+    """A result by a node of its own: what comes to it has not come by way of another result."""
+    return Batched(leaf.data.view_as(leaf.data)) if is_own_smooth(leaf) else leaf
 
 
 def is_shared_smooth(leaf: Any) -> bool:
