@@ -20,9 +20,8 @@ from torch.overrides import TorchFunctionMode
 from autobatch import compat
 from autobatch.batching import converters
 from autobatch.batching.applying import assignment, promotion
-from autobatch.batching.applying.shared_operands import is_spoilt
+from autobatch.batching.applying.shared_operands import has_shared_smooth, may_be_spoilt
 from autobatch.batching.levels import Batched, NoRule, has_batched, level
-from autobatch.presence.guards import record_at_work
 
 GETITEM = frozenset({operator.getitem, Tensor.__getitem__})
 SETITEM = frozenset({operator.setitem, Tensor.__setitem__})
@@ -42,14 +41,13 @@ class Inner(TorchFunctionMode):
     ) -> Any:
         keywords = kwargs or {}
         special = func in GETITEM or func in SETITEM or converters.find(func) is not None
-        record = None if special or writes(func) else record_at_work()
-        if not special and not isinstance(func, _KERNELS) and record is None:
+        risky = not special and may_be_spoilt(func)
+        if not special and not isinstance(func, _KERNELS) and not risky:
             return func(*args, **keywords)
         physical = self._physical(args, keywords)
         if physical is None:
             return func(*args, **keywords)
-        if record is not None and not special:
-            special = is_spoilt(record, func, *physical)
+        special = special or (risky and has_shared_smooth(*physical))
         if not special and not (isinstance(func, _KERNELS) and promotion.differs(*physical)):
             return func(*args, **keywords)
         if func in SETITEM:
@@ -77,9 +75,3 @@ class Inner(TorchFunctionMode):
             new = assignment.setitem(target, index, value, self._threads.k)
             if new.data is not target.data:
                 target.data.copy_(new.data)
-
-
-def writes(func: Any) -> bool:
-    """Whether by its name a function of torch's writes its first operand."""
-    name = getattr(func, "__name__", "")
-    return name.endswith("_") and not name.endswith("__")

@@ -16,7 +16,7 @@ from torch.func import functional_call
 
 from autobatch.batching.applying.guarding import is_smooth
 from autobatch.batching.levels import Batched, leaves_of, map_tree
-from autobatch.presence.guards import ONE, Record
+from autobatch.presence.guards import ONE, Record, record_at_work
 from autobatch.presence.moves import is_differentiated
 from autobatch.presence.products import FACTORS, product
 from autobatch.presence.risks import LINEAR, is_risky, name_of
@@ -85,7 +85,12 @@ class Call:
 def with_shared(
     record: Record, fn: Callable[..., Any], args: tuple[Any, ...], keywords: dict[str, Any]
 ) -> Call | None:
-    """A call that gives what is shared a gradient which an infinite row may spoil."""
+    """A call that gives what is shared a gradient which an infinite row may spoil.
+
+    Of a chain of modules each is a call by itself.
+    """
+    if isinstance(fn, nn.Sequential):
+        return None
     if not (torch.is_grad_enabled() and is_product(fn, args, keywords) and record.has_wild()):
         return None
     held = dict(fn.named_parameters()) if isinstance(fn, nn.Module) else {}
@@ -105,13 +110,21 @@ def with_shared(
     return Call(fn, given, operands, dims) if {0, None} <= set(dims) else None
 
 
-def is_spoilt(record: Record, fn: Callable[..., Any], *operands: Any) -> bool:
-    """Whether within a call of several operations this one is to be looked at by itself."""
-    name = name_of(fn)
-    if name in LINEAR and name not in FACTORS:
+def may_be_spoilt(fn: Callable[..., Any]) -> bool:
+    """Whether within a call of several operations this one may have to be looked at by itself."""
+    record = record_at_work()
+    if record is None or not torch.is_grad_enabled() or not record.has_wild():
         return False
-    leaves = leaves_of(*operands)
-    return any(map(is_shared_smooth, leaves)) and torch.is_grad_enabled() and record.has_wild()
+    name = getattr(fn, "__name__", "")
+    if name == "__get__" or (name.endswith("_") and not name.endswith("__")):  # it may write
+        return False
+    name = name_of(fn)
+    return name not in LINEAR or name in FACTORS
+
+
+def has_shared_smooth(*operands: Any) -> bool:
+    """Whether one of them is differentiated, and the same for all threads."""
+    return any(map(is_shared_smooth, leaves_of(*operands)))
 
 
 def is_product(fn: Callable[..., Any], args: tuple[Any, ...], keywords: dict[str, Any]) -> bool:
