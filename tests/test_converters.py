@@ -28,6 +28,22 @@ def same_as_loop(fn: Any, *args: Any, **kwargs: Any) -> Any:
     return got
 
 
+@pytest.mark.parametrize("affine", ["all threads'", "its own", "a bias", "none"])
+def test_group_norm_wherever_the_channels_are(affine: str) -> None:
+    """vmap cannot tell whether rows are contiguous with their channels last."""
+    one = torch.rand(4)
+    given: dict[str, Any] = {
+        "all threads'": {"weight": one, "bias": torch.rand(4)},
+        "its own": {"weight": column(4), "bias": one},
+        "a bias": {"bias": column(4)},
+        "none": {},
+    }[affine]
+    images = torch.randn(K, 2, 5, 6, 4).permute(0, 1, 4, 2, 3)
+    for x in (images, images[..., ::2], images[:, :1], images[..., 0]):
+        same_as_loop(F.group_norm, Batched(x), 2, **given)
+    same_as_loop(nn.GroupNorm(2, 4), Batched(images))
+
+
 LAYERS = [nn.LSTM, nn.GRU, nn.RNN]
 CELLS = [nn.LSTMCell, nn.GRUCell, nn.RNNCell]
 SHAPES = [(6, 8), (2, 6, 8), (2, 2, 6, 8)]

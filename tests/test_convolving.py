@@ -68,6 +68,20 @@ def test_derivatives_are_of_each_threads_own(name: str, bias: str) -> None:
     same(of(lambda *each: convolved(*each, way)), of(reference(way)))
 
 
+@pytest.mark.parametrize("wanted", [0, 1])
+def test_a_gradient_of_one_operand_is_differentiated(wanted: int) -> None:
+    given = list(operands("groups"))[:3]
+
+    def of(run: Callable[..., Tensor]) -> Tensor:
+        leaf = given[wanted].detach().requires_grad_()
+        found = run(*given[:wanted], leaf, *given[wanted + 1 :])
+        (slope,) = torch.autograd.grad(found.sin().sum(), leaf, create_graph=True)
+        return torch.autograd.grad(slope.sin().sum(), leaf)[0]
+
+    way = WAYS["groups"][1]
+    same(of(lambda *each: convolved(*each, way)), of(reference(way)))
+
+
 @pytest.mark.parametrize("name", WAYS)
 def test_it_is_mapped_and_has_tangents(name: str) -> None:
     input, weight, bias, way = operands(name)
@@ -141,14 +155,38 @@ def test_a_shared_weight_is_convolved_with_once() -> None:
     assert [event.input_shapes[1] for event in events] == [[16, 16, 3, 3]] * 2
 
 
+def test_so_it_is_where_it_is_recorded() -> None:
+    """A recording cannot tell which weights will repeat one tensor."""
+
+    def loss(weight: Tensor, image: Tensor) -> Tensor:
+        scores = F.conv2d(image, weight).tanh()
+        return scores.sum() if scores.mean() > 0 else scores.sin().sum()
+
+    images, weight = torch.randn(3, 16, 6, 6).double(), torch.randn(16, 16, 3, 3).double()
+    mapped = autobatch.vmap(autobatch.grad(loss), in_dims=(None, 0), trace_after=0)
+    expected = torch.stack([torch.func.grad(loss)(weight, image) for image in images])
+    with autobatch.counts() as counts:
+        same(mapped(weight, images), expected)
+    assert counts.traces_by_block["loss", 0] == 1
+    same(mapped(weight, images), expected)
+    with torch.profiler.profile(record_shapes=True) as seen:
+        same(mapped(weight, images), expected)
+    events = [event for event in seen.events() if event.name == "aten::convolution"]
+    assert [event.input_shapes[1] for event in events] == [[16, 16, 3, 3]]
+
+
+@pytest.mark.parametrize("by_hand", [False, True])
 @engines
-def test_what_nobody_needs_adds_nothing(way: dict[str, Any]) -> None:
+def test_what_nobody_needs_adds_nothing(way: dict[str, Any], by_hand: bool) -> None:
     conv = nn.Sequential(nn.Conv2d(1, 600, 2)).double()  # large enough to stay in one place
     parameters = {name: each.detach() for name, each in conv.named_parameters()}
     images = torch.tensor([[[[1.0, 2.0], [3.0, 4.0]]], [[[0.0, 1.0], [2.0, 3.0]]]]).double()
 
     def loss(given: dict[str, Tensor], image: Tensor) -> Tensor:
-        scores = functional_call(conv, given, (image.log(),)).sum()
+        if by_hand:
+            scores = F.conv2d(image.log(), given["0.weight"], given["0.bias"]).sum()
+        else:
+            scores = functional_call(conv, given, (image.log(),)).sum()
         return scores if image.min() > 0 else given["0.bias"].sum() * image.sum()
 
     rows = [torch.func.grad(loss)(parameters, image) for image in images]

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.func import functional_call
 
 import autobatch
 
@@ -295,7 +296,44 @@ def convolved(x: Tensor, w: Tensor) -> Tensor:
     return torch.nn.functional.conv2d(x[None], torch.stack([w, w * 2])[:, None])
 
 
+def given_parameters(module: nn.Module, inputs: int = 1) -> Callable[[Tensor, Tensor], Tensor]:
+    """A module whose matrices are repetitions of ``w``, and whose vectors are of its first row."""
+    sizes = {name: each.shape for name, each in module.named_parameters()}
+    module = module.double()
+
+    def call(x: Tensor, w: Tensor) -> Tensor:
+        given = {
+            name: w.repeat(size[0] // 2, size[1] // 2)
+            if len(size) > 1
+            else w[0].repeat(size[0] // 2)
+            for name, size in sizes.items()
+        }
+        out = functional_call(module, given, (x,) * inputs)
+        return torch.cat([part.flatten() for part in out]) if isinstance(out, tuple) else out
+
+    return call
+
+
+def hooked() -> nn.Module:
+    linear = nn.Linear(2, 2)
+    linear.register_forward_hook(lambda module, args, out: out * 2)
+    return linear
+
+
 ALL = ("recorded", "vmap")
+OF_MODULES: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], tuple[str, ...]]] = {
+    "Linear": (given_parameters(nn.Linear(2, 2)), ALL),
+    "Sequential": (given_parameters(nn.Sequential(nn.Linear(2, 2), nn.LayerNorm(2))), ALL),
+    "a hook": (given_parameters(hooked()), ALL),
+    "GRUCell": (given_parameters(nn.GRUCell(2, 2)), ALL),
+    "LSTMCell": (given_parameters(nn.LSTMCell(2, 2)), ALL),
+    "RNNCell": (given_parameters(nn.RNNCell(2, 2, nonlinearity="relu")), ALL),
+    "attention": (given_parameters(nn.MultiheadAttention(2, 1), 3), ALL),
+    "encoder": (
+        given_parameters(nn.TransformerEncoderLayer(2, 1, 4, 0.0, batch_first=True)),
+        ("recorded", "vmap", "program counter"),
+    ),
+}
 OF_MATRICES: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], tuple[str, ...]]] = {
     "linear": (mapped_rows, ("recorded", "vmap", "program counter")),
     "matmul": (torch.matmul, ("recorded", "vmap", "program counter")),
@@ -311,6 +349,7 @@ OF_MATRICES: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], tuple[str, ...]
     "times a number": (lambda x, w: w[0, 0] * x, ALL),
     "plus a row": (lambda x, w: x + w[0], ALL),
     "addcmul": (lambda x, w: torch.addcmul(x, x, w[0]), ALL),
+    **OF_MODULES,
 }
 """Of a matrix of each example and one that all share; in which ways nobody's rows are left out."""
 
@@ -341,8 +380,10 @@ def test_products_of_matrices_of_which_some_are_not_needed(name: str) -> None:
     for way in ways:
         batched = autobatch.vmap(program, in_dims=(0, None), **WAYS[way])
         for _ in range(3):
-            (found,) = torch.autograd.grad(batched(xs, w).sum(), w)
+            with autobatch.counts() as counts:
+                (found,) = torch.autograd.grad(batched(xs, w).sum(), w)
             torch.testing.assert_close(found, expected)
+            assert counts.fallbacks == 0
 
 
 @pytest.mark.parametrize("name", OF_MATRICES)
@@ -353,4 +394,29 @@ def test_gradients_of_each_example_of_which_some_are_not_needed(name: str) -> No
     for way in ways:
         slopes = autobatch.vmap(autobatch.grad(program, 1), in_dims=(0, None), **WAYS[way])
         for _ in range(2):
-            torch.testing.assert_close(slopes(xs, w.detach()), expected)
+            with autobatch.counts() as counts:
+                torch.testing.assert_close(slopes(xs, w.detach()), expected)
+            assert counts.fallbacks == 0
+
+
+@pytest.mark.parametrize("way", ["recorded", "vmap"])
+def test_results_that_are_made_of_one_another(way: str) -> None:
+    """The hidden state of a cell is made of its other one."""
+    torch.manual_seed(0)
+    cell = nn.LSTMCell(2, 2).double()
+    parameters = list(cell.parameters())
+    xs = torch.rand(4, 2, dtype=torch.float64)
+    xs[1, 0] = 0.0
+
+    def program(x: Tensor) -> Tensor:
+        hidden, kept = cell(x.log())
+        return hidden.sum() - kept.sin().sum() if x.min() > 0 else x.sum()
+
+    def lazily(x: Tensor) -> Tensor:
+        return program(x) if x.min() > 0 else x.sum()
+
+    expected = torch.autograd.grad(torch.stack([lazily(x) for x in xs]).sum(), parameters)
+    batched = autobatch.vmap(program, **WAYS[way])
+    for _ in range(2):
+        found = torch.autograd.grad(batched(xs).sum(), parameters)
+        torch.testing.assert_close(found, expected)

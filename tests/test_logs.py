@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 import autobatch
-from autobatch.presence import arranging
 from tests.test_lists import WAYS, Written
 
 COUNTS = [3, 0, 5, 1, 2, 5, 4, 9, 7, 6, 8, 10]
@@ -219,17 +218,17 @@ def more_moved(program: Callable[..., Any], m: int, counts: list[int]) -> int:
 
 @pytest.mark.parametrize("program", [appended, written])
 def test_a_write_copies_no_element(program: Callable[..., Any]) -> None:
-    """300 of them move less than a twentieth of what they write: what the last read gathers."""
-    assert more_moved(program, 300, COUNTS) <= 300 * ROWS.numel() // 20
+    """300 of them move less than a tenth of what they write: what the last read gathers, and what
+    is in use where a new log takes the place of one that mostly is not."""
+    assert more_moved(program, 300, COUNTS) <= 300 * ROWS.numel() // 10
 
 
 def test_a_stack_of_lists_of_one_length_copies_once() -> None:
     assert more_moved(stacking, 50, [2] * len(COUNTS)) == 50 * ROWS.numel()
 
 
-def test_a_stack_of_lists_of_unlike_lengths_copies_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stack_of_lists_of_unlike_lengths_copies_once() -> None:
     """And gives each element its own gradient back."""
-    monkeypatch.setattr(arranging, "LARGE", 0)  # as of rows that are worth it
     assert more_moved(stacking, 50, [n + 1 for n in COUNTS]) == 50 * ROWS.numel()
     mine, theirs = (ROWS.clone().requires_grad_() for _ in range(2))
     batched = autobatch.vmap(stacking_squares, scalars="python", in_dims=(0, None, 0))

@@ -123,6 +123,32 @@ def test_threads_without_rounds(way: dict[str, Any]) -> None:
     assert autobatch.pfor(lambda i: XS[i] * 2, 0, **way).shape == (0, 3)
 
 
+@pytest.mark.parametrize("way", WAYS[1:], ids=["vmap", "traced", "program_counter"])
+def test_a_body_may_give_back_what_it_was_given(way: dict[str, Any]) -> None:
+    """For some elements, and a new tensor for others: what the rounds give is one tensor."""
+
+    def folded(x: Tensor, n: Tensor) -> Tensor:
+        def body(i: int) -> Tensor:
+            return autobatch.map_fn(lambda e: e if e > 0 else e * x[i], x)
+
+        return autobatch.pfor(body, n).sum()
+
+    counts = torch.tensor([0, 1, 3, 0, 2, 1, 3])
+    given = XS.clone().requires_grad_()
+    expected = torch.stack(
+        [
+            sum((torch.where(x > 0, x, x * x[i]).sum() for i in range(n)), x.sum() * 0)
+            for x, n in zip(given, counts.tolist(), strict=True)
+        ]
+    )
+    leaf = XS.clone().requires_grad_()
+    with autobatch.counts() as seen:
+        found = autobatch.vmap(folded, **way)(leaf, counts)
+    same(found, expected)
+    same(torch.autograd.grad(found.sum(), leaf), torch.autograd.grad(expected.sum(), given))
+    assert seen.by_thread == 0
+
+
 @ways
 def test_gradients_through_and_around(way: dict[str, Any]) -> None:
     def total(w: Tensor) -> Tensor:

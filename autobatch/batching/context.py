@@ -131,7 +131,7 @@ class Services:
     device: torch.device
     counter: Counter
     randomness: str
-    invoke: Callable[[Context, Any, list[Cell], dict[str, Cell]], Cell]
+    invoke: Callable[..., Cell]
     closure: Callable[[Any], Callable[[tuple[Any, ...]], Any]]
     inline: Callable[[Context, Any, list[Cell], dict[str, Cell]], Cell]
     is_pure: Callable[[Any], bool]

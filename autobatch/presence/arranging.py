@@ -1,7 +1,7 @@
 """Rows of several tables in an order of their own, each copied once; so are their gradients.
 
 To join the tables and then to take the rows copies each of them twice, and its gradient twice more.
-That is still less than a launch for each table where the tables are small.
+Only within levels and in forward mode it is done so: there autograd has to see what is done.
 """
 
 from __future__ import annotations
@@ -10,14 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from autobatch.compat import within_duals, within_level
+from autobatch.compat import on_host, within_duals, within_level
 from autobatch.presence import moves
-
-LARGE = 1 << 14
-"""Bytes of a table from which it is worth a launch of its own."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -30,12 +28,7 @@ class Part:
 
 def arranged(tables: Sequence[Tensor], parts: Sequence[Part]) -> Tensor:
     """The rows that the parts name, ``[n, *E]``; each row of the result is named once."""
-    size = sum(
-        table[0].numel() * table.element_size() * len(part.target)
-        for table, part in pairs(tables, parts)
-        if len(table)
-    )
-    if size < LARGE * len(tables) or within_level() or within_duals():
+    if within_level() or within_duals():
         return rearranged(tables, parts)
     differentiated = torch.is_grad_enabled() and any(table.requires_grad for table in tables)
     if not differentiated:
@@ -58,13 +51,14 @@ def rearranged(tables: Sequence[Tensor], parts: Sequence[Part]) -> Tensor:
 
 def move_of(tables: Sequence[Tensor], parts: Sequence[Part]) -> moves.Arranged:
     sizes = tuple(table.shape[0] for table in tables)
-    index = torch.empty(sum(len(part.target) for part in parts), dtype=torch.int64)
-    first = 0
+    sources, first = [], 0
     for size, part in zip(sizes, parts, strict=True):
-        own = torch.arange(size) if part.source is None else part.source.cpu()
-        index[part.target.cpu()] = own + first
+        own = np.arange(size) if part.source is None else on_host(part.source)
+        sources.append(own + first)
         first += size
-    return moves.Arranged(index, sizes)
+    index = np.empty(sum(map(len, sources)), np.int64)
+    index[np.concatenate([on_host(part.target) for part in parts])] = np.concatenate(sources)
+    return moves.Arranged(torch.from_numpy(index), sizes)
 
 
 def laid_out(tables: Sequence[Tensor], parts: Sequence[Part]) -> Tensor:

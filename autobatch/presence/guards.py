@@ -21,6 +21,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -36,6 +37,16 @@ from autobatch.presence.known import Again, Known, Place
 from autobatch.presence.layers import Layer, bare, differentiated, is_in_a_graph, layers
 from autobatch.presence.moves import PLACE, Derived, noted, notes_of
 from autobatch.presence.walk import Mask, all_of
+
+Fold = tuple[int, int]
+"""Rows of a dimension that threads are folded into: ``(a, b)`` of ``[a, k, b]``."""
+ONE: Fold = (1, 1)
+
+
+def folded(mask: np.ndarray, fold: Fold) -> np.ndarray:
+    """Of each of such rows what a mask says of its thread."""
+    turns, count = fold
+    return np.tile(mask.repeat(count), turns)
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -105,17 +116,14 @@ class Record:
 
 @dataclass(slots=True, eq=False, repr=False)
 class Guard:
-    """Looks at the gradient of one layer at a place; ``is_made``, if it may be made zero there.
-
-    ``count``: how many rows each thread has, one after another.
-    """
+    """Looks at the gradient of one layer at a place; ``is_made``, if it may be made zero there."""
 
     record: Record
     place: Place | Again
     layer_dim: int
     level: int
     is_made: bool = True
-    count: int = 1
+    fold: Fold = ONE
 
     def __call__(self, grad: Tensor | None) -> Tensor | None:
         """The gradient without the rows that nobody needed; None: as it is.
@@ -138,9 +146,12 @@ class Guard:
         masks = self.place.masks(known)
         mask: Mask = all_of(masks) if masks else None
         dim = self.layer_dim
-        if mask is None or mask.shape != (grad.shape[dim] / self.count,) or mask.all():
+        if mask is None or mask.all():
             return None
-        rows = torch.from_numpy(mask.repeat(self.count)).to(grad.device)
+        mask = folded(mask, self.fold)
+        if len(mask) != grad.shape[dim]:
+            return None
+        rows = torch.from_numpy(mask).to(grad.device)
         sizes = [1] * grad.dim()
         sizes[dim] = -1
         return torch.where(rows.view(sizes), grad, torch.zeros((), dtype=grad.dtype))
@@ -152,7 +163,7 @@ class Guard:
         result = grad.view_as(grad)
         place = Again(self.place, known)
         for layer in filter(self.is_below, differentiated(result, self.layer_dim)):
-            guard(self.record, place, layer, count=self.count)
+            guard(self.record, place, layer, fold=self.fold)
         return result
 
     def is_below(self, layer: Layer) -> bool:
@@ -161,9 +172,9 @@ class Guard:
 
 
 def guard(
-    record: Record, place: Place | Again, layer: Layer, is_made: bool = True, count: int = 1
+    record: Record, place: Place | Again, layer: Layer, is_made: bool = True, fold: Fold = ONE
 ) -> None:
-    hook = Guard(record, place, layer.dim, layer.level, is_made, count)
+    hook = Guard(record, place, layer.dim, layer.level, is_made, fold)
     layer.tensor.register_hook(hook)  # type: ignore[no-untyped-call]
 
 
@@ -207,18 +218,18 @@ def presence(given: Sequence[Tensor] = (), record: Record | None = None) -> Iter
 
 
 def guarded(
-    operand: Tensor, dim: int, shape: tuple[int, ...] | None = None, count: int = 1
+    operand: Tensor, dim: int, shape: tuple[int, ...] | None = None, fold: Fold = ONE
 ) -> Tensor:
     """An operand of what may have an infinite derivative or value.
 
-    ``shape``: what it is broadcast to, where all threads share it; ``count``: how many rows each
-    has otherwise.
+    ``shape``: what it is broadcast to, where all threads share it; ``fold``: how they are
+    folded into that otherwise.
     """
     record = _AT_WORK.get()
     if record is None:
         return operand
     record.is_wild = True
-    return looked_at(record, operand, dim, shape, count)
+    return looked_at(record, operand, dim, shape, fold)
 
 
 def guarded_rows(column: Tensor) -> Tensor:
@@ -232,7 +243,7 @@ def looked_at(
     operand: Tensor,
     dim: int,
     shape: tuple[int, ...] | None = None,
-    count: int = 1,
+    fold: Fold = ONE,
 ) -> Tensor:
     if not torch.is_grad_enabled() or not has_views(operand):
         return operand
@@ -240,22 +251,24 @@ def looked_at(
         return operand
     record.is_used = True
     result = operand.view_as(operand) if shape is None else operand.expand(shape)
-    watch(record, result, dim, count=count)
+    watch(record, result, dim, fold=fold)
     return result
 
 
-def watch(record: Record, tensor: Tensor, dim: int, is_made: bool = True, count: int = 1) -> Place:
+def watch(
+    record: Record, tensor: Tensor, dim: int, is_made: bool = True, fold: Fold = ONE
+) -> Place:
     place = Place()
     if not within_level() and not within_duals():
         if tensor.requires_grad and tensor.grad_fn is not None:
             notes_of(tensor.grad_fn).setdefault(PLACE, place)
-            hook = Guard(record, place, dim, 0, is_made, count)
+            hook = Guard(record, place, dim, 0, is_made, fold)
             tensor.register_hook(hook)  # type: ignore[no-untyped-call]
         return place
     for layer in differentiated(tensor, dim):
         if (node := layer.tensor.grad_fn) is not None:
             notes_of(node).setdefault(PLACE, place)
-        guard(record, place, layer, is_made, count)
+        guard(record, place, layer, is_made, fold)
     return place
 
 
@@ -282,13 +295,13 @@ def wild() -> None:
 
 
 def guarded_if_wild(
-    operand: Tensor, dim: int, shape: tuple[int, ...] | None = None, count: int = 1
+    operand: Tensor, dim: int, shape: tuple[int, ...] | None = None, fold: Fold = ONE
 ) -> Tensor:
     """An operand of what has an infinite derivative only where the other one is infinite."""
     record = _AT_WORK.get()
     if record is None or not is_in_a_graph(operand):
         return operand
-    return guarded(operand, dim, shape, count) if record.has_wild() else operand
+    return guarded(operand, dim, shape, fold) if record.has_wild() else operand
 
 
 @contextmanager

@@ -7,13 +7,13 @@ has been added to others by then.
 
 In: a function, and its operands; ``dims`` says where the rows of each are, None for what is shared.
 Out: what the function gives, and a gradient of what is shared that only such rows have a part in.
-Of several results the first alone is differentiated.
+The function may be any that draws nothing: a cell of a recurrent network is a product like others.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -21,16 +21,24 @@ import torch
 from torch import Tensor
 
 from autobatch.compat import is_batched, is_wrapped, level_of, unwrap_if_dead, unwrapped
-from autobatch.presence.guards import Record, has_views, is_finite, record_at_work, watch
+from autobatch.presence.guards import (
+    Fold,
+    Record,
+    folded,
+    has_views,
+    is_finite,
+    record_at_work,
+    watch,
+)
 from autobatch.presence.known import Place
-from autobatch.presence.layers import differentiated
+from autobatch.presence.layers import differentiated, is_in_a_graph
 from autobatch.presence.walk import all_of
 from autobatch.saving.savers import is_saving
 
 FACTORS = frozenset(
-    """addmm addmv baddbmm bilinear bmm conv1d conv2d convolution Conv1d Conv2d Conv3d einsum
+    """addmm addmv affine baddbmm bilinear bmm conv1d conv2d convolution Conv1d Conv2d Conv3d einsum
  conv_transpose1d conv_transpose2d conv_transpose3d group_norm layer_norm linear matmul mm mv
- native_layer_norm prelu prelu_kernel rms_norm trilinear""".split()  # noqa: SIM905
+ native_layer_norm prelu prelu_kernel rms_norm trilinear weighted""".split()  # noqa: SIM905
 )
 """Their gradients hold their operands."""
 Function = Callable[..., Any]
@@ -38,55 +46,66 @@ Function = Callable[..., Any]
 
 @dataclass(slots=True, eq=False, repr=False)
 class Product:
-    """``function(*operands)``, whose rows are in dimension ``dim`` of the result: of each thread
-    so many, one after another."""
+    """``function(*operands)``, whose rows are in dimension ``dim`` of the results, folded so.
+
+    ``places`` are of the results that are differentiated, by number.
+    """
 
     record: Record
     function: Function
     operands: list[Any]
     dims: Sequence[int | None]
     dim: int
-    count: int
-    place: Place | None = None
+    fold: Fold
+    places: dict[int, Place] = field(default_factory=dict)
 
-    def arrived(self, level: int, grad: Tensor) -> None:
+    def arrived(self, nr: int, level: int, grad: Tensor) -> None:
         if (known := self.record.known()) is not None:
-            known.arrived[self, level] = grad
+            known.arrived[self, nr, level] = grad
 
     def looked_at(self, nr: int, level: int, grad: Tensor | None) -> Tensor | None:
         """The gradient of a shared operand, of the rows that somebody needed."""
         known = self.record.known()
-        if known is None or grad is None or self.place is None or is_finite(grad):
+        if known is None or grad is None or is_finite(grad):
             return None
         if known.earlier(None):
             return None  # what the gradient of a gradient gives it has been added to that
-        masks, along = self.place.masks(known), known.arrived.get((self, level))
+        masks = [mask for place in self.places.values() for mask in place.masks(known)]
+        along = {
+            nr: known.arrived[self, nr, level]
+            for nr in self.places
+            if (self, nr, level) in known.arrived
+        }
         mask = all_of(masks) if masks else None
-        if mask is None or along is None or mask.all():
+        if mask is None or not along or mask.all():
             return None
-        mask = mask.repeat(self.count)
-        if mask.shape != (along.shape[self.dim],):
+        mask = folded(mask, self.fold)
+        if any(mask.shape != (each.shape[self.dim],) for each in along.values()):
             return None
         if not mask.any():
             return torch.zeros_like(grad)
-        rows = torch.from_numpy(mask.nonzero()[0]).to(grad.device)
+        return self.again(nr, level, along, torch.from_numpy(mask.nonzero()[0]).to(grad.device))
+
+    def again(self, nr: int, level: int, along: dict[int, Tensor], rows: Tensor) -> Tensor:
+        """The gradient of an operand by what has arrived at some rows of the results."""
         operands = [at_level(operand, level) for operand in self.operands]
         given = [
             operand if dim is None else operand.index_select(dim, rows)
             for operand, dim in zip(operands, self.dims, strict=True)
         ]
 
-        def function(shared: Tensor) -> Tensor:
-            return first(self.function(*given[:nr], shared, *given[nr + 1 :]))
+        def function(shared: Tensor) -> tuple[Tensor, ...]:
+            results = parts(self.function(*given[:nr], shared, *given[nr + 1 :]))
+            return tuple(results[each] for each in along)
 
         _, pull, *_ = torch.func.vjp(function, given[nr])
-        found: Tensor = pull(along.index_select(self.dim, rows))[0]
+        picked = tuple(each.index_select(self.dim, rows) for each in along.values())
+        found: Tensor = pull(picked)[0]
         return found
 
 
-def first(results: Any) -> Tensor:
-    found: Tensor = results if isinstance(results, Tensor) else results[0]
-    return found
+def parts(results: Any) -> Sequence[Tensor]:
+    return (results,) if isinstance(results, Tensor) else results
 
 
 def at_level(operand: Any, level: int) -> Any:
@@ -100,7 +119,7 @@ def product(
     function: Function,
     dims: Sequence[int | None],
     dim: int,
-    count: int,
+    fold: Fold,
     *operands: Any,
     **named: Any,
 ) -> Any:
@@ -111,20 +130,20 @@ def product(
     record.is_used = True
     whole = partial(function, **named)
     given = list(operands)
-    made = Product(record, whole, list(operands), dims, dim, count)
+    made = Product(record, whole, list(operands), dims, dim, fold)
     for nr in wanted:
         given[nr] = operands[nr].view_as(operands[nr])
         for layer in differentiated(given[nr]):
             hook = partial(made.looked_at, nr, layer.level)
             layer.tensor.register_hook(hook)  # type: ignore[no-untyped-call]
     results = whole(*given)
-    result = first(results)
-    if is_batched_within(result):
-        return results
-    made.place = watch(record, result, dim, False)
-    for layer in differentiated(result):
-        arrived = partial(made.arrived, layer.level)
-        layer.tensor.register_hook(arrived)  # type: ignore[no-untyped-call]
+    for nr, result in enumerate(parts(results)):
+        if is_batched_within(result) or not is_in_a_graph(result):
+            continue
+        made.places[nr] = watch(record, result, dim, False)
+        for layer in differentiated(result):
+            arrived = partial(made.arrived, nr, layer.level)
+            layer.tensor.register_hook(arrived)  # type: ignore[no-untyped-call]
     return results
 
 
@@ -133,13 +152,13 @@ def product_over(
     written: Function,
     dims: Sequence[int | None],
     dim: int,
-    count: int,
+    fold: Fold,
     *operands: Any,
     **named: Any,
 ) -> Any:
     """The same by ``written``, over the first operand, where nobody comes back to the operands."""
     if shared_operands(record_at_work(), dims, operands):
-        return product(function, dims, dim, count, *operands, **named)
+        return product(function, dims, dim, fold, *operands, **named)
     return written(*operands, **named)
 
 

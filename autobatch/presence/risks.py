@@ -36,7 +36,9 @@ LINEAR = named(
  ReLU6 SiLU Sigmoid Softmax Softplus Softsign Tanh Threshold Unflatten"""
 )
 """Its gradient is finite if its cotangent and its operands are, and zero where that is zero."""
-PRODUCTS = named("addcmul affine bmm dot inner lerp matmul mul multiply outer square weighted")
+PRODUCTS = named(
+    "addcmul affine bmm convolved dot inner lerp matmul mul multiply outer square weighted"
+)
 """The same, and it has an operand as a factor, which may be infinite."""
 HOLDING = named(
     """abs amax amin cos gelu group_norm layer_norm log_sigmoid_forward log_softmax logsigmoid max

@@ -99,9 +99,10 @@ def run(call: Call, by: str, rounds: InnerRows, argument: Callable[[], Cell]) ->
     context, part = call.context, rounds.within(call.context)
     (function,) = selecting.select([call.function], rounds.owners)
     captured = Captured(part, [function])
+    given = [argument()]
     try:
         with held(context, [function]):
-            result = context.invoke(part, function, [argument()], {})
+            result = context.invoke(part, function, given, {}, gone=given)
         part.flush()
     except RowsFail as failure:
         raise rounds.outer(context, failure, regrouped) from failure.error
@@ -126,11 +127,16 @@ def grouped(part: Context, leaf: Cell, rounds: InnerRows) -> Cell:
         return Cell(packs.in_order(column.data, rounds.counts.tolist(), lengths))
     items, ends = Rower(part).rows(leaf), np.cumsum(rounds.counts)
     own = [items[end - n : end] for end, n in zip(ends, rounds.counts, strict=True)]
-    return packed.repacked(Cell(Objects(list(map(stacked, own)))))
+    return packed.repacked(Cell(Objects([stacked(rows, items) for rows in own])))
 
 
-def stacked(rows: list[Any]) -> Any:
-    """What the rounds of one thread give: a tensor where they stack, else a list."""
+def stacked(rows: list[Any], items: list[Any]) -> Any:
+    """What the rounds of one thread give: a tensor where they stack, else a list.
+
+    No rounds give none of what the ``items`` of others are.
+    """
+    if not rows and items and all(isinstance(item, Tensor) for item in items):
+        return items[0].new_empty((0, *items[0].shape))
     if rows and all(isinstance(row, Tensor) for row in rows):
         return torch.stack(rows)
     return rows

@@ -72,10 +72,12 @@ def mapped(call: Call, options: dict[str, Any]) -> Cell:
     args = [parts.rebuilt(tree, leaf_of) for tree in trees]
     part = rows.within(context)
     captured = Captured(part, own)
-    given = Captured(part, new if is_torchs(call.callee) else [])
+    shares = is_torchs(call.callee)
+    given = Captured(part, new if shares else [])
+    gone = [] if shares else [arg for arg in args if not reaches(arg, own)]
     try:
         with held(context, own):
-            result = context.invoke(part, function, args, kwargs)
+            result = context.invoke(part, function, args, kwargs, gone=gone)
         part.flush()
     except RowsFail as failure:
         by_thread = partial(regrouped, out_dims=out_dims)
@@ -86,6 +88,12 @@ def mapped(call: Call, options: dict[str, Any]) -> Cell:
         if dim is not None and id(cell) in changed:
             write_back(context, leaf, cell, n, dim)
     return regrouped(part, result, rows, out_dims)
+
+
+def reaches(cell: Cell, others: list[Cell]) -> bool:
+    """Whether a tree holds one of the others as a leaf."""
+    leaves = parts.leaves(parts.opened(cell))
+    return any(leaf is other for leaf in leaves for other in others)
 
 
 def is_torchs(callee: Any) -> bool:

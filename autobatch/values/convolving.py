@@ -3,15 +3,22 @@
 As ``repeated.Product`` for matrices: in values the weight is the same for all threads, in gradients
 it has a row for each. What goes to the input goes by the one weight; a weight's own gradient is one
 grouped convolution. A backward that is differentiated itself is of each thread's own weight.
+
+A recording cannot tell whether a weight will repeat one tensor: it holds ``CONVOLVED``, an operator
+that stands for ``of_rows``, which can when it is replayed.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from autobatch.values.repeated import repeats
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,20 +75,19 @@ class Convolution(torch.autograd.Function):
         wanted = ctx.needs_input_grad
         space = (1, *range(3, grad.dim()))
         of_bias = grad.sum(space) if wanted[2] else None
-        if torch.is_grad_enabled():
-            by_thread = torch.vmap(lambda *given: way.back(*given, list(wanted[:2])))
-            return *by_thread(grad, input, weight), of_bias, None
         of_input, of_weight = None, None
+        if torch.is_grad_enabled():
+            of_input, of_weight = (
+                torch.vmap(partial(own_back, way, nr))(grad, input, weight) if wanted[nr] else None
+                for nr in range(2)
+            )
+            return of_input, of_weight, of_bias, None
         if wanted[0]:
             flat = way.back(grad.flatten(0, 1), input.flatten(0, 1), weight[0], [True, False])[0]
             of_input = flat.reshape(input.shape)
         if wanted[1]:
-
-            def own(grad: Tensor, input: Tensor) -> Tensor:
-                found: Tensor = way.back(grad, input, weight[0], [False, True])[1]
-                return found
-
-            of_weight = torch.vmap(own)(grad, input)
+            own = torch.vmap(partial(own_back, way, 1), (0, 0, None))
+            of_weight = own(grad, input, weight[0])
         return of_input, of_weight, of_bias, None
 
     @staticmethod
@@ -95,6 +101,11 @@ class Convolution(torch.autograd.Function):
         return found if tangents[2] is None else found + over_space(tangents[2], found)
 
 
+def own_back(way: Way, nr: int, grad: Tensor, input: Tensor, weight: Tensor) -> Tensor:
+    """One thread's gradient of its input, or of its weight."""
+    return way.back(grad, input, weight, [nr == 0, nr == 1])[nr]
+
+
 def over_space(bias: Tensor, rows: Tensor) -> Tensor:
     """``[k, O]`` as it is added to ``[k, n, O, *S]``."""
     return bias.reshape(bias.shape[0], 1, -1, *(1,) * (rows.dim() - 3))
@@ -104,3 +115,35 @@ def convolved(input: Tensor, weight: Tensor, bias: Tensor | None, way: Way) -> T
     """``Convolution``."""
     found: Tensor = Convolution.apply(input, weight, bias, way)  # type: ignore[no-untyped-call]
     return found
+
+
+def grouped(input: Tensor, weight: Tensor, bias: Tensor | None, way: Way) -> Tensor:
+    """The same with any weights: the threads are groups of channels."""
+    k, n = input.shape[:2]
+    whole = Way(way.stride, way.padding, way.dilation, k * way.groups)
+    given = input.transpose(0, 1).flatten(1, 2)
+    found = whole.of(given, weight.flatten(0, 1), None if bias is None else bias.flatten())
+    return found.reshape(n, k, -1, *found.shape[2:]).transpose(0, 1)
+
+
+def of_rows(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+) -> Tensor:
+    """By one weight where it repeats that, else by groups."""
+    way = Way(tuple(stride), tuple(padding), tuple(dilation), groups)
+    return (convolved if repeats(weight) else grouped)(input, weight, bias, way)
+
+
+LIBRARY = torch.library.Library("autobatch", "DEF")  # type: ignore[no-untyped-call]
+LIBRARY.define(  # type: ignore[no-untyped-call]
+    "convolved(Tensor input, Tensor weight, Tensor? bias, int[] stride, int[] padding, "
+    "int[] dilation, int groups) -> Tensor"
+)
+LIBRARY.impl("convolved", of_rows, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
+CONVOLVED = torch.ops.autobatch.convolved.default

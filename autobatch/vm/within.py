@@ -61,10 +61,12 @@ class Within:
         args: list[Cell],
         kwargs: dict[str, Cell],
         opens: bool = False,
+        gone: Sequence[Cell] = (),
     ) -> Cell:
         """One result for all threads, whatever they return.
 
-        ``opens``: the call opens paths, as one that ends its block does.
+        ``opens``: the call opens paths, as one that ends its block does. ``gone``: arguments that
+        nobody knows afterwards. A result may be one of them in some threads, and not in others.
         """
         cell = callee if isinstance(callee, Cell) else uniform(callee, shared=True)
         target = resolving.resolve(cell, args, kwargs)
@@ -74,7 +76,7 @@ class Within:
             return constructed(context, target)[0]
         context.flush()
         span, at = context.span, self.run.tally.block
-        kept = [cell, *args, *kwargs.values()]
+        kept = [each for each in (cell, *args, *kwargs.values()) if each not in gone]
         if self.failures.frames and span is not None:
             self.failures.frames[-1].span = span  # a check is looked at from a later place
         if target.effect == "objects":

@@ -16,7 +16,7 @@ from autobatch.batching.applying.direct import POINTWISE
 from autobatch.batching.levels import Batched, leaves_of, map_tree
 from autobatch.presence.guards import Record, bounded, guarded
 from autobatch.presence.moves import is_differentiated
-from autobatch.presence.products import FACTORS, product
+from autobatch.presence.products import FACTORS
 from autobatch.presence.risks import HOLDING, PRODUCTS, is_risky, name_of
 
 
@@ -52,28 +52,6 @@ def own_guarded(leaf: Any) -> Any:
     if type(leaf) is Batched and is_smooth(leaf.data):
         return replace(leaf, data=guarded(leaf.data, 0))
     return leaf
-
-
-def of_rows_needed(
-    fn: Callable[..., Any], args: tuple[Any, ...], run: Callable[[tuple[Any, ...], int], Any]
-) -> Batched | None:
-    """What ``run`` gives of ``args``, where that is a product with what all threads share.
-
-    None where it is not. ``run`` takes operands, and the number of their rows.
-    """
-    if name_of(fn) not in FACTORS or not any(type(arg) is Batched for arg in args):
-        return None
-    dims = [0 if type(arg) is Batched else None for arg in args]
-
-    def function(*operands: Any) -> Tensor:
-        pairs = list(zip(operands, dims, strict=True))
-        k = next(len(operand) for operand, dim in pairs if dim == 0)
-        given = tuple(operand if dim is None else Batched(operand) for operand, dim in pairs)
-        done: Tensor = run(given, k).data
-        return done
-
-    operands = [arg.data if type(arg) is Batched else arg for arg in args]
-    return Batched(product(function, dims, 0, 1, *operands))
 
 
 def ended(out: Any) -> Any:

@@ -20,6 +20,7 @@ from torch.overrides import TorchFunctionMode
 from autobatch import compat
 from autobatch.batching import converters
 from autobatch.batching.applying import assignment, promotion
+from autobatch.batching.applying.shared_operands import has_shared_smooth, may_be_spoilt
 from autobatch.batching.levels import Batched, NoRule, has_batched, level
 
 GETITEM = frozenset({operator.getitem, Tensor.__getitem__})
@@ -40,10 +41,14 @@ class Inner(TorchFunctionMode):
     ) -> Any:
         keywords = kwargs or {}
         special = func in GETITEM or func in SETITEM or converters.find(func) is not None
-        if not special and not isinstance(func, _KERNELS):
+        risky = not special and may_be_spoilt(func)
+        if not special and not isinstance(func, _KERNELS) and not risky:
             return func(*args, **keywords)
         physical = self._physical(args, keywords)
-        if physical is None or not (special or promotion.differs(*physical)):
+        if physical is None:
+            return func(*args, **keywords)
+        special = special or (risky and has_shared_smooth(*physical))
+        if not special and not (isinstance(func, _KERNELS) and promotion.differs(*physical)):
             return func(*args, **keywords)
         if func in SETITEM:
             return self._assign(*physical[0])

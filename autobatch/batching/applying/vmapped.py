@@ -30,8 +30,9 @@ from autobatch.batching import converters
 from autobatch.batching.applying import assignment, example, indexing, inplace, promotion
 from autobatch.batching.applying.direct import direct
 from autobatch.batching.applying.failures import explained, first_row
-from autobatch.batching.applying.guarding import ended, of_rows_needed, watched
+from autobatch.batching.applying.guarding import ended, watched
 from autobatch.batching.applying.inner import GETITEM, SETITEM, Inner
+from autobatch.batching.applying.shared_operands import with_shared
 from autobatch.batching.levels import (
     Batched,
     DrawError,
@@ -75,16 +76,17 @@ def apply(
     keywords = dict(kwargs) if kwargs else _NONE
     given = args
 
-    def run(args: tuple[Any, ...], k: int) -> Any:
+    def run(fn: Any, args: tuple[Any, ...], keywords: dict[str, Any], k: int) -> Any:
         return explained(fn, args, keywords, lambda: _apply(fn, args, keywords, k, randomness))
 
     if (record := record_at_work()) is None:
-        return run(args, k)
+        return run(fn, args, keywords, k)
     args = watched(record, fn, args)
-    out = of_rows_needed(fn, args, run)
-    if out is not None:
-        return out
-    return run(args, k) if args is given else ended(run(args, k))
+    call = None
+    if not _is_composed(fn) or converters.find(fn) is not None:
+        call = with_shared(record, fn, args, keywords)
+    out = run(fn, args, keywords, k) if call is None else call.performed(run)
+    return out if args is given else ended(out)
 
 
 def _apply(
@@ -142,7 +144,7 @@ def _is_composed(fn: Callable[..., Any]) -> bool:
     if isinstance(fn, functools.partial):
         return _is_composed(fn.func)
     if isinstance(fn, types.FunctionType | types.MethodType):
-        return not (fn.__module__ or "").startswith("torch.")
+        return fn is torch.func.functional_call or not (fn.__module__ or "").startswith("torch.")
     return getattr(fn, "__autobatch_composed__", False) is True
 
 

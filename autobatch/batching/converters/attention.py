@@ -7,6 +7,7 @@ with B the threads, or the threads times one example's own batch.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch.nn.functional as F
@@ -21,7 +22,7 @@ from autobatch.batching.converters.registry import (
     rows,
     unfolded,
 )
-from autobatch.batching.levels import Batched
+from autobatch.batching.levels import Batched, has_batched
 
 
 @register(F.scaled_dot_product_attention)
@@ -187,6 +188,17 @@ def pair_mask(mask: Any, k: int, heads: int, batch: int) -> Tensor | None:
 _attention: Callable[..., tuple[Tensor, Tensor | None]] = F.multi_head_attention_forward
 
 
+@dataclass(frozen=True, slots=True)
+class WithWeights:
+    """Attention by way of its weights, for which vmap has rules for parameters of each thread's."""
+
+    needed: bool
+
+    def __call__(self, *args: Any, **keywords: Any) -> tuple[Tensor, Tensor | None]:
+        out, weights = _attention(*args, **{**keywords, "need_weights": True})
+        return out, weights if self.needed else None
+
+
 @register(F.multi_head_attention_forward)
 def multi_head_attention_forward(
     info: Info, query: Any, key: Any, value: Any, *settings: Any, **keywords: Any
@@ -194,7 +206,10 @@ def multi_head_attention_forward(
     """What the module calls, for modules within code that runs under vmap: ``[L, N, E]``."""
     dims = event_dim(query)
     masks = {name: keywords.get(name) for name in ("key_padding_mask", "attn_mask")}
-    if dims not in (2, 3) or any(isinstance(mask, Batched) for mask in masks.values()):
+    if has_batched(settings, keywords):
+        needed = keywords.get("need_weights", True)
+        return info.apply(WithWeights(needed), (query, key, value, *settings), keywords, info.k)
+    if dims not in (2, 3):
         return NotImplemented
     if any(mask is not None and mask.dim() == dims for mask in masks.values() if dims == 3):
         return NotImplemented

@@ -14,8 +14,9 @@ from torch import Tensor
 
 from autobatch.batching.converters.registry import Info, event_dim, register, rows
 from autobatch.batching.levels import Batched
-from autobatch.compat import any_autocast, within_modes
-from autobatch.values.convolving import Way, convolved
+from autobatch.batching.trace.recorder import is_recording
+from autobatch.compat import any_autocast, within_level, within_modes
+from autobatch.values.convolving import CONVOLVED, Way, convolved
 from autobatch.values.repeated import repeats
 
 
@@ -38,7 +39,10 @@ def _register(function: Callable[..., Any], space: int) -> None:
         each = whole if event_dim(input) == space + 2 else whole[:, None]
         way = Way(spread(stride, space), spread(padding, space), spread(dilation, space), groups)
         own = None if bias is None else rows(bias, info.k)
-        found = convolved(each, weight.data, own, way)
+        if is_recording():
+            found = CONVOLVED(each, weight.data, own, way.stride, way.padding, way.dilation, groups)
+        else:
+            found = convolved(each, weight.data, own, way)
         return Batched(found if each is whole else found.squeeze(1))
 
 
@@ -49,11 +53,19 @@ def spread(number: int | Sequence[int], space: int) -> tuple[int, ...]:
 
 
 def _fits(tensors: list[Any], space: int) -> bool:
-    """Whether they are an input, a weight that repeats one tensor and a bias, of one dtype."""
+    """Whether they are an input, a weight that repeats one tensor and a bias, of one dtype.
+
+    A weight that is differentiated may do so where a recording is replayed.
+    """
     if not all(isinstance(each, Batched | Tensor) for each in tensors):
         return False
     input, weight, *_ = tensors
-    if type(weight) is not Batched or not repeats(weight.data) or within_modes() or any_autocast():
+    if type(weight) is not Batched or any_autocast():
+        return False
+    if is_recording():
+        if within_level() or not weight.data.requires_grad:
+            return False
+    elif not repeats(weight.data) or within_modes():
         return False
     data = [each.data for each in tensors]  # of a tensor, itself without its gradient
     return len({each.dtype for each in data}) == 1 and event_dim(input) in (space + 1, space + 2)

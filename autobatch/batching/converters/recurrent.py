@@ -8,9 +8,11 @@ hidden  [layers, H]       [layers, k, H]                    the same
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from autobatch.batching.converters.registry import (
@@ -108,11 +110,11 @@ for _kernel in (torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu):
     _register_kernel(_kernel)
 
 
-def _register_cell_kernel(function: Any) -> None:
+def _register_cell_kernel(function: Any, of_gates: Callable[..., Any]) -> None:
     @register(function)
     def kernel(info: Info, input: Any, hx: Any, *weights: Any) -> Any:
         if not all(weight is None or isinstance(weight, Tensor) for weight in weights):
-            return NotImplemented
+            return by_gates(info, of_gates, input, hx, weights)
         hidden = hx if isinstance(hx, tuple | list) else (hx,)
         states = [folded(state, info.k) for state in hidden]
         given = states if isinstance(hx, tuple | list) else states[0]
@@ -122,5 +124,36 @@ def _register_cell_kernel(function: Any) -> None:
         return unfolded(out, info.k)
 
 
-for _cell in (torch.lstm_cell, torch.gru_cell, torch.rnn_tanh_cell, torch.rnn_relu_cell):
-    _register_cell_kernel(_cell)
+def by_gates(
+    info: Info, of_gates: Callable[..., Any], input: Any, hx: Any, weights: tuple[Any, ...]
+) -> Any:
+    """A step with weights of each thread's own: two affine maps, and what the gates let through."""
+    of_input, of_hidden, *biases = weights
+    shifts = [(bias,) for bias in biases] if None not in biases else [(), ()]
+    states = tuple(hx) if isinstance(hx, tuple | list) else (hx,)
+    mapped = [
+        rows(info.apply(F.linear, (each, weight, *shift), None, info.k), info.k)
+        for each, weight, shift in zip(
+            (input, states[0]), (of_input, of_hidden), shifts, strict=True
+        )
+    ]
+    out = of_gates(*mapped, *(rows(state, info.k) for state in states))
+    return tuple(map(Batched, out)) if isinstance(out, tuple) else Batched(out)
+
+
+def lstm_gates(x: Tensor, h: Tensor, hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
+    enter, forget, change, leave = (x + h).chunk(4, -1)
+    cell = forget.sigmoid() * cell + enter.sigmoid() * change.tanh()
+    return leave.sigmoid() * cell.tanh(), cell
+
+
+def gru_gates(x: Tensor, h: Tensor, hidden: Tensor) -> Tensor:
+    (reset, update, new), (h_reset, h_update, h_new) = x.chunk(3, -1), h.chunk(3, -1)
+    made = (new + (reset + h_reset).sigmoid() * h_new).tanh()
+    return made + (update + h_update).sigmoid() * (hidden - made)
+
+
+_register_cell_kernel(torch.lstm_cell, lstm_gates)
+_register_cell_kernel(torch.gru_cell, gru_gates)
+_register_cell_kernel(torch.rnn_tanh_cell, lambda x, h, _: (x + h).tanh())
+_register_cell_kernel(torch.rnn_relu_cell, lambda x, h, _: (x + h).relu())

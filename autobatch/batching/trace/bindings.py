@@ -21,6 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from autobatch.batching.trace.graph import Count, Meta, Node, Ref, Symbol
 from autobatch.compat import fake_mode, quiet
+from autobatch.values.convolving import CONVOLVED, of_rows
 from autobatch.values.repeated import bmm
 
 _ATEN = torch.ops.aten
@@ -32,6 +33,7 @@ _STAND_INS: Mapping[OpOverload, Callable[..., Any]] = {
     _ATEN.view.default: torch.reshape,
     _ATEN._unsafe_view.default: torch.reshape,
     _ATEN.bmm.default: bmm,
+    CONVOLVED: of_rows,
 }
 
 

@@ -36,7 +36,7 @@ from autobatch.batching.trace.guarding import (
 )
 from autobatch.batching.trace.narrow import stand_in
 from autobatch.batching.trace.reuse import in_place
-from autobatch.presence.guards import wild
+from autobatch.presence.guards import ONE, wild
 from autobatch.presence.products import product, product_over
 
 Replay = Callable[..., tuple[Tensor, ...]]
@@ -149,7 +149,7 @@ class _Printer:
         if guard is None:
             return word
         more = "" if guard.shape is None else f", {self.argument(guard.shape)}"
-        more += "" if guard.count == 1 else f", count={guard.count}"
+        more += "" if guard.fold == ONE else f", fold={guard.fold}"
         return f"{self.constant(guard.function)}({word}, {guard.dim}{more})"
 
     def argument(self, argument: Any) -> str:

@@ -16,7 +16,14 @@ import torch
 from torch import Tensor
 
 from autobatch.batching.trace.graph import Count, Graph, Meta, Node, Ref
-from autobatch.presence.guards import all_bounded, bounded, guarded, guarded_if_wild
+from autobatch.presence.guards import (
+    ONE,
+    Fold,
+    all_bounded,
+    bounded,
+    guarded,
+    guarded_if_wild,
+)
 from autobatch.presence.moves import kept
 from autobatch.presence.products import FACTORS
 from autobatch.presence.risks import HOLDING, PRODUCTS, is_risky, name_of
@@ -26,12 +33,12 @@ _THREADS = Count(1)
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """``function(operand, dim, shape, count)``; threads are in dimension ``dim``, each so often."""
+    """``function(operand, dim, shape, fold)``; threads are in dimension ``dim``, folded so."""
 
     function: Callable[..., Tensor]
     dim: int
     shape: tuple[Any, ...] | None = None
-    count: int = 1
+    fold: Fold = ONE
 
 
 def guards(graph: Graph) -> Mapping[int, Mapping[int, Guard]]:
@@ -75,12 +82,12 @@ def ends(graph: Graph, guarded: Iterable[int]) -> Mapping[int, End]:
     return found
 
 
-Dims = tuple[tuple[int | None, ...], int, int]
+Dims = tuple[tuple[int | None, ...], int, Fold]
 
 
 def products(graph: Graph) -> Mapping[int, Dims]:
     """Products of rows with what all threads share: the rows' dimension in each operand and in the
-    result, and how many rows each thread has.
+    result, and how threads are folded into it.
     """
     found: dict[int, Dims] = {}
     makers = makers_of(graph)
@@ -94,14 +101,14 @@ def products(graph: Graph) -> Mapping[int, Dims]:
         own = [rows_of(graph, makers, argument) for argument in node.args]
         dims = [None if rows is None else rows[0] for rows in own]
         smooth = [a for a in node.args if type(a) is Ref and is_uniform(graph.metas[a.value])]
-        counts = {rows[1] for rows in own if rows is not None}
-        if out is None or not smooth or len(counts) != 1:
+        folds = {rows[1] for rows in own if rows is not None}
+        if out is None or not smooth or len(folds) != 1:
             continue
-        (count,) = counts
-        dim = threads_dim(graph.metas[out], count)
+        (fold,) = folds
+        dim = threads_dim(graph.metas[out], math.prod(fold))
         known = all(dims[nr] is not None or is_whole(graph, a) for nr, a in enumerate(node.args))
         if dim is not None and known:
-            found[place] = (tuple(dims), dim, count)
+            found[place] = (tuple(dims), dim, fold)
     return found
 
 
@@ -114,24 +121,27 @@ def has_groups(node: Node) -> bool:
     return name_of(node.op) == "convolution" and type(node.args[-1]) is Count
 
 
-def rows_of(graph: Graph, makers: Mapping[int, Node], argument: Any) -> tuple[int, int] | None:
-    """In which dimension of an argument threads have rows, and how many each, one after another."""
+def rows_of(graph: Graph, makers: Mapping[int, Node], argument: Any) -> tuple[int, Fold] | None:
+    """In which dimension of an argument threads have rows, and how they are folded into it."""
     if type(argument) is not Ref:
         return None
     meta, maker = graph.metas[argument.value], makers.get(argument.value)
     if (dim := threads_dim(meta)) is not None:
-        return dim, 1
+        return dim, ONE
     if maker is None or name_of(maker.op) not in FOLDING or type(maker.args[0]) is not Ref:
         return None
-    folded = graph.metas[maker.args[0].value].shape
+    given = graph.metas[maker.args[0].value].shape
     counts = [at for at, size in enumerate(meta.shape) if type(size) is Count]
-    if len(counts) != 1 or folded.count(_THREADS) != 1 or not is_smooth(meta.dtype):
+    if len(counts) != 1 or given.count(_THREADS) != 1 or not is_smooth(meta.dtype):
         return None
-    (dim,), at = counts, folded.index(_THREADS)
-    outer = meta.shape[:dim], folded[:at]
-    if any(type(size) is not int for sizes in outer for size in sizes):
+    (dim,), at = counts, given.index(_THREADS)
+    multiple = meta.shape[dim].multiple
+    if any(type(size) is not int for sizes in (meta.shape[:dim], given[:at]) for size in sizes):
         return None
-    return (dim, meta.shape[dim].multiple) if math.prod(outer[0]) == math.prod(outer[1]) else None
+    turns, rest = divmod(math.prod(given[:at]), math.prod(meta.shape[:dim]))
+    if rest or not turns or multiple % turns:
+        return None
+    return dim, (turns, multiple // turns)
 
 
 FOLDING = ("reshape", "unsafe_view", "view")
@@ -205,7 +215,7 @@ def of_operands(
         elif shared is not None and is_uniform(meta):
             yield place, Guard(function, shared.index(_THREADS), shared)
         elif (rows := rows_of(graph, makers, argument)) is not None:
-            yield place, Guard(function, rows[0], count=rows[1])
+            yield place, Guard(function, rows[0], fold=rows[1])
 
 
 def broadcast_shape(graph: Graph, node: Node) -> tuple[Any, ...] | None:
