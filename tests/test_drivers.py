@@ -97,6 +97,13 @@ def of_ints(n: int) -> int:
     return total
 
 
+def of_counts(x: Tensor, n: int) -> Tensor:
+    while n > 0:
+        n -= 1
+        x = torch.tanh(x) * 1.5
+    return x
+
+
 def of_tuples(x: Tensor) -> tuple[Tensor, Tensor]:
     state = (x, (x * 2, 1.5))
     while state[0].sum() < 40:
@@ -198,6 +205,16 @@ def test_ints(func, ran):
     for _ in range(3):
         assert_matches_loop(func, (torch.tensor([3, 0, 7, 5]),), scalars="python")
     assert ran[True] > 20
+
+
+def test_a_number_that_is_counted_down_ends_no_stretch(ran):
+    batched = autobatch.vmap(of_counts, trace_after=0, plain="never", scalars="python")
+    for _ in range(4):
+        ran.clear()
+        with autobatch.counts() as counts:
+            found = batched(ROWS, torch.tensor([20, 19, 18, 20]))
+    torch.testing.assert_close(found[1], of_counts(ROWS[1], 19))
+    assert ran.total() < 1.5 * counts.block_executions
 
 
 def of_writes(x: Tensor, i: Tensor) -> tuple[Tensor, Tensor]:
