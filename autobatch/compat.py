@@ -61,6 +61,7 @@ __all__ = [
     "flash_attention",
     "foreach_copy",
     "has_no_data",
+    "holders_of",
     "is_batched",
     "is_wrapped",
     "kl_of_one_family",
@@ -305,6 +306,12 @@ def storage_id(tensor: Tensor) -> int:
     if tensor.layout in SPARSE:
         return id(tensor)
     return int(tensor.untyped_storage()._cdata)
+
+
+def holders_of(tensor: Tensor) -> tuple[int, int]:
+    """How many references torch counts to a tensor, and how many tensors to its memory."""
+    storage: int = torch._C._storage_Use_Count(tensor.untyped_storage()._cdata)
+    return tensor._use_count(), storage  # type: ignore[attr-defined]
 
 
 def within_level() -> bool:

@@ -16,6 +16,7 @@ from autobatch.batching.context import RowsFail
 from autobatch.batching.stretches import TracedExecutor
 from autobatch.batching.stretches.drivers import Driver
 from autobatch.batching.stretches.plans import Unforeseen, foreseen
+from autobatch.vm.blocks import Blocks
 from tests.oracle import assert_matches_loop
 
 
@@ -95,6 +96,13 @@ def of_ints(n: int) -> int:
         total = total * 3 + n
         n = n - 1
     return total
+
+
+def of_counts(x: Tensor, n: int) -> Tensor:
+    while n > 0:
+        n -= 1
+        x = torch.tanh(x) * 1.5
+    return x
 
 
 def of_tuples(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -198,6 +206,47 @@ def test_ints(func, ran):
     for _ in range(3):
         assert_matches_loop(func, (torch.tensor([3, 0, 7, 5]),), scalars="python")
     assert ran[True] > 20
+
+
+def test_a_number_that_is_counted_down_ends_no_stretch(ran):
+    batched = autobatch.vmap(of_counts, trace_after=0, plain="never", scalars="python")
+    for _ in range(4):
+        ran.clear()
+        with autobatch.counts() as counts:
+            found = batched(ROWS, torch.tensor([20, 19, 18, 20]))
+    torch.testing.assert_close(found[1], of_counts(ROWS[1], 19))
+    assert ran.total() < 1.5 * counts.block_executions
+
+
+class Picks:
+    def part(self, x: Tensor) -> Tensor:
+        return x[1, 0] - x[0, 1] + (x[:, 1] * x[0, :] - x[1, :] + x[:, 0] * x[1, 1]).sum()
+
+
+def of_literal_places(x: Tensor, n: Tensor) -> Tensor:
+    """More literals than there are other places, in a loop and in a block of their own."""
+    picks = Picks() if n > 0 else None
+    for i in range(2):
+        x = x * 0.5 + x[i, 0] + (x[:, 1] * x[0, :] - x[1, :] + x[:, 0] * x[1, 1])
+        if n > i:
+            x = x + picks.part(x)
+    return x
+
+
+def test_literal_places_are_no_numbers_of_a_recording(monkeypatch):
+    alone: list[str] = []
+    perform = Blocks.perform
+
+    def noted(self, frame, op, group, context):
+        alone.append(op.name)
+        perform(self, frame, op, group, context)
+
+    monkeypatch.setattr(Blocks, "perform", noted)
+    rows, n = torch.randn(4, 2, 2), torch.tensor([1, 5, 2, 2])
+    assert_matches_loop(of_literal_places, (rows, n))
+    alone.clear()
+    autobatch.vmap(of_literal_places, trace_after=0, plain="never")(rows, n)
+    assert "getitem" not in alone
 
 
 def of_writes(x: Tensor, i: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,7 +1,8 @@
 """Writes to tensors that the program made or was given: in-place functions, ``x[i] = v``, ``+=``.
 
 A column is never changed in place: the write makes a new value for the cell, which all names
-for it see; a view writes it into its base.
+for it see; a view writes it into its base. (A recording may write to the memory of one that nobody
+else holds, and make the new value of that: see ``trace.over``.)
 """
 
 from __future__ import annotations

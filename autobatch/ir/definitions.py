@@ -8,6 +8,7 @@ from autobatch.ir.dataflow import op_writes
 from autobatch.ir.program import Call, Function, Op, Var
 
 LOOKUPS = ("global", "getattr", "load_free")
+DISPLAYS = ("tuple", "slice")
 Definitions = Mapping[Var, Op | None]
 """The only operation that assigns a variable; None if there are several, a call, or a parameter's,
 or if it names the variable itself, by whatever way (``x = x.next``). A look-up that stands at
@@ -32,6 +33,26 @@ def definitions_of(function: Function) -> Definitions:
         if comes_back(name, found):
             found[name] = None
     return found
+
+
+def literals_of(definitions: Definitions) -> frozenset[Var]:
+    """The variables that always hold the same tuple or slice of literals."""
+    return frozenset(
+        name
+        for name, op in definitions.items()
+        if op is not None and op.name in DISPLAYS and is_literal(name, definitions)
+    )
+
+
+def is_literal(name: Var, definitions: Definitions, around: frozenset[Var] = frozenset()) -> bool:
+    """Whether a variable is one literal, or a tuple or slice of such."""
+    op = definitions.get(name)
+    if op is None or name in around:
+        return False
+    if op.name == "const":
+        return True
+    around |= {name}
+    return op.name in DISPLAYS and all(is_literal(arg, definitions, around) for arg in op.args)
 
 
 def is_same(one: Op | None, other: Op) -> bool:

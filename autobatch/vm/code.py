@@ -15,7 +15,7 @@ from typing import Any
 from autobatch.batching.operations import CAPTURED, HANDLED
 from autobatch.batching.stretches import Executor, Site, WholeSite
 from autobatch.ir.dataflow import handled_at, op_reads, reaching
-from autobatch.ir.definitions import Definitions, definitions_of
+from autobatch.ir.definitions import Definitions, definitions_of, literals_of
 from autobatch.ir.program import Block, Branch, Call, Function, Handler, Op, Raise, Return
 from autobatch.passes.late_blocks import late_blocks
 from autobatch.passes.updates import updates_of
@@ -75,6 +75,14 @@ class Code:
     late: frozenset[int] | None = None
     descents: dict[Any, Any] = field(default_factory=dict)
     heads: frozenset[int] | None = None
+    displays: frozenset[str] | None = None
+
+    @property
+    def literals(self) -> frozenset[str]:
+        """The variables that always hold the same tuple or slice of literals."""
+        if self.displays is None:
+            self.displays = literals_of(self.definitions)
+        return self.displays
 
     @property
     def late_blocks(self) -> frozenset[int]:
@@ -132,7 +140,8 @@ class Code:
         site = self.sites[pc].get((position, executor))
         if site is None:
             block = self.blocks[pc]
-            site = Site(block.ops, position, self.needed(block), self.varying(pc))
+            needed, varying = self.needed(block), self.varying(pc)
+            site = Site(block.ops, position, needed, varying, self.literals)
             self.sites[pc][position, executor] = site
         return site
 
@@ -143,7 +152,7 @@ class Code:
             converted = self.blocks[pc].converted
             assert converted is not None
             needed = self.needed(Block(converted.ops, converted.terminator))
-            site = WholeSite(converted.ops, 0, needed, self.varying(pc))
+            site = WholeSite(converted.ops, 0, needed, self.varying(pc), self.literals)
             self.wholes[pc, executor] = site
         return site
 

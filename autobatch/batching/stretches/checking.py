@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -92,13 +93,25 @@ def agrees(
     except (RowsFail, Untraceable):
         return False
     made = plan.template.make(outs, gathered.leaves, gathered.cells)
-    written = dict(plan.written)  # an input has its new content only later
     pairs = [(made[node], leaves[leaf]) for leaf, node in plan.written]
-    for name, node in plan.names:
-        given = plan.template.nodes[node]
-        if given.kind != "input" or given.slot not in written:
-            pairs.append((made[node], env[name]))
-    return all(theirs is not None and same_leaf(mine, theirs) for mine, theirs in pairs)
+    pairs += [(made[node], env[name]) for name, node in plan.names]
+    with as_written(plan, gathered, made):
+        return all(theirs is not None and same_leaf(mine, theirs) for mine, theirs in pairs)
+
+
+@contextmanager
+def as_written(plan: Plan, gathered: Gathered, made: Sequence[Cell]) -> Iterator[None]:
+    """The inputs that a replay writes have their new content, which else they get only later."""
+    cells = [(gathered.leaves[leaf], made[node]) for leaf, node in plan.written]
+    before = [(cell, cell.value) for cell, _ in cells if cell is not None]
+    for cell, new in cells:
+        if cell is not None:
+            cell.value = new.value
+    try:
+        yield
+    finally:
+        for cell, value in before:
+            cell.value = value
 
 
 def same_leaf(left: Cell, right: Cell) -> bool:

@@ -19,6 +19,7 @@ from autobatch.batching.objects.attributes import stored_attribute
 from autobatch.batching.semantics import load_global
 from autobatch.batching.stretches.callables import is_bare, opened
 from autobatch.batching.stretches.contents import content_key, module_key, module_tensors
+from autobatch.batching.stretches.holders import is_sole
 from autobatch.batching.stretches.outline import is_pure_call
 from autobatch.batching.stretches.signature import tensor_key, tier_of
 from autobatch.batching.stretches.stretch import refuse
@@ -87,6 +88,7 @@ NAMES: dict[str, Any] = {
     "guards": guards,
     "identity": identity,
     "is_bare": is_bare,
+    "is_sole": is_sole,
     "load_global": load_global,
     "module_key": module_key,
     "module_tensors": module_tensors,

@@ -252,7 +252,8 @@ def printed_results(
     operands = "".join(f", {operand}" for operand, _ in printer.inputs)
     replay = printer.refer(getattr(plan.run, "replay", plan.run))
     if skeleton.batched:
-        printer.line(f"outs = {replay}(k{operands})")
+        run = replay if checks else printed_run(printer, plan, replay)
+        printer.line(f"outs = {run}(k{operands})")
     made: dict[int, str] = {}
     results = [(name, printed_node(printer, plan, number, made)) for name, number in plan.names]
     for number, outlook in plan.bounded:
@@ -286,6 +287,21 @@ def printed_results(
         new = kept.get(value) or printer.cell(value)
         printer.line(f"{printer.places[receiver]}.cells[{store.attr!r}] = {new}")
     return replay
+
+
+def printed_run(printer: Printer, plan: Plan, replay: str) -> str:
+    """The replay, or one that spares the copy of what is written, where nobody else holds it."""
+    over = getattr(plan.run, "over", None)
+    if over is None or len(plan.written) != 1 or plan.loose is not None:
+        return replay
+    ((leaf, number),) = plan.written
+    node = plan.template.nodes[number]
+    spared = over(leaf, node.slot) if node.kind == "column" else None
+    if spared is None:
+        return replay
+    data, _ = printer.inputs[leaf]
+    pair = f"({printer.columns[data]}, {data})"
+    return f"({printer.refer(spared)} if is_sole({pair}) else {replay})"
 
 
 def printed_node(printer: Printer, plan: Plan, number: int, made: dict[int, str]) -> str:

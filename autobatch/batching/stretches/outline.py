@@ -19,7 +19,7 @@ from autobatch.batching.operations import Env, Scope
 from autobatch.batching.stretches.contents import is_plain_module
 from autobatch.batching.stretches.stores import Stores
 from autobatch.batching.submodules import parts_of
-from autobatch.ir.ops import HOST, INPLACE, PURE, RECORDED, WRITES
+from autobatch.ir.ops import BINARY, COMPARE, HOST, INPLACE, PURE, RECORDED, UNARY, WRITES
 from autobatch.ir.program import Op
 from autobatch.transforms.records import GRADIENTS, Transform, derives
 from autobatch.values.cells import (
@@ -37,6 +37,9 @@ from autobatch.values.cells import (
     read,
     uniform,
 )
+
+ARITHMETIC = frozenset({"copy", *UNARY, *BINARY, *INPLACE, *COMPARE})
+"""Operations that make numbers of numbers."""
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -58,6 +61,7 @@ class Outline:
     made: set[str] = field(default_factory=set)
     touched: set[str] = field(default_factory=set)
     settled: set[str] = field(default_factory=set)
+    numbers: set[str] = field(default_factory=set)
     stores: Stores = field(default_factory=Stores)
     writes: bool = False
 
@@ -124,11 +128,21 @@ class Outline:
                 self.reads.append(arg)
         if any(out in self.constants for out in op.outs):
             return False
+        if op.name in ARITHMETIC and all(map(self.is_number, op.args)):
+            self.numbers.update(op.outs)
+        else:
+            self.numbers.difference_update(op.outs)
+            self.writes = self.writes or op.name in WRITES
         self.touched.update(op.args, op.outs)
         self.made.update(op.outs)
-        self.writes = self.writes or op.name in WRITES
         self.batched.append(op)
         return True
+
+    def is_number(self, name: str) -> bool:
+        """Whether a variable is sure to hold numbers, which no operator writes to."""
+        if name in self.made:
+            return name in self.numbers
+        return is_number_cell(self.env[name])
 
 
 def is_structural(op: Op, cells: list[Cell]) -> bool:
@@ -165,6 +179,12 @@ def is_unsafe_read(cell: Cell, name: str) -> bool:
 def is_uniform_number(cell: Cell) -> bool:
     value = cell.value
     return type(value) is Uniform and is_number(value.obj)
+
+
+def is_number_cell(cell: Cell) -> bool:
+    """Whether it holds a number, for all threads or for each."""
+    value = cell.value
+    return is_uniform_number(cell) or (type(value) is Column and value.tag != "tensor")
 
 
 def is_pure_call(value: Any) -> bool:

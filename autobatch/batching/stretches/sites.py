@@ -51,13 +51,15 @@ class Site:
     """A place in a block where stretches begin.
 
     ``needed`` are the variables that are still wanted when the block is done, ``varying`` those
-    that the loop assigns which the block is in, if it is in one.
+    that the loop assigns which the block is in, if it is in one. What ``literals`` hold is the same
+    at every run: tuples and slices, as of indices.
     """
 
     ops: Sequence[Op]
     start: int
     needed: frozenset[str]
     varying: frozenset[str] | None = None
+    literals: frozenset[str] = frozenset()
     exposed: tuple[str, ...] = ()
     begins: bool = True
     budget: Budget = field(default_factory=Budget)
@@ -338,6 +340,7 @@ class Site:
             constants,
             frozenset(wanted),
             stores,
+            frozenset(i for i, name in enumerate(outline.reads) if name in self.literals),
             picks=indices_in(outline),
             kinds=tuple(outline.kinds),
         )

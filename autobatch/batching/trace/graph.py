@@ -6,7 +6,8 @@ number among the inputs) and constants, nested in lists and tuples. Values are n
 inputs come first. Values that share storage (views) have one ``Meta.storage``.
 
 Invariants: a value is made by at most one node, before it is read; a node that writes to an
-argument makes no new value for it; no input's storage is written to.
+argument makes no new value for it; no input's storage is written to,
+but in a graph that is printed for that (``over``).
 """
 
 from __future__ import annotations

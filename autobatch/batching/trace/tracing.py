@@ -14,6 +14,7 @@ from autobatch.batching.trace.bindings import Example
 from autobatch.batching.trace.codegen import Replay, compile_graph
 from autobatch.batching.trace.graph import Graph, Untraceable, text
 from autobatch.batching.trace.narrow import Spread, narrowed
+from autobatch.batching.trace.over import over
 from autobatch.batching.trace.recorder import Ambient, Recording, outside, run_fake
 from autobatch.batching.trace.rewrite import simplify
 from autobatch.batching.trace.unify import unify
@@ -54,6 +55,15 @@ class Printing:
         aliases = tuple(map(owner.get, storages))
         return Trace(graph, replay, source, aliases, storages, kernels_of(printed), self)
 
+    def over(self, graph: Graph, given: int, result: int) -> Replay | None:
+        """A replay that writes a result over an input of which the graph's copies all."""
+        if self.grad or self.within:
+            return None
+        changed = over(narrowed(graph), given, result)
+        if changed is None:
+            return None
+        return compile_graph(changed, self.example, self.autocast, grad=False)[0]
+
 
 @dataclass(frozen=True, slots=True)
 class Trace:
@@ -83,6 +93,13 @@ class Trace:
     def graph_text(self) -> str:
         """The operations as text, one a line."""
         return text(self.graph)
+
+    def over(self, given: int, result: int) -> Replay | None:
+        """A replay whose result takes the place of an input, which nobody else may hold.
+
+        None where the trace does not copy that input to write to it.
+        """
+        return self.printing.over(self.graph, given, result)
 
 
 def record(
