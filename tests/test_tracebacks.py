@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import sys
+from pathlib import Path
 from types import FrameType
 
 import pytest
@@ -66,3 +68,10 @@ def test_the_engine_prints_itself_briefly(configuration):
     seen.update(longest(below))
     assert "Batch" in seen and len(seen) > 5
     assert {name: size for name, size in seen.items() if size > LONGEST} == {}
+
+
+def test_what_is_told_by_identity_prints_as_that():
+    """Else it prints all that hangs on it, which is a whole engine."""
+    sources = Path(autobatch.__file__).parent.rglob("*.py")
+    marks = [line for path in sources for line in re.findall("@dataclass.*", path.read_text())]
+    assert [line for line in marks if "eq=False" in line and "repr=False" not in line] == []

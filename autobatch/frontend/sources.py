@@ -114,7 +114,7 @@ def is_taken_apart(node: ast.expr, static: Static) -> bool:
     return any(map(is_simple, within(node, static)))
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Iterated:
     """Any iterable."""
 

@@ -21,7 +21,7 @@ from torch import Generator, Tensor
 from autobatch.random.repeating import default_of
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class State:
     """Of the generators; ``draws`` led to it, ``number`` is the place's."""
 
@@ -34,7 +34,7 @@ class State:
         return b"".join(part.numpy().tobytes() for part in self.parts)
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Alike:
     """Where the threads of a run are; ``places`` has the number of each one's state."""
 

@@ -43,7 +43,7 @@ class Holding(nn.Module):
         return run(self.module, *args)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Call:
     """``fn`` with ``given``: arguments, keywords and parameters, with ``Operand`` for tensors.
 
