@@ -169,7 +169,8 @@ def trial(asked: Asked) -> Trial | None:
         return None
 
     def may_end() -> bool:
-        if worth_it(asked, computes=True) is None:
+        proof = worth_it(asked, computes=True)
+        if proof is None or proof.most_threads == 0:  # it works on numbers and tensors alone
             return False
         if len(apart) >= MOST_APART:
             apart.clear()

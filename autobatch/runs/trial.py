@@ -1,4 +1,4 @@
-"""Whether a run does more on objects than on tensors, found out while it runs.
+"""Whether a run does more on objects, and on keeping threads together, than on tensors.
 
 Operations on objects run thread by thread, and a kernel takes as long for a few threads as for one:
 a parser whose names stand for tensors takes hundreds of times the plain loop when its threads are
@@ -15,6 +15,9 @@ from dataclasses import dataclass
 ONCE, BY_THREAD, OF_A_PART = 200, 7, 40
 """What an operation by thread costs, or a part that plain Python runs, with the threads that part
 around it (300 measured), and what each of their threads does: in microseconds, on one core."""
+EXECUTION, MANY = 60, 150
+"""What a block execution costs without these: its queue, its checks, threads that part and meet;
+and of how many on that counts."""
 OF_A_BLOCK, OF_A_KERNEL = 0.25, 1
 """What plain Python takes for a thread: 0.1 to 0.3; 0.05 of a number to 4 of a tensor."""
 ENOUGH = 4_000
@@ -31,21 +34,23 @@ class BetterApart(BaseException):
 
 @dataclass(slots=True, eq=False, repr=False)
 class Trial:
-    """``may_end`` proves that the run may begin again; it is asked once.
+    """``may_end`` proves that the run may begin again, and notes it; it is asked once.
 
-    ``threads`` are those of the block at work, ``objects`` what has been spent on objects and
-    ``plainly`` what plain Python would have taken.
+    ``threads`` are those of the block at work, ``objects`` what has been spent on objects, so many
+    ``times``, and ``plainly`` what plain Python would have taken.
     """
 
     may_end: Callable[[], bool]
     threads: int = 0
     objects: int = 0
     times: int = 0
+    executions: int = 0
     plainly: float = 0
     is_over: bool = False
 
     def block(self, threads: int) -> None:
         self.threads = threads
+        self.executions += 1
         self.plainly += OF_A_BLOCK * threads
 
     def launch(self, number: int) -> None:
@@ -61,15 +66,16 @@ class Trial:
 
     def judge(self) -> None:
         """End the run where that is better."""
-        if self.times >= OFTEN and self.is_sure():
+        if self.times >= OFTEN and self.is_sure(self.objects):
             self.is_over = True
             if self.may_end():
                 raise BetterApart
 
     def ended(self) -> None:
         """The run has come to its end."""
-        if self.is_sure():
+        apart = EXECUTION * self.executions if self.executions >= MANY else 0
+        if self.is_sure(self.objects + apart):
             self.may_end()
 
-    def is_sure(self) -> bool:
-        return not self.is_over and self.objects >= max(ENOUGH, TIMES * self.plainly)
+    def is_sure(self, spent: int) -> bool:
+        return not self.is_over and spent >= max(ENOUGH, TIMES * self.plainly)
