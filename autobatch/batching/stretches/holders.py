@@ -24,7 +24,7 @@ def counted(pair: Pair) -> tuple[int, ...]:
 
 def _counted_alone() -> tuple[int, ...]:
     """The same in a driver, where a variable's cell holds the column and nothing else does."""
-    cell = Cell(Column(torch.zeros(1)))
+    cell = Cell(Column(torch.zeros(1, device="cpu")))
     column = cell.value
     table = column.table  # type: ignore[union-attr]
     dense = table if table.is_contiguous() else None
