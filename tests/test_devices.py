@@ -60,8 +60,7 @@ ON_THE_HOST = {
         "torch.zeros(sample.shape, dtype=sample.dtype)": "the same",
     },
     "presence/arranging.py": {
-        "torch.arange(size)": "which rows are needed is told on the host",
-        "torch.empty(sum((len(part.target) for part in parts)), dtype=torch.int64)": "the same",
+        "torch.from_numpy(index)": "which rows are needed is told on the host",
     },
     "batching/calling/seeding.py": {"torch.as_tensor(part)": "what a function has given"},
     "batching/trace/rewrite.py": {
