@@ -18,6 +18,7 @@ from autobatch.compiled import launching, plans
 from programs import ackermann, collatz, fibonacci, gcd, mandelbrot
 from programs.example import Example
 from tests.generator import FAMILIES, programs
+from tests.of_its_own import of_its_own
 from tests.oracle import assert_matches_loop
 from tests.scalar_programs import scalar_program
 from tests.test_properties import LONG, QUICK, hold_to_loop
@@ -76,6 +77,15 @@ def test_scalar_programs_are_one_launch(name: str, scalars: str) -> None:
 def test_an_empty_batch_goes_the_general_way() -> None:
     none = torch.zeros(0, dtype=torch.int64)
     assert_matches_loop(collatz.collatz, (none,), configurations=(COMPILED,))
+
+
+def test_an_empty_batch_says_nothing_of_the_next() -> None:
+    batched = autobatch.vmap(of_its_own(collatz.collatz), **COMPILED)
+    with pytest.raises(autobatch.EmptyBatchError):
+        batched(torch.arange(1, 1))
+    with autobatch.counts() as found:
+        batched(torch.arange(1, 3))
+    assert (found.launches, found.given_up) == (1, 0) and found.iterations > 0
 
 
 BATCHES = (7, 0, 1, 2, 64)

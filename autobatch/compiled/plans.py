@@ -81,7 +81,7 @@ def plan_if_worth(
 ) -> tuple[Plan, list[Tensor]] | None:
     """The same; None where it is refused, or was for calls like this (see ``refusing``)."""
     function = target.callee
-    if target.effect != "program" or not isinstance(function, FunctionType):
+    if target.effect != "program" or not isinstance(function, FunctionType) or not batch.size:
         return None
     refusals = kept(library.code_of(function, *receiver_of(target))).refusals
     outline = (options.scalars, *map(outline_of, (*batch.args, *batch.kwargs.values())))
