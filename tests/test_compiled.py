@@ -84,7 +84,7 @@ def test_an_empty_batch_says_nothing_of_the_next() -> None:
     with pytest.raises(autobatch.EmptyBatchError):
         batched(torch.arange(1, 1))
     with autobatch.counts() as found:
-        batched(torch.arange(1, 3))
+        batched(torch.arange(1, 9))
     assert (found.launches, found.given_up) == (1, 0) and found.iterations > 0
 
 
