@@ -268,11 +268,20 @@ def by_a_table(x, text):
     return busy(x, text)
 
 
+def counts_what_is_left(x, text):
+    values = [x]
+    for sign in text:
+        values.append(HALVED[sign](values[-1], values.pop()))
+    if len(values) > 1:
+        raise ValueError(f"{len(values)} are left")
+    return busy(values[0], text)
+
+
 @pytest.mark.parametrize(
     "function",
     [
         *(of_kinds, adds, writes_its_row, reads_weights, by_key, views, is_one, in_a_dict),
-        *(by_methods, by_a_table, by_names),
+        *(by_methods, by_a_table, by_names, counts_what_is_left),
     ],
 )
 def test_it_is_the_loop_and_plain(function):

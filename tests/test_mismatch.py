@@ -255,3 +255,18 @@ def test_ways_that_meet_before_the_exit_are_all_named():
     assert error.diagnostic.notes[0].startswith("one of the lines 3, 5 returns None, in thread 1")
     same = function("f", "x", block(at.give("x")))
     assert [span.line for span in Way(same, 0).spans()] == [same.blocks[0].terminator.span.line]
+
+
+def test_what_ragged_out_does_not_fit_is_told() -> None:
+    def parts(x):
+        return {"row": x, "sum": x.sum()}
+
+    def pair(x):
+        return x, x.sum()
+
+    for func, given, told in (
+        (parts, {"rows": "list", "sum": None}, "and the result has the keys 'row', 'sum'"),
+        (pair, ("list", None, None), "and the result has 2 parts"),
+    ):
+        with pytest.raises(autobatch.OptionError, match=told):
+            autobatch.vmap(func, ragged_out=given)(torch.ones(2, 3))

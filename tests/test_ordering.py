@@ -82,6 +82,25 @@ def chosen_and_written(x):
     return torch.stack(rows)
 
 
+def by_themselves(x):
+    low, *_, high = sorted((x[0] * 2, -x[1], x[2]))
+    return high - low, torch.stack(sorted([*x], reverse=True))
+
+
+def by_themselves_with_nan(x):
+    return torch.stack(sorted([x[0].sqrt(), x[1], x[2]]))
+
+
+def by_themselves_of_two_dtypes(x):
+    return torch.stack([each.double() for each in sorted([x[0].double(), x[1], x[2]])])
+
+
+def ordered_and_written(x):
+    low, high = sorted([x[0] * 2, x[1] * 2])
+    low += 5
+    return low, high
+
+
 def of_an_iterator(x):
     return torch.tensor(sorted((i for i in range(5)), key=lambda i: float(x[i])))
 
@@ -127,6 +146,7 @@ def choosing_and_caught(x):
 PROGRAMS = (
     *(order_of, rows_in_order, by_tensors, backwards, least, greatest, greatest_row, of_pairs),
     *(by_words, by_two_types, with_nan, nothing, nothing_to_choose, failing, chosen_and_written),
+    *(by_themselves, by_themselves_with_nan, by_themselves_of_two_dtypes, ordered_and_written),
     *(of_an_iterator, growing, shrinking, replacing, failing_and_caught, choosing_and_caught),
 )
 
@@ -137,7 +157,9 @@ def test_an_order_by_keys_is_the_loops(function: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "function", [order_of, rows_in_order, backwards, least, greatest_row], ids=lambda f: f.__name__
+    "function",
+    [order_of, rows_in_order, backwards, least, greatest_row, by_themselves],
+    ids=lambda f: f.__name__,
 )
 def test_nothing_of_it_runs_thread_by_thread(function: Any) -> None:
     with autobatch.counts() as counts:

@@ -173,3 +173,14 @@ def test_a_round_after_a_write_costs_what_it_costs_without() -> None:
             - calls_in(lambda n=few, write=write: batched(XS, n, write))  # type: ignore[misc]
         )
     assert costs[1] <= 2 * costs[0]
+
+
+def test_where_it_was_written_is_told_with_its_file_if_that_is_another() -> None:
+    scale = torch.ones(())
+
+    def own(x):
+        scale.mul_(x.sum())
+        return torch.distributions.Exponential(scale).log_prob(x.sum())
+
+    with pytest.raises(AutobatchError, match=r"in line \d+ of \S*test_shared_reads.py it is mul"):
+        autobatch.vmap(own)(XS)

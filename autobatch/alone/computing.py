@@ -82,6 +82,8 @@ OUTWARD = frozenset({"out", "generator", "requires_grad", "device", "pin_memory"
 """Keywords by which a function does more than its name says."""
 SHOWN = frozenset({"format", "join"})
 """Operations that show what only a tensor of the loop's has."""
+NO_TENSORS = frozenset({len, int, float, bool, isinstance, issubclass, any, all, callable, range})
+"""Functions of Python's, of those that only read, that give a tensor for nothing, a bool, say."""
 STARTING = frozenset({math.prod})
 """Functions of Python's, of those that only read, whose result may be what they begin with."""
 GOING_ON = (callees.READS | callees.COPIES | callees.LENDS | callees.CHANGES) - {

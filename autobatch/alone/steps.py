@@ -339,6 +339,8 @@ class Steps:
         if self.is_of_torch(found):
             return computing.called(found, whole, shares, shape)
         if callees.is_known(found):
+            if found in computing.NO_TENSORS:
+                return NONE
             if found in callees.READS:
                 made = TENSOR | OUTER if found in computing.STARTING else TENSOR
                 return shares.hidden | (shares.within(whole) & made if shares.computes else NONE)

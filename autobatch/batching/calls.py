@@ -53,8 +53,14 @@ from autobatch.batching.unseen import watched
 from autobatch.transforms import batched as transforms
 from autobatch.values.cells import Cell, Column, Uniform, read, uniform
 
-PUTTING = frozenset([list.append, list.extend, list.insert, set.add, set.update, dict.update])
-"""Methods that only put something into a thread's own list, dict or set."""
+OWN_WRITES = frozenset(
+    [
+        *(list.append, list.extend, list.insert, list.pop, list.remove, list.reverse, list.clear),
+        *(list.sort, set.add, set.update, set.discard, set.remove, set.pop, set.clear),
+        *(dict.update, dict.setdefault, dict.pop, dict.popitem, dict.clear),
+    ]
+)
+"""Methods that write to nothing but a thread's own list, dict or set."""
 
 
 def run(context: Context, target: Target) -> Cell:
@@ -108,7 +114,7 @@ def performed(context: Context, target: Target) -> Cell:
         return catching.made(context, callee, args, kwargs)
     if target.effect == "host" and not any(map(may_write, given)):
         return host_call(context, target)
-    if is_hashable(callee) and callee in PUTTING and not kwargs:
+    if is_hashable(callee) and callee in OWN_WRITES and not kwargs:
         writes.refuse_foreign(context, args[0], "{}")
         return run_rows(context, callee, args, {}, OWN_PARTS, keep=True, fresh=False, once=True)
     keep = callee not in READ_ONLY if is_hashable(callee) else True

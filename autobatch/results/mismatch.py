@@ -59,7 +59,7 @@ class Part:
         elif isinstance(ragged, tuple | list):
             forms = ragged
         if len(forms) != len(keys) or (isinstance(ragged, dict) and len(ragged) > len(keys)):
-            raise self.misfit()
+            raise self.misfit(form)
         named = zip(keys, forms, strict=True)
         return [
             Part(self.spans, (self.way, form.place(key)), own, self.rings) for key, own in named
@@ -69,9 +69,16 @@ class Part:
         itself = " that holds itself" if id(item) in self.rings else ""
         return f"{describe(item)}{itself}"
 
-    def misfit(self) -> OptionError:
+    def misfit(self, form: Form | None = None) -> OptionError:
         place = f" at result{self.path}" if self.path else ""
-        return OptionError(f"ragged_out does not fit the result{place}: it is {self.ragged!r}.")
+        parts = ""
+        if form is not None and form.kind in DICTS:
+            parts = f", and the result has the keys {', '.join(map(repr, form.keys))}"
+        elif form is not None:
+            parts = f", and the result has {len(form.keys)} parts"
+        return OptionError(
+            f"ragged_out does not fit the result{place}: it is {self.ragged!r}{parts}."
+        )
 
 
 @dataclass(frozen=True, slots=True)

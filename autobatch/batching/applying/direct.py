@@ -56,6 +56,8 @@ def direct(fn: Callable[..., Any], args: tuple[Any, ...]) -> Batched | None:
             dims = max(dims, arg.data.dim())
     if dims == 0 or not _one_dtype(args[1:] if fn is _WHERE else args, dims):
         return None
+    if fn is _WHERE and not _broadcasts(args[0], dims):
+        return None
     return Batched(fn(*(_physical(arg, dims) if type(arg) is Batched else arg for arg in args)))
 
 
@@ -63,15 +65,19 @@ def _one_dtype(args: tuple[Any, ...], dims: int) -> bool:
     """Whether all operands are numbers, or tensors of one dtype that broadcast."""
     dtype = None
     for arg in args:
-        own = type(arg) is Batched
-        if own or isinstance(arg, Tensor):
+        if isinstance(arg, Batched | Tensor):
             data = arg.data
             dtype = dtype or data.dtype
-            if dtype is not data.dtype or (not own and data.dim() >= dims):
+            if dtype is not data.dtype or not _broadcasts(arg, dims):
                 return False
         elif type(arg) not in _PLAIN:
             return False
     return True
+
+
+def _broadcasts(operand: Any, dims: int) -> bool:
+    """Whether no dimension of a tensor that threads share would meet theirs."""
+    return not isinstance(operand, Tensor) or operand.dim() < dims
 
 
 def _physical(operand: Batched, dims: int) -> Tensor:

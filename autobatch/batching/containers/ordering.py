@@ -44,18 +44,29 @@ def by_key(
     if (choice is not sorted or context.lost is not None) and not is_silent(context, key):
         return None
     keys = [context.invoke(context, key, [item], {}) for item in items]
-    descending = reverse.obj or choice is max
-    order = order_of(context, keys, descending)
-    if order is not None:
-        places = order if choice is sorted else order[:1]
-        found = [at(context, items, place) for place in places]
-        parts = [part for part in found if part is not None]
-        if len(parts) == len(found):
-            return Cell(Container(list, parts)) if choice is sorted else parts[0]
+    places = order_of(context, keys, reverse.obj or choice is max)
+    if places is not None:
+        found = placed(context, items, places if choice is sorted else places[:1])
+        if found is not None:
+            return Cell(Container(list, found)) if choice is sorted else found[0]
     operands = [Cell(Container(list, items)), Cell(Container(list, keys))]
     function = in_order if choice is sorted else {min: least, max: greatest}[choice]
     named_by = {"reverse": kwargs["reverse"]} if "reverse" in kwargs else {}
     return run_rows(context, function, operands, named_by, "no batched form", True, False)
+
+
+def by_themselves(context: Context, items: list[Cell], descending: bool) -> Cell | None:
+    """``sorted`` of 0-d tensors of one dtype."""
+    places = order_of(context, items, descending)
+    found = None if places is None else placed(context, items, places)
+    return None if found is None else Cell(Container(list, found))
+
+
+def placed(context: Context, items: list[Cell], places: Tensor) -> list[Cell] | None:
+    """The items at the places ``[n, k]``; None where they are no columns."""
+    found = [at(context, items, place) for place in places]
+    parts = [part for part in found if part is not None]
+    return parts if len(parts) == len(found) else None
 
 
 def is_silent(context: Context, key: Cell) -> bool:

@@ -165,7 +165,10 @@ def _quantifier(stop: bool) -> Handler:
 
 
 def _sorted(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | None:
-    """``sorted(xs)`` of numbers of one type; NaN, which has no order, goes by thread."""
+    """``sorted(xs)`` of numbers of one type, or 0-d tensors of one dtype.
+
+    NaN, which has no order, goes by thread.
+    """
     if "key" in kwargs:
         return ordering.by_key(context, sorted, args, kwargs)
     if len(args) != 1 or set(kwargs) - {"reverse"}:
@@ -176,10 +179,12 @@ def _sorted(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell
         return None
     values = [read(part) for part in parts]
     columns = [value for value in values if type(value) is Column]
+    if columns and all(map(is_tensor, values)):
+        return ordering.by_themselves(context, parts, reverse.obj)
     if len(columns) < len(values) or len({column.tag for column in columns}) > 1:
         return None
     data, tag = torch.stack([column.data for column in columns]), columns[0].tag
-    if tag == "tensor" or (tag == "float" and context.host(data.isnan().any(), "sorted")):
+    if tag == "float" and context.host(data.isnan().any(), "sorted"):
         return None
     ordered = torch.sort(data, stable=True, dim=0, descending=reverse.obj).values
     bounds = join_bounds(column.bounds for column in columns) if tag == "int" else None

@@ -65,7 +65,7 @@ def read_late(span: Span | None, before: Written) -> SharedWriteError:
             span,
             "read here",
             (
-                f"{place(before.span)} it is {SIGNS[before.rule]}: what all threads give is "
+                f"{place(before.span, span)} it is {SIGNS[before.rule]}: what all threads give is "
                 "applied when the call is over, and until then it is as it was.",
             ),
             (f"read it before the write, or keep what is read in a variable; {ONE_BY_ONE}",),
@@ -82,8 +82,8 @@ def two_ways(span: Span | None, rule: Rule, before: Written) -> SharedWriteError
             span,
             f"here it is {SIGNS[rule]}",
             (
-                f"{place(before.span)} it is {SIGNS[before.rule]}: the result would depend on the "
-                "order of the threads.",
+                f"{place(before.span, span)} it is {SIGNS[before.rule]}: the result would depend "
+                "on the order of the threads.",
             ),
             (f"write to two tensors, and put them together after the call; {ONE_BY_ONE}",),
             "shared-write",
@@ -119,5 +119,8 @@ def differing(span: Span | None) -> SharedWriteError:
     )
 
 
-def place(span: Span | None) -> str:
-    return "before that" if span is None else f"in line {span.line}"
+def place(span: Span | None, here: Span | None) -> str:
+    if span is None:
+        return "before that"
+    file = f" of {span.file}" if here is not None and here.file != span.file else ""
+    return f"in line {span.line}{file}"
