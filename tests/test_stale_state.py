@@ -451,3 +451,19 @@ def test_what_functions_that_call_one_another_rest_on_is_looked_up_once(monkeypa
     assert {function for function, _ in looked} == {"first", "second", "third"}
     judged = 3
     assert max(looked.values()) <= 2 * judged
+
+
+def scaled_by_objects(x, n):
+    y = x[0]
+    for part in x:
+        y = part * n
+    return y
+
+
+@pytest.mark.parametrize("on_error", ["raise", "isolate"])
+def test_what_threads_have_one_object_of_each_is_not_in_a_recording(on_error: Any) -> None:
+    mapped = autobatch.vmap(scaled_by_objects, trace_after=0, on_error=on_error)
+    for numbers in ([3], [4], [3, 4]):
+        found = mapped(torch.ones(len(numbers), 5), autobatch.objects(numbers))
+        found = [each.value for each in found] if on_error == "isolate" else found
+        assert list(map(float, found)) == numbers

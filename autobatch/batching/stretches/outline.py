@@ -123,9 +123,10 @@ class Outline:
         known = op.name == "call" and op.args[0] not in self.made
         if known and not is_traceable_call(read(self.env[op.args[0]])):
             return False
-        for arg in op.args:
-            if arg not in self.made and arg not in self.constants and arg not in self.reads:
-                self.reads.append(arg)
+        given = [arg for arg in op.args if arg not in self.made and arg not in self.constants]
+        if any(kind_of(self.env.get(arg)) in "oO-" for arg in given):
+            return False  # nothing in a signature tells what is in them
+        self.reads += [arg for arg in dict.fromkeys(given) if arg not in self.reads]
         if any(out in self.constants for out in op.outs):
             return False
         if op.name in ARITHMETIC and all(map(self.is_number, op.args)):
