@@ -367,7 +367,7 @@ class Steps:
                 return NONE
             world.built(found, whole, given, shape)
             world.scale.objects = True
-            return CODE if issubclass(found, Enum) else NONE
+            return world.met(found) if issubclass(found, Enum) else NONE
         if isinstance(found, MethodType) and isinstance(found.__func__, FunctionType):
             share = world.met(found.__self__) if not isinstance(found.__self__, type) else NONE
             unit = world.unit(found.__func__)

@@ -156,6 +156,8 @@ class World:
             return kept[1]
         if self.is_callable(value):
             self.met_callable(value)
+            if isinstance(value, EnumMeta):
+                return CODE | self.members(value)
             return NONE if callees.is_known(value) else CODE
         if self.shares.computes and isinstance(value, Tensor):
             if not computing.may_compute([value]):
@@ -172,6 +174,13 @@ class World:
         share = OUTERS[nature] | (CODE if codes else NONE)
         classes, callables = frozenset(contents.classes), tuple(contents.callables)
         self.data[id(value)] = (Data(value, nature, classes, callables), share)
+        return share
+
+    def members(self, kind: EnumMeta) -> Share:
+        """What an enumeration's members, which all existed before, share with the program."""
+        share, members = NONE, list[Any](kind.__members__.values())
+        for member in members:
+            share |= self.met(member)
         return share
 
     def is_callable(self, value: Any) -> bool:
