@@ -23,6 +23,7 @@ from autobatch.runs.entry import name_of
 from autobatch.runs.lifted import is_lifted, lifted
 from autobatch.runs.running import run
 from autobatch.streams.stream import planned, results
+from autobatch.structure import own_attribute
 from autobatch.transforms.public import derived, transform
 from autobatch.transforms.records import transform_of
 from autobatch.vm.library import Library
@@ -118,7 +119,7 @@ class Function(Generic[P, R]):
 def _named(function: Any) -> Any:
     """What has its module and name; None if nothing has."""
     found: Any = sys.modules.get(function.__module__)
-    name = getattr(function, "__qualname__", None)
+    name = own_attribute(function, "__qualname__")
     for part in name.split(".") if name else ():
         found = getattr(found, part, None)
     return found if name else None
@@ -126,7 +127,7 @@ def _named(function: Any) -> Any:
 
 def _restored(function: Any, options: Options) -> Function[Any, Any]:
     """A pickled one; ``function`` may be decorated where it was found, a method for one."""
-    return Function(getattr(function, "__autobatch_function__", function), options)
+    return Function(own_attribute(function, "__autobatch_function__", function), options)
 
 
 @overload

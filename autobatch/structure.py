@@ -186,6 +186,22 @@ def own_attributes(obj: Any) -> dict[str, Any] | None:
     return table if isinstance(table, dict) else None
 
 
+def own_attribute(obj: Any, name: str, default: Any = None) -> Any:
+    """An attribute as ``getattr`` gives it, where a user's ``__getattr__`` is not asked for it.
+
+    That may give anything for any name, raise another error than ``AttributeError``, or note it.
+    """
+    kind = type(obj)
+    if type(kind) is type and not hasattr(kind, "__getattr__"):
+        return getattr(obj, name, default)
+    if kind.__module__.partition(".")[0] == "torch":  # its operators tell more that way
+        return getattr(obj, name, default)
+    try:
+        return kind.__getattribute__(obj, name)  # type: ignore[call-arg]
+    except AttributeError:
+        return default
+
+
 def attributes(obj: Any) -> list[str]:
     """The attributes that a record has: its fields in order, then what else was set."""
     names = [field.name for field in dataclasses.fields(obj) if hasattr(obj, field.name)]

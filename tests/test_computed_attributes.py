@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import autobatch
+from tests.oracle import assert_matches_loop
 
 OPTIONS: tuple[dict[str, Any], ...] = (
     {},
@@ -135,3 +136,51 @@ def test_the_init_of_object_does_nothing() -> None:
     with autobatch.counts() as counts:
         autobatch.vmap(lambda x: Point(x).x * 2)(XS)
     assert counts.by_thread == 0
+
+
+class Answering:
+    """Any attribute that it does not have is looked up in a table, dunders too."""
+
+    def __init__(self, **values):
+        self.__dict__["values"] = values
+
+    def __getattr__(self, name):
+        return self.__dict__["values"][name]
+
+    def __call__(self, x):
+        return x * self.scale
+
+
+class Always:
+    def __getattr__(self, name):
+        return 3
+
+    def __call__(self, x):
+        return x + 1
+
+
+CONFIG, ALWAYS = Answering(scale=2.0, act=torch.tanh), Always()
+
+
+def configured(x):
+    y = CONFIG.act(x) * CONFIG.scale
+    if x > 0:
+        y = CONFIG(y)
+    return y
+
+
+def answered(x):
+    return ALWAYS(x) + ALWAYS.k if x > 0 else x
+
+
+def handed(x):
+    return scaled_by(x, CONFIG)
+
+
+def scaled_by(x, how):
+    return how(x) * how.scale if x > 0 else x
+
+
+@pytest.mark.parametrize("func", [configured, answered, handed])
+def test_the_engine_asks_no_getattr_for_what_it_looks_for(func):
+    assert_matches_loop(func, (torch.tensor([1.0, -1.0, 0.5]),), batch_sizes=(1, 2, 3))

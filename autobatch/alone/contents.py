@@ -29,6 +29,7 @@ import torch
 
 from autobatch.arguments.mapped import COPIED
 from autobatch.batching.effects import is_library
+from autobatch.structure import own_attribute
 
 FIXED, FLAT, DEEP = 0, 1, 2
 """Natures: cannot be written to; can, but what is within cannot; both can."""
@@ -147,7 +148,7 @@ def is_generated(function: FunctionType) -> bool:
     the guard of a ``__repr__`` against recursion.
     """
     if function.__code__.co_filename in LIBRARY_FILES:
-        inner = getattr(function, "__wrapped__", None)
+        inner = own_attribute(function, "__wrapped__")
         return inner is None or is_generated(inner)
     code = function.__code__
     by_dataclasses = code.co_qualname.startswith("__create_fn__.")
@@ -170,7 +171,7 @@ def check_class(kind: type) -> None:
     for base in own:
         for name in REFUSED & vars(base).keys():
             made = vars(base)[name]
-            made = getattr(made, "__func__", made)
+            made = own_attribute(made, "__func__", made)
             generated = isinstance(made, FunctionType) and is_generated(made)
             if not generated and not (issubclass(kind, Enum) and name == "__new__"):
                 raise NotAlone(f"{kind.__qualname__} has {name}")

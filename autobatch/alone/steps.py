@@ -26,6 +26,7 @@ from autobatch.batching import known_callees as callees
 from autobatch.frontend import MISSING, generating
 from autobatch.ir.ops import BINARY, COMPARE, INPLACE, UNARY, info
 from autobatch.ir.program import Block, Call, CallShape, Join, Op, Raise, Return, Var
+from autobatch.structure import own_attribute
 from autobatch.vm.purity import Known, Names
 
 OPERATORS = frozenset({*UNARY, *BINARY, *COMPARE})
@@ -285,7 +286,7 @@ class Steps:
         method = self.known.method(callee)
         found = world.value(self.unit, self.known, callee)
         if is_method(found) and not self.is_of_torch(found):
-            if isinstance(getattr(found, "__self__", None), random.Random):
+            if isinstance(own_attribute(found, "__self__"), random.Random):
                 raise NotAlone("it draws from a generator that others see")
             found = MISSING
         whole = self.unit.join(args)

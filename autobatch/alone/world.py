@@ -40,6 +40,7 @@ from autobatch.errors import AutobatchError
 from autobatch.frontend import MISSING
 from autobatch.ir.definitions import definitions_of
 from autobatch.ir.program import CallShape, Function, Op, Var
+from autobatch.structure import own_attribute
 from autobatch.vm.library import Library
 from autobatch.vm.purity import Known, Names, content
 
@@ -244,7 +245,7 @@ class World:
                     elif function is not None:
                         raise NotAlone(f"{name} is no property of functions")
             return
-        function = getattr(member, "__func__", member)
+        function = own_attribute(member, "__func__", member)
         if isinstance(function, FunctionType):
             if is_generated(function) or (issubclass(kind, Enum | tuple) and is_library(function)):
                 return
@@ -267,7 +268,7 @@ class World:
         found: list[Unit] = []
         for members in self.classes.values():
             function = members.get(name)
-            function = getattr(function, "__func__", function)
+            function = own_attribute(function, "__func__", function)
             if isinstance(function, FunctionType) and not is_generated(function):
                 found.append(self.unit(function))
         return found
@@ -353,7 +354,7 @@ def is_one(some: Mapping[str, CellType], others: Mapping[str, CellType]) -> bool
 
 def is_plain_special(member: Any) -> bool:
     """Whether Python calls no code of the user's by a special member that is no function."""
-    if isinstance(member, C_MEMBERS) or getattr(member, "__func__", None) is GenericAlias:
+    if isinstance(member, C_MEMBERS) or own_attribute(member, "__func__") is GenericAlias:
         return True
     return not callable(member) and not hasattr(type(member), "__get__")
 

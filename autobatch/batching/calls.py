@@ -50,6 +50,7 @@ from autobatch.batching.tables import packed, rules, writing
 from autobatch.batching.tables.joins import packed_cells
 from autobatch.batching.tensors import torch_ops
 from autobatch.batching.unseen import watched
+from autobatch.structure import own_attribute
 from autobatch.transforms import batched as transforms
 from autobatch.values.cells import Cell, Column, Uniform, read, uniform
 
@@ -118,8 +119,8 @@ def performed(context: Context, target: Target) -> Cell:
         writes.refuse_foreign(context, args[0], "{}")
         return run_rows(context, callee, args, {}, OWN_PARTS, keep=True, fresh=False, once=True)
     keep = callee not in READ_ONLY if is_hashable(callee) else True
-    context.foreign.note(getattr(callee, "__self__", None))
-    why = OWN_PARTS if getattr(callee, "__objclass__", None) in (list, dict, set) else ANY_EFFECT
+    context.foreign.note(own_attribute(callee, "__self__"))
+    why = OWN_PARTS if own_attribute(callee, "__objclass__") in (list, dict, set) else ANY_EFFECT
     return run_rows(context, callee, args, kwargs, why, keep=keep, effect=True, fresh=False)
 
 
@@ -168,7 +169,7 @@ def host_call(context: Context, target: Target) -> Cell:
             context,
             lambda *objs: callee(*objs[:count], **dict(zip(names, objs[count:], strict=True))),
             *[read(cell).obj for cell in cells],  # type: ignore[union-attr]
-            receiver=getattr(callee, "__self__", None),
+            receiver=own_attribute(callee, "__self__"),
             meaning=callee,
         )
     done = arithmetic.apply(context, callee, callee, args) if not kwargs else None
@@ -206,7 +207,7 @@ def takes_packed(callee: Any) -> bool:
     """Whether its batched meaning knows packed values: iteration, types, methods of lists."""
     if callee in iteration.HANDLERS:
         return callee not in (list, tuple)
-    return callee in introspection.HANDLERS or getattr(callee, "__objclass__", None) in (list, dict)
+    return callee in introspection.HANDLERS or own_attribute(callee, "__objclass__") in (list, dict)
 
 
 def gives_value(callee: Any) -> bool:
@@ -234,13 +235,13 @@ def special_call(
         if done is None and args:
             guards.refuse_shared(context, args[0])
         return done
-    if args and not kwargs and getattr(callee, "__objclass__", None) in (list, dict):
+    if args and not kwargs and own_attribute(callee, "__objclass__") in (list, dict):
         return methods.method(context, callee, args[0], args[1:])
     if isinstance(callee, type) and issubclass(callee, tuple) and hasattr(callee, "_fields"):
         return named_tuple(context, callee, args, kwargs)
-    if args and getattr(callee, "__name__", "") in ("_replace", "_asdict"):
+    if args and own_attribute(callee, "__name__", "") in ("_replace", "_asdict"):
         return of_named_tuple(callee, args, kwargs)
-    if args and getattr(callee, "__objclass__", None) in (int, float, bool):
+    if args and own_attribute(callee, "__objclass__") in (int, float, bool):
         value = read(args[0])
         if type(value) is Column and value.tag != "tensor" and not kwargs:
             return arithmetic.apply(context, callee, callee, args)

@@ -27,6 +27,7 @@ from autobatch.batching.levels import (
 from autobatch.compat import has_no_data, operator_name, overloads_of
 from autobatch.errors import ConverterError, Diagnostic
 from autobatch.random.drawing import spare
+from autobatch.structure import own_attribute
 
 R = TypeVar("R", bound=Callable[..., Any])
 OPERATIONS = ("torch", "draw")
@@ -159,7 +160,7 @@ def looks(result: Any) -> str:
 
 
 def fault(op: Any, rule: Any, what: str) -> ConverterError:
-    name = getattr(rule, "__name__", repr(rule))
+    name = own_attribute(rule, "__name__", repr(rule))
     return ConverterError(
         Diagnostic(
             f"The converter {name} of {operator_name(op)} is wrong: {what}.",

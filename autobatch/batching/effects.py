@@ -25,6 +25,7 @@ from torch.overrides import get_ignored_functions, get_testing_overrides
 from autobatch.batching.submodules import parts_of
 from autobatch.compat import draws_of_dirichlet
 from autobatch.forms import STAND_INS
+from autobatch.structure import own_attribute
 from autobatch.transforms.records import TORCH, is_torchs, made_of
 
 Effect = Literal["program", "torch", "draw", "write", "host", "transform", "unknown"]
@@ -129,13 +130,13 @@ def found_effect(callee: Any) -> Effect:
         return "program"
     if is_torchs(callee):
         return "torch"
-    if getattr(callee, "__autobatch__", None) in MARKS:
+    if own_attribute(callee, "__autobatch__") in MARKS:
         return callee.__autobatch__  # type: ignore[no-any-return]
     if isinstance(callee, type):
         return type_effect(callee)
     if isinstance(callee, types.FunctionType):
         return function_effect(callee)
-    name = getattr(callee, "__name__", "")
+    name = own_attribute(callee, "__name__", "")
     if belongs_to_torch(callee):
         return "draw" if callee == DIRICHLET else torch_effect(name)
     if is_callable_instance(callee):
@@ -210,21 +211,21 @@ def torch_effect(name: str) -> Effect:
 
 def is_draw(callee: Any) -> bool:
     """Whether it writes random numbers into its first operand."""
-    return getattr(callee, "__name__", "") in DRAW_WRITES
+    return own_attribute(callee, "__name__", "") in DRAW_WRITES
 
 
 def c_effect(callee: Any, name: str) -> Effect:
-    owner = getattr(callee, "__self__", None)
+    owner = own_attribute(callee, "__self__")
     if callee in HOST_BUILTINS or owner is math:
         return "host"
-    module = getattr(callee, "__module__", None) or ""
+    module = own_attribute(callee, "__module__") or ""
     if module == "_operator" and name in WRITING_OPERATORS:
         return "unknown"
     if isinstance(callee, np.ufunc):
         return "host"
     if module in ("math", "_operator", "cmath") or module == "numpy":
         return "host"
-    kind = getattr(callee, "__objclass__", None) or (
+    kind = own_attribute(callee, "__objclass__") or (
         type(owner) if owner is not None and not isinstance(owner, types.ModuleType) else None
     )
     writes = name in MUTATING_METHODS or name[2:-2] in WRITING_OPERATORS
@@ -234,17 +235,17 @@ def c_effect(callee: Any, name: str) -> Effect:
 
 
 def belongs_to_torch(callee: Any) -> bool:
-    if getattr(callee, "__objclass__", None) is object:  # ``Tensor.__setattr__`` is object's
+    if own_attribute(callee, "__objclass__") is object:  # ``Tensor.__setattr__`` is object's
         return False
     if callee in torch_functions():
         return True
-    owner = getattr(callee, "__self__", None)
+    owner = own_attribute(callee, "__self__")
     if isinstance(owner, type) and issubclass(owner, torch.autograd.Function):
         return True  # ``apply``, of a class of the user's; torch 2.14 has it in C
-    module = getattr(callee, "__module__", None) or ""
+    module = own_attribute(callee, "__module__") or ""
     if module.split(".")[0] == "torch":
         return not is_lowered(module)
-    return getattr(callee, "__objclass__", None) in (Tensor, torch._C.TensorBase)
+    return own_attribute(callee, "__objclass__") in (Tensor, torch._C.TensorBase)
 
 
 def is_lowered(module: str) -> bool:
@@ -253,7 +254,7 @@ def is_lowered(module: str) -> bool:
 
 def is_library(function: Any) -> bool:
     """Whether a Python function is torch's, numpy's, autobatch's or the standard library's."""
-    return is_library_module(getattr(function, "__module__", None) or "")
+    return is_library_module(own_attribute(function, "__module__") or "")
 
 
 def has_library_base(kind: type) -> bool:

@@ -30,6 +30,7 @@ from torch import Tensor
 from autobatch.batching.effects import BUILTIN_TYPES, MUTATING_METHODS, belongs_to_torch
 from autobatch.errors import Diagnostic, FallbackError
 from autobatch.source import Span
+from autobatch.structure import own_attribute
 from autobatch.values.cells import PACKED, Cell, Column, Container, Objects, Value, read
 from autobatch.values.heap import walks
 
@@ -190,7 +191,7 @@ def is_meant(
     function: Callable[..., Any], cells: Iterable[Cell], why: str, effect: bool = False
 ) -> bool:
     """Whether the program can be expected to mean that this runs thread by thread."""
-    if getattr(function, "__autobatch__", None) == "unknown" or function is print:
+    if own_attribute(function, "__autobatch__") == "unknown" or function is print:
         return True
     if effect or why in (STRINGS, EXCEPTION) or is_in(function, OF_STRINGS | OF_IDENTITY):
         return not effect
@@ -206,8 +207,10 @@ def is_meant(
 def is_read(function: Callable[..., Any], why: str) -> bool:
     if why == ATTRIBUTE or is_in(function, READS):
         return True
-    owner = getattr(function, "__objclass__", None)
-    return owner in BUILTIN_TYPES and getattr(function, "__name__", "") not in MUTATING_METHODS
+    owner = own_attribute(function, "__objclass__")
+    return (
+        owner in BUILTIN_TYPES and own_attribute(function, "__name__", "") not in MUTATING_METHODS
+    )
 
 
 def is_in(function: Any, known: frozenset[Any]) -> bool:

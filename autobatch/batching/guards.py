@@ -27,6 +27,7 @@ from autobatch.batching import writes
 from autobatch.batching.context import Context
 from autobatch.batching.effects import MUTATING_METHODS, READ_ONLY, WRITING_OPERATORS
 from autobatch.errors import Diagnostic, SharedWriteError
+from autobatch.structure import own_attribute
 from autobatch.values.cells import Cell, Column, Container, Objects, Uniform, read, uniform
 
 # fmt: off
@@ -88,8 +89,8 @@ def is_one_of(callee: Any, known: Any) -> bool:
 def written(callee: Any, args: list[Cell], kwargs: dict[str, Cell]) -> list[Cell]:
     """The cells of what a call writes, its receiver among them."""
     found = outputs(callee, args, kwargs)
-    name = getattr(callee, "__name__", "")
-    owner = getattr(callee, "__self__", None)
+    name = own_attribute(callee, "__name__", "")
+    owner = own_attribute(callee, "__self__")
     if type(callee) is operator.methodcaller:
         name = method_called(callee)
     if owner is not None and not isinstance(owner, types.ModuleType):
@@ -114,8 +115,8 @@ def outputs(callee: Any, args: list[Cell], kwargs: dict[str, Cell]) -> list[Cell
         value = read(cell)
         is_tuple = type(value) is Container and value.type is tuple
         found += value.children() if is_tuple else [cell]  # type: ignore[union-attr]
-    owner = getattr(callee, "__self__", None)
-    if isinstance(owner, np.ufunc) and getattr(callee, "__name__", "") == "at":
+    owner = own_attribute(callee, "__self__")
+    if isinstance(owner, np.ufunc) and own_attribute(callee, "__name__", "") == "at":
         found += args[:1]
     return found
 
@@ -128,7 +129,7 @@ def method_called(caller: Any) -> str:
 
 def receiver_type(callee: Any, receiver: Cell) -> Any:
     """The class whose method a callee is, if its first argument is the receiver."""
-    kind = getattr(callee, "__objclass__", None)
+    kind = own_attribute(callee, "__objclass__")
     if kind is not None:
         return kind
     value = read(receiver)
@@ -139,7 +140,7 @@ def receiver_type(callee: Any, receiver: Cell) -> Any:
     for obj in own:
         if type(callee) is operator.methodcaller:
             return type(obj)
-        if getattr(type(obj), getattr(callee, "__name__", ""), None) is callee:
+        if getattr(type(obj), own_attribute(callee, "__name__", ""), None) is callee:
             return type(obj)
     return None
 

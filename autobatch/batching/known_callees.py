@@ -25,6 +25,7 @@ from typing import Any
 
 from autobatch.batching.effects import MUTATING_METHODS
 from autobatch.frontend import generating
+from autobatch.structure import own_attribute
 
 # fmt: off
 _READS = (
@@ -104,7 +105,7 @@ ELEMENT_METHODS = frozenset({"get", "pop", "popleft", "setdefault", "index", "co
 
 def is_called_at(function: Any, place: int | str) -> bool:
     """Whether what is given at a place, or by a name, is a function that is called."""
-    if getattr(function, "__name__", "") == "sort":  # of a list, bound or not
+    if own_attribute(function, "__name__", "") == "sort":  # of a list, bound or not
         return place == "key"
     try:
         at = CALLED_AT.get(function)

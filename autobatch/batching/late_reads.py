@@ -22,6 +22,7 @@ from autobatch.batching.unseen import refuse_late
 from autobatch.compat import storage_id
 from autobatch.ir.ops import INPLACE
 from autobatch.ir.program import CallShape, Op
+from autobatch.structure import own_attribute
 from autobatch.values.cells import PLACE, UPDATE, Cell, Container, Uniform
 from autobatch.values.heap import walks
 
@@ -104,7 +105,7 @@ def refuse_call(context: Context, target: resolving.Target, callee: Cell) -> Non
 
 def called_with(target: resolving.Target, callee: Cell) -> Sequence[Cell]:
     """The operands of a call that it may read."""
-    name = getattr(target.callee, "__name__", "")
+    name = own_attribute(target.callee, "__name__", "")
     if target.effect in WITHIN or name in OF_SHAPES:
         return ()
     given = [*target.args, *target.kwargs.values()]
@@ -113,7 +114,7 @@ def called_with(target: resolving.Target, callee: Cell) -> Sequence[Cell]:
     out = target.kwargs.get("out")
     if out is not None:
         return [cell for cell in given if cell is not out and not is_one(cell, out)]
-    receiver = getattr(target.callee, "__self__", None)
+    receiver = own_attribute(target.callee, "__self__")
     holder = [callee] if isinstance(target.callee, nn.Module) or is_memory(receiver) else []
     return [*given, *holder]
 
@@ -129,7 +130,7 @@ def is_memory(obj: Any) -> bool:
 
 def shown_by(given: Contributions, obj: Any) -> Iterator[Tensor]:
     """The tensors written to whose memory an array, or a method of one, looks at."""
-    obj = obj if is_memory(obj) else getattr(obj, "__self__", None)
+    obj = obj if is_memory(obj) else own_attribute(obj, "__self__")
     if not is_memory(obj):
         return
     where = memory_of(obj.obj if isinstance(obj, memoryview) else obj)

@@ -43,6 +43,7 @@ from autobatch.batching.trace import Untraceable
 from autobatch.batching.trace.recorder import is_recording
 from autobatch.batching.trees import container_of, is_plain
 from autobatch.batching.truths import negation
+from autobatch.structure import own_attribute
 from autobatch.values import packs
 from autobatch.values.cells import (
     PLACE,
@@ -303,7 +304,7 @@ def has_own(left: Any, right: Any, method: str) -> bool:
 
 def is_generated(kind: type, function: Any) -> bool:
     """Whether a method is one that ``dataclasses`` has made, which has no source."""
-    code = getattr(function, "__code__", None)
+    code = own_attribute(function, "__code__")
     return dataclasses.is_dataclass(kind) and code is not None and code.co_filename == "<string>"
 
 

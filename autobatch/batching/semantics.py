@@ -25,6 +25,7 @@ from typing import Any
 from autobatch.batching import managers, raising
 from autobatch.ir.ops import BINARY, OPS
 from autobatch.ir.program import CallShape, UnpackShape
+from autobatch.structure import own_attribute
 
 UNBOUND_LOCAL = "cannot access local variable {!r} where it is not associated with a value"
 UNBOUND_FREE = (
@@ -104,10 +105,10 @@ def entries(callee: object, value: Any) -> Iterable[tuple[str, Any]]:
 
 def _title(callee: object) -> str:
     """How Python's messages name a callee."""
-    name = getattr(callee, "__qualname__", None)
+    name = own_attribute(callee, "__qualname__")
     if name is None:
         return f"{type(callee).__name__} object"
-    module = getattr(callee, "__module__", None)
+    module = own_attribute(callee, "__module__")
     return f"{name}()" if module in (None, "builtins") else f"{module}.{name}()"
 
 
@@ -216,7 +217,7 @@ def import_from(name: str, module: Any) -> Any:
     try:
         return getattr(module, name)
     except AttributeError:
-        title = getattr(module, "__name__", "<unknown module name>")
+        title = own_attribute(module, "__name__", "<unknown module name>")
         found = sys.modules.get(f"{title}.{name}")
         if found is not None:
             return found

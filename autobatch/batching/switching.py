@@ -16,6 +16,7 @@ import torch
 from autobatch.compat import default_device, set_grad
 from autobatch.errors import Diagnostic, UnsupportedError
 from autobatch.source import Span
+from autobatch.structure import own_attribute
 
 Mode = tuple[str, Callable[[], Any], Callable[[Any], Any]]
 
@@ -75,7 +76,7 @@ def switches(callee: object) -> bool:
 def refuse_setter(span: Span | None, callee: object) -> None:
     """Refuse a call that lowering has not seen to switch a mode."""
     if any(callee is each for each in SETTERS):
-        name = getattr(callee, "__name__", "this")
+        name = own_attribute(callee, "__name__", "this")
         raise _refused(span, f"`{name}` switches a mode for good", "set the mode before the call.")
 
 

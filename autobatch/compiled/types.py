@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from autobatch.source import Span
+from autobatch.structure import own_attribute
 
 MACHINE = {
     torch.bool: "i1",
@@ -89,7 +90,7 @@ class Static:
         return hash((Static, id(self.obj)))
 
     def __str__(self) -> str:
-        name = getattr(self.obj, "__name__", None)
+        name = own_attribute(self.obj, "__name__")
         if name is None and not isinstance(self.obj, str | None):
             return f"an object of the type {type(self.obj).__name__}"
         return f"`{name or repr(self.obj)}`"

@@ -20,6 +20,7 @@ from autobatch.compat import (
 )
 from autobatch.forms import distances
 from autobatch.forms.control import cond, foldl, foldr, scan, scan_stacking_first, while_loop
+from autobatch.structure import own_attribute
 
 __all__ = ["cond", "foldl", "foldr", "meant", "scan", "while_loop"]
 
@@ -50,4 +51,4 @@ def meant(callee: Any) -> Any:
     if type(callee) is FunctionType and callee in STAND_INS:
         return STAND_INS[callee]
     callee = uncompiled(callee)
-    return getattr(callee, "__autobatch_function__", callee)
+    return own_attribute(callee, "__autobatch_function__", callee)

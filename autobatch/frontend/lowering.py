@@ -40,6 +40,7 @@ from autobatch.frontend.subset import refuse_node
 from autobatch.ir.dataflow import maybe_unbound
 from autobatch.ir.program import Function, Program, Return
 from autobatch.source import SourceUnavailable, function_node
+from autobatch.structure import own_attribute
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +246,7 @@ def _lower_callee(pyfunc: FunctionType, resolver: Resolver, receiver: object) ->
 
 
 def _code(pyfunc: Callable[..., Any]) -> object:
-    return getattr(pyfunc, "__code__", None)
+    return own_attribute(pyfunc, "__code__")
 
 
 def _unique(name: str, taken: Mapping[str, object]) -> str:
@@ -257,8 +258,8 @@ def _unique(name: str, taken: Mapping[str, object]) -> str:
 
 
 def _no_source(pyfunc: object, reason: str) -> UnsupportedError:
-    name = getattr(pyfunc, "__qualname__", repr(pyfunc))
-    code = getattr(pyfunc, "__code__", None)
+    name = own_attribute(pyfunc, "__qualname__", repr(pyfunc))
+    code = own_attribute(pyfunc, "__code__")
     hint = "put the function into a file, or mark it with autobatch.per_thread or "
     hint += "autobatch.primitive."
     if code is not None and (code.co_name, code.co_filename) == ("__init__", "<string>"):

@@ -13,7 +13,7 @@ from typing import Any
 
 from autobatch.ir.definitions import definitions_of
 from autobatch.ir.program import Call, Function, Join, Program, Var
-from autobatch.structure import own_attributes
+from autobatch.structure import own_attribute, own_attributes
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ def python_function(value: Any) -> FunctionType | None:
     """The Python function behind what is called, where that is plain."""
     if isinstance(value, MethodType):
         value = value.__func__
-    value = getattr(value, "__autobatch_function__", value)
+    value = own_attribute(value, "__autobatch_function__", value)
     return value if isinstance(value, FunctionType) else None
 
 

@@ -14,6 +14,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from types import BuiltinMethodType, MethodType, ModuleType
 
+from autobatch.structure import own_attribute
+
 LITERALS = (bool, int, float, complex, str, bytes, type(None), type(...))
 _PART = r"[^\s<>,()\[\]'\"=]+"
 _NAME = re.compile(rf"(?:{_PART}|<{_PART}>)+")
@@ -62,9 +64,9 @@ def object_name(value: object) -> str:
     """A name without an address, so that two runs print the same."""
     if type(value) is Absent:
         return re.sub(r"@[0-9]+$", "", value.name)
-    name = getattr(value, "__qualname__", None) or getattr(value, "__name__", None)
+    name = own_attribute(value, "__qualname__") or own_attribute(value, "__name__")
     if isinstance(name, str) and _NAME.fullmatch(name):
-        module = getattr(value, "__module__", None)
+        module = own_attribute(value, "__module__")
         return f"<{module}.{name}>" if isinstance(module, str) else f"<{name}>"
     kind = type(value)
     return f"<{kind.__module__}.{kind.__qualname__} object>"

@@ -28,6 +28,7 @@ from autobatch.passes.simplify import simplify
 from autobatch.passes.specialisation import Specialised, specialised
 from autobatch.passes.strip_debug import strip_debug
 from autobatch.passes.types import note_types
+from autobatch.structure import own_attribute
 
 Pass = Callable[[Function], Function]
 
@@ -83,7 +84,7 @@ def chosen_passes(given: Iterable[Pass | str]) -> tuple[Pass, ...]:
 
 
 def pass_name(each: Pass) -> str:
-    return getattr(each, "__name__", type(each).__name__)
+    return str(own_attribute(each, "__name__", type(each).__name__))
 
 
 def stages(program: Program, passes: Sequence[Pass]) -> Iterator[tuple[str, Program]]:

@@ -12,6 +12,8 @@ from typing import Any
 
 from torch import nn
 
+from autobatch.structure import own_attribute
+
 
 def named(words: str) -> frozenset[str]:
     return frozenset(words.split())
@@ -66,7 +68,7 @@ def name_of(function: Any) -> str:
         return type(function).__name__ if next(own, None) is None else ""
     schema = getattr(function, "_schema", None)
     named_by = getattr(schema, "name", None)  # torch.library's custom operators have a text there
-    name = getattr(function, "__name__", "") if named_by is None else named_by.split("::")[-1]
+    name = own_attribute(function, "__name__", "") if named_by is None else named_by.split("::")[-1]
     return str(name).strip("_")
 
 

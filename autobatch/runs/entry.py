@@ -8,11 +8,12 @@ from typing import Any
 
 from autobatch.batching.calling.resolving import Target, resolve_object
 from autobatch.batching.effects import effect_of
+from autobatch.structure import own_attribute
 
 
 def name_of(function: Any) -> str:
     """What messages call it."""
-    return getattr(function, "__name__", None) or type(function).__name__
+    return own_attribute(function, "__name__") or type(function).__name__
 
 
 def entry(function: Callable[..., Any]) -> Callable[..., Any]:

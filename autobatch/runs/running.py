@@ -33,6 +33,7 @@ from autobatch.runs.one_by_one import run_sequential
 from autobatch.runs.shortcuts import by_machine_code, by_plain_python, returned_at_once
 from autobatch.runs.straight import straight
 from autobatch.runs.trial import BetterApart
+from autobatch.structure import own_attribute
 from autobatch.values.cells import Column
 from autobatch.vm.library import Library
 from autobatch.vm.observer import Observer
@@ -135,7 +136,7 @@ def place_of(function: Any) -> tuple[str, int]:
         function = function.func
     if isinstance(function, nn.Module):
         function = function.forward
-    own = getattr(function, "__code__", None)
+    own = own_attribute(function, "__code__")
     code = own or getattr(type(function).__call__, "__code__", None)
     return ("<program>", 0) if code is None else (code.co_filename, code.co_firstlineno)
 

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import torch
 
 from autobatch.arguments.spelling import suggesting
+from autobatch.structure import own_attribute
 from autobatch.transforms.records import Made, Transform, transform_of
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -33,7 +34,7 @@ def derived(made: Transform, func: Function, alone: Function) -> Function:
     def transformed(*args: Any, **kwargs: Any) -> Any:
         return alone(*args, **kwargs)
 
-    if isinstance(getattr(func, "__name__", None), str):
+    if isinstance(own_attribute(func, "__name__"), str):
         functools.update_wrapper(transformed, func, updated=())
     transformed.__autobatch_transform__ = Made(made, func, transformed)  # type: ignore[attr-defined]
     return transformed

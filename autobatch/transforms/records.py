@@ -15,6 +15,8 @@ from typing import Any
 
 import torch
 
+from autobatch.structure import own_attribute
+
 TORCH: dict[Any, str] = {
     torch.func.grad: "grad",
     torch.func.grad_and_value: "grad_and_value",
@@ -97,7 +99,7 @@ def made_of(callee: Any) -> Made | None:
     """
     if is_torchs(callee):
         return seen_through(callee)
-    made = getattr(callee, "__autobatch_transform__", None)
+    made = own_attribute(callee, "__autobatch_transform__")
     return made if isinstance(made, Made) and made.result is callee else None
 
 
@@ -122,7 +124,7 @@ def seen_through(function: FunctionType) -> Made | None:
 
 def kind_of(callee: Any) -> str | None:
     """Which transform a function is, torch's or ours; None if it is none."""
-    own: str | None = getattr(callee, "__autobatch_kind__", None)
+    own: str | None = own_attribute(callee, "__autobatch_kind__")
     return own if own is not None else TORCH.get(callee)
 
 

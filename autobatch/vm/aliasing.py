@@ -28,6 +28,7 @@ from autobatch.ir.dataflow import op_writes
 from autobatch.ir.ops import COMPARE, COMPUTED, INPLACE, info
 from autobatch.ir.program import Call, CallShape, Function, Op, Var
 from autobatch.source import Span
+from autobatch.structure import own_attribute
 from autobatch.values.cells import BOX, PACKED, Column, Container, Uniform, Value, View
 from autobatch.vm.nested import Nested
 from autobatch.vm.purity import Known, Names, is_inplace_name
@@ -234,7 +235,7 @@ class Sight:
         found, method = self.known.value(op.args[0]), self.known.method(op.args[0])
         if found is MISSING:
             return method is not None and method[1] in COPYING
-        name = getattr(found, "__name__", "")
+        name = own_attribute(found, "__name__", "")
         return name in COPYING | FILLING and effect_of(found) in ("torch", "draw")
 
     def keeps(self, op: Op) -> bool:
@@ -430,7 +431,7 @@ def is_told_to_write(callee: object, shape: CallShape) -> bool:
         return True
     if None in shape.keywords and effect_of(callee) != "program":
         return True
-    function = getattr(callee, "__func__", callee)
+    function = own_attribute(callee, "__func__", callee)
     if not isinstance(function, FunctionType):
         return False
     names = function.__code__.co_varnames[: function.__code__.co_argcount]
@@ -443,7 +444,7 @@ def tells_known(callee: object) -> bool:
     """Whether what runs no code of the program's can tell."""
     if isinstance(callee, nn.Module):
         return any(getattr(part, "inplace", False) for part in callee.modules())
-    name = getattr(callee, "__name__", "")
+    name = own_attribute(callee, "__name__", "")
     if callee is id or is_updating(callee) or name in TELLING or is_inplace_name(name):
         return True
     return callee is not print and effect_of(callee) not in QUIET_EFFECTS

@@ -26,6 +26,7 @@ from autobatch.passes.fork_calls import fork_calls
 from autobatch.passes.inlining import inline_calls
 from autobatch.passes.specialised_calls import Constants, copied, specialise_calls
 from autobatch.passes.tail_calls import loop_tail_calls
+from autobatch.structure import own_attribute
 from autobatch.transforms.records import derives, made_of
 from autobatch.vm import aliasing
 from autobatch.vm.aliasing import Sight, Told, tells_known
@@ -152,7 +153,7 @@ class Library:
                         code = self.codes[key] = self.made(self.optimised(lowered))
                     finally:
                         self.lowering.discard(key)
-        subject = getattr(function, "__autobatch_stands_for__", None)
+        subject = own_attribute(function, "__autobatch_stands_for__")
         return code if subject is None else self.subjects.code(subject, code)
 
     def purity_of(self, callee: object) -> Purity | None:

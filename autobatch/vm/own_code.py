@@ -17,6 +17,7 @@ from autobatch.batching.host.own_methods import is_own, is_quiet_code, special
 from autobatch.batching.kinds import found_in_class, is_instance, is_plain_code
 from autobatch.ir.program import Op
 from autobatch.random.python import is_python_draw
+from autobatch.structure import own_attribute
 from autobatch.values.cells import CLOSURE, METHOD, PARTIAL, Cell, Container, Objects, Uniform
 from autobatch.values.heap.walks import parts
 from autobatch.vm.purity import Purity
@@ -75,7 +76,7 @@ class OwnCode:
 
     def is_shown(self, function: object, writes: bool = False) -> bool:
         """Whether a function has effects; ``writes``: those on what it is given count."""
-        code = getattr(function, "__func__", function)
+        code = own_attribute(function, "__func__", function)
         if isinstance(code, FunctionType) and not is_plain_code(code.__code__):
             return not is_quiet_code(code)
         purity = self.purity_of(function)

@@ -28,6 +28,7 @@ from autobatch.ir.program import Block, Call, CallShape, Function, Op, Param, Va
 from autobatch.passes.origins import OUTER, Fate, Given, Origins, Outer, Sources
 from autobatch.random.python import is_python_draw
 from autobatch.source import Span
+from autobatch.structure import own_attribute
 from autobatch.transforms.records import derives
 from autobatch.vm.nested import Nested
 from autobatch.vm.written_operands import written_operands
@@ -398,7 +399,7 @@ def may_change(callee: object) -> bool:
 
     What nothing is known of is guarded where it runs (``Context.visible``).
     """
-    name = getattr(callee, "__name__", "")
+    name = own_attribute(callee, "__name__", "")
     if name in MUTATING_METHODS or is_inplace_name(name):
         return True
     consumes = any(callee is each for each in CONSUMERS)

@@ -20,6 +20,7 @@ from autobatch.frontend import MISSING
 from autobatch.ir.program import Call, Function, Var
 from autobatch.passes.inlining import Callee
 from autobatch.passes.specialised_calls import Constants
+from autobatch.structure import own_attribute
 from autobatch.vm.purity import Derived, Known, Names, Purity
 
 C = TypeVar("C")
@@ -183,7 +184,7 @@ class Targets(Generic[C]):
     def found(self, call: Call) -> Found[C] | None:
         """What a call runs."""
         value = self.known.value(call.callee)
-        value = getattr(value, "__autobatch_function__", value)
+        value = own_attribute(value, "__autobatch_function__", value)
         receiver, function = None, value
         if isinstance(value, MethodType):
             method = self.known.method(call.callee)

@@ -10,6 +10,7 @@ from autobatch.batching.levels import Batched, DrawError, ExampleError, Layout, 
 from autobatch.compat import operator_name
 from autobatch.errors import AutobatchError
 from autobatch.random.drawing import spare
+from autobatch.structure import own_attribute
 
 
 def explained(
@@ -45,7 +46,7 @@ def first_row(
 
 def name_of(fn: Callable[..., Any]) -> str:
     """How a message names a callable."""
-    return operator_name(fn) or str(getattr(fn, "__name__", type(fn).__name__))
+    return operator_name(fn) or str(own_attribute(fn, "__name__", type(fn).__name__))
 
 
 def _meaning(

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from autobatch.batching.converters.registry import rows
 from autobatch.batching.levels import Batched
+from autobatch.structure import own_attribute
 
 _NO_TWIN = frozenset(
     "bernoulli_ copy_ requires_grad_ detach_ resize_ set_ float_power_".split()  # noqa: SIM905
@@ -55,12 +56,12 @@ def twin(fn: Any) -> Callable[..., Any] | None:
 
 def reshapes(fn: Any) -> bool:
     """Whether it gives its first operand another shape, and not other values."""
-    return getattr(fn, "__name__", "") in _RESHAPING
+    return own_attribute(fn, "__name__", "") in _RESHAPING
 
 
 def resizes(fn: Any) -> bool:
     """Whether it counts the elements in memory anew, of which all threads' are one for vmap."""
-    return getattr(fn, "__name__", "") in ("resize_", "resize_as_")
+    return own_attribute(fn, "__name__", "") in ("resize_", "resize_as_")
 
 
 def landed(fn: Callable[..., Any], target: Any, value: Any, k: int) -> Batched:

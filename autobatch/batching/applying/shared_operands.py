@@ -20,6 +20,7 @@ from autobatch.presence.guards import ONE, Record, record_at_work
 from autobatch.presence.moves import is_differentiated
 from autobatch.presence.products import FACTORS, product
 from autobatch.presence.risks import LINEAR, is_risky, name_of
+from autobatch.structure import own_attribute
 
 Run = Callable[[Any, tuple[Any, ...], dict[str, Any], int], Any]
 """Runs what is called on operands for a number of threads."""
@@ -115,7 +116,7 @@ def may_be_spoilt(fn: Callable[..., Any]) -> bool:
     record = record_at_work()
     if record is None or not torch.is_grad_enabled() or not record.has_wild():
         return False
-    name = getattr(fn, "__name__", "")
+    name = own_attribute(fn, "__name__", "")
     if name == "__get__" or (name.endswith("_") and not name.endswith("__")):  # it may write
         return False
     name = name_of(fn)

@@ -46,6 +46,7 @@ from autobatch.batching.levels import (
 from autobatch.presence.guards import record_at_work
 from autobatch.presence.moves import keeping
 from autobatch.random.drawing import draws
+from autobatch.structure import own_attribute
 
 __all__ = [
     "Batched",
@@ -145,7 +146,7 @@ def _is_composed(fn: Callable[..., Any]) -> bool:
         return _is_composed(fn.func)
     if isinstance(fn, types.FunctionType | types.MethodType):
         return fn is torch.func.functional_call or not (fn.__module__ or "").startswith("torch.")
-    return getattr(fn, "__autobatch_composed__", False) is True
+    return own_attribute(fn, "__autobatch_composed__", False) is True
 
 
 def _dtypes(out: Any) -> tuple[torch.dtype | None, ...]:

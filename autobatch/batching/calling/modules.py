@@ -16,6 +16,7 @@ from autobatch.batching.context import Context
 from autobatch.batching.foreign import memory_of
 from autobatch.batching.host.rows import run_rows
 from autobatch.batching.submodules import parts_of
+from autobatch.structure import own_attribute
 from autobatch.values.cells import Cell, Container, Objects, Uniform, read, uniform
 from autobatch.values.heap import walks
 
@@ -56,7 +57,7 @@ def writes_argument(module: nn.Module) -> bool:
 
 def own_parts(callee: Any, args: list[Cell], result: Cell) -> Cell:
     """The result of a module's method: its own parameters and buffers may not be written."""
-    owner = getattr(callee, "__self__", getattr(read(args[0]), "obj", None) if args else None)
+    owner = own_attribute(callee, "__self__", getattr(read(args[0]), "obj", None) if args else None)
     if isinstance(owner, nn.Module):
         memory = {memory_of(part) for part in (*owner.parameters(), *owner.buffers())}
         mark(result, memory - {0})

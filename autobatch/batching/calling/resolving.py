@@ -20,6 +20,7 @@ from autobatch.batching.effects import effect_of
 from autobatch.batching.handed import Handed
 from autobatch.batching.kinds import found_in_class, is_instance
 from autobatch.forms import meant
+from autobatch.structure import own_attribute
 from autobatch.transforms.records import is_torchs, made_of
 from autobatch.values.cells import (
     CLOSURE,
@@ -175,7 +176,7 @@ def taken_apart(item: Any) -> tuple[tuple[Any, ...], Any]:
         return (*given, *item.args), function
     if isinstance(item, types.MethodType):
         return (item.__self__,), item.__func__
-    owner = getattr(item, "__self__", None)
+    owner = own_attribute(item, "__self__")
     if isinstance(item, types.BuiltinMethodType) and not isinstance(
         owner, types.ModuleType | type | None
     ):

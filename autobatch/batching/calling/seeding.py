@@ -23,6 +23,7 @@ from autobatch.random.drawing import SOURCE, refuse_generator
 from autobatch.random.sources import Thread
 from autobatch.random.transforms import double
 from autobatch.source import Span
+from autobatch.structure import own_attribute
 from autobatch.transforms.records import Made, made_of
 from autobatch.values.cells import Cell, Column, Uniform, read
 
@@ -76,7 +77,7 @@ def for_one(called: Any, kwargs: dict[str, Any], span: Span) -> Any:
     made = made_of(called)
     if made is not None and made.transform.kind == "vmap":
         return partial(row_by_row, made)
-    owner = getattr(called, "__self__", None)
+    owner = own_attribute(called, "__self__")
     if "generator" in kwargs and (isinstance(owner, Tensor) or effect_of(called) in DRAWING):
         refuse_generator(kwargs["generator"], span)
     return called

@@ -53,6 +53,8 @@ def in_place_option(callee: Any, args: list[Cell], kwargs: dict[str, Cell]) -> b
 
 @lru_cache(maxsize=4096)
 def inplace_position(callee: Any) -> int | None:
+    if isinstance(callee, type):  # it makes something anew
+        return None
     try:
         names = list(inspect.signature(callee).parameters)
     except (TypeError, ValueError):

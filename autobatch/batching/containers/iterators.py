@@ -27,6 +27,7 @@ from autobatch.batching.tensors.views import as_unbound
 from autobatch.batching.trees import is_plain
 from autobatch.batching.truths import both, truth
 from autobatch.ir.program import UnpackShape
+from autobatch.structure import own_attribute
 from autobatch.values import packs
 from autobatch.values.cells import (
     DICT_ITERATOR,
@@ -84,7 +85,7 @@ def iterate(context: Context, cell: Cell) -> Cell:
             return over(cell)
         case Container(type=kind) if is_instance(value):
             method = special_method(kind, "__iter__")
-            code = getattr(method, "__code__", None)
+            code = own_attribute(method, "__code__")
             if code is not None and not code.co_flags & NO_FUNCTION:
                 return subscripts.special(context, "__iter__", [cell])
             return run_rows(context, iter, [cell], {}, "objects", keep=True, fresh=False)

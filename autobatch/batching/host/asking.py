@@ -25,6 +25,7 @@ from autobatch.batching.effects import BUILTIN_TYPES, is_library, is_library_mod
 from autobatch.batching.kinds import found_in_class
 from autobatch.batching.known_callees import is_called_at
 from autobatch.source import Span
+from autobatch.structure import own_attribute
 
 ITERATION = "iter next getitem len"
 OF_OPERANDS = frozenset(f"{ITERATION} contains index float int".split())
@@ -121,7 +122,7 @@ def asked_by(function: Any, top: bool) -> frozenset[str]:
     ``top``: of an operand itself, not of what a list, tuple or dict among them holds.
     """
     function = function.func if isinstance(function, partial) else function
-    name = getattr(function, "__name__", "")
+    name = own_attribute(function, "__name__", "")
     top = top or any(function == known for known in _OF_ITEMS)
     if isinstance(function, operator.itemgetter):
         found = "getitem"
@@ -155,13 +156,13 @@ def is_handed(item: Any) -> bool:
 
 def is_method(function: Any) -> bool:
     """Whether it is a method of a builtin container or string, bound or not."""
-    receiver = getattr(function, "__self__", None)
-    owner = getattr(function, "__objclass__", None) or type(receiver)
+    receiver = own_attribute(function, "__self__")
+    owner = own_attribute(function, "__objclass__") or type(receiver)
     return (receiver if isinstance(receiver, type) else owner) in BUILTIN_TYPES
 
 
 def module_of(function: Any) -> str:
-    return getattr(function, "__module__", None) or ""
+    return own_attribute(function, "__module__") or ""
 
 
 def is_own(method: Any) -> bool:
@@ -203,7 +204,7 @@ def refuse_called(handing: Handing | None, callee: Any) -> None:
     if isinstance(callee, type) and not is_library(callee) and callee not in BUILTIN_TYPES:
         for name, owner in (("__call__", type(callee)), *((made, callee) for made in MAKERS)):
             method = inspect.getattr_static(owner, name, None)
-            method = getattr(method, "__func__", method)
+            method = own_attribute(method, "__func__", method)
             if is_own(method):
                 handing.refuse(method, callee if name in ("__call__", "__new__") else None)
 

@@ -31,7 +31,7 @@ from autobatch.batching.effects import (
 )
 from autobatch.batching.host.asking import is_handed, refuse_asked
 from autobatch.batching.kinds import is_instance, is_plain_code
-from autobatch.structure import own_attributes
+from autobatch.structure import own_attribute, own_attributes
 from autobatch.values.cells import Cell, Container, Objects, Uniform, read, uniform
 from autobatch.values.heap import walks
 
@@ -86,7 +86,7 @@ def shows(context: Context, function: Any, obj: Any) -> bool:
 
 def unbound(function: Any) -> Any:
     """``dict.items`` for ``d.items``."""
-    kind = type(getattr(function, "__self__", None))
+    kind = type(own_attribute(function, "__self__"))
     is_method = isinstance(function, types.BuiltinMethodType) and kind in BUILTIN_TYPES
     return getattr(kind, function.__name__) if is_method else function
 
@@ -219,8 +219,8 @@ class Unknown:
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function = function
-        self.__name__ = getattr(function, "__name__", type(function).__name__)
-        self.__qualname__ = getattr(function, "__qualname__", self.__name__)
+        self.__name__ = own_attribute(function, "__name__", type(function).__name__)
+        self.__qualname__ = own_attribute(function, "__qualname__", self.__name__)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.function(*args, **kwargs)

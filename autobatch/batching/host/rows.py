@@ -25,6 +25,7 @@ from autobatch.compat import operator_name
 from autobatch.random.alike import Alike
 from autobatch.random.drawing import drawing
 from autobatch.random.sources import Thread, Threads
+from autobatch.structure import own_attribute
 from autobatch.values.cells import Cell
 
 LENT: frozenset[Any] = frozenset(
@@ -277,5 +278,5 @@ def note_fallback(
 
 
 def name_of(function: Any) -> str:
-    named = operator_name(function) or getattr(function, "__qualname__", None)
+    named = operator_name(function) or own_attribute(function, "__qualname__")
     return named or type(function).__name__

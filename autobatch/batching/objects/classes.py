@@ -14,6 +14,7 @@ from autobatch.batching.context import Context
 from autobatch.batching.effects import effect_of, has_library_base
 from autobatch.batching.kinds import generated_init, is_instance, named_cells, owner_of
 from autobatch.batching.operators import once
+from autobatch.structure import own_attribute
 from autobatch.values.cells import Cell, Container, Uniform, read, uniform
 
 
@@ -29,7 +30,7 @@ def named_tuple(
     context: Context, kind: Any, args: list[Cell], kwargs: dict[str, Cell]
 ) -> Cell | None:
     """``Point(x, y)``: a tuple of cells with names."""
-    if getattr(kind.__new__, "__module__", "").startswith("namedtuple_") is False:
+    if own_attribute(kind.__new__, "__module__", "").startswith("namedtuple_") is False:
         return None
     defaults = {name: uniform(value, shared=True) for name, value in kind._field_defaults.items()}
     fields = dict(zip(kind._fields, args, strict=False))
@@ -75,7 +76,7 @@ def only_holds(kind: Any) -> bool:
     if not isinstance(kind, type) or effect_of(kind) != "program":
         return False
     if issubclass(kind, tuple):
-        made = getattr(kind.__new__, "__module__", "")
+        made = own_attribute(kind.__new__, "__module__", "")
         plain = type(kind).__call__ is type.__call__ and kind.__init__ is object.__init__
         return plain and hasattr(kind, "_fields") and made.startswith("namedtuple_")
     if not is_plain_class(kind) or not generated_init(kind) or hasattr(kind, "__post_init__"):

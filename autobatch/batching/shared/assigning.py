@@ -32,7 +32,7 @@ from autobatch.batching.shared.merging import (
 )
 from autobatch.batching.tensors import torch_ops
 from autobatch.batching.trees import NotATree, tree_of
-from autobatch.structure import own_attributes
+from autobatch.structure import own_attribute, own_attributes
 from autobatch.values.cells import PLACE, UPDATE, Cell, Column, Objects, Uniform, read
 
 Function = Callable[..., Any]
@@ -57,7 +57,7 @@ def copied(
         args = [resolved(context, args[0])]
     begin(context, tensor, "assign")
     made, named = same_for_all(context, args, kwargs)
-    if getattr(function, "__module__", None) == torch.nn.init.__name__:
+    if own_attribute(function, "__module__") == torch.nn.init.__name__:
         with torch.no_grad():
             assign(context, tensor, lambda staged: function(staged, *made, **named))
     else:

@@ -30,6 +30,7 @@ from autobatch.batching.trace import Untraceable
 from autobatch.batching.trees import weak
 from autobatch.compat import within_level
 from autobatch.errors import AutobatchError
+from autobatch.structure import own_attribute
 from autobatch.values.cells import UPDATE, Cell, Column, Container, Objects, Uniform, read, uniform
 from autobatch.values.heap import selecting
 
@@ -75,7 +76,7 @@ class Merge:
 
 def bare(function: Function) -> str:
     """``add`` for ``add_``, ``__add__``, ``iadd``, ``__iadd__``."""
-    name = getattr(function, "__name__", "").strip("_")
+    name: str = own_attribute(function, "__name__", "").strip("_")
     return name[1:] if name[:1] == "i" and name[1:] in IN_PLACE else name
 
 

@@ -31,6 +31,7 @@ from autobatch.batching.shared.merging import (
     shared_tensor,
 )
 from autobatch.batching.shared.merging_at import AT
+from autobatch.structure import own_attribute
 from autobatch.values.cells import Cell, Column, read
 
 Function = Callable[..., Any]
@@ -41,7 +42,7 @@ def write(context: Context, function: Function, args: list[Cell], kwargs: dict[s
     """``function`` writes its first operand, a tensor that all threads share."""
     tensor = shared_tensor(args[0])
     assert tensor is not None
-    name = getattr(function, "__name__", "")
+    name = own_attribute(function, "__name__", "")
     if name in ASSIGN:
         copied(context, tensor, function, args[1:], kwargs)
     elif function in (operator.setitem, Tensor.__setitem__):

@@ -21,6 +21,7 @@ from autobatch.batching.stretches.stores import Stores
 from autobatch.batching.submodules import parts_of
 from autobatch.ir.ops import BINARY, COMPARE, HOST, INPLACE, PURE, RECORDED, UNARY, WRITES
 from autobatch.ir.program import Op
+from autobatch.structure import own_attribute
 from autobatch.transforms.records import GRADIENTS, Transform, derives
 from autobatch.values.cells import (
     BOX,
@@ -219,7 +220,10 @@ def is_gradient(value: Container) -> bool:
 
 def changes_container(value: Container) -> bool:
     """Whether it is a bound method that changes a list or dict that was there before."""
-    if value.type is not METHOD or getattr(value.static, "__name__", "") not in MUTATING_METHODS:
+    if (
+        value.type is not METHOD
+        or own_attribute(value.static, "__name__", "") not in MUTATING_METHODS
+    ):
         return False
     return any(type(receiver.value) is Container for receiver in value.children())
 

@@ -11,6 +11,7 @@ from autobatch.batching.context import Context
 from autobatch.batching.tables.alike import named
 from autobatch.batching.tables.arguments import shared
 from autobatch.batching.tensors.views import TorchRecipe, viewed
+from autobatch.structure import own_attribute
 from autobatch.values.cells import Cell, Objects, View, read
 from autobatch.values.matrices import Matrices
 from autobatch.values.packs import is_packed
@@ -46,7 +47,7 @@ def turned(cell: Cell) -> Cell | None:
     if recipe.path or recipe.kwargs or not is_of_matrices(view.base):
         return None
     function, dims = recipe.function, recipe.args[1:]
-    turns = function in TURNS or getattr(function, "__name__", "") in TURNED
+    turns = function in TURNS or own_attribute(function, "__name__", "") in TURNED
     is_turned = (turns and not dims) or (function in SWAPS and dims in BOTH)
     return view.base if is_turned else None
 

@@ -16,6 +16,7 @@ from autobatch.batching.context import Context
 from autobatch.batching.tables import rules
 from autobatch.batching.tables.alike import ELEMENTWISE
 from autobatch.batching.tables.places import ADDS, SCATTERS
+from autobatch.structure import own_attribute
 from autobatch.values.cells import Cell, Column, Uniform, View, read
 from autobatch.values.packs import is_packed
 
@@ -40,7 +41,7 @@ def apply(context: Context, function: Any, args: list[Cell], kwargs: dict[str, C
 
 def twin(function: Any) -> Any:
     """The function that gives what another one writes; None where the tables know none."""
-    name = getattr(function, "__name__", "")
+    name = own_attribute(function, "__name__", "")
     found = getattr(operator, name.strip("_")[1:], None) if name.strip("_")[:1] == "i" else None
     if found not in ELEMENTWISE and name.endswith("_"):
         found = getattr(Tensor, name[:-1], None) or getattr(torch, name[:-1], None)

@@ -42,6 +42,7 @@ from autobatch.compat import any_autocast
 from autobatch.errors import ConverterError
 from autobatch.random.drawing import direct, drawing, serving
 from autobatch.random.paths import Drew
+from autobatch.structure import own_attribute
 from autobatch.values.cells import Cell, Column, Objects, Uniform, are_inside, read
 from autobatch.values.heap import selecting
 
@@ -153,7 +154,7 @@ def same_for_all(
 
 
 def draw_message(function: Function) -> str:
-    name = getattr(function, "__name__", str(function))
+    name = own_attribute(function, "__name__", str(function))
     return (
         f"{name} draws random numbers, and randomness is 'error': "
         "pass randomness='different' for draws of its own in each thread, or 'same', or seed=0 "

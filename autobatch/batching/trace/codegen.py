@@ -39,6 +39,7 @@ from autobatch.batching.trace.picked import picks, threads_places
 from autobatch.batching.trace.reuse import in_place
 from autobatch.presence.guards import ONE, wild
 from autobatch.presence.products import product, product_over
+from autobatch.structure import own_attribute
 
 Replay = Callable[..., tuple[Tensor, ...]]
 
@@ -186,7 +187,7 @@ class _Printer:
 
     def constant(self, thing: Any) -> str:
         """A global name for a function or constant, after its own name where it has one."""
-        wish = getattr(thing, "__name__", "constant").split(".")[0]
+        wish = own_attribute(thing, "__name__", "constant").split(".")[0]
         wish = wish if wish.isidentifier() else "constant"
         name = wish
         while name in self.names and self.names[name] is not thing:

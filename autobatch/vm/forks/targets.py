@@ -20,6 +20,7 @@ from autobatch.batching.operations import CAPTURED
 from autobatch.ir.ops import INPLACE
 from autobatch.ir.program import Op
 from autobatch.passes.forked_results import STORING
+from autobatch.structure import own_attribute
 from autobatch.values.cells import (
     DEFERRAL,
     FORK,
@@ -82,7 +83,7 @@ def written(op: Op, operands: Sequence[Cell]) -> Cell | None:
     if type(method) is not Container or method.type is not METHOD:
         return None
     (receiver, *_) = method.children()
-    name = getattr(method.static, "__name__", "")
+    name = own_attribute(method.static, "__name__", "")
     return receiver if name in STORING and is_made(receiver) else None
 
 

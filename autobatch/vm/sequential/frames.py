@@ -26,6 +26,7 @@ from autobatch.forms import meant
 from autobatch.ir.program import Call, Function, Handler, Label, Op, Var
 from autobatch.random.sources import Source
 from autobatch.source import Span
+from autobatch.structure import own_attribute
 from autobatch.vm import described
 from autobatch.vm.ways import Way, is_tail
 
@@ -204,7 +205,7 @@ class Frame:
         The tensor whose method is called is shown as one of them.
         """
         target, *operands = self.operands
-        owner = getattr(target, "__self__", None)
+        owner = own_attribute(target, "__self__")
         self.operands = (owner, *operands) if isinstance(owner, Tensor) else tuple(operands)
         return target, tuple(operands)
 

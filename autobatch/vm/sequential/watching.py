@@ -41,6 +41,7 @@ from autobatch.batching.writes import described, shared_write
 from autobatch.errors import SharedWriteError, UnsupportedError
 from autobatch.ir.ops import BINARY, COMPARE, INPLACE, UNARY
 from autobatch.source import Span
+from autobatch.structure import own_attribute
 from autobatch.values.cells import Cell, Objects, Uniform, uniform
 from autobatch.vm.purity import content
 
@@ -135,7 +136,7 @@ class Watch(Unwatched):
         refuse_called(self.handing, callee)
         if isinstance(callee, type) and issubclass(callee, type) and len(args) == 3:
             refuse_subclass(self.handing, args[1])
-        self.asked(callee, [*args, *kwargs.values(), getattr(callee, "__self__", None)])
+        self.asked(callee, [*args, *kwargs.values(), own_attribute(callee, "__self__")])
         refuse_setter(span, callee)
         if any(callee is each for each in MAY_SWITCH):
             result = callee(*given, **named)
@@ -172,7 +173,7 @@ class Watch(Unwatched):
             self.refuse(args[0], "{}")
         cells = [Cell(Objects([arg])) for arg in args]
         named = {name: Cell(Objects([arg])) for name, arg in kwargs.items()}
-        owner = getattr(callee, "__self__", None)
+        owner = own_attribute(callee, "__self__")
         if isinstance(owner, Tensor):
             if effect_of(getattr(type(owner), callee.__name__, None)) == "write":
                 self.refuse(owner, "{}")
@@ -235,7 +236,7 @@ class Watch(Unwatched):
 
 
 def writes_first(callee: Any) -> bool:
-    if getattr(callee, "__module__", None) == "_operator":
+    if own_attribute(callee, "__module__") == "_operator":
         return callee.__name__ in WRITING_OPERATORS
     return effect_of(callee) == "write"
 
