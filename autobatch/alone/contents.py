@@ -29,7 +29,7 @@ import torch
 
 from autobatch.arguments.mapped import COPIED
 from autobatch.batching.effects import is_library
-from autobatch.structure import own_attribute
+from autobatch.structure import own_attribute, own_attributes
 
 FIXED, FLAT, DEEP = 0, 1, 2
 """Natures: cannot be written to; can, but what is within cannot; both can."""
@@ -120,8 +120,7 @@ def compound(items: Collection[Any]) -> list[Any]:
 def attributes(instance: Any) -> Iterator[Any]:
     """What an instance of a user's class holds; no code of its own runs."""
     kind = type(instance)
-    if kind.__dictoffset__:
-        yield from object.__getattribute__(instance, "__dict__").values()
+    yield from (own_attributes(instance) or {}).values()
     for base in kind.__mro__:
         for member in vars(base).values():
             if type(member) is MemberDescriptorType:

@@ -13,7 +13,9 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import FunctionType, MethodType, ModuleType
-from typing import Any, Final, cast
+from typing import Final, cast
+
+from autobatch.structure import own_attributes
 
 
 class _Missing:
@@ -44,16 +46,8 @@ def python_function(value: object) -> tuple[FunctionType, object] | None:
 
 
 def _is_torch_module(value: object) -> bool:
-    return all(isinstance(_own(value).get(table), dict) for table in _MODULE_TABLES)
-
-
-def _own(value: object) -> dict[str, Any]:
-    """The attributes that ``value`` itself holds, without asking its class for them."""
-    try:
-        found = object.__getattribute__(value, "__dict__")
-    except AttributeError:
-        return {}
-    return found if isinstance(found, dict) else {}
+    own = own_attributes(value) or {}
+    return all(isinstance(own.get(table), dict) for table in _MODULE_TABLES)
 
 
 def _functions_are_programs(value: object) -> str:
@@ -107,7 +101,7 @@ def static_attribute(value: object, name: str) -> object:
         return _class_attribute(cast(type, value), name)
     if isinstance(inspect.getattr_static(kind, "__getattribute__"), FunctionType):
         return MISSING
-    own = _own(value)
+    own = own_attributes(value) or {}
     if name in own:
         return own[name]
     on_class = inspect.getattr_static(kind, name, MISSING)

@@ -5,7 +5,7 @@
     return v
 
 A column is never changed in place, since others may hold its memory; so a write copies all of it,
-whatever little it writes. Where nobody else does (``stretches.alone``), that is for nothing.
+whatever little it writes. Where nobody else does (``stretches.holders``), that is for nothing.
 
 In: a graph through which no gradient flows, one of its inputs, and the place of the result that
 takes the input's place. Out: the graph that writes over the input; None where that is not so plain:
