@@ -113,15 +113,17 @@ def counts() -> Iterator[Counts]:
 class Tally:
     """Feeds the active ``Counts``, or those given; ``block`` is the function and block at work.
 
-    ``trial`` watches whether the run is better begun again; see ``autobatch.runs.trial``.
+    ``trial`` watches whether the run is better begun again; see ``autobatch.runs.trial``. ``shown``
+    is whether it has done what others can see, so that it cannot begin again.
     """
 
-    __slots__ = ("active", "block", "trial")
+    __slots__ = ("active", "block", "shown", "trial")
 
     def __init__(self, counts: tuple[Counts, ...] | None = None) -> None:
         self.active = _ACTIVE.get() if counts is None else counts
         self.block: tuple[str, int] = ("", 0)
         self.trial: Trial | None = None
+        self.shown = False
 
     @property
     def listens(self) -> bool:

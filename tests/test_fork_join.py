@@ -1118,11 +1118,56 @@ def walked_with_a_function(n):
     return str(seen)
 
 
-def test_a_forked_call_that_writes_by_a_function_it_gets_is_refused() -> None:
-    with pytest.raises(autobatch.UnsupportedError, match="may change its arguments"):
-        autobatch.vmap(walked_with_a_function, plain="never")(torch.arange(5))
-    numbers = [torch.arange(5)]
-    assert_matches_loop(walked_with_a_function, numbers, configurations=[{"fork": "off"}])
+def test_a_run_whose_forked_call_writes_by_a_function_it_gets_begins_again() -> None:
+    assert_matches_loop(walked_with_a_function, [torch.arange(5)])
+
+
+def sorted_by_key(x, noise):
+    order = []
+    for value in x:
+        order.append(value)
+    order.sort(key=lambda t: t.item())
+    return torch.stack(order) * noise[0]
+
+
+def sorted_twice(x):
+    noise = torch.rand(1)
+    there, back = sorted_by_key(x, noise), sorted_by_key(-x, noise)
+    return there, back, noise
+
+
+@pytest.mark.parametrize("options", [{}, {"chunk_size": 2}, {"on_error": "isolate"}])
+def test_what_a_run_did_before_it_began_again_is_not_seen(options: dict[str, Any]) -> None:
+    LIBRARY.code_of(sorted_by_key).has_effects = False  # as at its first call
+    x = torch.randn(5, 4, generator=torch.Generator().manual_seed(0))
+    found = []
+    for _ in range(2):  # the second does not begin again
+        torch.manual_seed(3)
+        found.append(autobatch.vmap(sorted_twice, randomness="different", **options)(x))
+    assert LIBRARY.code_of(sorted_by_key).has_effects
+    if "on_error" in options:
+        found = [[each.value for each in results] for results in found]
+    else:
+        found = [list(zip(*result, strict=True)) for result in found]
+    for first, second, row in zip(*found, x, strict=True):
+        noise = first[2]
+        assert torch.equal(noise, second[2])
+        assert torch.equal(first[0], row.sort().values * noise)
+        assert torch.equal(first[1], (-row).sort().values * noise)
+
+
+def told_and_sorted(x):
+    print("sorting")
+    there, back = sorted_by_key(x, x), sorted_by_key(-x, x)
+    return there, back
+
+
+def test_where_a_run_cannot_begin_again_it_is_said_why(capsys: pytest.CaptureFixture[str]) -> None:
+    LIBRARY.code_of(sorted_by_key).has_effects = False
+    with pytest.raises(autobatch.UnsupportedError, match="so the run cannot begin again"):
+        autobatch.vmap(told_and_sorted)(torch.rand(3, 4))
+    assert capsys.readouterr().out == "sorting\n" * 3
+    autobatch.vmap(told_and_sorted)(torch.rand(3, 4))
 
 
 def nested_and_pure(n):

@@ -77,6 +77,8 @@ def run(context: Context, target: Target) -> Cell:
 
 def performed(context: Context, target: Target) -> Cell:
     callee, args, kwargs = target.callee, target.args, target.kwargs
+    if "generator" in kwargs:
+        context.services.shows()
     match target.effect:
         case "chain" if len(args) == 1 and not kwargs:
             return modules.run_chain(context, callee.children(), args[0])

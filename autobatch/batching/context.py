@@ -119,7 +119,7 @@ class Services:
     ``has_effects`` says whether a method of an object that Python calls by itself may have some;
     ``foreign`` knows the objects that existed before the call.
     ``isolate`` is whether the threads that fail leave one by one; ``thread_offset`` is what a
-    thread's index is short of that by which it draws; ``names_may_change`` is told of visible
+    thread's index is short of that by which it draws; ``shows`` is told of visible
     effects; ``operated`` is told what the operands were of an operation that has failed; within
     ``moving`` rows keep their gradients, whatever mode the program is in. ``contributions`` takes
     what is written to tensors that all threads share, None where nothing may be;
@@ -139,7 +139,7 @@ class Services:
     foreign: Foreign = field(default_factory=Foreign)
     isolate: bool = False
     thread_offset: int = 0
-    names_may_change: Callable[[], None] = lambda: None
+    shows: Callable[[], None] = lambda: None
     moving: Callable[[], AbstractContextManager[None]] = nullcontext
     contributions: Contributions | None = None
     tensor_written: Callable[[Span | None], None] = lambda span: None
@@ -328,9 +328,9 @@ class Context:
     def visible(self, writes: bool) -> None:
         """What comes next has an effect that others can see, on its arguments if it ``writes``."""
         self.flush()
-        self.services.names_may_change()
         if self.guard is not None:
             self.guard(writes)
+        self.services.shows()
 
     def flush(self) -> None:
         """See the pending checks now: before a visible effect, or where rows are renumbered."""

@@ -105,6 +105,21 @@ def generator_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Generator | N
     return torch.default_generator if device.type == "cpu" else None
 
 
+@contextmanager
+def as_it_was(device: torch.device, given_up: type[BaseException]) -> Iterator[None]:
+    """What ends with an exception of this type has drawn nothing."""
+    generators = [torch.default_generator]
+    if device.type == "cuda":
+        generators.append(default_of(device))
+    states = [generator.get_state() for generator in generators]
+    try:
+        yield
+    except given_up:
+        for generator, state in zip(generators, states, strict=True):
+            generator.set_state(state)
+        raise
+
+
 def default_of(device: torch.device) -> Generator:
     """A GPU's generator."""
     index = torch.cuda.current_device() if device.index is None else device.index

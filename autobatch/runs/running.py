@@ -8,7 +8,8 @@ an engine (``shortcuts``), and an engine for each chunk (``chunks``).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -23,6 +24,7 @@ from autobatch.explaining.overhead import Ran, is_cheap, is_scalar, overhead
 from autobatch.listeners import Counts, counts
 from autobatch.options import Options
 from autobatch.presence.moves import keeping
+from autobatch.random.repeating import as_it_was
 from autobatch.results.nesting import roomy, structures
 from autobatch.results.out_dims import moved
 from autobatch.results.outcome import Chunk, apart, has_tensors, stacked, unvaried
@@ -35,8 +37,12 @@ from autobatch.runs.straight import straight
 from autobatch.runs.trial import BetterApart
 from autobatch.structure import own_attribute
 from autobatch.values.cells import Column
+from autobatch.vm.forks import BeginAgain
 from autobatch.vm.library import Library
 from autobatch.vm.observer import Observer
+
+MOST_BEGINNINGS = 8
+"""How often a run begins before it forks no calls."""
 
 
 def run(
@@ -53,6 +59,21 @@ def run(
 
     A batch without threads is run as one batch by either engine: no thread is there to run alone.
     """
+    for _ in range(MOST_BEGINNINGS):
+        with suppress(BeginAgain):  # what fails later has no context
+            return ran(function, batch, options, library, cache, observer)
+    return ran(function, batch, replace(options, fork="off"), library, cache, observer)
+
+
+def ran(
+    function: Callable[..., Any],
+    batch: Batch,
+    options: Options,
+    library: Library,
+    cache: dict[Any, Any] | None,
+    observer: Observer | None,
+) -> Any:
+    """The same; ``BeginAgain`` where calls were forked that should not have been."""
     if options.on_error == "isolate" and not batch.size:
         return []
     if options.is_one_by_one and batch.size:
@@ -95,7 +116,7 @@ def run(
             shared.steps.ran = {}
         chunks: list[Chunk] | None = None
         try:
-            with applying(shared):
+            with as_it_was(batch.device(), BeginAgain), applying(shared):
                 chunks = run_chunks(target, batch, options, library, shared)
         except BetterApart:
             pass  # what fails from now on has no context

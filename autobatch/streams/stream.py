@@ -276,6 +276,7 @@ class Stream:
             options = replace(options, engine="program_counter")
         rows = np.full(plan.width, NOBODY)
         shared = Shared(steps_of(plan, rows), None, None, policy_of(options.fallback))
+        shared.steps.tally.shown = True  # what examples have given is handed out
         machine = machine_of(options, library, shared, device, plan.width)
         if options.compiles:
             self.code = MachineCode(function, options, library, shared.steps.tally)

@@ -75,7 +75,7 @@ class Machine(Stepping):
             foreign,
             settings.isolate,
             settings.thread_offset,
-            self.state.names_may_change,
+            self.state.shows,
             self.state.moving,
             self.state.contributions,
             self.state.tensor_written,

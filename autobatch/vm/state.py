@@ -199,8 +199,13 @@ class RunState:
         inline = self.observer is None  # it is told of each function by itself
         self.judgements = Judgements(self.library, lasting, inline) if settings.fork else None
 
+    def shows(self) -> None:
+        """Code that nothing here sees into is about to run, or has: others see what it does."""
+        self.tally.shown = True
+        self.names_may_change()
+
     def names_may_change(self) -> None:
-        """Code that nothing here sees into is about to run, or has."""
+        """What was judged by what names mean may not hold any more."""
         if self.judgements is not None:
             self.judgements.forget()
 

@@ -130,7 +130,7 @@ def leaving_hosts(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -
                 results[row] = leave(row)
             except Exception as error:
                 failed[row] = error
-    context.services.names_may_change()
+    context.services.shows()
     if failed and context.lost is None:
         lowest = next(row for row in context.order() if row in failed)
         raise RowsFail(lowest, failed[lowest], finished(context, results, lowest, False))

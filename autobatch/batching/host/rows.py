@@ -182,7 +182,7 @@ def with_effect(
         with switching_refused(context.span):
             return made(context, call, items, fresh, True)
     finally:
-        context.services.names_may_change()
+        context.services.shows()
 
 
 def made(

@@ -5,6 +5,7 @@
 ``resolving`` puts the results in their places; ``effects`` sees that what runs out of turn is pure.
 """
 
+from autobatch.vm.forks.effects import BeginAgain
 from autobatch.vm.forks.joining import Forks
 
-__all__ = ["Forks"]
+__all__ = ["BeginAgain", "Forks"]

@@ -1,8 +1,9 @@
 """Forked calls are pure; what shows only as they run is found here, before its first effect.
 
 While forked calls run, a visible effect, or a call that may write what it was not known to, raises
-``NotPure``; the calls then run again, one by one. Before an operation that may have an effect, a
-group's forked calls run (they are *due*), so that effects keep their order.
+``NotPure``; the calls then run again, one by one, or the whole run where what they write is not
+what they were noted with. Before an operation that may have an effect, a group's forked calls run
+(they are *due*), so that effects keep their order.
 """
 
 from __future__ import annotations
@@ -30,6 +31,12 @@ from autobatch.vm.own_code import OwnCode
 from autobatch.vm.purity import may_change
 from autobatch.vm.state import Frame, RunState
 from autobatch.vm.within import Within
+
+
+class BeginAgain(BaseException):
+    """A run ends, to begin again without the forks that it should not have had; no exception of
+    the program's. Nobody has seen what it did.
+    """
 
 
 class NotPure(BaseException):
@@ -95,15 +102,21 @@ class Guard:
         return shown
 
     def give_up(self, groups: Sequence[Group], found: NotPure) -> None:
-        """Calls turned out to have effects: their functions are not forked again."""
+        """Calls turned out to have effects: their functions are not forked again.
+
+        Where they may write what they have copies of, the run begins again.
+        """
+        lost: Span | None = None
         for group in groups:
             for _, known in entries(group):
                 if known.type is not FORK:
                     continue
                 code: Code = known.static[0]
                 self.state.library.turns_out_impure(code)
-                if found.writes and reach(known.children()):
-                    raise impure(known.static[2])
+                if found.writes and lost is None and reach(known.children()):
+                    lost = known.static[2]
+        if lost is not None:
+            raise impure(lost) if self.state.tally.shown else BeginAgain
 
 
 def changes_objects(op: Op, env: dict[str, Cell]) -> bool:
@@ -145,6 +158,7 @@ def impure(span: Span) -> errors.UnsupportedError:
             "This call may change its arguments, which became clear only while it ran.",
             span,
             "it ran together with other calls",
+            ("what had been done before it can be seen, so the run cannot begin again.",),
             hints=('call with fork="off", so that calls run one after the other.',),
             code="fork-impure",
         )
