@@ -115,6 +115,8 @@ def asked_each_time(node):
     best = None
     for child in node.children:
         value = asked_each_time(child)
+        if value > 2.0:
+            break  # and call no more
         best = value if best is None else max(best, value)
     return node.value if best is None else best + node.value
 

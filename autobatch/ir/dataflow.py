@@ -261,18 +261,24 @@ def outs(record: Op | Terminator) -> tuple[Var, ...]:
 
 def maybe_unbound(blocks: Sequence[Block], params: Collection[Var]) -> frozenset[Var]:
     """Variables that some path reads where they have no value, as far as control flow tells."""
-    names = {name for block in blocks for op in block.ops for name in op_reads(op)}
-    names.update(name for block in blocks for name in terminator_reads(block.terminator))
-    nothing: frozenset[Var] = frozenset()
-    start = frozenset(names.difference(params))
-    analysis = Analysis(True, start, nothing, frozenset.union, _unbound_after, unbound_within)
     found: set[Var] = set()
-    for block, unbound in zip(blocks, solve(blocks, analysis).before, strict=True):
+    for block, unbound in zip(blocks, unbound_before(blocks, params), strict=True):
         for op in block.ops:
             found.update(unbound.intersection(op_reads(op)))
             unbound = _unbound_after_op(op, unbound)
         found.update(unbound.intersection(terminator_reads(block.terminator)))
     return frozenset(found)
+
+
+def unbound_before(blocks: Sequence[Block], params: Collection[Var]) -> tuple[frozenset[Var], ...]:
+    """For each block, the variables without a value at its start on some path from the entry."""
+    names = {name for block in blocks for op in block.ops for name in op_reads(op)}
+    for block in blocks:
+        names.update(block.modes, terminator_reads(block.terminator))
+    nothing: frozenset[Var] = frozenset()
+    start = frozenset(names.difference(params))
+    analysis = Analysis(True, start, nothing, frozenset.union, _unbound_after, unbound_within)
+    return solve(blocks, analysis).before
 
 
 def _unbound_after_op(op: Op, unbound: frozenset[Var]) -> frozenset[Var]:

@@ -10,17 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from autobatch.ir.dataflow import (
-    Analysis,
     liveness,
     op_writes,
-    solve,
     terminator_reads,
-    terminator_writes,
-    unbound_within,
+    unbound_before,
 )
 from autobatch.ir.form_rules import Finding, ops_of, terminators_of
 from autobatch.ir.printer import HEADER, Place
-from autobatch.ir.program import Block, Function, Op, Terminator, Var
+from autobatch.ir.program import Function, Op, Terminator, Var
 
 
 def temporaries_defined(function: Function) -> Iterator[Finding]:
@@ -63,20 +60,7 @@ def _reported(place: Place, reads: tuple[Var, ...], unbound: frozenset[Var]) -> 
 
 def _unbound(function: Function) -> tuple[frozenset[Var], ...]:
     """For each block, the variables without a value at its start on some path from the entry."""
-    names: set[Var] = set()
-    for block in function.blocks:
-        names.update(block.modes, terminator_reads(block.terminator))
-        names.update(name for op in block.ops for name in op.args)
-    start = frozenset(names.difference(param.name for param in function.params))
-    nothing = frozenset[Var]()
-    analysis = Analysis(True, start, nothing, frozenset.union, _after_block, unbound_within)
-    return solve(function.blocks, analysis).before
-
-
-def _after_block(block: Block, unbound: frozenset[Var]) -> frozenset[Var]:
-    for op in block.ops:
-        unbound = _after(op, unbound)
-    return unbound.difference(terminator_writes(block.terminator))
+    return unbound_before(function.blocks, [param.name for param in function.params])
 
 
 def _after(op: Op, unbound: frozenset[Var]) -> frozenset[Var]:

@@ -16,9 +16,10 @@ their forked calls as one. So calls in one expression, on the two sides of an ``
 or a comprehension meet; a branch after which nothing more is forked has its join before it, as it
 would part those that are to meet. In between, a forked result may be moved (into a tuple or a
 list), and within the loop that forks it, an operation on it is *deferred* until after the join:
-then ``total += f(c)`` does not end the loop's first round. So is a store of one (``d[i] = f(c)``)
-anywhere. What is written so may have other names, which the threads see when they come there: then
-the calls run first (``vm.forks.targets``).
+then ``total += f(c)`` does not end the loop's first round, and nor does a branch on one that can be
+made an operation (``forked_branches``). So is a store of one (``d[i] = f(c)``) anywhere. What is
+written so may have other names, which the threads see when they come there: then the calls run
+first (``vm.forks.targets``).
 
 A fork that would come to its join alone, outside of a loop, stays a call. Nothing is forked in a
 block with a handler, nor pending at its start: the handler is for what fails there. In: a function
@@ -35,6 +36,7 @@ from dataclasses import dataclass, field, replace
 from autobatch.ir.dataflow import op_writes, terminator_reads, terminator_writes
 from autobatch.ir.ops import COMPUTED, INPLACE, MOVES, info
 from autobatch.ir.program import Block, Branch, Call, Function, Jump, Label, Op, Raise, Return, Var
+from autobatch.passes.forked_branches import taken_in, takes_branch, with_branches_taken
 from autobatch.passes.forked_results import NOTHING, STORING, Fact, Knowledge, Results
 from autobatch.passes.joins import with_joins
 from autobatch.passes.origins import OUTER, Made, Origins
@@ -53,13 +55,33 @@ def fork_calls(function: Function, knowledge: Knowledge) -> Function:
         and block.handler is None
         and knowledge.may_fork(block.terminator)
     }
+    found = best(function, knowledge, candidates)
+    for label in sorted(candidates):
+        if found is not None and found.runs_after_loop(label):
+            continue
+        taken = with_branches_taken(function, label, knowledge)
+        forking = None if taken is None else best(taken, knowledge, candidates)
+        if taken is not None and forking is not None and is_better(forking, found, label):
+            function, found = taken, forking
+    return function if found is None else with_joins(found.function, found.places, found.deferred)
+
+
+def is_better(forking: Forking, found: Forking | None, label: Label) -> bool:
+    """Whether a fork meets more with branches taken out, and none less than as found before."""
+    if found is None or label not in found.useful:
+        return label in forking.useful and (found is None or found.useful <= forking.useful)
+    return forking.runs_after_loop(label) and found.useful <= forking.useful
+
+
+def best(function: Function, knowledge: Knowledge, candidates: set[Label]) -> Forking | None:
+    """The forks of a function, those of what others give among them where none is lost by that."""
     plain = settled(function, knowledge, candidates, nested=False)
     deep = None
     if len(candidates) > 1 and not knowledge.seeded:  # draws are counted where calls are forked
         deep = settled(function, knowledge, candidates, nested=True)
     if deep is not None and (plain is None or plain.useful <= deep.useful):
-        return with_joins(deep.function, deep.places, deep.deferred)
-    return function if plain is None else with_joins(plain.function, plain.places, plain.deferred)
+        return deep
+    return plain
 
 
 def settled(
@@ -121,9 +143,12 @@ class Forking:
     written: Origins = frozenset()
     filled: Origins = frozenset()
     due: set[tuple[Label, int]] = field(default_factory=set)
+    results: Results = field(init=False)
+    taken: frozenset[Var] = field(init=False)
 
     def __post_init__(self) -> None:
         self.results = Results(self.function, self.knowledge)
+        self.taken = taken_in(self.function.blocks)
         known: object = None
         while known != (known := (self.written, self.filled, len(self.due))):
             self.go_through()
@@ -179,6 +204,12 @@ class Forking:
         elif len(fact.pending) > 1:
             self.useful |= fact.pending
         return NOTHING
+
+    def runs_after_loop(self, label: Label) -> bool:
+        """Whether a fork meets others, in no join within its loop."""
+        if label not in self.useful:
+            return False
+        return not any(self.results.in_one_loop(label, other) for other in self.places)
 
     def parting(self) -> frozenset[Label]:
         """The blocks whose branch parts threads on their way to a join, to no avail.
@@ -249,7 +280,8 @@ class Forking:
             return False
         if op.name in INPLACE:
             return self.are_kept(op.args[1:], fact)
-        pure = op.name in COMPUTED or (op.name == "call" and self.knowledge.gives_value(op))
+        pure = op.name in COMPUTED or takes_branch(op, self.taken)
+        pure = pure or (op.name == "call" and self.knowledge.gives_value(op))
         return pure and self.are_kept(op.args, fact)
 
     def are_kept(self, names: Sequence[Var], fact: Fact) -> bool:

@@ -111,9 +111,18 @@ class Within:
             Returned(positions[piece.rows], piece.value, raised=piece.raised) for piece in pieces
         ]
 
-    def framed(self, context: Context, target: resolving.Target, opens: bool) -> list[Returned]:
-        """A call of a program function that writes to nothing of its caller's."""
-        return self.call(context, target, [], paths_within(context, opens))
+    def framed(
+        self,
+        context: Context,
+        target: resolving.Target,
+        opens: bool,
+        kept: Sequence[Cell] = (),
+    ) -> list[Returned]:
+        """A call of a program function that writes to nothing of what its caller keeps.
+
+        Its result may be one of ``kept``.
+        """
+        return self.call(context, target, kept, paths_within(context, opens))
 
     def with_lost(self, context: Context, pieces: list[Returned]) -> Cell:
         """What the pieces return, and for threads that have failed, which are lost, the same."""

@@ -44,9 +44,9 @@ from autobatch.values.cells import (
 from autobatch.values.heap import selecting, walks
 from autobatch.vm.calling import Returned, carry, reach
 from autobatch.vm.entering import Entry, Forking, entered, receiver_in
-from autobatch.vm.forks.pending import is_forked, is_pending, remember, snapshot
+from autobatch.vm.forks.pending import is_branch, is_forked, is_pending, remember, snapshot
 from autobatch.vm.forks.targets import is_behind
-from autobatch.vm.groups import CARRIED, Group
+from autobatch.vm.groups import CARRIED, FORKED, Group
 from autobatch.vm.state import Frame, RunState
 from autobatch.vm.within import Within
 
@@ -107,15 +107,36 @@ class Noting:
 
     def fork_in(self, frame: Frame, op: Op, group: Group, context: Context) -> None:
         """Run a ``fork`` operation, or one that was to be deferred, in its block."""
-        later = frame.code.after(self.state.tally.block[1], op)
-        kept = [
-            cell for name, cell in group.env.items() if name in later or name in (CARRIED, CAPTURED)
-        ]
+        kept = self.kept(frame, op, group)
         plain = op if op.name == "fork" else Op("fork", op.outs, op.args, op.attr[1], op.span)
         cells = operations.operands(context, op.args, group.env)
         cell = group.env[op.outs[0]] = self.forked(frame, plain, context, cells, kept)
         if is_forked(cell):
             remember(group, cell)
+
+    def kept(self, frame: Frame, op: Op, group: Group) -> list[Cell]:
+        """What a group goes on with after an operation of the block at work."""
+        later = {*frame.code.after(self.state.tally.block[1], op), CARRIED, CAPTURED}
+        return [cell for name, cell in group.env.items() if name in later]
+
+    def branched(
+        self, context: Context, op: Op, operands: Sequence[Cell], kept: Sequence[Cell]
+    ) -> Cell:
+        """What a branch that was taken out gives: often one of its operands, in some threads.
+
+        ``kept`` is what its group goes on with.
+        """
+        context.flush()
+        context.span = op.span
+        callee, *given = operands
+        target = resolving.resolve(callee, given, {})
+        frame = self.within.failures.frames[-1]
+        span, frame.span = frame.span, None  # an exception's note tells of no call
+        try:
+            found = self.within.framed(context, target, False, kept)
+        finally:
+            frame.span = span
+        return self.within.joined(context, found)
 
     def forked(
         self, frame: Frame, op: Op, context: Context, cells: Sequence[Cell], kept: Sequence[Cell]
@@ -245,6 +266,10 @@ class Noting:
         if not any(map(is_pending, operands)) and not is_behind(group, plain, operands):
             if name == "fork":
                 self.fork_in(frame, op, group, context)
+            elif is_branch(plain, operands):
+                kept = self.kept(frame, op, group)
+                kept += [group.env[name] for name in (FORKED,) if name in group.env]
+                group.env[op.outs[0]] = self.branched(context, plain, operands, kept)
             else:
                 operations.execute(context, frame.scope, plain, group.env)
             return

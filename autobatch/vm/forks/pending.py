@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from autobatch.values.cells import FORK, PENDING, Cell, Container
+from autobatch.ir.program import Op
+from autobatch.values.cells import CLOSURE, FORK, PENDING, Cell, Container
 from autobatch.values.heap import copying, walks
 from autobatch.vm.calling import relinked
 from autobatch.vm.groups import FORKED, Group
@@ -32,6 +33,12 @@ def is_no_sequence(value: Container) -> bool:
 
 def is_forked(cell: Cell) -> bool:
     return type(cell.value) is Container and cell.value.type is FORK
+
+
+def is_branch(op: Op, operands: Sequence[Cell]) -> bool:
+    """Whether a deferred operation is a branch that was taken out: no other calls a function."""
+    callee = operands[0].value if op.name == "call" else None
+    return type(callee) is Container and callee.type is CLOSURE
 
 
 def remember(group: Group, cell: Cell) -> None:

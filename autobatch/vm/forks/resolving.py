@@ -7,7 +7,7 @@ have effects, a group's entries run one after the other, in program order.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,11 +18,12 @@ from autobatch.batching.stretches.outline import is_structural
 from autobatch.ir.program import Op
 from autobatch.values.cells import DEFERRAL, FORK, Cell, Container
 from autobatch.values.heap import copying
-from autobatch.vm.calling import relinked
+from autobatch.vm.calling import reach, relinked
 from autobatch.vm.failing import Failures
 from autobatch.vm.forks.noting import Noting
 from autobatch.vm.forks.pending import (
     entries,
+    is_branch,
     is_forked,
     is_pending,
     operands_of,
@@ -48,6 +49,10 @@ class Resolving:
         """The group with its calls' results in place, in parts if they are not alike."""
         parts: Parts = []
         for rows in classes(own):
+            if frame.gone is not None:  # another part has failed
+                rows = rows[frame.gone.spares(frame.threads[group.rows[rows]])]
+                if not len(rows):
+                    continue
             part = group
             if len(rows) < group.k:
                 part = restricted(group, rows, list(group.env))
@@ -94,12 +99,15 @@ class Resolving:
         operands = operands_of(entry, known)
         if op.name == "fork":
             context.span = op.span
-            kept = [cell for name, cell in group.env.items() if name != FORKED]
-            kept += [
-                c for _, other in entries(group) if other is not entry for c in other.children()
-            ]
-            kept = [relinked(cell, known, {}) for cell in kept]
+            others = [other for _, other in entries(group) if other is not entry]
+            kept = kept_beside(group, others, known)
             outs = [self.noting.forked(frame, op, context, operands, kept)]
+        elif is_branch(op, operands):
+            shared = bool(reach(operands)) and not self.state.is_blind()
+            found = [each for _, each in entries(group)] if shared else []
+            later = found[found.index(entry) + 1 :] if shared else []
+            kept = kept_beside(group, later, known) if shared else []
+            outs = [self.noting.branched(context, op, operands, kept)]
         else:
             outs = self.run_one(frame, context, op, operands)
         cells = list(entry.children())
@@ -180,6 +188,13 @@ class Resolving:
             except Exception as alone:
                 return RowsFail(int(row), alone)
         return RowsFail(int(np.argmin(threads)), error)
+
+
+def kept_beside(group: Group, others: Iterable[Container], known: dict[int, Cell]) -> list[Cell]:
+    """What the variables and some entries of a group hold, with what is known of it."""
+    kept = [cell for name, cell in group.env.items() if name != FORKED]
+    kept += [cell for other in others for cell in other.children()]
+    return [relinked(cell, known, {}) for cell in kept]
 
 
 def as_it_was(group: Group) -> Group:
