@@ -96,7 +96,27 @@ def starred(node):
     return max(node.value, *[starred(child) for child in node.children]) + 0.5
 
 
+def on_top_of_an_item(node):
+    total = [0.0, node.value]
+    for child in node.children:
+        total[child.value > 0] += on_top_of_an_item(child)
+    return total[0] * 0.5 - total[1]
+
+
+def on_top_of_a_key(node):
+    found = {"sum": node.value, "large": 0}
+    for child in node.children:
+        found["sum"] += on_top_of_a_key(child)[0]
+        found["large"] += 1
+    return found["sum"], found["large"]
+
+
+def of_keys(node):
+    return on_top_of_a_key(node)[0]
+
+
 FORKING = [
+    *(on_top_of_an_item, of_keys),
     *(on_top_of_an_attribute, to_a_tensor_of_no_dimensions, to_a_clone),
     *(by_index, by_key, in_a_dict_comprehension, of_extended, starred),
 ]
@@ -234,6 +254,23 @@ def inserted(node):
     return found[0] - found[-1] + len(found)
 
 
+def in_a_list_of_another(node):
+    rows = [[0.0]]
+    row = rows[0]
+    for child in node.children:
+        rows[0][0] += in_a_list_of_another(child)
+        row.append(row[0])
+    return sum(row) + node.value
+
+
+def moved_on(node):
+    found = [0.0]
+    for child in node.children:
+        found[-1] += moved_on(child)
+        found.append(found[0])
+    return sum(found) + node.value
+
+
 def not_always_a_call(node):
     found, last = [0.0, 0.0, 0.0], 1.0
     for i, child in enumerate(node.children):
@@ -246,7 +283,7 @@ def not_always_a_call(node):
 SEEN = [
     *(aliased, aliased_later, within_a_list, of_a_view, read_by_itself, captured),
     *(written_in_between, written_by_a_helper, first_and_last, sets_and_dicts, inserted),
-    not_always_a_call,
+    *(not_always_a_call, in_a_list_of_another, moved_on),
 ]
 SOME = [CONFIGURATIONS[1], CONFIGURATIONS[2], {"executor": "vmap", "max_width": 3}]
 

@@ -280,7 +280,7 @@ class Forking:
             return False
         if op.name in INPLACE:
             return self.are_kept(op.args[1:], fact)
-        pure = op.name in COMPUTED or takes_branch(op, self.taken)
+        pure = op.name in COMPUTED or op.name == "getitem" or takes_branch(op, self.taken)
         pure = pure or (op.name == "call" and self.knowledge.gives_value(op))
         return pure and self.are_kept(op.args, fact)
 
