@@ -1122,6 +1122,29 @@ def test_a_run_whose_forked_call_writes_by_a_function_it_gets_begins_again() -> 
     assert_matches_loop(walked_with_a_function, [torch.arange(5)])
 
 
+def visited(visit, n):
+    if n > 0:
+        visit(n)
+        return 1 + visited(visit, n - 1)
+    return 0
+
+
+def visited_while_a_list_has_two_names(n):
+    seen, rows = [], [[0]]
+    row = rows[0]
+
+    def visit(n):
+        seen.append(n)
+
+    for i in range(3):
+        rows[0][0] += visited(visit, int(n) + i)
+    return str((seen, row))
+
+
+def test_what_calls_write_that_run_before_others_can_look_is_not_lost() -> None:
+    assert_matches_loop(visited_while_a_list_has_two_names, [torch.arange(3)])
+
+
 def sorted_by_key(x, noise):
     order = []
     for value in x:

@@ -104,7 +104,8 @@ class Guard:
     def give_up(self, groups: Sequence[Group], found: NotPure) -> None:
         """Calls turned out to have effects: their functions are not forked again.
 
-        Where they may write what they have copies of, the run begins again.
+        Where they may write what they have copies of, the run begins again: these, or others of
+        those that would run one by one now.
         """
         lost: Span | None = None
         for group in groups:
@@ -113,10 +114,12 @@ class Guard:
                     continue
                 code: Code = known.static[0]
                 self.state.library.turns_out_impure(code)
-                if found.writes and lost is None and reach(known.children()):
+                if lost is None and reach(known.children()):
                     lost = known.static[2]
-        if lost is not None:
-            raise impure(lost) if self.state.tally.shown else BeginAgain
+        if lost is not None and not self.state.tally.shown:
+            raise BeginAgain
+        if lost is not None and found.writes:
+            raise impure(lost)
 
 
 def changes_objects(op: Op, env: dict[str, Cell]) -> bool:

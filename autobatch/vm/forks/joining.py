@@ -102,7 +102,7 @@ class Forks:
     def call_within(self, frame: Frame, group: Group) -> Group:
         """Run the first forked call of a group, to one result for the threads that it leaves."""
         call = ForkedCall(0, entries(group)[0][1])
-        self.together.run_together(frame, [group], [call])
+        self.run_alone(frame, group, call)
         kept = call.spared()
         if not len(kept):
             return restricted(group, kept, [])
@@ -113,6 +113,23 @@ class Forks:
         result = self.within.joined(self.state.context(frame, group), pieces)
         (first, _), *rest = entries(group)
         return with_entries(group, {id(first): result}, [cell for cell, _ in rest])
+
+    def run_alone(self, frame: Frame, group: Group, call: ForkedCall) -> None:
+        """Run one forked call of a group; again where it has effects, or fails, to tell what of."""
+        if self.active:
+            self.together.run_together(frame, [group], [call])
+            return
+        before = Failed.of(self.failures)
+        try:
+            with self.together.guarded():
+                self.together.run_together(frame, [group], [call])
+            if self.failures.errors is before.errors:
+                return
+            before.restore(self.failures)
+        except NotPure as found:
+            before.restore(self.failures)
+            self.guard.give_up([group], found)
+        self.together.run_together(frame, [group], [call])
 
     def join(self, frame: Frame, target: int, groups: Sequence[Group]) -> Parts:
         """Run the forked calls of groups that have come to a join; they go on at ``target``."""

@@ -8,6 +8,7 @@ allows.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -143,17 +144,23 @@ class Together:
         by_callee: dict[tuple[int, int], list[ForkedCall]] = {}
         for call in found:
             by_callee.setdefault(call.callee, []).append(call)
+        with self.guarded():
+            for same in by_callee.values():
+                for together in self.within_width(same, groups):
+                    self.run_together(frame, groups, together)
+        return found
+
+    @contextmanager
+    def guarded(self) -> Iterator[None]:
+        """Forked calls run, which must have no effect that others can see."""
         guard = self.state.guard
         self.active += 1
         self.state.guard = not_pure
         try:
-            for same in by_callee.values():
-                for together in self.within_width(same, groups):
-                    self.run_together(frame, groups, together)
+            yield
         finally:
             self.active -= 1
             self.state.guard = guard
-        return found
 
     def within_width(
         self, same: list[ForkedCall], groups: Sequence[Group]
