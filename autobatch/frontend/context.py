@@ -92,7 +92,7 @@ class Context:
     ``known`` are the variables whose value exists already; the names in ``careful`` may have none
     where they are read, so that reading one is an operation, which raises in its turn.
     ``handling`` are the exceptions that are being handled, ``within`` the comprehensions at work,
-    the innermost last, ``managers`` the expressions of `with` statements.
+    the innermost last, ``managers`` the expressions that give what `with` statements enter.
     """
 
     root: Root

@@ -265,7 +265,7 @@ def _operation(op: Op, names: Names, known: Type | None = None) -> str:
     said = "" if known is None else f": {known}"
     outs = f"{', '.join(op.outs)}{said} = " if op.outs else ""
     if op.name in ("call", "fork") and op.args and type(op.attr).__name__ == "CallShape":
-        return f"{outs}{op.name} {op.args[0]}({_arguments(op.attr, op.args[1:])})"
+        return f"{outs}{op.name} {op.args[0]}{_arguments(op.attr, op.args[1:])}"
     attr = _attribute(op.name, op.attr, names)
     if op.args:
         bracketed = f"[{attr}]" if attr else ""
@@ -284,7 +284,7 @@ def _attribute(name: str, attr: Any, names: Names) -> str:
         return f"{attr[0]} {_attribute(attr[0], attr[1], names)}".rstrip()
     kind = type(attr).__name__
     if kind == "CallShape":
-        return f"({_arguments(attr, tuple('_' * (len(attr.positional) + len(attr.keywords))))})"
+        return _arguments(attr, tuple("_" * (len(attr.positional) + len(attr.keywords))))
     if kind == "UnpackShape":
         return f"{attr.before}, *, {attr.after}" if attr.starred else str(attr.before)
     if kind == "Function":
@@ -296,7 +296,8 @@ def _arguments(shape: CallShape, args: tuple[str, ...]) -> str:
     stars = ["*" if starred else "" for starred in shape.positional]
     stars += ["**" if name is None else f"{name_text(name)}=" for name in shape.keywords]
     stars += ["?"] * (len(args) - len(stars))  # operands that a broken shape does not place
-    return ", ".join(f"{star}{arg}" for star, arg in zip(stars, args, strict=False))
+    given = ", ".join(f"{star}{arg}" for star, arg in zip(stars, args, strict=False))
+    return f"({given}){' entered' if shape.entered else ''}"
 
 
 def _raise(terminator: Any) -> str:
@@ -307,7 +308,7 @@ def _raise(terminator: Any) -> str:
 def _call(terminator: Any, said: str = "") -> str:
     arguments = _arguments(terminator.shape, terminator.args)
     out = f"{terminator.out}{said}"
-    return f"call {terminator.callee}({arguments}) -> {out}, then b{terminator.target}"
+    return f"call {terminator.callee}{arguments} -> {out}, then b{terminator.target}"
 
 
 _TERMINATORS: dict[str, Callable[[Any], str]] = {
