@@ -7,10 +7,10 @@ it reads. Several ``for`` nest: the function gives the generator of the inner on
 What is taken at once where it stands (``sum(f(x) for x in xs)``, ``list(...)``, a ``for`` over it)
 stays as it is: ``comprehensions`` makes loops of it. So does what a loop takes one by one, by
 itself or within ``zip`` and ``enumerate``: see ``sources``. ``list(zip((f(x) for x in xs), ys))``
-is made ``list(item for item in zip(...))``, and ``dict((k, v) for ...)`` ``{k: v for ...}``. And so
-does what is kept under a name that is only taken so: ``g = (f(x) for x in xs)`` is then
-``g = iter(xs)``, and ``sum(g)`` is ``sum(f(x) for x in g)``. The tree that comes in is left alone,
-since others share it.
+is made ``list(item for item in zip(...))``, and ``dict((k, v) for ...)`` ``{k: v for ...}``, whose
+code is a generator's still. And so does what is kept under a name that is only taken so:
+``g = (f(x) for x in xs)`` is then ``g = iter(xs)``, and ``sum(g)`` is ``sum(f(x) for x in g)``. The
+tree that comes in is left alone, since others share it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from autobatch.frontend.comprehensions import numbered_items
 from autobatch.frontend.context import Context, ExpressionRule
 from autobatch.frontend.functions import make_function
 from autobatch.frontend.resolve import MISSING, static_value
-from autobatch.frontend.sources import Static, is_simple, taken_together, within
+from autobatch.frontend.sources import Pairs, Static, is_simple, taken_together, within
 from autobatch.frontend.subset import KEPT_WALRUS, unsupported
 from autobatch.ir.program import Var
 from autobatch.source import FunctionNode
@@ -115,15 +115,8 @@ def _taken_whole(node: ast.AST, static: Static) -> Iterator[ast.expr]:
 def _one_by_one(taken: ast.expr, static: Static) -> Iterator[ast.expr]:
     """The expressions in ``taken``, itself among them, whose items a loop over it takes."""
     for part in within(taken, static):
-        if isinstance(part, ast.GeneratorExp) and not (is_simple(part) and _runs_out(part, static)):
-            continue
-        yield part
-
-
-def _runs_out(node: ast.GeneratorExp, static: Static) -> bool:
-    """Whether it ends with its iterable alone: ``StopIteration`` within is a generator's error."""
-    calls = (part for part in ast.walk(node) if isinstance(part, ast.Call))
-    return not any(static(call.func) is next and len(call.args) == 1 for call in calls)
+        if not isinstance(part, ast.GeneratorExp) or is_simple(part):
+            yield part
 
 
 def _gives_pairs(taken: ast.expr, static: Static) -> bool:
@@ -169,7 +162,7 @@ class _Keeper(ast.NodeTransformer):
             case [ast.GeneratorExp(ast.Tuple([key, value]), generators)]:
                 if isinstance(key, ast.Starred) or isinstance(value, ast.Starred):
                     return None
-                return _placed(ast.DictComp(key, value, generators), node)
+                return _placed(Pairs(key, value, generators), node)
             case [taken] if self.is_taken_apart(taken) and _gives_pairs(taken, self.static):
                 names = (self.item, f"{self.item}_")
                 pair = ast.Tuple([ast.Name(name, ast.Store()) for name in names], ast.Store())
