@@ -112,10 +112,12 @@ def _apply(
     expected = example.expected(fn, args, kwargs)
     if (expected is None or not expected.sure) and (failed := first_row(fn, args, kwargs)):
         raise failed
-    args, kwargs = promotion.settle(fn, args, kwargs)
+    args, kwargs, rounded = promotion.settle(fn, args, kwargs)
     out = None if kwargs else direct(fn, args)
     if out is None:
         out = _under_vmap(fn, args, kwargs, k, randomness)
+    if rounded is not None:
+        out = Batched(out.data.to(rounded))
     actual = _dtypes(out)
     if expected is not None and actual != expected.dtypes:
         raise NoRule(f"vmap gives {actual} where one example gives {expected.dtypes}")
