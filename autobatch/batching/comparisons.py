@@ -15,6 +15,7 @@ from autobatch.batching.context import Context
 from autobatch.batching.finishing import finished
 from autobatch.batching.host.rows import run_rows
 from autobatch.batching.kinds import (
+    event_of,
     foreign_operand,
     is_instance,
     is_number_column,
@@ -155,8 +156,11 @@ def plain_key(cell: Cell) -> Any:
 
 
 def is_simple(cell: Cell) -> bool:
+    """Whether to compare it cannot fail, so that it matters not which parts are compared."""
     value = read(cell)
-    return is_number_column(value) or (type(value) is Uniform and not is_tensor(value))
+    if is_tensor(value):
+        return event_of(value) == ()
+    return is_number_column(value) or type(value) is Uniform
 
 
 def in_range(context: Context, item: Cell, holder: Cell, value: Container) -> Cell:

@@ -19,9 +19,9 @@ import ast
 import copy
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import Any, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
-from autobatch.frontend import generating
+from autobatch.frontend import generating, mapping, searching
 from autobatch.frontend.calls import plain, takes_all
 from autobatch.frontend.comprehensions import numbered_items
 from autobatch.frontend.context import Context, ExpressionRule
@@ -64,7 +64,7 @@ def keep_lazy(node: FunctionNode, known: Mapping[str, object]) -> FunctionNode:
 
     ``known`` are what names from outside mean before anything runs.
     """
-    if not any(isinstance(part, ast.GeneratorExp) for part in ast.walk(node)):
+    if not any(_is_generator(part) or mapping.names(part) for part in ast.walk(node)):
         return node
     bound = {name for part in ast.walk(node) for name in _binds(part)}
 
@@ -74,11 +74,27 @@ def keep_lazy(node: FunctionNode, known: Mapping[str, object]) -> FunctionNode:
         )
 
     node = copy.deepcopy(node)
+    kinds = searching.kinds_of(node, static, _binds)
+    names = _names(node)
+    parts = [*ast.walk(node)]
+    taken = [each for part in parts for each in _taken_whole(part, static)]
+    taken += [each for part in parts for each in searching.looked_through(part, kinds.get)]
+    loops = [each.iter for part in parts if _is_generator(part) for each in part.generators]
+    taken += [each for loop in loops for each in _one_by_one(loop, static)]
+    mapping.Mapper(static, taken, _unused(names)).visit(node)
     for part in [*ast.walk(node)]:
         if isinstance(part, ast.FunctionDef):
             _resume_by_name(part, static)
-    lazy: FunctionNode = _Keeper(static, _names(node)).visit(node)
+    lazy: FunctionNode = _Keeper(static, names, kinds).visit(node)
     return lazy
+
+
+def _unused(names: Counter[str]) -> str:
+    """A name that nothing has, nor with one more underline."""
+    item = "_item"
+    while {item, f"{item}_"} & names.keys():
+        item += "_"
+    return item
 
 
 def _binds(node: ast.AST) -> Iterator[str]:
@@ -125,15 +141,18 @@ def _gives_pairs(taken: ast.expr, static: Static) -> bool:
 
 
 class _Keeper(ast.NodeTransformer):
-    def __init__(self, static: Static, names: Counter[str]) -> None:
+    def __init__(self, static: Static, names: Counter[str], kinds: Mapping[str, type]) -> None:
         self.static = static
+        self.kinds = kinds
         self.names = names
-        self.item = "_item"
-        while {self.item, f"{self.item}_"} & names.keys():
-            self.item += "_"
+        self.item = _unused(names)
         self.whole: set[ast.AST] = set()
 
     def visit(self, node: ast.AST) -> Any:
+        gone = searching.gone_through(node, self.kinds.get)
+        if gone is not None:
+            self.whole.update(part for part in ast.iter_child_nodes(gone) if _is_generator(part))
+            return super().visit(_placed(gone, node))
         if isinstance(node, ast.Call):
             found = self.static(node.func)
             if found is dict and not node.keywords and (made := self.entries(node)) is not None:
@@ -223,7 +242,11 @@ def _kept(node: ast.GeneratorExp, generators: list[ast.comprehension], item: str
     return _placed(kept, node)
 
 
-def _placed(made: Made, node: ast.expr) -> Made:
+def _is_generator(node: ast.AST) -> TypeGuard[ast.GeneratorExp]:
+    return isinstance(node, ast.GeneratorExp)
+
+
+def _placed(made: Made, node: ast.AST) -> Made:
     return ast.fix_missing_locations(ast.copy_location(made, node))
 
 

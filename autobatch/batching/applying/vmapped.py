@@ -42,6 +42,7 @@ from autobatch.batching.levels import (
     has_batched,
     leaves_of,
     level,
+    map_tree,
 )
 from autobatch.presence.guards import record_at_work
 from autobatch.presence.moves import keeping
@@ -117,7 +118,7 @@ def _apply(
     if out is None:
         out = _under_vmap(fn, args, kwargs, k, randomness)
     if rounded is not None:
-        out = Batched(out.data.to(rounded))
+        out = map_tree(lambda leaf: Batched(leaf.data.to(rounded)), out)
     actual = _dtypes(out)
     if expected is not None and actual != expected.dtypes:
         raise NoRule(f"vmap gives {actual} where one example gives {expected.dtypes}")
