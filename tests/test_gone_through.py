@@ -91,6 +91,15 @@ def ended_by_next(n):
     return len(list(map(lambda k: next(it) + k, range(n.item()))))  # noqa: C417
 
 
+def pairs_of(v):
+    yield v
+    yield v + 1
+
+
+def by_a_generator(n):  # which no program may hold
+    return sum(sum(pair) for pair in map(pairs_of, [n, n * 2]))
+
+
 def of_its_own_name(n):
     def map(f, items):
         return [f(n), *items]
@@ -101,6 +110,7 @@ def of_its_own_name(n):
 PROGRAMS = [
     *(found, lacks, made_up_to, extended, extended_until, updated, extends_another, mapped),
     *(mapped_until, zipped, filtered, of_functions, ended_by_next, of_its_own_name),
+    by_a_generator,
 ]
 
 

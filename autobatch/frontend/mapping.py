@@ -2,7 +2,8 @@
 
 Before: ``sum(map(lambda v: v * v, xs))``. After: ``sum(v * v for v in xs)``, and ``f(item) for item
 in xs`` of a function that has a name. ``filter`` is ``v for v in xs if p(v)``. By a function in C
-they stay as they are, as by one that is seen to meet ``StopIteration``, which ends a ``map``.
+they stay as they are, as by one that no program may hold, or that is seen to meet
+``StopIteration``, which ends a ``map``.
 """
 
 from __future__ import annotations
@@ -11,8 +12,12 @@ import ast
 from collections.abc import Callable, Iterable
 from types import FunctionType
 
+from autobatch.frontend.subset import REFUSED
+from autobatch.source import SourceUnavailable, function_node
+
 Static = Callable[[ast.expr], object]
 _ENDING = frozenset({next.__name__, StopIteration.__name__, "__next__"})
+_FRAMES = frozenset({"locals", "vars", "dir", "eval", "exec", "globals"})
 _KEEPING = (ast.Lambda, ast.GeneratorExp, ast.NamedExpr, ast.Yield, ast.YieldFrom, ast.Await)
 
 
@@ -56,10 +61,21 @@ class Mapper(ast.NodeTransformer):
             case ast.Lambda(args=ast.arguments([], [ast.arg(name)], None, [], [], None, [])):
                 return (name, function.body) if gives_once(function.body) else None
         found = self.static(function)
-        if type(found) is not FunctionType or _ENDING & {*found.__code__.co_names}:
+        if type(found) is not FunctionType or not is_plain(found):
             return None
         call = ast.Call(function, [ast.Name(self.item, ast.Load())], [])
         return self.item, ast.copy_location(call, function)
+
+
+def is_plain(function: FunctionType) -> bool:
+    """Whether a program may call a function: the host may call what is refused in programs."""
+    if (_ENDING | _FRAMES) & {*function.__code__.co_names}:
+        return False
+    try:
+        node = function_node(function).node
+    except SourceUnavailable:
+        return False
+    return not any(type(part) in REFUSED for part in ast.walk(node))
 
 
 def gives_once(body: ast.expr) -> bool:
