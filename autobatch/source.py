@@ -38,7 +38,8 @@ class SourceUnavailable(LookupError):
 class Span:
     """A stretch of source text: lines count from 1, columns from 0 in characters.
 
-    ``caller`` is the call whose callee's text it is, where that was inlined.
+    ``caller`` is the call whose callee's text it is, where that was inlined. ``generated``: it is
+    in a generator expression, where that makes its items.
     """
 
     file: str
@@ -47,6 +48,7 @@ class Span:
     end_line: int
     end_column: int
     caller: Span | None = None
+    generated: bool = False
 
     def called_from(self, call: Span) -> Span:
         """The same place, in a function that was inlined at ``call``."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import functools
 from typing import Any
 
 import pytest
@@ -337,6 +338,24 @@ def test_gradients_and_dtypes():
     assert_matches_loop(model, (x.float(), n), batch_sizes=(1, 2, 6), scalars="python")
 
 
+def test_a_mode_that_with_enters_may_come_from_anywhere():
+    def model(x, n):
+        made = [torch.no_grad, functools.partial(torch.set_grad_enabled, False)]
+        if n > 2:
+            with made[1]():
+                x = x * 2
+        with (mode := made[0]() if len(made) < 2 else torch.set_grad_enabled(True)):
+            return x * 3 + mode.mode
+
+    x, n = torch.randn(4, 3, requires_grad=True), torch.tensor([3, 0, 2, 5])
+    wanted = x * torch.tensor([6, 3, 3, 6])[:, None] + 1
+    for options in CONFIGURATIONS:
+        result = autobatch.vmap(model, scalars="python", **options)(x, n)
+        torch.testing.assert_close(result, wanted)
+        (slopes,) = torch.autograd.grad(result.sum(), x)
+        assert slopes[:, 0].tolist() == [0, 3, 3, 0] and torch.is_grad_enabled()
+
+
 # What is refused.
 
 
@@ -424,9 +443,40 @@ def by_a_setter_from_a_table(n, m):
     return n
 
 
+def by_a_manager_from_a_list(n, m):
+    switches = [torch.set_grad_enabled]
+    switches[0](False)
+    return n
+
+
+def by_a_partial_of_anomaly_detection(n, m):
+    functools.partial(torch.autograd.set_detect_anomaly, True)()
+    return n
+
+
+def by_a_manager_that_differs(n, m):
+    made = torch.set_grad_enabled if n > 2 else torch.autocast
+    return made(False) if n > 2 else n
+
+
+def by_a_manager_for_later(n, m):
+    mode = getattr(torch, "set_grad_" + "enabled")(False)  # code between runs under it
+    with mode:
+        return n
+
+
+def by_what_map_calls(n, m):
+    return len(list(map(torch.set_grad_enabled, [False]))) + n
+
+
 @pytest.mark.parametrize("options", CONFIGURATIONS)
 @pytest.mark.parametrize(
-    "func", [by_a_marked_function, by_a_key_function, by_a_setter_from_a_table]
+    "func",
+    [
+        *(by_a_marked_function, by_a_key_function, by_a_setter_from_a_table),
+        *(by_a_manager_from_a_list, by_a_partial_of_anomaly_detection, by_a_manager_that_differs),
+        *(by_a_manager_for_later, by_what_map_calls),
+    ],
 )
 def test_modes_that_code_on_the_host_switches_for_good_are_put_back_and_refused(func, options):
     batched = autobatch.vmap(func, scalars="python", **options)

@@ -89,6 +89,28 @@ def test_promotion_of_three_operands(fn: Any, shapes: Any) -> None:
     same_as_loop(fn, *args)
 
 
+@pytest.mark.parametrize("half", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("other", [torch.int64, torch.float64])
+def test_a_number_beside_half_precision_is_not_rounded_first(half: Any, other: Any) -> None:
+    numbers = torch.tensor([70_000, -70_001, 2_049, 2**40 + 1])
+    for shape in ((), (1,), (3,)):
+        x = Batched(torch.tensor([0.01, 3.0, 300.0, -0.5]).to(half).view(4, *map(bool, shape)))
+        x = Batched(x.data.expand(4, *shape))
+        for y in (Batched(numbers.to(other)), Batched(numbers.to(other)[:, None]), numbers[3]):
+            for fn in (torch.mul, torch.div, operator.mul, Tensor.true_divide, Tensor.mul):
+                exactly_the_loop(fn, x, y)
+                exactly_the_loop(fn, y, x)
+            exactly_the_loop(torch.div, x, y, rounding_mode="floor")
+            exactly_the_loop(torch.float_power, x, y)
+
+
+def exactly_the_loop(fn: Any, *args: Any, **kwargs: Any) -> None:
+    rows = [[a.data[i] if type(a) is Batched else a for a in args] for i in range(4)]
+    wanted = torch.stack([fn(*row, **kwargs) for row in rows])
+    got = apply(fn, args, kwargs, 4).data
+    torch.testing.assert_close(got, wanted, rtol=1e-15, atol=0, equal_nan=True)
+
+
 def test_a_comparison_is_made_in_one_examples_dtype() -> None:
     x = Batched(torch.full((K, 1), 0.1))
     y = Batched(torch.full((K,), 0.1, dtype=torch.float64))

@@ -45,7 +45,7 @@ from autobatch.batching.objects.classes import (
     of_named_tuple,
 )
 from autobatch.batching.operators import once
-from autobatch.batching.switching import refuse_setter
+from autobatch.batching.switching import refuse_switch
 from autobatch.batching.tables import packed, rules, writing
 from autobatch.batching.tables.joins import packed_cells
 from autobatch.batching.tensors import torch_ops
@@ -143,7 +143,7 @@ def torch_call(context: Context, target: Target) -> Cell:
         if out is not None:
             return out
     refuse_backward(context, callee)
-    refuse_setter(context.span, callee)
+    refuse_switch(context.span, callee, target.entered)
     if isinstance(callee, nn.Module) and modules.keeps_statistics(callee):
         what = "the running statistics of a BatchNorm"
         raise writes.shared_write(context, what, modules.KEEP_NONE)
@@ -163,6 +163,7 @@ def torch_call(context: Context, target: Target) -> Cell:
 def host_call(context: Context, target: Target) -> Cell:
     """A function without effects that is not torch's: once, as arithmetic, or row by row."""
     callee, args, kwargs = target.callee, target.args, target.kwargs
+    refuse_switch(context.span, callee, target.entered)
     guards.refuse_iterators(context, callee, args, kwargs)
     cells = [*args, *kwargs.values()]
     if all(type(read(cell)) is Uniform for cell in cells) and not any(map(is_code, cells)):

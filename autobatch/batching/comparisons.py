@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from functools import partial
 from typing import Any, TypeGuard
 
 import torch
@@ -11,8 +12,10 @@ from torch import Tensor
 from autobatch.batching import guards, semantics
 from autobatch.batching.containers.subscripts import NO_KEY
 from autobatch.batching.context import Context
+from autobatch.batching.finishing import finished
 from autobatch.batching.host.rows import run_rows
 from autobatch.batching.kinds import (
+    event_of,
     foreign_operand,
     is_instance,
     is_number_column,
@@ -56,7 +59,7 @@ def compare(context: Context, name: str, left: Cell, right: Cell) -> Cell:
         case "in":
             return contains(context, left, right)
         case "not_in":
-            return negation(context, contains(context, left, right))
+            return finished(context, partial(contains, context, left, right), negation)
     return binary(context, name, left, right)
 
 
@@ -121,7 +124,9 @@ def contains(context: Context, item: Cell, holder: Cell) -> Cell:
         return uniform(key in value.cells)
     method = own_method(value, "__contains__")
     if method is not None:
-        return truth(context, context.invoke(context, method, [holder, item], {}))
+        return finished(
+            context, partial(context.invoke, context, method, [holder, item], {}), truth
+        )
     if type(value) is Container and value.type is range:
         return in_range(context, item, holder, value)
     if type(value) is Container and value.type is DICT_VIEW and value.static == "keys":
@@ -151,8 +156,11 @@ def plain_key(cell: Cell) -> Any:
 
 
 def is_simple(cell: Cell) -> bool:
+    """Whether to compare it cannot fail, so that it matters not which parts are compared."""
     value = read(cell)
-    return is_number_column(value) or (type(value) is Uniform and not is_tensor(value))
+    if is_tensor(value):
+        return event_of(value) == ()
+    return is_number_column(value) or type(value) is Uniform
 
 
 def in_range(context: Context, item: Cell, holder: Cell, value: Container) -> Cell:

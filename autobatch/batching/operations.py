@@ -274,7 +274,7 @@ def _call(context: Context, shape: CallShape, callee: Cell, *cells: Cell) -> Cel
     target = resolving.resolve(callee, args, kwargs)
     if target.effect in ("program", "construct", "objects"):
         return context.invoke(context, callee, args, kwargs)
-    return calls.run(context, target)
+    return calls.run(context, target.called_by(shape))
 
 
 def call_rows(

@@ -20,6 +20,7 @@ from torch import Tensor
 from autobatch.batching import arithmetic, lists, semantics, sequences, writes
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.effects import effect_of
+from autobatch.batching.finishing import finished
 from autobatch.batching.foreign import memory_of
 from autobatch.batching.foreign import parts as parts_of_object
 from autobatch.batching.host.own_methods import asks, each_thread
@@ -287,7 +288,7 @@ def instance_binary(
             return result
     else:
         if name in ("eq", "ne") and has_own(read(left), read(right), "__eq__") and name == "ne":
-            return negation(context, instance_binary(context, "eq", left, right))
+            return finished(context, partial(instance_binary, context, "eq", left, right), negation)
         if name in ("eq", "ne") and (is_instance(read(left)) or is_instance(read(right))):
             return uniform((left is right) == (name == "eq"))
     return run_rows(context, meaning or semantics.SEMANTICS[name], [left, right], {}, "objects")

@@ -7,7 +7,10 @@ function raises is handed over, so that nobody's ``except`` is in force meanwhil
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
+
+from autobatch.source import Span
 
 NO_EXCEPTION = "exceptions must derive from BaseException"
 NO_CAUSE = "exception causes must derive from BaseException"
@@ -47,6 +50,21 @@ def catches(error: BaseException, kinds: Any) -> bool:
         if not (isinstance(kind, type) and issubclass(kind, BaseException)):
             raise TypeError(NO_KIND)
     return any(kind in type(error).__mro__ for kind in each)
+
+
+def left_generators(error: BaseException, spans: Iterable[Span | None]) -> BaseException:
+    """What an exception has become that has left the code at ``spans``.
+
+    ``StopIteration`` ends no generator whose own code raises it (PEP 479).
+    """
+    if not isinstance(error, StopIteration):
+        return error
+    places = [place for span in spans if span is not None for place in span.chain()]
+    if not any(place.generated for place in places):
+        return error
+    became = RuntimeError("generator raised StopIteration")
+    became.__cause__ = became.__context__ = error
+    return became
 
 
 def add_context(new: BaseException, handled: BaseException) -> None:

@@ -7,12 +7,13 @@ decide. ``binary`` is what compares or adds two parts.
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import FunctionType
 
 from autobatch.batching import shapes
 from autobatch.batching.context import Context
-from autobatch.batching.kinds import is_number, is_tensor, parts_of
+from autobatch.batching.kinds import is_instance, is_number, is_tensor, own_method, parts_of
 from autobatch.batching.truths import both, either, flipped, truth
-from autobatch.values.cells import Cell, Container, Uniform, read, uniform
+from autobatch.values.cells import Cell, Container, Uniform, Value, read, uniform
 
 Binary = Callable[[Context, str, Cell, Cell], Cell]
 ORDERINGS = ("lt", "le", "gt", "ge")
@@ -80,11 +81,18 @@ def parts_equal(context: Context, binary: Binary, a: Cell, b: Cell) -> Cell | No
     if a is b:
         return uniform(True)
     x, y = read(a), read(b)
-    if is_tensor(x) or is_tensor(y):
+    if is_tensor(x) or is_tensor(y) or asks_user(x) or asks_user(y):
         return None
     if type(x) is Uniform and type(y) is Uniform and x.obj is y.obj:
         return uniform(True)
     return truth(context, binary(context, "eq", a, b))
+
+
+def asks_user(value: Value) -> bool:
+    """Whether it is a user's object that says itself what it is equal to."""
+    if is_instance(value):
+        return isinstance(getattr(value.type, "__eq__", None), FunctionType)
+    return own_method(value, "__eq__") is not None
 
 
 def ordered(

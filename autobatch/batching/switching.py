@@ -1,14 +1,16 @@
 """Modes of torch's that are switched for good, not by a `with` statement: refused, and put back.
 
 A plain loop would go on under them, from one example to the next, which has no batched meaning. A
-call of what switches one (``SWITCHES``) is refused before it runs, lowering does so where it sees
-the callee. Code on the host may switch one unseen: what was in force is put back, then refused.
+call of what switches one is refused before it runs (lowering does so where it sees the callee), but
+for what a `with` statement enters at once. Code on the host may switch one unseen: what was in
+force is put back, then refused.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -65,19 +67,37 @@ SETTERS: tuple[Any, ...] = (
     torch.set_anomaly_enabled,
     set_grad,
 )
+_MANAGERS = frozenset(map(id, MANAGERS))
+_SETTERS = frozenset(map(id, SETTERS))
 WHY = "all threads would go on under it, those too that have not come there."
 
 
 def switches(callee: object) -> bool:
     """Whether calling it switches a mode, even where nothing enters what it gives."""
-    return any(callee is each for each in (*MANAGERS, *SETTERS))
+    return id(behind(callee)) in _MANAGERS | _SETTERS
 
 
-def refuse_setter(span: Span | None, callee: object) -> None:
-    """Refuse a call that lowering has not seen to switch a mode."""
-    if any(callee is each for each in SETTERS):
-        name = own_attribute(callee, "__name__", "this")
-        raise _refused(span, f"`{name}` switches a mode for good", "set the mode before the call.")
+def behind(callee: object) -> object:
+    """The function that a partial call is of."""
+    while type(callee) is partial:
+        callee = callee.func
+    return callee
+
+
+def refuse_switch(span: Span | None, callee: object, entered: bool = False) -> None:
+    """Refuse a call that lowering has not seen to switch a mode.
+
+    ``entered``: a ``with`` statement enters what it gives, which puts back what was before.
+    """
+    callee = behind(callee)
+    name = own_attribute(callee, "__name__", "this")
+    if id(callee) in _SETTERS:
+        hint = "set the mode before the call."
+    elif id(callee) in _MANAGERS and not entered:
+        hint = f"write `with {name}(…):`, or set the mode before the call."
+    else:
+        return
+    raise _refused(span, f"`{name}` switches a mode for good", hint)
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from types import FunctionType
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 
 from autobatch.batching import lists
 from autobatch.batching.context import Context, RowsFail
+from autobatch.batching.finishing import finished
 from autobatch.batching.host.own_methods import asks, each_thread
 from autobatch.batching.host.rows import map_rows, run_rows
 from autobatch.batching.kinds import is_instance, own_method, user_class
@@ -91,8 +93,14 @@ def instance_truth(context: Context, cell: Cell, kind: type | None) -> Cell:
     for method, given in (("__bool__", truth_given), ("__len__", length_given)):
         function = special_method(kind, method)
         if function is not None:
-            return truth(context, given(context, context.invoke(context, function, [cell], {})))
+            call = partial(context.invoke, context, function, [cell], {})
+            return finished(context, call, partial(truth_of, given))
     return uniform(True)
+
+
+def truth_of(given: Callable[[Context, Cell], Cell], context: Context, found: Cell) -> Cell:
+    """What a method has said of a truth value, checked by ``given``."""
+    return truth(context, given(context, found))
 
 
 def both(left: Cell, right: Cell) -> Cell:
@@ -125,4 +133,4 @@ def flipped(flag: Cell) -> Cell:
 
 def negation(context: Context, cell: Cell) -> Cell:
     """``not x``."""
-    return flipped(truth(context, cell))
+    return finished(context, partial(truth, context, cell), lambda _, found: flipped(found))

@@ -57,6 +57,7 @@ def _call(context: Context, node: ast.Call, out: Var | None) -> Var:
     shape = CallShape(
         tuple(isinstance(argument, ast.Starred) for argument in node.args),
         tuple(keyword.arg for keyword in node.keywords),
+        node in context.managers and (found is MISSING or context.root.resolver.switches(found)),
     )
     opaque = is_opaque(context, node.func, found, not shape.is_plain)
     return invoke(context, node, opaque, callee, args, shape, out)

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 from autobatch.frontend.context import Context, ExpressionRule
 from autobatch.frontend.scope import Comprehension
-from autobatch.frontend.sources import Source, begun, own_names
+from autobatch.frontend.sources import Pairs, Source, begun, own_names
 from autobatch.frontend.targets import assign
 from autobatch.ir.program import Label, Raise, Var
 
@@ -171,7 +171,9 @@ def _sum(context: Context, node: ast.Call, out: Var | None) -> Var:
         context.constant(0, node, total)
 
     def element(_: Label) -> None:
-        context.emit("add", (total, context.value(generator.elt)), generator.elt, None, total)
+        item = context.value(generator.elt)
+        with _names_outside(context):
+            context.emit("add", (total, item), generator.elt, None, total)
 
     _run(context, generator, first, element)
     return context.deliver(total, node, out)
@@ -219,6 +221,7 @@ EXPRESSIONS: dict[type[ast.expr], ExpressionRule] = {
     ast.ListComp: _list,
     ast.SetComp: _set,
     ast.DictComp: _dict,
+    Pairs: _dict,
     ast.GeneratorExp: _generator,
 }
 

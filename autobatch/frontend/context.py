@@ -15,7 +15,7 @@ import ast
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from autobatch.frontend.builder import Around, Builder
@@ -79,10 +79,14 @@ class Cleanup:
 
 @dataclass(frozen=True, slots=True)
 class Inner:
-    """A comprehension at work: its targets' variables, and whether it is a scope of its own."""
+    """A comprehension at work: its targets' variables, and whether it is a scope of its own.
+
+    ``generates``: it is a generator expression.
+    """
 
     names: Mapping[str, Var]
     is_scope: bool
+    generates: bool
 
 
 @dataclass(slots=True)
@@ -92,7 +96,7 @@ class Context:
     ``known`` are the variables whose value exists already; the names in ``careful`` may have none
     where they are read, so that reading one is an operation, which raises in its turn.
     ``handling`` are the exceptions that are being handled, ``within`` the comprehensions at work,
-    the innermost last, ``managers`` the expressions of `with` statements.
+    the innermost last, ``managers`` the expressions that give what `with` statements enter.
     """
 
     root: Root
@@ -146,7 +150,9 @@ class Context:
     # Emission
 
     def span(self, node: ast.AST) -> Span:
-        return self.source.span(node)
+        span = self.source.span(node)
+        generated = any(inner.generates for inner in self.within)
+        return replace(span, generated=True) if generated else span
 
     def temporary(self) -> Var:
         self.counter += 1

@@ -7,10 +7,10 @@ it reads. Several ``for`` nest: the function gives the generator of the inner on
 What is taken at once where it stands (``sum(f(x) for x in xs)``, ``list(...)``, a ``for`` over it)
 stays as it is: ``comprehensions`` makes loops of it. So does what a loop takes one by one, by
 itself or within ``zip`` and ``enumerate``: see ``sources``. ``list(zip((f(x) for x in xs), ys))``
-is made ``list(item for item in zip(...))``, and ``dict((k, v) for ...)`` ``{k: v for ...}``. And so
-does what is kept under a name that is only taken so: ``g = (f(x) for x in xs)`` is then
-``g = iter(xs)``, and ``sum(g)`` is ``sum(f(x) for x in g)``. The tree that comes in is left alone,
-since others share it.
+is made ``list(item for item in zip(...))``, and ``dict((k, v) for ...)`` ``{k: v for ...}``, whose
+code is a generator's still. And so does what is kept under a name that is only taken so:
+``g = (f(x) for x in xs)`` is then ``g = iter(xs)``, and ``sum(g)`` is ``sum(f(x) for x in g)``. The
+tree that comes in is left alone, since others share it.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ import ast
 import copy
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import Any, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
-from autobatch.frontend import generating
+from autobatch.frontend import generating, mapping, searching
 from autobatch.frontend.calls import plain, takes_all
 from autobatch.frontend.comprehensions import numbered_items
 from autobatch.frontend.context import Context, ExpressionRule
 from autobatch.frontend.functions import make_function
 from autobatch.frontend.resolve import MISSING, static_value
-from autobatch.frontend.sources import Static, is_simple, taken_together, within
+from autobatch.frontend.sources import Pairs, Static, is_simple, taken_together, within
 from autobatch.frontend.subset import KEPT_WALRUS, unsupported
 from autobatch.ir.program import Var
 from autobatch.source import FunctionNode
@@ -64,7 +64,7 @@ def keep_lazy(node: FunctionNode, known: Mapping[str, object]) -> FunctionNode:
 
     ``known`` are what names from outside mean before anything runs.
     """
-    if not any(isinstance(part, ast.GeneratorExp) for part in ast.walk(node)):
+    if not any(_is_generator(part) or mapping.names(part) for part in ast.walk(node)):
         return node
     bound = {name for part in ast.walk(node) for name in _binds(part)}
 
@@ -74,11 +74,27 @@ def keep_lazy(node: FunctionNode, known: Mapping[str, object]) -> FunctionNode:
         )
 
     node = copy.deepcopy(node)
+    kinds = searching.kinds_of(node, static, _binds)
+    names = _names(node)
+    parts = [*ast.walk(node)]
+    taken = [each for part in parts for each in _taken_whole(part, static)]
+    taken += [each for part in parts for each in searching.looked_through(part, kinds.get)]
+    loops = [each.iter for part in parts if _is_generator(part) for each in part.generators]
+    taken += [each for loop in loops for each in _one_by_one(loop, static)]
+    mapping.Mapper(static, taken, _unused(names)).visit(node)
     for part in [*ast.walk(node)]:
         if isinstance(part, ast.FunctionDef):
             _resume_by_name(part, static)
-    lazy: FunctionNode = _Keeper(static, _names(node)).visit(node)
+    lazy: FunctionNode = _Keeper(static, names, kinds).visit(node)
     return lazy
+
+
+def _unused(names: Counter[str]) -> str:
+    """A name that nothing has, nor with one more underline."""
+    item = "_item"
+    while {item, f"{item}_"} & names.keys():
+        item += "_"
+    return item
 
 
 def _binds(node: ast.AST) -> Iterator[str]:
@@ -115,15 +131,8 @@ def _taken_whole(node: ast.AST, static: Static) -> Iterator[ast.expr]:
 def _one_by_one(taken: ast.expr, static: Static) -> Iterator[ast.expr]:
     """The expressions in ``taken``, itself among them, whose items a loop over it takes."""
     for part in within(taken, static):
-        if isinstance(part, ast.GeneratorExp) and not (is_simple(part) and _runs_out(part, static)):
-            continue
-        yield part
-
-
-def _runs_out(node: ast.GeneratorExp, static: Static) -> bool:
-    """Whether it ends with its iterable alone: ``StopIteration`` within is a generator's error."""
-    calls = (part for part in ast.walk(node) if isinstance(part, ast.Call))
-    return not any(static(call.func) is next and len(call.args) == 1 for call in calls)
+        if not isinstance(part, ast.GeneratorExp) or is_simple(part):
+            yield part
 
 
 def _gives_pairs(taken: ast.expr, static: Static) -> bool:
@@ -132,15 +141,18 @@ def _gives_pairs(taken: ast.expr, static: Static) -> bool:
 
 
 class _Keeper(ast.NodeTransformer):
-    def __init__(self, static: Static, names: Counter[str]) -> None:
+    def __init__(self, static: Static, names: Counter[str], kinds: Mapping[str, type]) -> None:
         self.static = static
+        self.kinds = kinds
         self.names = names
-        self.item = "_item"
-        while {self.item, f"{self.item}_"} & names.keys():
-            self.item += "_"
+        self.item = _unused(names)
         self.whole: set[ast.AST] = set()
 
     def visit(self, node: ast.AST) -> Any:
+        gone = searching.gone_through(node, self.kinds.get)
+        if gone is not None:
+            self.whole.update(part for part in ast.iter_child_nodes(gone) if _is_generator(part))
+            return super().visit(_placed(gone, node))
         if isinstance(node, ast.Call):
             found = self.static(node.func)
             if found is dict and not node.keywords and (made := self.entries(node)) is not None:
@@ -169,7 +181,7 @@ class _Keeper(ast.NodeTransformer):
             case [ast.GeneratorExp(ast.Tuple([key, value]), generators)]:
                 if isinstance(key, ast.Starred) or isinstance(value, ast.Starred):
                     return None
-                return _placed(ast.DictComp(key, value, generators), node)
+                return _placed(Pairs(key, value, generators), node)
             case [taken] if self.is_taken_apart(taken) and _gives_pairs(taken, self.static):
                 names = (self.item, f"{self.item}_")
                 pair = ast.Tuple([ast.Name(name, ast.Store()) for name in names], ast.Store())
@@ -230,7 +242,11 @@ def _kept(node: ast.GeneratorExp, generators: list[ast.comprehension], item: str
     return _placed(kept, node)
 
 
-def _placed(made: Made, node: ast.expr) -> Made:
+def _is_generator(node: ast.AST) -> TypeGuard[ast.GeneratorExp]:
+    return isinstance(node, ast.GeneratorExp)
+
+
+def _placed(made: Made, node: ast.AST) -> Made:
     return ast.fix_missing_locations(ast.copy_location(made, node))
 
 

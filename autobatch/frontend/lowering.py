@@ -29,6 +29,7 @@ from autobatch.frontend import (
     kept,
     managers,
     patterns,
+    searching,
     statements,
 )
 from autobatch.frontend.context import RESULT, Context, Root, Rules
@@ -183,6 +184,7 @@ RULES = Rules(
         **comprehensions.EXPRESSIONS,
         **functions.EXPRESSIONS,
         **kept.EXPRESSIONS,
+        **searching.EXPRESSIONS,
     },
     conditions=conditions.CONDITIONS,
     statements={

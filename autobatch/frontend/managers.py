@@ -20,7 +20,7 @@ alone. ``break``, ``continue`` and ``return`` that leave the body call ``__exit_
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from autobatch.frontend.calls import invoke, plain
 from autobatch.frontend.context import Context, StatementRule
@@ -40,7 +40,7 @@ def within(context: Context, node: ast.With, items: Sequence[ast.withitem]) -> N
         context.statements(node.body)
         return
     item, rest = items[0], items[1:]
-    context.managers.update(ast.walk(item.context_expr))
+    context.managers.update(made_by(item.context_expr))
     manager = context.value(item.context_expr, context.temporary())
     if makes_mode(context, item.context_expr):
         asked = item.optional_vars is not None or not is_everyones(context, item.context_expr)
@@ -50,6 +50,20 @@ def within(context: Context, node: ast.With, items: Sequence[ast.withitem]) -> N
         context.place(context.label(), node.body[-1])
         return
     managed(context, node, rest, item, manager)
+
+
+def made_by(node: ast.expr) -> Iterator[ast.expr]:
+    """The expressions whose value may be that of ``node`` itself."""
+    match node:
+        case ast.IfExp(body=body, orelse=orelse):
+            yield from made_by(body)
+            yield from made_by(orelse)
+        case ast.BoolOp(values=values):
+            yield from made_by(values[-1])
+        case ast.NamedExpr(value=value):
+            yield from made_by(value)
+        case _:
+            yield node
 
 
 def makes_mode(context: Context, node: ast.expr) -> bool:

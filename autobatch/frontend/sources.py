@@ -21,8 +21,14 @@ from autobatch.ir.program import CallShape, Label, Op, Raise, Var
 
 Static = Callable[[ast.expr], object]
 
+
+class Pairs(ast.DictComp):
+    """``dict((key, value) for …)``."""
+
+
+GENERATORS = (ast.GeneratorExp, Pairs)
 SCOPES: tuple[type[ast.expr], ...] = (
-    (ast.GeneratorExp,)
+    GENERATORS
     if sys.version_info >= (3, 12)
     else (ast.GeneratorExp, ast.ListComp, ast.SetComp, ast.DictComp)
 )
@@ -231,4 +237,4 @@ def own_names(context: Context, node: Comprehension) -> Inner:
         if name in captured:
             context.emit("box", (), node, None, names[name])
             context.boxes.add(names[name])
-    return Inner(names, isinstance(node, SCOPES))
+    return Inner(names, isinstance(node, SCOPES), isinstance(node, GENERATORS))

@@ -18,6 +18,7 @@ from autobatch.ir.objects import object_name, objects_in
 if TYPE_CHECKING:
     from autobatch.ir.program import Block, Function, Op, Program
 
+GENERATED = " generated"
 NAME = re.compile(r"[^\s,()\[\]=*?:'\"#][^\s,()\[\]=*?:'\"#]*(?:#[0-9]+)?")
 """What stands without quotes; a helper of a name that is taken is called ``name#2``."""
 

@@ -124,7 +124,7 @@ def arguments(line: Line) -> tuple[tuple[Var, ...], CallShape]:
             line.fail("expected no more positional arguments after keywords", line.indent)
         else:
             keywords.append(how.removesuffix("=") if how != "**" else None)
-    return tuple(args), CallShape(tuple(positional), tuple(keywords))
+    return tuple(args), CallShape(tuple(positional), tuple(keywords), line.has(" entered"))
 
 
 def argument(line: Line) -> tuple[str, Var]:

@@ -13,7 +13,7 @@ knows records by their class name, so that ``ir.program`` can import it for ``__
     block      = LABEL {clause} ":" {operation} terminator
                  [LABEL "converted, to the end of" LABEL ":" {operation} terminator]
     clause     = "under" vars | "except" VAR "->" LABEL
-    operation  = [outs "="] ("call" | "fork") VAR "(" arguments ")" place
+    operation  = [outs "="] ("call" | "fork") VAR "(" arguments ")" ["entered"] place
                | [outs "="] OP [attribute] place                      (OP has no operands)
                | [outs "="] OP ["[" attribute "]"] [vars] place
     outs       = VAR ":" type | vars                                  (type is that of ir.types)
@@ -23,7 +23,7 @@ knows records by their class name, so that ``ir.program`` can import it for ``__
                | "(" arguments ")"                     (of a deferred call, "_" for each operand)
     terminator = "jump" LABEL place
                | "branch" VAR "?" LABEL ":" LABEL place
-               | "call" VAR "(" arguments ")" "->" VAR [":" type] ", then" LABEL place
+               | "call" VAR "(" arguments ")" ["entered"] "->" VAR [":" type] ", then" LABEL place
                | "join, then" LABEL place
                | "return" VAR place
                | "raise" VAR ["from" VAR] place
@@ -31,7 +31,7 @@ knows records by their class name, so that ``ir.program`` can import it for ``__
     vars       = VAR {", " VAR}
     names      = NAME {", " NAME}
     place      = "#" spot {" from " spot}
-    spot       = [FILE ":"] LINE ":" COLUMN "-" [LINE ":"] COLUMN
+    spot       = [FILE ":"] LINE ":" COLUMN "-" [LINE ":"] COLUMN ["generated"]
     tables     = ["callable =" literal]
                  ["files" {FILE "=" literal}]
                  ["objects" {OBJECT ":" ("imported" | "given")}]
@@ -43,8 +43,9 @@ that share a name within one outermost function the second is ``name@2``.
 A place is where a record stands in the user's source, its columns counted from 0; its end is on
 the same line if that is not said. FILE, a file's last name, is left out where it is that of the
 function; the table says the whole path. What was inlined says ``from`` where it was called, the
-innermost call first. A line without a place is a source of its own: its records stand there, in the
-text.
+innermost call first. What is ``generated`` is code of a generator expression, which raises no
+``StopIteration``. A line without a place is a source of its own: its records stand there, in the
+text. A call is ``entered`` where a ``with`` statement enters what it gives.
 
 A type says what an operation gives, or a call, where that is known and the operation does not say
 it: it is what literals and declared shapes come to (``ir.inference``), through the calls of global
@@ -65,7 +66,15 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from autobatch.ir.literals import literal
-from autobatch.ir.names import NO_NAMES, Names, files_of, function_names, name_text, objects_of
+from autobatch.ir.names import (
+    GENERATED,
+    NO_NAMES,
+    Names,
+    files_of,
+    function_names,
+    name_text,
+    objects_of,
+)
 from autobatch.ir.objects import is_importable, object_name
 from autobatch.source import Span
 
@@ -258,14 +267,15 @@ def _place(record: Any, file: str, names: Names) -> str:
 def _spot(span: Span, file: str, names: Names) -> str:
     before = "" if span.file == file else f"{names.file(span.file)}:"
     end = f"{span.end_line}:" if span.end_line != span.line else ""
-    return f"{before}{span.line}:{span.column}-{end}{span.end_column}"
+    inside = GENERATED if span.generated else ""
+    return f"{before}{span.line}:{span.column}-{end}{span.end_column}{inside}"
 
 
 def _operation(op: Op, names: Names, known: Type | None = None) -> str:
     said = "" if known is None else f": {known}"
     outs = f"{', '.join(op.outs)}{said} = " if op.outs else ""
     if op.name in ("call", "fork") and op.args and type(op.attr).__name__ == "CallShape":
-        return f"{outs}{op.name} {op.args[0]}({_arguments(op.attr, op.args[1:])})"
+        return f"{outs}{op.name} {op.args[0]}{_arguments(op.attr, op.args[1:])}"
     attr = _attribute(op.name, op.attr, names)
     if op.args:
         bracketed = f"[{attr}]" if attr else ""
@@ -284,7 +294,7 @@ def _attribute(name: str, attr: Any, names: Names) -> str:
         return f"{attr[0]} {_attribute(attr[0], attr[1], names)}".rstrip()
     kind = type(attr).__name__
     if kind == "CallShape":
-        return f"({_arguments(attr, tuple('_' * (len(attr.positional) + len(attr.keywords))))})"
+        return _arguments(attr, tuple("_" * (len(attr.positional) + len(attr.keywords))))
     if kind == "UnpackShape":
         return f"{attr.before}, *, {attr.after}" if attr.starred else str(attr.before)
     if kind == "Function":
@@ -296,7 +306,8 @@ def _arguments(shape: CallShape, args: tuple[str, ...]) -> str:
     stars = ["*" if starred else "" for starred in shape.positional]
     stars += ["**" if name is None else f"{name_text(name)}=" for name in shape.keywords]
     stars += ["?"] * (len(args) - len(stars))  # operands that a broken shape does not place
-    return ", ".join(f"{star}{arg}" for star, arg in zip(stars, args, strict=False))
+    given = ", ".join(f"{star}{arg}" for star, arg in zip(stars, args, strict=False))
+    return f"({given}){' entered' if shape.entered else ''}"
 
 
 def _raise(terminator: Any) -> str:
@@ -307,7 +318,7 @@ def _raise(terminator: Any) -> str:
 def _call(terminator: Any, said: str = "") -> str:
     arguments = _arguments(terminator.shape, terminator.args)
     out = f"{terminator.out}{said}"
-    return f"call {terminator.callee}({arguments}) -> {out}, then b{terminator.target}"
+    return f"call {terminator.callee}{arguments} -> {out}, then b{terminator.target}"
 
 
 _TERMINATORS: dict[str, Callable[[Any], str]] = {

@@ -33,10 +33,12 @@ class CallShape:
 
     ``positional[i]`` tells whether the i-th operand is starred (``*x``);
     ``keywords[j]`` is the name that the j-th following operand is passed by, None for ``**x``.
+    ``entered``: a ``with`` statement enters what the call gives.
     """
 
     positional: tuple[bool, ...]
     keywords: tuple[str | None, ...] = ()
+    entered: bool = False
 
     @property
     def is_plain(self) -> bool:

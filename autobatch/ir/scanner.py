@@ -16,14 +16,14 @@ from typing import Any, NoReturn, TypeVar
 
 from autobatch.arguments.spelling import nearest
 from autobatch.errors import Diagnostic, ParseError
-from autobatch.ir.names import NAME
+from autobatch.ir.names import GENERATED, NAME
 from autobatch.source import Span
 
 T = TypeVar("T")
 _STRING = re.compile(r"b?'(?:[^'\\]|\\.)*'|b?\"(?:[^\"\\]|\\.)*\"")
 _NUMBER = re.compile(r"-?(?:0x[0-9a-f]+|nan|[0-9.]+(?:e[-+]?[0-9]+)?j?)")
 _OBJECT = re.compile(r"<(?:[^<>]|<[^<>]*>)+>(?:@[0-9]+)?")
-_SPAN = re.compile(r"(?:(\S+):)?([0-9]+):([0-9]+)-(?:([0-9]+):)?([0-9]+)(?= from |$)")
+_SPAN = re.compile(r"(?:(\S+):)?([0-9]+):([0-9]+)-(?:([0-9]+):)?([0-9]+)(?= from | generated|$)")
 _WORDS: dict[str, object] = {"None": None, "True": True, "False": False, "...": ...}
 
 
@@ -239,7 +239,8 @@ class Line:
             self.fail("expected the end of the line, or a place as `# 12:4-12`")
         key, line, column, end_line, end_column = found.groups()
         path = self.text.files.get(key, key) if key else file
-        return Span(path, int(line), int(column), int(end_line or line), int(end_column))
+        end = int(end_line or line), int(end_column)
+        return Span(path, int(line), int(column), *end, generated=self.has(GENERATED))
 
     def done(self) -> None:
         if self.rest().strip():

@@ -178,7 +178,11 @@ class Blocks:
             rest, leaving = parted(~leave, again), parted(leave, True)
         leaving.checks, leaving.ways, rest.checks = [], None, []
         found = [lost[row] for row in leaving.rows.tolist()]
-        errors_ = [self.failures.caught(error, span or context.span) for error, span in found]
+        failures, place = self.failures, context.span
+        errors_ = [
+            failures.caught(failures.became(error, (span, place)), span or place)
+            for error, span in found
+        ]
         frame.leaving.append(Leaving(leaving, errors_, frame.handler))
         new = self.run.context(frame, rest)
         new.span = context.span

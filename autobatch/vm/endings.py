@@ -152,6 +152,7 @@ class Endings(ABC):
             return self.scattered_call(frame, terminator, group, callee)
         if target.effect not in FRAMED:
             refuse_call(context, target, callee)
+            target = target.called_by(terminator.shape)
             return self.opaque_call(frame, terminator, group, context, target)
         context.flush()
         group.checks = []

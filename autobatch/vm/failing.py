@@ -17,6 +17,7 @@ from sys import getrefcount
 import numpy as np
 
 from autobatch.batching.context import Context, Lost, RowsFail
+from autobatch.batching.raising import left_generators
 from autobatch.errors import AutobatchError, Diagnostic, EmptyBatchError, note_for
 from autobatch.source import Span
 from autobatch.vm.groups import Group, restricted
@@ -153,6 +154,7 @@ class Failures:
             return
         for frame in self.frames:
             frame.gone = From(thread)
+        error = self.outside(error, thread, span)
         self.errors = {thread: error}
         self.note(error, (thread,), span)
 
@@ -170,10 +172,11 @@ class Failures:
         taken = {id(error) for error in self.errors.values()}
         errors_ = dict(self.errors)
         for thread, (error, span) in new.items():
-            own = separate(error) if id(error) in taken or names_threads(error) else error
+            left = self.outside(error, thread, span)
+            own = separate(left) if id(left) in taken or names_threads(left) else left
             taken.add(id(own))
-            if own is not error and id(error) in self.operands:
-                self.operated(own, self.operands[id(error)][1])
+            if own is not left and id(left) in self.operands:
+                self.operated(own, self.operands[id(left)][1])
             self.note(own, (thread,), span)
             errors_[thread] = own.with_traceback(None)  # it holds on to what the group held
         self.put(errors_)
@@ -230,12 +233,31 @@ class Failures:
             if said.startswith(NOTE):
                 notes[place] = f"{said}\n{THREADS}{', '.join(map(str, threads))}"
                 return
-        chain = [span for frame in self.frames for span in frame.calls(threads[0])]
-        if span is not None and chain:
-            chain[-1] = span
-        whole = [place for span in chain for place in span.chain()]
+        whole = [place for span in self.places(threads[0], span) for place in span.chain()]
         _, operands = self.operands.pop(id(error), (error, ()))
         error.add_note(note_for(whole, operands, threads))
+
+    def places(self, thread: int, span: Span | None) -> list[Span]:
+        """The calls that a thread is in, and what fails there, at ``span`` if that is known."""
+        chain = [place for frame in self.frames for place in frame.calls(thread)]
+        if span is not None and chain:
+            chain[-1] = span
+        return chain
+
+    def outside(self, error: BaseException, thread: int, span: Span | None) -> BaseException:
+        """What an error is to the caller of the run."""
+        if not isinstance(error, StopIteration):
+            return error
+        return self.became(error, self.places(thread, span))
+
+    def became(self, error: BaseException, spans: Iterable[Span | None]) -> BaseException:
+        """What an error is once it has left the code at some places; it arose where it did."""
+        left = left_generators(error, spans)
+        if left is not error and id(error) in self.origins:
+            self.origins[id(left)] = (left, self.origins[id(error)][1])
+        if left is not error and id(error) in self.operands:
+            self.operands[id(left)] = (left, self.operands[id(error)][1])
+        return left
 
     def remaining(self, frame: Frame, group: Group) -> Group:
         """The group without dropped rows."""

@@ -25,6 +25,7 @@ from typing import Any
 from autobatch.batching.effects import effect_of
 from autobatch.batching.foreign import Foreign
 from autobatch.batching.kinds import NO_FUNCTION
+from autobatch.batching.switching import refuse_switch
 from autobatch.errors import AutobatchError
 from autobatch.frontend import MISSING, lower
 from autobatch.ir.definitions import definitions_of
@@ -53,6 +54,7 @@ class Handing:
         """What host code may call in the place of ``item``, which is that for most things."""
         found = self.twins.get(id(item))
         if found is None:
+            refuse_switch(self.span, item)
             found = self.twins[id(item)] = (item, self.made(item))
         return found[1]
 

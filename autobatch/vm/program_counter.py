@@ -25,11 +25,12 @@ import torch
 from autobatch.batching.ambient import ambient
 from autobatch.batching.calling import resolving
 from autobatch.batching.context import Context
+from autobatch.batching.host.rower import Rower
 from autobatch.batching.operations import HANDLED
 from autobatch.compat import on_host
 from autobatch.ir.program import Call, Function, Label
 from autobatch.source import Span
-from autobatch.values.cells import Cell, Column, Container
+from autobatch.values.cells import Cell, Column, Container, Objects
 from autobatch.vm import invariants, outright
 from autobatch.vm.blocks import objectify
 from autobatch.vm.calling import KEPT, Returned, after_call, carry
@@ -370,9 +371,11 @@ class ProgramCounterMachine(Machine):
         routine = saved.place.routine
         handler = routine.code.blocks[saved.pc].handler
         group.env.pop(INSTANCE, None)
+        found = Rower(self.state.context(level, group)).rows(piece.value)
+        errors = [self.failures.became(error, (saved.call.span,)) for error in found]
         if handler is None:
-            return [ended(group, piece.value)]
-        group.env[handler.out] = piece.value
+            return [ended(group, Cell(Objects(errors)))]
+        group.env[handler.out] = Cell(Objects(errors))
         level.moves.append((routine.places[handler.target], group))
         return []
 

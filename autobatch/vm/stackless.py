@@ -236,7 +236,8 @@ class Machine(Stepping):
                     part = restricted(group, piece.rows, [*names, KEPT])
                 piece.settle(list(part.env.pop(KEPT).value.children()))  # type: ignore[union-attr]
             if piece.raised:
-                items = Rower(self.state.context(frame, part)).rows(piece.value)
+                found = Rower(self.state.context(frame, part)).rows(piece.value)
+                items = [self.failures.became(error, (terminator.span,)) for error in found]
                 frame.leaving.append(Leaving(part, items, frame.handler))
                 continue
             part.env[terminator.out] = piece.value

@@ -8,7 +8,9 @@ dtypes). Operands of one dtype are safe, which ``differs`` finds at the price of
 - ``example.expected`` evaluates the function once per signature on ones: a result of another dtype
   from vmap is a ``NoRule``, a failure makes the caller look at the first row;
 - functions that bring their operands to one common dtype (``_PROMOTING``) get operands that are
-  already in it, so that their result has one example's dtype and value: ``settle``.
+  already in it, so that their result has one example's dtype and value: ``settle``. On the CPU a
+  product with one number in another dtype, and a quotient by it, are float32's, rounded once: of
+  tensors of half precision, torch does not round that number first (``in_full``).
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from torch import Tensor
 from autobatch.batching.levels import Batched, event_dim, leaves_of, map_tree
 
 _NAMES = """add sub subtract mul multiply div divide true_divide floor_divide remainder fmod pow
- float_power atan2 arctan2 hypot maximum minimum max min fmax fmin eq ne lt le gt ge not_equal less
+ atan2 arctan2 hypot maximum minimum max min fmax fmin eq ne lt le gt ge not_equal less
  less_equal greater greater_equal bitwise_and bitwise_or bitwise_xor bitwise_left_shift
  bitwise_right_shift copysign nextafter where clamp clip addcmul addcdiv logaddexp logaddexp2 xlogy
  logical_and logical_or logical_xor
@@ -42,6 +44,14 @@ def _promoting() -> frozenset[Callable[..., Any]]:
 
 
 _PROMOTING = _promoting()
+_SCALING = frozenset(
+    {
+        *(torch.mul, torch.multiply, torch.div, torch.divide, torch.true_divide),
+        *(Tensor.mul, Tensor.multiply, Tensor.div, Tensor.divide, Tensor.true_divide),
+        *(Tensor.__mul__, Tensor.__rmul__, Tensor.__truediv__, operator.mul, operator.truediv),
+    }
+)
+_HALVES = (torch.float16, torch.bfloat16)
 _WHERE = frozenset({torch.where, Tensor.where})
 
 
@@ -60,10 +70,13 @@ def differs(*trees: Any) -> bool:
 
 def settle(
     fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The operands, cast to their common dtype if ``fn`` is known to cast them so."""
+) -> tuple[tuple[Any, ...], dict[str, Any], torch.dtype | None]:
+    """The operands, cast to their common dtype if ``fn`` is known to cast them so.
+
+    And the dtype that the result is to be rounded to, if it is to be.
+    """
     if fn not in _PROMOTING:
-        return args, kwargs
+        return args, kwargs, None
     condition = _condition(fn, args, kwargs)
     tensors = [
         leaf
@@ -72,7 +85,10 @@ def settle(
     ]
     common = common_dtype(tensors)
     if common is None:
-        return args, kwargs
+        return args, kwargs, None
+    rounded = common if common in _HALVES and in_full(fn, args, kwargs, common) else None
+    if rounded is not None:
+        common = torch.float32
 
     def cast(leaf: Any) -> Any:
         if leaf is condition:
@@ -81,7 +97,20 @@ def settle(
             return leaf if leaf.data.dtype is common else Batched(leaf.data.to(common))
         return leaf.to(common) if isinstance(leaf, Tensor) else leaf
 
-    return map_tree(cast, args), map_tree(cast, kwargs)
+    return map_tree(cast, args), map_tree(cast, kwargs), rounded
+
+
+def in_full(
+    fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], common: torch.dtype
+) -> bool:
+    """Whether ``fn`` takes its second operand, one number of another dtype, as it is."""
+    other = args[1] if len(args) > 1 else kwargs.get("other")
+    if fn not in _SCALING or kwargs.get("rounding_mode") is not None:
+        return False
+    if not isinstance(other, Batched | Tensor) or other.data.dtype is common:
+        return False
+    shape = other.data.shape[1:] if type(other) is Batched else other.data.shape
+    return shape.numel() == 1 and other.data.is_cpu
 
 
 def _condition(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -42,6 +42,7 @@ from autobatch.batching.levels import (
     has_batched,
     leaves_of,
     level,
+    map_tree,
 )
 from autobatch.presence.guards import record_at_work
 from autobatch.presence.moves import keeping
@@ -112,10 +113,12 @@ def _apply(
     expected = example.expected(fn, args, kwargs)
     if (expected is None or not expected.sure) and (failed := first_row(fn, args, kwargs)):
         raise failed
-    args, kwargs = promotion.settle(fn, args, kwargs)
+    args, kwargs, rounded = promotion.settle(fn, args, kwargs)
     out = None if kwargs else direct(fn, args)
     if out is None:
         out = _under_vmap(fn, args, kwargs, k, randomness)
+    if rounded is not None:
+        out = map_tree(lambda leaf: Batched(leaf.data.to(rounded)), out)
     actual = _dtypes(out)
     if expected is not None and actual != expected.dtypes:
         raise NoRule(f"vmap gives {actual} where one example gives {expected.dtypes}")

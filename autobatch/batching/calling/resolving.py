@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -20,6 +20,7 @@ from autobatch.batching.effects import effect_of
 from autobatch.batching.handed import Handed
 from autobatch.batching.kinds import found_in_class, is_instance
 from autobatch.forms import meant
+from autobatch.ir.program import CallShape
 from autobatch.structure import own_attribute
 from autobatch.transforms.records import is_torchs, made_of
 from autobatch.values.cells import (
@@ -38,16 +39,24 @@ from autobatch.values.cells import (
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A call laid open: ``callee`` is a Python callable, or the container of a closure."""
+    """A call laid open: ``callee`` is a Python callable, or the container of a closure.
+
+    ``entered``: a ``with`` statement enters what it gives.
+    """
 
     effect: str
     callee: Any
     args: list[Cell]
     kwargs: dict[str, Cell]
+    entered: bool = False
 
     def given(self, args: list[Cell], kwargs: dict[str, Cell]) -> Target:
         """The same call with more arguments."""
-        return Target(self.effect, self.callee, [*self.args, *args], {**self.kwargs, **kwargs})
+        return replace(self, args=[*self.args, *args], kwargs={**self.kwargs, **kwargs})
+
+    def called_by(self, shape: CallShape) -> Target:
+        """The same, as an operation or the end of a block calls it."""
+        return replace(self, entered=True) if shape.entered else self
 
 
 def resolve(callee: Cell, args: list[Cell], kwargs: dict[str, Cell]) -> Target:

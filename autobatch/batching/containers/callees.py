@@ -15,6 +15,7 @@ from autobatch.batching.containers import iterators
 from autobatch.batching.context import Context
 from autobatch.batching.effects import effect_of
 from autobatch.batching.kinds import is_instance, is_tensor
+from autobatch.batching.switching import switches
 from autobatch.errors import Diagnostic, UnsupportedError
 from autobatch.values.cells import (
     CLOSURE,
@@ -33,7 +34,9 @@ from autobatch.values.heap import walks
 def is_code(cell: Cell) -> bool:
     """Whether a host call given this may run code with effects, so not once for all threads."""
     obj = getattr(read(cell), "obj", None)
-    return callable(obj) and not isinstance(obj, type) and effect_of(obj) in ("unknown", "program")
+    if not callable(obj) or switches(obj):
+        return callable(obj)
+    return not isinstance(obj, type) and effect_of(obj) in ("unknown", "program")
 
 
 def is_used_up(cell: Cell) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from autobatch.batching import arithmetic, lists
 from autobatch.batching.containers import entries, iterators
 from autobatch.batching.context import Context, Handler, RowsFail
 from autobatch.batching.conversions import as_index
+from autobatch.batching.finishing import finished
 from autobatch.batching.host.from_rows import from_rows
 from autobatch.batching.host.rower import Rower
 from autobatch.batching.kinds import is_instance, is_tensor, own_method, parts_of
@@ -44,7 +46,8 @@ def _len(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | 
         return lists.length(context, found)
     method = own_method(value, "__len__")
     if method is not None:
-        return length_given(context, context.invoke(context, method, args, {}))
+        call = partial(context.invoke, context, method, args, {})
+        return finished(context, call, length_given)
     if type(value) is Container and value.type is DICT_VIEW:
         return _len(context, value.cells, kwargs)  # type: ignore[arg-type]
     is_sized = type(value) is Container and isinstance(value.type, type)

@@ -6,6 +6,7 @@ structure of advance all threads by one operation; objects have a Python iterato
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import torch
@@ -314,17 +315,26 @@ def _next_rows(context: Context, iterator: Cell) -> tuple[Cell, Cell]:
     items: list[Any] = []
     more: list[bool] = []
     results: dict[int, Any] = {}
+    rows = range(context.k)
     for row in context.order():
         try:
             results[row] = next(iterators[row], _END)
         except Exception as error:
+            if context.lost is None:
+                taken = [results.get(row, _END) for row in rows]
+                iterator.value = Objects(list(map(put_back, iterators, taken)))
             context.lose(row, error)
             results[row] = _END
-    for row in range(context.k):
+    for row in rows:
         more.append(results[row] is not _END)
         if more[-1]:
             items.append(results[row])
     return spread(context, items, more), from_rows(context, more)
+
+
+def put_back(iterator: Any, item: Any) -> Any:
+    """An iterator from which an item has been taken that nobody has got, since a thread failed."""
+    return iterator if item is _END else itertools.chain((item,), iterator)
 
 
 def spread(context: Context, items: list[Any], more: list[bool]) -> Cell:

@@ -10,19 +10,23 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
+from functools import partial
 from types import FunctionType
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from autobatch.batching.calling.resolving import resolve
 from autobatch.batching.containers import iterators
 from autobatch.batching.containers.picking import as_column, picked, picked_number, tag_of
-from autobatch.batching.context import Context
+from autobatch.batching.context import Context, RowsFail
+from autobatch.batching.finishing import finish_below, rows_below
 from autobatch.batching.host.rows import run_rows
 from autobatch.batching.kinds import event_of, is_tensor, parts_of
-from autobatch.values.cells import CLOSURE, Cell, Column, Container, Uniform, read
+from autobatch.values.cells import CLOSURE, Cell, Column, Container, Uniform, read, uniform
+from autobatch.values.heap import selecting
 
 
 def by_key(
@@ -43,15 +47,38 @@ def by_key(
         return None
     if (choice is not sorted or context.lost is not None) and not is_silent(context, key):
         return None
-    keys = [context.invoke(context, key, [item], {}) for item in items]
-    places = order_of(context, keys, reverse.obj or choice is max)
+    return ordered(context, choice, key, items, [], reverse.obj)
+
+
+def ordered(
+    context: Context,
+    choice: Callable[..., Any],
+    key: Cell,
+    items: Sequence[Cell],
+    keys: Sequence[Cell],
+    reverse: bool,
+) -> Cell:
+    """The same of items of which the first have their ``keys``."""
+    keys = [*keys]
+
+    def go_on(part: Context, found: Cell, rows: np.ndarray) -> Cell:
+        own = selecting.select([*items, *keys], rows)
+        return ordered(part, choice, key, own[: len(items)], [*own[len(items) :], found], reverse)
+
+    for item in items[len(keys) :]:
+        try:
+            keys.append(context.invoke(context, key, [item], {}))
+        except RowsFail as failure:
+            finish_below(context, failure, partial(go_on, rows=rows_below(context, failure)))
+            raise
+    places = order_of(context, keys, reverse or choice is max)
     if places is not None:
         found = placed(context, items, places if choice is sorted else places[:1])
         if found is not None:
             return Cell(Container(list, found)) if choice is sorted else found[0]
-    operands = [Cell(Container(list, items)), Cell(Container(list, keys))]
+    operands = [Cell(Container(list, [*items])), Cell(Container(list, keys))]
     function = in_order if choice is sorted else {min: least, max: greatest}[choice]
-    named_by = {"reverse": kwargs["reverse"]} if "reverse" in kwargs else {}
+    named_by = {"reverse": uniform(True)} if reverse else {}
     return run_rows(context, function, operands, named_by, "no batched form", True, False)
 
 
@@ -62,7 +89,7 @@ def by_themselves(context: Context, items: list[Cell], descending: bool) -> Cell
     return None if found is None else Cell(Container(list, found))
 
 
-def placed(context: Context, items: list[Cell], places: Tensor) -> list[Cell] | None:
+def placed(context: Context, items: Sequence[Cell], places: Tensor) -> list[Cell] | None:
     """The items at the places ``[n, k]``; None where they are no columns."""
     found = [at(context, items, place) for place in places]
     parts = [part for part in found if part is not None]
@@ -114,7 +141,7 @@ def order_of(context: Context, keys: Sequence[Cell], descending: bool) -> Tensor
     return torch.sort(data, stable=True, dim=0, descending=descending).indices
 
 
-def at(context: Context, items: list[Cell], place: Tensor) -> Cell | None:
+def at(context: Context, items: Sequence[Cell], place: Tensor) -> Cell | None:
     """The item at a place of each thread's own; None where that is no column.
 
     A tensor that may be one of several by thread is a column of its own only where nothing tells.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -11,19 +12,27 @@ from torch import Tensor
 
 from autobatch.batching import arithmetic
 from autobatch.batching.containers import iterators, ordering
-from autobatch.batching.context import Context, Handler
-from autobatch.batching.kinds import event_of, is_number, is_tensor, own_method, parts_of
+from autobatch.batching.context import Context, Handler, RowsFail
+from autobatch.batching.kinds import (
+    event_of,
+    is_instance,
+    is_number,
+    is_tensor,
+    own_method,
+    parts_of,
+)
 from autobatch.batching.operators import binary
 from autobatch.batching.tensors import torch_ops
 from autobatch.batching.tensors.aliases import tie
 from autobatch.batching.trace import Untraceable
-from autobatch.batching.truths import truth
+from autobatch.batching.truths import asks_user, says_itself, truth
 from autobatch.values.cells import (
     Cell,
     Column,
     Container,
     Objects,
     Uniform,
+    Value,
     join_bounds,
     read,
     uniform,
@@ -48,8 +57,12 @@ def _sum(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | 
     if parts is None:
         return None
     total = args[1] if len(args) > 1 else kwargs.get("start", uniform(0))
-    for part in parts:
-        total = binary(context, "add", total, part)
+    try:
+        for part in parts:
+            total = binary(context, "add", total, part)
+    except RowsFail as failure:
+        failure.partial = None  # that of one addition: the threads below begin again
+        raise
     return total
 
 
@@ -150,7 +163,7 @@ def _quantifier(stop: bool) -> Handler:
         if type(value) is Uniform:
             return None
         parts = iterators.exhausted(context, args[0])
-        if parts is None or any(type(read(part)) is Objects for part in parts):
+        if parts is None or not all(is_sure(read(part)) for part in parts):
             return None
         flags = [read(truth(context, part)) for part in parts]
         if any(type(flag) is Uniform and bool(flag.obj) is stop for flag in flags):
@@ -162,6 +175,15 @@ def _quantifier(stop: bool) -> Handler:
         return Cell(Column(stacked.any(0) if stop else stacked.all(0), "bool"))
 
     return handler
+
+
+def is_sure(value: Value) -> bool:
+    """Whether asking if it is true cannot fail and runs no code, so that it matters not when."""
+    if type(value) is Objects:
+        return False
+    if is_instance(value):
+        return not says_itself(value.type)
+    return not asks_user(value) and (not is_tensor(value) or math.prod(event_of(value)) == 1)
 
 
 def _sorted(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | None:

@@ -117,12 +117,18 @@ def run_rows(
     columns = [hand(place, rower.rows(arg)) for place, arg in enumerate(args)]
     named = {name: hand(name, rower.rows(arg)) for name, arg in kwargs.items()}
     refuse_called(context.services.handing, asked)
+    once = once or any(map(advances, (*columns, *named.values())))
     of_torch = context.paths is None and context.services.alike is None
     if len(columns) == 1 and not named and of_torch:
         return called(context, function, function, columns[0], fresh, bool(effect), once)
     with RowDraws.of(context) as draws:
         call = draws.by_row(partial(call_row, function, columns, named))
         return called(context, function, call, range(context.k), fresh, bool(effect), once)
+
+
+def advances(rows: Sequence[Any]) -> bool:
+    """Whether a call that is given these takes items of an iterator, which it cannot take again."""
+    return any(hasattr(type(row), "__next__") for row in rows)
 
 
 def write_rows(context: Context, function: Callable[..., Any], *args: Cell) -> None:

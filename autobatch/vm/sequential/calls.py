@@ -36,7 +36,8 @@ class Resolution:
     """What a call runs: a ``Callee``, or as plain Python; an ``__init__`` fills ``instance``.
 
     ``opens``: plain Python that draws from a path of its own where the call ends a block;
-    ``is_chain``: an ``nn.Sequential``, whose modules are called in turn.
+    ``is_chain``: an ``nn.Sequential``, whose modules are called in turn; ``entered``: a ``with``
+    statement enters what the call gives.
     """
 
     called: Any
@@ -45,6 +46,7 @@ class Resolution:
     instance: Any = None
     opens: bool = False
     is_chain: bool = False
+    entered: bool = False
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -94,14 +96,15 @@ class Calls:
         called = round_by_round(target)
         if called is None:
             called = target if SOURCE.get() is None else for_one(target, kwargs, span)
-        return Resolution(called, args, kwargs, opens=opened.effect == "construct")
+        opens = opened.effect == "construct"
+        return Resolution(called, args, kwargs, opens=opens, entered=shape.entered)
 
     def made(self, run: Run, found: Resolution, span: Span) -> Any:
         """The result of a call within a block."""
         if isinstance(found.called, Callee):
             return run(found.called, found.args, found.kwargs, found.instance)
         called = partial(self.chained, run, found.called, span) if found.is_chain else found.called
-        return self.watch.plain(called, list(found.args), found.kwargs, span)
+        return self.watch.plain(called, list(found.args), found.kwargs, span, found.entered)
 
     def made_apart(self, run: Run, found: Resolution, span: Span) -> Any:
         """The result of plain Python, of a call that ends its block."""

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from autobatch import errors
+from autobatch.batching.raising import left_generators
 from autobatch.ir.dataflow import handled_at
 from autobatch.random.drawing import SOURCE
 from autobatch.vm.sequential.frames import Frame, Origin, note
@@ -50,7 +51,7 @@ class Unwinding:
         frame = self.frames[caught[-1]]
         handler = frame.handler
         assert handler is not None
-        self.arise(error)
+        error = self.became(error, caught[-1])
         modes = frame.callee.function.blocks[handler.target].modes
         inner = caught[-1] + 1
         if len(self.frames) > inner:
@@ -72,6 +73,14 @@ class Unwinding:
             del self.origins[next(iter(self.origins))]
         return found
 
+    def became(self, error: BaseException, base: int) -> BaseException:
+        """What an error is once it has left the code at work in the frames from ``base`` on."""
+        left = left_generators(error, [frame.span for frame in self.frames[base:]])
+        found = self.arise(error)
+        if left is not error:
+            self.origins[id(left)] = replace(found, error=left)
+        return left
+
     def leave(self, error: BaseException, base: int, ways: Sequence[ExitStack]) -> BaseException:
         """Leave the frames from ``base`` on and their modes, and before these some others.
 
@@ -92,6 +101,7 @@ class Unwinding:
 
     def unwind(self, error: BaseException, base: int) -> None:
         """Note where the error arose, once, and leave the frames of this call and their modes."""
+        error = self.became(error, base)
         if self.frames and not any(frame.handler for frame in self.frames[:base]):
             if self.noted is not error:
                 note(error, self.arise(error), self.threads)

@@ -33,10 +33,10 @@ from autobatch.batching.host.asking import (
 from autobatch.batching.host.own_methods import getter
 from autobatch.batching.host.own_methods import instances as instances_of
 from autobatch.batching.kinds import is_plain_code, is_users
-from autobatch.batching.managers import enter_host, leave_host
+from autobatch.batching.managers import enter_host, enter_mode, leave_host, leave_mode
 from autobatch.batching.objects.introspection import own_check
 from autobatch.batching.operators import backward
-from autobatch.batching.switching import MANAGERS, refuse_setter, switching_refused
+from autobatch.batching.switching import MANAGERS, behind, refuse_switch, switching_refused
 from autobatch.batching.writes import described, shared_write
 from autobatch.errors import SharedWriteError, UnsupportedError
 from autobatch.ir.ops import BINARY, COMPARE, INPLACE, UNARY
@@ -47,7 +47,7 @@ from autobatch.vm.purity import content
 
 WRITES = frozenset({"setattr", "delattr", "setitem", "delitem"})
 
-MAY_SWITCH: tuple[Any, ...] = (*MANAGERS, enter_host, leave_host)
+MAY_SWITCH: tuple[Any, ...] = (*MANAGERS, enter_host, leave_host, enter_mode, leave_mode)
 """What a ``with`` statement calls, which puts back what it has switched."""
 ASKING: dict[Any, tuple[str, ...]] = {len: ("__len__",), abs: ("__abs__",)}
 ASKING[bool] = TRUTH = ("__bool__", "__len__")
@@ -67,8 +67,15 @@ class Unwatched:
     def operation(self, name: str, attr: Any, operands: tuple[Any, ...], span: Span) -> None:
         """Before an operation that is no call."""
 
-    def plain(self, callee: Any, args: list[Any], kwargs: dict[str, Any], span: Span | None) -> Any:
-        """A call of what is no program function."""
+    def plain(
+        self,
+        callee: Any,
+        args: list[Any],
+        kwargs: dict[str, Any],
+        span: Span | None,
+        entered: bool = False,
+    ) -> Any:
+        """A call of what is no program function; ``entered``: a ``with`` enters what it gives."""
         return callee(*args, **kwargs)
 
     def given(self, args: tuple[Any, ...]) -> None:
@@ -109,7 +116,14 @@ class Watch(Unwatched):
             self.attribute(operands[0], attr)
         self.asked(semantics.SEMANTICS.get(name), list(operands))
 
-    def plain(self, callee: Any, args: list[Any], kwargs: dict[str, Any], span: Span | None) -> Any:
+    def plain(
+        self,
+        callee: Any,
+        args: list[Any],
+        kwargs: dict[str, Any],
+        span: Span | None,
+        entered: bool = False,
+    ) -> Any:
         self.span = span
         self.method(callee, ("__call__",))
         if callee is isinstance and len(args) > 1 and self.handing is not None:
@@ -137,8 +151,8 @@ class Watch(Unwatched):
         if isinstance(callee, type) and issubclass(callee, type) and len(args) == 3:
             refuse_subclass(self.handing, args[1])
         self.asked(callee, [*args, *kwargs.values(), own_attribute(callee, "__self__")])
-        refuse_setter(span, callee)
-        if any(callee is each for each in MAY_SWITCH):
+        refuse_switch(span, callee, entered)
+        if any(behind(callee) is each for each in MAY_SWITCH):
             result = callee(*given, **named)
         else:
             with switching_refused(span):
