@@ -60,6 +60,14 @@ def of_strings(x: Any) -> Any:
     return x * len(name)
 
 
+def of_layouts(x: Any) -> Any:
+    y = torch.zeros(3, 2)
+    if x > 0:
+        y = torch.zeros(2, 3).t()
+    x = x + 1
+    return x * y.stride(0)
+
+
 def alike(x: Any) -> Any:
     if x > 0:
         x = x * 2
@@ -73,6 +81,7 @@ WHY = {
     of_aliases: "`a` and `b` are one object in some, and two in others",
     of_parts: "`pair[1]['n']` is None in some, int in others",
     of_strings: "`name` is another str in some than in others",
+    of_layouts: "`y` is a float32 [3, 2] that lies otherwise in memory in some than in others",
 }
 
 

@@ -20,6 +20,7 @@ from autobatch.ir.ops import INPLACE
 from autobatch.ir.program import Op
 from autobatch.values.cells import Cell, Column, Container, Uniform, Value, View, is_mutable, read
 from autobatch.values.heap import walks
+from autobatch.values.layouts import seen_layout
 
 LARGEST = 64
 """Elements of a thread's tensor up to which computing both ways costs less than parting."""
@@ -55,7 +56,9 @@ def are_alike(a: Value, b: Value) -> bool:
     x, y = a.table, b.table
     same = x.dtype == y.dtype and x.shape[1:] == y.shape[1:] and x.device == y.device
     free = a.outside is False and b.outside is False and a.rows is None and b.rows is None
-    return same and free and x.shape[1:].numel() <= LARGEST
+    if not same or not free or x.shape[1:].numel() > LARGEST:
+        return False
+    return not seen_layout(x) and not seen_layout(y)
 
 
 @dataclass(slots=True, eq=False, repr=False)

@@ -52,7 +52,9 @@ from autobatch.values.cells import (
     ties_of,
 )
 from autobatch.values.heap import walks
+from autobatch.values.layouts import are_seen, repeats, seen_layout
 from autobatch.values.packs import is_packed
+from autobatch.values.strides import copy_of, relaid, stacked
 
 OVERLAP = "it reads a part of what it writes"
 
@@ -67,13 +69,32 @@ def set_content(cell: Cell, content: Value) -> None:
             raise OutsideWrite
         cell.value = content
         return
-    base = view.recipe.write(read(view.base), [read(arg) for arg in view.args], content)
-    set_content(view.base, base)
+    before, whole = read(cell), read(view.base)
+    base = view.recipe.write(whole, [read(arg) for arg in view.args], content)
+    set_content(view.base, base if type(view.base.value) is View else lying_as(base, whole))
     origin = read(view.base)
     # a part of objects is written itself, unseen by what they are a view of
     is_written_itself = any(type(v) is Objects and v.stacks is None for v in (origin, content))
-    view.cache = None if is_written_itself else content
+    view.cache = None if is_written_itself or not lies_so(content, before) else content
     view.seen = seen(origin)
+
+
+def lying_as(content: Value, before: Value) -> Value:
+    """A new content of a tensor, which lies in memory as it did."""
+    if type(content) is not Column or type(before) is not Column:
+        return content
+    data = relaid(content.data, before.data)
+    return content if data is content.data else Column(data)
+
+
+def lies_so(content: Value, before: Value) -> bool:
+    """Whether what has been written to a view lies in memory where and as the view does."""
+    if type(content) is not Column or type(before) is not Column:
+        return True
+    new, old = content.data, before.data
+    if seen_layout(new) != seen_layout(old):
+        return False
+    return not old.storage_offset() or not are_seen()
 
 
 class OutsideWrite(Exception):
@@ -273,6 +294,8 @@ def write_own(
     if type(value) is Objects:
         refuse_foreign(context, target, "{}")
         raise NoRule("objects")
+    if repeats_elements(value):
+        raise NoRule("its elements are more than one place in memory each")
     if inplace.resizes(function):
         raise NoRule("it gives a tensor's memory another size")
     indexed = function in (operator.setitem, Tensor.__setitem__)
@@ -301,7 +324,7 @@ def write_own(
     together = nullcontext() if alike is None else alike.drawing(context.threads)
     if type(value) is Uniform and not has_column((*made, *named.values())) and not draws:
         with moves.keeping():
-            whole = value.obj.clone()
+            whole = copy_of(value.obj)
         with together:
             function(whole, *made[1:], **named)
         set_content(target, Uniform(whole))
@@ -318,7 +341,18 @@ def write_own(
     context.counter.launch()
     if function in unheld.CONVERTING:
         unheld.note(context, function, args, kwargs)
-    set_content(target, Column(new.data))
+    content: Value = Column(new.data)
+    if type(target.value) is not View and not inplace.reshapes(function):
+        content = lying_as(content, value)
+    set_content(target, content)
+
+
+def repeats_elements(value: Value) -> bool:
+    """Whether elements of each thread's tensor share memory, as the program sees."""
+    if type(value) is Column:
+        return repeats(value.data)
+    is_tensor = type(value) is Uniform and isinstance(value.obj, Tensor)
+    return is_tensor and repeats(value.obj[None])  # type: ignore[union-attr]
 
 
 def is_differentiated(cell: Cell) -> bool:
@@ -447,6 +481,7 @@ def write_rows(
                 context.lose(row, error)
     rows: list[Tensor] = columns[0]
     if type(read(args[0])) is not Objects:
-        set_content(args[0], Column(moves.stacked(rows)))
+        data = stacked(rows)
+        set_content(args[0], Objects(rows) if data is None else Column(data))
     elif type(args[0].value) is View:
         set_content(args[0], Objects(rows))

@@ -9,9 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 
+from torch import Tensor
+
 from autobatch.explaining.kinds import kind_of
-from autobatch.values.cells import Cell, Container, Uniform, Value, View, is_mutable, read
+from autobatch.values.cells import Cell, Column, Container, Uniform, Value, View, is_mutable, read
 from autobatch.values.heap import likeness, walks
+from autobatch.values.layouts import Layout, seen_for_all, seen_layout
 
 SHARED = "a large tensor that some groups share and others have a row of for each thread"
 
@@ -51,7 +54,17 @@ def difference(left: Cell, right: Cell) -> tuple[str, str]:
         return "", f"{kinds[0]} in some, {kinds[1]} in others"
     if isinstance(left.value, View) or isinstance(right.value, View):
         return "", "a view in some, and a tensor of its own, or another view, in others"
+    if lies(one) != lies(two):
+        return "", f"a {kinds[0]} that lies otherwise in memory in some than in others"
     return "", f"another {kinds[0]} in some than in others"
+
+
+def lies(value: Value) -> Layout:
+    """How a tensor lies in memory, if the program sees that."""
+    if isinstance(value, Column):
+        return seen_layout(value.table)
+    is_tensor = isinstance(value, Uniform) and isinstance(value.obj, Tensor)
+    return seen_for_all(value.obj) if is_tensor else ()  # type: ignore[union-attr]
 
 
 def counted(one: Container, two: Container) -> str:

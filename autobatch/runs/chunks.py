@@ -25,6 +25,7 @@ from autobatch.results.outcome import Chunk
 from autobatch.runs.machines import Shared, machine_of
 from autobatch.saving.savers import saving
 from autobatch.transforms.parts import changed, tensors
+from autobatch.values.layouts import seen
 from autobatch.vm.calling import Returned
 from autobatch.vm.invariants import InvariantError
 from autobatch.vm.library import Library
@@ -77,7 +78,7 @@ def run_chunk(
     state = machine.state
     given = target.given(*batch.chunk(start, stop).cells(options.scalars))
     threads = np.arange(start, stop, dtype=np.int64)
-    with saving(state.saver), presence(given_to(given)) as record:
+    with seen(state.sees_layouts), saving(state.saver), presence(given_to(given)) as record:
         pieces = machine.run(given, threads)
     if state.services.alike is not None:
         state.services.alike.end()

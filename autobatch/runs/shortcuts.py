@@ -25,6 +25,7 @@ from autobatch.runs.chunks import given_to, left
 from autobatch.runs.machines import Shared, machine_of, steps_of
 from autobatch.saving.savers import saving
 from autobatch.values.cells import Cell, Objects
+from autobatch.values.layouts import seen
 from autobatch.vm.calling import Returned
 from autobatch.vm.code import Code
 from autobatch.vm.failing import Errors
@@ -105,7 +106,9 @@ def by_machine_code(
         engine = machine()
         given = batch.rows(run.rest).cells(options.scalars)
         called = target.given(*given)
-        with ROOM.raised(), saving(engine.state.saver), presence(given_to(called)) as record:
+        state, tensors = engine.state, given_to(called)
+        at_work = seen(state.sees_layouts), saving(state.saver)
+        with ROOM.raised(), at_work[0], at_work[1], presence(tensors) as record:
             others = engine.run(called, run.rest)
         left(others, record)
         for piece in others:

@@ -27,6 +27,7 @@ from autobatch.values.cells import (
     join_bounds,
     read,
 )
+from autobatch.values.layouts import seen_for_all, seen_layout
 from autobatch.values.lists import Lists, roomy, wider
 from autobatch.values.logs import Logged
 from autobatch.values.repeated import is_shared
@@ -71,6 +72,8 @@ def tensor_kind(cell: Cell) -> Hashable:
     if not own or type(table) is not Tensor or table.layout is not torch.strided:
         return None
     if is_shared(table):
+        return None
+    if seen_layout(table) if type(value) is Column else seen_for_all(table):
         return None
     return (table.dtype, shape, table.device)
 

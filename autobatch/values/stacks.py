@@ -19,6 +19,7 @@ from torch import Tensor
 
 from autobatch.presence import moves
 from autobatch.presence.guards import guarded_rows
+from autobatch.values.strides import copies
 
 Part = tuple[list[int], Tensor]
 
@@ -91,8 +92,8 @@ class Stacks:
         found: list[Any] = [None] * self.k
         for rows, data in self.parts:
             with torch.inference_mode(data.is_inference()), torch.enable_grad():
-                copies = [row.clone() for row in moves.unbound(guarded_rows(data))]
-            for row, copy in zip(rows, copies, strict=True):
+                own = copies(guarded_rows(data))
+            for row, copy in zip(rows, own, strict=True):
                 found[row] = copy
         return found
 

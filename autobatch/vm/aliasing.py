@@ -209,7 +209,7 @@ class Sight:
     def tells_call(self, callee: Var, args: tuple[Var, ...], shape: CallShape) -> bool:
         if "out" in shape.keywords:
             return True
-        found = self.called(callee)
+        found = callee_of(self.known, callee)
         if found is not MISSING:
             hashes = any(found is each for each in HASHING) and len(shape.positional) > 0
             compares = any(found is each for each in COMPARING) and self.compares(args)
@@ -252,21 +252,22 @@ class Sight:
             return None
         return method[0] if is_inplace_name(method[1]) and method[1] in WRITING else None
 
-    def called(self, name: Var) -> object:
-        """What is called, if that is known: a function that is defined here, too."""
-        found, definition = self.known.value(name), self.known.definitions.get(name)
-        while found is MISSING and definition is not None and definition.name == "copy":
-            definition = self.known.definitions.get(definition.args[0])
-        if found is MISSING and definition is not None and definition.name == "function":
-            return Nested(definition.attr, self.known.names.namespace)
-        return found
-
     def tells_key(self, args: tuple[Var, ...], shape: CallShape) -> bool:
         """Whether the function that a call is given as ``key=`` may tell."""
         if "key" not in shape.keywords:
             return False
         key = args[len(shape.positional) + shape.keywords.index("key")]
         return self.tells_call(key, (), CallShape(()))
+
+
+def callee_of(known: Known, name: Var) -> object:
+    """What a variable names that is called, if that is known: a function defined here, too."""
+    found, definition = known.value(name), known.definitions.get(name)
+    while found is MISSING and definition is not None and definition.name == "copy":
+        definition = known.definitions.get(definition.args[0])
+    if found is MISSING and definition is not None and definition.name == "function":
+        return Nested(definition.attr, known.names.namespace)
+    return found
 
 
 @dataclass(slots=True, eq=False, repr=False)

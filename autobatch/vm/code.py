@@ -59,6 +59,7 @@ class Code:
     has_effects: bool = False
     purities: list[Verdict] = field(default_factory=list)
     sights: list[Verdict] = field(default_factory=list)
+    questions: list[Verdict] = field(default_factory=list)
     forks: dict[tuple[bool, bool], list[Verdict]] = field(default_factory=dict)
     copies: dict[Any, CodeType] = field(default_factory=dict)
     inlined: list[Verdict] = field(default_factory=list)

@@ -7,7 +7,7 @@ import types
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from types import CodeType, FunctionType
-from typing import Any
+from typing import Any, TypeVar
 
 from autobatch.batching.calling.resolving import resolve_object
 from autobatch.batching.effects import effect_of
@@ -30,6 +30,7 @@ from autobatch.structure import own_attribute
 from autobatch.transforms.records import derives, made_of
 from autobatch.vm import aliasing
 from autobatch.vm.aliasing import Sight, Told, tells_known
+from autobatch.vm.asking import Asking, Asks, has_own_code, of_opaque
 from autobatch.vm.code import Code
 from autobatch.vm.knowledge import OPAQUE_METHODS, Knowledge
 from autobatch.vm.nested import Nested, captures
@@ -49,6 +50,8 @@ from autobatch.vm.purity import (
 )
 from autobatch.vm.settled import Sites, Targets
 from autobatch.vm.subjects import Subjects
+
+T = TypeVar("T")
 
 
 def function_of(value: object) -> tuple[FunctionType, object] | None:
@@ -239,19 +242,39 @@ class Library:
 
     def told(self, code: Code, names: Names) -> Told:
         """Whether a function, or one that it calls, can tell two names for a tensor from two."""
-        code = code.base or code
 
-        def judge(known: Known) -> tuple[Told, bool]:
+        def look(known: Known) -> Told:
+            return Sight(known, self.callee_told, OPAQUE_METHODS.__contains__).told()
+
+        code = code.base or code
+        return self.followed(code, code.sights, names, look, aliasing.ASSUMED, aliasing.TELLS)
+
+    def followed(
+        self,
+        code: Code,
+        verdicts: list[Verdict],
+        names: Names,
+        look: Callable[[Known], T],
+        assumed: T,
+        worst: T,
+    ) -> T:
+        """What a look at a function and its callees finds, by induction over the calls.
+
+        One that comes back to where it is looked at already is ``assumed``, and what rests on that
+        is not kept, unless it is the ``worst`` that there is.
+        """
+
+        def judge(known: Known) -> tuple[T, bool]:
             if id(code) in self.asked:
-                return aliasing.ASSUMED, False
+                return assumed, False
             self.asked[id(code)] = code
             try:
-                found = Sight(known, self.callee_told, OPAQUE_METHODS.__contains__).told()
+                found = look(known)
             finally:
                 del self.asked[id(code)]
-            return found, not self.asked or found.tells
+            return found, not self.asked or found == worst
 
-        found: Told = self.judged(code, code.sights, names, judge)
+        found: T = self.judged(code, verdicts, names, judge)
         return found
 
     def callee_told(self, callee: object) -> Told:
@@ -263,6 +286,32 @@ class Library:
             return Told(tells_known(found))
         lowered = None if isinstance(found, type) else self.lowered(found)
         return aliasing.TELLS if lowered is None else self.told(*lowered)
+
+    def asks(self, code: Code, names: Names) -> Asks:
+        """Whether a function, or one that it names, can see how tensors lie in memory."""
+
+        def look(known: Known) -> Asks:
+            return Asking(known, self.callee_asks, OPAQUE_METHODS.__contains__).asks()
+
+        code = code.base or code
+        return self.followed(code, code.questions, names, look, Asks.NEVER, Asks.ALWAYS)
+
+    def callee_asks(self, callee: object) -> Asks:
+        """The same of what is known to be named; what has code that is not lowered may ask."""
+        if type(callee) is Nested:
+            return self.asks(self.code_for(callee.function), self.names_within(callee))
+        made = callee if type(callee) is Derived else made_of(callee)
+        if made is not None:
+            return self.callee_asks(made.function)
+        found = meant(callee)
+        if not callable(found):
+            return Asks.NEVER
+        if effect_of(found) != "program":
+            return of_opaque(found)
+        if isinstance(found, type):
+            return Asks.ALWAYS if has_own_code(found) else Asks.NEVER
+        lowered = self.lowered(found)
+        return Asks.ALWAYS if lowered is None else self.asks(*lowered)
 
     def with_forks(
         self, code: Code, names: Names, seeded: bool = False, inline: bool = True

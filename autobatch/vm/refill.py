@@ -26,6 +26,7 @@ from autobatch.presence.guards import Record, presence
 from autobatch.random.paths import Paths
 from autobatch.saving.savers import saving
 from autobatch.values.cells import Cell
+from autobatch.values.layouts import seen
 from autobatch.vm import invariants
 from autobatch.vm.calling import Returned
 from autobatch.vm.entering import Entry, entered
@@ -192,7 +193,8 @@ class Refill:
             return
         execute, steps = self.machine.execute, self.machine.state.steps
         end = inf if most is None else steps.taken + most
-        with saving(self.machine.state.saver), presence(record=self.record):
+        state = self.machine.state
+        with seen(state.sees_layouts), saving(state.saver), presence(record=self.record):
             while stages and not frame.returned and not self.has_lost and steps.taken < end:
                 frame.waiting, at, group = stages.next()
                 began, due = steps.taken, stages.due

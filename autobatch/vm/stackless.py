@@ -28,6 +28,7 @@ from autobatch.random.paths import Paths
 from autobatch.values.cells import Cell, Container
 from autobatch.vm import aliasing, invariants, outright
 from autobatch.vm.aliasing import Blindness
+from autobatch.vm.asking import Seeing
 from autobatch.vm.blocks import Blocks, objectify
 from autobatch.vm.calling import KEPT, Returned, after_call, carry, settled
 from autobatch.vm.constructing import constructed
@@ -327,6 +328,8 @@ class Machine(Stepping):
             given = aliasing.objects_in(cell.value for cell in entry.env.values())
             told = partial(state.library.told, entry.code)
             state.blind = Blindness(told, entry.names, given)
+            asks = partial(state.library.asks, entry.code)
+            state.seeing = Seeing(asks, entry.names, given, state.blind)
         return state.blind
 
     def free(self, frame: Frame, rows: np.ndarray) -> None:

@@ -26,6 +26,7 @@ from autobatch.saving.savers import Saver
 from autobatch.source import Span
 from autobatch.values.cells import Cell
 from autobatch.vm.aliasing import Blindness
+from autobatch.vm.asking import Seeing
 from autobatch.vm.calling import Returned
 from autobatch.vm.code import Code
 from autobatch.vm.groups import Group
@@ -171,7 +172,7 @@ class RunState:
     the run began in torch's inference mode; ``saver`` sees to what is saved for a backward, None:
     torch's own way; ``contributions`` are what the threads of the call write to tensors that all of
     them share. ``blind`` says whether its program cannot tell two names for one tensor from two
-    tensors; None before it has begun.
+    tensors, ``seeing`` whether it can tell how they lie in memory; None before it has begun.
     """
 
     library: Library
@@ -187,6 +188,7 @@ class RunState:
     saver: Saver | None = None
     contributions: Contributions = field(default_factory=Contributions)
     blind: Blindness | None = None
+    seeing: Seeing | None = None
     plainly: Plainly | None = None
     judgements: Judgements | None = field(init=False)
     tally: Tally = field(init=False)
@@ -212,6 +214,10 @@ class RunState:
     def is_blind(self) -> bool:
         """Whether the program cannot tell two names for one tensor from two tensors."""
         return self.blind is not None and self.blind()
+
+    def sees_layouts(self) -> bool:
+        """Whether the program can tell how a tensor lies in memory."""
+        return self.seeing is None or self.seeing()
 
     def tensor_written(self, span: Span | None) -> None:
         """A tensor is about to be written: unseen, if the program is blind to aliases."""

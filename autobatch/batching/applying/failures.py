@@ -11,6 +11,7 @@ from autobatch.compat import operator_name
 from autobatch.errors import AutobatchError
 from autobatch.random.drawing import spare
 from autobatch.structure import own_attribute
+from autobatch.values.strides import copies
 
 
 def explained(
@@ -34,7 +35,7 @@ def first_row(
     """The error of the first thread, from torch's own kernels, if it has one."""
 
     def row(leaf: Any) -> Any:
-        return leaf.data[0].clone() if type(leaf) is Batched else leaf
+        return copies(leaf.data[:1])[0] if type(leaf) is Batched else leaf
 
     try:
         with spare():

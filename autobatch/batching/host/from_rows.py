@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from autobatch.batching.context import Context
-from autobatch.presence import moves
 from autobatch.values.cells import NUMBER_TAGS, Cell, Column, Container, Objects, uniform
+from autobatch.values.strides import stacked
 
 SHARABLE = (type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType, torch.nn.Module)
 """Objects that stay one for all threads when all threads have the same."""
@@ -44,7 +44,8 @@ def from_rows(
     if isinstance(first, SHARABLE) and all(item is first for item in items):
         return uniform(first, shared=True)
     if isinstance(first, Tensor) and fresh and len({signature(item) for item in items}) == 1:
-        return Cell(Column(moves.stacked(items)))
+        rows = stacked(items)
+        return Cell(Objects(items) if rows is None else Column(rows))
     if kind is tuple and len({len(item) for item in items}) == 1:
         return tuples_from(context, items, fresh, {} if known is None else known)
     return Cell(Objects(items))

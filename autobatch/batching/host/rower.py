@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 
 from autobatch.batching.context import Context, Irrevocable
-from autobatch.presence import moves
 from autobatch.presence.guards import guarded_rows
 from autobatch.values import packs
 from autobatch.values.cells import (
@@ -48,6 +47,7 @@ from autobatch.values.cells import (
     is_mutable,
     read,
 )
+from autobatch.values.strides import copies, copy_of
 
 
 class Rower:
@@ -97,13 +97,13 @@ class Rower:
             case Uniform(obj=obj):
                 if isinstance(obj, Tensor) and not value.shared:
                     with self.context.services.moving():
-                        return [obj.clone() for _ in range(self.k)]
+                        return [copy_of(obj) for _ in range(self.k)]
                 if value.shared:
                     self.context.foreign.note(obj)
                 return [obj] * self.k
             case Column(data=data, tag="tensor"):
                 with self.context.services.moving():
-                    rows = [row.clone() for row in moves.unbound(guarded_rows(data))]
+                    rows = copies(guarded_rows(data))
                 if value.outside is not False:
                     for place in np.flatnonzero(np.broadcast_to(value.outside, self.k)):
                         self.context.foreign.note(rows[place])

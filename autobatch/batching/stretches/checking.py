@@ -19,7 +19,7 @@ from autobatch.batching.stretches.signature import Gathered
 from autobatch.batching.stretches.stretch import recording_context
 from autobatch.batching.trace import Untraceable
 from autobatch.ir.program import Op
-from autobatch.values.cells import Cell, Column, Container, Value, read
+from autobatch.values.cells import Cell, Column, Container, Value, View, read
 from autobatch.values.heap import copying, selecting
 
 
@@ -93,10 +93,16 @@ def agrees(
     except (RowsFail, Untraceable):
         return False
     made = plan.template.make(outs, gathered.leaves, gathered.cells)
+    if any(is_view(made[node]) is not is_view(env[name]) for name, node in plan.names):
+        return False
     pairs = [(made[node], leaves[leaf]) for leaf, node in plan.written]
     pairs += [(made[node], env[name]) for name, node in plan.names]
     with as_written(plan, gathered, made):
         return all(theirs is not None and same_leaf(mine, theirs) for mine, theirs in pairs)
+
+
+def is_view(cell: Cell) -> bool:
+    return type(cell.value) is View
 
 
 @contextmanager

@@ -28,16 +28,18 @@ from autobatch.ir.program import Op
 from autobatch.values.cells import Cell, Column, Container, Uniform, View, read
 from autobatch.values.heap.likeness import identity
 from autobatch.values.heap.walks import reached
+from autobatch.values.layouts import are_seen, gaps_of
 from autobatch.values.strides import row_order
 
 
 def dense_rows(column: Column) -> Tensor | None:
-    """A column's rows without gaps between them; None where theirs is another order.
+    """A column's rows without gaps between them; None where theirs is another order, or where the
+    program sees that they have gaps within.
 
     A column whose rows have gaps between them only, none within, keeps what they come to.
     """
     table = column.table
-    if row_order(table):
+    if row_order(table) or (are_seen() and gaps_of(table) is not None):
         return None
     dense = table.contiguous()
     if table[:1].is_contiguous() and not table.requires_grad:

@@ -29,8 +29,9 @@ from autobatch.values.cells import (
     read,
 )
 from autobatch.values.heap.likeness import identity
+from autobatch.values.layouts import are_seen, gaps_of
 from autobatch.values.repeated import is_shared
-from autobatch.values.strides import row_order
+from autobatch.values.strides import dense, row_order
 
 
 def printed_structure(printer: Printer, cell: str, value: Container) -> str:
@@ -105,7 +106,10 @@ def is_held(cell: Cell) -> bool:
 
 def printed_column(printer: Printer, cell: str, expression: str, value: Column) -> None:
     table = value.table
-    if row_order(table) or is_shared(table):
+    if row_order(table) or is_shared(table) or table.is_conj():
+        raise Undrivable
+    has_gaps = value.rows is None and are_seen() and gaps_of(table) is not None
+    if has_gaps and dense(table)[0] is not table:
         raise Undrivable
     c = printer.fresh(expression, "c")
     name = next((name for name in printer.given if expression == f"env[{name!r}].value"), None)
@@ -123,8 +127,9 @@ def printed_column(printer: Printer, cell: str, expression: str, value: Column) 
         f" or {event if table.dim() > 1 else f'{data}.dim() != 1'}"
         f" or {data}.requires_grad is not {table.requires_grad}"
         f" or {f'not {data}.is_cpu' if table.is_cpu else place}"
+        f"{f' or {data}.is_conj()' if table.is_complex() else ''}"
     )
-    if value.rows is None:
+    if value.rows is None and not has_gaps:
         printer.check(f"{c}.rows is not None or {like}", note)
         data = printer.fresh(f"{data} if {data}.is_contiguous() else dense_rows({c})", "d")
         printer.check(f"{data} is None")
@@ -132,8 +137,13 @@ def printed_column(printer: Printer, cell: str, expression: str, value: Column) 
         printer.inputs.append((data, cell))
         return
     stride = printer.refer(table.stride())
-    printer.check(f"{c}.rows is None or {like} or {data}.stride() != {stride}")
-    printer.inputs += [(data, cell), (printer.fresh(f"{c}.rows", "d"), cell)]
+    is_whole = "is not" if has_gaps else "is"
+    printer.check(f"{c}.rows {is_whole} None or {like} or {data}.stride() != {stride}")
+    printer.inputs.append((data, cell))
+    if has_gaps:
+        printer.columns[data] = c
+    else:
+        printer.inputs.append((printer.fresh(f"{c}.rows", "d"), cell))
 
 
 def printed_object(printer: Printer, name: str, value: Uniform, baked: bool) -> None:

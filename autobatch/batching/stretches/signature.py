@@ -40,6 +40,7 @@ from autobatch.values.cells import (
 )
 from autobatch.values.heap.likeness import identity
 from autobatch.values.heap.walks import reached
+from autobatch.values.layouts import CONJUGATE
 from autobatch.values.repeated import is_shared
 from autobatch.values.strides import dense
 
@@ -145,6 +146,8 @@ class Gathered:
             return
         data, order = dense(table if value.rows is None else value.data)
         parts.append((data.dtype, data.shape[1:], order, data.requires_grad, data.device))
+        if data.is_conj():
+            parts.append(CONJUGATE)
         if value.tag != "tensor":
             parts.append(tier_of(value, self.picks) if value.tag == "int" else value.tag)
         self.add(cell, "column", data)

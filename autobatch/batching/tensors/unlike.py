@@ -23,8 +23,9 @@ from autobatch.batching.host.rower import Rower
 from autobatch.batching.tensors.aliases import by_thread, has_view, linked
 from autobatch.batching.trees import is_plain
 from autobatch.presence import moves
-from autobatch.values import grouping
+from autobatch.values import grouping, strides
 from autobatch.values.cells import Cell, Column, Container, Objects, Uniform, read
+from autobatch.values.layouts import seen_for_all, seen_layout
 from autobatch.values.packs import is_packed
 
 Apply = Callable[[Context, Callable[..., Any], list[Cell], dict[str, Cell], bool], Cell]
@@ -116,7 +117,7 @@ def at_rows(column: Column, rows: list[int]) -> Tensor:
 def row_key(item: Any) -> Any:
     """What must be equal for two rows' operands to stack; None if they never do."""
     if isinstance(item, Tensor):
-        return (item.dtype, item.shape, item.device)
+        return (item.dtype, item.shape, item.device, seen_for_all(item))
     if item is None or isinstance(item, int | float | str | torch.dtype | slice):
         return (type(item), str(item))
     if isinstance(item, tuple | list):
@@ -128,7 +129,9 @@ def row_key(item: Any) -> Any:
 def stacked(items: list[Any]) -> Cell:
     first = items[0]
     if isinstance(first, Tensor):
-        return Cell(Column(moves.stacked(items)))
+        rows = strides.stacked(items)
+        assert rows is not None  # they are alike
+        return Cell(Column(rows))
     if isinstance(first, tuple | list):
         parts = [stacked(list(part)) for part in zip(*items, strict=True)]
         return Cell(Container(type(first), parts))
@@ -148,7 +151,7 @@ def together(context: Context, groups: list[list[int]], outs: list[Cell]) -> Cel
             columns = zip(*(value.cells for value in values), strict=True)
             return Cell(first.rebuilt(together(context, groups, list(part)) for part in columns))
     tensors = [tensor_of(value, len(rows)) for value, rows in zip(values, groups, strict=True)]
-    if all(isinstance(tensor, Tensor) for tensor in tensors):
+    if all(isinstance(tensor, Tensor) for tensor in tensors) and are_laid_alike(tensors):  # type: ignore[arg-type]
         found = grouping.together(list(zip(groups, tensors, strict=True)))  # type: ignore[arg-type]
         if is_packed(found):
             context.counter.launch()
@@ -158,6 +161,11 @@ def together(context: Context, groups: list[list[int]], outs: list[Cell]) -> Cel
         for row, item in zip(rows, Rower(context.restricted(rows)).rows(out), strict=True):
             results[row] = item
     return from_rows(context, results)
+
+
+def are_laid_alike(tensors: Sequence[Tensor]) -> bool:
+    """Whether the program sees no layouts, or that these are of one."""
+    return not any(map(seen_layout, tensors))
 
 
 def is_tuple(kind: Any) -> bool:

@@ -18,9 +18,8 @@ from autobatch import compat
 from autobatch.batching.applying import vmapped
 from autobatch.batching.levels import Batched, NoRule
 from autobatch.batching.trees import tree_of
-from autobatch.presence import moves
 from autobatch.presence.guards import guarded_rows
-from autobatch.values import grouping, packs
+from autobatch.values import grouping, packs, strides
 from autobatch.values.cells import Cell, Column, Container, Objects, Uniform, Value, View, read
 from autobatch.values.heap import walks
 from autobatch.values.heap.likeness import identity
@@ -189,7 +188,7 @@ def own_rows(value: Value) -> list[Any] | None:
     if type(value) is Objects:
         return value.items
     if type(value) is Column:
-        rows = [row.clone() for row in moves.unbound(guarded_rows(value.data))]
+        rows = strides.copies(guarded_rows(value.data))
         return rows if value.tag == "tensor" else [row.item() for row in rows]
     return None
 
@@ -197,7 +196,8 @@ def own_rows(value: Value) -> list[Any] | None:
 def stacked(rows: Objects) -> Value:
     """Rows of one shape as a column again."""
     kinds = {(row.shape, row.dtype) for row in rows.items}
-    return Column(moves.stacked(rows.items)) if len(kinds) == 1 else rows
+    data = strides.stacked(rows.items) if len(kinds) == 1 else None
+    return rows if data is None else Column(data)
 
 
 def operand(value: Value) -> Any:

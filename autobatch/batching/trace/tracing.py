@@ -19,6 +19,7 @@ from autobatch.batching.trace.recorder import Ambient, Recording, outside, run_f
 from autobatch.batching.trace.rewrite import simplify
 from autobatch.batching.trace.unify import unify
 from autobatch.compat import fake_mode
+from autobatch.values.layouts import carried, gaps_of
 
 # Prime and uncommon, so that no event size divides or equals one; small, because some of torch's
 # own code loops over the threads, which is found out the sooner.
@@ -118,7 +119,7 @@ def record(
     """
     ambient = Ambient.current()
     likes = [_Like.of(each) for each in inputs]
-    return outside(lambda: _record(fn, likes, ambient, allow_random, fast_math))
+    return outside(carried(lambda: _record(fn, likes, ambient, allow_random, fast_math)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +133,7 @@ class _Like:
     dtype: torch.dtype = torch.float32
     device: torch.device | None = None
     requires_grad: bool = False
+    has_gaps: bool = False
 
     @staticmethod
     def of(given: Input) -> _Like:
@@ -144,17 +146,19 @@ class _Like:
             raise Untraceable("an input is a lazy conjugate or negative")
         return _Like(
             given.kind, 0, tuple(value.shape), value.stride(), value.dtype, value.device,
-            value.requires_grad,
+            value.requires_grad, given.kind != "tensor" and gaps_of(value) is not None,
         )  # fmt: skip
 
     def fake(self, k: int) -> Tensor:
-        """A tensor like this; a column has ``k`` rows and is dense in the same stride order."""
+        """A tensor like this; a column has ``k`` rows and is dense in the same stride order, or has
+        the same gaps.
+        """
         shape, stride = self.shape, self.stride
         if self.kind == "column":
             shape = (k, *shape[1:])
-            stride = _dense(shape, stride)
         elif self.kind == "table":
             shape = (3 * k + 1, *shape[1:])  # no multiple of k, so a use of it does not unify
+        if self.kind != "tensor" and not self.has_gaps:
             stride = _dense(shape, stride)
         made = torch.empty_strided(shape, stride, dtype=self.dtype, device=self.device)
         return made.requires_grad_(self.requires_grad and torch.is_grad_enabled())

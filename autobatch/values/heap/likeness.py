@@ -29,6 +29,7 @@ from autobatch.values.cells import (
     is_mutable,
     read,
 )
+from autobatch.values.layouts import seen_for_all, seen_layout
 
 Key = tuple[Hashable, ...]
 
@@ -128,10 +129,11 @@ def alike(
     more, by the operations that it spares each thread, than an execution of a block costs.
 
     Equal keys mean: the same tag, dtype and event shape cell by cell (a uniform number or
-    tensor counts as the column that it would make), the same alias graph among what can
-    change, and otherwise the same uniform objects. ``blind``: which names mean one tensor does
-    not matter. ``lists``: lists whose elements are of one kind may differ in length; those of no
-    elements have None for the kind, and go with any (see ``agreed``).
+    tensor counts as the column that it would make), the same layout of tensors if the program sees
+    that (see ``layouts``), the same alias graph among what can change, and otherwise the same
+    uniform objects. ``blind``: which names mean one tensor does not matter. ``lists``: lists whose
+    elements are of one kind may differ in length; those of no elements have None for the kind, and
+    go with any (see ``agreed``).
     """
     heap = Heap(k, blind, lists)
     visit = heap.visit
@@ -161,13 +163,14 @@ def leaf_key(value: Value) -> Hashable:
         if value.tag != "tensor":
             return value.tag
         data = value.table
-        return (data.dtype, data.shape[1:], data.device)
+        layout = seen_layout(data)
+        return (data.dtype, data.shape[1:], data.device, layout)
     if type(value) is Objects:
         return "objects"
     assert type(value) is Uniform
     obj = value.obj
     if isinstance(obj, Tensor):
-        return (obj.dtype, obj.shape, obj.device)
+        return (obj.dtype, obj.shape, obj.device, seen_for_all(obj))
     if fits_column(obj):
         return NUMBER_TAGS[type(obj)]
     return identity(obj)

@@ -16,6 +16,7 @@ from autobatch.presence.moves import keeping
 from autobatch.values.cells import Cell, Column, Container, Objects, Uniform, Value, is_mutable
 from autobatch.values.heap.copying import copied
 from autobatch.values.heap.walks import plain_views
+from autobatch.values.layouts import seen_layout
 from autobatch.values.strides import cut
 
 Rows = np.ndarray
@@ -152,6 +153,8 @@ def are_plain_rows(one: Value, other: Value) -> bool:
             return False
         x, y = a.table, b.table
         if x.dtype is not y.dtype or x.shape[1:] != y.shape[1:] or x.device != y.device:
+            return False
+        if seen_layout(x) != seen_layout(y):
             return False
     return True
 
