@@ -22,12 +22,12 @@ from torch import Tensor
 import autobatch
 from benchmarks.extras import NUMPYRO, numpyro_sampler
 from benchmarks.harness import interleave
-from benchmarks.systems import LOOP, sample_rows, systems_of
+from benchmarks.systems import COMPILED, LOOP, sample_rows, systems_of
 from benchmarks.workload import Problem
 from benchmarks.workloads import nuts
 
 GRADIENTS_LAST = "gradients_last"
-SYSTEMS = ("autobatch", "synchronised", LOOP)
+SYSTEMS = ("autobatch", COMPILED, "synchronised", LOOP)
 LEAPFROG = ("NUTS.leapfrog", 0)
 
 
@@ -72,6 +72,7 @@ def evaluations(problem: Problem) -> dict[str, Evaluations]:
         "autobatch": Evaluations(steps, counts.by_block[LEAPFROG]),
         "synchronised": Evaluations(steps, by_hand.evaluations),
         LOOP: Evaluations(alone, steps),
+        COMPILED: Evaluations(steps, steps),
         GRADIENTS_LAST: Evaluations(steps, last.by_block[LEAPFROG]),
     }
 
@@ -99,7 +100,7 @@ def measured(chains: int, transitions: int, seconds: float) -> list[str]:
     for name in runs:
         speed = found[name].steps / statistics.median(times[name])
         batches = found[name].batches
-        full = "" if name == LOOP else f"{found[name].steps / batches / chains:>6.0%}"
+        full = "" if name in (LOOP, COMPILED) else f"{found[name].steps / batches / chains:>6.0%}"
         lines.append(f"{chains:>6} {name:<14} {speed:>12,.0f} {batches:>11} {full}")
     return lines
 

@@ -190,7 +190,7 @@ def test_explain_says_what_is_compiled() -> None:
         (waves, torch.randn(4, 3), "from here on compiled: 6 operations in 1 kernel"),
         (ints, torch.ones(4, 3, dtype=torch.int64), "from here on not compiled: no operations"),
     ):
-        quick = autobatch.function(executor="compiled")(function)
+        quick = autobatch.function(executor="compiled", max_steps=10**6)(function)
         for _ in range(1 + 1000 // (20 * 4)):
             quick.batch(x)
         text = str(autobatch.explain(quick, x))
@@ -262,7 +262,10 @@ def seen_at(found: Any, *tensors: Tensor) -> Hot:
 
 def test_explain_tells_what_ordinary_runs_have_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(COMPILING, ("auto", False), CompiledExecutor(1000, seconds=100.0))
-    run, x = autobatch.function(waved, executor="auto", trace_after=0), torch.randn(4, 3)
+    run, x = (
+        autobatch.function(waved, executor="auto", trace_after=0, max_steps=9),
+        torch.randn(4, 3),
+    )
     for _ in range(3):
         run.batch(x)
     said = str(autobatch.explain(run, x))

@@ -6,21 +6,24 @@ are inputs too, so that another one is no reason to compile anew.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from autobatch.compiled.arrays.memory import MOST_BYTES, noted
 from autobatch.compiled.types import (
     MACHINE,
     NUMBER_OF,
+    Array,
     Number,
     Rows,
     Scalar,
     Static,
     Structure,
     Type,
+    bytes_of,
     refuse,
 )
 from autobatch.values.cells import NUMBER_DTYPES, Cell, Column, Container, Uniform, fits_column
@@ -28,10 +31,10 @@ from autobatch.values.cells import NUMBER_DTYPES, Cell, Column, Container, Unifo
 Inputs = list[Tensor]
 
 
-def arguments(env: Mapping[str, Cell]) -> tuple[dict[str, Type], Inputs]:
+def arguments(env: Mapping[str, Cell], written: Collection[str]) -> tuple[dict[str, Type], Inputs]:
     """The type of each parameter, and the inputs in the order of the parameters' names.
 
-    A thread's row is a private copy, which the program may write.
+    A thread's row is a private copy, which the program may write: those of ``written`` it does.
     """
     types: dict[str, Type] = {}
     inputs: Inputs = []
@@ -39,8 +42,16 @@ def arguments(env: Mapping[str, Cell]) -> tuple[dict[str, Type], Inputs]:
         found = argument(env[name], inputs)
         if isinstance(found, Scalar) and type(env[name].value) is Column:
             found = Scalar(found.dtype, own=True)
+        if isinstance(found, Rows) and type(env[name].value) is Column and name in written:
+            found = own_copy(found)
         types[name] = found
     return types, inputs
+
+
+def own_copy(row: Rows) -> Type:
+    """A row that is copied before its thread begins, if that is small."""
+    made = Array(row.dtype, row.shape, own=True)
+    return made if row.steps is None and 0 < bytes_of(made) <= MOST_BYTES else row
 
 
 def argument(cell: Cell, inputs: Inputs) -> Type:
@@ -60,7 +71,11 @@ def argument(cell: Cell, inputs: Inputs) -> Type:
 
 def tensor_type(data: Tensor) -> Type:
     """Of one thread's row."""
-    return Scalar(data.dtype) if data.dim() == 1 else Rows(data.dtype, tuple(data.shape[1:]))
+    if data.dim() == 1:
+        return Scalar(data.dtype)
+    shape = tuple(data.shape[1:])
+    strides = noted(shape, data.stride()[1:])
+    return Rows(data.dtype, shape, False, strides, strides)
 
 
 def shared(obj: Any, inputs: Inputs) -> Type:

@@ -2,30 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from types import FunctionType
 from typing import Any, Protocol
 
+import torch
+from torch import nn
+
 from autobatch.batching.binding import bind
+from autobatch.batching.calling import modules
 from autobatch.batching.calling.resolving import resolve_object
-from autobatch.compiled import items, torch_functions
+from autobatch.batching.effects import effect_of
+from autobatch.compiled import items, objects, torch_functions
+from autobatch.compiled.arrays import calls
+from autobatch.compiled.arrays.lowering import lowered
+from autobatch.compiled.arrays.memory import Strided, copied, strided
+from autobatch.compiled.arrays.roots import handed, lent, may_view, owned, roots_of, unmarked
+from autobatch.compiled.derivatives import MAKERS, Derived, options_of
 from autobatch.compiled.functions import FUNCTIONS, METHODS, Compiled
 from autobatch.compiled.library import meaning
 from autobatch.compiled.names import Names
 from autobatch.compiled.operations import execute
 from autobatch.compiled.operators import known_bit, truth
 from autobatch.compiled.types import (
+    Array,
+    Bound,
     Items,
+    Layout,
     Method,
     Number,
     Range,
     Refused,
+    Rows,
+    Scalar,
     Static,
     Type,
     Value,
+    bytes_of,
     common,
+    flat_types,
     fresh,
+    literal,
     machine_of,
+    of_leaves,
     refuse,
     static,
     structure,
@@ -45,6 +67,7 @@ from autobatch.ir.program import (
     Raise,
     Return,
 )
+from autobatch.values.cells import Uniform
 from autobatch.vm.code import Code
 
 RULES = {**FUNCTIONS, **items.FUNCTIONS, **torch_functions.FUNCTIONS}
@@ -52,11 +75,10 @@ RULES = {**FUNCTIONS, **items.FUNCTIONS, **torch_functions.FUNCTIONS}
 
 
 class Waits(Exception):
-    """A block calls a function of which it is not known yet what it returns."""
+    """A block calls a function of which it is not known yet what it returns.
 
-    def __init__(self, callee: Version) -> None:
-        super().__init__(callee.name)
-        self.callee = callee
+    Or it reads an attribute of which it is not known yet what it holds.
+    """
 
 
 class Unbound(Exception):
@@ -71,6 +93,9 @@ class Functions(Protocol):
     def version(self, code: Code, function: FunctionType, env: dict[str, Type]) -> Version: ...
     def reach(self, version: Version, key: Key) -> str: ...
     def returns(self, version: Version, type_: Type) -> None: ...
+    def write_again(self, places: Iterable[tuple[Version, Key]]) -> None: ...
+    def layout(self, kind: type) -> Layout: ...
+    def derivative(self, make: Any, function: Any, options: dict[str, Any]) -> Derived: ...
 
 
 class BlockWriter:
@@ -91,6 +116,8 @@ class BlockWriter:
     def written(self) -> list[str]:
         w = self.w
         w.lines = []
+        w.rooms = self.version.rooms[self.key] = []
+        w.roots, w.exclusive, w.cost = {}, set(), 0
         w.begin(self.version.labels[self.key])
         if self.key[0] not in self.version.returning:
             w.emit("br label %given_up")
@@ -109,11 +136,23 @@ class BlockWriter:
             raise refused if refused.span else Refused(refused.why, place.span) from None
         except Unbound:
             w.emit("br label %given_up")
+        self.version.costs[self.key] = w.cost
         return w.lines
 
     def loaded(self, name: str, type_: Type) -> Value:
-        places = zip(self.version.places(name, type_), machine_of(type_), strict=True)
-        return Value(type_, tuple(self.w.made(f"load {kind}, ptr {at}") for at, kind in places))
+        leaves: list[str] = []
+        places = self.version.places(name, type_)
+        for at, kind, leaf in zip(places, machine_of(type_), flat_types(type_), strict=True):
+            if isinstance(leaf, Number) and leaf.known is not None:
+                leaves.append(literal(leaf.known, kind))
+            elif isinstance(leaf, Array):
+                leaves.append(at)
+                if leaf.own:
+                    self.w.exclusive.add(at)
+            else:
+                leaves.append(self.w.made(f"load {kind}, ptr {at}"))
+        known = type_.known if isinstance(type_, Number) else None
+        return Value(of_leaves(type_, unmarked), tuple(leaves), known)
 
     # Variables
 
@@ -191,25 +230,161 @@ class BlockWriter:
         held = [(n, self.env[n]) for n in wanted if n in self.env and n not in fixed]
         mine = self.version.written
         live = [(name, value if name in mine else common(value)) for name, value in held]
-        for name, value in live:
-            places = self.version.places(name, value.type)
-            for place, kind, leaf in zip(places, machine_of(value.type), value.leaves, strict=True):
-                self.w.emit(f"store {kind} {leaf}, ptr {place}")
+        types = self.kept([value for _, value in live])
+        for at, (name, value) in enumerate(live):
+            if name in self.version.assigned_once and isinstance(value.type, Number):
+                types[at] = replace(value.type, known=value.known)
+        moves: list[tuple[str, str, int]] = []
+        for (name, value), type_ in zip(live, types, strict=True):
+            places = self.version.places(name, type_)
+            each = zip(places, machine_of(type_), flat_types(type_), value.leaves, strict=True)
+            for place, kind, leaf_type, leaf in each:
+                if not isinstance(leaf_type, Array):
+                    self.w.emit(f"store {kind} {leaf}, ptr {place}")
+                elif leaf != place:
+                    moves.append((place, leaf, bytes_of(leaf_type)))
+        self.moved(moves)
         if target <= self.key[0]:
             self.w.burn()
-        key = (target, tuple((name, value.type) for name, value in live))
+        key = (target, tuple(zip((name for name, _ in live), types, strict=True)))
         self.w.emit(f"br label %{self.unit.reach(self.version, key)}")
 
+    def kept(self, values: Sequence[Value]) -> list[Type]:
+        """The types of values that outlive the block, or the call: whose arrays are their own."""
+        w = self.w
+        many = Counter(root for value in values for root in roots_of(w, value))
+
+        def types() -> Iterator[Type]:
+            for value in values:
+                leaves = value.leaves
+
+                def marked(leaf: Type, at: int, leaves: tuple[str, ...] = leaves) -> Type:
+                    if not isinstance(leaf, Array):
+                        return leaf
+                    root = w.root(leaves[at])
+                    own = root in w.exclusive and many[root] == 1
+                    return replace(leaf, own=own)
+
+                yield of_leaves(value.type, marked)
+
+        return list(types())
+
+    def moved(self, moves: Sequence[tuple[str, str, int]]) -> None:
+        """Copy arrays to where variables hold them, all at once: one may lie where another goes."""
+        w, targets = self.w, {place for place, _, _ in moves}
+        staged: list[tuple[str, str, int]] = []
+        for place, leaf, size in moves:
+            source = leaf
+            if w.root(leaf) in targets and w.root(leaf) != place:
+                source = w.room(size)
+                w.move(source, leaf, size)
+            staged.append((place, source, size))
+        for place, source, size in staged:
+            w.move(place, source, size)
+
     def give(self, value: Value) -> None:
-        self.unit.returns(self.version, value.type)
-        kind, way = self.version.machine_result(), self.version.results.index(value.type)
-        made = self.w.made(f"insertvalue {kind} undef, i8 {mark_of(way)}, 0")
-        first = self.version.first_leaf(way)
-        for at, (leaf, machine) in enumerate(
-            zip(value.leaves, machine_of(value.type), strict=True), start=first
+        w = self.w
+        if self.version.is_main:
+            value = self.taken(value)
+        (type_,) = self.kept([value])
+        if self.version.is_main:
+            type_ = of_leaves(type_, handed)
+        self.unit.returns(self.version, type_)
+        kind, way = self.version.machine_result(), self.version.results.index(type_)
+        made = w.made(f"insertvalue {kind} undef, i8 {mark_of(way)}, 0")
+        at, far = self.version.first_leaf(way), 0
+        for leaf, machine, leaf_type in zip(
+            value.leaves, machine_of(type_), flat_types(type_), strict=True
         ):
-            made = self.w.made(f"insertvalue {kind} {made}, {machine} {leaf}, {at}")
-        self.w.emit(f"ret {kind} {made}")
+            size = bytes_of(leaf_type)
+            if size:
+                w.move(w.made(f"getelementptr i8, ptr %area, i64 {far}"), leaf, size)
+                far += size
+            else:
+                made = w.made(f"insertvalue {kind} {made}, {machine} {leaf}, {at}")
+                at += 1
+        w.emit(f"ret {kind} {made}")
+
+    def taken(self, value: Value) -> Value:
+        """A result for the host: tensors that the program has not made are copied, too."""
+        leaves = tuple(
+            self.densely(Value(type_, (leaf,))) if isinstance(type_, Rows) else leaf
+            for leaf, type_ in zip(value.leaves, flat_types(value.type), strict=True)
+        )
+        return Value(of_leaves(value.type, owned), leaves)
+
+    def densely(self, value: Value) -> str:
+        """The address of a copy of a tensor, contiguous."""
+        whole = strided(value)
+        assert isinstance(whole, Strided)
+        return copied(self.w, whole).leaf
+
+    # Objects
+
+    def attribute(self, owner: Value, name: str) -> Value:
+        """An attribute of an object that the program has made."""
+        found = objects.get(self.w, self.names, owner, name, (self.version, self.key))
+        if found is None:
+            raise Waits(name)
+        return found
+
+    def set_attribute(self, owner: Value, name: str, value: Value) -> None:
+        self.unit.write_again(objects.set_(self.w, self.names, owner, name, value))
+
+    def made(self, kind: type, args: Sequence[Value], named: dict[str, Value]) -> Iterator[Value]:
+        """A call of a class."""
+        self.names.of_class(kind, "__init__")
+        self.names.of_class(kind, "__new__")
+        self.names.of_class(kind, "__post_init__")
+        tuple_ = objects.named_tuple(kind, args, named)
+        if tuple_ is not None:
+            yield tuple_
+            return
+        if not objects.is_made(kind):
+            refuse(f"{Static(kind)} has no compiled form")
+        fields = objects.dataclass_fields(kind, args, named)
+        made = objects.allocated(self.w, self.unit.layout(kind))
+        for name, value in (fields or {}).items():
+            self.set_attribute(made, name, value)
+        init = kind.__init__  # type: ignore[misc]
+        if fields is None and isinstance(init, FunctionType):
+            for _ in self.entered(init, [made, *args], named):
+                yield made
+            return
+        if fields is None and (init is not object.__init__ or args or named):
+            refuse(f"{Static(kind)} has no compiled form")
+        yield made
+
+    # Derivatives
+
+    def derivative(
+        self, callee: Any, args: Sequence[Value], named: dict[str, Value]
+    ) -> Value | None:
+        """A transform of a function, or the call of what it has made; None for another call."""
+        try:
+            makes = callee in MAKERS
+        except TypeError:  # unhashable
+            return None
+        if makes:
+            function = args[0].type if args else None
+            options = options_of(named, list(args[1:]))
+            if not isinstance(function, Static) or options is None:
+                refuse(f"{callee.__name__} has a compiled form for a function that is known")
+            return Value(Static(self.unit.derivative(callee, function.obj, options)))
+        if not isinstance(callee, Derived):
+            return None
+        self.looked_at(Value(Static(callee.function)), args, named)
+        graph, tensors = callee.graph(list(args), named)
+        return lowered(self.w, graph, tensors, self.names)
+
+    def looked_at(self, callee: Value, args: Sequence[Value], named: dict[str, Value]) -> None:
+        """Write a call and throw it away: it is refused if it does more than compute."""
+        w = self.w
+        lines, rooms = len(w.lines), len(w.rooms)
+        for _ in self.program(callee, args, named):
+            break
+        del w.lines[lines:]
+        del w.rooms[rooms:]
 
     # Calls
 
@@ -231,9 +406,30 @@ class BlockWriter:
         named = {str(k): v for k, v in zip(shape.keywords, args[count:], strict=True)}
         if callee.type == Static(zip) and "strict" in named and known_bit(named["strict"]) is False:
             del named["strict"]
+        if isinstance(callee.type, Bound):
+            self_ = Value(callee.type.owner, callee.leaves)
+            function = Value(Static(callee.type.function))
+            yield from self.program(function, [self_, *args[:count]], named)
+            return
+        kind = callee.type.obj if isinstance(callee.type, Static) else None
+        if isinstance(kind, type) and effect_of(kind) == "program":
+            yield from self.made(kind, args[:count], named)
+            return
+        if isinstance(callee.type, Static):
+            derived = self.derivative(callee.type.obj, args[:count], named)
+            if derived is not None:
+                yield derived
+                return
         text = meaning(getattr(callee.type, "obj", None), args[:count])
         if text is not None and not named:
             yield from self.entered(text, args, named)
+            return
+        of_torch = torch_function(callee, args)
+        if of_torch is not None:
+            owner = (
+                [Value(callee.type.owner, callee.leaves)] if isinstance(callee.type, Method) else []
+            )
+            yield calls.called(self.w, of_torch, [*owner, *args[:count]], named, calls.Nowhere())
             return
         rule, given = rule_of(callee, args[:count])
         if rule is not None:
@@ -250,10 +446,14 @@ class BlockWriter:
         obj = meant(callee.type.obj) if isinstance(callee.type, Static) else None
         target = resolve_object(obj, [], {})
         function = target.callee
-        plain = target.effect == "program" and not target.args and not target.kwargs
+        shared = all(type(cell.value) is Uniform for cell in target.args)
+        plain = target.effect == "program" and shared and not target.kwargs
         if obj is None or not plain or not isinstance(function, FunctionType):
             refuse(f"{callee.type} has no compiled form")
-        yield from self.entered(function, args, named)
+        first = [Value(Static(cell.value.obj)) for cell in target.args]  # type: ignore[union-attr]
+        if isinstance(obj, nn.Module):
+            self.names.watch(partial(called_as, obj))
+        yield from self.entered(function, [*first, *args], named)
 
     def entered(
         self, function: FunctionType, args: Sequence[Value], named: dict[str, Value]
@@ -267,7 +467,10 @@ class BlockWriter:
         except TypeError as error:
             raise Refused(str(error)) from None
         env = {name: packed(value) for name, value in bound.items()}
-        types = {name: value.type for name, value in env.items()}
+        types = {name: of_leaves(value.type, lent) for name, value in env.items()}
+        for type_ in types.values():
+            if any(isinstance(leaf, Array) for leaf in flat_types(type_)):
+                refuse(f"{type_} is an argument")
         yield from self.invoked(self.unit.version(code, function, types), env)
 
     def invoked(self, callee: Version, env: dict[str, Value]) -> Iterator[Value]:
@@ -275,15 +478,16 @@ class BlockWriter:
             self.version.callees.append(callee)
         callee.callers[self.version, self.key] = None
         if not callee.results:
-            raise Waits(callee)
+            raise Waits(callee.name)
         w = self.w
         given = [
             f"{kind} {leaf}"
             for name, type_ in callee.params
             for kind, leaf in zip(machine_of(type_), env[name].leaves, strict=True)
         ]
-        kind = callee.machine_result()
-        operands = ", ".join([*given, "ptr %fuel", "i64 %deeper"])
+        kind, size = callee.machine_result(), callee.area()
+        area = w.room(size) if size else "null"
+        operands = ", ".join([*given, f"ptr {area}", "ptr %fuel", "i64 %deeper"])
         made = w.made(f"call {kind} @{callee.name}({operands})")
         mark = w.made(f"extractvalue {kind} {made}, 0")
         w.emit(f"store i8 {mark}, ptr %mark")
@@ -293,9 +497,42 @@ class BlockWriter:
         w.emit(f"switch i8 {mark}, label %failed [{ways}]")
         for way, (label, type_) in enumerate(zip(labels, results, strict=True)):
             w.begin(label)
-            places = range(callee.first_leaf(way), callee.first_leaf(way + 1))
-            leaves = [w.made(f"extractvalue {kind} {made}, {at}") for at in places]
-            yield Value(type_, tuple(leaves))
+            yield self.returned(callee, way, type_, made, area, list(env.values()))
+
+    def returned(
+        self, callee: Version, way: int, type_: Type, made: str, area: str, args: Sequence[Value]
+    ) -> Value:
+        """What a call has given. Where it may be an array that was lent, it is copied."""
+        w, kind = self.w, callee.machine_result()
+        arrays = {root for arg in args for root in roots_of(w, arg, Array)}
+        leaves: list[str] = []
+        at, far = callee.first_leaf(way), 0
+        for leaf_type in flat_types(type_):
+            size = bytes_of(leaf_type)
+            if size:
+                leaf = w.made(f"getelementptr i8, ptr {area}, i64 {far}")
+                far += size
+                if isinstance(leaf_type, Array) and leaf_type.own:
+                    w.exclusive.add(leaf)
+            else:
+                leaf, at = w.made(f"extractvalue {kind} {made}, {at}"), at + 1
+            if arrays and may_view(leaf_type):
+                w.exclusive -= arrays
+            if arrays and isinstance(leaf_type, Rows) and leaf_type.lent:
+                leaf = self.densely(Value(leaf_type, (leaf,)))
+                w.exclusive.discard(leaf)
+            leaves.append(leaf)
+
+        def held(leaf: Type, _: int) -> Type:
+            borrowed = arrays and isinstance(leaf, Rows) and leaf.lent
+            return owned(leaf, 0) if borrowed else unmarked(leaf, 0)
+
+        return Value(of_leaves(type_, held), tuple(leaves))
+
+
+def called_as(module: nn.Module) -> tuple[Any, ...]:
+    """What decides what a call of a module runs."""
+    return modules.has_hooks(module), modules.has_own_forward(module), type(module)
 
 
 def packed(value: Any) -> Value:
@@ -307,6 +544,25 @@ def packed(value: Any) -> Value:
     if isinstance(value, dict):
         return structure(dict, list(value.values()), tuple(value))
     return structure(tuple, list(value)) if isinstance(value, tuple) else static(value)
+
+
+def torch_function(callee: Value, args: Sequence[Value]) -> Any | None:
+    """The function of torch's that is called, if its graph is what it does here.
+
+    Where all its tensors are 0-d, a rule of its own goes first.
+    """
+    wide = any(calls.within(arg) for arg in args)
+    if isinstance(callee.type, Method):
+        owner, name = callee.type.owner, callee.type.name
+        ruled = isinstance(owner, Scalar) and name in torch_functions.METHODS and not wide
+        item = name == "item" or isinstance(owner, Number)
+        return None if ruled or item else calls.method(name)
+    if wide and callee.type == Static(abs):
+        return torch.abs
+    if not isinstance(callee.type, Static) or not calls.has_rule(callee.type.obj):
+        return None
+    ruled = callee.type.obj in RULES and (not wide or callee.type.obj is torch.tensor)
+    return None if ruled else callee.type.obj
 
 
 def rule_of(callee: Value, args: Sequence[Value]) -> tuple[Compiled | None, Sequence[Value]]:

@@ -12,15 +12,24 @@ function all of whose ways call itself first is taken to return nothing. Paths t
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from types import FunctionType
 from typing import Any
 
 from autobatch.compiled.blocks import BlockWriter, Waits
+from autobatch.compiled.derivatives import Derived
 from autobatch.compiled.names import Names
-from autobatch.compiled.types import Type, refuse
-from autobatch.compiled.versions import Key, Version, constants, returning, written_in
+from autobatch.compiled.types import Layout, Type, refuse
+from autobatch.compiled.versions import (
+    Key,
+    Version,
+    assigned_once,
+    constants,
+    returning,
+    written_in,
+)
 from autobatch.vm.code import Code
 
 MOST_BLOCKS = 200
@@ -36,6 +45,8 @@ class Unit:
 
     names: Names
     versions: dict[Any, Version] = field(default_factory=dict)
+    layouts: dict[type, Layout] = field(default_factory=dict)
+    derived: dict[Any, Derived] = field(default_factory=dict)
     todo: deque[tuple[Version, Key]] = field(default_factory=deque)
 
     def version(
@@ -50,7 +61,8 @@ class Unit:
             lowered = code.function
             fixed, ends = constants(lowered), returning(lowered)
             name = f"f{len(self.versions)}"
-            found = Version(name, code, function, params, is_main, fixed, ends, written_in(lowered))
+            sets = written_in(lowered), assigned_once(lowered)
+            found = Version(name, code, function, params, is_main, fixed, ends, *sets)
             self.versions[function, params] = found
             self.reach(found, (0, params))
         return found
@@ -70,6 +82,22 @@ class Unit:
             version, key = self.todo.popleft()
             with suppress(Waits):  # until it is known what its callee returns
                 version.texts[key] = BlockWriter(self, version, key).written()
+
+    def write_again(self, places: Iterable[tuple[Version, Key]]) -> None:
+        self.todo.extend(places)
+
+    def layout(self, kind: type) -> Layout:
+        """How objects of a class lie in memory."""
+        found = self.layouts.setdefault(kind, Layout(kind))
+        return found
+
+    def derivative(self, make: Any, function: Any, options: dict[str, Any]) -> Derived:
+        """What a transform makes of a function: one for all that writes it."""
+        key = make, id(function), tuple(options.items())
+        found = self.derived.get(key)
+        if found is None:
+            found = self.derived[key] = Derived(make(function, **options), function)
+        return found
 
     def returns(self, version: Version, type_: Type) -> None:
         """What a function returns, by one of its ways: its callers may get that, too."""

@@ -11,10 +11,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from autobatch.compiled.tensors import element
+from autobatch.compiled.arrays import indexing
 from autobatch.compiled.types import (
     BOOL,
     INT,
+    Array,
     Items,
     Number,
     Range,
@@ -35,7 +36,7 @@ def sequence(x: Value) -> Value:
     type_ = x.type
     if isinstance(type_, Range | Items) and not type_.is_iterator:
         return x
-    if (isinstance(type_, Rows) and type_.shape[0]) or (
+    if (isinstance(type_, Rows | Array) and type_.shape[0]) or (
         isinstance(type_, Structure) and is_even(type_)
     ):
         return Value(Items("each", (type_,)), x.leaves)
@@ -52,7 +53,7 @@ def length(w: Writer, x: Value) -> str:
     match x.type:
         case Range():
             return x.leaves[1]
-        case Rows(shape=shape):
+        case Rows(shape=shape) | Array(shape=shape):
             return str(shape[0])
         case Structure(parts=parts):
             return str(len(parts))
@@ -69,8 +70,8 @@ def item(w: Writer, x: Value, at: str) -> Value:
         case Range(step=step):
             offset = w.made(f"mul i64 {at}, {step}")
             return Value(INT, (w.made(f"add i64 {x.leaves[0]}, {offset}"),))
-        case Rows():
-            return element(w, x, at)
+        case Rows() | Array():
+            return indexing.getitem(w, x, Value(INT, (at,)))
         case Structure():
             return part_at(w, x, at)
         case Items("reversed"):

@@ -40,7 +40,8 @@ def stacked(parts: Sequence[Part], size: int) -> Cell | None:
     values = [cell.value for _, cell in parts]
     columns = [value for value in values if type(value) is Column]
     if len(columns) == len(values):
-        return Cell(Column(stacked_columns(list(zip(rows_of, columns, strict=True)), size)))
+        whole = stacked_columns(list(zip(rows_of, columns, strict=True)), size)
+        return None if whole is None else Cell(Column(whole))
     objects = [value.obj for value in values if type(value) is Uniform]
     if len(objects) == len(values):
         items = np.empty(size, dtype=object)
@@ -62,13 +63,17 @@ def stacked(parts: Sequence[Part], size: int) -> Cell | None:
     return Cell(Container(first.type, inner))
 
 
-def stacked_columns(columns: Sequence[tuple[np.ndarray, Column]], size: int) -> Tensor:
+def stacked_columns(columns: Sequence[tuple[np.ndarray, Column]], size: int) -> Tensor | None:
+    """Columns as one; None where their tensors have other shapes."""
+    events = {column.data.shape[1:] for _, column in columns}
+    if len(events) > 1:
+        return None
     mixed = any(column.tag == "tensor" for _, column in columns)
     dtypes = [met(column, mixed) for _, column in columns]
     dtype = dtypes[0]
     for other in dtypes[1:]:
         dtype = torch.promote_types(dtype, other)
-    made = torch.empty(size, dtype=dtype, device="cpu")
+    made = torch.empty((size, *events.pop()), dtype=dtype, device="cpu")
     for (rows, column), own in zip(columns, dtypes, strict=True):
         index = torch.from_numpy(rows)
         made[index] = column.data[index].to(own).to(dtype)
@@ -123,11 +128,12 @@ def matched(own: Cell, other: Cell) -> Iterator[tuple[bool, Column | None, Tenso
 def likeness(mine: Column, theirs: object) -> Tensor | None:
     """The rows of a column of the same kind; None if it is of another."""
     if isinstance(theirs, Column) and theirs.tag == mine.tag:
-        same = theirs.data.dtype is mine.data.dtype and theirs.data.dim() == 1
+        same = theirs.data.dtype is mine.data.dtype
+        same = same and theirs.data.shape[1:] == mine.data.shape[1:]
         return theirs.data if same else None
     obj = getattr(theirs, "obj", None)
     if mine.tag != "tensor" and type(obj).__name__ == mine.tag:
         return torch.tensor(obj, dtype=mine.data.dtype, device="cpu")
-    if isinstance(obj, Tensor) and mine.tag == "tensor" and obj.dim() == 0:
+    if isinstance(obj, Tensor) and mine.tag == "tensor" and obj.shape == mine.data.shape[1:]:
         return obj if obj.dtype is mine.data.dtype else None
     return None

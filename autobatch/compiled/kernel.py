@@ -19,14 +19,17 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from autobatch.compiled.types import Rows, Type, machine_of, refuse
-from autobatch.compiled.versions import Version, text_of
+from autobatch.compiled.objects import HEAP
+from autobatch.compiled.types import Array, Rows, Type, bytes_of, flat_types, machine_of, refuse
+from autobatch.compiled.versions import Version, roomy, text_of
 from autobatch.compiled.writer import GIVEN_UP, SPENT, mark_of
 
 IMPLIED = [
     name + end for name in ("fmod", "floor", "ceil", "trunc", "rint", "sqrt") for end in ("", "f")
 ]
 """Functions that stand for an instruction where a machine has none."""
+MOST_FRAME = 2**18
+"""Bytes of the tensors of one function, which lie on the stack."""
 LOCK = Lock()
 """LLVM compiles for one host thread at a time."""
 
@@ -37,11 +40,16 @@ def is_installed() -> bool:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Kernel:
-    """``engine`` owns the machine code that ``entry`` calls."""
+    """``engine`` owns the machine code that ``entry`` calls, ``held`` are tensors that it reads.
+
+    ``frame`` is what a call of one of its functions takes on the stack, at most, in bytes.
+    """
 
     engine: Any
     entry: Any
     text: str
+    held: tuple[Tensor, ...]
+    frame: int
 
     def run(
         self,
@@ -70,18 +78,25 @@ class Kernel:
         return reached, left.value
 
 
-def compiled(main: Version, everyone: Iterable[Version]) -> Kernel:
-    """Machine code for all functions, and for the loop over threads."""
+def compiled(main: Version, everyone: Iterable[Version], heap: bool) -> Kernel:
+    """Machine code for all functions, and for the loop over threads; ``heap`` is for objects."""
     versions = list(everyone)
     declared = sorted({line for version in versions for line in version.writer.declared})
     functions = [text_of(version) for version in versions]
-    declared = sorted({*declared, *(d for v in versions for d in v.writer.declared)})
+    declared = sorted(
+        {*declared, *(d for v in versions for d in v.writer.declared)}
+        | {"declare void @llvm.memmove.p0.p0.i64(ptr, ptr, i64, i1)"}
+    )
     types = [version.result_text() for version in versions]
-    text = "\n".join([*types, *declared, *functions, rows_text(main)])
+    text = "\n".join([*types, *declared, *functions, rows_text(main, heap)])
     with LOCK:
         engine = assembled(text, [c_function(line) for line in declared if "@llvm." not in line])
     kind = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_void_p] * 3, *[ctypes.c_int64] * 4)
-    return Kernel(engine, kind(engine.get_function_address("kernel")), text)
+    held = tuple(tensor for version in versions for tensor in version.writer.held)
+    frame = max(version.frame() for version in versions)
+    if frame > MOST_FRAME:
+        refuse("its tensors take too much room")
+    return Kernel(engine, kind(engine.get_function_address("kernel")), text, held, frame)
 
 
 def c_function(declaration: str) -> str:
@@ -126,7 +141,7 @@ def assembled(text: str, functions: Iterable[str]) -> Any:
     return engine
 
 
-def rows_text(main: Version) -> str:
+def rows_text(main: Version, heap: bool) -> str:
     """The loop over threads: ``inputs`` holds an address and a step in bytes for each leaf.
 
     ``outputs`` has an address for each leaf of each result, of which a thread writes one.
@@ -135,7 +150,7 @@ def rows_text(main: Version) -> str:
     loads: list[str] = []
     operands: list[str] = []
     for type_ in [type_ for _, type_ in main.params]:
-        for machine in machine_of(type_):
+        for machine, leaf_type in zip(machine_of(type_), flat_types(type_), strict=True):
             at = len(operands)
             lines += [
                 f"  %ia{at} = getelementptr i64, ptr %inputs, i64 {2 * at}",
@@ -146,11 +161,11 @@ def rows_text(main: Version) -> str:
             loads += [
                 f"  %offset{at} = mul i64 %i, %step{at}",
                 f"  %at{at} = getelementptr i8, ptr %base{at}, i64 %offset{at}",
-                *leaf_load(at, machine, isinstance(type_, Rows)),
+                *leaf_load(at, machine, isinstance(leaf_type, Rows | Array)),
             ]
             operands.append(f"{machine} %x{at}")
     done: list[str] = []
-    for at in range(len(main.result_leaves())):
+    for at in range(main.first_output(len(main.results))):
         lines += [
             f"  %oa{at} = getelementptr i64, ptr %outputs, i64 {at}",
             f"  %out{at} = load ptr, ptr %oa{at}",
@@ -158,13 +173,20 @@ def rows_text(main: Version) -> str:
     for way, type_ in enumerate(main.results):
         done += [f"done{way}:", *leaf_stores(main, way, type_), f"  br label %{marking(way)}"]
     ways = [f"i8 {mark_of(way)}, label %done{way}" for way in range(len(main.results))]
-    given = ", ".join([*operands, "ptr %fuel", "i64 %depth"])
+    given = ", ".join([*operands, "ptr %area", "ptr %fuel", "i64 %depth"])
     return "\n".join(
         [
             "define i64 @kernel(ptr %inputs, ptr %outputs, ptr %marks, "
             "i64 %begin, i64 %end, ptr %meter, i64 %depth) {",
             "entry:",
-            "  %fuel = alloca i64",
+            "  %fuel = alloca [3 x i64]",  # and where a thread's next object lies, and the last
+            roomy("%heap", HEAP if heap else 8),
+            "  %first = ptrtoint ptr %heap to i64",
+            f"  %last = add i64 %first, {HEAP if heap else 0}",
+            "  %nextobject = getelementptr i64, ptr %fuel, i64 1",
+            "  %lastobject = getelementptr i64, ptr %fuel, i64 2",
+            "  store i64 %last, ptr %lastobject",
+            roomy("%area", max(main.area(), 1)),
             "  %full = load i64, ptr %meter",
             "  store i64 %full, ptr %fuel",
             *lines,
@@ -175,6 +197,7 @@ def rows_text(main: Version) -> str:
             "  br i1 %more, label %thread, label %leave",
             "thread:",
             "  %before = load i64, ptr %fuel",
+            "  store i64 %first, ptr %nextobject",
             *loads,
             f"  %r = call {main.machine_result()} @{main.name}({given})",
             f"  %mark = extractvalue {main.machine_result()} %r, 0",
@@ -207,16 +230,38 @@ def marking(way: int) -> str:
 
 def leaf_stores(main: Version, way: int, type_: Type) -> list[str]:
     stores: list[str] = []
-    for at, machine in enumerate(machine_of(type_), start=main.first_leaf(way)):
-        kind = "i8" if machine == "i1" else machine
-        stores.append(f"  %y{at} = extractvalue {main.machine_result()} %r, {at}")
-        if machine == "i1":
-            stores.append(f"  %z{at} = zext i1 %y{at} to i8")
-        stores += [
-            f"  %to{at} = getelementptr {kind}, ptr %out{at - 1}, i64 %i",
-            f"  store {kind} %{'z' if machine == 'i1' else 'y'}{at}, ptr %to{at}",
-        ]
+    at, out, far = main.first_leaf(way), main.first_output(way), 0
+    for leaf_type, machine in zip(flat_types(type_), machine_of(type_), strict=True):
+        size = bytes_of(leaf_type)
+        if size:
+            stores += array_store(out, far, size)
+            far += size
+        else:
+            stores += leaf_store(main, at, out, machine)
+            at += 1
+        out += 1
     return stores
+
+
+def array_store(out: int, far: int, size: int) -> list[str]:
+    return [
+        f"  %src{out} = getelementptr i8, ptr %area, i64 {far}",
+        f"  %far{out} = mul i64 %i, {size}",
+        f"  %to{out} = getelementptr i8, ptr %out{out}, i64 %far{out}",
+        f"  call void @llvm.memmove.p0.p0.i64(ptr %to{out}, ptr %src{out}, i64 {size}, i1 false)",
+    ]
+
+
+def leaf_store(main: Version, at: int, out: int, machine: str) -> list[str]:
+    kind = "i8" if machine == "i1" else machine
+    stores = [f"  %y{out} = extractvalue {main.machine_result()} %r, {at}"]
+    if machine == "i1":
+        stores.append(f"  %z{out} = zext i1 %y{out} to i8")
+    return [
+        *stores,
+        f"  %to{out} = getelementptr {kind}, ptr %out{out}, i64 %i",
+        f"  store {kind} %{'z' if machine == 'i1' else 'y'}{out}, ptr %to{out}",
+    ]
 
 
 def leaf_load(at: int, machine: str, is_address: bool) -> list[str]:

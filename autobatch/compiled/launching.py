@@ -13,15 +13,19 @@ import torch
 from torch import Tensor
 
 from autobatch.compiled.plans import Plan
-from autobatch.compiled.types import Number, Scalar, Static, Structure, Type, refuse
+from autobatch.compiled.types import Array, Number, Scalar, Static, Structure, Type, refuse
 from autobatch.compiled.writer import GIVEN_UP, mark_of
 from autobatch.values.cells import NUMBER_DTYPES, Cell, Column, Container, uniform
 from autobatch.values.heap import selecting
 
 FUEL = 2**27
 """Rounds of loops and calls in one launch, some tenths of a second: then the host looks around."""
+FUEL_OF_ARRAYS = 2**17
+"""The same where a round is work on tensors."""
 MOST_DEPTH = 2000
 """How deep calls nest on the machine's own stack; deeper threads give up."""
+STACK = 2**21
+"""Bytes of that stack that tensors may take."""
 
 
 LEAST_SHARE = 1024
@@ -65,10 +69,13 @@ def launched(
     outputs: list[Tensor] = []
     values = [result_of(type_, size, outputs) for type_ in plan.results]
     marks = allocated(size, torch.uint8).zero_()
-    deepest = MOST_DEPTH if depth is None else min(depth, MOST_DEPTH)
+    deepest = min(MOST_DEPTH, STACK // max(plan.kernel.frame, 1))
+    deepest = deepest if depth is None else min(depth, deepest)
     launch = partial(plan.kernel.run, inputs, outputs, marks, deepest)
     patience = Patience(marks, most)
-    rounds = in_shares(launch, patience, size, min(torch.get_num_threads(), size // LEAST_SHARE))
+    fuel = FUEL if not plan.kernel.frame else FUEL_OF_ARRAYS
+    workers = min(torch.get_num_threads(), size // LEAST_SHARE)
+    rounds = in_shares(launch, patience, fuel, size, workers)
     marked = marks.numpy()
     ways = [np.flatnonzero(marked == mark_of(way)) for way in range(len(values))]
     came = [way for way, rows in enumerate(ways) if len(rows)] or [0]
@@ -95,28 +102,33 @@ class Patience:
         return True
 
 
-def in_shares(launch: Launch, patience: Patience, size: int, workers: int) -> int:
+def in_shares(launch: Launch, patience: Patience, most: int, size: int, workers: int) -> int:
     """All rows, by some host threads, several shares each since some rows take longer."""
     stopped = Event()
     if workers < 2:
-        return ranged(launch, patience, stopped, 0, size)
+        return ranged(launch, patience, stopped, most, 0, size)
     ends = np.linspace(0, size, SHARES * workers + 1, dtype=np.int64).tolist()
     with ThreadPoolExecutor(workers) as pool:
         try:
-            each = partial(ranged, launch, patience, stopped)
+            each = partial(ranged, launch, patience, stopped, most)
             return sum(pool.map(each, ends[:-1], ends[1:]))
         finally:
             stopped.set()  # where this thread is interrupted, the others end with their fuel
 
 
-def ranged(launch: Launch, patience: Patience, stopped: Event, begin: int, end: int) -> int:
-    """The rows of a range; one that takes more than all the fuel begins again with twice that."""
-    fuel, rounds = FUEL, 0
+def ranged(
+    launch: Launch, patience: Patience, stopped: Event, most: int, begin: int, end: int
+) -> int:
+    """The rows of a range, with ``most`` fuel in a launch.
+
+    One that takes more than all the fuel begins again with twice that.
+    """
+    fuel, rounds = most, 0
     while begin < end and not stopped.is_set():
         reached, left = launch(begin, end, fuel)
         rounds += fuel - left
         if reached == begin and patience.ends(begin, fuel):
-            fuel, reached = FUEL, begin + 1
+            fuel, reached = most, begin + 1
         elif reached == begin:
             fuel *= 2
         begin = reached
@@ -132,6 +144,9 @@ def result_of(type_: Type, size: int, outputs: list[Tensor]) -> Cell:
         case Scalar(dtype):
             outputs.append(allocated(size, dtype))
             return Cell(Column(outputs[-1]))
+        case Array(dtype, shape):
+            outputs.append(allocated((size, *shape), dtype))
+            return Cell(Column(outputs[-1]))
         case Structure(kind, parts, keys):
             cells = [result_of(part, size, outputs) for part in parts]
             named = dict(zip(keys, cells, strict=True)) if kind is dict else cells
@@ -142,6 +157,6 @@ def result_of(type_: Type, size: int, outputs: list[Tensor]) -> Cell:
             raise AssertionError(f"a plan returns {type_}")
 
 
-def allocated(size: int, dtype: torch.dtype) -> Tensor:
+def allocated(size: int | tuple[int, ...], dtype: torch.dtype) -> Tensor:
     made = torch.empty(size, dtype=dtype, device="cpu")
     return made if type(made) is Tensor else refuse("a mode is on under which tensors are none")

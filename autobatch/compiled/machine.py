@@ -83,9 +83,8 @@ def int_power(w: Writer, machine: str, base: str, exponent: str, checked: bool) 
 
     ``checked``: gives up where the result leaves 64 bits; else it wraps.
     """
-    slots = [w.fresh() for _ in range(3)]
     kinds = (machine, machine, "i64")
-    places = [_slot(w, slot, kind) for slot, kind in zip(slots, kinds, strict=True)]
+    places = [w.slot(kind) for kind in kinds]
     for place, kind, start in zip(places, kinds, ("1", base, exponent), strict=True):
         w.emit(f"store {kind} {start}, ptr {place}")
     test, body, multiply, halve, square, done = (w.fresh() for _ in range(6))
@@ -111,12 +110,6 @@ def int_power(w: Writer, machine: str, base: str, exponent: str, checked: bool) 
     w.emit(f"br label %{test}")
     w.begin(done)
     return w.made(f"load {machine}, ptr {places[0]}")
-
-
-def _slot(w: Writer, name: str, machine: str) -> str:
-    """Room on the stack, made once at the entry of the function."""
-    w.slots.append(f"  %{name} = alloca {machine}")
-    return f"%{name}"
 
 
 def _product(w: Writer, machine: str, a: str, b: str, checked: bool) -> str:

@@ -8,13 +8,13 @@ another function of the name, is compiled for itself.
 from __future__ import annotations
 
 import builtins
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import CellType, FunctionType
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from autobatch.batching.binding import defaults_of
 from autobatch.compiled.types import MACHINE, Refused, refuse
@@ -36,6 +36,8 @@ class Names:
     defaults: dict[FunctionType, tuple[Any, Any]] = field(default_factory=dict)
     codes: dict[FunctionType, Code] = field(default_factory=dict)
     tensors: dict[int, tuple[Tensor, Any]] = field(default_factory=dict)
+    classes: dict[tuple[type, str], Any] = field(default_factory=dict)
+    watched: list[tuple[Callable[[], Any], Any]] = field(default_factory=list)
 
     def global_(self, namespace: dict[str, Any], name: str) -> Any:
         """A global or builtin name of a module's, or an attribute of a module."""
@@ -44,6 +46,15 @@ class Names:
             refuse(f"the name {name} is not defined")
         self.globals[id(namespace), name] = namespace, found
         return found
+
+    def of_class(self, kind: type, name: str) -> Any:
+        """What a class or its bases have under a name; ``MISSING`` if they have nothing."""
+        found = self.classes[kind, name] = in_class(kind, name)
+        return found
+
+    def watch(self, look: Callable[[], Any]) -> None:
+        """Hold on to what ``look`` sees, which is compared as a whole."""
+        self.watched.append((look, look()))
 
     def free(self, function: FunctionType, name: str, is_main: bool) -> Any:
         """What a function has captured under a name."""
@@ -61,7 +72,7 @@ class Names:
         """A tensor that a name means, whose memory the program reads."""
         place = place_of(tensor)
         if place is None:
-            refuse(f"{name} is no plain, contiguous tensor on the CPU without gradients")
+            refuse(f"{name} is no plain tensor on the CPU without gradients")
         self.tensors[id(tensor)] = tensor, place
         return tensor
 
@@ -88,19 +99,27 @@ class Names:
             all(looked_up(space, name) is obj for (_, name), (space, obj) in self.globals.items())
             and all(content(cell) is obj for cell, obj in self.captured)
             and all(place_of(tensor) == place for tensor, place in self.tensors.values())
+            and all(in_class(*place) is obj for place, obj in self.classes.items())
+            and all(look() == seen for look, seen in self.watched)
             and all(alike(given_by(callee), obj) for callee, obj in self.defaults.items())
             and all(self.library.code_of(callee) is code for callee, code in self.codes.items())
         )
 
 
+def in_class(kind: type, name: str) -> Any:
+    return next((vars(base)[name] for base in kind.__mro__ if name in vars(base)), MISSING)
+
+
 def place_of(tensor: Tensor) -> Any:
     """Where a tensor's elements lie, and of what kind; None if machine code cannot read them."""
-    usable = type(tensor) is Tensor and tensor.device.type == "cpu" and not tensor.requires_grad
+    usable = type(tensor) in (Tensor, nn.Parameter) and tensor.device.type == "cpu"
+    if tensor.requires_grad and torch.is_grad_enabled():
+        return None
     if not usable or tensor.layout is not torch.strided or tensor.dtype not in MACHINE:
         return None
-    if tensor.is_neg() or not tensor.is_contiguous() or not tensor.numel():
+    if tensor.is_neg() or not tensor.numel():
         return None
-    return tensor.data_ptr(), tensor.dtype, tensor.shape
+    return tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride()
 
 
 def looked_up(namespace: dict[str, Any], name: str) -> Any:

@@ -5,25 +5,29 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any, Protocol
 
 import torch
 
-from autobatch.compiled import functions, items, tensors
+from autobatch.compiled import functions, items, objects, tensors
+from autobatch.compiled.arrays import calls, indexing
+from autobatch.compiled.arrays.lowering import real
+from autobatch.compiled.arrays.roots import roots_of
 from autobatch.compiled.names import Names
 from autobatch.compiled.operators import as_truth, binary, compare, unary
 from autobatch.compiled.torch_functions import METHODS
 from autobatch.compiled.types import (
     BOOL,
     INT,
-    INTS,
-    MACHINE,
+    Array,
     Items,
     Method,
     Number,
     Range,
+    Record,
     Rows,
     Scalar,
     Static,
@@ -41,7 +45,7 @@ from autobatch.compiled.versions import Version
 from autobatch.compiled.writer import Writer
 from autobatch.frontend import MISSING
 from autobatch.ir.ops import BINARY, COMPARE, INPLACE, UNARY
-from autobatch.ir.program import CallShape, Op
+from autobatch.ir.program import Block, CallShape, Op
 
 
 class Place(Protocol):
@@ -49,6 +53,7 @@ class Place(Protocol):
 
     w: Writer
     env: dict[str, Value]
+    block: Block
 
     @property
     def leaving(self) -> frozenset[str]: ...
@@ -61,6 +66,8 @@ class Place(Protocol):
     def after(self, op: Op) -> frozenset[str]: ...
     def share(self, names: Sequence[str]) -> None: ...
     def set(self, name: str, value: Value) -> None: ...
+    def attribute(self, owner: Value, name: str) -> Value: ...
+    def set_attribute(self, owner: Value, name: str, value: Value) -> None: ...
     def called(self, callee: Value, args: Sequence[Value], shape: CallShape) -> Value: ...
 
 
@@ -74,6 +81,12 @@ def execute(place: Place, op: Op) -> None:
         unpack(place, op)
     elif op.name in INPLACE:
         in_place(place, op)
+    elif op.name == "setitem":
+        assign(place, op)
+    elif op.name == "setattr":
+        owner, value = (place.held(name) for name in op.args)
+        place.share(op.args[1:])
+        place.set_attribute(owner, op.attr, value)
     elif op.name == "copy":
         value = place.read(op.args[0])
         place.set(op.outs[0], value if op.args[0] in place.after(op) else place.held(op.args[0]))
@@ -119,14 +132,68 @@ def in_place(place: Place, op: Op) -> None:
     """``x += y``: of a number it is a new one, of a tensor that no other name knows a write."""
     held, other = place.held(op.args[0]), place.read(op.args[1])
     name = op.name.removeprefix("i")
+    if isinstance(held.type, Array) and isinstance(other.type, Array):
+        w = place.w
+        if w.root(held.leaf) == w.root(other.leaf) and held.leaf != other.leaf:
+            refuse("a tensor is written in place with a part of itself")
+    if is_put_back(place, op) and not isinstance(held.type, Number):
+        made = binary(place.w, name, held, other)
+        if isinstance(held.type, Scalar):
+            made = tensors.written(place.w, name, common(held), other)
+        place.set(op.outs[0], made)
+        return
     if isinstance(held.type, Scalar):
         if not held.type.own or (op.outs != op.args[:1] and op.args[0] in place.after(op)):
             refuse("a tensor is written in place to which other names may refer")
         place.set(op.outs[0], fresh(tensors.written(place.w, name, common(held), other)))
     elif isinstance(held.type, Number):
         place.set(op.outs[0], fresh(binary(place.w, name, held, other)))
+    elif isinstance(held.type, Array):
+        refuse_seen(place, op, held)
+        place.set(op.outs[0], held)
+        indexing.assign(place.w, held, static(...), binary(place.w, name, held, other))
     else:
         refuse(f"{held.type} is written in place")
+
+
+def is_put_back(place: Place, op: Op) -> bool:
+    """Whether ``x[i] += y`` is at work: what is written in place is then assigned to ``x[i]``."""
+    ops = place.block.ops
+    at = next(n for n, other in enumerate(ops) if other is op)
+    after = ops[at + 1] if at + 1 < len(ops) else None
+    if after is None or after.name != "setitem" or after.args[2:] != op.outs:
+        return False
+    made = [other for other in ops[:at] if op.args[0] in other.outs]
+    taken = made[-1] if made else None
+    return (
+        taken is not None
+        and taken.name == "getitem"
+        and taken.args == after.args[:2]
+        and op.args[0].startswith("%")
+    )
+
+
+def assign(place: Place, op: Op) -> None:
+    """``x[i] = v``, where all that refers to the memory of ``x`` is known."""
+    owner, index, value = (place.held(name) for name in op.args)
+    refuse_seen(place, op, owner)
+    indexing.assign(place.w, owner, index, value)
+
+
+def refuse_seen(place: Place, op: Op, owner: Value) -> None:
+    """Refuse a write to a tensor that a variable which is read later may show."""
+    if not isinstance(owner.type, Array):
+        refuse(f"{owner.type} is written in place")
+    if 0 in (owner.type.strides or ()):
+        refuse("a tensor is written in place whose elements lie on each other")
+    w, root = place.w, place.w.root(owner.leaf)
+    if root not in w.exclusive:
+        refuse("a tensor is written in place to which other names may refer")
+    later = place.after(op) - {op.args[0]}
+    for name in later & place.env.keys():
+        value = place.env[name]
+        if root in roots_of(w, value):
+            refuse("a tensor is written in place of which another name holds a part")
 
 
 def judged(place: Place, op: Op, args: list[Value]) -> Value:
@@ -149,11 +216,7 @@ def captured(place: Place, op: Op, args: list[Value]) -> Value:
 def fixed(place: Place, obj: Any, name: str) -> Value:
     """What a name outside of the program means; a tensor is read where it lies."""
     if isinstance(obj, torch.Tensor):
-        data = place.names.tensor(obj, name)
-        address = f"inttoptr (i64 {data.data_ptr()} to ptr)"
-        if data.dim():
-            return Value(Rows(data.dtype, tuple(data.shape)), (address,))
-        return Value(Scalar(data.dtype), (tensors.loaded(place.w, MACHINE[data.dtype], address),))
+        return real(place.w, place.names.tensor(obj, name))
     return static(obj)
 
 
@@ -164,13 +227,31 @@ def attribute(place: Place, op: Op, args: list[Value]) -> Value:
         if namespace.get(op.attr, MISSING) is MISSING:
             refuse(f"{owner.type} has no {op.attr} of its own")
         return fixed(place, place.names.global_(namespace, op.attr), op.attr)
-    if isinstance(owner.type, Rows) and op.attr == "shape":
-        return structure(tuple, [number(size) for size in owner.type.shape])
     if isinstance(owner.type, Number) and op.attr in functions.METHODS:
         return Value(Method(owner.type, op.attr), owner.leaves)
     if isinstance(owner.type, Scalar) and op.attr in METHODS:
         return Value(Method(owner.type, op.attr), owner.leaves)
+    if isinstance(owner.type, Static):
+        obj = owner.type.obj
+        found = objects.of_shared(place.names, obj, op.attr)
+        return found if isinstance(found, Value) else fixed(place, found, op.attr)
+    if isinstance(owner.type, Record):
+        return place.attribute(owner, op.attr)
+    if isinstance(owner.type, Array | Rows):
+        return tensor_attribute(place, owner, owner.type, op.attr)
+    if isinstance(owner.type, Scalar) and calls.method(op.attr) is not None:
+        return Value(Method(owner.type, op.attr), owner.leaves)
+    if isinstance(owner.type, Structure) and op.attr in fields_of(owner.type.kind):
+        return parts_of(owner)[fields_of(owner.type.kind).index(op.attr)]
     return refuse(f"the attribute {op.attr} of {owner.type} has no compiled form")
+
+
+def tensor_attribute(place: Place, owner: Value, type_: Array | Rows, name: str) -> Value:
+    if name == "shape":
+        return structure(tuple, [number(size) for size in type_.shape])
+    if name == "item" or calls.method(name) is not None:
+        return Value(Method(type_, name), owner.leaves)
+    return calls.attribute(place.w, owner, name)
 
 
 def display(kind: type) -> Callable[[Place, Op, list[Value]], Value]:
@@ -219,6 +300,8 @@ def advance(place: Place, op: Op) -> None:
 
 def unpack(place: Place, op: Op) -> None:
     value = place.read(op.args[0])
+    if isinstance(value.type, Array | Rows):
+        value = calls.called(place.w, torch.unbind, [value], {}, calls.Nowhere())
     if not isinstance(value.type, Structure) or value.type.kind is dict or op.attr.starred:
         refuse(f"unpacking {value.type} has no compiled form")
     parts = parts_of(value)
@@ -231,12 +314,10 @@ def unpack(place: Place, op: Op) -> None:
 def element(place: Place, op: Op, args: list[Value]) -> Value:
     """``x[i]``: a part of a structure, by a known place, or a row of a tensor."""
     owner, index = args
-    if isinstance(owner.type, Rows):
-        many = isinstance(index.type, Structure) and index.type.kind is tuple
-        found: Value = owner
-        for each in parts_of(index) if many else [index]:
-            found = row(place.w, found, each)
-        return found
+    if calls.has_dims(owner.type):
+        return indexing.getitem(place.w, owner, index)
+    if isinstance(owner.type, Scalar):
+        return calls.called(place.w, operator.getitem, [owner, index], {}, calls.Nowhere())
     if not isinstance(owner.type, Structure):
         refuse(f"an element of {owner.type} has no compiled form")
     parts = parts_of(owner)
@@ -253,26 +334,20 @@ def element(place: Place, op: Op, args: list[Value]) -> Value:
     return parts[at]
 
 
-def row(w: Writer, owner: Value, index: Value) -> Value:
-    """``x[i]`` for one int, which gives up beyond the ends."""
-    if not isinstance(owner.type, Rows):
-        return refuse(f"an element of {owner.type} has no compiled form")
-    if index.type == INT:
-        at = index.leaf
-    elif isinstance(index.type, Scalar) and index.type.dtype in INTS - {torch.uint8}:
-        at = tensors.to_int(w, index).leaf
-    else:
-        refuse(f"an element at {index.type} has no compiled form")
-    size = owner.type.shape[0]
-    return tensors.element(w, owner, place_in(w, at, size))
-
-
 def place_in(w: Writer, at: str, size: int) -> str:
     """An index from either end as a place; gives up beyond them."""
     below = w.made(f"icmp slt i64 {at}, 0")
     at = w.select(below, "i64", w.made(f"add i64 {at}, {size}"), at)
     w.give_up_if(w.made(f"icmp uge i64 {at}, {size}"))
     return at
+
+
+def fields_of(kind: type) -> tuple[str, ...]:
+    """The names of a named tuple's parts."""
+    if not issubclass(kind, tuple):
+        return ()
+    found: tuple[str, ...] = getattr(kind, "_fields", ()) or getattr(kind, "__match_args__", ())
+    return found
 
 
 RULES: dict[str, Callable[[Place, Op, list[Value]], Value]] = {
@@ -285,6 +360,7 @@ RULES: dict[str, Callable[[Place, Op, list[Value]], Value]] = {
     "tuple": display(tuple),
     "list": display(list),
     "dict": of_dict,
+    "slice": display(slice),
     "call": call,
     "iter": iterator,
 }

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from autobatch.compiled import numbers, tensors
+from autobatch.compiled.arrays import calls
+from autobatch.compiled.arrays.memory import Strided, element, strided
 from autobatch.compiled.types import (
     BOOL,
+    Array,
     Number,
+    Rows,
     Scalar,
     Static,
     Structure,
@@ -23,6 +29,8 @@ def binary(w: Writer, name: str, x: Value, y: Value) -> Value:
         return numbers.binary(w, name, x, y)
     if all(isinstance(type_, Number | Scalar) for type_ in both):
         return tensors.binary(w, name, x, y)
+    if any(calls.has_dims(type_) for type_ in both):
+        return calls.operated(w, name, [x, y])
     return refuse(f"the operator {name} has no compiled form for {x.type} and {y.type}")
 
 
@@ -39,6 +47,8 @@ def compare(w: Writer, name: str, x: Value, y: Value) -> Value:
         return numbers.compare(w, name, x, y)
     if all(isinstance(type_, Number | Scalar) for type_ in both):
         return tensors.compare(w, name, x, y)
+    if any(calls.has_dims(type_) for type_ in both):
+        return calls.operated(w, name, [x, y])
     return refuse(f"the comparison {name} has no compiled form for {x.type} and {y.type}")
 
 
@@ -73,6 +83,8 @@ def unary(w: Writer, name: str, x: Value) -> Value:
         return numbers.unary(w, name, x)
     if isinstance(x.type, Scalar):
         return tensors.unary(w, name, x)
+    if calls.has_dims(x.type):
+        return calls.operated(w, name, [x])
     return refuse(f"the operator {name} has no compiled form for {x.type}")
 
 
@@ -96,6 +108,10 @@ def truth(w: Writer, x: Value) -> str:
         return numbers.truth(w, x)
     if isinstance(x.type, Scalar):
         return tensors.truth(w, x)
+    if isinstance(x.type, Array | Rows) and prod(x.type.shape) == 1:
+        y = strided(x)
+        assert isinstance(y, Strided)
+        return tensors.truth(w, element(w, y, "0"))
     return refuse(f"the truth of {x.type} has no compiled form")
 
 

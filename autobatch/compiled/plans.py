@@ -7,6 +7,7 @@ the names that it knows may have come to mean something else.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from time import perf_counter
@@ -20,12 +21,23 @@ from torch.utils import _pytree as pytree
 from autobatch.arguments.batch import Batch
 from autobatch.arguments.mapped import Mapped
 from autobatch.batching.calling.resolving import Target
-from autobatch.compat import any_autocast, within_duals, within_level
+from autobatch.compat import any_autocast, within_duals, within_level, within_modes
 from autobatch.compiled.arguments import arguments
 from autobatch.compiled.flow import Unit
 from autobatch.compiled.kernel import Kernel, compiled, is_installed
 from autobatch.compiled.names import Names
-from autobatch.compiled.types import Items, Method, Range, Refused, Rows, Structure, Type, refuse
+from autobatch.compiled.types import (
+    Bound,
+    Items,
+    Method,
+    Range,
+    Record,
+    Refused,
+    Structure,
+    Type,
+    refuse,
+)
+from autobatch.compiled.versions import reached, written_in
 from autobatch.listeners import Tally
 from autobatch.options import Options
 from autobatch.runs.refusing import Refusals
@@ -34,18 +46,34 @@ from autobatch.vm.code import Code
 from autobatch.vm.entering import opened, receiver_of
 from autobatch.vm.library import Library
 
+NARROW = 8
+"""Elements of rows that fused kernels take one by one, over threads (``batching.fused``)."""
+MOST_NARROW = 2048
+"""Threads of a program of such rows alone: more are faster in fused kernels (adaptive Runge-Kutta
+steps, 32,768 threads: 108 ms each by itself, 22 ms together; 1,024 threads: 4.0 and 4.7)."""
 MOST_PLANS = 8
+OPERATION = 6000
+"""Nanoseconds of an operation for many threads at once, however many."""
 MOST_COMPILATIONS = 64
 """Of one function: past them what it reads changes too often."""
 
 
+class TooMany(Refused):
+    """So many threads at once are faster block by block."""
+
+
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Plan:
-    """``kernel`` runs threads of ``code``; each gives a result of one of the types ``results``."""
+    """``kernel`` runs threads of ``code``; each gives a result of one of the types ``results``.
+
+    For more threads than ``most`` it is faster block by block: products of matrices, and functions
+    of many elements, cost less for all at once than the launches that they take.
+    """
 
     code: Code
     kernel: Kernel
     results: tuple[Type, ...]
+    most: int
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -73,7 +101,9 @@ def plan_of(
     """The plan for a call, and its inputs; raises ``Refused``."""
     if not batch.size:
         refuse("the batch is empty")
-    return plan_for(target, lambda: batch.cells(options.scalars), options, library, tally)
+    return plan_for(
+        target, lambda: batch.cells(options.scalars), batch.size, options, library, tally
+    )
 
 
 def plan_if_worth(
@@ -89,6 +119,8 @@ def plan_if_worth(
         return None
     try:
         found = plan_of(target, batch, options, library, tally)
+    except TooMany:
+        return None
     except Refused:
         refusals.refused(outline)
         return None
@@ -107,6 +139,7 @@ def outline_of(arg: Any) -> object:
 def plan_for(
     target: Target,
     cells: Callable[[], tuple[list[Cell], dict[str, Cell]]],
+    size: int,
     options: Options,
     library: Library,
     tally: Tally,
@@ -120,8 +153,9 @@ def plan_for(
         code, _, env = opened(library, target.given(*cells()))
     except TypeError as error:
         raise Refused(str(error)) from None
-    types, inputs = arguments({name: cell for name, cell in env.items() if name in params_of(code)})
-    key = (tuple(types.items()), torch.get_default_dtype())
+    given = {name: cell for name, cell in env.items() if name in params_of(code)}
+    types, inputs = arguments(given, written_in(code.function))
+    key = (tuple(types.items()), torch.get_default_dtype(), torch.is_grad_enabled())
     plans = kept(code)
     names, verdict = plans.found.get(key, (None, None))
     if names is None or verdict is None or not names.hold(function):
@@ -132,6 +166,8 @@ def plan_for(
         plans.keep(key, names, verdict)
     if isinstance(verdict, Refused):
         raise Refused(verdict.why, verdict.span)
+    if size > verdict.most:
+        raise TooMany(f"more than {verdict.most} examples of it are faster block by block")
     return verdict, inputs
 
 
@@ -156,10 +192,12 @@ def refuse_options(options: Options) -> None:
         refuse(f"save is {options.save!r}")
     if any(dim is None for dim in pytree.tree_leaves(options.out_dims, is_leaf=_is_none)):
         refuse("out_dims asks for what is the same for all examples")
-    if within_level() or within_duals():
-        refuse("a transform is at work")
+    if within_level() or within_duals() or within_modes():
+        refuse("a transform or a mode of torch's is at work")
     if any_autocast():
         refuse("autocast is on")
+    if torch.get_default_device().type != "cpu":
+        refuse(f"the default device is {torch.get_default_device()}")
 
 
 def _is_none(leaf: Any) -> bool:
@@ -182,14 +220,37 @@ def verdict_on(
             refuse_result(type_)
         if not is_installed():
             refuse("llvmlite is not installed (pip install 'autobatch[compiled]')")
-        kernel = compiled(main, unit.versions.values())
+        kernel = compiled(main, unit.versions.values(), bool(unit.layouts))
     except Refused as refused:
         return Refused(refused.why, refused.span)
-    return Plan(code, kernel, tuple(main.results))
+    return Plan(code, kernel, tuple(main.results), most_threads(unit))
+
+
+def most_threads(unit: Unit) -> int:
+    """How many threads are faster each by itself than together.
+
+    Of a program that calls itself that is any number: blocks go deeper with few threads in each.
+    """
+    versions = list(unit.versions.values())
+    if any(version in reached(version) for version in versions):
+        return sys.maxsize
+    widest = max(version.writer.widest for version in versions)
+    most = MOST_NARROW if 0 < widest <= NARROW else sys.maxsize
+    cost = max(sum(version.costs.values()) for version in versions)
+    functions = {id(version.lowered): version.lowered for version in versions}.values()
+    operations = sum(len(block.ops) for function in functions for block in function.blocks)
+    return min(most, operations * OPERATION // cost) if cost else most
+
+
+def has_results(kind: type) -> bool:
+    """Whether results of a kind are put together from those of their parts."""
+    return kind in (tuple, list, dict) or hasattr(kind, "_fields")
 
 
 def refuse_result(type_: Type) -> None:
-    if isinstance(type_, Rows | Range | Items | Method):
+    if isinstance(type_, Range | Items | Method | Bound | Record):
+        refuse(f"it returns {type_}")
+    if isinstance(type_, Structure) and not has_results(type_.kind):
         refuse(f"it returns {type_}")
     for part in type_.parts if isinstance(type_, Structure) else ():
         refuse_result(part)

@@ -8,7 +8,6 @@ would see them.
 from __future__ import annotations
 
 from functools import lru_cache
-from math import prod
 
 import torch
 
@@ -35,7 +34,6 @@ from autobatch.compiled.types import (
     NUMBER_MACHINE,
     TRUTH,
     Number,
-    Rows,
     Scalar,
     Type,
     Value,
@@ -233,17 +231,6 @@ def to_int(w: Writer, x: Value) -> Value:
 
 def to_float(w: Writer, x: Value) -> Value:
     return numbers.to_float(w, item(w, x))
-
-
-def element(w: Writer, x: Value, at: str) -> Value:
-    """The row of a tensor at a place that there is."""
-    assert isinstance(x.type, Rows)
-    dtype, rest = x.type.dtype, x.type.shape[1:]
-    offset = w.made(f"mul i64 {at}, {dtype.itemsize * prod(rest)}")
-    address = w.made(f"getelementptr i8, ptr {x.leaf}, i64 {offset}")
-    if rest:
-        return Value(Rows(dtype, rest), (address,))
-    return Value(Scalar(dtype), (loaded(w, MACHINE[dtype], address),))
 
 
 def loaded(w: Writer, machine: str, address: str) -> str:

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from math import prod
 
 import torch
 
 from autobatch.compiled import tensors
+from autobatch.compiled.arrays import calls
+from autobatch.compiled.arrays.memory import Strided, element, strided
 from autobatch.compiled.functions import Compiled, absolute, one, pair, scalar
 from autobatch.compiled.machine import c_call, intrinsic
 from autobatch.compiled.operators import binary
@@ -20,7 +23,9 @@ from autobatch.compiled.types import (
     FLOATS,
     MACHINE,
     TRUTH,
+    Array,
     Number,
+    Rows,
     Scalar,
     Value,
     refuse,
@@ -77,11 +82,17 @@ def bound(name: str, w: Writer, args: Sequence[Value]) -> Value:
 
 def item(w: Writer, args: Sequence[Value]) -> Value:
     x = one(args)
+    whole = strided(x) if isinstance(x.type, Array | Rows) else None
+    if isinstance(whole, Strided) and prod(whole.shape) == 1:
+        x = element(w, whole, "0")
     return tensors.item(w, x) if isinstance(x.type, Scalar) else refuse(f"item of {x.type}")
 
 
 def of_number(w: Writer, args: Sequence[Value]) -> Value:
-    """``torch.tensor(x)`` of a number."""
+    """``torch.tensor(x)`` of a number, or of a list of such."""
+    made = calls.of_numbers(w, args)
+    if made is not None:
+        return made
     x = one(args)
     if not isinstance(x.type, Number):
         refuse("torch.tensor has a compiled form for Python numbers")

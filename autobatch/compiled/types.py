@@ -8,7 +8,10 @@ strings, None) has no leaves: it is known by identity.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from math import prod
+from types import FunctionType
 from typing import Any, NoReturn
 
 import numpy as np
@@ -47,9 +50,13 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A Python number; ``tag`` is ``int``, ``float`` or ``bool``."""
+    """A Python number; ``tag`` is ``int``, ``float`` or ``bool``.
+
+    ``known``, between blocks: the number that it is, of a variable that is assigned in one place.
+    """
 
     tag: str
+    known: int | float | bool | None = None
 
     def __str__(self) -> str:
         return f"a Python {self.tag}"
@@ -68,10 +75,36 @@ class Scalar:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """A contiguous tensor ``[*shape]`` that is only read; its leaf is its address."""
+    """A tensor ``[*shape]`` that stays as it is while its function runs; its leaf is its address.
+
+    It is ``lent`` if it may be an array of a caller's, which is there no longer than the call.
+    ``strides`` are torch's, ``steps`` those in memory; None where they are a contiguous tensor's.
+    """
 
     dtype: torch.dtype
     shape: tuple[int, ...]
+    lent: bool = False
+    strides: tuple[int, ...] | None = None
+    steps: tuple[int, ...] | None = None
+
+    def __str__(self) -> str:
+        return f"a tensor of shape {list(self.shape)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Array:
+    """A tensor ``[*shape]`` that the function has made; its leaf is its address.
+
+    It is contiguous in memory; ``strides`` are those that it has in torch, None if it is contiguous
+    there, too. A variable that is carried from block to block has room of its own for it. ``own``,
+    between blocks and calls: nothing else refers to it, so that it may be written in place; within
+    a block that is for its root to say.
+    """
+
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    own: bool = False
+    strides: tuple[int, ...] | None = None
 
     def __str__(self) -> str:
         return f"a tensor of shape {list(self.shape)}"
@@ -100,11 +133,45 @@ class Static:
 class Method:
     """The method ``name`` of a number or tensor, whose leaves it has."""
 
-    owner: Number | Scalar | Rows
+    owner: Number | Scalar | Rows | Array
     name: str
 
     def __str__(self) -> str:
         return f"the method {self.name} of {self.owner}"
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Layout:
+    """How the objects of a class lie in memory: the type of each attribute, and its first leaf."""
+
+    kind: type
+    fields: dict[str, tuple[Type, int]] = field(default_factory=dict)
+    waiting: dict[Any, None] = field(default_factory=dict)
+
+    @property
+    def leaves(self) -> int:
+        return sum(len(flat_types(type_)) for type_, _ in self.fields.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """An object that the program has made; its leaf is its address, by which all names know it."""
+
+    layout: Layout
+
+    def __str__(self) -> str:
+        return f"an object of the type {self.layout.kind.__name__}"
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A program function as a method of an object, whose leaves it has."""
+
+    function: FunctionType
+    owner: Record | Static
+
+    def __str__(self) -> str:
+        return f"the method {self.function.__name__} of {self.owner}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +214,7 @@ class Items:
         return f"an iterator over {inner}" if self.kind == "each" else f"{self.kind} of {inner}"
 
 
-Type = Number | Scalar | Rows | Static | Method | Structure | Range | Items
+Type = Number | Scalar | Rows | Array | Static | Record | Bound | Method | Structure | Range | Items
 INT, FLOAT, BOOL = Number("int"), Number("float"), Number("bool")
 TRUTH = Scalar(torch.bool)
 
@@ -168,26 +235,64 @@ class Value:
         return leaf
 
 
+def flat_types(type_: Type) -> tuple[Type, ...]:
+    """The type of each leaf."""
+    match type_:
+        case Structure(parts=parts) | Items(parts=parts, is_iterator=False):
+            return tuple(leaf for part in parts for leaf in flat_types(part))
+        case Items(parts=parts):
+            return (INT, *(leaf for part in parts for leaf in flat_types(part)))
+        case Method(owner) | Bound(owner=owner):
+            return flat_types(owner)
+        case Range():
+            return (INT, INT)
+        case Static():
+            return ()
+        case _:
+            return (type_,)
+
+
 def machine_of(type_: Type) -> tuple[str, ...]:
     """The LLVM types of a value's leaves."""
-    match type_:
+    return tuple(_machine(leaf) for leaf in flat_types(type_))
+
+
+def _machine(leaf: Type) -> str:
+    match leaf:
         case Number(tag):
-            return (NUMBER_MACHINE[tag],)
+            return NUMBER_MACHINE[tag]
         case Scalar(dtype):
-            return (MACHINE[dtype],)
-        case Rows():
-            return ("ptr",)
-        case Method(owner):
-            return machine_of(owner)
-        case Structure(parts=parts):
-            return tuple(leaf for part in parts for leaf in machine_of(part))
-        case Range():
-            return ("i64", "i64")
-        case Items(parts=parts, is_iterator=is_iterator):
-            leaves = tuple(leaf for part in parts for leaf in machine_of(part))
-            return ("i64", *leaves) if is_iterator else leaves
+            return MACHINE[dtype]
         case _:
-            return ()
+            return "ptr"
+
+
+def of_leaves(type_: Type, change: Callable[[Type, int], Type], at: int = 0) -> Type:
+    """A type with the types of its leaves changed, each by itself and its place."""
+    match type_:
+        case Structure(kind, parts, keys):
+            return Structure(kind, _each(parts, change, at), keys)
+        case Items(kind, parts, is_iterator):
+            return Items(kind, _each(parts, change, at + is_iterator), is_iterator)
+        case Number() | Scalar() | Rows() | Array():
+            return change(type_, at)
+        case _:
+            return type_
+
+
+def _each(
+    parts: tuple[Type, ...], change: Callable[[Type, int], Type], at: int
+) -> tuple[Type, ...]:
+    found: list[Type] = []
+    for part in parts:
+        found.append(of_leaves(part, change, at))
+        at += len(flat_types(part))
+    return tuple(found)
+
+
+def bytes_of(leaf: Type) -> int:
+    """What an array takes in memory; nothing else takes any."""
+    return prod(leaf.shape) * leaf.dtype.itemsize if isinstance(leaf, Array) else 0
 
 
 def common(value: Value) -> Value:
@@ -210,9 +315,20 @@ def parts_of(value: Value) -> list[Value]:
     found, at = [], len(value.leaves) - sum(len(machine_of(part)) for part in value.type.parts)
     for part in value.type.parts:
         width = len(machine_of(part))
-        found.append(Value(part, value.leaves[at : at + width]))
+        leaves = value.leaves[at : at + width]
+        found.append(Value(part, leaves, as_written(part, leaves)))
         at += width
     return found
+
+
+def as_written(type_: Type, leaves: tuple[str, ...]) -> int | float | bool | None:
+    """The number that an operand is, if it stands there as one."""
+    if not isinstance(type_, Number) or leaves[0].startswith("%"):
+        return None
+    (leaf,) = leaves
+    if type_.tag == "float":
+        return float(np.uint64(int(leaf, 16)).view(np.float64))
+    return leaf == "true" if type_.tag == "bool" else int(leaf)
 
 
 def structure(kind: type, parts: list[Value], keys: tuple[Any, ...] = ()) -> Value:

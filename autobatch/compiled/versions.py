@@ -1,16 +1,18 @@
 """Program functions as they are compiled: one version for each function and its arguments' types.
 
 A ``Version`` collects the text of its blocks, each for the types that its live variables come
-with; ``text_of`` makes one LLVM function of them, ``define {i8, …} @f0(…, ptr %fuel, i64 %depth)``.
+with; ``text_of`` makes one LLVM function of them, ``define {i8, …} @f0(…, ptr %area, ptr %fuel, i64
+%depth)``. Arrays that it returns are written to ``%area``, which is its caller's.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from types import FunctionType
 from typing import Any
 
-from autobatch.compiled.types import Type, machine_of
+from autobatch.compiled.types import Array, Type, bytes_of, flat_types, machine_of
 from autobatch.compiled.writer import GIVEN_UP, SPENT, Writer
 from autobatch.ir.ops import INPLACE
 from autobatch.ir.program import Call, Function, Label, Return
@@ -35,6 +37,7 @@ class Version:
     constants: dict[str, tuple[Any]]
     returning: frozenset[Label]
     written: frozenset[str]
+    assigned_once: frozenset[str]
     writer: Writer = field(default_factory=Writer)
     results: list[Type] = field(default_factory=list)
     labels: dict[Key, str] = field(default_factory=dict)
@@ -42,6 +45,8 @@ class Version:
     slots: dict[tuple[str, Type], tuple[str, ...]] = field(default_factory=dict)
     callers: dict[tuple[Version, Key], None] = field(default_factory=dict)
     callees: list[Version] = field(default_factory=list)
+    costs: dict[Key, int] = field(default_factory=dict)
+    rooms: dict[Key, list[tuple[str, int]]] = field(default_factory=dict)
 
     @property
     def lowered(self) -> Function:
@@ -52,7 +57,11 @@ class Version:
         return f"%r.{self.name}"
 
     def result_leaves(self) -> tuple[str, ...]:
-        return tuple(leaf for type_ in self.results for leaf in machine_of(type_))
+        return tuple(leaf for type_ in self.results for leaf in by_value(type_))
+
+    def area(self) -> int:
+        """The bytes that the arrays of a result take, at most."""
+        return max((sum(map(bytes_of, flat_types(type_))) for type_ in self.results), default=0)
 
     def result_text(self) -> str:
         """The definition of that type."""
@@ -60,7 +69,11 @@ class Version:
 
     def first_leaf(self, way: int) -> int:
         """Where the leaves of a result of the ``way``-th type begin, behind the mark."""
-        return 1 + sum(len(machine_of(type_)) for type_ in self.results[:way])
+        return 1 + sum(len(by_value(type_)) for type_ in self.results[:way])
+
+    def first_output(self, way: int) -> int:
+        """Which of the host's tensors the first leaf of a result of that type goes to."""
+        return sum(len(flat_types(type_)) for type_ in self.results[:way])
 
     def places(self, name: str, type_: Type) -> tuple[str, ...]:
         """The slots on the stack of a variable that holds values of a type."""
@@ -69,9 +82,27 @@ class Version:
             machines = machine_of(type_)
             found = tuple(f"%v{len(self.slots)}.{at}" for at in range(len(machines)))
             self.slots[name, type_] = found
-            for slot, machine in zip(found, machines, strict=True):
-                self.writer.slots.append(f"  {slot} = alloca {machine}")
+            for slot, machine, leaf in zip(found, machines, flat_types(type_), strict=True):
+                size = bytes_of(leaf)
+                self.writer.slots.append(
+                    roomy(slot, size) if size else f"  {slot} = alloca {machine}"
+                )
         return found
+
+    def frame(self) -> int:
+        """The bytes that its arrays take on the stack."""
+        held = sum(bytes_of(leaf) for _, type_ in self.slots for leaf in flat_types(type_))
+        return held + sum(size for rooms in self.rooms.values() for _, size in rooms)
+
+
+def by_value(type_: Type) -> tuple[str, ...]:
+    """The LLVM types of the leaves of a result that are handed back as they are; arrays are not."""
+    pairs = zip(machine_of(type_), flat_types(type_), strict=True)
+    return tuple(machine for machine, leaf in pairs if not isinstance(leaf, Array))
+
+
+def roomy(name: str, size: int) -> str:
+    return f"  {name} = alloca [{size} x i8], align 64"
 
 
 def reached(version: Version) -> list[Version]:
@@ -101,8 +132,21 @@ def returning(function: Function) -> frozenset[Label]:
 def written_in(function: Function) -> frozenset[str]:
     """The variables that an operation writes in place."""
     return frozenset(
-        op.args[0] for block in function.blocks for op in block.ops if op.name in INPLACE
+        op.args[0]
+        for block in function.blocks
+        for op in block.ops
+        if op.name in INPLACE or op.name == "setitem"
     )
+
+
+def assigned_once(function: Function) -> frozenset[str]:
+    """The variables that one operation assigns, and nothing else."""
+    many = Counter(out for block in function.blocks for op in block.ops for out in op.outs)
+    many.update(param.name for param in function.params)
+    many.update(
+        block.terminator.out for block in function.blocks if isinstance(block.terminator, Call)
+    )
+    return frozenset(name for name, count in many.items() if count == 1)
 
 
 def constants(function: Function) -> dict[str, tuple[Any]]:
@@ -119,6 +163,15 @@ def constants(function: Function) -> dict[str, tuple[Any]]:
     return {name: obj for name, obj in found.items() if obj is not None}
 
 
+def entry_store(param: str, place: str, leaf: Type) -> str:
+    """Where an argument goes when its function begins; an array is copied."""
+    size = bytes_of(leaf)
+    if not size:
+        return f"  store {param}, ptr {place}"
+    given = f"ptr {place}, {param}, i64 {size}, i1 false"
+    return f"  call void @llvm.memmove.p0.p0.i64({given})"
+
+
 def text_of(version: Version) -> str:
     """A function that is all written, as LLVM reads it."""
     kind, leaves = version.machine_result(), version.result_leaves()
@@ -126,9 +179,10 @@ def text_of(version: Version) -> str:
     params: list[str] = []
     stores: list[str] = []
     for name, type_ in version.params:
-        for place, machine in zip(version.places(name, type_), machine_of(type_), strict=True):
+        each = zip(version.places(name, type_), machine_of(type_), flat_types(type_), strict=True)
+        for place, machine, leaf in each:
             params.append(f"{machine} %p{len(params)}")
-            stores.append(f"  store {params[-1]}, ptr {place}")
+            stores.append(entry_store(params[-1], place, leaf))
     w = version.writer
     w.lines = []
     w.emit("%mark = alloca i8")
@@ -143,9 +197,10 @@ def text_of(version: Version) -> str:
     return "\n".join(
         [
             f"define internal {kind} @{version.name}"
-            f"({', '.join([*params, 'ptr %fuel', 'i64 %depth'])}) {{",
+            f"({', '.join([*params, 'ptr %area', 'ptr %fuel', 'i64 %depth'])}) {{",
             "entry:",
             *w.slots,
+            *(roomy(*each) for rooms in version.rooms.values() for each in rooms),
             *w.lines,
             *stores,
             f"  br label %{version.labels[0, version.params]}",

@@ -5,11 +5,18 @@ returns. The mark says which of them it is (``mark_of``; ``DONE`` is the first);
 where the thread is to go the general way, whatever the reason; or ``SPENT``, where the fuel of the
 launch is used up. Every round of a loop and every recursive call burns a unit of
 fuel, so that the host can look around now and then.
+
+``held`` are tensors that the machine code reads; ``cost`` is by how much one round of the block is
+slower, in nanoseconds, than for many threads at once; ``widest`` is the most elements of a tensor.
+Addresses of arrays have a *root*: the room, the variable's slot or the argument that they point
+into. What has one root may overlap. A root is *exclusive* if all that lives of its memory has it,
+so that a write to it is seen by whoever should see it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 DONE, GIVEN_UP, SPENT = 0, 1, 2
 
@@ -28,6 +35,12 @@ class Writer:
     taken: int = 0
     declared: set[str] = field(default_factory=set)
     slots: list[str] = field(default_factory=list)
+    rooms: list[tuple[str, int]] = field(default_factory=list)
+    roots: dict[str, str] = field(default_factory=dict)
+    exclusive: set[str] = field(default_factory=set)
+    held: list[Any] = field(default_factory=list)
+    cost: int = 0
+    widest: int = 0
 
     def fresh(self) -> str:
         self.taken += 1
@@ -41,6 +54,29 @@ class Writer:
         name = f"%{self.fresh()}"
         self.emit(f"{name} = {instruction}")
         return name
+
+    def slot(self, machine: str) -> str:
+        """Room for a number on the stack, made once at the entry of the function."""
+        name = f"%{self.fresh()}"
+        self.slots.append(f"  {name} = alloca {machine}")
+        return name
+
+    def room(self, size: int) -> str:
+        """The address of ``size`` bytes on the stack, of the block at work."""
+        name = f"%{self.fresh()}.room"
+        self.rooms.append((name, size))
+        self.exclusive.add(name)
+        return name
+
+    def root(self, leaf: str) -> str:
+        """What an address points into."""
+        return self.roots.get(leaf, leaf)
+
+    def move(self, target: str, source: str, size: int) -> None:
+        """Copy bytes, which may overlap."""
+        name = "llvm.memmove.p0.p0.i64"
+        self.declared.add(f"declare void @{name}(ptr, ptr, i64, i1)")
+        self.emit(f"call void @{name}(ptr {target}, ptr {source}, i64 {size}, i1 false)")
 
     def begin(self, label: str) -> None:
         self.lines.append(f"{label}:")

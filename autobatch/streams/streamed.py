@@ -51,7 +51,7 @@ class MachineCode:
             return None
         try:
             plan, inputs = plan_for(
-                started(self.function), cells, self.options, self.library, self.tally
+                started(self.function), cells, size, self.options, self.library, self.tally
             )
             if len(plan.results) > 1:
                 refuse("it returns " + " or ".join(map(str, plan.results)))

@@ -1,0 +1,1 @@
+"""Tensors with dimensions in machine code: few elements, each thread's own."""

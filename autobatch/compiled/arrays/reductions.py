@@ -1,0 +1,365 @@
+"""aten's operators over dimensions: sums, extremes, where they are, running sums.
+
+Sums within a tensor may be taken in another order than torch's (LLVM's ``reassoc``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from math import prod
+from typing import Any
+
+import torch
+
+from autobatch.compiled import tensors
+from autobatch.compiled.arrays.memory import (
+    Operand,
+    Strided,
+    advanced,
+    contiguous_strides,
+    element,
+    loop,
+    nest,
+    room,
+    store,
+)
+from autobatch.compiled.types import FLOATS, MACHINE, Scalar, Value, literal, refuse
+from autobatch.compiled.writer import Writer
+
+FREE = "reassoc contract"
+"""The order of sums is free."""
+Fold = Callable[[Writer, Value, Value], Value]
+"""What has been found so far, with one more element."""
+
+
+def split_dims(x: Strided, dims: Any) -> tuple[list[int], list[int]]:
+    """The dimensions that stay, and those that are reduced."""
+    if dims is None or (isinstance(dims, Sequence) and not dims):
+        return [], list(range(len(x.shape)))
+    each = [dims] if isinstance(dims, int) else dims
+    gone = sorted({int(dim) % len(x.shape) for dim in each})
+    return [at for at in range(len(x.shape)) if at not in gone], gone
+
+
+def folded(
+    w: Writer, x: Strided, dims: Any, start: str | None, fold: Fold, dtype: torch.dtype
+) -> tuple[Callable[[str], Value], list[int]]:
+    """How to reduce what begins at a place; from ``start``, or from the first element."""
+    kept, gone = split_dims(x, dims)
+    shape = [x.shape[at] for at in gone]
+    steps = [x.strides[at] for at in gone]
+    machine = MACHINE[dtype]
+
+    def at(place: str) -> Value:
+        so_far = w.slot(machine)
+        first = start if start is not None else converted(w, element(w, x, place), dtype).leaf
+        w.emit(f"store {machine} {first}, ptr {so_far}")
+
+        def body(places: list[str]) -> None:
+            before = Value(Scalar(dtype), (w.made(f"load {machine}, ptr {so_far}"),))
+            there = places[0] if place == "0" else sum_of(w, place, places[0])
+            one = converted(w, element(w, x, there), dtype)
+            w.emit(f"store {machine} {fold(w, before, one).leaf}, ptr {so_far}")
+
+        nest(w, shape, [steps], body)
+        return Value(Scalar(dtype), (w.made(f"load {machine}, ptr {so_far}"),))
+
+    return at, kept
+
+
+def sum_of(w: Writer, a: str, b: str) -> str:
+    return a if b == "0" else b if a == "0" else w.made(f"add i64 {a}, {b}")
+
+
+def converted(w: Writer, x: Value, dtype: torch.dtype) -> Value:
+    return Value(Scalar(dtype), (tensors.cast(w, x, dtype),))
+
+
+def each_kept(
+    w: Writer,
+    x: Strided,
+    kept: Sequence[int],
+    shape: tuple[int, ...],
+    dtype: torch.dtype,
+    at: Callable[[str], Value],
+) -> Operand:
+    """What ``at`` gives at each place of the dimensions that stay."""
+    if not shape:
+        return at("0")
+    made = room(w, dtype, shape)
+    sizes = [x.shape[dim] for dim in kept]
+    ours = contiguous_strides(sizes)
+
+    def body(places: list[str]) -> None:
+        store(w, made, places[0], at(places[1]).leaf)
+
+    nest(w, sizes, [ours, [x.strides[dim] for dim in kept]], body)
+    return made
+
+
+def reduced(
+    w: Writer,
+    x: Operand,
+    dims: Any,
+    shape: tuple[int, ...],
+    dtype: torch.dtype,
+    start: str | None,
+    fold: Fold,
+) -> Operand:
+    if not isinstance(x, Strided):
+        one = converted(w, x, dtype)
+        return one if start is None else fold(w, Value(Scalar(dtype), (start,)), one)
+    at, kept = folded(w, x, dims, start, fold, dtype)
+    return each_kept(w, x, kept, shape, dtype, at)
+
+
+def added(w: Writer, a: Value, b: Value) -> Value:
+    dtype = a.type.dtype  # type: ignore[union-attr]
+    word = f"fadd {FREE}" if dtype in FLOATS else "add"
+    return Value(a.type, (w.made(f"{word} {MACHINE[dtype]} {a.leaf}, {b.leaf}"),))
+
+
+def multiplied(w: Writer, a: Value, b: Value) -> Value:
+    dtype = a.type.dtype  # type: ignore[union-attr]
+    word = f"fmul {FREE}" if dtype in FLOATS else "mul"
+    return Value(a.type, (w.made(f"{word} {MACHINE[dtype]} {a.leaf}, {b.leaf}"),))
+
+
+def total(
+    w: Writer, shape: Any, dtype: torch.dtype, x: Operand, dims: Any = None, *_: Any, **__: Any
+) -> Operand:
+    return reduced(w, x, dims, shape, dtype, literal(0, MACHINE[dtype]), added)
+
+
+def product(
+    w: Writer, shape: Any, dtype: torch.dtype, x: Operand, dims: Any = None, *_: Any, **__: Any
+) -> Operand:
+    return reduced(w, x, dims, shape, dtype, literal(1, MACHINE[dtype]), multiplied)
+
+
+def mean(
+    w: Writer, shape: Any, dtype: torch.dtype, x: Operand, dims: Any = None, *_: Any, **__: Any
+) -> Operand:
+    if not isinstance(x, Strided):
+        return x
+    kept, gone = split_dims(x, dims)
+    count = prod(x.shape[at] for at in gone)
+    at, kept = folded(w, x, dims, literal(0, MACHINE[dtype]), added, dtype)
+    many = Value(Scalar(dtype), (literal(float(count), MACHINE[dtype]),))
+    return each_kept(
+        w, x, kept, shape, dtype, lambda place: tensors.binary(w, "truediv", at(place), many)
+    )
+
+
+def variance(
+    w: Writer,
+    shape: Any,
+    dtype: torch.dtype,
+    x: Operand,
+    dims: Any = None,
+    correction: float = 1,
+    **_: Any,
+) -> Operand:
+    if not isinstance(x, Strided):
+        return refuse("the variance of a 0-d tensor has no compiled form")
+    kept, gone = split_dims(x, dims)
+    sizes, steps = [x.shape[at] for at in gone], [x.strides[at] for at in gone]
+    zero, machine = literal(0, MACHINE[dtype]), MACHINE[dtype]
+    sums, _unused = folded(w, x, dims, zero, added, dtype)
+    count = Value(Scalar(dtype), (literal(float(prod(sizes)), machine),))
+    free = Value(Scalar(dtype), (literal(max(prod(sizes) - correction, 0.0), machine),))
+
+    def at(place: str) -> Value:
+        middle = tensors.binary(w, "truediv", sums(place), count)
+        so_far = w.slot(machine)
+        w.emit(f"store {machine} {zero}, ptr {so_far}")
+
+        def body(places: list[str]) -> None:
+            far = tensors.binary(w, "sub", element(w, x, sum_of(w, place, places[0])), middle)
+            before = Value(Scalar(dtype), (w.made(f"load {machine}, ptr {so_far}"),))
+            w.emit(
+                f"store {machine} {added(w, before, multiplied(w, far, far)).leaf}, ptr {so_far}"
+            )
+
+        nest(w, sizes, [steps], body)
+        total = Value(Scalar(dtype), (w.made(f"load {machine}, ptr {so_far}"),))
+        return tensors.binary(w, "truediv", total, free)
+
+    return each_kept(w, x, kept, shape, dtype, at)
+
+
+def any_all(
+    word: str,
+    w: Writer,
+    shape: Any,
+    dtype: torch.dtype,
+    x: Operand,
+    dims: Any = None,
+    *_: Any,
+    **__: Any,
+) -> Operand:
+    def fold(w: Writer, a: Value, b: Value) -> Value:
+        return Value(a.type, (w.made(f"{word} i1 {a.leaf}, {b.leaf}"),))
+
+    return reduced(w, x, dims, shape, torch.bool, "false" if word == "or" else "true", fold)
+
+
+def is_ahead(w: Writer, order: str, new: Value, old: Value, first: bool) -> str:
+    """Whether a new element takes the place of the old one; nan is ahead of all."""
+    ahead = tensors.compare(w, order, new, old).leaf
+    dtype = new.type.dtype  # type: ignore[union-attr]
+    if dtype not in FLOATS:
+        return ahead
+    machine = MACHINE[dtype]
+    odd = w.made(f"fcmp uno {machine} {new.leaf}, {new.leaf}")
+    if first:
+        odd = w.made(f"and i1 {odd}, {w.made(f'fcmp ord {machine} {old.leaf}, {old.leaf}')}")
+    return w.either(ahead, odd)
+
+
+def extreme(
+    order: str,
+    w: Writer,
+    shape: Any,
+    dtype: torch.dtype,
+    x: Operand,
+    dims: Any = None,
+    *_: Any,
+    **__: Any,
+) -> Operand:
+    def fold(w: Writer, a: Value, b: Value) -> Value:
+        ahead = is_ahead(w, order, b, a, first=False)
+        return Value(a.type, (w.select(ahead, MACHINE[dtype], b.leaf, a.leaf),))
+
+    return reduced(w, x, dims, shape, dtype, None, fold)
+
+
+def place_of_extreme(
+    order: str,
+    w: Writer,
+    shape: Any,
+    dtype: torch.dtype,
+    x: Operand,
+    dim: int | None = None,
+    *_: Any,
+    **__: Any,
+) -> Operand:
+    """``argmax`` and ``argmin``: the first place of several."""
+    if not isinstance(x, Strided):
+        return Value(Scalar(torch.int64), ("0",))
+    if dim is None and len(x.shape) > 1:
+        return refuse("argmax over several dimensions has no compiled form")
+    kept, (gone,) = split_dims(x, 0 if dim is None else dim)
+
+    def at(place: str) -> Value:
+        return _search(w, order, x, gone, place)[1]
+
+    return each_kept(w, x, kept, shape, torch.int64, at)
+
+
+def _search(w: Writer, order: str, x: Strided, dim: int, place: str) -> tuple[Value, Value]:
+    """The extreme along a dimension, and its place."""
+    machine = MACHINE[x.dtype]
+    best, where = w.slot(machine), w.slot("i64")
+    w.emit(f"store {machine} {element(w, x, place).leaf}, ptr {best}")
+    w.emit(f"store i64 0, ptr {where}")
+
+    def body(i: str) -> None:
+        one = element(w, x, advanced(w, place, i, x.strides[dim]))
+        before = Value(one.type, (w.made(f"load {machine}, ptr {best}"),))
+        ahead = is_ahead(w, order, one, before, first=True)
+        w.emit(f"store {machine} {w.select(ahead, machine, one.leaf, before.leaf)}, ptr {best}")
+        known = w.made(f"load i64, ptr {where}")
+        w.emit(f"store i64 {w.select(ahead, 'i64', i, known)}, ptr {where}")
+
+    loop(w, x.shape[dim], body)
+    return (
+        Value(Scalar(x.dtype), (w.made(f"load {machine}, ptr {best}"),)),
+        Value(Scalar(torch.int64), (w.made(f"load i64, ptr {where}"),)),
+    )
+
+
+def extreme_with_place(
+    order: str, w: Writer, shapes: Any, x: Operand, dim: int = 0, *_: Any
+) -> list[Operand]:
+    """``max(x, dim)`` and ``min(x, dim)``: values and places."""
+    if not isinstance(x, Strided):
+        return [x, Value(Scalar(torch.int64), ("0",))]
+    kept, (gone,) = split_dims(x, dim)
+    values = each_kept(
+        w, x, kept, shapes[0], x.dtype, lambda place: _search(w, order, x, gone, place)[0]
+    )
+    places = each_kept(
+        w, x, kept, shapes[1], torch.int64, lambda place: _search(w, order, x, gone, place)[1]
+    )
+    return [values, places]
+
+
+def running(
+    fold: Fold,
+    start: int,
+    w: Writer,
+    shape: Any,
+    dtype: torch.dtype,
+    x: Operand,
+    dim: int,
+    **_: Any,
+) -> Operand:
+    """``cumsum`` and ``cumprod``."""
+    if not isinstance(x, Strided):
+        return converted(w, x, dtype)
+    made, machine = room(w, dtype, shape), MACHINE[dtype]
+    kept, (gone,) = split_dims(x, dim)
+    so_far = w.slot(machine)
+
+    def line(places: list[str]) -> None:
+        w.emit(f"store {machine} {literal(start, machine)}, ptr {so_far}")
+
+        def body(i: str) -> None:
+            one = converted(w, element(w, x, advanced(w, places[1], i, x.strides[gone])), dtype)
+            before = Value(Scalar(dtype), (w.made(f"load {machine}, ptr {so_far}"),))
+            leaf = fold(w, before, one).leaf
+            w.emit(f"store {machine} {leaf}, ptr {so_far}")
+            store(w, made, advanced(w, places[0], i, made.strides[gone]), leaf)
+
+        loop(w, x.shape[gone], body)
+
+    steps = [[y.strides[at] for at in kept] for y in (made, x)]
+    nest(w, [x.shape[at] for at in kept], steps, line)
+    return made
+
+
+def in_order(word: str) -> Fold:
+    """A fold that keeps the order."""
+
+    def fold(w: Writer, a: Value, b: Value) -> Value:
+        return tensors.binary(w, word, a, b)
+
+    return fold
+
+
+RULES: dict[str, Callable[..., Operand]] = {
+    "aten.sum.default": total,
+    "aten.sum.dim_IntList": total,
+    "aten.prod.default": product,
+    "aten.prod.dim_int": product,
+    "aten.mean.default": mean,
+    "aten.mean.dim": mean,
+    "aten.var.correction": variance,
+    "prims.var.default": variance,
+    "aten.amax.default": partial(extreme, "gt"),
+    "aten.amin.default": partial(extreme, "lt"),
+    "aten.max.default": partial(extreme, "gt"),
+    "aten.min.default": partial(extreme, "lt"),
+    "aten.argmax.default": partial(place_of_extreme, "gt"),
+    "aten.argmin.default": partial(place_of_extreme, "lt"),
+    "aten.cumsum.default": partial(running, in_order("add"), 0),
+    "aten.cumprod.default": partial(running, in_order("mul"), 1),
+    **{f"aten.any.{kind}": partial(any_all, "or") for kind in ("default", "dim", "dims")},
+    **{f"aten.all.{kind}": partial(any_all, "and") for kind in ("default", "dim", "dims")},
+}
+MANY: dict[str, Callable[..., list[Operand]]] = {
+    "aten.max.dim": partial(extreme_with_place, "gt"),
+    "aten.min.dim": partial(extreme_with_place, "lt"),
+}

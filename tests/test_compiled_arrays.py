@@ -1,0 +1,322 @@
+"""Small tensors in machine code: each thread's own, with torch's values, dtypes and aliases."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import autobatch
+from programs import nuts, runge_kutta
+from tests import array_programs
+from tests.of_its_own import of_its_own
+from tests.oracle import assert_matches_loop
+from tests.test_compiled import runs, why_not
+from tests.test_compiled_rules import function_of
+
+pytest.importorskip("llvmlite")
+
+COMPILED = {"executor": "compiled"}
+SIZES = (1, 2, 7)
+
+
+def given(*shape: int, dtype: torch.dtype = torch.float64, seed: int = 0) -> Tensor:
+    return torch.randn(7, *shape, dtype=dtype, generator=torch.Generator().manual_seed(seed))
+
+
+def held(function: Callable[..., Any], *args: Any, **options: Any) -> None:
+    """The loop's results, of one launch, in which no thread gives up."""
+    found = runs(function, *args, **options)
+    assert (found.block_executions, found.launches, found.given_up) == (1, 1, 0)
+
+
+# fmt: off
+OF_VECTORS = [
+    "a + b", "a * 2", "2 - a", "a / 3", "a ** 2", "2 ** a", "-a", "abs(a)", "a % 2", "a // 0.3",
+    "a @ b", "a.dot(b)", "torch.outer(a, b)", "a > b", "(a > 0) & ~(b > 0)", "(a > 0).any()",
+    "(a > 0).all()", "(a > 0).sum()", "a.sum()", "a.mean()", "a.prod()", "a.std()", "a.var()",
+    "a.min()", "a.max(dim=0).values", "a.argmax()", "a.amax(0)", "a.cumsum(0)", "a.norm()",
+    "torch.logsumexp(a, 0)", "a.softmax(0)", "torch.log_softmax(a, 0)", "torch.where(a > 0, a, b)",
+    "torch.where(a > 0, a, 0.0)", "a.clamp(0.2, 0.5)", "torch.maximum(a, b)", "torch.tanh(a)",
+    "torch.sigmoid(a)", "a.relu()", "torch.nn.functional.gelu(a)", "torch.nn.functional.silu(a)",
+    "torch.nn.functional.softplus(a)", "a.exp()", "a.abs().log()", "a.abs().sqrt()", "a.sign()",
+    "a.round()", "torch.fmod(a, 2)", "torch.atan2(a, b)", "torch.erf(a)", "torch.lerp(a, b, 0.3)",
+    "torch.stack((a, b))", "torch.cat([a, b])", "a[1:]", "a[None]", "a[::2]", "a[-1]", "a.flip(0)",
+    "a.unsqueeze(0)", "a.repeat(2)", "a.expand(2, 3)", "a.reshape(3, 1)", "a.clone()", "a.int()",
+    "a.to(torch.float32)", "a.bool()", "torch.zeros(3)", "torch.eye(3)", "torch.arange(3) + a",
+    "torch.ones_like(a)", "a.new_zeros(3)", "torch.diag(a)", "torch.tensor([1.0, 2.0, 3.0]) * a",
+    "torch.linspace(0, 1, 3) * a", "a.diff()", "torch.cosine_similarity(a, b, dim=0)",
+    "torch.nn.functional.mse_loss(a, b)", "a.shape[0] + len(a) + a.numel() + a.size(0)",
+    "torch.full_like(a, 0.5)", "torch.isfinite(a)", "a.var(correction=0)",
+    "a.masked_fill(a > 0, 2.0)",
+]
+OF_MATRICES = [
+    "a @ b", "a.T", "a.sum(0)", "a.mean(dim=1)", "a.sum(dim=1, keepdim=True)", "a.softmax(-1)",
+    "a[0]", "a[:, 1]", "a[1:, 2:]", "a[..., 0]", "a[0, -1]", "a.amax(dim=(0, 1))", "a.argmax(1)",
+    "a.transpose(0, 1) @ a", "torch.einsum('ij,jk->ik', a, b)", "a.flatten()", "a.max(1).values",
+    "a.permute(1, 0).reshape(15)", "torch.linalg.norm(a)", "a.diagonal()", "a.cumsum(1)",
+    "torch.nn.functional.linear(a, b.T)", "a.t().contiguous()", "a.unbind(0)", "a.split(2)",
+    "a.chunk(2, dim=1)", "torch.vstack((a, a))", "torch.hstack((a, a))", "a.tril()", "a.mT * 2",
+    "torch.trace(a)", "(a > 0).any(1)", "a.T.stride()", "a.T.is_contiguous()",
+    "a[:, :2].reshape(6)",
+]
+OF_PLACES = [
+    "a[i]", "a[-i - 1]", "a * i", "torch.where(a > i, a, i)", "a ** i", "a.clamp(max=0.5) + i",
+    "i * a.sum()", "torch.zeros(3)[i]", "torch.full_like(a, i)", "torch.tensor([i, 2 * i]).sum()",
+]
+# fmt: on
+
+
+@pytest.mark.parametrize("expression", OF_VECTORS)
+def test_operators_on_vectors(expression: str) -> None:
+    dtype = torch.float32 if expression in ("2 ** a", "a.exp()") else torch.float64
+    held(function_of(expression), given(3, dtype=dtype), given(3, dtype=dtype, seed=1))
+
+
+@pytest.mark.parametrize("expression", OF_MATRICES)
+def test_operators_on_matrices(expression: str) -> None:
+    held(function_of(expression), given(3, 5), given(5, 2, seed=1))
+
+
+@pytest.mark.parametrize("expression", OF_PLACES)
+def test_places_that_differ(expression: str) -> None:
+    places = torch.tensor([0, 1, 2, 1, 0, 2, 2])
+    held(function_of(expression, "a, i"), given(3), places, scalars="python")
+
+
+def test_a_place_beyond_the_ends_is_the_loops_error() -> None:
+    found = runs(function_of("a[i]", "a, i"), given(3), torch.tensor([0, 1, 2, 1, 3, 2, 5]))
+    assert found.given_up == 2
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.uint8, torch.bool])
+def test_other_dtypes(dtype: torch.dtype) -> None:
+    a, b = given(3).mul(3).to(dtype), given(3, seed=1).mul(3).to(dtype)
+    for expression in ("a.sum()", "a == b", "a[0]", "torch.stack((a, b))", "a.double() + b"):
+        held(function_of(expression), a, b)
+
+
+@pytest.mark.parametrize("kind", array_programs.COMPILED)
+def test_programs_that_write(kind: str) -> None:
+    x = given(6) if kind == "x" else given(3, 3)
+    for function in array_programs.COMPILED[kind]:
+        held(function, x)
+        assert_matches_loop(function, (x.float(),), batch_sizes=SIZES, configurations=(COMPILED,))
+
+
+@pytest.mark.parametrize("function", array_programs.SEEN)
+def test_what_a_write_shows_elsewhere(function: Any) -> None:
+    for options in (COMPILED, {"executor": "auto"}):
+        assert_matches_loop(function, (given(6),), batch_sizes=SIZES, configurations=(options,))
+
+
+def test_a_callers_tensor_is_not_written_however_it_lies() -> None:
+    wide = given(6, 2).mT[:, 0]
+    before = wide.clone()
+    runs(array_programs.bubble_sort, wide)
+    runs(array_programs.bubble_sort, given(12)[:, ::2])
+    assert torch.equal(wide, before)
+    held(function_of("a.sum() + a[1]", "a"), given(12)[:, ::2])
+
+
+def test_the_solver_and_the_sampler_are_one_launch() -> None:
+    for module in (runge_kutta, nuts):
+        made: Any = module.example(64)  # type: ignore[attr-defined]
+        assert_matches_loop(
+            made.function,
+            made.args,
+            batch_sizes=(*SIZES, 64),
+            configurations=(COMPILED,),
+            rtol=1e-3,
+            atol=1e-3,
+        )
+        with autobatch.counts() as found:
+            autobatch.vmap(made.function, **COMPILED)(*made.args)
+        assert (found.block_executions, found.given_up) == (1, 0)
+
+
+class Scaled(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("weight", torch.arange(9.0, dtype=torch.float64).view(3, 3).T)
+        self.scale = 2.0
+        self.shift = nn.Parameter(torch.ones(3, dtype=torch.float64), requires_grad=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        while x.abs().sum() < 50.0:
+            x = self.weight @ x * self.scale + self.moved()
+        return x
+
+    def moved(self) -> Tensor:
+        return self.shift
+
+
+def test_what_a_module_holds_is_read_as_it_is() -> None:
+    module, x = Scaled(), given(3)
+    held(module, x)
+    module.scale = 3.0
+    held(module, x)
+    module.weight.mul_(2)
+    held(module, x)
+    module.weight = torch.eye(3, dtype=torch.float64) * 2
+    held(module, x)
+    module.moved = lambda: torch.zeros(3, dtype=torch.float64)  # type: ignore[method-assign]
+    assert_matches_loop(module, (x,), configurations=(COMPILED,))
+    del module.moved
+    module.shift.requires_grad_()
+    assert "without gradients" in why_not(module, x)
+    with torch.no_grad():
+        held(module, x)
+    module.register_forward_hook(lambda module, args, result: result + 1)
+    assert_matches_loop(module, (x,), configurations=(COMPILED,))
+
+
+class Inner(nn.Module):
+    def __init__(self, scaled: nn.Module) -> None:
+        super().__init__()
+        self.scaled = scaled
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.scaled(x) + 1
+
+
+def test_a_module_within_a_module_and_its_hooks() -> None:
+    module, x = Inner(Scaled()), given(3)
+    held(module, x)
+    module.scaled.register_forward_hook(lambda module, args, result: result * 2)
+    assert_matches_loop(module, (x,), configurations=(COMPILED,))
+
+
+def test_a_class_that_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    function = of_its_own(array_programs.counted)
+    held(function, given(6))
+    monkeypatch.setattr(array_programs.Counter, "add", lambda self, value: 0.0)
+    assert_matches_loop(function, (given(6),), configurations=(COMPILED,))
+
+
+SHARPNESS = 2.0
+
+
+def well(x: Tensor) -> Tensor:
+    return (SHARPNESS * x * x).sum() - torch.log1p((x * x).sum())
+
+
+def descended(x: Tensor) -> Any:
+    slope, value = torch.func.grad_and_value(well)(x)
+    rounds = 0
+    while slope @ slope > 1e-3 and rounds < 20:
+        x = x - 0.1 * slope
+        slope, value = torch.func.grad_and_value(well)(x)
+        rounds += 1
+    return x, value, torch.func.hessian(well)(x)
+
+
+def test_derivatives_of_functions_whose_globals_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    held(descended, given(3))
+    monkeypatch.setitem(globals(), "SHARPNESS", 1.0)
+    held(descended, given(3))
+
+
+def told(x: Tensor) -> Tensor:
+    print("told")
+    return (x * x).sum()
+
+
+def steered(x: Tensor) -> Tensor:
+    return (x * x).sum() if x.sum() > 0 else (x * x * x).sum()
+
+
+@pytest.mark.parametrize("function", [told, steered])
+def test_derivatives_of_what_does_more_than_compute_run_traced(function: Any) -> None:
+    def sloped(x: Tensor) -> Tensor:
+        return torch.func.grad(function)(x) * 2
+
+    assert_matches_loop(sloped, (given(3),), configurations=(COMPILED,))
+
+
+def test_draws_and_large_products_run_traced() -> None:
+    wide = torch.randn(128, 128)
+
+    def drawn(x: Tensor) -> Tensor:
+        return x + torch.rand(3)
+
+    def large(x: Tensor) -> Tensor:
+        return torch.tanh(wide @ x)
+
+    with autobatch.counts() as found:
+        autobatch.vmap(drawn, randomness="different", **COMPILED)(given(3))
+    assert found.compilations == 0
+    assert "multiplications" in why_not(large, torch.randn(4, 128))
+
+
+def of_several(x: Tensor) -> Any:
+    """Of other strides, of other shapes, or none."""
+    m = torch.outer(x, x + 1)
+    if x.sum() > 1:
+        return m.t(), x
+    if x.sum() > 0:
+        return m, x + 1
+    return m[:], x * 2
+
+
+def of_other_shapes(x: Tensor) -> Any:
+    return x if x.sum() > 0 else x[1:]
+
+
+def of_beyond_the_ends(x: Tensor) -> Any:
+    return x + x[int(x[0] * 2)]
+
+
+def test_results_of_several_types() -> None:
+    held(of_several, given(3))
+    for function in (of_other_shapes, of_beyond_the_ends):
+        assert_matches_loop(
+            function, (given(3).clamp(max=1.4),), batch_sizes=SIZES, configurations=(COMPILED,)
+        )
+    inside = torch.tensor([[0.0, 1.0, 2.0], [0.5, 4.0, 5.0], [-1.0, 2.0, 3.0], [1.2, 0.0, 2.0]])
+    assert runs(of_beyond_the_ends, inside).given_up == 0
+
+
+def test_another_default_device_is_no_machine_codes() -> None:
+    def made(x: Tensor) -> Tensor:
+        return torch.zeros(3, dtype=torch.float64) + x
+
+    batched, x = autobatch.vmap(made, **COMPILED), given(3)
+    assert torch.equal(batched(x), x)
+    with torch.device("meta"), pytest.raises(RuntimeError, match="meta"):
+        batched(x)
+
+
+def test_many_threads_go_block_by_block_where_that_is_faster() -> None:
+    weight = torch.randn(64, 64)
+
+    def settled(x: Tensor) -> Tensor:
+        return torch.tanh(weight @ x)
+
+    few, many = torch.randn(4, 64), torch.randn(4096, 64)
+    batched = autobatch.vmap(settled, **COMPILED)
+    for x, launches in ((few, 1), (many, None), (few, 1)):
+        with autobatch.counts() as found:
+            torch.testing.assert_close(batched(x), torch.tanh(x @ weight.T), atol=1e-5, rtol=1e-4)
+        assert launches is None or (found.launches, found.iterations) == (launches, 0)
+
+
+def test_deep_recursion_with_large_frames_goes_the_general_way() -> None:
+    def deep(x: Tensor, n: int) -> Tensor:
+        if n == 0:
+            return x
+        return deep(x + 1, n - 1) + x.sum()
+
+    found = runs(deep, given(500), torch.tensor([1, 2, 3, 700, 1, 2, 3]), scalars="python")
+    assert found.given_up == 1
+
+
+def test_what_cannot_be_traced_is_told_quietly(capfd: pytest.CaptureFixture[str]) -> None:
+    def misfit(x: Tensor) -> Tensor:
+        return x + torch.ones(2) if x.sum() > 1e9 else x * 2
+
+    assert_matches_loop(misfit, (given(3),), configurations=(COMPILED,))
+    assert capfd.readouterr().err == ""
