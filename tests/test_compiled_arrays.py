@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from random import Random
 from typing import Any
 
+import hypothesis
 import pytest
 import torch
+from hypothesis import note, settings
+from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import autobatch
 from programs import nuts, runge_kutta
 from tests import array_programs
+from tests.generator.record import load_module
 from tests.of_its_own import of_its_own
-from tests.oracle import assert_matches_loop
+from tests.oracle import CONFIGURATIONS, assert_matches_loop
 from tests.test_compiled import runs, why_not
 from tests.test_compiled_rules import function_of
+from tests.test_properties import LONG, QUICK
+from tests.vector_programs import vector_program
 
 pytest.importorskip("llvmlite")
 
@@ -320,3 +327,34 @@ def test_what_cannot_be_traced_is_told_quietly(capfd: pytest.CaptureFixture[str]
 
     assert_matches_loop(misfit, (given(3),), configurations=(COMPILED,))
     assert capfd.readouterr().err == ""
+
+
+def hold_vectors(random: Random, options: dict[str, Any]) -> None:
+    """A generated program of tensors that view and write each other; it may fail, as the loop."""
+    source = vector_program(random)
+    note(source)
+    x, m = given(3, seed=random.randint(0, 99)), given(3, 3, seed=random.randint(0, 99))
+    assert_matches_loop(
+        load_module(source).program, (x, m), configurations=(options,), rtol=1e-6, atol=1e-6
+    )
+
+
+@settings(QUICK, max_examples=40)
+@hypothesis.given(random=st.randoms(use_true_random=False))
+def test_generated_programs_that_view_and_write(random: Random) -> None:
+    hold_vectors(random, COMPILED)
+
+
+@pytest.mark.slow
+@settings(LONG, max_examples=1000)
+@hypothesis.given(random=st.randoms(use_true_random=False))
+def test_many_generated_programs_that_view_and_write(random: Random) -> None:
+    hold_vectors(random, COMPILED)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("place", range(len(CONFIGURATIONS)))
+@settings(LONG, max_examples=300)
+@hypothesis.given(random=st.randoms(use_true_random=False))
+def test_other_ways_view_and_write_alike(random: Random, place: int) -> None:
+    hold_vectors(random, dict(CONFIGURATIONS[place]))
