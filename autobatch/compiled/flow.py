@@ -18,7 +18,8 @@ from dataclasses import dataclass, field
 from types import FunctionType
 from typing import Any
 
-from autobatch.compiled.blocks import BlockWriter, Waits
+from autobatch.compiled.blocks import BlockWriter
+from autobatch.compiled.calling import Waits
 from autobatch.compiled.derivatives import Derived
 from autobatch.compiled.names import Names
 from autobatch.compiled.types import Layout, Type, refuse

@@ -23,7 +23,7 @@ from torch.fx import GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
-from autobatch.compiled.arrays import elementwise, products, reductions, views
+from autobatch.compiled.arrays import elementwise, extremes, products, reductions, views
 from autobatch.compiled.types import refuse
 
 RULES = frozenset(
@@ -32,7 +32,8 @@ RULES = frozenset(
         *views.RULES,
         *views.MANY,
         *reductions.RULES,
-        *reductions.MANY,
+        *extremes.RULES,
+        *extremes.MANY,
         *products.RULES,
         "aten.where.self",
         "aten.full_like.default",

@@ -13,7 +13,7 @@ from torch.fx import Node
 from torch.utils import _pytree as pytree
 
 from autobatch.compiled import tensors
-from autobatch.compiled.arrays import elementwise, products, reductions, views
+from autobatch.compiled.arrays import elementwise, extremes, products, reductions, views
 from autobatch.compiled.arrays.graph import TENSOR, Traced
 from autobatch.compiled.arrays.memory import (
     Operand,
@@ -112,8 +112,8 @@ class Lowering:
             return filled(self.w, meta, args[1])
         if name in views.MANY:
             return views.MANY[name](self.w, shapes_of(meta), *args, **kwargs)
-        if name in reductions.MANY:
-            return reductions.MANY[name](self.w, shapes_of(meta), *args, **kwargs)
+        if name in extremes.MANY:
+            return extremes.MANY[name](self.w, shapes_of(meta), *args, **kwargs)
         if not isinstance(meta, Tensor) or meta.device.type != "cpu" or meta.dtype not in MACHINE:
             return refuse(f"{name} has no compiled form")
         shape = tuple(meta.shape)
@@ -121,7 +121,7 @@ class Lowering:
             refuse("a tensor has no elements")
         if name in views.RULES:
             return views.RULES[name](self.w, shape, *args, **kwargs)
-        for rules in (reductions.RULES, products.RULES):
+        for rules in (reductions.RULES, extremes.RULES, products.RULES):
             if name in rules:
                 kwargs.pop("dtype", None)
                 return rules[name](self.w, shape, meta.dtype, *args, **kwargs)
