@@ -34,7 +34,8 @@ def augmented(x: Tensor) -> Tensor:
     x[0] = 1.0
     x[-1] += 2
     x[1:3] *= 2
-    x += 1
+    if x.sum() < 1e30:
+        x += 1
     return x
 
 
@@ -69,7 +70,8 @@ def eliminated(m: Tensor) -> Any:
 def transposed(m: Tensor) -> Any:
     a = m.t() * 2
     b = a.reshape(9)
-    b[0] = 3.0
+    if b.sum() < 1e30:
+        b[0] = 3.0
     return a, b, a.is_contiguous()
 
 
@@ -251,8 +253,98 @@ def seen_in_an_object(x: Tensor) -> Any:
     return best.held + y.sum()  # type: ignore[attr-defined]
 
 
+class Held:
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+def put(holder: Held, value: Tensor) -> None:
+    holder.value = value
+
+
+def seen_in_an_object_made_elsewhere(x: Tensor) -> Any:
+    y = x.clone()
+    a, b = Held(y[0]), Held((y[1], 2.0))
+    c = Held(0.0 * y.sum())
+    put(c, y[2])
+    if y[3] < 1e9:
+        y[0] = y[1] = y[2] = 9.0
+    return a.value, b.value[0], c.value
+
+
+def with_an_element_of_itself(x: Tensor) -> Any:
+    if x[0] < 1e9:
+        x *= x[0]
+    return x
+
+
+def with_an_element_kept(x: Tensor) -> Any:
+    e = x[1]
+    if x[0] < 1e9:
+        x[1:3] *= e
+    return x
+
+
+def with_another_shape(x: Tensor) -> Any:
+    if x[0] < 1e9:
+        x += torch.ones(1, 6)
+    return x
+
+
+class Slotted:
+    __slots__ = ("v",)
+
+    def __init__(self, v: float) -> None:
+        self.v = v
+
+
+def in_no_slot(x: Tensor) -> Any:
+    o = Slotted(1.0)
+    if x[0] < 1e9:
+        o.q = 2.0  # type: ignore[attr-defined]
+    return x + o.v
+
+
+def deviation_of_ints(x: Tensor) -> Any:
+    return x.int().std() if x[0] < 1e9 else x[0]
+
+
+def softmax_of_ints(x: Tensor) -> Any:
+    return x.int().softmax(0) if x[0] < 1e9 else x
+
+
+def place_among_bools(x: Tensor) -> Any:
+    return (x > 0).argmax() if x[0] < 1e9 else x[0]
+
+
+def largest_beside_a_number(x: Tensor) -> Any:
+    n = 1.0
+    while n < 2 and x[0] < 1e9:
+        n += 0.5
+    return torch.maximum(x, n)  # type: ignore[arg-type]
+
+
+def of_other_shapes_by_branch(x: Tensor) -> Any:
+    return x if x[0] > 0 else x[0]
+
+
+def of_other_dtypes_by_branch(x: Tensor) -> Any:
+    return x.float() if x[0] > 0 else x
+
+
+def of_other_strides_by_branch(x: Tensor) -> Any:
+    m = torch.outer(x, x)
+    return m.t() if x[0] > 0 else m
+
+
+FAILING = (
+    *(with_an_element_of_itself, with_an_element_kept, with_another_shape, in_no_slot),
+    *(deviation_of_ints, softmax_of_ints, place_among_bools, largest_beside_a_number),
+    *(of_other_shapes_by_branch, of_other_dtypes_by_branch, of_other_strides_by_branch),
+)
+
 SEEN = (
     *(seen_in_a_part, seen_in_an_element, seen_under_another_name, seen_after_a_branch),
     *(seen_through_a_call, seen_through_parts, seen_in_a_tuple, seen_while_it_goes_over),
-    *(seen_in_place, seen_in_a_view, seen_in_an_object),
+    *(seen_in_place, seen_in_a_view, seen_in_an_object, seen_in_an_object_made_elsewhere),
 )

@@ -20,7 +20,6 @@ from tests.generator.record import load_module
 from tests.of_its_own import of_its_own
 from tests.oracle import CONFIGURATIONS, assert_matches_loop
 from tests.test_compiled import runs, why_not
-from tests.test_compiled_rules import function_of
 from tests.test_properties import LONG, QUICK
 from tests.vector_programs import vector_program
 
@@ -32,6 +31,14 @@ SIZES = (1, 2, 7)
 
 def given(*shape: int, dtype: torch.dtype = torch.float64, seed: int = 0) -> Tensor:
     return torch.randn(7, *shape, dtype=dtype, generator=torch.Generator().manual_seed(seed))
+
+
+def function_of(expression: str, names: str = "a, b") -> Callable[..., Any]:
+    """An expression behind a branch: programs without one go block by block."""
+    lines = [f"def program({names}):", "    if a.sum() > 1e30:", f"        return {names}"]
+    source = "\n".join(["import torch", *lines, f"    return {expression}", ""])
+    found: Callable[..., Any] = load_module(source).program
+    return found
 
 
 def held(function: Callable[..., Any], *args: Any, **options: Any) -> None:
@@ -118,6 +125,31 @@ def test_programs_that_write(kind: str) -> None:
 def test_what_a_write_shows_elsewhere(function: Any) -> None:
     for options in (COMPILED, {"executor": "auto"}):
         assert_matches_loop(function, (given(6),), batch_sizes=SIZES, configurations=(options,))
+
+
+@pytest.mark.parametrize("function", array_programs.FAILING)
+def test_what_the_loop_refuses_or_gives_apart(function: Any) -> None:
+    assert_matches_loop(function, (given(6),), batch_sizes=SIZES, configurations=(COMPILED,))
+
+
+def test_rows_without_elements() -> None:
+    for expression in ("a.max()", "a.sum()", "a * 2"):
+        none = torch.ones(7, 0)
+        assert_matches_loop(function_of(expression, "a"), (none,), configurations=(COMPILED,))
+
+
+def test_a_zeros_sign_is_not_another_programs() -> None:
+    held(function_of("a * 0.0"), given(3).abs(), given(3))
+    minus = autobatch.vmap(function_of("a * -0.0"), **COMPILED)(given(3).abs(), given(3))
+    assert bool(torch.signbit(minus).all())
+
+
+def test_a_tensor_for_all_lies_as_it_lies() -> None:
+    shared = torch.randn(3, 3, dtype=torch.float64).t()
+    for expression in ("b.stride()[0]", "b.is_contiguous()", "b.reshape(9)", "b.view(9)", "b[1]"):
+        function = function_of(expression)
+        x = given(3)
+        assert_matches_loop(function, (x, shared), in_dims=(0, None), configurations=(COMPILED,))
 
 
 def test_a_callers_tensor_is_not_written_however_it_lies() -> None:
@@ -227,6 +259,57 @@ def test_derivatives_of_functions_whose_globals_change(monkeypatch: pytest.Monke
     held(descended, given(3))
 
 
+FACTOR = torch.tensor(2.0, dtype=torch.float64)
+
+
+def scaled(x: Tensor) -> Tensor:
+    return (x * x).sum() * FACTOR.item()
+
+
+def scaled_slope(x: Tensor) -> Tensor:
+    return torch.func.grad(scaled)(x) if x[0] < 1e9 else x
+
+
+def test_a_number_read_in_a_derivative_is_that_of_now() -> None:
+    for factor in (2.0, 3.0):
+        FACTOR.fill_(factor)
+        assert_matches_loop(scaled_slope, (given(3),), configurations=(COMPILED,))
+
+
+class Turning:
+    step = 1.0
+
+    def turned(self, x: Tensor) -> Tensor:
+        return x + self.step
+
+
+class Returning(Turning):
+    def turned(self, x: Tensor) -> Tensor:
+        return x - self.step
+
+
+TURN = Turning()
+
+
+def turned(x: Tensor) -> Tensor:
+    return TURN.turned(x).relu() if x[0] < 1e9 else x
+
+
+def test_objects_that_become_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    def follows() -> None:
+        assert_matches_loop(turned, (given(3),), configurations=(COMPILED,))
+
+    held(turned, given(3))
+    TURN.step = 2.0
+    follows()
+    TURN.__dict__ = {"step": 5.0}
+    follows()
+    TURN.__class__ = Returning
+    follows()
+    monkeypatch.setattr(torch.Tensor, "relu", lambda self: self * 100)
+    follows()
+
+
 def told(x: Tensor) -> Tensor:
     print("told")
     return (x * x).sum()
@@ -301,7 +384,7 @@ def test_many_threads_go_block_by_block_where_that_is_faster() -> None:
     weight = torch.randn(64, 64)
 
     def settled(x: Tensor) -> Tensor:
-        return torch.tanh(weight @ x)
+        return torch.tanh(weight @ x) if x[0] < 1e9 else x
 
     few, many = torch.randn(4, 64), torch.randn(4096, 64)
     batched = autobatch.vmap(settled, **COMPILED)

@@ -7,6 +7,7 @@ are inputs too, so that another one is no reason to compile anew.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from math import prod
 from typing import Any
 
 import torch
@@ -74,6 +75,8 @@ def tensor_type(data: Tensor) -> Type:
     if data.dim() == 1:
         return Scalar(data.dtype)
     shape = tuple(data.shape[1:])
+    if not prod(shape):
+        refuse("an argument has no elements")
     strides = noted(shape, data.stride()[1:])
     return Rows(data.dtype, shape, False, strides, strides)
 
@@ -81,7 +84,7 @@ def tensor_type(data: Tensor) -> Type:
 def shared(obj: Any, inputs: Inputs) -> Type:
     """What all threads share."""
     if isinstance(obj, Tensor):
-        data = usable(obj).contiguous()[None]
+        data = usable(obj)[None]
         inputs.append(data)
         return tensor_type(data)
     if type(obj) not in NUMBER_OF:

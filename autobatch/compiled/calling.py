@@ -62,6 +62,12 @@ RULES = {**FUNCTIONS, **items.FUNCTIONS, **torch_functions.FUNCTIONS}
 """The functions that have a rule of their own."""
 
 
+LOOKED_AT = (
+    *("__init__", "__new__", "__post_init__", "__setattr__", "__getattr__", "__getattribute__"),
+)
+"""What of a class decides how its objects are made, and what their attributes are."""
+
+
 class Waits(Exception):
     """A block calls a function of which it is not known yet what it returns.
 
@@ -115,9 +121,8 @@ class Calling:
 
     def made(self, kind: type, args: Sequence[Value], named: dict[str, Value]) -> Iterator[Value]:
         """A call of a class."""
-        self.names.of_class(kind, "__init__")
-        self.names.of_class(kind, "__new__")
-        self.names.of_class(kind, "__post_init__")
+        for special in LOOKED_AT:
+            self.names.of_class(kind, special)
         tuple_ = objects.named_tuple(kind, args, named)
         if tuple_ is not None:
             yield tuple_

@@ -129,8 +129,11 @@ def assembled(text: str, functions: Iterable[str]) -> Any:
         llvm.add_symbol(name, address_of(name))
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    module = llvm.parse_assembly(text)
-    module.verify()
+    try:
+        module = llvm.parse_assembly(text)
+        module.verify()
+    except RuntimeError as error:
+        refuse(f"LLVM does not take it: {error}")
     machine = llvm.Target.from_default_triple().create_target_machine(
         cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=3
     )

@@ -56,6 +56,9 @@ def of_shared(names: Names, obj: Any, name: str) -> Any:
     kind = type(obj)
     if kind.__getattribute__ is not PLAIN or not has_plain_getattr(kind):
         refuse(f"{Static(obj)} looks its attributes up in its own way")
+    names.watch(partial(state_of, obj))
+    for special in ("__getattribute__", "__getattr__"):
+        names.of_class(kind, special)
     found = names.of_class(kind, name)
     own = own_attributes(obj)
     if own is not None and name in own and not is_data(found):
@@ -73,6 +76,11 @@ def of_shared(names: Names, obj: Any, name: str) -> Any:
     if found is MISSING or hasattr(type(found), "__get__"):
         refuse(f"the attribute {name} of {Static(obj)} has no compiled form")
     return found
+
+
+def state_of(obj: Any) -> tuple[int, int]:
+    """The class of an object, and the dict that it keeps its attributes in."""
+    return id(type(obj)), id(own_attributes(obj))
 
 
 def has_plain_getattr(kind: type) -> bool:
@@ -149,8 +157,13 @@ def set_(w: Writer, names: Names, owner: Value, name: str, value: Value) -> list
     layout = owner.type.layout
     found = names.of_class(layout.kind, name)
     refuse_class_attribute(owner, name, found)
+    if found is MISSING and not layout.kind.__dictoffset__:
+        refuse(f"{owner.type} has no attribute {name} in its slots")
+    owned = isinstance(value.type, Scalar) and value.type.own
     value = common(value)
     for part in flat_types(value.type):
+        if isinstance(part, Scalar) and not owned:
+            refuse(f"a tensor that has another name becomes an attribute of {owner.type}")
         if isinstance(part, Array) or (isinstance(part, Rows) and part.lent):
             refuse(f"a tensor that the program has made becomes an attribute of {owner.type}")
     if isinstance(value.type, Range | Items | Bound):

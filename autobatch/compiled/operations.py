@@ -132,6 +132,8 @@ def attribute(place: Place, op: Op, args: list[Value]) -> Value:
         return fixed(place, place.names.global_(namespace, op.attr), op.attr)
     if isinstance(owner.type, Number) and op.attr in functions.METHODS:
         return Value(Method(owner.type, op.attr), owner.leaves)
+    if isinstance(owner.type, Scalar | Array | Rows):
+        place.names.of_class(torch.Tensor, op.attr)
     if isinstance(owner.type, Scalar) and op.attr in METHODS:
         return Value(Method(owner.type, op.attr), owner.leaves)
     if isinstance(owner.type, Static):

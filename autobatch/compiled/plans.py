@@ -38,6 +38,7 @@ from autobatch.compiled.types import (
     refuse,
 )
 from autobatch.compiled.versions import reached, written_in
+from autobatch.ir.program import Branch
 from autobatch.listeners import Tally
 from autobatch.options import Options
 from autobatch.runs.refusing import Refusals
@@ -52,7 +53,7 @@ MOST_NARROW = 2048
 """Threads of a program of such rows alone: more are faster in fused kernels (adaptive Runge-Kutta
 steps, 32,768 threads: 108 ms each by itself, 22 ms together; 1,024 threads: 4.0 and 4.7)."""
 MOST_PLANS = 8
-OPERATION = 6000
+OPERATION = 3000
 """Nanoseconds of an operation for many threads at once, however many."""
 MOST_COMPILATIONS = 64
 """Of one function: past them what it reads changes too often."""
@@ -167,7 +168,8 @@ def plan_for(
     if isinstance(verdict, Refused):
         raise Refused(verdict.why, verdict.span)
     if size > verdict.most:
-        raise TooMany(f"more than {verdict.most} examples of it are faster block by block")
+        many = f"more than {verdict.most} examples" if verdict.most else "programs without a branch"
+        raise TooMany(f"{many} are faster block by block")
     return verdict, inputs
 
 
@@ -229,16 +231,20 @@ def verdict_on(
 def most_threads(unit: Unit) -> int:
     """How many threads are faster each by itself than together.
 
-    Of a program that calls itself that is any number: blocks go deeper with few threads in each.
+    Of a program that calls itself that is any number: blocks go deeper with few threads in each. Of
+    one without branches it is none: there is nothing that threads could wait for.
     """
     versions = list(unit.versions.values())
+    widest = max(version.writer.widest for version in versions)
+    functions = {id(version.lowered): version.lowered for version in versions}.values()
+    blocks = [block for function in functions for block in function.blocks]
+    if widest and not any(type(block.terminator) is Branch for block in blocks):
+        return 0
     if any(version in reached(version) for version in versions):
         return sys.maxsize
-    widest = max(version.writer.widest for version in versions)
     most = MOST_NARROW if 0 < widest <= NARROW else sys.maxsize
     cost = max(sum(version.costs.values()) for version in versions)
-    functions = {id(version.lowered): version.lowered for version in versions}.values()
-    operations = sum(len(block.ops) for function in functions for block in function.blocks)
+    operations = sum(len(block.ops) for block in blocks)
     return min(most, operations * OPERATION // cost) if cost else most
 
 

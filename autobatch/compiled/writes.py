@@ -16,9 +16,11 @@ from autobatch.compiled.operators import binary
 from autobatch.compiled.types import (
     Array,
     Number,
+    Rows,
     Scalar,
     Value,
     common,
+    flat_types,
     fresh,
     refuse,
     static,
@@ -53,30 +55,43 @@ class Place(Protocol):
 
 def in_place(place: Place, op: Op) -> None:
     """``x += y``: of a number it is a new one, of a tensor that no other name knows a write."""
-    held, other = place.held(op.args[0]), place.read(op.args[1])
+    w, held, other = place.w, place.held(op.args[0]), place.read(op.args[1])
     name = op.name.removeprefix("i")
-    if isinstance(held.type, Array) and isinstance(other.type, Array):
-        w = place.w
-        if w.root(held.leaf) == w.root(other.leaf) and held.leaf != other.leaf:
-            refuse("a tensor is written in place with a part of itself")
-    if is_put_back(place, op) and not isinstance(held.type, Number):
-        made = binary(place.w, name, held, other)
-        if isinstance(held.type, Scalar):
-            made = tensors.written(place.w, name, common(held), other)
-        place.set(op.outs[0], made)
-        return
-    if isinstance(held.type, Scalar):
+    if isinstance(held.type, Array):
+        refuse_overlap(w, held, other)
+    if isinstance(held.type, Number):
+        place.set(op.outs[0], fresh(binary(w, name, held, other)))
+    elif is_put_back(place, op):
+        place.set(op.outs[0], written(w, name, held, other))
+    elif isinstance(held.type, Scalar):
         if not held.type.own or (op.outs != op.args[:1] and op.args[0] in place.after(op)):
             refuse("a tensor is written in place to which other names may refer")
-        place.set(op.outs[0], fresh(tensors.written(place.w, name, common(held), other)))
-    elif isinstance(held.type, Number):
-        place.set(op.outs[0], fresh(binary(place.w, name, held, other)))
+        place.set(op.outs[0], fresh(written(w, name, held, other)))
     elif isinstance(held.type, Array):
         refuse_seen(place, op, held)
         place.set(op.outs[0], held)
-        indexing.assign(place.w, held, static(...), binary(place.w, name, held, other))
+        indexing.assign(w, held, static(...), written(w, name, held, other))
     else:
         refuse(f"{held.type} is written in place")
+
+
+def written(w: Writer, name: str, held: Value, other: Value) -> Value:
+    """What a tensor holds after a write in place, which has its shape."""
+    if isinstance(held.type, Scalar):
+        return tensors.written(w, name, common(held), other)
+    made = binary(w, name, held, other)
+    assert isinstance(held.type, Array | Rows)
+    if not isinstance(made.type, Array) or made.type.shape != held.type.shape:
+        refuse("a tensor is written in place with one of another shape")
+    return made
+
+
+def refuse_overlap(w: Writer, held: Value, other: Value) -> None:
+    """A tensor that is written in place with a part of itself: torch looks which."""
+    for leaf, type_ in zip(other.leaves, flat_types(other.type), strict=True):
+        same = isinstance(type_, Array | Scalar) and w.root(leaf) == w.root(held.leaf)
+        if same and leaf != held.leaf:
+            refuse("a tensor is written in place with a part of itself")
 
 
 def is_put_back(place: Place, op: Op) -> bool:

@@ -132,7 +132,7 @@ def filled_like(x: Tensor, value: Tensor) -> Tensor:
 TENSORS_FOR_NUMBERS: dict[Any, Any] = {
     torch.full_like: filled_like,
     **{f: f for f in (torch.where, torch.clamp, torch.clip, Tensor.clamp, Tensor.clip)},
-    **{f: f for f in (torch.add, torch.sub, torch.mul, torch.div, torch.maximum, torch.minimum)},
+    **{f: f for f in (torch.add, torch.sub, torch.mul, torch.div)},
 }
 """Functions that mean the same of a 0-d tensor as of a number, and what to call then."""
 
@@ -144,6 +144,10 @@ def with_tensors(
     unknown = [isinstance(arg.type, Number) and arg.known is None for arg in args]
     tensor = next((arg for arg in args if is_tensor(arg.type)), None)
     if not any(unknown) or tensor is None or function not in TENSORS_FOR_NUMBERS:
+        return function, args
+    if function is not torch.where and (
+        not is_tensor(args[0].type) or any(is_tensor(arg.type) for arg in args[1:])
+    ):
         return function, args
     if function is torch.where:
         tensor = next((arg for arg in args[1:] if is_tensor(arg.type)), tensor)

@@ -21,10 +21,11 @@ from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from autobatch.compiled.arrays import elementwise, extremes, products, reductions, views
-from autobatch.compiled.types import refuse
+from autobatch.compiled.types import Refused, refuse
 
 RULES = frozenset(
     {
@@ -86,7 +87,44 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     return {operator: each for operator, each in found.items() if str(operator) not in RULES}
 
 
-def traced(function: Callable[..., Any], args: Any, kwargs: Any) -> Traced:
+class NoReads(TorchFunctionMode):
+    """Refuses what makes numbers of tensors: a trace would hold them for good."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in READS:
+            refuse(f"{named(func)} of a tensor is a number of its own each time")
+        return func(*args, **(kwargs or {}))
+
+
+READS = frozenset(
+    getattr(Tensor, name)
+    for name in [
+        "item",
+        "tolist",
+        "numpy",
+        "__bool__",
+        "__int__",
+        "__float__",
+        "__index__",
+        "__array__",
+    ]
+)
+
+
+def tried(function: Callable[..., Any], args: Any, kwargs: Any) -> None:
+    """Call a function of torch's once: some kernels are missing of which shapes say nothing."""
+
+    def ones(leaf: Any) -> Any:
+        if type(leaf) is not Of:
+            return leaf
+        return leaf.empty().fill_(1)
+
+    with torch.no_grad(), quiet():
+        mine, named_ = pytree.tree_map(ones, (args, kwargs), is_leaf=lambda x: type(x) is Of)
+        function(*mine, **named_)
+
+
+def traced(function: Callable[..., Any], args: Any, kwargs: Any, is_torchs: bool = False) -> Traced:
     """Of arguments in which an ``Of`` stands for each tensor."""
     leaves, tree = pytree.tree_flatten((args, kwargs), is_leaf=lambda x: type(x) is Of)
     results: list[Any] = []
@@ -99,7 +137,9 @@ def traced(function: Callable[..., Any], args: Any, kwargs: Any) -> Traced:
         return [leaf for leaf in results[0] if isinstance(leaf, Tensor)]
 
     try:
-        with quiet(), FakeTensorMode(allow_non_fake_inputs=True):
+        if is_torchs:
+            tried(function, args, kwargs)
+        with quiet(), NoReads(), FakeTensorMode(allow_non_fake_inputs=True):
             tensors = [leaf.empty() for leaf in leaves if type(leaf) is Of]
             graph = make_fx(flat, decomposition_table=decompositions())(*tensors)
             if any(map(writes, graph.graph.nodes)):
@@ -107,6 +147,8 @@ def traced(function: Callable[..., Any], args: Any, kwargs: Any) -> Traced:
                 graph = make_fx(pure, decomposition_table=decompositions())(*tensors)
             graph.graph.eliminate_dead_code()
             graph.recompile()
+    except Refused:
+        raise
     except Exception as error:
         refuse(f"{named(function)} cannot be traced: {str(error).splitlines()[0][:200]}")
     found, structure = results
@@ -118,16 +160,17 @@ def of_torch(function: Callable[..., Any], args: Any, kwargs: Any) -> Traced:
     """The same of a function of torch's, which does not change: its graph is kept."""
     leaves, tree = pytree.tree_flatten((args, kwargs), is_leaf=lambda x: type(x) is Of)
     try:
-        typed = tuple((type(leaf), leaf) for leaf in leaves)
+        typed = tuple((type(leaf), repr(leaf), leaf) for leaf in leaves)  # 0.0 is -0.0
         hash((function, typed))
     except TypeError:
-        return traced(function, args, kwargs)
+        return traced(function, args, kwargs, is_torchs=True)
     return _by_type(function, typed, tree, torch.get_default_dtype())
 
 
 @lru_cache(maxsize=2048)
 def _by_type(function: Any, typed: tuple[Any, ...], tree: Any, default: torch.dtype) -> Traced:
-    return traced(function, *pytree.tree_unflatten([leaf for _, leaf in typed], tree))
+    args, kwargs = pytree.tree_unflatten([leaf for *_, leaf in typed], tree)
+    return traced(function, args, kwargs, is_torchs=True)
 
 
 def writes(node: Node) -> bool:
