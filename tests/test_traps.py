@@ -21,6 +21,8 @@ PROGRAMS = [
     for name, found in vars(module).items()
     if isinstance(found, FunctionType) and name[1:].isdigit()
 ]
+OF_IDENTITY = {objects.m01}
+"""They ask whether two floats are one object, which README's limits leave out."""
 BY_DEFAULT = 4
 """Of so many programs one is among the default run, with scalars of either kind by turns."""
 
@@ -35,6 +37,7 @@ BY_DEFAULT = 4
         )
         for place, program in enumerate(PROGRAMS)
         for turn, scalars in enumerate(("tensor", "python"))
+        if scalars == "tensor" or program not in OF_IDENTITY
     ],
 )
 def test_trap(program: Callable[..., Any], scalars: str) -> None:
