@@ -97,7 +97,7 @@ def depending(blocks: Sequence[Block], fork: Label) -> set[Var]:
     return found
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Region:
     """The branch at the end of a block, with the operations before it from ``start`` on.
 
