@@ -394,6 +394,12 @@ def test_many_threads_go_block_by_block_where_that_is_faster() -> None:
         assert launches is None or (found.launches, found.iterations) == (launches, 0)
 
 
+def test_programs_without_a_branch_are_not_made_machine_code_of() -> None:
+    with autobatch.counts() as found:
+        autobatch.vmap(lambda x: (x * 2).sum() + x, **COMPILED)(given(3))
+    assert (found.compilations, found.iterations) == (0, 0)
+
+
 def test_deep_recursion_with_large_frames_goes_the_general_way() -> None:
     def deep(x: Tensor, n: int) -> Tensor:
         if n == 0:

@@ -6,7 +6,6 @@ Another function may have several results, of other types; what follows a call g
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
 from types import FunctionType
 from typing import Any, Protocol
 
@@ -52,9 +51,7 @@ from autobatch.compiled.types import (
 from autobatch.compiled.versions import Key, Version
 from autobatch.compiled.writer import mark_of
 from autobatch.forms import meant
-from autobatch.ir.program import (
-    CallShape,
-)
+from autobatch.ir.program import CallShape
 from autobatch.values.cells import Uniform
 from autobatch.vm.code import Code
 
@@ -239,7 +236,7 @@ class Calling:
             refuse(f"{callee.type} has no compiled form")
         first = [Value(Static(cell.value.obj)) for cell in target.args]  # type: ignore[union-attr]
         if isinstance(obj, nn.Module):
-            self.names.watch(partial(called_as, obj))
+            self.names.watch(called_as, obj)
         yield from self.entered(function, [*first, *args], named)
 
     def entered(

@@ -14,7 +14,7 @@ import torch
 
 from autobatch.compiled.arrays.calls import outline
 from autobatch.compiled.arrays.graph import Traced, traced
-from autobatch.compiled.types import Value
+from autobatch.compiled.types import Refused, Value
 
 MAKERS = frozenset(
     {torch.func.grad, torch.func.grad_and_value, torch.func.jacrev, torch.func.jacfwd}
@@ -49,6 +49,6 @@ def options_of(named: dict[str, Value], args: list[Value]) -> dict[str, Any] | N
     for name, value in named.items():
         try:
             found[name] = outline(value, [])
-        except Exception:
+        except Refused:
             return None
     return found

@@ -8,8 +8,9 @@ another function of the name, is compiled for itself.
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from types import CellType, FunctionType
 from typing import Any
 
@@ -37,7 +38,7 @@ class Names:
     codes: dict[FunctionType, Code] = field(default_factory=dict)
     tensors: dict[int, tuple[Tensor, Any]] = field(default_factory=dict)
     classes: dict[tuple[type, str], Any] = field(default_factory=dict)
-    watched: list[tuple[Callable[[], Any], Any]] = field(default_factory=list)
+    watched: dict[Hashable, tuple[Callable[[], Any], Any]] = field(default_factory=dict)
 
     def global_(self, namespace: dict[str, Any], name: str) -> Any:
         """A global or builtin name of a module's, or an attribute of a module."""
@@ -52,9 +53,11 @@ class Names:
         found = self.classes[kind, name] = in_class(kind, name)
         return found
 
-    def watch(self, look: Callable[[], Any]) -> None:
-        """Hold on to what ``look`` sees, which is compared as a whole."""
-        self.watched.append((look, look()))
+    def watch(self, look: Callable[..., Any], *args: Any) -> None:
+        """Hold on to what ``look`` sees of some objects, which is compared as a whole."""
+        key = look, *(arg if type(arg) is str else id(arg) for arg in args)
+        if key not in self.watched:
+            self.watched[key] = partial(look, *args), look(*args)
 
     def free(self, function: FunctionType, name: str, is_main: bool) -> Any:
         """What a function has captured under a name."""
@@ -100,7 +103,7 @@ class Names:
             and all(content(cell) is obj for cell, obj in self.captured)
             and all(place_of(tensor) == place for tensor, place in self.tensors.values())
             and all(in_class(*place) is obj for place, obj in self.classes.items())
-            and all(look() == seen for look, seen in self.watched)
+            and all(look() == seen for look, seen in self.watched.values())
             and all(alike(given_by(callee), obj) for callee, obj in self.defaults.items())
             and all(self.library.code_of(callee) is code for callee, code in self.codes.items())
         )

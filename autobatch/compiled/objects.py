@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from functools import partial
 from types import FunctionType
 from typing import Any
 
@@ -24,7 +23,6 @@ from autobatch.compiled.types import (
     Bound,
     Items,
     Layout,
-    Number,
     Range,
     Record,
     Rows,
@@ -56,7 +54,7 @@ def of_shared(names: Names, obj: Any, name: str) -> Any:
     kind = type(obj)
     if kind.__getattribute__ is not PLAIN or not has_plain_getattr(kind):
         refuse(f"{Static(obj)} looks its attributes up in its own way")
-    names.watch(partial(state_of, obj))
+    names.watch(state_of, obj)
     for special in ("__getattribute__", "__getattr__"):
         names.of_class(kind, special)
     found = names.of_class(kind, name)
@@ -64,7 +62,7 @@ def of_shared(names: Names, obj: Any, name: str) -> Any:
     if own is not None and name in own and not is_data(found):
         return names.global_(own, name)
     if own is not None:
-        names.watch(partial(dict.__contains__, own, name))
+        names.watch(dict.__contains__, own, name)
     if found is MISSING and isinstance(obj, nn.Module):
         for table in TABLES:
             if own is not None and name in own[table]:
@@ -232,9 +230,3 @@ def dataclass_fields(
     if given:
         refuse(f"{kind.__name__} has no fields {list(given)}")
     return found
-
-
-def changeless(value: Value) -> Value:
-    """A value without what is known of it."""
-    plain = isinstance(value.type, Number | Scalar)
-    return Value(value.type, value.leaves) if plain else value

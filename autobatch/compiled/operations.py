@@ -35,7 +35,6 @@ from autobatch.compiled.types import (
     static,
     structure,
 )
-from autobatch.compiled.writer import Writer
 from autobatch.compiled.writes import Place, assign, in_place
 from autobatch.frontend import MISSING
 from autobatch.ir.ops import BINARY, COMPARE, INPLACE, UNARY
@@ -233,18 +232,10 @@ def element(place: Place, op: Op, args: list[Value]) -> Value:
         return parts[owner.type.keys.index(key)]
     at = index.known
     if at is None and index.type == INT and items.is_even(owner.type):
-        return items.part_at(place.w, owner, place_in(place.w, index.leaf, len(parts)))
+        return items.part_at(place.w, owner, indexing.place_in(place.w, index.leaf, len(parts)))
     if type(at) is not int or not -len(parts) <= at < len(parts):
         refuse(f"an element of {owner.type} at a place that is not known before the program runs")
     return parts[at]
-
-
-def place_in(w: Writer, at: str, size: int) -> str:
-    """An index from either end as a place; gives up beyond them."""
-    below = w.made(f"icmp slt i64 {at}, 0")
-    at = w.select(below, "i64", w.made(f"add i64 {at}, {size}"), at)
-    w.give_up_if(w.made(f"icmp uge i64 {at}, {size}"))
-    return at
 
 
 def fields_of(kind: type) -> tuple[str, ...]:

@@ -81,12 +81,13 @@ class Plan:
 class Plans:
     """What has been compiled, or refused, for one function; ``compilations`` counts.
 
-    ``refusals`` are of calls, by their outlines.
+    ``refusals`` are of calls, by their outlines; ``written`` are the variables that it writes.
     """
 
     found: dict[Any, tuple[Names, Plan | Refused]] = field(default_factory=dict)
     compilations: int = 0
     refusals: Refusals = field(default_factory=Refusals)
+    written: frozenset[str] | None = None
 
     def keep(self, key: Any, names: Names, verdict: Plan | Refused) -> None:
         self.found.pop(key, None)
@@ -155,9 +156,11 @@ def plan_for(
     except TypeError as error:
         raise Refused(str(error)) from None
     given = {name: cell for name, cell in env.items() if name in params_of(code)}
-    types, inputs = arguments(given, written_in(code.function))
-    key = (tuple(types.items()), torch.get_default_dtype(), torch.is_grad_enabled())
     plans = kept(code)
+    if plans.written is None:
+        plans.written = written_in(code.function)
+    types, inputs = arguments(given, plans.written)
+    key = (tuple(types.items()), torch.get_default_dtype(), torch.is_grad_enabled())
     names, verdict = plans.found.get(key, (None, None))
     if names is None or verdict is None or not names.hold(function):
         names, begin = Names(library), perf_counter()
@@ -168,8 +171,7 @@ def plan_for(
     if isinstance(verdict, Refused):
         raise Refused(verdict.why, verdict.span)
     if size > verdict.most:
-        many = f"more than {verdict.most} examples" if verdict.most else "programs without a branch"
-        raise TooMany(f"{many} are faster block by block")
+        raise TooMany(f"more than {verdict.most} examples are faster block by block")
     return verdict, inputs
 
 
@@ -222,10 +224,13 @@ def verdict_on(
             refuse_result(type_)
         if not is_installed():
             refuse("llvmlite is not installed (pip install 'autobatch[compiled]')")
+        most = most_threads(unit)
+        if not most:
+            refuse("programs without a branch are faster block by block")
         kernel = compiled(main, unit.versions.values(), bool(unit.layouts))
     except Refused as refused:
         return Refused(refused.why, refused.span)
-    return Plan(code, kernel, tuple(main.results), most_threads(unit))
+    return Plan(code, kernel, tuple(main.results), most)
 
 
 def most_threads(unit: Unit) -> int:

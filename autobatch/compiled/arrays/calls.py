@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from autobatch.batching.effects import effect_of
+from autobatch.batching.semantics import SEMANTICS
 from autobatch.compiled import tensors
 from autobatch.compiled.arrays.graph import TENSOR, Of, of_torch, traced
 from autobatch.compiled.arrays.lowering import Tensors, lowered
@@ -36,29 +37,6 @@ from autobatch.compiled.types import (
 )
 from autobatch.compiled.writer import Writer
 
-OPERATORS: dict[str, Callable[..., Any]] = {
-    "add": operator.add,
-    "sub": operator.sub,
-    "mul": operator.mul,
-    "truediv": operator.truediv,
-    "floordiv": operator.floordiv,
-    "mod": operator.mod,
-    "pow": operator.pow,
-    "matmul": operator.matmul,
-    "and": operator.and_,
-    "or": operator.or_,
-    "xor": operator.xor,
-    "lt": operator.lt,
-    "le": operator.le,
-    "gt": operator.gt,
-    "ge": operator.ge,
-    "eq": operator.eq,
-    "ne": operator.ne,
-    "neg": operator.neg,
-    "pos": operator.pos,
-    "invert": operator.invert,
-}
-
 
 class Nowhere:
     """For what reads no tensor but its operands."""
@@ -77,12 +55,9 @@ def is_tensor(type_: Type) -> bool:
 
 def operated(w: Writer, name: str, args: Sequence[Value]) -> Value:
     """A Python operator on tensors, or on a tensor and a number."""
-    function = OPERATORS.get(name)
-    if function is None:
-        refuse(f"the operator {name} has no compiled form on tensors with dimensions")
     tensor = next(arg for arg in args if has_dims(arg.type))
     given = [as_tensor(w, arg, tensor) for arg in args]
-    return called(w, function, given, {}, Nowhere())
+    return called(w, SEMANTICS[name], given, {}, Nowhere())
 
 
 def as_tensor(w: Writer, x: Value, other: Value) -> Value:

@@ -16,7 +16,7 @@ from autobatch.compiled.arrays.memory import (
     element,
     loop,
 )
-from autobatch.compiled.arrays.reductions import each_kept, reduced, split_dims
+from autobatch.compiled.arrays.reductions import all_kept, each_kept, reduced, split_dims
 from autobatch.compiled.types import FLOATS, MACHINE, Scalar, Value, refuse
 from autobatch.compiled.writer import Writer
 
@@ -103,13 +103,8 @@ def extreme_with_place(
     if not isinstance(x, Strided):
         return [x, Value(Scalar(torch.int64), ("0",))]
     kept, (gone,) = split_dims(x, dim)
-    values = each_kept(
-        w, x, kept, shapes[0], x.dtype, lambda place: _search(w, order, x, gone, place)[0]
-    )
-    places = each_kept(
-        w, x, kept, shapes[1], torch.int64, lambda place: _search(w, order, x, gone, place)[1]
-    )
-    return [values, places]
+    dtypes = x.dtype, torch.int64
+    return all_kept(w, x, kept, shapes[0], dtypes, lambda place: _search(w, order, x, gone, place))
 
 
 RULES: dict[str, Callable[..., Operand]] = {

@@ -121,8 +121,13 @@ def place(w: Writer, index: Any, size: int) -> str:
         leaf = tensors.to_int(w, index).leaf
     else:
         refuse(f"an element at {index.type} has no compiled form")
-    below = w.made(f"icmp slt i64 {leaf}, 0")
-    at = w.select(below, "i64", w.made(f"add i64 {leaf}, {size}"), leaf)
+    return place_in(w, leaf, size)
+
+
+def place_in(w: Writer, at: str, size: int) -> str:
+    """An index from either end as a place; gives up beyond them."""
+    below = w.made(f"icmp slt i64 {at}, 0")
+    at = w.select(below, "i64", w.made(f"add i64 {at}, {size}"), at)
     w.give_up_if(w.made(f"icmp uge i64 {at}, {size}"))
     return at
 

@@ -59,8 +59,7 @@ class Tensors(Protocol):
 
 def lowered(w: Writer, traced: Traced, args: Sequence[Value], names: Tensors) -> Value:
     """What a graph gives of its tensor arguments."""
-    made = Lowering(w, names, args).run(traced)
-    return made
+    return Lowering(w, names, args).run(traced)
 
 
 class Lowering:
@@ -168,7 +167,7 @@ class Lowering:
             args = args[1:2]
         if name in elementwise.IN_C and many:
             self.w.cost += C_CALL * meta.numel()
-        operands = [of_number(arg) if isinstance(arg, int | float) else arg for arg in args]
+        operands = [number(arg) if isinstance(arg, int | float) else arg for arg in args]
         if any(not isinstance(each, Strided | Value) for each in operands):
             refuse(f"{name} has no compiled form")
         if alpha != 1:
@@ -185,7 +184,7 @@ class Lowering:
         return mapped(self.w, shape if many else (), meta.dtype, operands, at)
 
     def scaled(self, x: Operand, alpha: float, dtype: torch.dtype) -> Operand:
-        factor = of_number(alpha)
+        factor = number(alpha)
         shape = x.shape if isinstance(x, Strided) else ()
 
         def at(values: Sequence[Value]) -> Value:
@@ -244,10 +243,6 @@ def real(w: Writer, data: Tensor) -> Value:
         strides = noted(shape, data.stride())
         return Value(Rows(data.dtype, shape, False, strides, strides), (leaf,))
     return Value(Scalar(data.dtype), (tensors.loaded(w, MACHINE[data.dtype], leaf),))
-
-
-def of_number(x: float) -> Value:
-    return number(x)
 
 
 def known(obj: Any) -> Value:

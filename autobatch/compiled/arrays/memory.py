@@ -14,6 +14,7 @@ from math import prod
 
 import torch
 
+from autobatch.compiled.tensors import loaded
 from autobatch.compiled.types import MACHINE, Array, Rows, Scalar, Value, refuse
 from autobatch.compiled.writer import Writer
 
@@ -98,11 +99,8 @@ def address(w: Writer, x: Strided, place: str) -> str:
 
 
 def element(w: Writer, x: Strided, place: str) -> Value:
-    """A 0-d tensor; a bool takes a byte."""
-    at, machine = address(w, x, place), MACHINE[x.dtype]
-    if machine != "i1":
-        return Value(Scalar(x.dtype), (w.made(f"load {machine}, ptr {at}"),))
-    return Value(Scalar(x.dtype), (w.made(f"icmp ne i8 {w.made(f'load i8, ptr {at}')}, 0"),))
+    """A 0-d tensor."""
+    return Value(Scalar(x.dtype), (loaded(w, MACHINE[x.dtype], address(w, x, place)),))
 
 
 def store(w: Writer, x: Strided, place: str, leaf: str) -> None:

@@ -20,7 +20,7 @@ from autobatch.compiled.arrays.memory import (
     room,
     store,
 )
-from autobatch.compiled.arrays.reductions import added, multiplied
+from autobatch.compiled.arrays.reductions import added, multiplied, sum_of
 from autobatch.compiled.types import MACHINE, Scalar, Value, literal, refuse
 from autobatch.compiled.writer import Writer
 
@@ -84,11 +84,8 @@ def product(w: Writer, made: Strided, a: Strided, b: Strided, at: tuple[str, str
     else:
 
         def body(places: list[str]) -> None:
-            left = advanced(w, at[1], places[1], 1) if at[1] != "0" else places[1]
-            right = advanced(w, at[2], places[2], 1) if at[2] != "0" else places[2]
-            found = dotted(w, a, b, left, right, k, along, down)
-            there = advanced(w, at[0], places[0], 1) if at[0] != "0" else places[0]
-            store(w, made, there, found.leaf)
+            there, left, right = (sum_of(w, *each) for each in zip(at, places, strict=True))
+            store(w, made, there, dotted(w, a, b, left, right, k, along, down).leaf)
 
         nest(w, (m, n), [mine, (row, 0), (0, across)], body)
 

@@ -58,8 +58,7 @@ def folded(
 
         def body(places: list[str]) -> None:
             before = Value(Scalar(dtype), (w.made(f"load {machine}, ptr {so_far}"),))
-            there = places[0] if place == "0" else sum_of(w, place, places[0])
-            one = converted(w, element(w, x, there), dtype)
+            one = converted(w, element(w, x, sum_of(w, place, places[0])), dtype)
             w.emit(f"store {machine} {fold(w, before, one).leaf}, ptr {so_far}")
 
         nest(w, shape, [steps], body)
@@ -85,17 +84,30 @@ def each_kept(
     at: Callable[[str], Value],
 ) -> Operand:
     """What ``at`` gives at each place of the dimensions that stay."""
+    (made,) = all_kept(w, x, kept, shape, (dtype,), lambda place: (at(place),))
+    return made
+
+
+def all_kept(
+    w: Writer,
+    x: Strided,
+    kept: Sequence[int],
+    shape: tuple[int, ...],
+    dtypes: Sequence[torch.dtype],
+    at: Callable[[str], Sequence[Value]],
+) -> list[Operand]:
+    """The same of several values at each place."""
     if not shape:
-        return at("0")
-    made = room(w, dtype, shape)
+        return list(at("0"))
+    made = [room(w, dtype, shape) for dtype in dtypes]
     sizes = [x.shape[dim] for dim in kept]
-    ours = contiguous_strides(sizes)
 
     def body(places: list[str]) -> None:
-        store(w, made, places[0], at(places[1]).leaf)
+        for target, value in zip(made, at(places[1]), strict=True):
+            store(w, target, places[0], value.leaf)
 
-    nest(w, sizes, [ours, [x.strides[dim] for dim in kept]], body)
-    return made
+    nest(w, sizes, [contiguous_strides(sizes), [x.strides[dim] for dim in kept]], body)
+    return list(made)
 
 
 def reduced(
@@ -163,28 +175,21 @@ def variance(
 ) -> Operand:
     if not isinstance(x, Strided):
         return refuse("the variance of a 0-d tensor has no compiled form")
-    kept, gone = split_dims(x, dims)
-    sizes, steps = [x.shape[at] for at in gone], [x.strides[at] for at in gone]
+    count = prod(x.shape[at] for at in split_dims(x, dims)[1])
     zero, machine = literal(0, MACHINE[dtype]), MACHINE[dtype]
-    sums, _unused = folded(w, x, dims, zero, added, dtype)
-    count = Value(Scalar(dtype), (literal(float(prod(sizes)), machine),))
-    free = Value(Scalar(dtype), (literal(max(prod(sizes) - correction, 0.0), machine),))
+    many = Value(Scalar(dtype), (literal(float(count), machine),))
+    free = Value(Scalar(dtype), (literal(max(count - correction, 0.0), machine),))
+    sums, kept = folded(w, x, dims, zero, added, dtype)
 
     def at(place: str) -> Value:
-        middle = tensors.binary(w, "truediv", sums(place), count)
-        so_far = w.slot(machine)
-        w.emit(f"store {machine} {zero}, ptr {so_far}")
+        middle = tensors.binary(w, "truediv", sums(place), many)
 
-        def body(places: list[str]) -> None:
-            far = tensors.binary(w, "sub", element(w, x, sum_of(w, place, places[0])), middle)
-            before = Value(Scalar(dtype), (w.made(f"load {machine}, ptr {so_far}"),))
-            w.emit(
-                f"store {machine} {added(w, before, multiplied(w, far, far)).leaf}, ptr {so_far}"
-            )
+        def square_added(w: Writer, so_far: Value, one: Value) -> Value:
+            far = tensors.binary(w, "sub", one, middle)
+            return added(w, so_far, multiplied(w, far, far))
 
-        nest(w, sizes, [steps], body)
-        total = Value(Scalar(dtype), (w.made(f"load {machine}, ptr {so_far}"),))
-        return tensors.binary(w, "truediv", total, free)
+        squares = folded(w, x, dims, zero, square_added, dtype)[0]
+        return tensors.binary(w, "truediv", squares(place), free)
 
     return each_kept(w, x, kept, shape, dtype, at)
 
