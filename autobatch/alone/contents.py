@@ -26,6 +26,7 @@ from types import (
 from typing import Any, Generic
 
 import torch
+from torch import Tensor
 
 from autobatch.arguments.mapped import COPIED
 from autobatch.batching.effects import is_library
@@ -42,7 +43,7 @@ CONTAINERS = frozenset({list, dict, set, deque, OrderedDict, Counter})
 DICTS = frozenset({dict, OrderedDict, Counter})
 LIBRARY_FILES = (dataclasses.__file__, reprlib.__file__)
 """Of the guard of a ``__repr__`` against recursion, and of what ``dataclasses`` adds by hand."""
-CALLABLES = (FunctionType, MethodType, BuiltinFunctionType, MethodDescriptorType, type)
+CALLABLES = FunctionType | MethodType | BuiltinFunctionType | MethodDescriptorType | type
 
 
 class NotAlone(Exception):
@@ -54,12 +55,17 @@ class Contents:
     """The user's classes that have instances in some values, and the callables there.
 
     ``has_instances``: among them is what a thread has no copy of (``arguments.private``) and what
-    it could write to, or to something within.
+    it could write to, or to something within. ``takes_tensors``: tensors are data too, which
+    nobody writes to; they are noted.
     """
 
+    takes_tensors: bool = False
     classes: set[type] = field(default_factory=set)
     callables: list[Any] = field(default_factory=list)
     has_instances: bool = False
+    tensors: list[Tensor] = field(default_factory=list)
+    slots: dict[type, tuple[MemberDescriptorType, ...]] = field(default_factory=dict)
+    """Of the classes that have been met."""
 
     def nature(self, value: Any) -> int:
         """What of a value can be written to."""
@@ -94,8 +100,13 @@ class Contents:
             return False
         if kind in SCALARS:
             return False
-        check_class(kind)
-        self.classes.add(kind)
+        if self.takes_tensors and isinstance(part, Tensor):
+            self.tensors.append(part)
+            return False
+        if kind not in self.classes:
+            check_class(kind)
+            self.classes.add(kind)
+            self.slots[kind] = slots_of(kind)
         fixed = issubclass(kind, Enum) or (issubclass(kind, tuple) and not kind.__dictoffset__)
         self.has_instances |= not fixed
         return not fixed
@@ -107,7 +118,9 @@ class Contents:
             return [*compound(part), *compound(part.values())]
         if kind in CONTAINERS or isinstance(part, tuple | frozenset):
             return compound(part)
-        return [] if isinstance(part, CALLABLES) else compound(list(attributes(part)))
+        if isinstance(part, CALLABLES | Tensor):
+            return []
+        return compound(list(attributes(part, self.slots.get(kind, ()))))
 
 
 def compound(items: Collection[Any]) -> list[Any]:
@@ -117,17 +130,19 @@ def compound(items: Collection[Any]) -> list[Any]:
     return [item for item in items if type(item) not in SCALARS]
 
 
-def attributes(instance: Any) -> Iterator[Any]:
+def slots_of(kind: type) -> tuple[MemberDescriptorType, ...]:
+    members = (member for base in kind.__mro__ for member in vars(base).values())
+    return tuple(member for member in members if type(member) is MemberDescriptorType)
+
+
+def attributes(instance: Any, slots: tuple[MemberDescriptorType, ...]) -> Iterator[Any]:
     """What an instance of a user's class holds; no code of its own runs."""
-    kind = type(instance)
     yield from (own_attributes(instance) or {}).values()
-    for base in kind.__mro__:
-        for member in vars(base).values():
-            if type(member) is MemberDescriptorType:
-                try:
-                    yield member.__get__(instance, kind)
-                except AttributeError:
-                    continue
+    for member in slots:
+        try:
+            yield member.__get__(instance, type(instance))
+        except AttributeError:
+            continue
 
 
 # fmt: off

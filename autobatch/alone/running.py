@@ -4,13 +4,13 @@ In: what a run calls, its batch and options. Out: what the threads return (``Alo
 the general way is to run all threads, with nothing changed and nobody told. A thread that fails
 goes the general way, by itself, which tells where and why; so does one that calls deeper than plain
 Python can. A program that computes with tensors goes the general way until that has been found to
-do more on objects (``trial``).
+be the slower one (``measuring``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import FunctionType
 from typing import Any
 
@@ -29,14 +29,12 @@ from autobatch.errors import AutobatchError
 from autobatch.frontend import MISSING
 from autobatch.options import Options
 from autobatch.runs.refusing import Refusals
-from autobatch.runs.trial import Trial
 from autobatch.vm.code import Code
 from autobatch.vm.entering import receiver_of
 from autobatch.vm.library import Library
 
 MOST_PROOFS = 8
 """Of one function."""
-MOST_APART = 64
 Outline = tuple[object, ...]
 """What can be told of a call at a glance."""
 
@@ -46,12 +44,15 @@ class Findings:
     """What has been found out about one function: ``proofs`` by all that it is called with,
     ``refused`` by what can be told at a glance, since looking through arguments may take longer
     than running a program that is none of objects alone. ``apart`` has calls that compute with
-    tensors and have been found to do more on objects, and of how many threads at most.
+    tensors and have been found to be better alone, and of how many threads at most; ``together``
+    those that have been measured and are not, and of how many at least. ``spent`` are seconds.
     """
 
     proofs: dict[Any, tuple[FunctionType, object, Proof | None]] = field(default_factory=dict)
     refused: Refusals = field(default_factory=Refusals)
     apart: dict[Outline, int] = field(default_factory=dict)
+    together: dict[Outline, int] = field(default_factory=dict)
+    spent: dict[Outline, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,7 @@ class Asked:
     batch: Batch
     given: dict[int | str, Given]
     library: Library
+    options: Options
     isolates: bool
 
     @property
@@ -91,8 +93,20 @@ class Asked:
 
     @property
     def is_apart(self) -> bool:
-        """Whether such a call, of as many threads or more, has been found to do more on objects."""
+        """Whether such a call, of as many threads or more, has been found to be better alone."""
         return self.batch.size <= self.findings.apart.get(self.outline, 0)
+
+    @property
+    def together(self) -> float:
+        """Of how many threads or more such a call has been found to be none."""
+        return self.findings.together.get(self.outline, float("inf"))
+
+    def some(self, index: np.ndarray) -> Asked:
+        """The same for some of the threads, each of which runs whatever becomes of the others."""
+        batch = self.batch.rows(index)
+        given = arguments(batch, self.options)
+        assert given is not None
+        return replace(self, batch=batch, given=given, isolates=True)
 
     def may_compute(self) -> bool:
         return may_compute(tensor for each in self.given.values() for tensor in each.tensors())
@@ -129,7 +143,8 @@ def asked(target: Target, batch: Batch, options: Options, library: Library) -> A
         code = library.code_of(function, receiver)
     except AutobatchError:
         return None
-    return Asked(function, receiver, code, batch, given, library, options.on_error == "isolate")
+    isolates = options.on_error == "isolate"
+    return Asked(function, receiver, code, batch, given, library, options, isolates)
 
 
 def is_wanted(options: Options) -> bool:
@@ -159,27 +174,6 @@ def better_alone(asked: Asked) -> Proof | None:
     return proof if proof is not None and asked.is_better(proof) else None
 
 
-def trial(asked: Asked) -> Trial | None:
-    """What finds out whether a call that computes with tensors is better run alone after all.
-
-    None where that is known, or where it must not.
-    """
-    apart = asked.findings.apart
-    if asked.is_apart or not asked.may_compute():
-        return None
-
-    def may_end() -> bool:
-        proof = worth_it(asked, computes=True)
-        if proof is None or proof.most_threads == 0:  # it works on numbers and tensors alone
-            return False
-        if len(apart) >= MOST_APART:
-            apart.clear()
-        apart[asked.outline] = asked.batch.size
-        return True
-
-    return Trial(may_end)
-
-
 def worth_it(asked: Asked, computes: bool) -> Proof | None:
     """The proof for these arguments; None if there is none, or was none for others like them."""
     refused, outline = asked.findings.refused, (computes, asked.outline)
@@ -199,11 +193,13 @@ def worth_it(asked: Asked, computes: bool) -> Proof | None:
 def proof_of(asked: Asked, computes: bool) -> Proof | None:
     """The proof for these arguments, kept or new; None if there is none."""
     function, receiver, proofs = asked.function, asked.receiver, asked.findings.proofs
-    contents = Contents()
+    contents = Contents(computes)
     shares = {name: each.share(contents, computes) for name, each in asked.given.items()}
-    if contents.callables:
+    if contents.callables or not may_compute(contents.tensors):
         return None
-    key = (computes, tuple(shares.items()), frozenset(contents.classes), id(receiver))
+    holds_tensors = bool(contents.tensors)
+    classes = frozenset(contents.classes)
+    key = (computes, tuple(shares.items()), classes, holds_tensors, id(receiver))
     kept = proofs.get(key)
     if kept is not None:
         of, _, proof = kept  # the receiver is kept alive, whose identity is in the key
@@ -211,7 +207,7 @@ def proof_of(asked: Asked, computes: bool) -> Proof | None:
             return proof
     proof = None
     try:
-        proof = proved(function, receiver, shares, key[2], asked.library, computes)
+        proof = proved(function, receiver, shares, classes, asked.library, computes, holds_tensors)
     finally:
         for old in list(proofs)[: len(proofs) - MOST_PROOFS + 1]:
             proofs.pop(old, None)  # another host thread may have been here

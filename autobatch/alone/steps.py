@@ -18,11 +18,14 @@ from types import (
     ModuleType,
 )
 
-from autobatch.alone import computing, reads
+from torch import Tensor
+
+from autobatch.alone import computing, patterns, reads
 from autobatch.alone.contents import SCALARS, NotAlone
-from autobatch.alone.taint import CODE, IN_DEEP, NONE, OUTER, OUTER_DEEP, TENSOR, Share, Unit
+from autobatch.alone.taint import CODE, IN_DEEP, NONE, OUTER_DEEP, TENSOR, TENSORS, Share, Unit
 from autobatch.alone.world import World
 from autobatch.batching import known_callees as callees
+from autobatch.batching.effects import is_library
 from autobatch.frontend import MISSING, generating
 from autobatch.ir.ops import BINARY, COMPARE, INPLACE, UNARY, info
 from autobatch.ir.program import Block, Call, CallShape, Join, Op, Raise, Return, Var
@@ -37,8 +40,6 @@ VALUES = frozenset({"truth", "format", "join", "catches", "delete", "context"})
 HOLDS = frozenset({"tuple", "list", "set", "dict", "slice", "assertion"})
 WRITES = frozenset({"setattr", "setitem", "delattr", "delitem", "extend", "update", "append"})
 INSIDE = frozenset({"getitem", "unpack", "next", "to_tuple", "to_set"})
-PATTERNS = (("autobatch.frontend.matching", 0, ("sequence_length",)),)
-"""What ``match`` is lowered to that only reads."""
 BOXES = frozenset({"load_box", "load_outer_box"})
 
 
@@ -84,7 +85,7 @@ class Steps:
         if name in OPERATORS:
             inside = args & IN_DEEP if name in BINARY else NONE
             shares.store(inside)  # of two lists, say
-            made = args & (TENSOR | OUTER if name == "pos" else TENSOR)
+            made = args & (TENSORS if name == "pos" else TENSOR)
             return shares.hidden | (inside & CODE) | made
         if name in INPLACE:
             return self.inplace(op, args)
@@ -101,7 +102,7 @@ class Steps:
             return NONE
         if name in INSIDE:
             if name == "getitem":  # a tensor as the place in a list is no part of it
-                args &= ~TENSOR | self.unit.join(op.args[:1])
+                args &= ~TENSORS | self.unit.join(op.args[:1])
             return shares.within(args)
         if name in BOXES:
             return shares.boxed
@@ -122,13 +123,13 @@ class Steps:
             case "function":
                 self.world.made(op.attr, Names(self.known.names.namespace))
                 defaults = self.unit.join(op.args[len(op.attr.free) :])
-                args = (args & ~TENSOR) | defaults  # what boxes hold is in ``boxed``
+                args = (args & ~TENSORS) | defaults  # what boxes hold is in ``boxed``
                 shares.store(args)
                 shares.give(args)
                 return NONE
-            case "import" if op.attr in PATTERNS or self.is_of_generators(op.outs[0]):
+            case "import" if op.attr in patterns.PATTERNS or self.is_of_generators(op.outs[0]):
                 return NONE
-            case "import_from" if self.is_of_patterns(op.args[0]):
+            case "import_from" if patterns.is_of_patterns(self.known, op.args[0]):
                 return NONE
             case "call":
                 return self.call(op.args[0], op.args[1:], op.attr)
@@ -152,11 +153,6 @@ class Steps:
         """Whether it has the functions that generator expressions are lowered to."""
         return self.known.looked_up(module) is generating
 
-    def is_of_patterns(self, module: Var) -> bool:
-        """Whether a function is one of those that ``match`` is lowered to, which only read."""
-        definition = self.known.definitions.get(module)
-        return definition is not None and definition.name == "import"
-
     def brought(self, op: Op, value: object) -> Share:
         """A value that existed before is in a variable."""
         if value is MISSING:  # a captured variable of a function within, or no such name
@@ -170,7 +166,15 @@ class Steps:
         asked = value is getattr or self.world.is_callable(value)
         if asked and self.is_only_called(op.outs[0]):
             return NONE  # looked at where it is called
+        if isinstance(value, type) and self.is_only_called(op.outs[0], as_kind=True):
+            return self.kind(value)
         return self.world.met(value)
+
+    def kind(self, value: type) -> Share:
+        """A class that is called, or of which something may be an instance."""
+        if value is not Tensor:
+            self.world.met_class(value)
+        return NONE
 
     def only_asked(self, op: Op) -> None:
         """A module is only asked for attributes that are known."""
@@ -184,11 +188,17 @@ class Steps:
             if isinstance(terminator, Call) and name in (terminator.callee, *terminator.args):
                 raise NotAlone("a module is a value")
 
-    def is_only_called(self, name: Var) -> bool:
-        """Whether a variable is read as what is called, and as nothing else."""
+    def is_only_called(self, name: Var, as_kind: bool = False) -> bool:
+        """Whether a variable is read as what is called, and as nothing else.
+
+        ``as_kind``: or as the class of which something may be an instance.
+        """
         for block in self.unit.function.blocks:
             for op in block.ops:
-                if name in (op.args[1:] if op.name == "call" else op.args):
+                read = op.args[1:] if op.name == "call" else op.args
+                if as_kind and op.name == "call" and patterns.asks_kind(self.known, op):
+                    read = (*op.args[1:2], *op.args[3:])
+                if name in read:
                     return False
             terminator = block.terminator
             if isinstance(terminator, Call):
@@ -211,14 +221,18 @@ class Steps:
                 return base if self.is_only_called(op.outs[0]) else self.unknown(op.attr)
             if world.is_callable(found) and self.is_only_called(op.outs[0]):
                 return NONE
+            if isinstance(found, type) and self.is_only_called(op.outs[0], as_kind=True):
+                return self.kind(found)
             return world.met(found)
         world.names.add(op.attr)
         if base & TENSOR and op.attr in reads.SHAPES:
-            base &= ~TENSOR
+            base &= ~TENSORS
         if base & TENSOR and shares.computes and op.attr in computing.OF_PARTS:
             return base | shares.within(base)
         if base & TENSOR and shares.computes and op.attr in computing.OF_KINDS:
-            base &= ~TENSOR
+            base &= ~TENSORS
+        if base & TENSOR and shares.computes and op.attr in computing.OF_RESULTS:
+            return TENSOR | shares.within(base)
         if op.attr == "__class__":
             return CODE
         if op.attr[:2] == "__" and op.attr != "__init__":
@@ -228,7 +242,7 @@ class Steps:
         self.escaping(op.attr, bound=not base & CODE)
         if base & TENSOR and reads.is_of_tensors(op.attr):
             raise NotAlone(f"{op.attr} is asked of a tensor")
-        return shares.within(base & ~TENSOR)
+        return shares.within(base & ~TENSORS)
 
     def some_attribute(self, base: Share, name: Var) -> Share:
         """``getattr(base, "visit_" + kind)``: any attribute of a name that begins so."""
@@ -276,7 +290,7 @@ class Steps:
             return base | shares.hidden
         shares.write(base)
         shares.store(args & IN_DEEP)
-        return base | shares.hidden | (args & TENSOR)
+        return base | shares.hidden | (args & TENSORS)
 
     # Calls.
 
@@ -290,6 +304,9 @@ class Steps:
                 raise NotAlone("it draws from a generator that others see")
             found = MISSING
         whole = self.unit.join(args)
+        pattern = patterns.pattern(self.known, callee)
+        if pattern is not None:
+            return self.matched(pattern, whole, args)
         if found is getattr and shape.is_plain:
             return self.some_attribute(given[0], args[1]) | whole
         inner = world.nested.named(self.unit.source, callee)
@@ -299,8 +316,9 @@ class Steps:
             world.scale.calls(self.unit.source, inner)
             return unit.returned
         calls = whole if method is None else whole | self.unit.join(method[:1])
-        reads_only = not shares.computes and (found is not MISSING or method is not None)
-        shares.give(calls & ~TENSOR if reads_only else calls)
+        if self.may_call(found, method):
+            reads_only = not shares.computes and (found is not MISSING or method is not None)
+            shares.give(calls & ~TENSORS if reads_only else calls)
         if found is not MISSING:
             if whole & TENSOR and callees.is_known(found):
                 return self.tensors_read(found, args, given, shape)
@@ -314,10 +332,35 @@ class Steps:
             if bound is not MISSING:
                 return self.known_call(bound, given, shape)
         shares.store(whole)
-        world.anything_is_built()
+        if self.unit.of.get(callee, NONE) & CODE:  # a class, perhaps
+            world.anything_is_built()
         if world.calls_torch:
             computing.check(shape)
         return shares.anything | shares.hidden  # one of those that escape
+
+    def matched(self, pattern: str, whole: Share, args: tuple[Var, ...]) -> Share:
+        """A pattern of a ``match`` statement looks at its subject."""
+        if pattern == patterns.KIND:
+            for name in patterns.asked_of(self.world, self.known, args):
+                self.world.names.add(name)
+                self.escaping(name, bound=True)
+        return patterns.taken(self.world, pattern, whole)
+
+    def may_call(self, found: object, method: tuple[Var, str] | None) -> bool:
+        """Whether what is called may call a function of the program's with what it gets.
+
+        A function of the user's does so by calls of its own.
+        """
+        if found is not MISSING:
+            if isinstance(found, FunctionType | MethodType) or self.is_of_torch(found):
+                return False
+            return not (callees.is_known(found) and found in callees.CALLS_NOTHING)
+        if method is None:
+            return True
+        name = method[1]
+        members = any(name in kind for kind in self.world.classes.values())
+        held = name in self.world.assigned or self.world.has_field(name)
+        return members or held or name in callees.CALLING_METHODS
 
     def tensors_read(
         self, found: object, args: tuple[Var, ...], given: list[Share], shape: CallShape
@@ -327,7 +370,7 @@ class Steps:
             return self.known_call(found, given, shape)
         mapped = self.known.looked_up(args[0]) if found is map else MISSING
         if mapped in reads.READERS:
-            return self.known_call(found, [share & ~TENSOR for share in given], shape)
+            return self.known_call(found, [share & ~TENSORS for share in given], shape)
         if found not in reads.READERS and found not in reads.GOING_THROUGH:
             raise NotAlone(f"{found!r} gets a tensor")
         return self.known_call(found, given, shape)
@@ -343,7 +386,7 @@ class Steps:
             if found in computing.NO_TENSORS:
                 return NONE
             if found in callees.READS:
-                made = TENSOR | OUTER if found in computing.STARTING else TENSOR
+                made = TENSORS if found in computing.STARTING else TENSOR
                 return shares.hidden | (shares.within(whole) & made if shares.computes else NONE)
             if found is dataclasses.replace:
                 world.anything_is_built()
@@ -378,7 +421,11 @@ class Steps:
             world.passed(unit, given, shape)
             world.scale.calls(self.unit.source, unit.source)
         else:
-            raise NotAlone(f"{found!r} is not known")
+            called = vars(type(found)).get("__call__")
+            if not isinstance(called, FunctionType) or is_library(type(found)):
+                raise NotAlone(f"{found!r} is not known")
+            unit = world.unit(called)
+            world.passed(unit, [world.met(found), *given], shape, 1)
         return unit.returned
 
     def method(
@@ -394,11 +441,11 @@ class Steps:
             known = self.of_tensor(name, receiver, shape)
             is_sure = not units and name not in world.assigned and name not in callees.METHODS
             if known is not None and is_sure:
-                return result | known
+                return known
             if known is None and reads.is_of_tensors(name):
                 raise NotAlone(f"the method {name} of a tensor")
             result |= known or NONE
-            receiver &= ~TENSOR
+            receiver &= ~TENSORS
         for unit in units:
             world.passed(unit, [receiver, *given], shape, 1)
             result |= unit.returned
@@ -413,13 +460,14 @@ class Steps:
             result |= shares.within(receiver | whole) | whole
             if name not in callees.ELEMENT_METHODS:
                 result |= receiver
-        elif not units and name not in world.assigned:
+        elif not units and name not in world.assigned and not world.has_field(name):
             world.doubt(f"the method {name} is not known")
         members = [kind[name] for kind in world.classes.values() if name in kind]
-        if name in world.assigned or members:
+        held = name in world.assigned or world.has_field(name)
+        if held or members:
             shares.store(whole)
-            is_one = name not in world.assigned and all(type(m) is FunctionType for m in members)
-            result |= shares.anything & ~TENSOR if is_one else shares.anything
+            is_one = not held and all(type(m) is FunctionType for m in members)
+            result |= shares.anything & ~TENSORS if is_one else shares.anything
         return result
 
     def of_tensor(self, name: str, receiver: Share, shape: CallShape) -> Share | None:

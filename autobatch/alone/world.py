@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import operator
 from abc import ABCMeta
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, EnumMeta
 from types import (
@@ -31,7 +31,7 @@ from autobatch.alone import computing
 from autobatch.alone.contents import Contents, NotAlone, check_class, is_generated, own_bases
 from autobatch.alone.inner import Inner
 from autobatch.alone.scale import Scale
-from autobatch.alone.taint import CODE, NONE, OUTER_DEEP, OUTERS, TENSOR, Share, Shares, Unit
+from autobatch.alone.taint import CODE, NONE, OUTERS, TENSORS, Share, Shares, Unit
 from autobatch.alone.webs import told_apart
 from autobatch.batching import known_callees as callees
 from autobatch.batching.binding import defaults_of
@@ -61,15 +61,23 @@ class Data:
     nature: int
     classes: frozenset[type]
     callables: tuple[Any, ...]
+    takes_tensors: bool = False
+    holds_tensors: bool = False
+
+    @property
+    def may_change(self) -> bool:
+        return bool(self.nature) or self.holds_tensors
 
     def is_as_before(self) -> bool:
-        contents = Contents()
+        contents = Contents(self.takes_tensors)
         try:
             found = contents.nature(self.value)
         except NotAlone:
             return False
         return (
             found == self.nature
+            and bool(contents.tensors) == self.holds_tensors
+            and computing.may_compute(contents.tensors)
             and contents.classes == self.classes
             and len(contents.callables) == len(self.callables)
             and all(map(operator.is_, contents.callables, self.callables))
@@ -164,17 +172,29 @@ class World:
             if not computing.may_compute([value]):
                 raise NotAlone("a tensor that plain Python had better not compute with")
             self.tensors[id(value)] = value
-            return TENSOR | OUTER_DEEP
-        contents = Contents()
+            return TENSORS
+        contents = Contents(self.shares.computes)
         nature = contents.nature(value)
+        if contents.tensors:
+            if not computing.may_compute(contents.tensors):
+                raise NotAlone("it holds tensors that plain Python had better not compute with")
+            self.shares.store(TENSORS)
+        enumerations = [each for each in contents.callables if isinstance(each, EnumMeta)]
         for each in contents.callables:  # a table of functions
-            self.met_callable(each)
+            if each not in enumerations:
+                self.met_callable(each)
         for kind in contents.classes:
             self.add_class(kind)
         codes = bool(contents.callables) or any(issubclass(k, Enum) for k in contents.classes)
         share = OUTERS[nature] | (CODE if codes else NONE)
         classes, callables = frozenset(contents.classes), tuple(contents.callables)
-        self.data[id(value)] = (Data(value, nature, classes, callables), share)
+        found = Data(
+            value, nature, classes, callables, self.shares.computes, bool(contents.tensors)
+        )
+        self.data[id(value)] = (found, share)
+        for each in enumerations:  # its members know it
+            self.met_class(each)
+            self.shares.met(self.members(each))
         return share
 
     def members(self, kind: EnumMeta) -> Share:
@@ -191,7 +211,10 @@ class World:
         """A function that may be called with anything, or a class."""
         if isinstance(value, type):
             self.met_class(value)
-            self.anything_is_built()
+            if isinstance(value, EnumMeta):  # that gives a member
+                self.shares.met(CODE | self.members(value))
+            elif value in self.classes:
+                self.anything_is_built()
         elif isinstance(value, FunctionType) and not callees.is_known(value):
             self.escapes(self.unit(value))
         elif isinstance(value, MethodType) and isinstance(value.__func__, FunctionType):
@@ -272,6 +295,10 @@ class World:
             if isinstance(function, FunctionType) and not is_generated(function):
                 found.append(self.unit(function))
         return found
+
+    def has_field(self, name: str) -> bool:
+        """Whether instances of a class may hold something of a name, which may be called."""
+        return any(name in own_annotations(members) for members in self.classes.values())
 
     def binds(self, name: str) -> bool:
         """Whether methods of a name get instances first: no class has one that gets a class."""
@@ -357,6 +384,12 @@ def is_plain_special(member: Any) -> bool:
     if isinstance(member, C_MEMBERS) or own_attribute(member, "__func__") is GenericAlias:
         return True
     return not callable(member) and not hasattr(type(member), "__get__")
+
+
+def own_annotations(members: Mapping[str, Any]) -> Collection[str]:
+    """The fields that a class says its instances have."""
+    found = members.get("__dataclass_fields__") or members.get("__annotations__")
+    return found if isinstance(found, Mapping) else ()
 
 
 def is_slot(member: Any) -> bool:

@@ -83,6 +83,13 @@ CALLED_AT: dict[Any, int] = {
 }
 """At which place stands a function that is called; by keyword it may stand in each of these."""
 CALLED_BY_NAME = frozenset({heapq.merge, bisect.bisect, bisect.bisect_left, bisect.bisect_right})
+CALLS_NOTHING = READS | {
+    *(dict, frozenset, list, set, slice, tuple, deque, OrderedDict, Counter),
+    *(enumerate, next, reversed, sum, zip, heapq.heappush, heapq.heappop, heapq.heapify),
+}
+"""Those that call no function that they get, or that is within what they get."""
+CALLING_METHODS = frozenset({"sort", "sub", "subn"})
+"""Methods of Python's that may call what they get."""
 
 _TYPES = (str, bytes, int, float, complex, list, dict, set, frozenset, tuple, range, deque, Counter)
 ASKING = frozenset({"format", "format_map"})

@@ -1,23 +1,28 @@
-"""Whether a run does more on objects, and on keeping threads together, than on tensors.
+"""Whether a run is better begun again as plain Python, one thread after another.
 
-Operations on objects run thread by thread, and a kernel takes as long for a few threads as for one:
-a parser whose names stand for tensors takes hundreds of times the plain loop when its threads are
-kept together. In: what a run counts. Out: ``BetterApart``, at a block's beginning, once that is
-sure and nobody would see the run begin again; where a run ends first, the next begins so. Counts
-decide, so that runs are the same anywhere.
+Operations on objects run thread by thread, a kernel takes as long for a few threads as for one, and
+so does a block: a parser whose names stand for tensors takes hundreds of times the plain loop when
+its threads are kept together, and threads that each go a way of their own take some times it. In:
+what a run counts, and how long it takes. Out: ``BetterApart``, at a block's beginning, once that is
+sure and nobody would see the run begin again; where a run ends first, the next begins so.
+
+Counts tell early: what runs thread by thread is dear. All else is measured: the time of block
+executions, but for those that record or wait to (they come once), against what plain Python takes
+for some of the threads. ``with measuring(False):`` leaves the clock out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from time import thread_time
+from typing import Protocol
 
 ONCE, BY_THREAD, OF_A_PART = 200, 7, 40
 """What an operation by thread costs, or a part that plain Python runs, with the threads that part
 around it (300 measured), and what each of their threads does: in microseconds, on one core."""
-EXECUTION, MANY = 60, 150
-"""What a block execution costs without these: its queue, its checks, threads that part and meet;
-and of how many on that counts."""
 OF_A_BLOCK, OF_A_KERNEL = 0.25, 1
 """What plain Python takes for a thread: 0.1 to 0.3; 0.05 of a number to 4 of a tensor."""
 ENOUGH = 4_000
@@ -26,32 +31,84 @@ TIMES = 3
 """How much more it must be than what plain Python would have taken so far."""
 OFTEN = 16
 """Operations by thread, and parts, after which what comes is taken to be like what has been."""
+WORTH_MEASURING = 0.02
+"""Seconds of such calls in all after which what plain Python takes is measured."""
+SURELY, BETTER = 2, 1.5
+"""How many times that a run has taken when it is ended, and when the next is to be plain."""
+
+NEVER = float("inf")
+
+_MEASURES: ContextVar[bool] = ContextVar("autobatch.measures", default=True)
+
+
+@contextmanager
+def measuring(on: bool) -> Iterator[None]:
+    """Within, the runs of this host thread are measured, or only counted: the same anywhere."""
+    token = _MEASURES.set(on)
+    try:
+        yield
+    finally:
+        _MEASURES.reset(token)
 
 
 class BetterApart(BaseException):
     """A run ends, to begin again as plain Python; no exception of the program's."""
 
 
+class Call(Protocol):
+    """What is known of calls like the one that runs."""
+
+    def may_end(self) -> bool:
+        """Whether it is proved that the run may begin again: noted then, and asked once."""
+
+    def plain_seconds(self, spent: float) -> float | None:
+        """What plain Python takes, measured in less than a part of what a run has ``spent``.
+
+        None where plain Python may not run it, or was not much better when last measured.
+        """
+
+    def in_all(self, spent: float) -> float:
+        """The seconds of all such runs, this last one among them."""
+
+    def stays(self) -> None:
+        """Plain Python is not better: noted, for as many threads or more."""
+
+
 @dataclass(slots=True, eq=False, repr=False)
 class Trial:
-    """``may_end`` proves that the run may begin again, and notes it; it is asked once.
+    """``threads`` are those of the block at work, ``objects`` what has been spent on objects.
 
-    ``threads`` are those of the block at work, ``objects`` what has been spent on objects, so many
-    ``times``, and ``plainly`` what plain Python would have taken.
+    So many ``times``; ``plainly`` is what plain Python would have taken, by counts. ``spent`` are
+    seconds, ``since`` is when the block at work began, and ``is_cold`` whether it is none to be
+    measured, of which there were so many ``colds``; when as much has been spent as is ``due``, it
+    is looked at again.
     """
 
-    may_end: Callable[[], bool]
+    call: Call
     threads: int = 0
     objects: int = 0
     times: int = 0
-    executions: int = 0
     plainly: float = 0
     is_over: bool = False
+    spent: float = 0
+    since: float = field(default_factory=thread_time)
+    is_cold: bool = False
+    colds: int = 0
+    due: float = field(default_factory=lambda: WORTH_MEASURING if _MEASURES.get() else NEVER)
 
     def block(self, threads: int) -> None:
         self.threads = threads
-        self.executions += 1
         self.plainly += OF_A_BLOCK * threads
+        self.tick()
+
+    def tick(self) -> None:
+        """A block begins, or the run ends."""
+        now = thread_time()
+        if self.is_cold:
+            self.colds += 1
+        else:
+            self.spent += now - self.since
+        self.since, self.is_cold = now, False
 
     def launch(self, number: int) -> None:
         self.plainly += OF_A_KERNEL * number * self.threads
@@ -66,16 +123,40 @@ class Trial:
 
     def judge(self) -> None:
         """End the run where that is better."""
-        if self.times >= OFTEN and self.is_sure(self.objects):
-            self.is_over = True
-            if self.may_end():
-                raise BetterApart
+        if self.is_over:
+            return
+        if self.times >= OFTEN and self.is_sure():
+            self.end()
+        elif self.spent >= self.due:
+            plain = self.call.plain_seconds(self.spent)
+            self.since = thread_time()  # that was no part of the block
+            if plain is None:
+                self.due = NEVER
+            elif self.spent >= SURELY * plain:
+                self.end()
+            else:
+                self.due = SURELY * plain
+
+    def end(self) -> None:
+        self.is_over = True
+        if self.call.may_end():
+            raise BetterApart
 
     def ended(self) -> None:
         """The run has come to its end."""
-        apart = EXECUTION * self.executions if self.executions >= MANY else 0
-        if self.is_sure(self.objects + apart):
-            self.may_end()
+        self.tick()
+        if self.is_over:
+            return
+        if self.is_sure():
+            self.call.may_end()
+        elif self.due < NEVER and self.call.in_all(self.spent) >= WORTH_MEASURING:
+            plain = self.call.plain_seconds(self.spent)
+            if plain is None:
+                return
+            if self.spent >= BETTER * plain:
+                self.call.may_end()
+            elif not self.colds:
+                self.call.stays()
 
-    def is_sure(self, spent: int) -> bool:
-        return not self.is_over and spent >= max(ENOUGH, TIMES * self.plainly)
+    def is_sure(self) -> bool:
+        return self.objects >= max(ENOUGH, TIMES * self.plainly)

@@ -1,0 +1,92 @@
+"""What plain Python takes for a call, measured on some of its threads.
+
+In: a call that computes with tensors and is kept together, for now. Out: the seconds that plain
+Python takes for all of its threads, and, noted with the function, whether calls of its kind are
+better run so (``runs.trial`` decides). Nobody sees that threads run once more: that is proved.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from time import thread_time
+from typing import Any
+
+import numpy as np
+import torch
+
+from autobatch.alone.proof import Proof
+from autobatch.alone.running import Asked, Outline, run, worth_it
+from autobatch.runs.trial import NEVER, Trial
+
+MOST_NOTED = 64
+"""Kinds of calls of one function."""
+PART = 0.1
+"""What measuring takes, of what a run has, if a thread is not dear."""
+MOST_MEASURED = 16
+"""Threads."""
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Kind:
+    """A call among those like it, as ``runs.trial`` asks of it; ``plain`` has been measured."""
+
+    asked: Asked
+    plain: float | None = None
+
+    def may_end(self) -> bool:
+        if worth_it(self.asked, computes=True) is None:
+            return False
+        note(self.asked.findings.apart, self.asked.outline, self.asked.batch.size)
+        return True
+
+    def plain_seconds(self, spent: float) -> float | None:
+        asked = self.asked
+        if self.plain is None and asked.batch.size < asked.together:
+            proof = worth_it(asked, computes=True)
+            if proof is not None:
+                self.plain = seconds(asked, proof, spent)
+        return self.plain
+
+    def in_all(self, spent: float) -> float:
+        before = self.asked.findings.spent
+        note(before, self.asked.outline, before.get(self.asked.outline, 0.0) + spent)
+        return before[self.asked.outline]
+
+    def stays(self) -> None:
+        note(self.asked.findings.together, self.asked.outline, self.asked.batch.size)
+
+
+def note(found: dict[Outline, Any], outline: Outline, what: Any) -> None:
+    if outline not in found and len(found) >= MOST_NOTED:
+        found.clear()
+    found[outline] = what
+
+
+def seconds(asked: Asked, proof: Proof, spent: float) -> float:
+    """What plain Python takes for all threads: for one to begin with, then for some at once."""
+    size = asked.batch.size
+    one = timed(asked.some(np.array([size // 2])), proof)
+    count = min(size, MOST_MEASURED, int(PART * spent / one))
+    if count < 2:
+        return size * one
+    spread = np.linspace(0, size - 1, count).round().astype(np.int64)
+    return size * timed(asked.some(spread), proof) / count
+
+
+def timed(asked: Asked, proof: Proof) -> float:
+    begin = thread_time()
+    run(asked, proof)
+    return max(thread_time() - begin, 1e-9)
+
+
+def trial(asked: Asked) -> Trial | None:
+    """What finds out whether a call that computes with tensors is better run alone after all.
+
+    None where that is known, or where it must not.
+    """
+    if asked.is_apart or not asked.may_compute():
+        return None
+    found = Trial(Kind(asked))
+    if torch.are_deterministic_algorithms_enabled():  # runs are to be the same, to the last bit
+        found.due = NEVER
+    return found
