@@ -194,7 +194,7 @@ class Tally:
     def cold(self) -> None:
         """The block at work does what it will not do when it runs again."""
         if self.trial is not None:
-            self.trial.is_cold = True
+            self.trial.watch.is_cold = True
 
     def trace(self) -> None:
         self.cold()

@@ -22,8 +22,12 @@ MOST_NOTED = 64
 """Kinds of calls of one function."""
 PART = 0.1
 """What measuring takes, of what a run has, if a thread is not dear."""
+LEAST = 0.002
+"""Seconds that it may take in any case."""
 MOST_MEASURED = 16
 """Threads."""
+SURE = 3
+"""How often a call is measured to be none to run alone, until that is taken to be so."""
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -41,7 +45,8 @@ class Kind:
 
     def plain_seconds(self, spent: float) -> float | None:
         asked = self.asked
-        if self.plain is None and asked.batch.size < asked.together:
+        size, times = asked.findings.together.get(asked.outline, (0, 0))
+        if self.plain is None and (asked.batch.size < size or times < SURE):
             proof = worth_it(asked, computes=True)
             if proof is not None:
                 self.plain = seconds(asked, proof, spent)
@@ -53,7 +58,9 @@ class Kind:
         return before[self.asked.outline]
 
     def stays(self) -> None:
-        note(self.asked.findings.together, self.asked.outline, self.asked.batch.size)
+        found, asked = self.asked.findings.together, self.asked
+        size, times = found.get(asked.outline, (asked.batch.size, 0))
+        note(found, asked.outline, (min(size, asked.batch.size), times + 1))
 
 
 def note(found: dict[Outline, Any], outline: Outline, what: Any) -> None:
@@ -66,8 +73,8 @@ def seconds(asked: Asked, proof: Proof, spent: float) -> float:
     """What plain Python takes for all threads: for one to begin with, then for some at once."""
     size = asked.batch.size
     one = timed(asked.some(np.array([size // 2])), proof)
-    count = min(size, MOST_MEASURED, int(PART * spent / one))
-    if count < 2:
+    count = min(size, MOST_MEASURED, int(max(PART * spent, LEAST) / one))
+    if not count:
         return size * one
     spread = np.linspace(0, size - 1, count).round().astype(np.int64)
     return size * timed(asked.some(spread), proof) / count

@@ -45,13 +45,14 @@ class Findings:
     ``refused`` by what can be told at a glance, since looking through arguments may take longer
     than running a program that is none of objects alone. ``apart`` has calls that compute with
     tensors and have been found to be better alone, and of how many threads at most; ``together``
-    those that have been measured and are not, and of how many at least. ``spent`` are seconds.
+    those that have been measured and are not, of how many at least, and how often that was.
+    ``spent`` are seconds.
     """
 
     proofs: dict[Any, tuple[FunctionType, object, Proof | None]] = field(default_factory=dict)
     refused: Refusals = field(default_factory=Refusals)
     apart: dict[Outline, int] = field(default_factory=dict)
-    together: dict[Outline, int] = field(default_factory=dict)
+    together: dict[Outline, tuple[int, int]] = field(default_factory=dict)
     spent: dict[Outline, float] = field(default_factory=dict)
 
 
@@ -95,11 +96,6 @@ class Asked:
     def is_apart(self) -> bool:
         """Whether such a call, of as many threads or more, has been found to be better alone."""
         return self.batch.size <= self.findings.apart.get(self.outline, 0)
-
-    @property
-    def together(self) -> float:
-        """Of how many threads or more such a call has been found to be none."""
-        return self.findings.together.get(self.outline, float("inf"))
 
     def some(self, index: np.ndarray) -> Asked:
         """The same for some of the threads, each of which runs whatever becomes of the others."""

@@ -20,6 +20,8 @@ from dataclasses import dataclass, field
 from time import thread_time
 from typing import Protocol
 
+from autobatch.runs.watch import Watch
+
 ONCE, BY_THREAD, OF_A_PART = 200, 7, 40
 """What an operation by thread costs, or a part that plain Python runs, with the threads that part
 around it (300 measured), and what each of their threads does: in microseconds, on one core."""
@@ -64,7 +66,7 @@ class Call(Protocol):
     def plain_seconds(self, spent: float) -> float | None:
         """What plain Python takes, measured in less than a part of what a run has ``spent``.
 
-        None where plain Python may not run it, or was not much better when last measured.
+        None where plain Python may not run it, or was not much better when it was measured before.
         """
 
     def in_all(self, spent: float) -> float:
@@ -78,10 +80,8 @@ class Call(Protocol):
 class Trial:
     """``threads`` are those of the block at work, ``objects`` what has been spent on objects.
 
-    So many ``times``; ``plainly`` is what plain Python would have taken, by counts. ``spent`` are
-    seconds, ``since`` is when the block at work began, and ``is_cold`` whether it is none to be
-    measured, of which there were so many ``colds``; when as much has been spent as is ``due``, it
-    is looked at again.
+    So many ``times``; ``plainly`` is what plain Python would have taken, by counts. ``watch`` tells
+    what the run has taken; when that is as much as is ``due``, it is looked at again.
     """
 
     call: Call
@@ -90,25 +90,13 @@ class Trial:
     times: int = 0
     plainly: float = 0
     is_over: bool = False
-    spent: float = 0
-    since: float = field(default_factory=thread_time)
-    is_cold: bool = False
-    colds: int = 0
+    watch: Watch = field(default_factory=Watch)
     due: float = field(default_factory=lambda: WORTH_MEASURING if _MEASURES.get() else NEVER)
 
     def block(self, threads: int) -> None:
         self.threads = threads
         self.plainly += OF_A_BLOCK * threads
-        self.tick()
-
-    def tick(self) -> None:
-        """A block begins, or the run ends."""
-        now = thread_time()
-        if self.is_cold:
-            self.colds += 1
-        else:
-            self.spent += now - self.since
-        self.since, self.is_cold = now, False
+        self.watch.tick()
 
     def launch(self, number: int) -> None:
         self.plainly += OF_A_KERNEL * number * self.threads
@@ -127,15 +115,15 @@ class Trial:
             return
         if self.times >= OFTEN and self.is_sure():
             self.end()
-        elif self.spent >= self.due:
-            plain = self.call.plain_seconds(self.spent)
-            self.since = thread_time()  # that was no part of the block
+        elif self.watch.warm >= self.due:
+            spent = self.watch.seconds
+            plain = self.plain_seconds(spent)
             if plain is None:
                 self.due = NEVER
-            elif self.spent >= SURELY * plain:
+            elif spent >= SURELY * plain:
                 self.end()
             else:
-                self.due = SURELY * plain
+                self.due = self.watch.warm + SURELY * plain - spent
 
     def end(self) -> None:
         self.is_over = True
@@ -144,19 +132,27 @@ class Trial:
 
     def ended(self) -> None:
         """The run has come to its end."""
-        self.tick()
+        self.watch.tick()
         if self.is_over:
             return
         if self.is_sure():
             self.call.may_end()
-        elif self.due < NEVER and self.call.in_all(self.spent) >= WORTH_MEASURING:
-            plain = self.call.plain_seconds(self.spent)
+        elif self.due < NEVER and self.call.in_all(self.watch.warm) >= WORTH_MEASURING:
+            spent = self.watch.seconds
+            plain = self.plain_seconds(spent)
             if plain is None:
                 return
-            if self.spent >= BETTER * plain:
+            if spent >= BETTER * plain:
                 self.call.may_end()
-            elif not self.colds:
+            elif not self.watch.colds:
                 self.call.stays()
+
+    def plain_seconds(self, spent: float) -> float | None:
+        begin = thread_time()
+        try:
+            return self.call.plain_seconds(spent)
+        finally:
+            self.watch.leave_out(begin)
 
     def is_sure(self) -> bool:
         return self.objects >= max(ENOUGH, TIMES * self.plainly)
