@@ -148,8 +148,8 @@ def attributes(instance: Any, slots: tuple[MemberDescriptorType, ...]) -> Iterat
 # fmt: off
 REFUSED = frozenset(
     ["__getattr__", "__getattribute__", "__setattr__", "__delattr__", "__del__", "__new__",
-     "__init_subclass__", "__set_name__", "__get__", "__set__", "__delete__", "__enter__",
-     "__exit__", "__await__", "__instancecheck__", "__subclasscheck__", "__mro_entries__"]
+     "__init_subclass__", "__set_name__", "__get__", "__set__", "__delete__", "__await__",
+     "__instancecheck__", "__subclasscheck__", "__mro_entries__"]
 )
 # fmt: on
 """Special methods of a class that plain data does without; generated ones are no matter."""

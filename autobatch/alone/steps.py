@@ -6,8 +6,11 @@ where an operation may be seen from outside, or is not known to work on data.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import functools
 import random
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 from types import (
@@ -20,10 +23,10 @@ from types import (
 
 from torch import Tensor
 
-from autobatch.alone import computing, patterns, reads
+from autobatch.alone import asking, computing, kept, lasting, patterns, reads
 from autobatch.alone.contents import SCALARS, NotAlone
-from autobatch.alone.taint import CODE, IN_DEEP, NONE, OUTER_DEEP, TENSOR, TENSORS, Share, Unit
-from autobatch.alone.world import World
+from autobatch.alone.taint import CODE, IN_DEEP, NONE, TENSOR, TENSORS, Share, Unit
+from autobatch.alone.world import World, own_function
 from autobatch.batching import known_callees as callees
 from autobatch.batching.effects import is_library
 from autobatch.frontend import MISSING, generating
@@ -56,7 +59,7 @@ class Steps:
             self.block(block)
 
     def block(self, block: Block) -> None:
-        if block.modes:
+        if not all(map(self.is_managed, block.modes)):
             raise NotAlone("a mode is entered")
         for op in block.ops:
             self.op(op)
@@ -67,11 +70,17 @@ class Steps:
             case Call(out=out, callee=callee, args=args, shape=shape):
                 shares.add(unit, [out], self.call(callee, args, shape))
             case Return(value=value):
-                shares.gives(unit, unit.join([value]))
+                shares.gives(unit, lasting.returned(self.world, unit, self.known, value))
             case Raise(exception=exception):
                 shares.store(unit.join([exception]))
             case Join():
                 raise NotAlone("calls are forked")
+
+    def is_managed(self, manager: Var) -> bool:
+        """Whether the function calls the methods of a manager: it is no mode."""
+        ops = [op for block in self.unit.function.blocks for op in block.ops]
+        names = {manager, *(op.args[0] for op in ops if op.name == "copy" and manager in op.outs)}
+        return any(op.name == "manager" and op.args[0] in names for op in ops)
 
     def op(self, op: Op) -> None:
         self.world.shares.add(self.unit, op.outs, self.result(op))
@@ -93,11 +102,10 @@ class Steps:
             shares.store(args)
             return NONE
         if name in WRITES:
-            attribute = name in ("setattr", "delattr")
-            if attribute:
-                self.world.assigned.add(op.attr)
-                self.world.names.add(op.attr)  # of a property, perhaps
-            shares.write(self.unit.join(op.args[:1]), attribute)
+            if name in ("setattr", "delattr"):
+                self.assigned(op.attr, self.unit.join(op.args[:1]))
+            else:
+                shares.write(self.unit.join(op.args[:1]))
             shares.store(self.unit.join(op.args[1:]))
             return NONE
         if name in INSIDE:
@@ -133,6 +141,8 @@ class Steps:
                 return NONE
             case "call":
                 return self.call(op.args[0], op.args[1:], op.attr)
+            case "manager":
+                return args  # its method: looked at where it is called
             case "copy" | "load_outer" | "select" | "iter":
                 return args | (shares.hidden if op.name == "iter" else NONE)
             case "box":
@@ -163,7 +173,7 @@ class Steps:
         if op.attr == "__class__" and isinstance(value, type):
             self.world.met_class(value)
             return CODE
-        asked = value is getattr or self.world.is_callable(value)
+        asked = asking.is_asking(value) or self.world.is_callable(value)
         if asked and self.is_only_called(op.outs[0]):
             return NONE  # looked at where it is called
         if isinstance(value, type) and self.is_only_called(op.outs[0], as_kind=True):
@@ -181,8 +191,7 @@ class Steps:
         name = op.outs[0]
         for block in self.unit.function.blocks:
             for each in block.ops:
-                asks = each.name == "getattr" and self.known.looked_up(each.outs[0]) is not MISSING
-                if name in each.args and not asks:
+                if name in each.args and not (each.name == "getattr" and self.is_known(each)):
                     raise NotAlone("a module is a value")
             terminator = block.terminator
             if isinstance(terminator, Call) and name in (terminator.callee, *terminator.args):
@@ -191,10 +200,13 @@ class Steps:
     def is_only_called(self, name: Var, as_kind: bool = False) -> bool:
         """Whether a variable is read as what is called, and as nothing else.
 
-        ``as_kind``: or as the class of which something may be an instance.
+        ``as_kind``: or as the class of which something may be an instance, or that is asked for
+        what is known.
         """
         for block in self.unit.function.blocks:
             for op in block.ops:
+                if as_kind and op.name == "getattr" and self.is_known(op):
+                    continue
                 read = op.args[1:] if op.name == "call" else op.args
                 if as_kind and op.name == "call" and patterns.asks_kind(self.known, op):
                     read = (*op.args[1:2], *op.args[3:])
@@ -208,8 +220,15 @@ class Steps:
                 return False
         return True
 
+    def is_known(self, op: Op) -> bool:
+        return op.attr in asking.TITLES or self.known.looked_up(op.outs[0]) is not MISSING
+
     def attribute(self, op: Op, base: Share) -> Share:
-        world, shares = self.world, self.world.shares
+        world = self.world
+        if op.attr in asking.TITLES:
+            return self.title(op.attr, base)
+        if op.attr == "__traceback__" and self.is_caught(op.args[0]):
+            return NONE  # of ``__exit__``
         found = world.value(self.unit, self.known, op.outs[0])
         if found is not MISSING:
             if isinstance(found, ModuleType):
@@ -218,42 +237,100 @@ class Steps:
             if self.is_of_torch(found):
                 return NONE if self.is_only_called(op.outs[0]) else self.unknown(op.attr)
             if is_method(found):
-                return base if self.is_only_called(op.outs[0]) else self.unknown(op.attr)
+                return base if self.is_only_called(op.outs[0]) else self.lent(op.attr, found, base)
             if world.is_callable(found) and self.is_only_called(op.outs[0]):
                 return NONE
             if isinstance(found, type) and self.is_only_called(op.outs[0], as_kind=True):
                 return self.kind(found)
             return world.met(found)
-        world.names.add(op.attr)
-        if base & TENSOR and op.attr in reads.SHAPES:
+        return self.attribute_of(op.attr, base, self.is_only_called(op.outs[0]))
+
+    def attribute_of(self, name: str, base: Share, is_called: bool = False) -> Share:
+        """What is asked for by name of something unknown; ``is_called``: and then only called."""
+        world, shares = self.world, self.world.shares
+        world.asks(name)
+        if base & TENSOR and name in reads.SHAPES:
             base &= ~TENSORS
-        if base & TENSOR and shares.computes and op.attr in computing.OF_PARTS:
+        if base & TENSOR and shares.computes and name in computing.OF_PARTS:
             return base | shares.within(base)
-        if base & TENSOR and shares.computes and op.attr in computing.OF_KINDS:
+        if base & TENSOR and shares.computes and name in computing.OF_KINDS:
             base &= ~TENSORS
-        if base & TENSOR and shares.computes and op.attr in computing.OF_RESULTS:
+        if base & TENSOR and shares.computes and name in computing.OF_RESULTS:
             return TENSOR | shares.within(base)
-        if op.attr == "__class__":
+        if name == "__class__":
             return CODE
-        if op.attr[:2] == "__" and op.attr != "__init__":
-            raise NotAlone(f"{op.attr} is asked for")
-        if self.is_only_called(op.outs[0]):
+        if name[:2] == "__" and name != "__init__":
+            raise NotAlone(f"{name} is asked for")
+        if is_called:
             return base  # a method: looked at where it is called
-        self.escaping(op.attr, bound=not base & CODE)
-        if base & TENSOR and reads.is_of_tensors(op.attr):
-            raise NotAlone(f"{op.attr} is asked of a tensor")
+        self.escaping(name, bound=not base & CODE)
+        if base & TENSOR and reads.is_of_tensors(name):
+            raise NotAlone(f"{name} is asked of a tensor")
         return shares.within(base & ~TENSORS)
+
+    def title(self, name: str, base: Share) -> Share:
+        """``type(x).__name__``: a text, or what an instance has by that name."""
+        if any(name in members for members in self.world.classes.values()):
+            raise NotAlone(f"a class has a {name} of its own")
+        return self.world.shares.within(base & ~(CODE | TENSORS))
+
+    def is_caught(self, name: Var) -> bool:
+        """Whether a variable, which is none of the user's, holds what a handler has caught."""
+        handlers = (block.handler for block in self.unit.function.blocks)
+        return any(handler is not None and handler.out == name for handler in handlers)
+
+    def asked(self, found: object, args: tuple[Var, ...], given: list[Share]) -> Share:
+        """``getattr`` and its like: what of its name is known is asked for."""
+        name = self.text(args[1])
+        rest = self.unit.join((args[0], *args[2:]))
+        if name is None:
+            if found is not getattr:
+                raise NotAlone("any attribute is asked for")
+            return self.some_attribute(given[0], args[1]) | rest
+        if found is setattr:
+            self.assigned(name, given[0])
+            self.world.shares.store(rest)
+            return NONE
+        if name in asking.TITLES:
+            got = self.title(name, given[0])
+        else:
+            got = self.attribute_of(name, given[0])
+        return NONE if found is hasattr else got | rest
+
+    def assigned(self, name: str, base: Share) -> None:
+        """An attribute is written or deleted."""
+        self.world.assigned.add(name)
+        self.world.asks(name)  # of a property, perhaps
+        self.world.shares.write(base, attribute=True)
+
+    def text(self, name: Var) -> str | None:
+        """The text that a variable is sure to hold."""
+        found = self.world.value(self.unit, self.known, name)
+        definition = self.known.definitions.get(name)
+        while definition is not None and definition.name == "copy":
+            definition = self.known.definitions.get(definition.args[0])
+        if definition is not None and definition.name == "const":
+            found = definition.attr
+        return found if type(found) is str else None
+
+    def formatted(self, text: str, whole: Share) -> Share:
+        """``"{} {0.word}".format(x)``: the attributes that it names are asked for."""
+        if whole & TENSOR:
+            raise NotAlone("it shows a tensor")
+        for name in asking.fields(text):
+            self.attribute_of(name, whole)
+        return self.world.shares.hidden
 
     def some_attribute(self, base: Share, name: Var) -> Share:
         """``getattr(base, "visit_" + kind)``: any attribute of a name that begins so."""
         world, prefix = self.world, self.prefix(name)
-        if base & (TENSOR | CODE) or prefix[:1] in ("", "_"):
+        if base & (TENSOR | CODE) or prefix[:1] in ("", "_") or "tb_frame".startswith(prefix):
             raise NotAlone("any attribute is asked for")
         if any(each.startswith(prefix) for each in callees.METHODS):
             raise NotAlone("a method of a list, say, may be asked for")
         for each in {each for members in world.classes.values() for each in members}:
             if each.startswith(prefix):
-                world.names.add(each)
+                world.asks(each)
                 self.escaping(each, bound=True)
         return world.shares.within(base)
 
@@ -273,10 +350,17 @@ class Steps:
     def unknown(self, name: str) -> Share:
         raise NotAlone(f"{name} is a method that is a value")
 
+    def lent(self, name: str, found: object, base: Share) -> Share:
+        """A method of what existed before is a value: ``key=TABLE.get``."""
+        drawn = isinstance(own_attribute(found, "__self__"), random.Random)
+        if drawn or name not in callees.LENT_METHODS:
+            self.unknown(name)
+        return base | self.world.shares.within(base)
+
     def escaping(self, name: str, bound: bool) -> None:
         """A method may be read without being called there; ``bound``: of no class."""
         bound = bound and self.world.binds(name)
-        for unit in self.world.called_by_name(name):
+        for unit, _ in self.world.called_by_name(name):
             self.world.escapes(unit, bound)
         if name in callees.WRITING_METHODS:
             self.unknown(name)
@@ -307,8 +391,11 @@ class Steps:
         pattern = patterns.pattern(self.known, callee)
         if pattern is not None:
             return self.matched(pattern, whole, args)
-        if found is getattr and shape.is_plain:
-            return self.some_attribute(given[0], args[1]) | whole
+        if asking.is_asking(found) and shape.is_plain and len(args) > 1:
+            return self.asked(found, args, given)
+        text = self.text(method[0]) if method is not None and method[1] == "format" else None
+        if text is not None:
+            return self.formatted(text, whole)
         inner = world.nested.named(self.unit.source, callee)
         if inner is not None:
             unit = world.of_function(inner, Names(self.known.names.namespace))
@@ -326,7 +413,15 @@ class Steps:
         if method is not None:
             receiver = self.unit.of.get(method[0], NONE)
             return self.method(method[1], receiver, whole, given, shape)
+        kinds = self.kinds(callee)
+        if kinds:
+            return join(self.known_call(kind, given, shape) for kind in kinds)
         definition = self.known.definitions.get(callee)
+        if definition is not None and definition.name == "manager":
+            return self.entered(definition.attr, given, shape)
+        example = self.example(definition)
+        if example is not None and not example & CODE:
+            return self.alike(whole, given, shape)
         if definition is not None and definition.name in ("global", "load_free"):
             bound = world.read(self.known, definition)
             if bound is not MISSING:
@@ -338,11 +433,50 @@ class Steps:
             computing.check(shape)
         return shares.anything | shares.hidden  # one of those that escape
 
+    def entered(self, name: str, given: list[Share], shape: CallShape) -> Share:
+        """A ``with`` statement calls ``__enter__`` or ``__exit__`` of a manager."""
+        world, shares = self.world, self.world.shares
+        units = world.called_by_name(name)
+        if given[0] & TENSOR or not all(type(member) is FunctionType for _, member in units):
+            raise NotAlone("a manager that is not known")
+        if not units and not world.suppresses:
+            world.doubt(f"a manager whose {name} is not known")
+        for unit, _ in units:
+            world.passed(unit, given, shape)
+        return shares.hidden | join(unit.returned for unit, _ in units)
+
+    def kinds(self, callee: Var) -> list[type]:
+        """The classes one of which ``cls`` is in a class method; none for all other names."""
+        params = self.unit.function.params
+        if self.unit.is_free or not params or callee != params[0].name:
+            return []
+        return [] if callee in self.known.definitions else self.world.kinds_of(self.unit)
+
+    def example(self, definition: Op | None) -> Share | None:
+        """What ``x`` shares where the class of it is called: ``type(x)(…)``."""
+        if definition is None:
+            return None
+        if definition.name == "getattr" and definition.attr == "__class__":
+            return self.unit.of.get(definition.args[0], NONE)
+        if definition.name != "call" or len(definition.args) != 2 or not definition.attr.is_plain:
+            return None
+        asks = self.known.looked_up(definition.args[0]) is type
+        return self.unit.of.get(definition.args[1], NONE) if asks else None
+
+    def alike(self, whole: Share, given: list[Share], shape: CallShape) -> Share:
+        """A call of the class of something: one of the user's, or of Python's for data."""
+        world = self.world
+        for kind in list(world.classes):
+            if not issubclass(kind, Enum):
+                world.built(kind, whole, given, shape)
+        world.shares.store(whole)
+        return whole | world.shares.within(whole)
+
     def matched(self, pattern: str, whole: Share, args: tuple[Var, ...]) -> Share:
         """A pattern of a ``match`` statement looks at its subject."""
         if pattern == patterns.KIND:
             for name in patterns.asked_of(self.world, self.known, args):
-                self.world.names.add(name)
+                self.world.asks(name)
                 self.escaping(name, bound=True)
         return patterns.taken(self.world, pattern, whole)
 
@@ -352,9 +486,9 @@ class Steps:
         A function of the user's does so by calls of its own.
         """
         if found is not MISSING:
-            if isinstance(found, FunctionType | MethodType) or self.is_of_torch(found):
-                return False
-            return not (callees.is_known(found) and found in callees.CALLS_NOTHING)
+            if callees.is_known(found):
+                return found not in callees.CALLS_NOTHING
+            return not (isinstance(found, FunctionType | MethodType) or self.is_of_torch(found))
         if method is None:
             return True
         name = method[1]
@@ -385,11 +519,15 @@ class Steps:
         if callees.is_known(found):
             if found in computing.NO_TENSORS:
                 return NONE
+            if found is contextlib.suppress and not world.suppresses:
+                world.suppresses = shares.changed = True
             if found in callees.READS:
                 made = TENSORS if found in computing.STARTING else TENSOR
                 return shares.hidden | (shares.within(whole) & made if shares.computes else NONE)
             if found is dataclasses.replace:
                 world.anything_is_built()
+            if found is functools.partial and shares.computes:
+                computing.check(shape)
             if found is type:
                 return CODE
             if found is super and len(given) == 2:
@@ -404,6 +542,15 @@ class Steps:
             shares.store((whole & IN_DEEP) | held(found, given, shape))
             copied = found in callees.COPIES
             return shares.hidden | (whole & CODE) if copied else whole | shares.within(whole)
+        world.scale.objects |= kept.is_keeping(found)
+        if kept.is_keeping(found):
+            unit = world.kept(found)
+            world.passed(unit, given, shape)
+            return unit.returned
+        if kept.is_bound(found):
+            world.met(found)
+            shares.store(whole)
+            return shares.anything | shares.hidden
         if isinstance(found, type):
             world.met_class(found)
             if issubclass(found, BaseException | Enum) and found not in world.classes:
@@ -413,11 +560,15 @@ class Steps:
             world.scale.objects = True
             return world.met(found) if issubclass(found, Enum) else NONE
         if isinstance(found, MethodType) and isinstance(found.__func__, FunctionType):
-            share = world.met(found.__self__) if not isinstance(found.__self__, type) else NONE
+            share = world.as_receiver(found.__self__)
+            if is_library(found.__func__) and is_kind_of_tuple(found.__self__):  # ``_make``
+                shares.store(whole & IN_DEEP)
+                return NONE
             unit = world.unit(found.__func__)
-            world.passed(unit, [share | (share and OUTER_DEEP), *given], shape, 1)
+            world.passed(unit, [share, *given], shape, 1)
         elif isinstance(found, FunctionType):
             unit = world.unit(found)
+            world.freed(unit)
             world.passed(unit, given, shape)
             world.scale.calls(self.unit.source, unit.source)
         else:
@@ -446,9 +597,11 @@ class Steps:
                 raise NotAlone(f"the method {name} of a tensor")
             result |= known or NONE
             receiver &= ~TENSORS
-        for unit in units:
-            world.passed(unit, [receiver, *given], shape, 1)
+        for unit, member in units:
+            world.passed_by_name(unit, member, receiver, given, shape)
             result |= unit.returned
+        if name == "_replace":
+            self.escaping("_make", bound=False)
         if name in callees.METHODS:
             if name in callees.WRITING_METHODS and not (name == "__init__" and units):
                 shares.write(receiver)
@@ -462,7 +615,11 @@ class Steps:
                 result |= receiver
         elif not units and name not in world.assigned and not world.has_field(name):
             world.doubt(f"the method {name} is not known")
-        members = [kind[name] for kind in world.classes.values() if name in kind]
+        members = [
+            members[name]
+            for kind, members in world.classes.items()
+            if name in members and not is_pythons(kind, members[name])
+        ]
         held = name in world.assigned or world.has_field(name)
         if held or members:
             shares.store(whole)
@@ -475,6 +632,23 @@ class Steps:
         if self.world.shares.computes:
             return computing.by_method(name, receiver, self.world.shares, shape)
         return reads.read_by_method(name, self.world.scale)
+
+
+def join(shares: Iterable[Share]) -> Share:
+    found = NONE
+    for share in shares:
+        found |= share
+    return found
+
+
+def is_kind_of_tuple(found: object) -> bool:
+    return isinstance(found, type) and issubclass(found, tuple)
+
+
+def is_pythons(kind: type, member: object) -> bool:
+    """Whether a method of a class is one that Python has made: ``_replace`` of a named tuple."""
+    function = own_attribute(member, "__func__", member)
+    return isinstance(function, FunctionType) and own_function(kind, member) is None
 
 
 def is_method(found: object) -> bool:

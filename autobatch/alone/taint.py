@@ -42,6 +42,10 @@ class Unit:
     """It may be called with anything."""
     is_bound: bool = False
     """So it may, but as a method of an instance, which no tensor is."""
+    is_free: bool = False
+    """It is called as a function, too, where it is a method."""
+    is_kept: bool = False
+    """What it returns is kept for all calls."""
     is_handed_on: bool = False
     """It is made as the program runs, and may be called with whatever a call gets."""
 

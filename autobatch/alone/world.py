@@ -27,11 +27,12 @@ from typing import Any
 
 from torch import Tensor
 
-from autobatch.alone import computing
+from autobatch.alone import computing, kept
+from autobatch.alone.asking import FRAMES
 from autobatch.alone.contents import Contents, NotAlone, check_class, is_generated, own_bases
 from autobatch.alone.inner import Inner
 from autobatch.alone.scale import Scale
-from autobatch.alone.taint import CODE, NONE, OUTERS, TENSORS, Share, Shares, Unit
+from autobatch.alone.taint import CODE, NONE, OUTER_DEEP, OUTERS, TENSORS, Share, Shares, Unit
 from autobatch.alone.webs import told_apart
 from autobatch.batching import known_callees as callees
 from autobatch.batching.binding import defaults_of
@@ -51,6 +52,8 @@ C_MEMBERS = (
     *(GetSetDescriptorType, MemberDescriptorType, type),
 )
 FINE_INITS = frozenset({"__init__", "__post_init__"})
+ENTERED = frozenset({"__enter__", "__exit__"})
+"""Special methods that nothing but a ``with`` statement calls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +98,8 @@ class World:
     names: set[str] = field(default_factory=set)
     """Attributes that are asked of something unknown."""
     builds: bool = False
+    suppresses: bool = False
+    """There are context managers of Python's, which give nothing."""
     doubted: bool = False
     """Something is not known yet, and may be when more has been found."""
     is_settled: bool = False
@@ -105,6 +110,8 @@ class World:
     functions: dict[int, FunctionType] = field(default_factory=dict)
     tensors: dict[int, Tensor] = field(default_factory=dict)
     """Those that existed before and that it reads."""
+    partials: dict[int, Any] = field(default_factory=dict)
+    """Those that have been looked into."""
     calls_torch: bool = False
     """What is called that is not known may be a function of torch's."""
     nested: Inner = field(default_factory=Inner)
@@ -149,6 +156,11 @@ class World:
             unit.is_bound = self.shares.changed = True
         elif not bound and not unit.escapes:
             unit.escapes = self.shares.changed = True
+
+    def freed(self, unit: Unit) -> None:
+        """It is called as a function, whatever class may have it as a method."""
+        if not unit.is_free:
+            unit.is_free = self.shares.changed = True
 
     def made(self, lowered: Function, names: Names) -> None:
         """A function that the program makes as it runs."""
@@ -205,7 +217,9 @@ class World:
         return share
 
     def is_callable(self, value: Any) -> bool:
-        return isinstance(value, FunctionType | MethodType | type) or callees.is_known(value)
+        if isinstance(value, FunctionType | MethodType | type) or callees.is_known(value):
+            return True
+        return kept.is_keeping(value) or kept.is_bound(value)
 
     def met_callable(self, value: Any) -> None:
         """A function that may be called with anything, or a class."""
@@ -216,7 +230,12 @@ class World:
             elif value in self.classes:
                 self.anything_is_built()
         elif isinstance(value, FunctionType) and not callees.is_known(value):
+            self.freed(self.unit(value))
             self.escapes(self.unit(value))
+        elif kept.is_keeping(value):
+            self.escapes(self.kept(value))
+        elif kept.is_bound(value):
+            self.met_partial(value)
         elif isinstance(value, MethodType) and isinstance(value.__func__, FunctionType):
             self.met(value.__self__)
             self.escapes(self.unit(value.__func__))
@@ -224,6 +243,29 @@ class World:
             self.calls_torch = True
         elif not callees.is_known(value) or value in callees.CHANGES:
             raise NotAlone(f"{value!r} is not known")
+
+    def met_partial(self, value: Any) -> None:
+        """A function that is called with more than it gets: with what it holds."""
+        if self.shares.computes:
+            raise NotAlone("what it tells torch is more than operands")
+        if id(value) not in self.partials:
+            self.partials[id(value)] = value
+            self.lookups += [(look, look()) for look in kept.held(value)]
+        for each in (value.func, *value.args, *value.keywords.values()):
+            self.shares.store(self.met(each))
+
+    def kept(self, found: Any) -> Unit:
+        """The function whose results are kept, which is only looked at while they are."""
+        function = kept.wrapped(found)
+        if not isinstance(function, FunctionType):
+            raise NotAlone(f"{found!r} is not known")
+        unit = self.unit(function)
+        if not unit.is_kept:
+            unit.is_kept = self.shares.changed = True
+            self.lookups.append((lambda: kept.wrapped(found), function))
+        if any(map(kept.compares_by_itself, self.classes.values())):
+            raise NotAlone("what is asked whether it is equal may be another thread's")
+        return unit
 
     def met_class(self, kind: type) -> None:
         if type(kind) not in (type, ABCMeta, EnumMeta):
@@ -248,6 +290,12 @@ class World:
         self.shares.changed |= not self.builds
         self.builds = True
 
+    def asks(self, name: str) -> None:
+        """An attribute is asked for, or written, by its name."""
+        if name in FRAMES:
+            raise NotAlone(f"{name} leads to all that a function holds")
+        self.names.add(name)
+
     # What classes run.
 
     def methods(self) -> None:
@@ -268,33 +316,79 @@ class World:
                     elif function is not None:
                         raise NotAlone(f"{name} is no property of functions")
             return
-        function = own_attribute(member, "__func__", member)
-        if isinstance(function, FunctionType):
-            if is_generated(function) or (issubclass(kind, Enum | tuple) and is_library(function)):
-                return
-            escapes = special and (self.builds or name not in FINE_INITS)
+        function = own_function(kind, member)
+        if function is not None:
+            escapes = special and name not in ENTERED and (self.builds or name not in FINE_INITS)
             if escapes:
                 bound = function is member and name != "__class_getitem__"
-                self.escapes(self.unit(function), bound)
+                self.escapes(self.method(member, function), bound)
             elif name in self.names:
-                self.unit(function)
+                self.method(member, function)
+        elif isinstance(own_attribute(member, "__func__", member), FunctionType):
+            return  # Python's own
         elif special:
-            if not is_plain_special(member):
+            if not is_plain_special(member) or name in ENTERED:
                 raise NotAlone(f"{kind.__qualname__} has {name}")
         elif name in self.names and not is_slot(member):
             if issubclass(kind, Enum) and isinstance(member, kind):
                 return
             self.shares.store(self.met(member))
 
-    def called_by_name(self, name: str) -> list[Unit]:
-        """The user's methods of a name."""
-        found: list[Unit] = []
-        for members in self.classes.values():
-            function = members.get(name)
-            function = own_attribute(function, "__func__", function)
-            if isinstance(function, FunctionType) and not is_generated(function):
-                found.append(self.unit(function))
+    def method(self, member: Any, function: FunctionType) -> Unit:
+        """What a class has as a method: a class method gets a class that has it."""
+        unit = self.unit(function)
+        if isinstance(member, classmethod):
+            first = [param.name for param in unit.function.params[:1]]
+            for kind in self.receivers(function):
+                self.shares.add(unit, first, self.as_receiver(kind))
+        return unit
+
+    def receivers(self, function: FunctionType) -> list[type]:
+        """The classes that have a function as a class method."""
+        return [
+            kind
+            for kind in self.classes
+            if any(
+                isinstance(member, classmethod) and member.__func__ is function
+                for base in kind.__mro__
+                for member in vars(base).values()
+            )
+        ]
+
+    def kinds_of(self, unit: Unit) -> list[type]:
+        """The classes that have a function as a class method."""
+        for function in self.functions.values():
+            if self.library.code_of(function).function is unit.source:
+                return self.receivers(function)
+        return []
+
+    def as_receiver(self, value: Any) -> Share:
+        """What a function is bound to."""
+        if isinstance(value, type) and not isinstance(value, EnumMeta):
+            self.met_class(value)
+            return CODE
+        share = self.met(value)
+        return share | (share and OUTER_DEEP)
+
+    def called_by_name(self, name: str) -> list[tuple[Unit, Any]]:
+        """The user's methods of a name, and what the classes have as such."""
+        found: list[tuple[Unit, Any]] = []
+        for kind, members in list(self.classes.items()):
+            member = members.get(name)
+            function = own_function(kind, member)
+            if function is not None:
+                found.append((self.method(member, function), member))
         return found
+
+    def passed_by_name(
+        self, unit: Unit, member: Any, receiver: Share, given: list[Share], shape: CallShape
+    ) -> None:
+        """Arguments come to a method; the receiver does where it is one of an instance."""
+        if isinstance(member, staticmethod):
+            self.passed(unit, given, shape)
+        else:
+            own = NONE if isinstance(member, classmethod) else receiver
+            self.passed(unit, [own, *given], shape, 1)
 
     def has_field(self, name: str) -> bool:
         """Whether instances of a class may hold something of a name, which may be called."""
@@ -372,6 +466,14 @@ class World:
             self.looked.add((id(known), f"{op.name} {op.attr}"))
             self.lookups.append((look, found))
         return found
+
+
+def own_function(kind: type, member: Any) -> FunctionType | None:
+    """The user's function that is a member of a class; None for what Python has made."""
+    function = own_attribute(member, "__func__", member)
+    if not isinstance(function, FunctionType) or is_generated(function):
+        return None
+    return None if issubclass(kind, Enum | tuple) and is_library(function) else function
 
 
 def is_one(some: Mapping[str, CellType], others: Mapping[str, CellType]) -> bool:

@@ -1,0 +1,385 @@
+"""What the proof of plain Python knows of Python's own ways: each beside what must not pass."""
+
+import contextlib
+import functools
+import operator
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
+
+import pytest
+
+import autobatch
+from tests.test_alone import outcome, same
+
+WORDS = ["b", "aBc", "", "ccc", "a b", "7"]
+SEEN = []
+TABLE = {"a": 1, "b": 2}
+ROWS = {"a": ["x"], "b": ["y"]}
+add_two = functools.partial(operator.add, 2)
+
+
+class Pair(NamedTuple):
+    left: str
+    right: int
+
+
+class Timer:
+    def __init__(self):
+        self.count = 0
+
+    def __enter__(self):
+        self.count += 1
+        return self
+
+    def __exit__(self, kind, error, trace):
+        self.count += 10
+        return kind is not None and issubclass(kind, ValueError)
+
+
+class Shape:
+    sides = 0
+
+    def __init__(self, word):
+        self.word = word
+
+    @classmethod
+    def of(cls, word):
+        made = cls(word)
+        made.size = len(word) * cls.sides
+        return made
+
+    @staticmethod
+    def doubled(word):
+        return word * 2
+
+    def area(self):
+        raise NotImplementedError
+
+    def grown(self):
+        return type(self)(self.word + "!")
+
+
+class Square(Shape):
+    sides = 4
+
+    def area(self):
+        return self.size**2
+
+
+class Kind(Enum):
+    SHORT = 1
+    LONG = 2
+
+
+@functools.cache
+def fibonacci(n):
+    return n if n < 2 else fibonacci(n - 1) + fibonacci(n - 2)
+
+
+@functools.cache
+def row(word):
+    return [word]
+
+
+@functools.cache
+def itself(item):
+    return item
+
+
+def of_strings(word):
+    upper = "".join(map(str.upper, word))
+    return upper + "".join(sorted(word, key=str.lower)) + str(len(list(filter(str.isalpha, word))))
+
+
+def of_sets(word):
+    return len(set.union(*map(set, [word, "ab"])))
+
+
+def by_bound_method(word):
+    return sum(map(TABLE.get, [each for each in word if each in TABLE]))
+
+
+def formatted(word):
+    pair = Pair(word, len(word))
+    return "{0.left:>4}|{0[1]:{width}}|{name}".format(pair, width=3, name=Kind.LONG.name)
+
+
+def named(word):
+    return type(word).__name__ + Square(word).__class__.__qualname__
+
+
+def asked(word):
+    shape = Shape(word)
+    setattr(shape, "color", "r")  # noqa: B010
+    return getattr(word, "upper")() + shape.color + getattr(shape, "none", "n")  # noqa: B009
+
+
+def has(word):
+    return hasattr(Shape(word), "word") + 2 * hasattr(word, "none")
+
+
+def classes(word):
+    return Square.of(word).area() + len(Square(word).grown().word) + len(Shape.doubled(word))
+
+
+def replaced(word):
+    pair = Pair(word, 1)._replace(right=len(word))
+    return Pair._make(pair)._asdict()["right"]
+
+
+def managed(word):
+    timer = Timer()
+    with timer as entered, contextlib.suppress(ValueError):
+        entered.count += len(word)
+        int(word)
+    with timer:
+        int(word)
+    return timer.count
+
+
+def with_kind(word):
+    timer, event = Timer(), (Kind.SHORT, len(word))
+    timer.count = event[1]
+    return timer.count + (event[0] is Kind.SHORT)
+
+
+def partial_made(word):
+    return functools.partial(operator.add, 3)(add_two(len(word)))
+
+
+def kept_by_module(word):
+    rows, total = [[0]], 0
+    for each in range(len(word)):
+        total += fibonacci(each)
+        rows[0].append(total)
+    return sum(rows[0]) + len(row(word)[0])
+
+
+def kept_within(word):
+    @functools.lru_cache(None)
+    def count(n):
+        return 1 if n < 2 else count(n - 1) + count(n - 2)
+
+    return count(len(word))
+
+
+USES = [
+    *(of_strings, of_sets, by_bound_method, formatted, named, asked, has, classes, replaced),
+    *(managed, with_kind, partial_made, kept_by_module, kept_within),
+]
+
+
+@pytest.mark.parametrize("function", USES, ids=lambda function: function.__name__)
+def test_it_runs_as_plain_python(function):
+    found = same(function, WORDS)
+    expected = list(map(function, WORDS))
+    assert (found if isinstance(found, list) else found[0]) == expected
+
+
+class Loud:
+    def __init__(self, word):
+        self.word, self.times = word, 0
+
+    def __enter__(self):
+        SEEN.append(self.word)
+
+    def __exit__(self, *failure):
+        return False
+
+    def __format__(self, spec):
+        SEEN.append(spec)
+        return self.word
+
+    def __eq__(self, other):
+        other.times += 1
+        return self.word == other.word
+
+    def __hash__(self):
+        return 1
+
+    @property
+    def loud(self):
+        SEEN.append("loud")
+        return self.word
+
+
+class Counting:
+    tally = []  # noqa: RUF012
+    kinds = 0
+
+    @classmethod
+    def counted(cls):
+        cls.kinds += 1
+
+    @classmethod
+    def noted(cls, word):
+        cls.tally.append(word)
+
+    @staticmethod
+    def put(rows, word):
+        rows.append(word)
+
+
+class Titled:
+    __name__ = ["t"]  # noqa: RUF012
+
+
+class Making(Pair):
+    @classmethod
+    def _make(cls, parts):
+        SEEN.append("made")
+        return Pair(*parts)
+
+
+class Marked(Enum):
+    ONE = 1
+
+    def __init__(self, value):
+        self.seen = 0
+
+
+class Peeking:
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, trace):
+        trace.tb_frame.f_globals["SEEN"].append(kind)
+        return True
+
+
+@dataclass(unsafe_hash=True)
+class Equal:
+    word: str
+
+
+def enters(word):
+    with Loud(word):
+        return 1
+
+
+def peeks(word):
+    with Peeking():
+        int("x")
+
+
+def formats(word):
+    return "{}".format(Loud(word))  # noqa: UP032
+
+
+def formats_property(word):
+    return "{.loud}".format(Loud(word))  # noqa: UP032
+
+
+def formats_unknown(word):
+    return word.format(word)
+
+
+def gets_property(word):
+    return getattr(Loud(word), "loud")  # noqa: B009
+
+
+def has_property(word):
+    return hasattr(Loud(word), "loud")
+
+
+def gets_any(word):
+    return getattr(word, word, "")
+
+
+def sets(word):
+    setattr(Counting, "kinds", 3)  # noqa: B010
+
+
+def writes_title(word):
+    Titled().__name__.append(word)
+
+
+def writes_class_by_its_method(word):
+    Counting.counted()
+
+
+def writes_class_by_an_instance(word):
+    Counting().counted()
+
+
+def appends_to_class(word):
+    Counting().noted(word)
+
+
+def writes_by_static_method(word):
+    Counting().put(SEEN, word)
+
+
+def makes(word):
+    return Making(word, 1)._replace(right=2).left
+
+
+def marks(word):
+    Marked.ONE.seen = 1
+
+
+def appends_unbound(word):
+    list(map(list.append, [SEEN], [word]))
+
+
+def appends_lent(word):
+    dict.get(ROWS, "a").append(word)
+
+
+def appends_partial(word):
+    functools.partial(SEEN.append, word)()
+
+
+def appends_held(word):
+    functools.partial(operator.getitem, ROWS)("a").append(word)
+
+
+def writes_kept(word):
+    row(word).append(word)
+
+
+def writes_kept_by_map(word):
+    for each in map(row, [word]):
+        each.append(word)
+
+
+def forgets(word):
+    fibonacci.cache_clear()
+
+
+def kept_equals_another(word):
+    return itself(Loud(word)).times
+
+
+def kept_of_another(word):
+    itself(Equal(word[:1])).word += "x"
+
+
+HIDDEN = [
+    *(enters, peeks, formats, formats_property, formats_unknown, gets_property),
+    *(has_property, gets_any, sets, writes_title, writes_class_by_its_method, appends_to_class),
+    *(writes_class_by_an_instance, writes_by_static_method, makes, marks, appends_unbound),
+    *(appends_lent, appends_partial, appends_held, writes_kept, writes_kept_by_map, forgets),
+    *(kept_equals_another, kept_of_another),
+]
+
+
+@pytest.mark.filterwarnings("ignore::autobatch.FallbackWarning")
+@pytest.mark.parametrize("function", HIDDEN, ids=lambda function: function.__name__)
+def test_what_somebody_may_see_does_not(function):
+    for cached in (row, itself):
+        cached.cache_clear()
+    with contextlib.suppress(autobatch.AutobatchError):
+        assert outcome(function, ["a", "bb"])[1] == 0
+
+
+def test_a_partial_that_is_changed():
+    scaled = functools.partial(lambda word, times: word * times, times=2)
+
+    def repeated(word):
+        return scaled(word)
+
+    assert same(repeated, ["a", "b"]) == ["aa", "bb"]
+    scaled.keywords["times"] = 3
+    assert same(repeated, ["a", "b"]) == ["aaa", "bbb"]
