@@ -37,6 +37,10 @@ WORTH_MEASURING = 0.02
 """Seconds of such calls in all after which what plain Python takes is measured."""
 SURELY, BETTER = 2, 1.5
 """How many times that a run has taken when it is ended, and when the next is to be plain."""
+COLD = 4
+"""Seconds of what comes once that count as one, for a run that is to be ended."""
+AGAIN = 1.25
+"""How much longer it has taken when it is looked at again."""
 
 NEVER = float("inf")
 
@@ -120,10 +124,10 @@ class Trial:
             plain = self.plain_seconds(spent)
             if plain is None:
                 self.due = NEVER
-            elif spent >= SURELY * plain:
+            elif spent >= plain and spent + self.watch.cold_seconds / COLD >= SURELY * plain:
                 self.end()
             else:
-                self.due = self.watch.warm + SURELY * plain - spent
+                self.due = AGAIN * self.watch.warm
 
     def end(self) -> None:
         self.is_over = True

@@ -42,6 +42,10 @@ class Watch:
         """What the thread has spent on what is not cold."""
         return (thread_time() - self.began) * self.warm / self.whole
 
+    @property
+    def cold_seconds(self) -> float:
+        return (thread_time() - self.began) * (1 - self.warm / self.whole)
+
     def leave_out(self, since: float) -> None:
         """What this thread has done from a time of its own on was no part of the run."""
         self.began += thread_time() - since
