@@ -94,13 +94,21 @@ class Trial:
     times: int = 0
     plainly: float = 0
     is_over: bool = False
-    watch: Watch = field(default_factory=Watch)
-    due: float = field(default_factory=lambda: WORTH_MEASURING if _MEASURES.get() else NEVER)
+    watch: Watch = field(default_factory=lambda: Watch(0))
+    due: float = NEVER
+
+    @classmethod
+    def measured(cls, call: Call) -> Trial:
+        """One that measures too, unless it must not."""
+        if not _MEASURES.get():
+            return cls(call)
+        return cls(call, watch=Watch(thread_time()), due=WORTH_MEASURING)
 
     def block(self, threads: int) -> None:
         self.threads = threads
         self.plainly += OF_A_BLOCK * threads
-        self.watch.tick()
+        if self.due < NEVER:
+            self.watch.tick()
 
     def launch(self, number: int) -> None:
         self.plainly += OF_A_KERNEL * number * self.threads
@@ -136,12 +144,15 @@ class Trial:
 
     def ended(self) -> None:
         """The run has come to its end."""
-        self.watch.tick()
         if self.is_over:
             return
         if self.is_sure():
             self.call.may_end()
-        elif self.due < NEVER and self.call.in_all(self.watch.warm) >= WORTH_MEASURING:
+            return
+        if self.due == NEVER:
+            return
+        self.watch.tick()
+        if self.call.in_all(self.watch.warm) >= WORTH_MEASURING:
             spent = self.watch.seconds
             plain = self.plain_seconds(spent)
             if plain is None:

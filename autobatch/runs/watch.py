@@ -18,7 +18,7 @@ class Watch:
     ``since`` is when the block at work began, and ``is_cold`` whether it is cold.
     """
 
-    began: float = field(default_factory=thread_time)
+    began: float
     since: float = field(default_factory=perf_counter)
     warm: float = 0
     whole: float = 1e-9
