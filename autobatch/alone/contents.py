@@ -65,7 +65,7 @@ class Contents:
     has_instances: bool = False
     tensors: list[Tensor] = field(default_factory=list)
     slots: dict[type, tuple[MemberDescriptorType, ...]] = field(default_factory=dict)
-    """Of the classes that have been met."""
+    """Of the classes that have been met, whose instances can be written to."""
 
     def nature(self, value: Any) -> int:
         """What of a value can be written to."""
@@ -78,6 +78,8 @@ class Contents:
             if kind in CONTAINERS:
                 self.has_instances |= kind is Counter
                 written += 1 if part is value else 2
+            elif kind in self.slots:
+                written += 2
             elif kind is not tuple and kind is not frozenset:
                 written += 2 * self.is_written(part)
             within = self.parts(part)
@@ -106,21 +108,26 @@ class Contents:
         if kind not in self.classes:
             check_class(kind)
             self.classes.add(kind)
+        is_tuple = issubclass(kind, tuple)
+        fixed = issubclass(kind, Enum) or (is_tuple and not kind.__dictoffset__)
+        if not fixed and not is_tuple:
             self.slots[kind] = slots_of(kind)
-        fixed = issubclass(kind, Enum) or (issubclass(kind, tuple) and not kind.__dictoffset__)
         self.has_instances |= not fixed
         return not fixed
 
     def parts(self, part: Any) -> list[Any]:
         """What is directly within, but for numbers and strings."""
         kind = type(part)
+        slots = self.slots.get(kind)
+        if slots is not None:
+            return compound(list(attributes(part, slots)))
         if kind in DICTS:
             return [*compound(part), *compound(part.values())]
         if kind in CONTAINERS or isinstance(part, tuple | frozenset):
             return compound(part)
         if isinstance(part, CALLABLES | Tensor):
             return []
-        return compound(list(attributes(part, self.slots.get(kind, ()))))
+        return compound(list(attributes(part, slots_of(kind))))
 
 
 def compound(items: Collection[Any]) -> list[Any]:

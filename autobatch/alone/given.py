@@ -70,6 +70,11 @@ class Given:
             return self.items is None
         return self.is_shared and self.tensor.device.type == "cpu" and not self.tensor.requires_grad
 
+    @property
+    def is_copied(self) -> bool:
+        """Whether what is read of it is a thread's own: rows of a tensor."""
+        return self.tensor is not None and not self.is_shared
+
     def read(self) -> Given:
         """What plain Python gets of a tensor, on the host at once: of rows, nobody else's."""
         if self.tensor is None:

@@ -16,7 +16,7 @@ import torch
 
 from autobatch.alone.proof import Proof
 from autobatch.alone.running import Asked, Outline, run, worth_it
-from autobatch.runs.trial import NEVER, Trial
+from autobatch.runs.trial import Trial
 
 MOST_NOTED = 64
 """Kinds of calls of one function."""
@@ -37,6 +37,15 @@ class Kind:
     asked: Asked
     plain: float | None = None
 
+    @property
+    def is_open(self) -> bool:
+        """Whether it may be proved and measured that plain Python is better; it may not often."""
+        asked = self.asked
+        size, times = asked.findings.together.get(asked.outline, (0, 0))
+        if asked.batch.size >= size and times >= SURE:
+            return False
+        return not asked.findings.refused.holds((True, asked.outline))
+
     def may_end(self) -> bool:
         if worth_it(self.asked, computes=True) is None:
             return False
@@ -45,8 +54,7 @@ class Kind:
 
     def plain_seconds(self, spent: float) -> float | None:
         asked = self.asked
-        size, times = asked.findings.together.get(asked.outline, (0, 0))
-        if self.plain is None and (asked.batch.size < size or times < SURE):
+        if self.plain is None:
             proof = worth_it(asked, computes=True)
             if proof is not None:
                 self.plain = seconds(asked, proof, spent)
@@ -93,7 +101,6 @@ def trial(asked: Asked) -> Trial | None:
     """
     if asked.is_apart or not asked.may_compute():
         return None
-    found = Trial(Kind(asked))
-    if torch.are_deterministic_algorithms_enabled():  # runs are to be the same, to the last bit
-        found.due = NEVER
-    return found
+    call = Kind(asked)
+    same_each_time = torch.are_deterministic_algorithms_enabled()  # to the last bit
+    return Trial.measured(call) if call.is_open and not same_each_time else Trial(call)

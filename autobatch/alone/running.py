@@ -9,6 +9,7 @@ be the slower one (``measuring``).
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import FunctionType
@@ -220,7 +221,9 @@ def run(asked: Asked, proof: Proof) -> Alone:
     places = [name for name in given if isinstance(name, int)]
     names = [name for name in given if not isinstance(name, int)]
     shared = [each.is_as_it_is for each in given.values()]
-    taken = [private if proof.copies and not each else as_it_is for each in shared]
+    own = [each.is_copied for each in asked.given.values()]
+    kept = map(operator.or_, shared, own)
+    taken = [private if proof.copies and not each else as_it_is for each in kept]
     is_copied = proof.returns and (any(shared) or not proof.copies)
     given_back = private if is_copied else as_it_is
 

@@ -52,7 +52,7 @@ BESIDE_TENSORS = (
 )
 ONE_BY_ONE = (
     "{0} runs as plain Python, one example after the other, and nothing in it is batched: that "
-    "takes less time than keeping the threads together, since much of it works on objects and "
+    "takes less time than keeping the threads together, which part often, or work on objects and "
     "lists. autobatch.explain says which lines."
 )
 OF_IDENTITY = frozenset({operator.is_, operator.is_not, isinstance, type, id, callable})

@@ -37,6 +37,10 @@ WORTH_MEASURING = 0.02
 """Seconds of such calls in all after which what plain Python takes is measured."""
 SURELY, BETTER = 2, 1.5
 """How many times that a run has taken when it is ended, and when the next is to be plain."""
+COLD = 4
+"""Seconds of what comes once that count as one, for a run that is to be ended."""
+AGAIN = 1.25
+"""How much longer it has taken when it is looked at again."""
 
 NEVER = float("inf")
 
@@ -90,13 +94,21 @@ class Trial:
     times: int = 0
     plainly: float = 0
     is_over: bool = False
-    watch: Watch = field(default_factory=Watch)
-    due: float = field(default_factory=lambda: WORTH_MEASURING if _MEASURES.get() else NEVER)
+    watch: Watch = field(default_factory=lambda: Watch(0))
+    due: float = NEVER
+
+    @classmethod
+    def measured(cls, call: Call) -> Trial:
+        """One that measures too, unless it must not."""
+        if not _MEASURES.get():
+            return cls(call)
+        return cls(call, watch=Watch(thread_time()), due=WORTH_MEASURING)
 
     def block(self, threads: int) -> None:
         self.threads = threads
         self.plainly += OF_A_BLOCK * threads
-        self.watch.tick()
+        if self.due < NEVER:
+            self.watch.tick()
 
     def launch(self, number: int) -> None:
         self.plainly += OF_A_KERNEL * number * self.threads
@@ -120,10 +132,10 @@ class Trial:
             plain = self.plain_seconds(spent)
             if plain is None:
                 self.due = NEVER
-            elif spent >= SURELY * plain:
+            elif spent >= plain and spent + self.watch.cold_seconds / COLD >= SURELY * plain:
                 self.end()
             else:
-                self.due = self.watch.warm + SURELY * plain - spent
+                self.due = AGAIN * self.watch.warm
 
     def end(self) -> None:
         self.is_over = True
@@ -132,12 +144,15 @@ class Trial:
 
     def ended(self) -> None:
         """The run has come to its end."""
-        self.watch.tick()
         if self.is_over:
             return
         if self.is_sure():
             self.call.may_end()
-        elif self.due < NEVER and self.call.in_all(self.watch.warm) >= WORTH_MEASURING:
+            return
+        if self.due == NEVER:
+            return
+        self.watch.tick()
+        if self.call.in_all(self.watch.warm) >= WORTH_MEASURING:
             spent = self.watch.seconds
             plain = self.plain_seconds(spent)
             if plain is None:

@@ -18,7 +18,7 @@ class Watch:
     ``since`` is when the block at work began, and ``is_cold`` whether it is cold.
     """
 
-    began: float = field(default_factory=thread_time)
+    began: float
     since: float = field(default_factory=perf_counter)
     warm: float = 0
     whole: float = 1e-9
@@ -41,6 +41,10 @@ class Watch:
     def seconds(self) -> float:
         """What the thread has spent on what is not cold."""
         return (thread_time() - self.began) * self.warm / self.whole
+
+    @property
+    def cold_seconds(self) -> float:
+        return (thread_time() - self.began) * (1 - self.warm / self.whole)
 
     def leave_out(self, since: float) -> None:
         """What this thread has done from a time of its own on was no part of the run."""
