@@ -383,3 +383,51 @@ def test_a_partial_that_is_changed():
     assert same(repeated, ["a", "b"]) == ["aa", "bb"]
     scaled.keywords["times"] = 3
     assert same(repeated, ["a", "b"]) == ["aaa", "bbb"]
+
+
+def names_each(word):
+    total = 0
+    for letter in word * 8:
+        total += ord(letter)
+    return total + len({id(letter): word for letter in word})
+
+
+class Answering:
+    def __getattr__(self, name):
+        return name
+
+
+def asks_all(word):
+    return len(Answering().word)
+
+
+@pytest.mark.parametrize(
+    ("function", "caret", "why"),
+    [
+        (names_each, "id", "<built-in function id> is not known"),
+        (asks_all, "Answering()", "Answering has __getattr__"),
+    ],
+)
+def test_what_keeps_a_program_from_it_is_told(function, caret, why, capsys):
+    autobatch.explain(function, autobatch.objects(["a", "bb"]))
+    lines = capsys.readouterr().out.splitlines()
+    name = function.__name__
+    at = lines.index(
+        f"What keeps {name} from running as plain Python, where it would take less time:"
+    )
+    assert f'File "{__file__}", line ' in lines[at + 1]
+    carets = "^" * len(caret)
+    assert caret in lines[at + 2] and lines[at + 3].endswith(f" {carets} {why}")
+
+
+def test_the_warning_tells_it_too():
+    words = autobatch.objects(["ab" * 9, "b" * 20])
+    with pytest.warns(autobatch.FallbackWarning, match="from running as plain Python") as warned:
+        autobatch.vmap(names_each, fallback="warn")(words)
+    assert "^^ <built-in function id> is not known" in str(warned[-1].message)
+
+
+def test_nothing_is_told_of_a_program_that_is_plain(capsys):
+    autobatch.explain(formatted, autobatch.objects(["a", "bb"]))
+    autobatch.explain(lambda x: x + 1, autobatch.objects([1, 2]))
+    assert "What keeps" not in capsys.readouterr().out

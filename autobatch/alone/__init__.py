@@ -7,6 +7,7 @@ what it does, ``running`` runs it.
 """
 
 from autobatch.alone.measuring import trial
+from autobatch.alone.objecting import objection
 from autobatch.alone.running import Asked, alone, asked, better_alone
 
-__all__ = ["Asked", "alone", "asked", "better_alone", "trial"]
+__all__ = ["Asked", "alone", "asked", "better_alone", "objection", "trial"]

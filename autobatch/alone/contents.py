@@ -30,6 +30,7 @@ from torch import Tensor
 
 from autobatch.arguments.mapped import COPIED
 from autobatch.batching.effects import is_library
+from autobatch.source import Span
 from autobatch.structure import own_attribute, own_attributes
 
 FIXED, FLAT, DEEP = 0, 1, 2
@@ -47,7 +48,14 @@ CALLABLES = FunctionType | MethodType | BuiltinFunctionType | MethodDescriptorTy
 
 
 class NotAlone(Exception):
-    """A program is not known to be one of Python objects alone; says why."""
+    """A program is not known to be one of Python objects alone; says why, and where if known."""
+
+    span: Span | None = None
+
+    def at(self, span: Span | None) -> None:
+        """It has been met at a place, or within what is called there."""
+        if self.span is None:
+            self.span = span
 
 
 @dataclass(slots=True, eq=False, repr=False)

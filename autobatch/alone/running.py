@@ -22,6 +22,7 @@ from autobatch.alone.computing import may_compute
 from autobatch.alone.contents import Contents, NotAlone
 from autobatch.alone.given import Given, arguments
 from autobatch.alone.proof import Proof, proved
+from autobatch.alone.taint import Share
 from autobatch.arguments.batch import Batch
 from autobatch.arguments.mapped import private
 from autobatch.batching.calling.resolving import Target
@@ -187,15 +188,35 @@ def worth_it(asked: Asked, computes: bool) -> Proof | None:
     return proof
 
 
-def proof_of(asked: Asked, computes: bool) -> Proof | None:
-    """The proof for these arguments, kept or new; None if there is none."""
-    function, receiver, proofs = asked.function, asked.receiver, asked.findings.proofs
+def looked_through(asked: Asked, computes: bool) -> tuple[dict[int | str, Share], Contents]:
+    """What the arguments share, and what is in them."""
     contents = Contents(computes)
     shares = {name: each.share(contents, computes) for name, each in asked.given.items()}
-    if contents.callables or not may_compute(contents.tensors):
-        return None
-    holds_tensors = bool(contents.tensors)
-    classes = frozenset(contents.classes)
+    if contents.callables:
+        raise NotAlone("functions are among its arguments")
+    if not may_compute(contents.tensors):
+        raise NotAlone("tensors that are large, or have gradients, are among its arguments")
+    return shares, contents
+
+
+def new_proof(asked: Asked, computes: bool) -> Proof:
+    """The proof for these arguments, whatever has been found before."""
+    return proof_for(asked, computes, *looked_through(asked, computes))
+
+
+def proof_for(
+    asked: Asked, computes: bool, shares: dict[int | str, Share], contents: Contents
+) -> Proof:
+    holds_tensors, classes = bool(contents.tensors), frozenset(contents.classes)
+    function, receiver = asked.function, asked.receiver
+    return proved(function, receiver, shares, classes, asked.library, computes, holds_tensors)
+
+
+def proof_of(asked: Asked, computes: bool) -> Proof | None:
+    """The proof for these arguments, kept or new; None if there was none."""
+    function, receiver, proofs = asked.function, asked.receiver, asked.findings.proofs
+    shares, contents = looked_through(asked, computes)
+    classes, holds_tensors = frozenset(contents.classes), bool(contents.tensors)
     key = (computes, tuple(shares.items()), classes, holds_tensors, id(receiver))
     kept = proofs.get(key)
     if kept is not None:
@@ -204,7 +225,7 @@ def proof_of(asked: Asked, computes: bool) -> Proof | None:
             return proof
     proof = None
     try:
-        proof = proved(function, receiver, shares, classes, asked.library, computes, holds_tensors)
+        proof = proof_for(asked, computes, shares, contents)
     finally:
         for old in list(proofs)[: len(proofs) - MOST_PROOFS + 1]:
             proofs.pop(old, None)  # another host thread may have been here

@@ -32,6 +32,7 @@ from autobatch.batching.effects import is_library
 from autobatch.frontend import MISSING, generating
 from autobatch.ir.ops import BINARY, COMPARE, INPLACE, UNARY, info
 from autobatch.ir.program import Block, Call, CallShape, Join, Op, Raise, Return, Var
+from autobatch.source import Span
 from autobatch.structure import own_attribute
 from autobatch.vm.purity import Known, Names
 
@@ -59,10 +60,21 @@ class Steps:
             self.block(block)
 
     def block(self, block: Block) -> None:
+        place = [(*block.ops, block.terminator)[0].span]
+        try:
+            self.through(block, place)
+        except NotAlone as error:
+            error.at(place[0])
+            raise
+
+    def through(self, block: Block, place: list[Span]) -> None:
+        """The operations of a block; ``place`` is where the last one stands that was looked at."""
         if not all(map(self.is_managed, block.modes)):
             raise NotAlone("a mode is entered")
         for op in block.ops:
+            place[0] = op.span
             self.op(op)
+        place[0] = block.terminator.span
         shares, unit = self.world.shares, self.unit
         if block.handler is not None:
             shares.add(unit, [block.handler.out], shares.anything)

@@ -128,7 +128,9 @@ class World:
         try:
             lowered = self.library.code_of(function).function
         except AutobatchError as error:
-            raise NotAlone("it has a form that is refused") from error
+            refused = NotAlone(f"{function.__qualname__} has a form that is refused")
+            refused.at(error.span)
+            raise refused from error
         if id(function) not in self.functions:
             self.functions[id(function)] = function
             self.shares.changed = True
