@@ -1,7 +1,9 @@
 """What the proof of plain Python knows of Python's own ways: each beside what must not pass."""
 
+import abc
 import contextlib
 import functools
+import json
 import operator
 from dataclasses import dataclass
 from enum import Enum
@@ -164,7 +166,67 @@ def kept_within(word):
     return count(len(word))
 
 
+class Tree(abc.ABC):
+    @abc.abstractmethod
+    def size(self):
+        raise NotImplementedError
+
+    @functools.cached_property
+    def shown(self):
+        return f"{type(self).__name__}{self.size()}"
+
+
+class Leaf(Tree):
+    def __init__(self, word):
+        self.word = word
+
+    def size(self):
+        return len(self.word)
+
+
+class Visitor:
+    def visit(self, item):
+        return getattr(self, "visit_" + type(item).__name__)(item)
+
+    def visit_Leaf(self, leaf):
+        return leaf.shown
+
+
+def abstract(word):
+    leaf = Leaf(word)
+    return Visitor().visit(leaf) + leaf.shown
+
+
+def by_getter(word):
+    leaves = sorted(map(Leaf, [word, "b"]), key=operator.attrgetter("word"))
+    return leaves[0].word + "".join(map(operator.methodcaller("upper"), word))
+
+
+def as_json(word):
+    return json.dumps(json.loads(json.dumps({"word": [word, len(word)]})))
+
+
+class Wrong(Exception):
+    def __init__(self):
+        self.code = 3
+
+
+def raised(word):
+    leaf = Leaf(word)
+    try:
+        if len(word) > 1:
+            raise Wrong
+        leaf.found = int(word)
+    except (Wrong, KeyError) as error:
+        leaf.found = error.code
+    except ValueError:
+        leaf.found = -1
+    return leaf.found
+
+
 USES = [
+    raised,
+    *(abstract, by_getter, as_json),
     *(of_strings, of_sets, by_bound_method, formatted, named, asked, has, classes, replaced),
     *(managed, with_kind, partial_made, kept_by_module, kept_within),
 ]
@@ -344,6 +406,34 @@ def writes_kept_by_map(word):
         each.append(word)
 
 
+LEAF = Leaf("shared")
+
+
+def keeps_in_shared(word):
+    return LEAF.shown
+
+
+def keeps_in_shared_by_getter(word):
+    return operator.attrgetter("shown")(LEAF)
+
+
+def calls_later(word):
+    operator.methodcaller("append", word)(SEEN)
+
+
+def gets_later(word):
+    return operator.attrgetter("loud")(Loud(word))
+
+
+class Writing(Exception):
+    def __init__(self):
+        LEAF.word = "x"
+
+
+def raises_what_writes(word):
+    raise Writing
+
+
 def forgets(word):
     fibonacci.cache_clear()
 
@@ -361,6 +451,7 @@ HIDDEN = [
     *(has_property, gets_any, sets, writes_title, writes_class_by_its_method, appends_to_class),
     *(writes_class_by_an_instance, writes_by_static_method, makes, marks, appends_unbound),
     *(appends_lent, appends_partial, appends_held, writes_kept, writes_kept_by_map, forgets),
+    *(keeps_in_shared, keeps_in_shared_by_getter, calls_later, gets_later, raises_what_writes),
     *(kept_equals_another, kept_of_another),
 ]
 

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from operator import attrgetter, methodcaller
 from string import Formatter
 from typing import Any
 
 ASKS: tuple[Callable[..., Any], ...] = (getattr, hasattr, setattr)
+MAKES_ASKING: tuple[Callable[..., Any], ...] = (attrgetter, methodcaller)
+"""What makes functions that ask what they get for an attribute."""
 TITLES = frozenset({"__name__", "__qualname__"})
 """Texts that every class and function has, where no class says otherwise."""
 FRAMES = frozenset({"tb_frame"})
@@ -31,6 +34,10 @@ def fields(text: str) -> set[str]:
     return found
 
 
+def makes_asking(value: object) -> bool:
+    return any(value is each for each in MAKES_ASKING)
+
+
 def is_asking(value: object) -> bool:
     """Whether it is a function that gets the name of an attribute."""
-    return any(value is each for each in ASKS)
+    return makes_asking(value) or any(value is each for each in ASKS)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import reprlib
+from abc import ABC, ABCMeta
 from collections import Counter, OrderedDict, deque
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -189,13 +190,17 @@ def own_bases(kind: type) -> list[type]:
     return [base for base in kind.__mro__ if not is_library(base) and base is not object]
 
 
+BARE = frozenset({object, Generic, ABC})
+"""Bases that give instances nothing."""
+
+
 def check_class(kind: type) -> None:
     """Whether instances of a class are data: it, and all of its bases, hold attributes only."""
     own = own_bases(kind)
     others = [base for base in kind.__mro__ if base not in own]
-    if not own or (others not in ([object], [Generic, object]) and not is_special(kind)):
+    if not own or not (BARE.issuperset(others) or is_special(kind)):
         raise NotAlone(f"{kind.__qualname__} is no class of plain data")
-    if not issubclass(kind, Enum) and type(kind) is not type:
+    if not issubclass(kind, Enum) and type(kind) not in (type, ABCMeta):
         raise NotAlone(f"{kind.__qualname__} has a metaclass")
     for base in own:
         for name in REFUSED & vars(base).keys():

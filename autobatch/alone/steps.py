@@ -13,6 +13,7 @@ import random
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
+from operator import attrgetter, methodcaller
 from types import (
     BuiltinMethodType,
     ClassMethodDescriptorType,
@@ -25,16 +26,17 @@ from torch import Tensor
 
 from autobatch.alone import asking, computing, kept, lasting, patterns, reads
 from autobatch.alone.contents import SCALARS, NotAlone
-from autobatch.alone.taint import CODE, IN_DEEP, NONE, TENSOR, TENSORS, Share, Unit
-from autobatch.alone.world import World, own_function
+from autobatch.alone.looks import Looks
+from autobatch.alone.taint import CODE, IN_DEEP, NONE, TENSOR, TENSORS, Share
+from autobatch.alone.world import own_function
 from autobatch.batching import known_callees as callees
 from autobatch.batching.effects import is_library
-from autobatch.frontend import MISSING, generating
+from autobatch.frontend import MISSING
 from autobatch.ir.ops import BINARY, COMPARE, INPLACE, UNARY, info
 from autobatch.ir.program import Block, Call, CallShape, Join, Op, Raise, Return, Var
 from autobatch.source import Span
 from autobatch.structure import own_attribute
-from autobatch.vm.purity import Known, Names
+from autobatch.vm.purity import Names
 
 OPERATORS = frozenset({*UNARY, *BINARY, *COMPARE})
 NUMBERS = (int, float)
@@ -48,12 +50,8 @@ BOXES = frozenset({"load_box", "load_outer_box"})
 
 
 @dataclass(frozen=True, slots=True)
-class Steps:
+class Steps(Looks):
     """The operations of a function, once through."""
-
-    world: World
-    unit: Unit
-    known: Known
 
     def run(self) -> None:
         for block in self.unit.function.blocks:
@@ -84,15 +82,12 @@ class Steps:
             case Return(value=value):
                 shares.gives(unit, lasting.returned(self.world, unit, self.known, value))
             case Raise(exception=exception):
+                found = self.world.value(unit, self.known, exception)
+                if isinstance(found, type):  # which is called
+                    self.known_call(found, [], CallShape((), ()))
                 shares.store(unit.join([exception]))
             case Join():
                 raise NotAlone("calls are forked")
-
-    def is_managed(self, manager: Var) -> bool:
-        """Whether the function calls the methods of a manager: it is no mode."""
-        ops = [op for block in self.unit.function.blocks for op in block.ops]
-        names = {manager, *(op.args[0] for op in ops if op.name == "copy" and manager in op.outs)}
-        return any(op.name == "manager" and op.args[0] in names for op in ops)
 
     def op(self, op: Op) -> None:
         self.world.shares.add(self.unit, op.outs, self.result(op))
@@ -152,7 +147,9 @@ class Steps:
             case "import_from" if patterns.is_of_patterns(self.known, op.args[0]):
                 return NONE
             case "call":
-                return self.call(op.args[0], op.args[1:], op.attr)
+                made = self.call(op.args[0], op.args[1:], op.attr)
+                asks = self.known.looked_up(op.args[0]) is type
+                return made & ~CODE if asks and self.is_only_titled(op.outs[0]) else made
             case "manager":
                 return args  # its method: looked at where it is called
             case "copy" | "load_outer" | "select" | "iter":
@@ -170,10 +167,6 @@ class Steps:
             case "handled":
                 return shares.anything
         raise NotAlone(f"it does {info(op.name).doc}")
-
-    def is_of_generators(self, module: Var) -> bool:
-        """Whether it has the functions that generator expressions are lowered to."""
-        return self.known.looked_up(module) is generating
 
     def brought(self, op: Op, value: object) -> Share:
         """A value that existed before is in a variable."""
@@ -209,32 +202,6 @@ class Steps:
             if isinstance(terminator, Call) and name in (terminator.callee, *terminator.args):
                 raise NotAlone("a module is a value")
 
-    def is_only_called(self, name: Var, as_kind: bool = False) -> bool:
-        """Whether a variable is read as what is called, and as nothing else.
-
-        ``as_kind``: or as the class of which something may be an instance, or that is asked for
-        what is known.
-        """
-        for block in self.unit.function.blocks:
-            for op in block.ops:
-                if as_kind and op.name == "getattr" and self.is_known(op):
-                    continue
-                read = op.args[1:] if op.name == "call" else op.args
-                if as_kind and op.name == "call" and patterns.asks_kind(self.known, op):
-                    read = (*op.args[1:2], *op.args[3:])
-                if name in read:
-                    return False
-            terminator = block.terminator
-            if isinstance(terminator, Call):
-                if name in terminator.args:
-                    return False
-            elif name in vars_of(terminator):
-                return False
-        return True
-
-    def is_known(self, op: Op) -> bool:
-        return op.attr in asking.TITLES or self.known.looked_up(op.outs[0]) is not MISSING
-
     def attribute(self, op: Op, base: Share) -> Share:
         world = self.world
         if op.attr in asking.TITLES:
@@ -260,7 +227,7 @@ class Steps:
     def attribute_of(self, name: str, base: Share, is_called: bool = False) -> Share:
         """What is asked for by name of something unknown; ``is_called``: and then only called."""
         world, shares = self.world, self.world.shares
-        world.asks(name)
+        world.asks(name, base)
         if base & TENSOR and name in reads.SHAPES:
             base &= ~TENSORS
         if base & TENSOR and shares.computes and name in computing.OF_PARTS:
@@ -286,11 +253,6 @@ class Steps:
             raise NotAlone(f"a class has a {name} of its own")
         return self.world.shares.within(base & ~(CODE | TENSORS))
 
-    def is_caught(self, name: Var) -> bool:
-        """Whether a variable, which is none of the user's, holds what a handler has caught."""
-        handlers = (block.handler for block in self.unit.function.blocks)
-        return any(handler is not None and handler.out == name for handler in handlers)
-
     def asked(self, found: object, args: tuple[Var, ...], given: list[Share]) -> Share:
         """``getattr`` and its like: what of its name is known is asked for."""
         name = self.text(args[1])
@@ -309,21 +271,24 @@ class Steps:
             got = self.attribute_of(name, given[0])
         return NONE if found is hasattr else got | rest
 
+    def asks_later(self, found: object, args: tuple[Var, ...]) -> Share:
+        """A function is made that asks for attributes, ``attrgetter("left.word")``."""
+        later = args if found is attrgetter else args[:1]
+        for name in map(self.text, later):
+            if name is None:
+                raise NotAlone("any attribute is asked for")
+            for each in name.split("."):
+                self.attribute_of(each, self.world.shares.anything)
+                if found is methodcaller and each in callees.ASKING:
+                    self.unknown(each)
+        self.world.shares.store(self.unit.join(args))
+        return NONE
+
     def assigned(self, name: str, base: Share) -> None:
         """An attribute is written or deleted."""
         self.world.assigned.add(name)
-        self.world.asks(name)  # of a property, perhaps
+        self.world.asks(name, base)  # of a property, perhaps
         self.world.shares.write(base, attribute=True)
-
-    def text(self, name: Var) -> str | None:
-        """The text that a variable is sure to hold."""
-        found = self.world.value(self.unit, self.known, name)
-        definition = self.known.definitions.get(name)
-        while definition is not None and definition.name == "copy":
-            definition = self.known.definitions.get(definition.args[0])
-        if definition is not None and definition.name == "const":
-            found = definition.attr
-        return found if type(found) is str else None
 
     def formatted(self, text: str, whole: Share) -> Share:
         """``"{} {0.word}".format(x)``: the attributes that it names are asked for."""
@@ -345,19 +310,6 @@ class Steps:
                 world.asks(each)
                 self.escaping(each, bound=True)
         return world.shares.within(base)
-
-    def prefix(self, name: Var) -> str:
-        """What a text is sure to begin with."""
-        definition = self.known.definitions.get(name)
-        if definition is None:
-            return ""
-        if definition.name == "const":
-            return definition.attr if type(definition.attr) is str else ""
-        return self.prefix(definition.args[0]) if definition.name in ("add", "join") else ""
-
-    def is_of_torch(self, found: object) -> bool:
-        """Whether it is a function of torch's that the program may call."""
-        return self.world.shares.computes and computing.is_function(found)
 
     def unknown(self, name: str) -> Share:
         raise NotAlone(f"{name} is a method that is a value")
@@ -403,6 +355,8 @@ class Steps:
         pattern = patterns.pattern(self.known, callee)
         if pattern is not None:
             return self.matched(pattern, whole, args)
+        if asking.makes_asking(found) and shape.is_plain and args:
+            return self.asks_later(found, args)
         if asking.is_asking(found) and shape.is_plain and len(args) > 1:
             return self.asked(found, args, given)
         text = self.text(method[0]) if method is not None and method[1] == "format" else None
@@ -456,24 +410,6 @@ class Steps:
         for unit, _ in units:
             world.passed(unit, given, shape)
         return shares.hidden | join(unit.returned for unit, _ in units)
-
-    def kinds(self, callee: Var) -> list[type]:
-        """The classes one of which ``cls`` is in a class method; none for all other names."""
-        params = self.unit.function.params
-        if self.unit.is_free or not params or callee != params[0].name:
-            return []
-        return [] if callee in self.known.definitions else self.world.kinds_of(self.unit)
-
-    def example(self, definition: Op | None) -> Share | None:
-        """What ``x`` shares where the class of it is called: ``type(x)(…)``."""
-        if definition is None:
-            return None
-        if definition.name == "getattr" and definition.attr == "__class__":
-            return self.unit.of.get(definition.args[0], NONE)
-        if definition.name != "call" or len(definition.args) != 2 or not definition.attr.is_plain:
-            return None
-        asks = self.known.looked_up(definition.args[0]) is type
-        return self.unit.of.get(definition.args[1], NONE) if asks else None
 
     def alike(self, whole: Share, given: list[Share], shape: CallShape) -> Share:
         """A call of the class of something: one of the user's, or of Python's for data."""
@@ -677,10 +613,3 @@ def held(callee: object, given: list[Share], shape: CallShape) -> Share:
     for share in given if holds else given[len(shape.positional) :]:
         found |= share
     return found
-
-
-def vars_of(terminator: object) -> tuple[Var, ...]:
-    found = [
-        getattr(terminator, name, None) for name in ("condition", "value", "exception", "cause")
-    ]
-    return tuple(name for name in found if name is not None)

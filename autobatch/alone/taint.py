@@ -42,6 +42,8 @@ class Unit:
     """It may be called with anything."""
     is_bound: bool = False
     """So it may, but as a method of an instance, which no tensor is."""
+    is_built_by: bool = False
+    """So it may, for an instance that is new."""
     is_free: bool = False
     """It is called as a function, too, where it is a method."""
     is_kept: bool = False
@@ -127,6 +129,8 @@ class Shares:
             self.add(unit, params, self.anything)
         elif unit.is_bound:
             self.add(unit, params[:1], self.anything & ~TENSORS)
+            self.add(unit, params[1:], self.anything)
+        elif unit.is_built_by:
             self.add(unit, params[1:], self.anything)
         elif unit.is_handed_on:
             self.add(unit, params, self.given)

@@ -11,6 +11,7 @@ from abc import ABCMeta
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, EnumMeta
+from functools import cached_property
 from types import (
     BuiltinFunctionType,
     CellType,
@@ -159,6 +160,11 @@ class World:
         elif not bound and not unit.escapes:
             unit.escapes = self.shares.changed = True
 
+    def builds_by(self, unit: Unit) -> None:
+        """It may be called with anything, for a new instance."""
+        if not unit.is_built_by:
+            unit.is_built_by = self.shares.changed = True
+
     def freed(self, unit: Unit) -> None:
         """It is called as a function, whatever class may have it as a method."""
         if not unit.is_free:
@@ -292,10 +298,12 @@ class World:
         self.shares.changed |= not self.builds
         self.builds = True
 
-    def asks(self, name: str) -> None:
-        """An attribute is asked for, or written, by its name."""
+    def asks(self, name: str, base: Share = OUTER_DEEP) -> None:
+        """An attribute is asked for, or written, by its name; a cached one is kept in ``base``."""
         if name in FRAMES:
             raise NotAlone(f"{name} leads to all that a function holds")
+        if any(type(members.get(name)) is cached_property for members in self.classes.values()):
+            self.shares.write(base, attribute=True)
         self.names.add(name)
 
     # What classes run.
@@ -318,10 +326,15 @@ class World:
                     elif function is not None:
                         raise NotAlone(f"{name} is no property of functions")
             return
+        if type(member) is cached_property and not special:
+            if name in self.names:
+                self.cached(member.func)
+            return
         function = own_function(kind, member)
         if function is not None:
-            escapes = special and name not in ENTERED and (self.builds or name not in FINE_INITS)
-            if escapes:
+            if name in FINE_INITS and self.builds:
+                self.builds_by(self.method(member, function))
+            elif special and name not in ENTERED | FINE_INITS:
                 bound = function is member and name != "__class_getitem__"
                 self.escapes(self.method(member, function), bound)
             elif name in self.names:
@@ -335,6 +348,14 @@ class World:
             if issubclass(kind, Enum) and isinstance(member, kind):
                 return
             self.shares.store(self.met(member))
+
+    def cached(self, function: object) -> None:
+        """A cached property is computed, and kept in its instance (see ``asks``)."""
+        if not isinstance(function, FunctionType):
+            raise NotAlone("a property is no function of the user's")
+        unit = self.unit(function)
+        self.escapes(unit, bound=True)
+        self.shares.store(unit.returned)
 
     def method(self, member: Any, function: FunctionType) -> Unit:
         """What a class has as a method: a class method gets a class that has it."""

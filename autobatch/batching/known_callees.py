@@ -17,6 +17,7 @@ import dataclasses
 import functools
 import heapq
 import itertools
+import json
 import math
 import operator
 import random
@@ -78,7 +79,7 @@ def _unbound(kinds: tuple[type, ...]) -> frozenset[Any]:
 
 READS = frozenset(
     {*_of(_READS), *_functions(math), re.escape, operator.contains, operator.countOf}
-    | {contextlib.suppress}
+    | {contextlib.suppress, json.dumps, json.loads}
     | _unbound(_VALUES)
 )
 COPIES = frozenset(
@@ -119,7 +120,7 @@ CALLED_AT: dict[Any, int] = {
 }
 """At which place stands a function that is called; by keyword it may stand in each of these."""
 CALLED_BY_NAME = frozenset({heapq.merge, bisect.bisect, bisect.bisect_left, bisect.bisect_right})
-CALLS_NOTHING = READS | {
+CALLS_NOTHING = (READS - {json.dumps, json.loads}) | {
     *(dict, frozenset, list, set, slice, tuple, deque, OrderedDict, Counter),
     *(enumerate, next, reversed, sum, zip, heapq.heappush, heapq.heappop, heapq.heapify),
 }
