@@ -5,6 +5,7 @@ import contextlib
 import functools
 import json
 import operator
+import types
 from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
@@ -434,6 +435,22 @@ def raises_what_writes(word):
     raise Writing
 
 
+class Alias:
+    get = SEEN.append
+
+
+SPACE = types.ModuleType("space")
+SPACE.pop = ["a", "b"].pop
+
+
+def appends_by_alias(word):
+    Alias.get(word)
+
+
+def pops_by_module(word):
+    return SPACE.pop()
+
+
 def forgets(word):
     fibonacci.cache_clear()
 
@@ -451,7 +468,8 @@ HIDDEN = [
     *(has_property, gets_any, sets, writes_title, writes_class_by_its_method, appends_to_class),
     *(writes_class_by_an_instance, writes_by_static_method, makes, marks, appends_unbound),
     *(appends_lent, appends_partial, appends_held, writes_kept, writes_kept_by_map, forgets),
-    *(keeps_in_shared, keeps_in_shared_by_getter, calls_later, gets_later, raises_what_writes),
+    *(keeps_in_shared, keeps_in_shared_by_getter, calls_later, gets_later),
+    *(raises_what_writes, appends_by_alias, pops_by_module),
     *(kept_equals_another, kept_of_another),
 ]
 

@@ -216,6 +216,7 @@ class Steps(Looks):
             if self.is_of_torch(found):
                 return NONE if self.is_only_called(op.outs[0]) else self.unknown(op.attr)
             if is_method(found):
+                self.check_own(found, op.args[0], op.attr)
                 return base if self.is_only_called(op.outs[0]) else self.lent(op.attr, found, base)
             if world.is_callable(found) and self.is_only_called(op.outs[0]):
                 return NONE
@@ -314,6 +315,14 @@ class Steps(Looks):
     def unknown(self, name: str) -> Share:
         raise NotAlone(f"{name} is a method that is a value")
 
+    def check_own(self, found: object, base: Var, name: str) -> None:
+        """A method is the one of its name, of what it is asked of, and no alias: ``STACK.pop``."""
+        own = isinstance(found, ClassMethodDescriptorType) or (
+            own_attribute(found, "__self__") is self.known.looked_up(base)
+        )
+        if not own or own_attribute(found, "__name__") != name:
+            raise NotAlone(f"{name} is another method by that name")
+
     def lent(self, name: str, found: object, base: Share) -> Share:
         """A method of what existed before is a value: ``key=TABLE.get``."""
         drawn = isinstance(own_attribute(found, "__self__"), random.Random)
@@ -350,6 +359,8 @@ class Steps(Looks):
         if is_method(found) and not self.is_of_torch(found):
             if isinstance(own_attribute(found, "__self__"), random.Random):
                 raise NotAlone("it draws from a generator that others see")
+            if method is not None:
+                self.check_own(found, *method)
             found = MISSING
         whole = self.unit.join(args)
         pattern = patterns.pattern(self.known, callee)
