@@ -91,7 +91,7 @@ def itself(item):
 
 
 def of_strings(word):
-    upper = "".join(map(str.upper, word))
+    upper = "".join(map(str.upper, word.translate(str.maketrans("ab", "ba"))))
     return upper + "".join(sorted(word, key=str.lower)) + str(len(list(filter(str.isalpha, word))))
 
 

@@ -317,9 +317,8 @@ class Steps(Looks):
 
     def check_own(self, found: object, base: Var, name: str) -> None:
         """A method is the one of its name, of what it is asked of, and no alias: ``STACK.pop``."""
-        own = isinstance(found, ClassMethodDescriptorType) or (
-            own_attribute(found, "__self__") is self.known.looked_up(base)
-        )
+        owner, asked = own_attribute(found, "__self__"), self.known.looked_up(base)
+        own = isinstance(found, ClassMethodDescriptorType) or owner is None or owner is asked
         if not own or own_attribute(found, "__name__") != name:
             raise NotAlone(f"{name} is another method by that name")
 
