@@ -193,7 +193,13 @@ class Tally:
             counts.launches += number
             counts.launches_by_block[self.block] += number
 
+    def cold(self) -> None:
+        """The block at work does what it will not do when it runs again."""
+        if self.trial is not None:
+            self.trial.watch.is_cold = True
+
     def trace(self) -> None:
+        self.cold()
         for counts in self.active:
             counts.traces += 1
             counts.traces_by_block[self.block] += 1

@@ -162,8 +162,8 @@ class Packed:
         return len(self.lengths)
 
     def __getitem__(self, index: Any) -> Any:
-        """One thread's tensor, or a slice of the threads."""
-        if isinstance(index, slice):
+        """One thread's tensor, or some of the threads, by a slice or a tensor of places."""
+        if not isinstance(index, int):
             return Packed(self.table, self.begins[index], self.lengths[index])
         begin = int(self.begins[index])
         return self.table[begin : begin + int(self.lengths[index])]

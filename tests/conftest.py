@@ -12,6 +12,7 @@ import pytest
 import torch
 from hypothesis import settings
 
+from autobatch.runs.trial import measuring
 from autobatch.vm.invariants import checking
 
 # The same examples at every run, so that a change is to blame for what it breaks;
@@ -33,6 +34,13 @@ def one_torch_thread() -> Iterator[None]:
 def invariants() -> Iterator[None]:
     """Every frame of every test is held to the engine's invariants."""
     with checking():
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def no_clock() -> Iterator[None]:
+    """No test depends on how long anything takes, but for those that ask for it."""
+    with measuring(False):
         yield
 
 

@@ -96,41 +96,6 @@ def test_a_run_ends_where_it_is_found_out_and_the_next_begins_plainly():
     assert second.block_executions == 1
 
 
-def joined(w):
-    """The weights of a spanning tree; each example's own part of a list is read."""
-    parent, total = list(range(8)), torch.zeros(())
-    for i in range(8):
-        for j in range(i):
-            a, b = i, j
-            while parent[a] != a:
-                a = parent[a]
-            while parent[b] != b:
-                b = parent[b]
-            if a != b and w[i, j] > 0:
-                parent[a] = b
-                total = total + w[i, j]
-    return total
-
-
-def halved(w):
-    x = w.abs().sum() * 1e30
-    while x > 1:
-        x = x / 1.1 if x > 2 else x - 0.5
-    return x
-
-
-def test_few_threads_that_part_over_lists_are_alone_in_the_next_run():
-    xs = torch.randn(4, 8, 8, generator=torch.Generator().manual_seed(0))
-    for function, is_apart in ((joined, True), (halved, False)):
-        expected = torch.stack([function(x) for x in xs])
-        for times in range(2):
-            with autobatch.counts() as counts:
-                found = autobatch.vmap(function)(xs)
-            torch.testing.assert_close(found, expected)
-            assert counts.plain == (4 if is_apart and times else 0)
-            assert counts.plain or counts.block_executions > 150
-
-
 def test_few_operations_on_objects_keep_threads_together():
     short = autobatch.objects([text[:2] for text in TEXTS])
     _, count = outcome(busy, X, short)

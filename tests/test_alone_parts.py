@@ -383,6 +383,25 @@ def test_loops_are_left_in_every_way():
     assert list(zip(numbers.tolist(), said, strict=True)) == [ends(0, row) for row in rows]
 
 
+def caught_within(x, text):
+    def number(word):
+        try:
+            return int(word)
+        except ValueError:
+            return 100
+
+    total = 0
+    for word in text.split():
+        total += number(word)
+    return x + total
+
+
+def test_a_function_within_catches_what_it_catches():
+    texts = autobatch.objects(["1 2", "3 a"])
+    found, _ = outcome(caught_within, torch.ones(2), texts)
+    assert as_plain(found) == [4.0, 104.0]
+
+
 def numbers(n):
     steps = 0
     while n != 1:

@@ -19,7 +19,7 @@ from torch.nn import functional as F
 
 from autobatch.alone import reads
 from autobatch.alone.contents import NotAlone
-from autobatch.alone.taint import NONE, OUTER, TENSOR, Share, Shares
+from autobatch.alone.taint import FOREIGN, NONE, TENSOR, Share, Shares
 from autobatch.batching import known_callees as callees
 from autobatch.compat import is_wrapped, within_duals, within_modes
 from autobatch.ir.program import CallShape
@@ -38,11 +38,22 @@ _ANYWHERE = (
     " min minimum mm mode mul mv ne neg nonzero norm outer pow prod rad2deg reciprocal relu"
     " remainder repeat_interleave roll round rsqrt scatter scatter_add sigmoid sign sin sinc sinh"
     " softmax sort sqrt square std sub sum take tan tanh topk trace tril triu trunc unique var"
-    " where"
+    " where absolute addr argwhere baddbmm bitwise_and bitwise_left_shift bitwise_not bitwise_or"
+    " bitwise_right_shift bitwise_xor clip copysign corrcoef count_nonzero cov digamma divide"
+    " erfinv fix fliplr flipud float_power gcd hypot index_add index_copy index_fill inner"
+    " isneginf isposinf isreal kthvalue lcm ldexp logaddexp2 logcumsumexp logit multiply"
+    " nan_to_num nanmean nansum negative polygamma quantile rot90 sgn signbit subtract"
+    " take_along_dim tensordot true_divide unique_consecutive vdot xlogy"
 )
 _MAKING = (
-    "arange bincount bucketize cat cdist column_stack concat dstack eye full full_like hstack"
-    " linspace logspace ones ones_like searchsorted stack tensor vstack zeros zeros_like"
+    "arange bincount block_diag bucketize cartesian_prod cat cdist column_stack concat concatenate"
+    " diag_embed dstack eye full full_like hstack isin linspace logspace ones ones_like"
+    " searchsorted stack std_mean tensor tril_indices triu_indices vander var_mean vstack zeros"
+    " zeros_like"
+)
+_LINALG = (
+    "cholesky det eigh eigvalsh inv lstsq matrix_norm matrix_power norm pinv qr slogdet solve"
+    " solve_triangular svd svdvals vector_norm"
 )
 _PARTS = (
     "chunk detach diag diagonal flatten movedim narrow permute ravel reshape select split squeeze"
@@ -59,8 +70,10 @@ _WRITES = (
     " tanh_ zero_"
 )
 _FUNCTIONAL = (
-    "cosine_similarity gelu linear log_softmax logsigmoid mse_loss one_hot sigmoid smooth_l1_loss"
-    " softmax softplus tanh"
+    "avg_pool1d avg_pool2d binary_cross_entropy binary_cross_entropy_with_logits conv1d conv2d"
+    " cosine_similarity cross_entropy gelu huber_loss kl_div l1_loss layer_norm linear log_softmax"
+    " logsigmoid max_pool1d max_pool2d mse_loss nll_loss normalize one_hot pairwise_distance"
+    " sigmoid smooth_l1_loss softmax softmin softplus tanh"
 )
 # fmt: on
 
@@ -69,15 +82,22 @@ def _found(owner: Any, names: str) -> frozenset[Any]:
     return frozenset(getattr(owner, name) for name in names.split() if hasattr(owner, name))
 
 
-MAKING = _found(torch, f"{_ANYWHERE} {_MAKING}") | _found(F, _FUNCTIONAL)
+MAKING = frozenset().union(
+    _found(torch, f"{_ANYWHERE} {_MAKING}"), _found(F, _FUNCTIONAL), _found(torch.linalg, _LINALG)
+)
 """Functions whose result has memory of its own; none that may write to what it gets."""
-PARTS = _found(torch, f"{_PARTS} einsum")
+PARTS = _found(torch, f"{_PARTS} as_tensor broadcast_tensors einsum meshgrid real") | {F.pad}
 """Functions whose result may be a part of what they get."""
 MAKING_METHODS = frozenset((_ANYWHERE + _METHODS).split())
 PART_METHODS = frozenset((_PARTS + _PART_METHODS).split())
 WRITING_METHODS = frozenset(_WRITES.split())
-OF_PARTS, OF_KINDS = frozenset({"T", "mT"}), frozenset({"dtype"})
+OF_PARTS, OF_KINDS = frozenset({"T", "mT", "H", "mH"}), frozenset({"dtype", "device"})
 """Attributes that are parts of a tensor, and those that nobody can write."""
+OF_RESULTS = frozenset(
+    {"values", "indices", "eigenvalues", "eigenvectors", "solution", "logabsdet", "sign"}
+    | {"Q", "R", "U", "S", "Vh"}
+)
+"""Attributes of what functions of torch's give, tensors of their own."""
 OUTWARD = frozenset({"out", "generator", "requires_grad", "device", "pin_memory", "layout"})
 """Keywords by which a function does more than its name says."""
 SHOWN = frozenset({"format", "join"})
@@ -120,7 +140,7 @@ def is_function(found: object) -> bool:
 def called(found: object, whole: Share, shares: Shares, shape: CallShape) -> Share:
     """What a function of torch's gives for what has the share ``whole``."""
     check(shape)
-    return TENSOR if found in MAKING else TENSOR | (shares.within(whole) & OUTER)
+    return TENSOR if found in MAKING else TENSOR | (shares.within(whole) & FOREIGN)
 
 
 def check(shape: CallShape) -> None:
@@ -137,7 +157,7 @@ def by_method(name: str, receiver: Share, shares: Shares, shape: CallShape) -> S
         return TENSOR
     if name in PART_METHODS:
         check(shape)
-        return TENSOR | (receiver & OUTER)
+        return TENSOR | (receiver & FOREIGN)
     if name in WRITING_METHODS:
         check(shape)
         shares.write(receiver)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import reprlib
+from abc import ABC, ABCMeta
 from collections import Counter, OrderedDict, deque
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -26,9 +27,11 @@ from types import (
 from typing import Any, Generic
 
 import torch
+from torch import Tensor
 
 from autobatch.arguments.mapped import COPIED
 from autobatch.batching.effects import is_library
+from autobatch.source import Span
 from autobatch.structure import own_attribute, own_attributes
 
 FIXED, FLAT, DEEP = 0, 1, 2
@@ -42,11 +45,18 @@ CONTAINERS = frozenset({list, dict, set, deque, OrderedDict, Counter})
 DICTS = frozenset({dict, OrderedDict, Counter})
 LIBRARY_FILES = (dataclasses.__file__, reprlib.__file__)
 """Of the guard of a ``__repr__`` against recursion, and of what ``dataclasses`` adds by hand."""
-CALLABLES = (FunctionType, MethodType, BuiltinFunctionType, MethodDescriptorType, type)
+CALLABLES = FunctionType | MethodType | BuiltinFunctionType | MethodDescriptorType | type
 
 
 class NotAlone(Exception):
-    """A program is not known to be one of Python objects alone; says why."""
+    """A program is not known to be one of Python objects alone; says why, and where if known."""
+
+    span: Span | None = None
+
+    def at(self, span: Span | None) -> None:
+        """It has been met at a place, or within what is called there."""
+        if self.span is None:
+            self.span = span
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -54,12 +64,17 @@ class Contents:
     """The user's classes that have instances in some values, and the callables there.
 
     ``has_instances``: among them is what a thread has no copy of (``arguments.private``) and what
-    it could write to, or to something within.
+    it could write to, or to something within. ``takes_tensors``: tensors are data too, which
+    nobody writes to; they are noted.
     """
 
+    takes_tensors: bool = False
     classes: set[type] = field(default_factory=set)
     callables: list[Any] = field(default_factory=list)
     has_instances: bool = False
+    tensors: list[Tensor] = field(default_factory=list)
+    slots: dict[type, tuple[MemberDescriptorType, ...]] = field(default_factory=dict)
+    """Of the classes that have been met, whose instances can be written to."""
 
     def nature(self, value: Any) -> int:
         """What of a value can be written to."""
@@ -72,6 +87,8 @@ class Contents:
             if kind in CONTAINERS:
                 self.has_instances |= kind is Counter
                 written += 1 if part is value else 2
+            elif kind in self.slots:
+                written += 2
             elif kind is not tuple and kind is not frozenset:
                 written += 2 * self.is_written(part)
             within = self.parts(part)
@@ -94,20 +111,32 @@ class Contents:
             return False
         if kind in SCALARS:
             return False
-        check_class(kind)
-        self.classes.add(kind)
-        fixed = issubclass(kind, Enum) or (issubclass(kind, tuple) and not kind.__dictoffset__)
+        if self.takes_tensors and isinstance(part, Tensor):
+            self.tensors.append(part)
+            return False
+        if kind not in self.classes:
+            check_class(kind)
+            self.classes.add(kind)
+        is_tuple = issubclass(kind, tuple)
+        fixed = issubclass(kind, Enum) or (is_tuple and not kind.__dictoffset__)
+        if not fixed and not is_tuple:
+            self.slots[kind] = slots_of(kind)
         self.has_instances |= not fixed
         return not fixed
 
     def parts(self, part: Any) -> list[Any]:
         """What is directly within, but for numbers and strings."""
         kind = type(part)
+        slots = self.slots.get(kind)
+        if slots is not None:
+            return compound(list(attributes(part, slots)))
         if kind in DICTS:
             return [*compound(part), *compound(part.values())]
         if kind in CONTAINERS or isinstance(part, tuple | frozenset):
             return compound(part)
-        return [] if isinstance(part, CALLABLES) else compound(list(attributes(part)))
+        if isinstance(part, CALLABLES | Tensor):
+            return []
+        return compound(list(attributes(part, slots_of(kind))))
 
 
 def compound(items: Collection[Any]) -> list[Any]:
@@ -117,24 +146,26 @@ def compound(items: Collection[Any]) -> list[Any]:
     return [item for item in items if type(item) not in SCALARS]
 
 
-def attributes(instance: Any) -> Iterator[Any]:
+def slots_of(kind: type) -> tuple[MemberDescriptorType, ...]:
+    members = (member for base in kind.__mro__ for member in vars(base).values())
+    return tuple(member for member in members if type(member) is MemberDescriptorType)
+
+
+def attributes(instance: Any, slots: tuple[MemberDescriptorType, ...]) -> Iterator[Any]:
     """What an instance of a user's class holds; no code of its own runs."""
-    kind = type(instance)
     yield from (own_attributes(instance) or {}).values()
-    for base in kind.__mro__:
-        for member in vars(base).values():
-            if type(member) is MemberDescriptorType:
-                try:
-                    yield member.__get__(instance, kind)
-                except AttributeError:
-                    continue
+    for member in slots:
+        try:
+            yield member.__get__(instance, type(instance))
+        except AttributeError:
+            continue
 
 
 # fmt: off
 REFUSED = frozenset(
     ["__getattr__", "__getattribute__", "__setattr__", "__delattr__", "__del__", "__new__",
-     "__init_subclass__", "__set_name__", "__get__", "__set__", "__delete__", "__enter__",
-     "__exit__", "__await__", "__instancecheck__", "__subclasscheck__", "__mro_entries__"]
+     "__init_subclass__", "__set_name__", "__get__", "__set__", "__delete__", "__await__",
+     "__instancecheck__", "__subclasscheck__", "__mro_entries__"]
 )
 # fmt: on
 """Special methods of a class that plain data does without; generated ones are no matter."""
@@ -159,13 +190,17 @@ def own_bases(kind: type) -> list[type]:
     return [base for base in kind.__mro__ if not is_library(base) and base is not object]
 
 
+BARE = frozenset({object, Generic, ABC})
+"""Bases that give instances nothing."""
+
+
 def check_class(kind: type) -> None:
     """Whether instances of a class are data: it, and all of its bases, hold attributes only."""
     own = own_bases(kind)
     others = [base for base in kind.__mro__ if base not in own]
-    if not own or (others not in ([object], [Generic, object]) and not is_special(kind)):
+    if not own or not (BARE.issuperset(others) or is_special(kind)):
         raise NotAlone(f"{kind.__qualname__} is no class of plain data")
-    if not issubclass(kind, Enum) and type(kind) is not type:
+    if not issubclass(kind, Enum) and type(kind) not in (type, ABCMeta):
         raise NotAlone(f"{kind.__qualname__} has a metaclass")
     for base in own:
         for name in REFUSED & vars(base).keys():

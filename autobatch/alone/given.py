@@ -6,7 +6,7 @@ In: a ``Batch``. Out: a ``Given`` for each argument, or None where one is nothin
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -14,23 +14,26 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from autobatch.alone.contents import SCALARS, Contents
-from autobatch.alone.taint import NONE, OUTER_DEEP, OUTERS, OWNS, TENSOR, Share
+from autobatch.alone.taint import FOREIGN, NONE, OUTER_DEEP, OUTERS, OWNS, TENSOR, Share
 from autobatch.arguments.batch import Batch
 from autobatch.arguments.mapped import Mapped, has_mapped
 from autobatch.compat import is_wrapped
 from autobatch.options import Options
+from autobatch.ragged import Packed
 
 
 @dataclass(frozen=True, slots=True)
 class Given:
     """One argument: ``items`` for each thread, or one ``value`` that all share.
 
-    Or a ``tensor``, of which each thread has a row, or which all share (``is_shared``).
+    Or a ``tensor``, of which each thread has a row, some rows (``packed``), or which all share
+    (``is_shared``).
     """
 
     items: Sequence[Any] | None = None
     value: Any = None
     tensor: Tensor | None = None
+    packed: Packed | None = None
     is_shared: bool = False
     are_numbers: bool = False
 
@@ -47,15 +50,17 @@ class Given:
     def outline(self) -> object:
         """What can be told of it at a glance."""
         if self.tensor is not None:
-            return Tensor
+            return Tensor if self.packed is None else Packed
         if self.are_numbers:
             return type(self.items[0]) if self.items else None
         return type(self.value) if self.items is None else frozenset(map(type, self.items))
 
     def tensors(self) -> list[Tensor]:
-        """The tensor that a thread gets of it, if any."""
+        """The tensor that a thread gets of it, if any; the largest one."""
         if self.tensor is None:
             return []
+        if self.packed is not None:
+            return [self.packed[int(self.packed.lengths.argmax())]]
         return [self.tensor if self.is_shared else self.tensor[0]]
 
     @property
@@ -64,6 +69,11 @@ class Given:
         if self.tensor is None:
             return self.items is None
         return self.is_shared and self.tensor.device.type == "cpu" and not self.tensor.requires_grad
+
+    @property
+    def is_copied(self) -> bool:
+        """Whether what is read of it is a thread's own: rows of a tensor."""
+        return self.tensor is not None and not self.is_shared
 
     def read(self) -> Given:
         """What plain Python gets of a tensor, on the host at once: of rows, nobody else's."""
@@ -74,18 +84,22 @@ class Given:
         host = self.tensor.detach()
         if self.is_shared:
             return Given(value=host.to("cpu", copy=True))
+        if self.packed is not None:
+            rows = replace(self.packed, table=host.to("cpu"))
+            return Given([rows[at].clone() for at in range(len(rows))])
         return Given(host.to("cpu", copy=True, memory_format=torch.contiguous_format).unbind())
 
     def share(self, contents: Contents, computes: bool) -> Share:
         """What it shares with the caller; containers of a thread's own are copied."""
         if self.tensor is not None:
-            return TENSOR | (OUTER_DEEP if computes and self.is_shared else NONE)
+            return TENSOR | (FOREIGN if computes and self.is_shared else NONE)
         if self.items is None:
             return OUTERS[contents.nature(self.value)]
         if SCALARS.issuperset(map(type, self.items)):
             return NONE
-        own = Contents()
+        own = Contents(computes)
         nature = own.nature_of_any(self.items)
+        contents.tensors += own.tensors
         contents.classes |= own.classes
         contents.callables += own.callables
         return OWNS[nature] | (OUTER_DEEP if own.has_instances else NONE)
@@ -111,6 +125,9 @@ def argument(arg: Any, options: Options) -> Given | None:
         return None if has_mapped(arg) else Given(value=arg)
     if isinstance(arg.data, list):
         return Given(arg.data)
+    if isinstance(arg.data, Packed):
+        is_fine = is_readable(arg.data.table)
+        return Given(tensor=arg.data.table, packed=arg.data) if is_fine else None
     if not isinstance(arg.data, Tensor) or not is_readable(arg.data):
         return None
     if options.scalars != "python" or arg.data.dim() > 1 or arg.data.is_complex():

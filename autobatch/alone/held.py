@@ -17,6 +17,7 @@ from torch import Tensor
 from autobatch.alone.contents import SCALARS, Contents, NotAlone, check_class, compound
 from autobatch.alone.parts import Held
 from autobatch.alone.taint import NONE, OUTER_DEEP, OUTERS, Share
+from autobatch.alone.written import may_be_written
 from autobatch.batching import known_callees as callees
 from autobatch.batching.foreign import Foreign
 from autobatch.ir.program import Function, Var
@@ -219,6 +220,8 @@ class Looking:
                 raise NotAlone("a forked call, or what is bound to something")
             if kind is CLOSURE:
                 lowered, namespace, _ = value.static
+                if not may_be_written(lowered):
+                    raise NotAlone("a function that catches exceptions")
                 self.made[id(lowered)] = (lowered, namespace)
         elif kind not in (list, tuple, dict, set, slice, range):
             check_class(kind)

@@ -20,7 +20,7 @@ from autobatch.alone.proof import Grounds, settle
 from autobatch.alone.steps import BOXES, HOLDS, INSIDE, OPERATORS, WRITES, Steps, is_method
 from autobatch.alone.taint import Share, Unit
 from autobatch.alone.world import Data, World
-from autobatch.alone.written import Written, written_part
+from autobatch.alone.written import Written, may_be_written, written_part
 from autobatch.batching import known_callees as callees
 from autobatch.batching.operations import Scope
 from autobatch.errors import AutobatchError
@@ -227,6 +227,8 @@ class Finder:
             if op.name not in PLAIN:
                 return False
             if op.name == "load_free" and op.attr not in self.boxes:
+                return False
+            if op.name == "function" and not may_be_written(op.attr):
                 return False
             if op.name == "call" and not self.may_call(op.args[0]):
                 return False

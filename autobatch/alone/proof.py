@@ -21,7 +21,7 @@ from torch import Tensor
 
 from autobatch.alone.computing import may_compute
 from autobatch.alone.steps import Steps
-from autobatch.alone.taint import NONE, OUTER_DEEP, TENSOR, Share, Shares
+from autobatch.alone.taint import NONE, OUTER_DEEP, TENSOR, TENSORS, Share, Shares
 from autobatch.alone.world import Data, World
 from autobatch.frontend import MISSING
 from autobatch.vm.library import Library
@@ -110,13 +110,16 @@ def proved(
     classes: frozenset[type],
     library: Library,
     computes: bool = False,
+    holds_tensors: bool = False,
 ) -> Proof:
     """The proof for a function that gets what has these shares; ``receiver`` comes first.
 
     ``given`` has the share of each argument, by place or name. ``computes``: it may compute with
-    tensors.
+    tensors; ``holds_tensors``: objects among the arguments hold some.
     """
     world = World(library, Shares(computes))
+    if holds_tensors:
+        world.shares.store(TENSORS)
     for kind in classes:
         world.add_class(kind)
     unit = world.unit(function)
@@ -140,10 +143,10 @@ def proved(
     return Proof(
         world.shares.writes_own,
         (whole if computes else unit.returned) & ~TENSOR != NONE,
-        bool(whole & TENSOR),
+        bool(whole & TENSORS),
         world.scale.most_threads(),
         Grounds.of(world),
-        tuple(data for data, _ in world.data.values() if data.nature),
+        tuple(data for data, _ in world.data.values() if data.may_change),
         computes,
         tuple(world.tensors.values()),
     )

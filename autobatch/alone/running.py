@@ -4,13 +4,14 @@ In: what a run calls, its batch and options. Out: what the threads return (``Alo
 the general way is to run all threads, with nothing changed and nobody told. A thread that fails
 goes the general way, by itself, which tells where and why; so does one that calls deeper than plain
 Python can. A program that computes with tensors goes the general way until that has been found to
-do more on objects (``trial``).
+be the slower one (``measuring``).
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import FunctionType
 from typing import Any
 
@@ -21,6 +22,7 @@ from autobatch.alone.computing import may_compute
 from autobatch.alone.contents import Contents, NotAlone
 from autobatch.alone.given import Given, arguments
 from autobatch.alone.proof import Proof, proved
+from autobatch.alone.taint import Share
 from autobatch.arguments.batch import Batch
 from autobatch.arguments.mapped import private
 from autobatch.batching.calling.resolving import Target
@@ -29,14 +31,12 @@ from autobatch.errors import AutobatchError
 from autobatch.frontend import MISSING
 from autobatch.options import Options
 from autobatch.runs.refusing import Refusals
-from autobatch.runs.trial import Trial
 from autobatch.vm.code import Code
 from autobatch.vm.entering import receiver_of
 from autobatch.vm.library import Library
 
 MOST_PROOFS = 8
 """Of one function."""
-MOST_APART = 64
 Outline = tuple[object, ...]
 """What can be told of a call at a glance."""
 
@@ -46,12 +46,16 @@ class Findings:
     """What has been found out about one function: ``proofs`` by all that it is called with,
     ``refused`` by what can be told at a glance, since looking through arguments may take longer
     than running a program that is none of objects alone. ``apart`` has calls that compute with
-    tensors and have been found to do more on objects, and of how many threads at most.
+    tensors and have been found to be better alone, and of how many threads at most; ``together``
+    those that have been measured and are not, of how many at least, and how often that was.
+    ``spent`` are seconds.
     """
 
     proofs: dict[Any, tuple[FunctionType, object, Proof | None]] = field(default_factory=dict)
     refused: Refusals = field(default_factory=Refusals)
     apart: dict[Outline, int] = field(default_factory=dict)
+    together: dict[Outline, tuple[int, int]] = field(default_factory=dict)
+    spent: dict[Outline, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +80,7 @@ class Asked:
     batch: Batch
     given: dict[int | str, Given]
     library: Library
+    options: Options
     isolates: bool
 
     @property
@@ -91,8 +96,15 @@ class Asked:
 
     @property
     def is_apart(self) -> bool:
-        """Whether such a call, of as many threads or more, has been found to do more on objects."""
+        """Whether such a call, of as many threads or more, has been found to be better alone."""
         return self.batch.size <= self.findings.apart.get(self.outline, 0)
+
+    def some(self, index: np.ndarray) -> Asked:
+        """The same for some of the threads, each of which runs whatever becomes of the others."""
+        batch = self.batch.rows(index)
+        given = arguments(batch, self.options)
+        assert given is not None
+        return replace(self, batch=batch, given=given, isolates=True)
 
     def may_compute(self) -> bool:
         return may_compute(tensor for each in self.given.values() for tensor in each.tensors())
@@ -129,7 +141,8 @@ def asked(target: Target, batch: Batch, options: Options, library: Library) -> A
         code = library.code_of(function, receiver)
     except AutobatchError:
         return None
-    return Asked(function, receiver, code, batch, given, library, options.on_error == "isolate")
+    isolates = options.on_error == "isolate"
+    return Asked(function, receiver, code, batch, given, library, options, isolates)
 
 
 def is_wanted(options: Options) -> bool:
@@ -159,27 +172,6 @@ def better_alone(asked: Asked) -> Proof | None:
     return proof if proof is not None and asked.is_better(proof) else None
 
 
-def trial(asked: Asked) -> Trial | None:
-    """What finds out whether a call that computes with tensors is better run alone after all.
-
-    None where that is known, or where it must not.
-    """
-    apart = asked.findings.apart
-    if asked.is_apart or not asked.may_compute():
-        return None
-
-    def may_end() -> bool:
-        proof = worth_it(asked, computes=True)
-        if proof is None or proof.most_threads == 0:  # it works on numbers and tensors alone
-            return False
-        if len(apart) >= MOST_APART:
-            apart.clear()
-        apart[asked.outline] = asked.batch.size
-        return True
-
-    return Trial(may_end)
-
-
 def worth_it(asked: Asked, computes: bool) -> Proof | None:
     """The proof for these arguments; None if there is none, or was none for others like them."""
     refused, outline = asked.findings.refused, (computes, asked.outline)
@@ -196,14 +188,36 @@ def worth_it(asked: Asked, computes: bool) -> Proof | None:
     return proof
 
 
-def proof_of(asked: Asked, computes: bool) -> Proof | None:
-    """The proof for these arguments, kept or new; None if there is none."""
-    function, receiver, proofs = asked.function, asked.receiver, asked.findings.proofs
-    contents = Contents()
+def looked_through(asked: Asked, computes: bool) -> tuple[dict[int | str, Share], Contents]:
+    """What the arguments share, and what is in them."""
+    contents = Contents(computes)
     shares = {name: each.share(contents, computes) for name, each in asked.given.items()}
     if contents.callables:
-        return None
-    key = (computes, tuple(shares.items()), frozenset(contents.classes), id(receiver))
+        raise NotAlone("functions are among its arguments")
+    if not may_compute(contents.tensors):
+        raise NotAlone("tensors that are large, or have gradients, are among its arguments")
+    return shares, contents
+
+
+def new_proof(asked: Asked, computes: bool) -> Proof:
+    """The proof for these arguments, whatever has been found before."""
+    return proof_for(asked, computes, *looked_through(asked, computes))
+
+
+def proof_for(
+    asked: Asked, computes: bool, shares: dict[int | str, Share], contents: Contents
+) -> Proof:
+    holds_tensors, classes = bool(contents.tensors), frozenset(contents.classes)
+    function, receiver = asked.function, asked.receiver
+    return proved(function, receiver, shares, classes, asked.library, computes, holds_tensors)
+
+
+def proof_of(asked: Asked, computes: bool) -> Proof | None:
+    """The proof for these arguments, kept or new; None if there was none."""
+    function, receiver, proofs = asked.function, asked.receiver, asked.findings.proofs
+    shares, contents = looked_through(asked, computes)
+    classes, holds_tensors = frozenset(contents.classes), bool(contents.tensors)
+    key = (computes, tuple(shares.items()), classes, holds_tensors, id(receiver))
     kept = proofs.get(key)
     if kept is not None:
         of, _, proof = kept  # the receiver is kept alive, whose identity is in the key
@@ -211,7 +225,7 @@ def proof_of(asked: Asked, computes: bool) -> Proof | None:
             return proof
     proof = None
     try:
-        proof = proved(function, receiver, shares, key[2], asked.library, computes)
+        proof = proof_for(asked, computes, shares, contents)
     finally:
         for old in list(proofs)[: len(proofs) - MOST_PROOFS + 1]:
             proofs.pop(old, None)  # another host thread may have been here
@@ -228,7 +242,9 @@ def run(asked: Asked, proof: Proof) -> Alone:
     places = [name for name in given if isinstance(name, int)]
     names = [name for name in given if not isinstance(name, int)]
     shared = [each.is_as_it_is for each in given.values()]
-    taken = [private if proof.copies and not each else as_it_is for each in shared]
+    own = [each.is_copied for each in asked.given.values()]
+    kept = map(operator.or_, shared, own)
+    taken = [private if proof.copies and not each else as_it_is for each in kept]
     is_copied = proof.returns and (any(shared) or not proof.copies)
     given_back = private if is_copied else as_it_is
 

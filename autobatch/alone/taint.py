@@ -5,9 +5,10 @@ A *share* is a set of bits: ``OUTER_FLAT`` of something that existed and that ca
 the same of containers among the arguments, which a thread may write to a copy of; ``CODE`` of
 functions, classes and members of enumerations, whose attributes anybody may see, and of what holds
 some; ``TENSOR`` of tensors, that may be read to the host and nothing else, unless the program
-``computes`` (see ``computing``). Numbers, strings and what else the program makes have none.
-``Shares`` keeps them for the variables of all functions of a program, without regard to order; all
-that is stored anywhere is kept as one (``heap``).
+``computes`` (see ``computing``), and ``FOREIGN`` of those among them that existed before. Numbers,
+strings and what else the program makes have none. ``Shares`` keeps them for the variables of all
+functions of a program, without regard to order; all that is stored anywhere is kept as one
+(``heap``).
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ from autobatch.alone.contents import NotAlone
 from autobatch.ir.program import Function, Var
 
 Share = int
-NONE, OUTER_FLAT, OUTER_DEEP, OWN_FLAT, OWN_DEEP, CODE, TENSOR = 0, 1, 2, 4, 8, 16, 32
+NONE, OUTER_FLAT, OUTER_DEEP, OWN_FLAT, OWN_DEEP, CODE, TENSOR, FOREIGN = 0, 1, 2, 4, 8, 16, 32, 64
 OUTER = OUTER_FLAT | OUTER_DEEP
 OWN = OWN_FLAT | OWN_DEEP
-IN_DEEP = OUTER_DEEP | OWN_DEEP | CODE | TENSOR
+TENSORS = TENSOR | FOREIGN
+IN_DEEP = OUTER_DEEP | OWN_DEEP | CODE | TENSORS
 OUTERS = (NONE, OUTER_FLAT, OUTER_DEEP)
 OWNS = (NONE, OWN_FLAT, OWN_DEEP)
 """By nature (see ``contents``)."""
@@ -40,6 +42,12 @@ class Unit:
     """It may be called with anything."""
     is_bound: bool = False
     """So it may, but as a method of an instance, which no tensor is."""
+    is_built_by: bool = False
+    """So it may, for an instance that is new."""
+    is_free: bool = False
+    """It is called as a function, too, where it is a method."""
+    is_kept: bool = False
+    """What it returns is kept for all calls."""
     is_handed_on: bool = False
     """It is made as the program runs, and may be called with whatever a call gets."""
 
@@ -55,7 +63,7 @@ class Shares:
     """``changed`` tells whether anything has been added since it was last cleared.
 
     ``writes_own``: whether the program may write to containers among its arguments. ``computes``:
-    tensors without another bit are the thread's own.
+    tensors that are not ``FOREIGN`` are the thread's own.
     """
 
     computes: bool = False
@@ -120,7 +128,9 @@ class Shares:
         if unit.escapes:
             self.add(unit, params, self.anything)
         elif unit.is_bound:
-            self.add(unit, params[:1], self.anything & ~TENSOR)
+            self.add(unit, params[:1], self.anything & ~TENSORS)
+            self.add(unit, params[1:], self.anything)
+        elif unit.is_built_by:
             self.add(unit, params[1:], self.anything)
         elif unit.is_handed_on:
             self.add(unit, params, self.given)
@@ -133,6 +143,6 @@ class Shares:
         """Something is written to; ``attribute``: an attribute of it."""
         if share & (OUTER | CODE if attribute else OUTER):
             raise NotAlone("it may write what existed before")
-        if share & TENSOR and (attribute or not self.computes):
+        if share & FOREIGN or (share & TENSOR and (attribute or not self.computes)):
             raise NotAlone("it may write a tensor")
         self.writes_own |= bool(share & OWN)

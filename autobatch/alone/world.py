@@ -8,9 +8,10 @@ from __future__ import annotations
 import dataclasses
 import operator
 from abc import ABCMeta
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, EnumMeta
+from functools import cached_property
 from types import (
     BuiltinFunctionType,
     CellType,
@@ -27,11 +28,12 @@ from typing import Any
 
 from torch import Tensor
 
-from autobatch.alone import computing
+from autobatch.alone import computing, kept
+from autobatch.alone.asking import FRAMES
 from autobatch.alone.contents import Contents, NotAlone, check_class, is_generated, own_bases
 from autobatch.alone.inner import Inner
 from autobatch.alone.scale import Scale
-from autobatch.alone.taint import CODE, NONE, OUTER_DEEP, OUTERS, TENSOR, Share, Shares, Unit
+from autobatch.alone.taint import CODE, NONE, OUTER_DEEP, OUTERS, TENSORS, Share, Shares, Unit
 from autobatch.alone.webs import told_apart
 from autobatch.batching import known_callees as callees
 from autobatch.batching.binding import defaults_of
@@ -51,6 +53,8 @@ C_MEMBERS = (
     *(GetSetDescriptorType, MemberDescriptorType, type),
 )
 FINE_INITS = frozenset({"__init__", "__post_init__"})
+ENTERED = frozenset({"__enter__", "__exit__"})
+"""Special methods that nothing but a ``with`` statement calls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,15 +65,23 @@ class Data:
     nature: int
     classes: frozenset[type]
     callables: tuple[Any, ...]
+    takes_tensors: bool = False
+    holds_tensors: bool = False
+
+    @property
+    def may_change(self) -> bool:
+        return bool(self.nature) or self.holds_tensors
 
     def is_as_before(self) -> bool:
-        contents = Contents()
+        contents = Contents(self.takes_tensors)
         try:
             found = contents.nature(self.value)
         except NotAlone:
             return False
         return (
             found == self.nature
+            and bool(contents.tensors) == self.holds_tensors
+            and computing.may_compute(contents.tensors)
             and contents.classes == self.classes
             and len(contents.callables) == len(self.callables)
             and all(map(operator.is_, contents.callables, self.callables))
@@ -87,6 +99,8 @@ class World:
     names: set[str] = field(default_factory=set)
     """Attributes that are asked of something unknown."""
     builds: bool = False
+    suppresses: bool = False
+    """There are context managers of Python's, which give nothing."""
     doubted: bool = False
     """Something is not known yet, and may be when more has been found."""
     is_settled: bool = False
@@ -97,6 +111,8 @@ class World:
     functions: dict[int, FunctionType] = field(default_factory=dict)
     tensors: dict[int, Tensor] = field(default_factory=dict)
     """Those that existed before and that it reads."""
+    partials: dict[int, Any] = field(default_factory=dict)
+    """Those that have been looked into."""
     calls_torch: bool = False
     """What is called that is not known may be a function of torch's."""
     nested: Inner = field(default_factory=Inner)
@@ -113,7 +129,9 @@ class World:
         try:
             lowered = self.library.code_of(function).function
         except AutobatchError as error:
-            raise NotAlone("it has a form that is refused") from error
+            refused = NotAlone(f"{function.__qualname__} has a form that is refused")
+            refused.at(error.span)
+            raise refused from error
         if id(function) not in self.functions:
             self.functions[id(function)] = function
             self.shares.changed = True
@@ -142,6 +160,16 @@ class World:
         elif not bound and not unit.escapes:
             unit.escapes = self.shares.changed = True
 
+    def builds_by(self, unit: Unit) -> None:
+        """It may be called with anything, for a new instance."""
+        if not unit.is_built_by:
+            unit.is_built_by = self.shares.changed = True
+
+    def freed(self, unit: Unit) -> None:
+        """It is called as a function, whatever class may have it as a method."""
+        if not unit.is_free:
+            unit.is_free = self.shares.changed = True
+
     def made(self, lowered: Function, names: Names) -> None:
         """A function that the program makes as it runs."""
         unit = self.of_function(lowered, names)
@@ -164,17 +192,29 @@ class World:
             if not computing.may_compute([value]):
                 raise NotAlone("a tensor that plain Python had better not compute with")
             self.tensors[id(value)] = value
-            return TENSOR | OUTER_DEEP
-        contents = Contents()
+            return TENSORS
+        contents = Contents(self.shares.computes)
         nature = contents.nature(value)
+        if contents.tensors:
+            if not computing.may_compute(contents.tensors):
+                raise NotAlone("it holds tensors that plain Python had better not compute with")
+            self.shares.store(TENSORS)
+        enumerations = [each for each in contents.callables if isinstance(each, EnumMeta)]
         for each in contents.callables:  # a table of functions
-            self.met_callable(each)
+            if each not in enumerations:
+                self.met_callable(each)
         for kind in contents.classes:
             self.add_class(kind)
         codes = bool(contents.callables) or any(issubclass(k, Enum) for k in contents.classes)
         share = OUTERS[nature] | (CODE if codes else NONE)
         classes, callables = frozenset(contents.classes), tuple(contents.callables)
-        self.data[id(value)] = (Data(value, nature, classes, callables), share)
+        found = Data(
+            value, nature, classes, callables, self.shares.computes, bool(contents.tensors)
+        )
+        self.data[id(value)] = (found, share)
+        for each in enumerations:  # its members know it
+            self.met_class(each)
+            self.shares.met(self.members(each))
         return share
 
     def members(self, kind: EnumMeta) -> Share:
@@ -185,15 +225,25 @@ class World:
         return share
 
     def is_callable(self, value: Any) -> bool:
-        return isinstance(value, FunctionType | MethodType | type) or callees.is_known(value)
+        if isinstance(value, FunctionType | MethodType | type) or callees.is_known(value):
+            return True
+        return kept.is_keeping(value) or kept.is_bound(value)
 
     def met_callable(self, value: Any) -> None:
         """A function that may be called with anything, or a class."""
         if isinstance(value, type):
             self.met_class(value)
-            self.anything_is_built()
+            if isinstance(value, EnumMeta):  # that gives a member
+                self.shares.met(CODE | self.members(value))
+            elif value in self.classes:
+                self.anything_is_built()
         elif isinstance(value, FunctionType) and not callees.is_known(value):
+            self.freed(self.unit(value))
             self.escapes(self.unit(value))
+        elif kept.is_keeping(value):
+            self.escapes(self.kept(value))
+        elif kept.is_bound(value):
+            self.met_partial(value)
         elif isinstance(value, MethodType) and isinstance(value.__func__, FunctionType):
             self.met(value.__self__)
             self.escapes(self.unit(value.__func__))
@@ -201,6 +251,29 @@ class World:
             self.calls_torch = True
         elif not callees.is_known(value) or value in callees.CHANGES:
             raise NotAlone(f"{value!r} is not known")
+
+    def met_partial(self, value: Any) -> None:
+        """A function that is called with more than it gets: with what it holds."""
+        if self.shares.computes:
+            raise NotAlone("what it tells torch is more than operands")
+        if id(value) not in self.partials:
+            self.partials[id(value)] = value
+            self.lookups += [(look, look()) for look in kept.held(value)]
+        for each in (value.func, *value.args, *value.keywords.values()):
+            self.shares.store(self.met(each))
+
+    def kept(self, found: Any) -> Unit:
+        """The function whose results are kept, which is only looked at while they are."""
+        function = kept.wrapped(found)
+        if not isinstance(function, FunctionType):
+            raise NotAlone(f"{found!r} is not known")
+        unit = self.unit(function)
+        if not unit.is_kept:
+            unit.is_kept = self.shares.changed = True
+            self.lookups.append((lambda: kept.wrapped(found), function))
+        if any(map(kept.compares_by_itself, self.classes.values())):
+            raise NotAlone("what is asked whether it is equal may be another thread's")
+        return unit
 
     def met_class(self, kind: type) -> None:
         if type(kind) not in (type, ABCMeta, EnumMeta):
@@ -225,6 +298,14 @@ class World:
         self.shares.changed |= not self.builds
         self.builds = True
 
+    def asks(self, name: str, base: Share = OUTER_DEEP) -> None:
+        """An attribute is asked for, or written, by its name; a cached one is kept in ``base``."""
+        if name in FRAMES:
+            raise NotAlone(f"{name} leads to all that a function holds")
+        if any(type(members.get(name)) is cached_property for members in self.classes.values()):
+            self.shares.write(base, attribute=True)
+        self.names.add(name)
+
     # What classes run.
 
     def methods(self) -> None:
@@ -245,33 +326,96 @@ class World:
                     elif function is not None:
                         raise NotAlone(f"{name} is no property of functions")
             return
-        function = own_attribute(member, "__func__", member)
-        if isinstance(function, FunctionType):
-            if is_generated(function) or (issubclass(kind, Enum | tuple) and is_library(function)):
-                return
-            escapes = special and (self.builds or name not in FINE_INITS)
-            if escapes:
+        if type(member) is cached_property and not special:
+            if name in self.names:
+                self.cached(member.func)
+            return
+        function = own_function(kind, member)
+        if function is not None:
+            if name in FINE_INITS and self.builds:
+                self.builds_by(self.method(member, function))
+            elif special and name not in ENTERED | FINE_INITS:
                 bound = function is member and name != "__class_getitem__"
-                self.escapes(self.unit(function), bound)
+                self.escapes(self.method(member, function), bound)
             elif name in self.names:
-                self.unit(function)
+                self.method(member, function)
+        elif isinstance(own_attribute(member, "__func__", member), FunctionType):
+            return  # Python's own
         elif special:
-            if not is_plain_special(member):
+            if not is_plain_special(member) or name in ENTERED:
                 raise NotAlone(f"{kind.__qualname__} has {name}")
         elif name in self.names and not is_slot(member):
             if issubclass(kind, Enum) and isinstance(member, kind):
                 return
             self.shares.store(self.met(member))
 
-    def called_by_name(self, name: str) -> list[Unit]:
-        """The user's methods of a name."""
-        found: list[Unit] = []
-        for members in self.classes.values():
-            function = members.get(name)
-            function = own_attribute(function, "__func__", function)
-            if isinstance(function, FunctionType) and not is_generated(function):
-                found.append(self.unit(function))
+    def cached(self, function: object) -> None:
+        """A cached property is computed, and kept in its instance (see ``asks``)."""
+        if not isinstance(function, FunctionType):
+            raise NotAlone("a property is no function of the user's")
+        unit = self.unit(function)
+        self.escapes(unit, bound=True)
+        self.shares.store(unit.returned)
+
+    def method(self, member: Any, function: FunctionType) -> Unit:
+        """What a class has as a method: a class method gets a class that has it."""
+        unit = self.unit(function)
+        if isinstance(member, classmethod):
+            first = [param.name for param in unit.function.params[:1]]
+            for kind in self.receivers(function):
+                self.shares.add(unit, first, self.as_receiver(kind))
+        return unit
+
+    def receivers(self, function: FunctionType) -> list[type]:
+        """The classes that have a function as a class method."""
+        return [
+            kind
+            for kind in self.classes
+            if any(
+                isinstance(member, classmethod) and member.__func__ is function
+                for base in kind.__mro__
+                for member in vars(base).values()
+            )
+        ]
+
+    def kinds_of(self, unit: Unit) -> list[type]:
+        """The classes that have a function as a class method."""
+        for function in self.functions.values():
+            if self.library.code_of(function).function is unit.source:
+                return self.receivers(function)
+        return []
+
+    def as_receiver(self, value: Any) -> Share:
+        """What a function is bound to."""
+        if isinstance(value, type) and not isinstance(value, EnumMeta):
+            self.met_class(value)
+            return CODE
+        share = self.met(value)
+        return share | (share and OUTER_DEEP)
+
+    def called_by_name(self, name: str) -> list[tuple[Unit, Any]]:
+        """The user's methods of a name, and what the classes have as such."""
+        found: list[tuple[Unit, Any]] = []
+        for kind, members in list(self.classes.items()):
+            member = members.get(name)
+            function = own_function(kind, member)
+            if function is not None:
+                found.append((self.method(member, function), member))
         return found
+
+    def passed_by_name(
+        self, unit: Unit, member: Any, receiver: Share, given: list[Share], shape: CallShape
+    ) -> None:
+        """Arguments come to a method; the receiver does where it is one of an instance."""
+        if isinstance(member, staticmethod):
+            self.passed(unit, given, shape)
+        else:
+            own = NONE if isinstance(member, classmethod) else receiver
+            self.passed(unit, [own, *given], shape, 1)
+
+    def has_field(self, name: str) -> bool:
+        """Whether instances of a class may hold something of a name, which may be called."""
+        return any(name in own_annotations(members) for members in self.classes.values())
 
     def binds(self, name: str) -> bool:
         """Whether methods of a name get instances first: no class has one that gets a class."""
@@ -347,6 +491,14 @@ class World:
         return found
 
 
+def own_function(kind: type, member: Any) -> FunctionType | None:
+    """The user's function that is a member of a class; None for what Python has made."""
+    function = own_attribute(member, "__func__", member)
+    if not isinstance(function, FunctionType) or is_generated(function):
+        return None
+    return None if issubclass(kind, Enum | tuple) and is_library(function) else function
+
+
 def is_one(some: Mapping[str, CellType], others: Mapping[str, CellType]) -> bool:
     """Whether two closures have the same cells."""
     return all(cell is others.get(name) for name, cell in some.items())
@@ -357,6 +509,12 @@ def is_plain_special(member: Any) -> bool:
     if isinstance(member, C_MEMBERS) or own_attribute(member, "__func__") is GenericAlias:
         return True
     return not callable(member) and not hasattr(type(member), "__get__")
+
+
+def own_annotations(members: Mapping[str, Any]) -> Collection[str]:
+    """The fields that a class says its instances have."""
+    found = members.get("__dataclass_fields__") or members.get("__annotations__")
+    return found if isinstance(found, Mapping) else ()
 
 
 def is_slot(member: Any) -> bool:

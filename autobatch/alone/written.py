@@ -353,6 +353,16 @@ def finished(writer: Writer, title: str, params: list[str], name: str) -> Writte
     return Written(run, run.__code__, spans)
 
 
+def may_be_written(function: Function) -> bool:
+    """Whether a nested function can be written: none in it catches anything or enters a mode."""
+    for block in function.blocks:
+        if block.modes or block.handler is not None:
+            return False
+        if not all(may_be_written(op.attr) for op in block.ops if op.name == "function"):
+            return False
+    return True
+
+
 def written_function(function: Function, namespace: dict[str, Any]) -> Callable[..., Any]:
     """What makes a nested function of its boxes and the defaults of its parameters."""
     writer = Writer(function, namespace, base_names(namespace))

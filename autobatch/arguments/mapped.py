@@ -59,10 +59,9 @@ class Mapped:
         return Mapped(self.data[start:stop])
 
     def rows(self, index: np.ndarray) -> Mapped:
-        """The rows of some threads; of a tensor, or of objects."""
+        """The rows of some threads."""
         if isinstance(self.data, list):
             return Mapped([self.data[at] for at in index])
-        assert isinstance(self.data, Tensor)
         return Mapped(self.data[torch.from_numpy(index)])
 
 

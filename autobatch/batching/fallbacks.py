@@ -52,7 +52,7 @@ BESIDE_TENSORS = (
 )
 ONE_BY_ONE = (
     "{0} runs as plain Python, one example after the other, and nothing in it is batched: that "
-    "takes less time than keeping the threads together, since much of it works on objects and "
+    "takes less time than keeping the threads together, which part often, or work on objects and "
     "lists. autobatch.explain says which lines."
 )
 OF_IDENTITY = frozenset({operator.is_, operator.is_not, isinstance, type, id, callable})
@@ -96,11 +96,18 @@ class Policy:
             # looked for in single threads; this one is not.
             raise refused(span, what, why) from warning
 
-    def spent(self, name: str, place: tuple[str, int], tensors: bool, often: bool) -> None:
+    def spent(
+        self,
+        name: str,
+        place: tuple[str, int],
+        tensors: bool,
+        often: bool,
+        objection: Callable[[], str],
+    ) -> None:
         """Warn of a program that has spent its time thread by thread, though it was meant to.
 
         ``tensors``: it computes with some; ``often``: much of what it did was on objects all the
-        same.
+        same; ``objection`` tells what keeps it from being run as plain Python, if anything.
         """
         if self.action != "warn" or self.runs < WORTH_IT:
             return
@@ -110,7 +117,7 @@ class Policy:
             told = BESIDE_TENSORS.format(name)
         else:
             return
-        warned(place, told)
+        warned(place, "\n".join(filter(None, (told, objection()))))
 
     def lost(self, place: tuple[str, int], told: str) -> None:
         """Warn of a run that keeping threads together has made slower than the plain loop."""

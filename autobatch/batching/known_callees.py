@@ -11,16 +11,19 @@ from __future__ import annotations
 
 import bisect
 import builtins
+import contextlib
 import copy
 import dataclasses
 import functools
 import heapq
 import itertools
+import json
 import math
 import operator
 import random
 import re
 from collections import Counter, OrderedDict, defaultdict, deque
+from types import MethodDescriptorType
 from typing import Any
 
 from autobatch.batching.effects import MUTATING_METHODS
@@ -48,7 +51,37 @@ def _functions(module: Any) -> tuple[Any, ...]:
     )
 
 
-READS = frozenset({*_of(_READS), *_functions(math), re.escape, operator.contains, operator.countOf})
+_TYPES = (str, bytes, int, float, complex, list, dict, set, frozenset, tuple, range, deque, Counter)
+_VALUES = (str, bytes, int, float, complex)
+ASKING = frozenset({"format", "format_map"})
+"""Methods that ask for any attribute."""
+_KEEPING = frozenset({"_replace", "_asdict"})
+"""Of named tuples."""
+METHODS = _KEEPING | {
+    name
+    for kind in (*_TYPES, OrderedDict, re.Match, re.Pattern, random.Random)
+    for name in dir(kind)
+    if name[:2] != "__" and name not in ASKING
+}
+"""Methods of the data that there may be."""
+WRITING_METHODS = (MUTATING_METHODS & METHODS) | _WRITES
+
+
+def _unbound(kinds: tuple[type, ...]) -> frozenset[Any]:
+    """Their methods that write nothing, as functions: ``str.upper``."""
+    return frozenset(
+        found
+        for kind in kinds
+        for name, found in vars(kind).items()
+        if type(found) is MethodDescriptorType and name in METHODS - WRITING_METHODS
+    )
+
+
+READS = frozenset(
+    {*_of(_READS), *_functions(math), re.escape, operator.contains, operator.countOf}
+    | {contextlib.suppress, json.dumps, json.loads}
+    | _unbound(_VALUES)
+)
 COPIES = frozenset(
     {*_of(_COPIES), deque, defaultdict, OrderedDict, Counter, copy.copy, copy.deepcopy}
     | {dataclasses.asdict, dataclasses.astuple}
@@ -66,9 +99,13 @@ LENDS = frozenset(
     | {heapq.merge, heapq.nsmallest, heapq.nlargest, dataclasses.replace, functools.cmp_to_key}
     | {re.match, re.search, re.fullmatch, re.findall, re.finditer, re.split, re.sub, re.compile}
     | {generating.items, generating.items_of_each}
+    | {functools.partial, functools.lru_cache, functools.cache}
+    | _unbound((list, dict, set, frozenset, tuple, deque))
     | {*_functions(itertools), *(getattr(operator, name) for name in _OPERATORS.split())}
 )
-HOLDING = frozenset({itertools.repeat, itertools.zip_longest, itertools.accumulate, slice})
+HOLDING = frozenset(
+    {itertools.repeat, itertools.zip_longest, itertools.accumulate, slice, functools.partial}
+)
 """Those that give a parameter itself among what they give; all may do so by keywords."""
 GENERATORS = frozenset({random.Random})
 KNOWN = READS | COPIES | LENDS | CHANGES | GENERATORS
@@ -83,22 +120,20 @@ CALLED_AT: dict[Any, int] = {
 }
 """At which place stands a function that is called; by keyword it may stand in each of these."""
 CALLED_BY_NAME = frozenset({heapq.merge, bisect.bisect, bisect.bisect_left, bisect.bisect_right})
+CALLS_NOTHING = (READS - {json.dumps, json.loads}) | {
+    *(dict, frozenset, list, set, slice, tuple, deque, OrderedDict, Counter),
+    *(enumerate, next, reversed, sum, zip, heapq.heappush, heapq.heappop, heapq.heapify),
+}
+"""Those that call no function that they get, or that is within what they get."""
+CALLING_METHODS = frozenset({"sort", "sub", "subn"})
+"""Methods of Python's that may call what they get."""
 
-_TYPES = (str, bytes, int, float, complex, list, dict, set, frozenset, tuple, range, deque, Counter)
-ASKING = frozenset({"format", "format_map"})
-"""Methods that ask for any attribute."""
-METHODS = frozenset(
-    name
-    for kind in (*_TYPES, OrderedDict, re.Match, re.Pattern, *GENERATORS)
-    for name in dir(kind)
-    if name[:2] != "__" and name not in ASKING
-)
-"""Methods of the data that there may be."""
-WRITING_METHODS = (MUTATING_METHODS & METHODS) | _WRITES
 WRITING_ARGUMENTS = frozenset({"shuffle"})
 """Methods that write what they get."""
-HOLDING_METHODS = frozenset({"groups", "groupdict", "fromkeys"})
+HOLDING_METHODS = frozenset({"groups", "groupdict", "fromkeys", "_replace"})
 """Methods whose result has a parameter itself within."""
+LENT_METHODS = METHODS - WRITING_METHODS - WRITING_ARGUMENTS - HOLDING_METHODS - CALLING_METHODS
+"""Methods that may be values: they do no more than give what is within, or something new."""
 ELEMENT_METHODS = frozenset({"get", "pop", "popleft", "setdefault", "index", "count", "popitem"})
 """Methods that give what is within, or what they get."""
 

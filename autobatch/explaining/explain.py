@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.alone import asked, better_alone
+from autobatch.alone import Asked, asked, better_alone, objection
 from autobatch.api import LIBRARY, Function, batch_of
 from autobatch.arguments.batch import Batch
 from autobatch.arguments.misfits import noted
@@ -96,9 +96,18 @@ def explain(func: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Report:
     try:
         report = watched(wrapped, batch, options, watch)
         report = replace(report, overhead=lost(watch, report, batch, given))
+        if plainly is not None and not watch.plainly and is_told(plainly, report):
+            report = replace(report, objection=objection(plainly, report.title))
     finally:
         print(report or watch.report(name_of(wrapped), batch.size))
     return report
+
+
+def is_told(plainly: Asked, report: Report) -> bool:
+    """Whether a run might have been better as plain Python."""
+    given = plainly.given.values()
+    objects = any(each.are_objects for each in given) and not report.has_tensors()
+    return objects or report.is_on_objects() or report.is_often()
 
 
 def machine_code(func: Callable[..., Any], batch: Batch, options: Options) -> str:

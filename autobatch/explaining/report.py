@@ -101,7 +101,8 @@ class Report:
     says whether ``executor="compiled"`` has a compiled form of the program, or ``"cudagraph"`` a
     device to capture on, and if not why. ``plainly``: a call that nobody looks at runs all of it
     as plain Python. ``overhead`` is what is to be said of a run that has likely taken longer than
-    the plain loop.
+    the plain loop. ``objection`` is what keeps it from being run as plain Python, where that would
+    be better.
     """
 
     title: str
@@ -112,6 +113,7 @@ class Report:
     compiled: str = ""
     plainly: bool = False
     overhead: str = ""
+    objection: str = ""
 
     def __str__(self) -> str:
         total = self.counts
@@ -123,13 +125,19 @@ class Report:
             headline += f"\n{PLAINLY.format(self.title)}"
         elif self.is_on_objects():
             headline += f"\n{total.by_thread} {ON_OBJECTS.format(self.title)}"
-        elif is_often(total.meant, total.launches):
+        elif self.is_often():
             headline += f"\n{BESIDE_TENSORS.format(self.title)}"
+        if self.objection:
+            headline += f"\n{self.objection}"
         if self.overhead:
             headline += f"\n{self.overhead}"
         if self.compiled:
             headline += f"\n{self.compiled}"
         return "\n\n".join([headline, *map(str, self.functions)])
+
+    def is_often(self) -> bool:
+        """Whether much ran thread by thread."""
+        return is_often(self.counts.meant, self.counts.launches)
 
     def is_on_objects(self) -> bool:
         """Whether much ran thread by thread, and no tensor was ever a value of the program's."""

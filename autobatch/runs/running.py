@@ -15,7 +15,7 @@ from typing import Any
 
 from torch import nn
 
-from autobatch.alone import asked, trial
+from autobatch.alone import Asked, asked, objection, trial
 from autobatch.arguments.batch import Batch, is_of_objects
 from autobatch.batching.fallbacks import ONE_BY_ONE, Policy, is_often, policy_of, warned
 from autobatch.batching.shared.reducing import applied
@@ -125,8 +125,16 @@ def ran(
     if shared.steps.tally.trial is not None:
         shared.steps.tally.trial.ended()
     if policy is not None and seen is not None:
-        tell(policy, function, batch, options, chunks, seen, shared.steps.ran or {})
+        ran = shared.steps.ran or {}
+        tell(
+            policy, function, batch, options, chunks, seen, ran, partial(against, plainly, function)
+        )
     return collected(chunks, function, batch, options)
+
+
+def against(asked: Asked | None, function: Callable[..., Any]) -> str:
+    """What keeps a call from being run as plain Python."""
+    return "" if asked is None else objection(asked, name_of(function))
 
 
 def tell(
@@ -137,12 +145,13 @@ def tell(
     chunks: list[Chunk],
     seen: Counts,
     ran: Ran,
+    objection: Callable[[], str],
 ) -> None:
     """Warn of what a run as a whole has spent its time on, if that was not its operations."""
     name, results = name_of(function), has_tensors(chunks)
     tensors = results or not is_of_objects(batch)
     often = is_often(seen.meant, seen.launches)
-    policy.spent(name, place_of(function), tensors, often)
+    policy.spent(name, place_of(function), tensors, often, objection)
     if often or not tensors or not is_cheap(batch):
         return
     numbers = options.scalars == "python" and is_scalar(batch) and not results

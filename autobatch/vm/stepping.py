@@ -120,7 +120,7 @@ class Stepping(Endings):
                 return []
         state.begin(frame, pc, group)
         trial = state.tally.trial
-        if trial is not None and trial.objects:
+        if trial is not None:
             trial.judge()
         plain, end = is_plain(state, block, group), block.terminator
         if plain and type(end) is Return and not block.ops:  # where other returns lead to

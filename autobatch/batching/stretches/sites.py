@@ -95,6 +95,7 @@ class Site:
         skeleton = self.skeletons.get(kinds)
         if skeleton is None:
             if self.budget.is_cold(work.trace_after):
+                context.counter.cold()
                 return ~len(self.ops)
             skeleton = self.added(kinds, scope, context, env)
         if skeleton.end == skeleton.start:
@@ -114,7 +115,7 @@ class Site:
             if found is not skeleton and context.lost:
                 context.lost.clear()
             if found is skeleton:
-                self.drive(skeleton, work, scope, before)
+                self.drive(skeleton, work, context, scope, before)
                 work.written = []
                 return skeleton.end
             env.clear()
@@ -187,7 +188,9 @@ class Site:
             kinds.append(kind)
         return tuple(kinds)
 
-    def drive(self, skeleton: Skeleton, work: Work, scope: Scope, before: Env) -> None:
+    def drive(
+        self, skeleton: Skeleton, work: Work, context: Context, scope: Scope, before: Env
+    ) -> None:
         """A driver for the plan that has just run, from the second time on that it has.
 
         Others may have taken its place since it was printed.
@@ -199,6 +202,7 @@ class Site:
         if plan.runs < 2:
             return
         if (plan, work.sure) not in skeleton.drivers:
+            context.counter.cold()
             env = {**before, **work.settled}
             with work.unwritten():
                 driver = driver_of(skeleton, plan, env, before, scope, self.varying, work.sure)

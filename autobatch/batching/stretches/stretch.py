@@ -69,6 +69,9 @@ class Recording:
     def trace(self) -> None:
         """Recordings are counted by whoever begins them."""
 
+    def cold(self) -> None:
+        """Whoever begins a recording is cold as it is."""
+
 
 def refuse(*args: Any) -> NoReturn:
     raise Untraceable("it runs a program function or makes one")
@@ -82,7 +85,7 @@ class Unseen:
     def nothing(self, *args: Any) -> None:
         pass
 
-    host_read = fallback = one_by_one = launch = trace = nothing
+    host_read = fallback = one_by_one = launch = trace = cold = nothing
 
 
 def unseen(context: Context) -> Context:

@@ -1,0 +1,135 @@
+"""What a function does with its variables, as the proof of plain Python asks of each by itself.
+
+In: a function of a ``World``, and a variable. Out: what is sure of it; nothing is brought in.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from autobatch.alone import asking, computing, patterns
+from autobatch.alone.taint import NONE, Share, Unit
+from autobatch.alone.world import World
+from autobatch.frontend import MISSING, generating
+from autobatch.ir.dataflow import terminator_reads
+from autobatch.ir.program import Call, Op, Raise, Var
+from autobatch.vm.purity import Known
+
+
+@dataclass(frozen=True, slots=True)
+class Looks:
+    """A function, and what its names mean."""
+
+    world: World
+    unit: Unit
+    known: Known
+
+    def is_managed(self, manager: Var) -> bool:
+        """Whether the function calls the methods of a manager: it is no mode."""
+        ops = [op for block in self.unit.function.blocks for op in block.ops]
+        names = {manager, *(op.args[0] for op in ops if op.name == "copy" and manager in op.outs)}
+        return any(op.name == "manager" and op.args[0] in names for op in ops)
+
+    def is_of_generators(self, module: Var) -> bool:
+        """Whether it has the functions that generator expressions are lowered to."""
+        return self.known.looked_up(module) is generating
+
+    def is_only_called(self, name: Var, as_kind: bool = False) -> bool:
+        """Whether a variable is read as what is called, and as nothing else.
+
+        ``as_kind``: or as the class of which something may be an instance, or that is raised or
+        caught, or asked for what is known.
+        """
+        for block in self.unit.function.blocks:
+            for op in block.ops:
+                if as_kind and self.takes_kind(op):
+                    continue
+                read = op.args[1:] if op.name == "call" else op.args
+                if as_kind and op.name == "call" and patterns.asks_kind(self.known, op):
+                    read = (*op.args[1:2], *op.args[3:])
+                if name in read:
+                    return False
+            terminator = block.terminator
+            if isinstance(terminator, Call):
+                if name in terminator.args:
+                    return False
+            elif as_kind and isinstance(terminator, Raise) and name != terminator.cause:
+                continue
+            elif name in vars_of(terminator):
+                return False
+        return True
+
+    def takes_kind(self, op: Op) -> bool:
+        """Whether a class among its operands is only asked for what is known, or catches."""
+        if op.name == "tuple":
+            readers = [o for b in self.unit.function.blocks for o in b.ops if op.outs[0] in o.args]
+            ends = [b.terminator for b in self.unit.function.blocks]
+            read = any(op.outs[0] in terminator_reads(end) for end in ends)
+            return not read and all(each.name == "catches" for each in readers)
+        return op.name == "catches" or (op.name == "getattr" and self.is_known(op))
+
+    def is_known(self, op: Op) -> bool:
+        return op.attr in asking.TITLES or self.known.looked_up(op.outs[0]) is not MISSING
+
+    def is_only_titled(self, name: Var) -> bool:
+        """Whether a variable is only asked for the name of a class."""
+        for block in self.unit.function.blocks:
+            for op in block.ops:
+                if name in op.args and not (op.name == "getattr" and op.attr in asking.TITLES):
+                    return False
+            if name in terminator_reads(block.terminator):
+                return False
+        return True
+
+    def is_caught(self, name: Var) -> bool:
+        """Whether a variable, which is none of the user's, holds what a handler has caught."""
+        handlers = (block.handler for block in self.unit.function.blocks)
+        return any(handler is not None and handler.out == name for handler in handlers)
+
+    def text(self, name: Var) -> str | None:
+        """The text that a variable is sure to hold."""
+        found = self.world.value(self.unit, self.known, name)
+        definition = self.known.definitions.get(name)
+        while definition is not None and definition.name == "copy":
+            definition = self.known.definitions.get(definition.args[0])
+        if definition is not None and definition.name == "const":
+            found = definition.attr
+        return found if type(found) is str else None
+
+    def prefix(self, name: Var) -> str:
+        """What a text is sure to begin with."""
+        definition = self.known.definitions.get(name)
+        if definition is None:
+            return ""
+        if definition.name == "const":
+            return definition.attr if type(definition.attr) is str else ""
+        return self.prefix(definition.args[0]) if definition.name in ("add", "join") else ""
+
+    def kinds(self, callee: Var) -> list[type]:
+        """The classes one of which ``cls`` is in a class method; none for all other names."""
+        params = self.unit.function.params
+        if self.unit.is_free or not params or callee != params[0].name:
+            return []
+        return [] if callee in self.known.definitions else self.world.kinds_of(self.unit)
+
+    def example(self, definition: Op | None) -> Share | None:
+        """What ``x`` shares where the class of it is called: ``type(x)(…)``."""
+        if definition is None:
+            return None
+        if definition.name == "getattr" and definition.attr == "__class__":
+            return self.unit.of.get(definition.args[0], NONE)
+        if definition.name != "call" or len(definition.args) != 2 or not definition.attr.is_plain:
+            return None
+        asks = self.known.looked_up(definition.args[0]) is type
+        return self.unit.of.get(definition.args[1], NONE) if asks else None
+
+    def is_of_torch(self, found: object) -> bool:
+        """Whether it is a function of torch's that the program may call."""
+        return self.world.shares.computes and computing.is_function(found)
+
+
+def vars_of(terminator: object) -> tuple[Var, ...]:
+    found = [
+        getattr(terminator, name, None) for name in ("condition", "value", "exception", "cause")
+    ]
+    return tuple(name for name in found if name is not None)

@@ -1,0 +1,106 @@
+"""What plain Python takes for a call, measured on some of its threads.
+
+In: a call that computes with tensors and is kept together, for now. Out: the seconds that plain
+Python takes for all of its threads, and, noted with the function, whether calls of its kind are
+better run so (``runs.trial`` decides). Nobody sees that threads run once more: that is proved.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from time import thread_time
+from typing import Any
+
+import numpy as np
+import torch
+
+from autobatch.alone.proof import Proof
+from autobatch.alone.running import Asked, Outline, run, worth_it
+from autobatch.runs.trial import Trial
+
+MOST_NOTED = 64
+"""Kinds of calls of one function."""
+PART = 0.1
+"""What measuring takes, of what a run has, if a thread is not dear."""
+LEAST = 0.002
+"""Seconds that it may take in any case."""
+MOST_MEASURED = 16
+"""Threads."""
+SURE = 3
+"""How often a call is measured to be none to run alone, until that is taken to be so."""
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Kind:
+    """A call among those like it, as ``runs.trial`` asks of it; ``plain`` has been measured."""
+
+    asked: Asked
+    plain: float | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it may be proved and measured that plain Python is better; it may not often."""
+        asked = self.asked
+        size, times = asked.findings.together.get(asked.outline, (0, 0))
+        if asked.batch.size >= size and times >= SURE:
+            return False
+        return not asked.findings.refused.holds((True, asked.outline))
+
+    def may_end(self) -> bool:
+        if worth_it(self.asked, computes=True) is None:
+            return False
+        note(self.asked.findings.apart, self.asked.outline, self.asked.batch.size)
+        return True
+
+    def plain_seconds(self, spent: float) -> float | None:
+        asked = self.asked
+        if self.plain is None:
+            proof = worth_it(asked, computes=True)
+            if proof is not None:
+                self.plain = seconds(asked, proof, spent)
+        return self.plain
+
+    def in_all(self, spent: float) -> float:
+        before = self.asked.findings.spent
+        note(before, self.asked.outline, before.get(self.asked.outline, 0.0) + spent)
+        return before[self.asked.outline]
+
+    def stays(self) -> None:
+        found, asked = self.asked.findings.together, self.asked
+        size, times = found.get(asked.outline, (asked.batch.size, 0))
+        note(found, asked.outline, (min(size, asked.batch.size), times + 1))
+
+
+def note(found: dict[Outline, Any], outline: Outline, what: Any) -> None:
+    if outline not in found and len(found) >= MOST_NOTED:
+        found.clear()
+    found[outline] = what
+
+
+def seconds(asked: Asked, proof: Proof, spent: float) -> float:
+    """What plain Python takes for all threads: for one to begin with, then for some at once."""
+    size = asked.batch.size
+    one = timed(asked.some(np.array([size // 2])), proof)
+    count = min(size, MOST_MEASURED, int(max(PART * spent, LEAST) / one))
+    if not count:
+        return size * one
+    spread = np.linspace(0, size - 1, count).round().astype(np.int64)
+    return size * timed(asked.some(spread), proof) / count
+
+
+def timed(asked: Asked, proof: Proof) -> float:
+    begin = thread_time()
+    run(asked, proof)
+    return max(thread_time() - begin, 1e-9)
+
+
+def trial(asked: Asked) -> Trial | None:
+    """What finds out whether a call that computes with tensors is better run alone after all.
+
+    None where that is known, or where it must not.
+    """
+    if asked.is_apart or not asked.may_compute():
+        return None
+    call = Kind(asked)
+    same_each_time = torch.are_deterministic_algorithms_enabled()  # to the last bit
+    return Trial.measured(call) if call.is_open and not same_each_time else Trial(call)
