@@ -243,8 +243,8 @@ def stream(
         OptionError: at once, for an argument or option that is of no use.
         Exception: what ``func`` raises for an example. No more are admitted then; the results of
             those before it are yielded first. What ``examples`` raises comes after the results
-            of all that were admitted; limits (``max_steps``, which counts an example's block
-            executions from its admission), after those that are there.
+            of all that were admitted; limits (``max_steps``, which counts the block
+            executions that an example takes part in), after those that are there.
     """
     given = (Options(), options, LIBRARY)
     return results(planned(func, examples, width, order, shared, device, *given))
