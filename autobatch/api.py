@@ -18,6 +18,7 @@ from autobatch.ir.form_rules import shapes_fit
 from autobatch.ir.program import Program
 from autobatch.options import Options, as_passes
 from autobatch.passes import Pass
+from autobatch.results.memory import of_its_own
 from autobatch.results.stacking import plain
 from autobatch.runs.entry import name_of
 from autobatch.runs.lifted import is_lifted, lifted
@@ -243,8 +244,8 @@ def stream(
         OptionError: at once, for an argument or option that is of no use.
         Exception: what ``func`` raises for an example. No more are admitted then; the results of
             those before it are yielded first. What ``examples`` raises comes after the results
-            of all that were admitted; limits (``max_steps``, which counts an example's block
-            executions from its admission), after those that are there.
+            of all that were admitted; limits (``max_steps``, which counts the block
+            executions that an example takes part in), after those that are there.
     """
     given = (Options(), options, LIBRARY)
     return results(planned(func, examples, width, order, shared, device, *given))
@@ -261,7 +262,8 @@ def batch_of(
 
 def call(func: Callable[..., Any], batch: Batch, options: Options) -> Any:
     try:
-        return plain(run(func, batch, options, LIBRARY.under(options.passes, options.writes)))
+        result = run(func, batch, options, LIBRARY.under(options.passes, options.writes))
+        return plain(of_its_own(result, batch))
     except TypeError as error:
         noted(error, func, batch)
         raise

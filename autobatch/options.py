@@ -55,8 +55,9 @@ class Options:
     kept so where that is measured to be faster. ``"cudagraph"`` captures them on a CUDA device, for
     numbers of threads padded to powers of two, and replays what cannot be captured (``explain``
     says why). ``scalars``: whether rows of a ``[B]`` argument are 0-d tensors or Python numbers.
-    ``max_steps`` bounds the block executions of the call; in a stream those since an example was
-    admitted, so that it stops one that does not end and no other. ``max_depth`` bounds the nesting
+    ``max_steps`` bounds the block executions of the call; in a stream, and under
+    ``on_error="isolate"``, those that each thread takes part in, so that it stops one that does not
+    end and no other. ``max_depth`` bounds the nesting
     of calls (None is 10,000, and no limit under ``"program_counter"``). ``fork``: whether calls of
     pure functions that do not need each other's results run as one (``"auto"``), at most
     ``max_width`` rows at once (None for no limit), or one after the other (``"off"``, and under any

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ import torch
 
 import autobatch
 from autobatch.cli import datafiles
+from autobatch.cli.datafiles import read_arguments
 from autobatch.cli.main import main
 from autobatch.ir.program import Call
 
@@ -186,9 +188,28 @@ def test_json_lines_in_and_out(program: Path, tmp_path: Path) -> None:
     data.write_text('{"word": "batch"}\n\n{"word": "éa"}\n', encoding="utf-8")
     assert run("run", f"{program}:length", "--input", data, "--output", out) == 0
     assert [json.loads(line) for line in out.read_text().splitlines()] == [{"out": 5}, {"out": 2}]
-    data.write_text('{"n": 2}\n{"n": 3}\n')
+    data.write_text('{"n": 2}\n{"n": 3}\n', encoding="utf-8-sig")
     assert run("run", f"{program}:kind", "--input", data, "--output", out) == 0
     assert out.read_text() == '{"out": "even"}\n{"out": "odd"}\n'
+
+
+def test_what_json_values_become(tmp_path: Path) -> None:
+    def read(*values: Any, exact: bool = False) -> Any:
+        data = tmp_path / "data.jsonl"
+        data.write_text("".join(json.dumps({"x": value}) + "\n" for value in values))
+        return read_arguments(data, exact=exact)["x"]
+
+    assert read(1, 2.5).dtype is torch.float64  # as in ``f.batch([1, 2.5])``
+    assert read([1, 2.5], [3, 4]).dtype is torch.float32  # as in ``torch.tensor([1, 2.5])``
+    assert read([1, 2.5], [3, 4], exact=True).dtype is torch.float64
+    for rows, dtype in (([[1, 2.5], [], [3]], torch.float32), ([[[1, 2]], []], torch.int64)):
+        parts = read(*rows).tensors
+        assert [part.tolist() for part in parts] == rows and parts[1].shape[1:] == parts[0].shape[
+            1:
+        ]
+        assert {part.dtype for part in parts} == {dtype}
+    for mixed in (([1], 2), ([[1]], [[1, 2]]), (None, 1), ("a", "b"), (["a"], [])):
+        assert read(*mixed).items == list(mixed)
 
 
 def test_torch_files_in_and_out(program: Path, tmp_path: Path) -> None:
@@ -265,15 +286,13 @@ def test_opt_takes_a_pass_of_ones_own(
     assert "The pass loses_all gives None" in capsys.readouterr().err
 
 
-def test_opt_of_what_is_no_program(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_opt_of_what_is_no_program(tmp_path: Path, failing: Failing) -> None:
     text = tmp_path / "broken.txt"
     text.write_text("program f -> out\n\nfunction f(x):\n  b0:\n    retrun x\n")
-    assert run("opt", text) == 1
-    told = capsys.readouterr().err
-    assert f'File "{text}", line 5' in told and "did you mean return?" in told
-    assert run("opt", tmp_path / "absent.txt") == 2
-    assert run("opt", text, "--passes", "simplfy") == 1
-    assert "simplify" in capsys.readouterr().err
+    told = failing("opt", text)
+    assert f"{text}: " in told and "line 5" in told and "did you mean return?" in told
+    failing("opt", tmp_path / "absent.txt")
+    assert "simplify" in failing("opt", text, "--passes", "simplfy")
 
 
 def test_ops(capsys: pytest.CaptureFixture[str]) -> None:
@@ -406,11 +425,26 @@ def test_no_input_file_runs_code(program: Path, tmp_path: Path, failing: Failing
     assert not made.exists()
 
 
-def test_bad_options(program: Path, numbers: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_options(program: Path, numbers: Path, failing: Failing) -> None:
     command = ("run", f"{program}:collatz", "--input", numbers)
     for option in (("--chunk-size", "0"), ("--device", "nowhere"), ("--scalars", "c")):
-        assert run(*command, *option) == 2
-        assert option[0] in capsys.readouterr().err
+        assert option[0] in failing(*command, *option)
+    assert "argument --max-steps: x1 is no positive number" in failing(*command, "--max-steps=x1")
+
+
+def test_an_input_of_no_examples(program: Path, tmp_path: Path, failing: Failing) -> None:
+    data = tmp_path / "data.npz"
+    np.savez(data, n=np.zeros(0, dtype=int))
+    assert "depend on data" in failing("run", f"{program}:collatz", "--input", data)
+
+
+def test_a_reader_that_goes_away() -> None:
+    command = [sys.executable, "-m", "autobatch", "ops"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
+        assert running.stdout is not None and running.stderr is not None
+        running.stdout.close()
+        assert running.stderr.read() == b""
+        assert running.wait() == 141
 
 
 # What fails, and what it leaves.

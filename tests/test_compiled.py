@@ -176,6 +176,17 @@ def test_a_result_beyond_int64_comes_in_a_list() -> None:
     runs(grown, torch.tensor([2, 3]), torch.tensor([70, 3]), scalars="python")
 
 
+def factorial(n: int) -> int:
+    made = 1
+    for i in range(2, n + 1):
+        made *= i
+    return made
+
+
+def test_a_number_beyond_int64_that_one_thread_alone_has_come_to_is_one_of_the_list() -> None:
+    runs(factorial, torch.tensor([8, 32, 20]), scalars="python")
+
+
 def ratio(a: int, b: int) -> float:
     if b > 5:
         raise ValueError(f"too large: {b}")

@@ -215,3 +215,19 @@ def test_the_judgement_is_an_option_of_its_own_and_changes_nothing():
     expected, allowed, none = counted(halved, [xs])
     assert torch.equal(found, expected) and counts == allowed
     assert told and none == []
+
+
+def first_as_int(row):
+    return int(row[0]) + 1
+
+
+def noisy(x):
+    return x + torch.randn_like(x)
+
+
+def test_texts_say_what_an_operand_is_and_what_to_do_about_draws():
+    rows = autobatch.objects([[1.5], ["2"]])
+    with pytest.warns(autobatch.FallbackWarning, match="int: each example has a Python object"):
+        autobatch.vmap(first_as_int, fallback="warn", plain="never")(rows)
+    with pytest.raises(RuntimeError, match=r'randomness="different".* or seed=0'):
+        autobatch.vmap(noisy)(torch.ones(2))

@@ -465,23 +465,41 @@ def test_steps(engine, executor):
     )
     with autobatch.counts() as counted:
         results = batched(torch.tensor([1, 70, 3, 90]))
-    assert counted.block_executions == 30
-    assert [result.value for result in results] == [None] * 4
-    places = [re.findall(r"^ +\d+ \| +(.*)", str(r.exception), re.M)[0] for r in results]
-    assert places == ["return done", "while i < n:", "return done", "while i < n:"]
-    for thread, result in enumerate(results):
-        assert type(result.exception) is StepLimitError and "1 thread is" in str(result.exception)
-        assert result.exception.__notes__[0].endswith(f"Threads: {thread}")
+    assert counted.block_executions == 31  # one more for the two that had left the loop
+    assert [result.value for result in results] == [1, None, 3, None]
+    for thread in (1, 3):
+        error = results[thread].exception
+        assert type(error) is StepLimitError and "while i < n:" in str(error)
+        assert "An example takes more" in str(error) and "1 thread is" in str(error)
+        assert error.__notes__[0].endswith(f"Threads: {thread}")
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_steps_of_chunks_are_those_of_the_call(engine):
-    batched = autobatch.vmap(
-        wait, on_error="isolate", max_steps=40, scalars="python", engine=engine, chunk_size=1
-    )
-    results = batched(torch.tensor([2, 3, 90, 1]))
-    assert [result.value for result in results] == [2, 3, None, None]
-    assert [type(r.exception) for r in results[2:]] == [StepLimitError, StepLimitError]
+@pytest.mark.parametrize("way", [{}, {"chunk_size": 1}, {"schedule": "most_threads"}])
+def test_isolated_examples_have_steps_of_their_own(engine, way):
+    """What others take counts for none: as many as one alone, and one is stopped with one less."""
+    options = {"on_error": "isolate", "scalars": "python", "engine": engine, **way}
+    with autobatch.counts() as counted:
+        autobatch.vmap(wait, **options)(torch.tensor([7]))
+    for steps, kept in ((counted.block_executions, 7), (counted.block_executions - 1, None)):
+        results = autobatch.vmap(wait, max_steps=steps, **options)(torch.tensor([2, 7, 90, 1]))
+        assert [result.value for result in results] == [2, kept, None, 1]
+        assert type(results[2].exception) is StepLimitError
+
+
+def own_recursion(n):
+    return 0 if n == 0 else own_recursion(n - 1) + own_recursion(n - 2 if n > 1 else 0)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_steps_of_calls_are_an_examples_own(engine):
+    """Rows of forked calls count for the example that has made them, once for each step."""
+    results = autobatch.vmap(
+        own_recursion, on_error="isolate", max_steps=120, scalars="python", engine=engine
+    )(torch.tensor([1, 100, 3, 2]))
+    assert [result.value for result in results] == [0, None, 0, 0]
+    assert type(results[1].exception) is StepLimitError
+    assert "Threads: 1" in results[1].exception.__notes__[0]
 
 
 def test_steps_that_end_within_forked_calls():

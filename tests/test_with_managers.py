@@ -257,6 +257,35 @@ def test_each_thread_enters_and_leaves_once(executor: str) -> None:
     assert LOG == [("enter", 5), ("enter", 6), ("exit", 6, None), ("exit", 7, None)]
 
 
+def appended(x, path):
+    with open(path, "a") as file:
+        file.write(f"{x.item()}\n")
+    return x
+
+
+@contextlib.contextmanager
+def set_to(value):
+    before = Ambient.setting
+    Ambient.setting = value
+    yield
+    Ambient.setting = before
+
+
+def with_setting(x):
+    with set_to(x):
+        y = x + 1
+    return y
+
+
+@pytest.mark.parametrize("engine", ["stackless", "program_counter"])
+def test_files_are_left_in_the_loops_order_and_settings_are_put_back(engine: str, tmp_path) -> None:
+    path = tmp_path / "lines.txt"
+    autobatch.vmap(appended, in_dims=(0, None), engine=engine)(torch.arange(4), path)
+    assert path.read_text().split() == ["0", "1", "2", "3"]
+    autobatch.vmap(with_setting, scalars="python", engine=engine)(torch.arange(1, 4))
+    assert Ambient.setting == 0
+
+
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_exit_sees_the_failure_of_its_thread(executor: str) -> None:
     with pytest.raises(ZeroDivisionError):

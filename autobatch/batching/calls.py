@@ -52,7 +52,7 @@ from autobatch.batching.tensors import torch_ops
 from autobatch.batching.unseen import watched
 from autobatch.structure import own_attribute
 from autobatch.transforms import batched as transforms
-from autobatch.values.cells import Cell, Column, Uniform, read, uniform
+from autobatch.values.cells import Cell, Column, Objects, Uniform, read, uniform
 
 OWN_WRITES = frozenset(
     [
@@ -183,7 +183,9 @@ def host_call(context: Context, target: Target) -> Cell:
     if not gives_value(callee):
         own_memory(context, cells)
     fresh = is_fresh(callee)
-    return run_rows(context, callee, args, kwargs, "no batched form", keep=keep, fresh=fresh)
+    held = any(type(read(cell)) is Objects for cell in cells)
+    why = "objects" if held else "no batched form"
+    return run_rows(context, callee, args, kwargs, why, keep=keep, fresh=fresh)
 
 
 def packed_call(context: Context, target: Target, cells: list[Cell]) -> Cell | None:

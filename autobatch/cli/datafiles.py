@@ -5,8 +5,8 @@ weights-only (a dict of tensors by name), ``.jsonl`` with one JSON object per ex
 What cannot be read or written so is a ``DataFileError`` of one line that names the file.
 Output is written beside its place and renamed into it, so it is whole or not there.
 
-A 0-d array is shared by all threads, as a Python number; strings, and JSON values that do
-not stack, become one Python object per thread.
+A 0-d array is shared by all threads, as a Python number; strings, and JSON values that are no
+numbers or lists of them, become one Python object per thread.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ import torch
 from torch import Tensor
 
 from autobatch.arguments.mapped import objects
+from autobatch.ragged import ragged
 
 UNREADABLE = (
     OSError,
@@ -53,10 +54,10 @@ class DataFileError(Exception):
 
 
 def read_arguments(path: Path, *, exact: bool = False) -> dict[str, Any]:
-    """Arguments by parameter name: tensors ``[B, *E]``, ``objects``, or shared numbers.
+    """Arguments by parameter name: tensors ``[B, *E]``, ``ragged`` ones, ``objects``, or numbers.
 
-    JSON's numbers with a point take torch's default dtype, as in ``torch.tensor``, or stay
-    float64 if ``exact``.
+    JSON's numbers with a point are float64, as in a list given to ``batch``; lists of such take
+    torch's default dtype, as in ``torch.tensor``, or stay float64 if ``exact``.
     """
     reader = READERS.get(path.suffix)
     if reader is None:
@@ -145,7 +146,7 @@ def _read_torch(path: Path) -> Iterator[tuple[str, Any]]:
 
 def _read_json_lines(path: Path) -> Iterator[tuple[str, Any]]:
     rows: list[dict[str, Any]] = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(path.read_text(encoding="utf-8-sig").splitlines(), 1):
         if not line.strip():
             continue
         try:
@@ -165,22 +166,40 @@ def _read_json_lines(path: Path) -> Iterator[tuple[str, Any]]:
 
 
 def _default_dtype(value: Any) -> Any:
-    is_double = isinstance(value, Tensor) and value.dtype is torch.float64
-    return value.to(torch.get_default_dtype()) if is_double else value
+    """Lists of numbers in the default dtype."""
+    if isinstance(value, ragged):
+        return ragged([in_default_dtype(part) for part in value.tensors])
+    return in_default_dtype(value) if isinstance(value, Tensor) and value.dim() > 1 else value
+
+
+def in_default_dtype(value: Tensor) -> Tensor:
+    return value.to(torch.get_default_dtype()) if value.dtype is torch.float64 else value
 
 
 def _stacked(values: list[Any]) -> Any:
-    """A tensor where the values are numbers, or lists of them, of one shape; else objects."""
-    array = np.array(values) if len({_shape(value) for value in values} - {None}) == 1 else None
-    if array is None or array.dtype.kind not in "bif" or any(_shape(v) is None for v in values):
+    """A tensor where the values are numbers, or lists of them, of one shape; ``ragged`` ones where
+    lists differ in length; else objects.
+    """
+    shapes = {_shape(value) for value in values}
+    if None in shapes:
         return objects(values)
-    return torch.from_numpy(array)
+    if len(shapes) == 1:
+        array = np.array(values)
+        return torch.from_numpy(array) if array.dtype.kind in "bif" else objects(values)
+    rows = {shape[1:] for shape in shapes if shape != (0,)}  # type: ignore[index]
+    if () in shapes or len(rows) > 1:
+        return objects(values)
+    arrays = [np.array(value).reshape(len(value), *next(iter(rows))) for value in values]
+    dtype = np.result_type(*(array for array in arrays if len(array)))
+    if dtype.kind not in "bif":
+        return objects(values)
+    return ragged([torch.from_numpy(array.astype(dtype)) for array in arrays])
 
 
 def _shape(value: Any) -> tuple[int, ...] | None:
     """Of nested lists of numbers, all bools or none; None of anything else."""
     if isinstance(value, list):
-        shapes = {_shape(part) for part in value}
+        shapes = {_shape(part) for part in value} or {()}
         inner = shapes.pop() if len(shapes) == 1 else None
         return None if inner is None else (len(value), *inner)
     return () if isinstance(value, (bool, int, float)) else None

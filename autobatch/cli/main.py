@@ -8,18 +8,20 @@
 
 Arrays of the input map to parameters by name; results are named ``out``, ``out.0`` or
 ``out.name``. Exit codes: 0; 1 when the program cannot be lowered or fails as it runs; 2, with
-one line, when the command, the file or the input is wrong; 130 when interrupted.
+one line, when the command, the file or the input is wrong; 130 when interrupted; 141, and nothing
+said, when what reads the output has gone.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
@@ -30,20 +32,27 @@ from autobatch.arguments.mapped import objects
 from autobatch.cli.datafiles import DataFileError, check_writable, read_arguments, write_results
 from autobatch.cli.optimising import optimised
 from autobatch.cli.target import CommandError, Target, check_names, find_target
-from autobatch.errors import AutobatchError
+from autobatch.errors import AutobatchError, EmptyBatchError
 from autobatch.ir.reference import reference
 from autobatch.options import CHOICES
 from autobatch.passes import PASSES
 from autobatch.passes.calls_by_name import CALL_PASSES
-from autobatch.structure import form_of
+from autobatch.ragged import ragged
+from autobatch.structure import form_of, leaves
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         options.command(options)
+        sys.stdout.flush()
     except (CommandError, DataFileError) as error:
         print(f"autobatch: {error}", file=sys.stderr)
+        return 2
+    except EmptyBatchError as error:
+        span = error.span
+        where = "" if span is None else f": {span.file}, line {span.line}"
+        print(f"autobatch: no examples, and their results depend on data{where}", file=sys.stderr)
         return 2
     except AutobatchError as error:
         print(error, file=sys.stderr)
@@ -52,14 +61,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("autobatch: interrupted", file=sys.stderr)
         return 130
     except Exception as error:
+        if isinstance(error, BrokenPipeError) and not hasattr(error, "__notes__"):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the last flush
+            return 141
         # The user's own failure: its type and message, and the note with line and threads.
         print("".join(traceback.format_exception_only(error)).rstrip(), file=sys.stderr)
         return 1
     return 0
 
 
+class Parser(argparse.ArgumentParser):
+    """Says in one line what is wrong with a command."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"autobatch: {message} (see {self.prog} -h)\n")
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="autobatch", description="Run a function written for one example on a batch."
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
@@ -99,10 +118,9 @@ def _add_input(parser: argparse.ArgumentParser) -> None:
 
 
 def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not positive")
-    return number
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text} is no positive number")
+    return int(text)
 
 
 def _device(text: str) -> torch.device:
@@ -123,13 +141,14 @@ def _run(options: argparse.Namespace) -> None:
     target, arguments = _load(options)
     start = time.perf_counter()
     result = _configured(target, options).batch(**arguments)
-    seconds = time.perf_counter() - start
+    seconds = time.perf_counter() - start  # a second run to measure might do what it does twice
     results = dict(_named(result, "out", _batch_size(arguments)))
     if options.output:
         write_results(options.output, results)
     for name, value in results.items():
         print(f"{name}: {_summary(value)}")
-    print(f"{_batch_size(arguments):,} examples in {seconds:.3f} s", file=sys.stderr)
+    took = f"{seconds:.3f} s, with what a first call does once (passes, recordings)"
+    print(f"{_batch_size(arguments):,} examples in {took}", file=sys.stderr)
 
 
 def _show(options: argparse.Namespace) -> None:
@@ -155,11 +174,14 @@ def _load(options: argparse.Namespace) -> tuple[Target, dict[str, Any]]:
     check_names(target, arguments, options.input)
     _batch_size(arguments)
     if options.device is not None:
-        arguments = {
-            name: value.to(options.device) if isinstance(value, Tensor) else value
-            for name, value in arguments.items()
-        }
+        arguments = {name: moved(value, options.device) for name, value in arguments.items()}
     return target, arguments
+
+
+def moved(value: Any, device: torch.device) -> Any:
+    if isinstance(value, ragged):
+        return ragged([part.to(device) for part in value.tensors])
+    return value.to(device) if isinstance(value, Tensor) else value
 
 
 def _configured(target: Target, options: argparse.Namespace) -> Any:
@@ -176,7 +198,7 @@ def _batch_size(arguments: Mapping[str, Any]) -> int:
     sizes = {
         name: len(value)
         for name, value in arguments.items()
-        if isinstance(value, (Tensor, objects))
+        if isinstance(value, (Tensor, objects, ragged))
     }
     if not sizes:
         raise CommandError("the input holds no array with one row per example")
@@ -199,9 +221,7 @@ def _named(value: Any, name: str, size: int) -> Iterator[tuple[str, Any]]:
 
 def _is_leaf(values: list[Any], size: int) -> bool:
     """Whether this is one object per thread rather than a structure of stacked results."""
-    return len(values) == size and not any(
-        isinstance(value, (Tensor, tuple, list, dict)) for value in values
-    )
+    return len(values) == size and not any(isinstance(leaf, Tensor) for leaf in leaves(values))
 
 
 def _summary(value: Any, shown: int = 6) -> str:

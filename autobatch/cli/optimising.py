@@ -12,6 +12,7 @@ from pathlib import Path
 
 from autobatch.api import lower
 from autobatch.cli.target import CommandError, find_target
+from autobatch.errors import AutobatchError, OptionError
 from autobatch.ir.parser import inspected
 from autobatch.ir.program import Program
 from autobatch.ir.verifier import check
@@ -24,7 +25,10 @@ def optimised(target: str, passes: str | None) -> Iterator[tuple[str, Program]]:
 
     A pass of one's own is ``FILE.py:name``.
     """
-    parts = [PIPELINE] if passes is None else parted(names_in(passes))
+    try:
+        parts = [PIPELINE] if passes is None else parted(names_in(passes))
+    except OptionError as error:
+        raise CommandError(str(error)) from None
     title, program = start(target)
     yield title, program
     for part in parts:
@@ -67,4 +71,9 @@ def start(target: str) -> tuple[str, Program]:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise CommandError(f"{target}: no FILE.py:function, and cannot be read: {error}") from None
-    return "as read", inspected(text, str(path))
+    try:
+        return "as read", inspected(text, str(path))
+    except AutobatchError as error:
+        told = error.diagnostic
+        why = "; ".join(filter(None, (told.label, *told.notes, *told.hints)))
+        raise CommandError(f"{path}: {told.headline} {why}".strip()) from None

@@ -12,7 +12,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from autobatch.values.cells import NUMBER_DTYPES, Cell, Column, Container, Objects, Uniform
+from autobatch.values.cells import (
+    NUMBER_DTYPES,
+    Cell,
+    Column,
+    Container,
+    Objects,
+    Uniform,
+    fits_column,
+)
 
 Part = tuple[np.ndarray, Cell]
 """Threads, and what they have returned."""
@@ -132,7 +140,7 @@ def likeness(mine: Column, theirs: object) -> Tensor | None:
         same = same and theirs.data.shape[1:] == mine.data.shape[1:]
         return theirs.data if same else None
     obj = getattr(theirs, "obj", None)
-    if mine.tag != "tensor" and type(obj).__name__ == mine.tag:
+    if mine.tag != "tensor" and type(obj).__name__ == mine.tag and fits_column(obj):
         return torch.tensor(obj, dtype=mine.data.dtype, device="cpu")
     if isinstance(obj, Tensor) and mine.tag == "tensor" and obj.shape == mine.data.shape[1:]:
         return obj if obj.dtype is mine.data.dtype else None

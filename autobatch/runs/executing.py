@@ -32,6 +32,7 @@ from autobatch.ir.program import EventShape, Function, Param, Program
 from autobatch.ir.verifier import check
 from autobatch.options import Options
 from autobatch.passes import annotate_liveness, apply_pass
+from autobatch.results.memory import of_its_own
 from autobatch.results.stacking import plain
 from autobatch.runs.running import run
 from autobatch.structure import form_of
@@ -83,7 +84,7 @@ def execute(
     # Its own, by identity, which is its as long as it is kept.
     _, code.plans = cache.setdefault(("machine code", id(program.main)), (program.main, Plans()))
     library = ProgramLibrary(function=entry.function, code=code, writes=settings.writes)
-    result = run(entry.called, batch, settings, library, cache=cache)
+    result = of_its_own(run(entry.called, batch, settings, library, cache=cache), batch)
     return [plain(leaf) for leaf in ordered(result, program.out_vars)]
 
 

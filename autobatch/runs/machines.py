@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 
 from autobatch.alone.within import Within
@@ -95,4 +96,8 @@ def saver_of(options: Options, tally: Tally) -> Saver | None:
 
 
 def steps_of(options: Options, batch: Batch) -> Steps:
-    return Steps(batch.size, options.max_steps, options.listeners, Tally())
+    """``max_steps`` is of the call; where threads are isolated, each thread's own."""
+    steps = Steps(batch.size, options.max_steps, options.listeners, Tally())
+    if options.on_error == "isolate" and options.max_steps is not None and batch.size:
+        steps.own = np.zeros(batch.size, dtype=np.int64)
+    return steps

@@ -140,8 +140,8 @@ def one_by_one(plan: Plan, source: Source) -> Results:
 
 def steps_of(plan: Plan, rows: np.ndarray) -> Steps:
     limit, listeners = plan.options.max_steps, plan.options.listeners
-    since = np.zeros(plan.width, dtype=np.int64)
-    return Steps(plan.width, limit, listeners, Tally(), rows=rows, since=since)
+    own = None if limit is None else np.zeros(plan.width, dtype=np.int64)
+    return Steps(plan.width, limit, listeners, Tally(), rows=rows, own=own)
 
 
 @dataclass(slots=True, eq=False, repr=False)

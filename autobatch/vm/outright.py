@@ -35,6 +35,7 @@ def may_run(state: RunState, frame: Frame, call: Call, group: Group) -> bool:
         and state.guard is None
         and not state.steps.listeners
         and not state.steps.spent
+        and state.steps.own is None
         and not frame.code.blocks[state.tally.block[1]].modes
         and not (frame.answers and is_tail(frame.code.function, call))
     )

@@ -102,6 +102,11 @@ class Spin:
             self.track.note(lap)
             active = self.group.k if self.riders is None else self.riders.active
             state.steps.begin(function, self.pc, active)
+            if state.steps.own is not None:
+                rows = self.group.rows
+                state.steps.take_part(
+                    frame.threads[rows if self.riders is None else rows[self.riders.stays]]
+                )
         self.settle()
         self.left.append((self.pc, self.group))
         return self.gone()

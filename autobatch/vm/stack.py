@@ -46,7 +46,7 @@ class Saved:
 
     @property
     def key(self) -> Hashable:
-        """Equal for calls that may be joined; once rows have left, nobody changes the others."""
+        """Equal for calls that may be joined; until rows are dropped, nobody changes the others."""
         if self.known is None:
             env = self.group.env
             same = (self.place, self.pc, self.constructs, tuple(env))
@@ -177,7 +177,9 @@ class Stack:
         assert saved.left is not None
         kept = np.flatnonzero(~saved.left)
         saved.group = restricted(saved.group, kept, list(saved.group.env))
-        saved.left = None
+        saved.left = saved.known = (
+            None  # some rows may be less than they were: views come out plain
+        )
         self.position[saved.group.rows] = np.arange(len(kept))
 
     def drop(self, rows: np.ndarray) -> None:

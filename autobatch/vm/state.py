@@ -264,6 +264,8 @@ class RunState:
     def begin(self, frame: Frame, pc: int, group: Group) -> None:
         """Count a block execution."""
         self.steps.begin(frame.code.function, pc, group.k)
+        if self.steps.own is not None:
+            self.steps.take_part(frame.threads[group.rows])
         self.raising = type(frame.code.blocks[pc].terminator) is Raise
         if self.observer is not None:
             threads = frame.threads[group.rows]

@@ -1,6 +1,6 @@
 """The block executions of one call: counted, held to ``max_steps``, told to listeners.
 
-Both engines go by it, so that limits and what listeners hear mean the same in either. The limit
+All engines go by it, so that limits and what listeners hear mean the same in either. The limit
 on the depth of calls stands here too.
 """
 
@@ -23,9 +23,9 @@ class Steps:
     """``taken`` is the number of block executions so far; ``batch`` is B, chunked or not.
 
     ``rows``, in a stream, has the thread index of each row in flight, -1 for a free one: a mask is
-    of these. A thread's limit there counts from its admission, when so many had been ``taken`` as
-    ``since`` has for its row. It may be that a stream is to go on to something else after ``pause``
-    block executions.
+    of these. Where the limit is each thread's own, in a stream and where threads are isolated,
+    ``own`` has how many block executions each has taken part in, by row in a stream, else by
+    thread. It may be that a stream is to go on to something else after ``pause`` block executions.
 
     ``ran``, where it is wanted, has the functions whose blocks ran, by name and block.
 
@@ -38,35 +38,38 @@ class Steps:
     tally: Tally = field(default_factory=lambda: Tally(()))
     taken: int = 0
     rows: np.ndarray | None = None
-    since: np.ndarray | None = None
+    own: np.ndarray | None = None
     pause: float = inf
     ran: dict[tuple[str, Label], Function] | None = None
 
     @property
     def spent(self) -> bool:
-        """Whether one more block execution is too many, in a stream for some thread in flight."""
+        """Whether one more block execution is too many, for some thread if each has a limit."""
         if self.max_steps is None or self.taken < self.max_steps:
             return False
-        over = self.over()
-        return over is None or bool(over.any())
-
-    def over(self) -> np.ndarray | None:
-        """In a stream, for which rows one more block execution is too many."""
-        if self.rows is None or self.since is None or self.max_steps is None:
-            return None
-        return (self.rows >= 0) & (self.taken - self.since >= self.max_steps)
+        return self.own is None or bool((self.own >= self.max_steps).any())
 
     def stopped(self, threads: np.ndarray) -> np.ndarray:
         """Those of some threads for which one more block execution is too many, as some is."""
-        over = self.over()
-        if over is None or self.rows is None:
+        if self.own is None or self.max_steps is None:
             return threads
-        return threads[np.isin(threads, self.rows[over])]
+        over = np.flatnonzero(self.own >= self.max_steps)
+        return threads[np.isin(threads, over if self.rows is None else self.rows[over])]
 
     def admit(self, rows: np.ndarray | int) -> None:
         """In a stream, threads have got these rows."""
-        assert self.since is not None
-        self.since[rows] = self.taken
+        if self.own is not None:
+            self.own[rows] = 0
+
+    def stops(self, threads: Sequence[int]) -> bool:
+        """Whether one more block execution is too many for these, which run by themselves."""
+        return self.spent and (self.own is None or len(self.stopped(np.array(threads))) > 0)
+
+    def take_part(self, threads: np.ndarray | Sequence[int]) -> None:
+        """Some threads take part in the block execution that has begun."""
+        if self.own is not None:
+            places = threads if self.rows is None else np.flatnonzero(np.isin(self.rows, threads))
+            self.own[np.asarray(places)] += 1
 
     @property
     def paused(self) -> bool:
@@ -82,7 +85,7 @@ class Steps:
         self.tally.execution(k)
 
     def too_many(self, span: Span, k: int) -> StepLimitError:
-        whose = "The run" if self.since is None else "An example"
+        whose = "The run" if self.own is None else "An example"
         return StepLimitError(
             Diagnostic(
                 f"{whose} takes more than max_steps={self.max_steps} block executions.",

@@ -60,12 +60,14 @@ def _meaning(
     if "support same randomness with a batched" in text:
         return DrawError(
             f"{name_of(fn)} draws by what differs from thread to thread, so that no draw can be "
-            'the same for all: say randomness="different" (each thread draws its own)'
+            'the same for all: say randomness="different" (each thread draws its own), or seed=0 '
+            "(so too, and the same draws each time)"
         )
     if "andomness" in text and "vmap" in text:
         return DrawError(
             f"{name_of(fn)} draws random numbers for a batch: "
-            'say randomness="different" (each thread draws its own) or "same"'
+            'say randomness="different" (each thread draws its own) or "same", or seed=0 (each its '
+            "own, and the same draws each time)"
         )
     if "view size is not compatible" in text:
         return Layout(f"{name_of(fn)}: {first_line}")

@@ -2,7 +2,9 @@
 
 In: the cell of a manager. A manager whose class is a program's own is entered and left by its
 methods, as any method is called. Any other that is no mode is entered and left once for each thread
-on the host, lowest thread first, and left in the opposite order, as nested ``with`` statements are.
+on the host, lowest thread first, and left in the opposite order, as nested ``with`` statements are:
+what each has found and changed, a global setting say, is then put back as it was before all. Files
+are left as the loop leaves them, so that what is written comes in its order.
 
 Threads may have modes of torch's of their own: the blocks inside run for those of each mode apart.
 Nothing that a manager does to torch's modes may reach threads that are not in its body: one that
@@ -12,6 +14,7 @@ changes them is refused, and so is one that all threads share.
 from __future__ import annotations
 
 import contextlib
+import io
 from typing import Any
 
 from autobatch.batching.ambient import ambient
@@ -115,7 +118,7 @@ def entering_hosts(context: Context, args: list[Cell], kwargs: dict[str, Cell]) 
 
 
 def leaving_hosts(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell:
-    """Leave the manager of each thread, the highest thread's first, whatever becomes of some."""
+    """Leave the manager of each thread, whatever becomes of some: files lowest thread first."""
     context.settle()
     context.visible(True)
     note_fallback(context, leave_host, args, "a manager", True)
@@ -125,7 +128,9 @@ def leaving_hosts(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -
     failed: dict[int, Exception] = {}
     with RowDraws.of(context) as draws:
         leave = draws.by_row(lambda row: leave_host(*(column[row] for column in columns)))
-        for row in reversed(context.order()):
+        lowest_first = all(isinstance(manager, io.IOBase) for manager in columns[0])
+        order = context.order()
+        for row in order if lowest_first else reversed(order):
             try:
                 results[row] = leave(row)
             except Exception as error:

@@ -93,9 +93,10 @@ class Interpreter:
         function, pc, depth = frame.callee.function, frame.label, len(self.frames) - 1
         block = function.blocks[pc]
         frame.reach(block.terminator.span)
-        if self.steps.spent:
+        if self.steps.stops(self.threads):
             raise self.steps.too_many(frame.span, 1)
         self.steps.begin(function, pc, 1)
+        self.steps.take_part(self.threads)
         started = perf_counter()
         frame.enter(block.modes)
         for op in block.ops:
