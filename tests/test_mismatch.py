@@ -156,50 +156,6 @@ def test_lists_of_unequal_length_may_be_tensors():
     assert [len(result.value) for result in alone] == [1, 2]
 
 
-def parts_of(text):
-    words, counts = text.split(), []
-    for word in words:
-        counts.append((word, len(word)))
-    return {"words": words, "pairs": [(word, word.upper()) for word in words]}, counts
-
-
-def words_of(text):
-    return parts_of(text)[0]
-
-
-def named(x):
-    return ["positive" if x > 0 else "negative", "number"], ["x", x], ("a", "b")
-
-
-def listed(x):
-    return ["positive"] if x > 0 else ["not", "positive"]
-
-
-@pytest.mark.parametrize("engine", ["stackless", "program_counter", "sequential"])
-@pytest.mark.parametrize("way", [{}, {"chunk_size": 1}, {"plain": "never"}])
-def test_a_list_without_numbers_and_tensors_is_each_examples_own(engine, way):
-    """Also where all are of one length: what comes back does not depend on that."""
-    batched = autobatch.vmap(words_of, engine=engine, **way)
-    for texts in (["a b", "c"], ["a b", "c d"], ["", "c"]):
-        loop = [words_of(text) for text in texts]
-        wanted = {name: [part[name] for part in loop] for name in ("words", "pairs")}
-        assert batched(autobatch.objects(texts)) == wanted
-    xs = torch.tensor([1.0, -1.0])
-    words, mixed, names = autobatch.vmap(named, engine=engine, **way)(xs)
-    assert words == [["positive", "number"], ["negative", "number"]]
-    assert mixed[0] == ["x", "x"] and torch.equal(mixed[1], xs)
-    assert names == (["a", "a"], ["b", "b"])
-    assert autobatch.vmap(listed, engine=engine, **way)(xs) == [["positive"], ["not", "positive"]]
-
-
-def test_lists_of_strings_and_numbers_are_told_what_does_come_back():
-    texts = autobatch.objects(["a b", "c"])
-    with pytest.raises(autobatch.StackingError) as caught:
-        autobatch.vmap(parts_of)(texts)
-    assert "torch.stack" not in str(caught.value)
-    assert "return a list without numbers and tensors, or an object of a" in str(caught.value)
-
-
 def test_dicts_of_unequal_length_may_be_wrapped():
     text = said(counted, torch.tensor([[1.0, 0.0], [2.0, 3.0]]))
     assert text.endswith(

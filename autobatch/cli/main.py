@@ -38,7 +38,7 @@ from autobatch.options import CHOICES
 from autobatch.passes import PASSES
 from autobatch.passes.calls_by_name import CALL_PASSES
 from autobatch.ragged import ragged
-from autobatch.structure import form_of, leaves
+from autobatch.structure import form_of
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -221,7 +221,9 @@ def _named(value: Any, name: str, size: int) -> Iterator[tuple[str, Any]]:
 
 def _is_leaf(values: list[Any], size: int) -> bool:
     """Whether this is one object per thread rather than a structure of stacked results."""
-    return len(values) == size and not any(isinstance(leaf, Tensor) for leaf in leaves(values))
+    return len(values) == size and not any(
+        isinstance(value, (Tensor, tuple, list, dict)) for value in values
+    )
 
 
 def _summary(value: Any, shown: int = 6) -> str:

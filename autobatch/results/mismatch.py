@@ -16,8 +16,8 @@ from torch import Tensor
 from autobatch.batching.fallbacks import quoted
 from autobatch.errors import Diagnostic, OptionError, StackingError
 from autobatch.source import Span
-from autobatch.structure import DICTS, Form, attributes, form_of, is_collection, is_record, leaves
-from autobatch.values.cells import fits_column, is_number
+from autobatch.structure import DICTS, Form, attributes, form_of, is_collection, is_record
+from autobatch.values.cells import fits_column
 
 MOST = 4
 """Unlike results that an error tells of."""
@@ -97,25 +97,16 @@ def structures_differ(items: Sequence[Any], part: Part) -> StackingError:
             "give all examples the same parts, or return an object of a class of your own that is "
             "no dataclass: it comes back as it is, in a list"
         )
-    if all(type(item) is list for item in items) and all(map(is_batchable, leaves(list(items)))):
+    if all(type(item) is list for item in items):
         hint = (
             "return one tensor instead, torch.stack(items) or torch.tensor(items), and pass "
             'ragged_out="nested", "list" or "pad"'
-        )
-    elif all(type(item) is list for item in items):
-        hint = (
-            "give all examples as many parts, or return a list without numbers and tensors, or an "
-            "object of a class of your own: these come back as they are, in a list"
         )
     if not part.path and any(item is None for item in items):
         hint += "; a path that ends without `return` gives None"
     hint += '; on_error="isolate" gives each example\'s result by itself, whatever it is'
     found = examples(items, structures(items, part), part)
     return unlike("Threads return different structures.", found, part, hint, "mixed-results")
-
-
-def is_batchable(leaf: Any) -> bool:
-    return isinstance(leaf, Tensor) or is_number(leaf)
 
 
 def shapes_differ(tensors: Sequence[Tensor], part: Part) -> StackingError:

@@ -1,8 +1,7 @@
 """From the threads' results to what the caller gets.
 
 Numbers and tensors stack along a new dimension 0, structures (see ``structure``) are those of one
-example with stacked leaves, anything else is a list of B, and so are lists that hold no number and
-no tensor, whose lengths are each example's own. Structures that differ between threads
+example with stacked leaves, anything else is a list of B. Structures that differ between threads
 are an error.
 """
 
@@ -26,7 +25,6 @@ from autobatch.structure import (
     is_record_type,
     is_structure,
     is_tuple_type,
-    leaves,
     mapped,
 )
 from autobatch.values.cells import (
@@ -36,7 +34,6 @@ from autobatch.values.cells import (
     Cell,
     Column,
     Container,
-    Objects,
     Uniform,
     fits_column,
     is_number,
@@ -72,13 +69,13 @@ def stacked_cell(
             return whole(data, part)
         case Uniform(obj=obj):
             if isinstance(obj, Tensor):
-                return whole(obj.clone().expand(k, *obj.shape), part)  # it may be the caller's
+                return whole(obj.expand(k, *obj.shape), part)
             if fits_column(obj):
                 dtype = NUMBER_DTYPES[NUMBER_TAGS[type(obj)]]
                 return torch.full((k,), obj, dtype=dtype, device=device)
             if not is_structure(obj):
                 return Batchless([obj] * k)
-        case Container(type=kind) if is_made(kind) and (kind is not list or may_stack(value)):
+        case Container(type=kind) if is_made(kind):
             form = form_of_container(value)
             inner = zip(value.children(), part.inside(form), strict=True)
             return form.made([stacked_cell(c, k, device, rows, own) for c, own in inner])
@@ -121,8 +118,6 @@ def stacked_rows(items: Sequence[Any], device: torch.device, part: Part = WHOLE)
         return stacked_rings(items, part)
     if is_collection(first):
         return stacked_collections(items, part)
-    if type(first) is list and are_objects(items):
-        return Batchless(items)
     form = form_of(first)
     if form is None:
         if any(is_structure(item) or is_collection(item) for item in items):
@@ -133,29 +128,6 @@ def stacked_rows(items: Sequence[Any], device: torch.device, part: Part = WHOLE)
     columns = zip(*map(form.parts, items), strict=True)
     inner = zip(columns, part.inside(form), strict=True)
     return form.made([stacked_rows(column, device, own) for column, own in inner])
-
-
-def are_objects(items: Sequence[Any]) -> bool:
-    """Whether all are lists, some of them not empty, that hold nothing which stacks."""
-    if not any(items) or not all(type(item) is list for item in items):
-        return False
-    return not any(map(stacks, leaves(list(items))))
-
-
-def stacks(leaf: Any) -> bool:
-    return isinstance(leaf, Tensor) or is_number(leaf) or is_collection(leaf)
-
-
-def may_stack(value: Container) -> bool:
-    """Whether a list may hold what stacks: where it does not, it may be the example's own."""
-    pending: list[Any] = [value]
-    while pending:
-        part = pending.pop()
-        if type(part) is Container and part.type is not PACKED:
-            pending += map(read, part.children())
-        elif type(part) is not Objects and (type(part) is not Uniform or stacks(part.obj)):
-            return True
-    return not value.cells
 
 
 def stacked_rings(items: Sequence[Any], part: Part) -> Any:
