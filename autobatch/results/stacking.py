@@ -69,7 +69,7 @@ def stacked_cell(
             return whole(data, part)
         case Uniform(obj=obj):
             if isinstance(obj, Tensor):
-                return whole(obj.expand(k, *obj.shape), part)
+                return whole(obj.clone().expand(k, *obj.shape), part)  # it may be the caller's
             if fits_column(obj):
                 dtype = NUMBER_DTYPES[NUMBER_TAGS[type(obj)]]
                 return torch.full((k,), obj, dtype=dtype, device=device)
