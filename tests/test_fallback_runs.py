@@ -14,6 +14,7 @@ from autobatch.explaining.overhead import MANY
 from autobatch.runs.entry import name_of
 from benchmarks import host_programs, mixed_programs
 from programs import collatz, fixed_point, gcd, lstm, mandelbrot, merge_sort, runge_kutta
+from tests.oracle import assert_matches_loop
 from tests.textbook import numerics, simulations
 
 
@@ -231,3 +232,20 @@ def test_texts_say_what_an_operand_is_and_what_to_do_about_draws():
         autobatch.vmap(first_as_int, fallback="warn", plain="never")(rows)
     with pytest.raises(RuntimeError, match=r'randomness="different".* or seed=0'):
         autobatch.vmap(noisy)(torch.ones(2))
+
+
+@autobatch.per_thread
+def adder(x):
+    made = [x]
+    return made.append, made
+
+
+def by_a_method(x):
+    add, made = adder(x)
+    add(x + 1)
+    return made[1]
+
+
+def test_methods_that_the_host_gives_are_those_of_each_examples_own_list():
+    """That of one example alone was taken for one that all share: a write was refused."""
+    assert_matches_loop(by_a_method, (torch.arange(7),), batch_sizes=(1, 2, 7))

@@ -64,6 +64,22 @@ def test_what_all_share_is_copied_too(way, size):
     assert torch.equal(result, torch.ones(size, 3))
 
 
+def deep(x):
+    made = x
+    for _ in range(1_500):
+        made = [made]
+    return made
+
+
+def test_results_of_single_examples_nest_deep():
+    xs = torch.ones(2, 3)
+    found = autobatch.vmap(deep, on_error="isolate")(xs)[0].value
+    while isinstance(found, list):
+        (found,) = found
+    found.add_(1)
+    assert torch.equal(xs, torch.ones(2, 3))
+
+
 def test_gradients_go_through_the_copy():
     xs = torch.ones(2, 3, requires_grad=True)
     result = autobatch.vmap(as_it_is, in_dims=(0, None))(xs, None)

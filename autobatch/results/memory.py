@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from autobatch.arguments.batch import Batch
 from autobatch.arguments.mapped import Mapped, tree_leaves
 from autobatch.compat import storage_id
 from autobatch.ragged import Packed
+from autobatch.results.nesting import rings, roomy, structures
 from autobatch.results.stacking import Batchless, Result
 from autobatch.structure import leaves, mapped
 
@@ -67,8 +69,7 @@ class Copying:
 
     def leaf(self, leaf: Any) -> Any:
         if type(leaf) is Result:
-            value = self.part(leaf.value)
-            return leaf if value is leaf.value else replace(leaf, value=value)
+            return self.result(leaf)
         if type(leaf) is Batchless:
             made = [self.leaf(item) if isinstance(item, Tensor) else item for item in leaf]
             same = all(map(lambda one, other: one is other, made, leaf))
@@ -78,6 +79,18 @@ class Copying:
         if id(leaf) not in self.made:
             self.made[id(leaf)] = leaf.clone()
         return self.made[id(leaf)]
+
+    def result(self, result: Result) -> Result:
+        """That of one example. What holds itself is an object of its own, and is left as it is."""
+        value = result.value
+        if isinstance(value, Tensor):
+            return replace(result, value=self.leaf(value))
+        held = (part for _, parts in structures([value]).values() for part in parts)
+        tensors = (part for part in held if isinstance(part, Tensor))
+        if self.given.isdisjoint(places(tensors)) or rings([value]):
+            return result
+        made = roomy(partial(self.part, value), lambda: len(structures([value])))
+        return replace(result, value=made)
 
 
 def is_whole(part: Any) -> bool:

@@ -19,6 +19,8 @@ from autobatch.values.strides import stacked
 
 SHARABLE = (type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType, torch.nn.Module)
 """Objects that stay one for all threads when all threads have the same."""
+OWNERS = (type, types.ModuleType)
+"""What functions written in C belong to, which are no methods of an object."""
 NUMPY_DTYPES: dict[type, Any] = {bool: np.bool_, int: np.int64, float: np.float64}
 
 
@@ -41,7 +43,7 @@ def from_rows(
         return uniform(first)
     if first is None or first is Ellipsis or first is NotImplemented:
         return uniform(first)
-    if isinstance(first, SHARABLE) and all(item is first for item in items):
+    if is_sharable(first) and all(item is first for item in items):
         return uniform(first, shared=True)
     if isinstance(first, Tensor) and fresh and len({signature(item) for item in items}) == 1:
         rows = stacked(items)
@@ -49,6 +51,12 @@ def from_rows(
     if kind is tuple and len({len(item) for item in items}) == 1:
         return tuples_from(context, items, fresh, {} if known is None else known)
     return Cell(Objects(items))
+
+
+def is_sharable(obj: Any) -> bool:
+    """Not the method of a list, which may be the program's own: its name is a function, too."""
+    owner = getattr(obj, "__self__", None) if type(obj) is types.BuiltinMethodType else None
+    return isinstance(obj, SHARABLE) and (owner is None or isinstance(owner, OWNERS))
 
 
 def tuples_from(
