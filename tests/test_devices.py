@@ -73,6 +73,7 @@ ON_THE_HOST = {
             "a file"
         ),
         "torch.from_numpy(array)": "a file",
+        "torch.from_numpy(array.astype(dtype))": "a file",
     },
     "encoding.py": {
         "torch.tensor(numbers, dtype=torch.int64)": "encoded on the host, moved by the caller",
