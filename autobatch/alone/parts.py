@@ -16,8 +16,9 @@ from types import CellType, FunctionType, ModuleType
 from typing import Any
 
 from autobatch.alone.contents import NotAlone
+from autobatch.alone.members import is_method
 from autobatch.alone.proof import Grounds, settle
-from autobatch.alone.steps import BOXES, HOLDS, INSIDE, OPERATORS, WRITES, Steps, is_method
+from autobatch.alone.steps import BOXES, HOLDS, INSIDE, OPERATORS, WRITES, Steps
 from autobatch.alone.taint import Share, Unit
 from autobatch.alone.world import Data, World
 from autobatch.alone.written import Written, may_be_written, written_part

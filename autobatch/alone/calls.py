@@ -1,0 +1,204 @@
+"""What calls do, whatever is called: first what it may be, then what that does with its arguments.
+
+In: a call of one function of a ``World``. Out: what it gives shares; ``NotAlone`` where it may be
+anything.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+from types import (
+    FunctionType,
+    MethodType,
+)
+
+from autobatch.alone import asking, computing, patterns, reads
+from autobatch.alone.contents import NotAlone
+from autobatch.alone.known_calls import KnownCalls
+from autobatch.alone.members import is_method
+from autobatch.alone.taint import CODE, NONE, TENSOR, TENSORS, Share
+from autobatch.alone.world import own_function
+from autobatch.batching import known_callees as callees
+from autobatch.frontend import MISSING
+from autobatch.ir.program import CallShape, Var
+from autobatch.structure import own_attribute
+from autobatch.vm.purity import Names
+
+
+@dataclass(frozen=True, slots=True)
+class Calls(KnownCalls):
+    """The calls of one function."""
+
+    def call(self, callee: Var, args: tuple[Var, ...], shape: CallShape) -> Share:
+        world, shares = self.world, self.world.shares
+        given = [self.unit.of.get(arg, NONE) for arg in args]
+        method = self.known.method(callee)
+        found = world.value(self.unit, self.known, callee)
+        if is_method(found) and not self.is_of_torch(found):
+            if isinstance(own_attribute(found, "__self__"), random.Random):
+                raise NotAlone("it draws from a generator that others see")
+            if method is not None:
+                self.check_own(found, *method)
+            found = MISSING
+        whole = self.unit.join(args)
+        pattern = patterns.pattern(self.known, callee)
+        if pattern is not None:
+            return self.matched(pattern, whole, args)
+        if asking.makes_asking(found) and shape.is_plain and args:
+            return self.asks_later(found, args)
+        if asking.is_asking(found) and shape.is_plain and len(args) > 1:
+            return self.asked(found, args, given)
+        text = self.text(method[0]) if method is not None and method[1] == "format" else None
+        if text is not None:
+            return self.formatted(text, whole)
+        inner = world.nested.named(self.unit.source, callee)
+        if inner is not None:
+            unit = world.of_function(inner, Names(self.known.names.namespace))
+            world.passed(unit, given, shape)
+            world.scale.calls(self.unit.source, inner)
+            return unit.returned
+        calls = whole if method is None else whole | self.unit.join(method[:1])
+        if self.may_call(found, method):
+            reads_only = not shares.computes and (found is not MISSING or method is not None)
+            shares.give(calls & ~TENSORS if reads_only else calls)
+        if found is not MISSING:
+            if whole & TENSOR and callees.is_known(found):
+                return self.tensors_read(found, args, given, shape)
+            return self.known_call(found, given, shape)
+        if method is not None:
+            receiver = self.unit.of.get(method[0], NONE)
+            return self.method(method[1], receiver, whole, given, shape)
+        kinds = self.kinds(callee)
+        if kinds:
+            return join(self.known_call(kind, given, shape) for kind in kinds)
+        definition = self.known.definitions.get(callee)
+        if definition is not None and definition.name == "manager":
+            return self.entered(definition.attr, given, shape)
+        example = self.example(definition)
+        if example is not None and not example & CODE:
+            return self.alike(whole, given, shape)
+        if definition is not None and definition.name in ("global", "load_free"):
+            bound = world.read(self.known, definition)
+            if bound is not MISSING:
+                return self.known_call(bound, given, shape)
+        shares.store(whole)
+        if self.unit.of.get(callee, NONE) & CODE:  # a class, perhaps
+            world.anything_is_built()
+        if world.calls_torch:
+            computing.check(shape)
+        return shares.anything | shares.hidden  # one of those that escape
+
+    def entered(self, name: str, given: list[Share], shape: CallShape) -> Share:
+        """A ``with`` statement calls ``__enter__`` or ``__exit__`` of a manager."""
+        world, shares = self.world, self.world.shares
+        units = world.called_by_name(name)
+        if given[0] & TENSOR or not all(type(member) is FunctionType for _, member in units):
+            raise NotAlone("a manager that is not known")
+        if not units and not world.suppresses:
+            world.doubt(f"a manager whose {name} is not known")
+        for unit, _ in units:
+            world.passed(unit, given, shape)
+        return shares.hidden | join(unit.returned for unit, _ in units)
+
+    def alike(self, whole: Share, given: list[Share], shape: CallShape) -> Share:
+        """A call of the class of something: one of the user's, or of Python's for data."""
+        world = self.world
+        for kind in list(world.classes):
+            if not issubclass(kind, Enum):
+                world.built(kind, whole, given, shape)
+        world.shares.store(whole)
+        return whole | world.shares.within(whole)
+
+    def matched(self, pattern: str, whole: Share, args: tuple[Var, ...]) -> Share:
+        """A pattern of a ``match`` statement looks at its subject."""
+        if pattern == patterns.KIND:
+            for name in patterns.asked_of(self.world, self.known, args):
+                self.world.asks(name)
+                self.escaping(name, bound=True)
+        return patterns.taken(self.world, pattern, whole)
+
+    def may_call(self, found: object, method: tuple[Var, str] | None) -> bool:
+        """Whether what is called may call a function of the program's with what it gets.
+
+        A function of the user's does so by calls of its own.
+        """
+        if found is not MISSING:
+            if callees.is_known(found):
+                return found not in callees.CALLS_NOTHING
+            return not (isinstance(found, FunctionType | MethodType) or self.is_of_torch(found))
+        if method is None:
+            return True
+        name = method[1]
+        members = any(name in kind for kind in self.world.classes.values())
+        held = name in self.world.assigned or self.world.has_field(name)
+        return members or held or name in callees.CALLING_METHODS
+
+    def method(
+        self, name: str, receiver: Share, whole: Share, given: list[Share], shape: CallShape
+    ) -> Share:
+        """A method of something unknown: one of the user's of that name, or of a container."""
+        world, shares = self.world, self.world.shares
+        if name in callees.ASKING:
+            raise NotAlone(f"{name} asks for any attribute")
+        units = world.called_by_name(name)
+        result = shares.hidden
+        if receiver & TENSOR:
+            known = self.of_tensor(name, receiver, shape)
+            is_sure = not units and name not in world.assigned and name not in callees.METHODS
+            if known is not None and is_sure:
+                return known
+            if known is None and reads.is_of_tensors(name):
+                raise NotAlone(f"the method {name} of a tensor")
+            result |= known or NONE
+            receiver &= ~TENSORS
+        for unit, member in units:
+            world.passed_by_name(unit, member, receiver, given, shape)
+            result |= unit.returned
+        if name == "_replace":
+            self.escaping("_make", bound=False)
+        if name in callees.METHODS:
+            if name in callees.WRITING_METHODS and not (name == "__init__" and units):
+                shares.write(receiver)
+                shares.store(whole)
+            if name in callees.WRITING_ARGUMENTS:
+                shares.write(whole)
+            if name in callees.HOLDING_METHODS:
+                shares.store(whole)
+            result |= shares.within(receiver | whole) | whole
+            if name not in callees.ELEMENT_METHODS:
+                result |= receiver
+        elif not units and name not in world.assigned and not world.has_field(name):
+            world.doubt(f"the method {name} is not known")
+        members = [
+            members[name]
+            for kind, members in world.classes.items()
+            if name in members and not is_pythons(kind, members[name])
+        ]
+        held = name in world.assigned or world.has_field(name)
+        if held or members:
+            shares.store(whole)
+            is_one = not held and all(type(m) is FunctionType for m in members)
+            result |= shares.anything & ~TENSORS if is_one else shares.anything
+        return result
+
+    def of_tensor(self, name: str, receiver: Share, shape: CallShape) -> Share | None:
+        """What a method of a tensor gives; None if it is none that is known."""
+        if self.world.shares.computes:
+            return computing.by_method(name, receiver, self.world.shares, shape)
+        return reads.read_by_method(name, self.world.scale)
+
+
+def join(shares: Iterable[Share]) -> Share:
+    found = NONE
+    for share in shares:
+        found |= share
+    return found
+
+
+def is_pythons(kind: type, member: object) -> bool:
+    """Whether a method of a class is one that Python has made: ``_replace`` of a named tuple."""
+    function = own_attribute(member, "__func__", member)
+    return isinstance(function, FunctionType) and own_function(kind, member) is None

@@ -1,0 +1,127 @@
+"""What calls do whose callee is known: functions of Python's and of torch's, the user's, classes.
+
+In: a callee, and what its arguments share. Out: what the call gives; what it writes and keeps is
+noted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+from dataclasses import dataclass
+from enum import Enum
+from types import (
+    FunctionType,
+    MethodType,
+)
+
+from autobatch.alone import computing, kept, reads
+from autobatch.alone.contents import NotAlone
+from autobatch.alone.members import Members
+from autobatch.alone.taint import CODE, IN_DEEP, NONE, TENSOR, TENSORS, Share
+from autobatch.batching import known_callees as callees
+from autobatch.batching.effects import is_library
+from autobatch.frontend import MISSING
+from autobatch.ir.program import CallShape, Var
+
+
+@dataclass(frozen=True, slots=True)
+class KnownCalls(Members):
+    """Calls of one function of what is known."""
+
+    def tensors_read(
+        self, found: object, args: tuple[Var, ...], given: list[Share], shape: CallShape
+    ) -> Share:
+        """A function of Python's gets tensors: it reads them, or goes through them."""
+        if self.world.shares.computes and found in computing.GOING_ON:
+            return self.known_call(found, given, shape)
+        mapped = self.known.looked_up(args[0]) if found is map else MISSING
+        if mapped in reads.READERS:
+            return self.known_call(found, [share & ~TENSORS for share in given], shape)
+        if found not in reads.READERS and found not in reads.GOING_THROUGH:
+            raise NotAlone(f"{found!r} gets a tensor")
+        return self.known_call(found, given, shape)
+
+    def known_call(self, found: object, given: list[Share], shape: CallShape) -> Share:
+        world, shares = self.world, self.world.shares
+        whole = NONE
+        for share in given:
+            whole |= share
+        if self.is_of_torch(found):
+            return computing.called(found, whole, shares, shape)
+        if callees.is_known(found):
+            if found in computing.NO_TENSORS:
+                return NONE
+            if found is contextlib.suppress and not world.suppresses:
+                world.suppresses = shares.changed = True
+            if found in callees.READS:
+                made = TENSORS if found in computing.STARTING else TENSOR
+                return shares.hidden | (shares.within(whole) & made if shares.computes else NONE)
+            if found is dataclasses.replace:
+                world.anything_is_built()
+            if found is functools.partial and shares.computes:
+                computing.check(shape)
+            if found is type:
+                return CODE
+            if found is super and len(given) == 2:
+                return given[1]
+            world.scale.made(found)
+            if found in callees.GENERATORS:
+                return shares.hidden
+            if found in callees.CHANGES:
+                shares.write(given[0] if shape.is_plain and given else whole)
+                shares.store(whole)
+                return shares.within(whole)
+            shares.store((whole & IN_DEEP) | held(found, given, shape))
+            copied = found in callees.COPIES
+            return shares.hidden | (whole & CODE) if copied else whole | shares.within(whole)
+        world.scale.objects |= kept.is_keeping(found)
+        if kept.is_keeping(found):
+            unit = world.kept(found)
+            world.passed(unit, given, shape)
+            return unit.returned
+        if kept.is_bound(found):
+            world.met(found)
+            shares.store(whole)
+            return shares.anything | shares.hidden
+        if isinstance(found, type):
+            world.met_class(found)
+            if issubclass(found, BaseException | Enum) and found not in world.classes:
+                shares.store(whole)
+                return NONE
+            world.built(found, whole, given, shape)
+            world.scale.objects = True
+            return world.met(found) if issubclass(found, Enum) else NONE
+        if isinstance(found, MethodType) and isinstance(found.__func__, FunctionType):
+            share = world.as_receiver(found.__self__)
+            if is_library(found.__func__) and is_kind_of_tuple(found.__self__):  # ``_make``
+                shares.store(whole & IN_DEEP)
+                return NONE
+            unit = world.unit(found.__func__)
+            world.passed(unit, [share, *given], shape, 1)
+        elif isinstance(found, FunctionType):
+            unit = world.unit(found)
+            world.freed(unit)
+            world.passed(unit, given, shape)
+            world.scale.calls(self.unit.source, unit.source)
+        else:
+            called = vars(type(found)).get("__call__")
+            if not isinstance(called, FunctionType) or is_library(type(found)):
+                raise NotAlone(f"{found!r} is not known")
+            unit = world.unit(called)
+            world.passed(unit, [world.met(found), *given], shape, 1)
+        return unit.returned
+
+
+def is_kind_of_tuple(found: object) -> bool:
+    return isinstance(found, type) and issubclass(found, tuple)
+
+
+def held(callee: object, given: list[Share], shape: CallShape) -> Share:
+    """Which arguments are themselves within what a function of Python's gives: ``dict(a=x)``."""
+    holds = callee in callees.HOLDING or not shape.is_plain
+    found = NONE
+    for share in given if holds else given[len(shape.positional) :]:
+        found |= share
+    return found

@@ -1,0 +1,207 @@
+"""What is asked for by name, of what existed before and of what is unknown: attributes, methods.
+
+In: an operation that brings something in, or asks for an attribute. Out: what that shares.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from operator import attrgetter, methodcaller
+from types import (
+    BuiltinMethodType,
+    ClassMethodDescriptorType,
+    ModuleType,
+)
+
+from torch import Tensor
+
+from autobatch.alone import asking, computing, reads
+from autobatch.alone.contents import NotAlone
+from autobatch.alone.looks import Looks
+from autobatch.alone.taint import CODE, NONE, TENSOR, TENSORS, Share
+from autobatch.batching import known_callees as callees
+from autobatch.frontend import MISSING
+from autobatch.ir.program import Call, Op, Var
+from autobatch.structure import own_attribute
+
+
+@dataclass(frozen=True, slots=True)
+class Members(Looks):
+    """The names of one function, and the attributes that it asks for."""
+
+    def brought(self, op: Op, value: object) -> Share:
+        """A value that existed before is in a variable."""
+        if value is MISSING:  # a captured variable of a function within, or no such name
+            return self.world.shares.boxed if op.name == "load_free" else NONE
+        if isinstance(value, ModuleType):
+            self.only_asked(op)
+            return NONE
+        if op.attr == "__class__" and isinstance(value, type):
+            self.world.met_class(value)
+            return CODE
+        asked = asking.is_asking(value) or self.world.is_callable(value)
+        if asked and self.is_only_called(op.outs[0]):
+            return NONE  # looked at where it is called
+        if isinstance(value, type) and self.is_only_called(op.outs[0], as_kind=True):
+            return self.kind(value)
+        return self.world.met(value)
+
+    def kind(self, value: type) -> Share:
+        """A class that is called, or of which something may be an instance."""
+        if value is not Tensor:
+            self.world.met_class(value)
+        return NONE
+
+    def only_asked(self, op: Op) -> None:
+        """A module is only asked for attributes that are known."""
+        name = op.outs[0]
+        for block in self.unit.function.blocks:
+            for each in block.ops:
+                if name in each.args and not (each.name == "getattr" and self.is_known(each)):
+                    raise NotAlone("a module is a value")
+            terminator = block.terminator
+            if isinstance(terminator, Call) and name in (terminator.callee, *terminator.args):
+                raise NotAlone("a module is a value")
+
+    def attribute(self, op: Op, base: Share) -> Share:
+        world = self.world
+        if op.attr in asking.TITLES:
+            return self.title(op.attr, base)
+        if op.attr == "__traceback__" and self.is_caught(op.args[0]):
+            return NONE  # of ``__exit__``
+        found = world.value(self.unit, self.known, op.outs[0])
+        if found is not MISSING:
+            if isinstance(found, ModuleType):
+                self.only_asked(op)
+                return NONE
+            if self.is_of_torch(found):
+                return NONE if self.is_only_called(op.outs[0]) else self.unknown(op.attr)
+            if is_method(found):
+                self.check_own(found, op.args[0], op.attr)
+                return base if self.is_only_called(op.outs[0]) else self.lent(op.attr, found, base)
+            if world.is_callable(found) and self.is_only_called(op.outs[0]):
+                return NONE
+            if isinstance(found, type) and self.is_only_called(op.outs[0], as_kind=True):
+                return self.kind(found)
+            return world.met(found)
+        return self.attribute_of(op.attr, base, self.is_only_called(op.outs[0]))
+
+    def attribute_of(self, name: str, base: Share, is_called: bool = False) -> Share:
+        """What is asked for by name of something unknown; ``is_called``: and then only called."""
+        world, shares = self.world, self.world.shares
+        world.asks(name, base)
+        if base & TENSOR and name in reads.SHAPES:
+            base &= ~TENSORS
+        if base & TENSOR and shares.computes and name in computing.OF_PARTS:
+            return base | shares.within(base)
+        if base & TENSOR and shares.computes and name in computing.OF_KINDS:
+            base &= ~TENSORS
+        if base & TENSOR and shares.computes and name in computing.OF_RESULTS:
+            return TENSOR | shares.within(base)
+        if name == "__class__":
+            return CODE
+        if name[:2] == "__" and name != "__init__":
+            raise NotAlone(f"{name} is asked for")
+        if is_called:
+            return base  # a method: looked at where it is called
+        self.escaping(name, bound=not base & CODE)
+        if base & TENSOR and reads.is_of_tensors(name):
+            raise NotAlone(f"{name} is asked of a tensor")
+        return shares.within(base & ~TENSORS)
+
+    def title(self, name: str, base: Share) -> Share:
+        """``type(x).__name__``: a text, or what an instance has by that name."""
+        if any(name in members for members in self.world.classes.values()):
+            raise NotAlone(f"a class has a {name} of its own")
+        return self.world.shares.within(base & ~(CODE | TENSORS))
+
+    def asked(self, found: object, args: tuple[Var, ...], given: list[Share]) -> Share:
+        """``getattr`` and its like: what of its name is known is asked for."""
+        name = self.text(args[1])
+        rest = self.unit.join((args[0], *args[2:]))
+        if name is None:
+            if found is not getattr:
+                raise NotAlone("any attribute is asked for")
+            return self.some_attribute(given[0], args[1]) | rest
+        if found is setattr:
+            self.assigned(name, given[0])
+            self.world.shares.store(rest)
+            return NONE
+        if name in asking.TITLES:
+            got = self.title(name, given[0])
+        else:
+            got = self.attribute_of(name, given[0])
+        return NONE if found is hasattr else got | rest
+
+    def asks_later(self, found: object, args: tuple[Var, ...]) -> Share:
+        """A function is made that asks for attributes, ``attrgetter("left.word")``."""
+        later = args if found is attrgetter else args[:1]
+        for name in map(self.text, later):
+            if name is None:
+                raise NotAlone("any attribute is asked for")
+            for each in name.split("."):
+                self.attribute_of(each, self.world.shares.anything)
+                if found is methodcaller and each in callees.ASKING:
+                    self.unknown(each)
+        self.world.shares.store(self.unit.join(args))
+        return NONE
+
+    def assigned(self, name: str, base: Share) -> None:
+        """An attribute is written or deleted."""
+        self.world.assigned.add(name)
+        self.world.asks(name, base)  # of a property, perhaps
+        self.world.shares.write(base, attribute=True)
+
+    def formatted(self, text: str, whole: Share) -> Share:
+        """``"{} {0.word}".format(x)``: the attributes that it names are asked for."""
+        if whole & TENSOR:
+            raise NotAlone("it shows a tensor")
+        for name in asking.fields(text):
+            self.attribute_of(name, whole)
+        return self.world.shares.hidden
+
+    def some_attribute(self, base: Share, name: Var) -> Share:
+        """``getattr(base, "visit_" + kind)``: any attribute of a name that begins so."""
+        world, prefix = self.world, self.prefix(name)
+        if base & (TENSOR | CODE) or prefix[:1] in ("", "_") or "tb_frame".startswith(prefix):
+            raise NotAlone("any attribute is asked for")
+        if any(each.startswith(prefix) for each in callees.METHODS):
+            raise NotAlone("a method of a list, say, may be asked for")
+        for each in {each for members in world.classes.values() for each in members}:
+            if each.startswith(prefix):
+                world.asks(each)
+                self.escaping(each, bound=True)
+        return world.shares.within(base)
+
+    def unknown(self, name: str) -> Share:
+        raise NotAlone(f"{name} is a method that is a value")
+
+    def check_own(self, found: object, base: Var, name: str) -> None:
+        """A method is the one of its name, of what it is asked of, and no alias: ``STACK.pop``."""
+        owner, asked = own_attribute(found, "__self__"), self.known.looked_up(base)
+        own = isinstance(found, ClassMethodDescriptorType) or owner is None or owner is asked
+        if not own or own_attribute(found, "__name__") != name:
+            raise NotAlone(f"{name} is another method by that name")
+
+    def lent(self, name: str, found: object, base: Share) -> Share:
+        """A method of what existed before is a value: ``key=TABLE.get``."""
+        drawn = isinstance(own_attribute(found, "__self__"), random.Random)
+        if drawn or name not in callees.LENT_METHODS:
+            self.unknown(name)
+        return base | self.world.shares.within(base)
+
+    def escaping(self, name: str, bound: bool) -> None:
+        """A method may be read without being called there; ``bound``: of no class."""
+        bound = bound and self.world.binds(name)
+        for unit, _ in self.world.called_by_name(name):
+            self.world.escapes(unit, bound)
+        if name in callees.WRITING_METHODS:
+            self.unknown(name)
+
+
+def is_method(found: object) -> bool:
+    """Whether it is a method of some value, or of a class of Python's (``dict.fromkeys``)."""
+    if isinstance(found, BuiltinMethodType):
+        return not isinstance(found.__self__, ModuleType)
+    return isinstance(found, ClassMethodDescriptorType)
