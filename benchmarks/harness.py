@@ -79,8 +79,10 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
+    """``peak_bytes``: None of machine code, whose memory is not torch's."""
+
     launches: int
-    peak_bytes: int
+    peak_bytes: int | None
 
 
 def measure(
@@ -194,7 +196,14 @@ def _scaled(gradients: Sequence[Tensor]) -> list[Tensor]:
 
 
 def counted(run: Run) -> Counts | None:
-    """None of a system that launches nothing through torch."""
+    """None of a system that launches nothing through torch.
+
+    Under a mode nothing runs as machine code, whose launches are counted as it runs.
+    """
+    with autobatch.counts() as own:
+        run()
+    if own.iterations:
+        return Counts(own.launches, None)
     with Counting() as found:
         run()
     return Counts(found.launches, found.peak_bytes) if found.launches else None

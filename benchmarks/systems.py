@@ -24,8 +24,8 @@ LOOP = "loop"
 DYNAMIC = tuple(f"dynamic-{strategy}" for strategy in STRATEGIES)
 NATIVE = "+native-analysis"
 COMPILED = "autobatch-compiled"
-SCALAR = ("collatz", "fib", "mandelbrot")
-"""Workloads that have a compiled form."""
+MACHINE = ("collatz", "fib", "mandelbrot", "nuts", "ode")
+"""Workloads that ``executor="compiled"`` makes machine code of."""
 DEFAULTS = ("autobatch", LOOP, *DYNAMIC)
 
 
@@ -67,7 +67,7 @@ def systems_of(workload: str, problem: Problem, names: Sequence[str]) -> dict[st
     own = {name: System(run) for name, run in problem.by_hand.items()}
     others = extras.runs(workload, problem).items()
     own |= {name: System(other.run, other=other) for name, other in others}
-    compiled = (COMPILED,) if workload in SCALAR else ()
+    compiled = (COMPILED,) if workload in MACHINE else ()
     chosen = names or (*compiled, *DEFAULTS, *own)
     return {
         name: own[name] if name in own else SYSTEMS[name](problem)

@@ -147,6 +147,15 @@ def test_launches_of_backward_are_counted() -> None:
     assert found.launches == 4  # tanh, sum, ones to start with, tanh's gradient
 
 
+def test_machine_code_is_counted_as_it_runs() -> None:
+    """The mode that counts kernels would have it run block by block."""
+    problem = next(w for w in WORKLOADS if w.name == "collatz").make(64)
+    run = systems_of("collatz", problem, (COMPILED,))[COMPILED].run
+    run()
+    found = harness.counted(run)
+    assert found == harness.Counts(launches=1, peak_bytes=None)
+
+
 def test_native_prices_replace_building_and_analysis() -> None:
     problem = WORKLOADS[0].make(4)
     system = systems_of("collatz", problem, DYNAMIC[:1])[DYNAMIC[0]]
