@@ -236,6 +236,52 @@ def rows_of_rows(n: Any, x: Any) -> Any:
     return table, previous, len(table)
 
 
+def backwards(n: Any) -> Any:
+    out = [n]
+    for i in range(n):
+        out.append(i * 3 % 5)
+    it = reversed(out)
+    first, total = next(it), 0
+    if n > 3:
+        out.pop()
+    rest = list(it)
+    for j, item in enumerate(reversed(out)):
+        total = total * 3 + item
+        if j == 1:
+            out.append(4)
+        if j == 2 and len(out) > 3:
+            out.pop()
+            out.pop()
+    turned = out[::-1]
+    turned.append(8)
+    out.reverse()
+    return first, rest, total, out, turned, next(it, -7)
+
+
+def tensors_of_numbers(n: Any) -> Any:
+    ints, floats, empty = [n], [0.5], []
+    for i in range(n):
+        ints.append(i)
+        floats.append(i / 2)
+        empty.append(i)
+    made = torch.tensor(ints)
+    ints[0] = 7
+    wide = torch.tensor(ints, dtype=torch.float64)
+    return made, torch.tensor(floats), wide, torch.tensor(empty), torch.tensor([ints])
+
+
+def ended_together(n: Any) -> Any:
+    out = []
+    for i in range(n):
+        out.append(i)
+    while len(out) > 1:
+        out.pop()
+    it, down = iter(out), reversed(out)
+    ends = next(it, -1), next(it, -1), next(down, -1), next(down, -1)
+    out.extend([7, 8, 9])
+    return ends, next(it, -1), next(down, -1)
+
+
 def nested_in_records(n: Any) -> Any:
     box = {"items": [], "count": 0}
     for i in range(n):
@@ -284,6 +330,7 @@ def captured(n: Any) -> Any:
 PROGRAMS = [
     *(built, written, counted, two_names, by_callee, kinds_meet, out_of_range, wide_ints, builtins),
     *(other_methods, nested_in_records, changed_while_read, caught, captured),
+    *(backwards, tensors_of_numbers, ended_together),
 ]
 
 
@@ -295,6 +342,41 @@ def test_lists_of_numbers(program: Callable[..., Any]) -> None:
 @pytest.mark.parametrize("program", [read_back, stacked, rows_of_rows])
 def test_lists_of_tensors(program: Callable[..., Any]) -> None:
     check(program, COUNTS, ROWS)
+
+
+def turned(n: Any, x: Any) -> Any:
+    out, state = [x], x
+    for i in range(n):
+        out.append(x * i)
+    for item in reversed(out):
+        state = torch.tanh(state) + item
+    out.reverse()
+    out[0] = out[0] * state
+    again = list(reversed(out))
+    return torch.cumsum(torch.stack(out[::-1]), 0)[-1] + again[0]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_lists_are_gone_through_backwards_together(way: dict[str, Any]) -> None:
+    """And their elements' gradients are the loop's."""
+
+    def path(n: Any, x: Any) -> Any:
+        places = [n]
+        for i in range(n):
+            places.append(i % 3)
+        places.reverse()
+        return turned(n, x)[torch.tensor(places)].sum()
+
+    assert_matches_loop(turned, (COUNTS, ROWS), scalars="python", **way)
+    x, alone = ROWS.clone().requires_grad_(), ROWS.clone().requires_grad_()
+    with autobatch.counts() as counts:
+        autobatch.vmap(path, scalars="python", fallback="error", **way)(
+            COUNTS % 3, x
+        ).sum().backward()
+    assert counts.by_thread == 0
+    for n, row in zip((COUNTS % 3).tolist(), alone, strict=True):
+        path(n, row).backward()
+    assert torch.allclose(x.grad, alone.grad)  # type: ignore[arg-type]
 
 
 def test_a_stack_machine() -> None:

@@ -281,6 +281,27 @@ def test_a_dataclass_in_a_circle_may_be_shared():
     assert torch.equal(autobatch.vmap(program, in_dims=(0, None))(XS, one), XS)
 
 
+@pytest.mark.parametrize("options", [{}, {"executor": "vmap", "plain": "never"}], ids=str)
+def test_what_all_share_may_nest_deeper_than_the_stack(options):
+    """Nothing goes through what is not mapped, by position or by keyword."""
+    tree = {}
+    for _ in range(3000):
+        tree = {"next": tree}
+
+    def depth(x, tree, other=None):
+        n = 0
+        while tree:
+            tree, n = tree["next"], n + 1
+        return x + n, other is not None
+
+    want = XS + 3000, torch.ones(4, dtype=torch.bool)
+    for made in (
+        autobatch.vmap(depth, in_dims=(0, None, None), **options)(XS, tree, tree),
+        autobatch.vmap(depth, **options)(XS, tree=tree, other=tree),
+    ):
+        assert all(map(torch.equal, made, want))
+
+
 def test_ragged_results_in_a_dataclass():
     def program(n):
         return State(torch.arange(int(n)), 1)

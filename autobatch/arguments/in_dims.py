@@ -50,13 +50,15 @@ def mapped_by_dims(
             f"{', '.join(titles(function, args, {}))}. It has one for each of them; keyword "
             "arguments have none, as all examples share them."
         )
-    sizes = Sizes(name, lambda: leaf_titles(function, args, kwargs))
-    wholes = whole_records(args, in_dims)
+    looked_at = args if isinstance(in_dims, int) else tuple(map(looked_into, args, in_dims))
+    seen = {name: arg if holds_mapped(arg) else Whole(arg) for name, arg in kwargs.items()}
+    sizes = Sizes(name, lambda: leaf_titles(function, looked_at, seen))
+    wholes = whole_records(looked_at, in_dims)
 
     def is_whole(part: Any) -> bool:
         return is_leaf(part) or id(part) in wholes
 
-    flat, spec = structure.flattened(args, is_whole)
+    flat, spec = structure.flattened(looked_at, is_whole)
     dims = structure.spread(in_dims, spec, is_leaf)
     if dims is None:
         raise OptionError(
@@ -64,18 +66,43 @@ def mapped_by_dims(
             f"their structure is {pytree.treespec_pprint(spec)}."
         )
     leaves = [sizes.mapped(leaf, dim, "in_dims") for leaf, dim in zip(flat, dims, strict=True)]
-    named, kwspec = pytree.tree_flatten(kwargs, is_leaf=is_leaf)
-    named = [
-        sizes.mapped(x, 0 if isinstance(x, objects | ragged) else None, "in_dims") for x in named
-    ]
+    named, kwspec = pytree.tree_flatten(seen, is_leaf=is_leaf)
+    named = [sizes.mapped(x, 0 if says_mapped(x) else None, "in_dims") for x in named]
     return Batch(
         tuple(map(as_given, structure.unflattened(leaves, spec), args)),
         {
             name: as_given(made, kwargs[name])
             for name, made in pytree.tree_unflatten(named, kwspec).items()
         },
-        sizes.common([*flat, *named]),
+        sizes.common([*map(unwrapped, flat), *map(unwrapped, named)]),
     )
+
+
+class Whole:
+    """An argument that all threads share, as a leaf: it may hold any amount of data."""
+
+    __slots__ = ("arg",)
+
+    def __init__(self, arg: Any) -> None:
+        self.arg = arg
+
+
+def looked_into(arg: Any, dim: Any) -> Any:
+    """An argument, as far as its entry in ``in_dims`` has anything to say of what is in it."""
+    return Whole(arg) if dim is None else arg
+
+
+def says_mapped(leaf: Any) -> bool:
+    """Whether a keyword argument is mapped: it is one object, or one length, for each thread."""
+    return isinstance(leaf, objects | ragged)
+
+
+def holds_mapped(arg: Any) -> bool:
+    return any(map(says_mapped, structure.leaves(arg, is_leaf)))
+
+
+def unwrapped(leaf: Any) -> Any:
+    return leaf.arg if type(leaf) is Whole else leaf
 
 
 def as_given(made: Any, arg: Any) -> Any:

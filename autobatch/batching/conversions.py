@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from autobatch.batching import arithmetic
+from autobatch.batching import arithmetic, lists
 from autobatch.batching.context import Context, Handler
 from autobatch.batching.kinds import is_tensor
 from autobatch.batching.tensors import unheld
@@ -129,10 +129,10 @@ def _tensor(
         return None
     if any(type(read(cell)) is not Uniform for cell in kwargs.values()):
         return None
+    options = {name: read(cell).obj for name, cell in kwargs.items()}  # type: ignore[union-attr]
     numbers = numbers_in(context, args[0])
     if numbers is None:
-        return None
-    options = {name: read(cell).obj for name, cell in kwargs.items()}  # type: ignore[union-attr]
+        return of_own_lengths(context, lists.held(read(args[0])), options)
     data, dtype = numbers
     dtype = options.get("dtype") or dtype
     if is_whole(dtype) and data.is_floating_point() and any(map(_is_tensor, walks.parts(args[0]))):
@@ -142,6 +142,18 @@ def _tensor(
     if options.get("requires_grad"):
         data = data.requires_grad_()
     return Cell(Column(data))
+
+
+def of_own_lengths(context: Context, found: Lists | None, options: dict[str, Any]) -> Cell | None:
+    """``torch.tensor(xs)`` of numbers, as many as each thread has; none has none."""
+    if found is None or found.tag == "tensor" or not found.least or options.keys() - {"dtype"}:
+        return None
+    data, natural = of_numbers(found.table)
+    dtype = options.get("dtype") or natural
+    if dtype != data.dtype and is_whole(dtype):
+        return None  # which may not hold the numbers
+    found.lent = True
+    return Cell(lists.ragged_over(context, found, data.to(dtype)))
 
 
 def _is_tensor(cell: Cell) -> bool:

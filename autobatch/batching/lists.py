@@ -116,6 +116,9 @@ def getitem(context: Context, found: Lists, index: Cell) -> Cell | None:
 def cut(context: Context, found: Lists, part: Container) -> Cell | None:
     """``xs[a:b]``."""
     start, stop, step = (bound(read(cell)) for cell in part.children())
+    if step == -1 and start is None and stop is None:
+        with context.services.moving():
+            return made(found.turned())
     if step is not None or any(type(end) is str for end in (start, stop)):
         return None
     sizes = torch.from_numpy(found.lengths)
@@ -205,6 +208,26 @@ def step(context: Context, found: Lists, position: Cell) -> tuple[Cell, Cell]:
         return rest(found, found.at(where)), Cell(Column(more, "bool"))
 
 
+def step_down(context: Context, found: Lists, position: Cell) -> tuple[Cell, Cell]:
+    """The same of what goes through them from their ends."""
+    value = read(position)
+    if type(value) is Uniform:
+        return step(context, found, position) if value.obj >= 0 else (uniform(None), uniform(False))
+    assert type(value) is Column
+    ahead = value.data.clamp(min=0)
+    item, more = step(context, found, Cell(Column(ahead, "int")))
+    inside = read(more).data & (value.data >= 0)  # type: ignore[union-attr]
+    return item, Cell(Column(inside, "bool"))
+
+
+def down_from(context: Context, found: Lists, position: Tensor) -> Lists:
+    """The elements from each thread's position on, the last one first; none, if beyond the end."""
+    at = np.array(context.host(position, "lists"), dtype=np.int64)
+    lengths = np.where(at < found.lengths, at + 1, 0).clip(min=0)
+    with context.services.moving():
+        return found.cut(0, lengths).turned()
+
+
 def rest(found: Lists, rows: Tensor) -> Cell:
     """Elements, some of them beyond their lists' ends: what those are is nobody's."""
     column = found.element(rows)
@@ -239,6 +262,13 @@ def _copy(context: Context, found: Lists, args: list[Cell]) -> Cell | None:
     return made(found.copy())
 
 
+def _reverse(context: Context, found: Lists, args: list[Cell]) -> Cell | None:
+    context.settle()
+    with context.services.moving():
+        found.hold(found.turned())
+    return uniform(None)
+
+
 def _extend(context: Context, found: Lists, args: list[Cell]) -> Cell | None:
     parts = read(args[0])
     if type(parts) is not Container or parts.type not in (list, tuple):
@@ -260,6 +290,7 @@ METHODS: dict[Any, tuple[int, Method]] = {
     list.clear: (0, _clear),
     list.copy: (0, _copy),
     list.extend: (1, _extend),
+    list.reverse: (0, _reverse),
 }
 """By method, the most arguments that it takes."""
 
@@ -297,10 +328,15 @@ def stack(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell |
     found.lent = True
     if found.least == found.most:
         return Cell(Column(table[:, : found.most].clone()))
+    return Cell(ragged_over(context, found, table))
+
+
+def ragged_over(context: Context, found: Lists, table: Tensor) -> Container:
+    """A tensor of each list's own length, over a table of its elements ``[k, capacity, *E]``."""
     k, capacity = table.shape[:2]
     begins = torch.arange(0, k * capacity, capacity, device=context.device)
     sizes = torch.from_numpy(found.lengths).to(context.device)
-    return Cell(packs.pack(table.flatten(0, 1), begins, sizes, found.most))
+    return packs.pack(table.flatten(0, 1), begins, sizes, found.most)
 
 
 def whole_of(found: Lists, table: Logged) -> Column | Container:

@@ -90,9 +90,9 @@ class Lists:
             return self.table.at(where)
         if type(where) is int:
             return self.table.select(1, where).clone()  # type: ignore[no-any-return]
-        return moves.taken(self.table.flatten(0, 1), self.flat(where))  # type: ignore[arg-type]
+        return moves.taken(self.table.flatten(0, 1), self.flat(where))
 
-    def flat(self, where: Tensor) -> Tensor:
+    def flat(self, where: Tensor | int) -> Tensor:
         k, capacity = self.table.shape[:2]
         return torch.arange(0, k * capacity, capacity, device=self.table.device) + where
 
@@ -146,7 +146,24 @@ class Lists:
         table = self.table.flatten(0, 1).index_select(0, places.flatten())
         return Lists(self.tag, table.reshape(k, room, *table.shape[1:]), lengths, self.bounds)
 
+    def turned(self) -> Lists:
+        """``xs[::-1]``."""
+        places = np.arange(max(1, self.most))
+        index = (self.lengths[:, None] - 1 - places).clip(min=0)
+        if type(self.table) is Logged:
+            return Lists(self.tag, self.table.taken(index), self.lengths)
+        flat = torch.from_numpy(index).to(self.table.device) + self.flat(0)[:, None]
+        table = moves.taken(self.table.flatten(0, 1), flat.flatten())
+        return Lists(
+            self.tag, table.reshape(*index.shape, *table.shape[1:]), self.lengths, self.bounds
+        )
+
     # Writing
+
+    def hold(self, other: Lists) -> None:
+        """Be the lists of another one of this kind, whose table goes to this one."""
+        self.table, self.lent = other.table, other.lent
+        self.measured(other.lengths)
 
     def put(self, where: Place, item: Column) -> None:
         """Write one element of each list."""
@@ -188,7 +205,7 @@ class Lists:
             if plain:
                 self.table = table.select_scatter(rows, 1, where)
             else:
-                flat = table.flatten(0, 1).index_copy(0, self.flat(where), rows)  # type: ignore[arg-type]
+                flat = table.flatten(0, 1).index_copy(0, self.flat(where), rows)
                 self.table = flat.reshape(table.shape)
             return
         if self.lent or (table.is_inference() and not torch.is_inference_mode_enabled()):
@@ -197,7 +214,7 @@ class Lists:
         if plain:
             table.select(1, where).copy_(rows)
         else:
-            table.flatten(0, 1).index_copy_(0, self.flat(where), rows)  # type: ignore[arg-type]
+            table.flatten(0, 1).index_copy_(0, self.flat(where), rows)
 
     def log(self) -> Tensor | Logged:
         """The table of tensors as one over a log from now on."""

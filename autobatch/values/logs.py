@@ -186,8 +186,10 @@ class Logged:
     def cut(self, start: Any, room: int) -> Logged:
         begins = start if type(start) is int else on_host(start)[:, None]
         places = (begins + np.arange(room)).clip(max=self.slots.shape[1] - 1)
-        k = len(self.slots)
-        places = np.broadcast_to(places, (k, room))
+        return self.taken(np.broadcast_to(places, (len(self.slots), room)))
+
+    def taken(self, places: Rows) -> Logged:
+        """The elements at some places of each list, ``[k, room]``."""
         return Logged(self.log, np.take_along_axis(self.slots, places, 1))
 
     def elements(self, lengths: Rows) -> Tensor:

@@ -126,6 +126,10 @@ def _reversed(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Ce
         return entries.iterate(args[0], value, turned=True)
     if type(value) is Container and value.type is list:
         return Cell(Container(DOWN_ITERATOR, [uniform(len(value.cells) - 1), args[0]]))
+    found = lists.held(value)
+    if found is not None:
+        last = binary(context, "sub", lists.length(context, found), uniform(1))
+        return Cell(Container(DOWN_ITERATOR, [last, args[0]]))
     parts = parts_of(args[0])
     if parts is None:
         return None
@@ -160,6 +164,10 @@ def _sequence(kind: type) -> Handler:
         value = read(args[0])
         if kind is list and type(value) is Container and value.type is range:
             return lists.ranged(context, value)
+        if kind is list and type(value) is Container and value.type is DOWN_ITERATOR:
+            found = iterators.taken_down(context, value)
+            if found is not None:
+                return lists.made(found)
         parts = iterators.exhausted(context, args[0])
         return None if parts is None else Cell(Container(kind, list(parts)))
 

@@ -46,9 +46,11 @@ from autobatch.values.cells import (
     Mark,
     Objects,
     Uniform,
+    as_column,
     read,
     uniform,
 )
+from autobatch.values.lists import Lists
 
 ITERATORS = (
     *(RANGE_ITERATOR, SEQUENCE_ITERATOR, ENUMERATE_ITERATOR, ZIP_ITERATOR),
@@ -114,9 +116,13 @@ def moved_on(context: Context, value: Container, more: Cell) -> None:
     """Let an iterator be at the next position, or past all of them for good."""
     cells: list[Cell] = value.cells  # type: ignore[assignment]
     step = -1 if value.type is DOWN_ITERATOR else 1
-    following = read(binary(context, "add", cells[0], uniform(step)))
     ends = read(more)
-    if type(ends) is Column and (value.static == KEPT or value.type is not SEQUENCE_ITERATOR):
+    asked_again = value.static == KEPT or value.type is not SEQUENCE_ITERATOR
+    if asked_again and type(ends) is Uniform and not ends.obj:
+        cells[0] = uniform(EXHAUSTED)
+        return
+    following = read(binary(context, "add", cells[0], uniform(step)))
+    if asked_again and type(ends) is Column:
         at = following.data if type(following) is Column else following.obj  # type: ignore[union-attr]
         places = torch.where(ends.data, at, EXHAUSTED)
         following = Column(places, "int", (-1, EXHAUSTED))
@@ -240,12 +246,30 @@ def _next_down(context: Context, value: Container) -> tuple[Cell, Cell]:
     """``next`` of ``reversed(xs)``, which sees what has become of the list since."""
     cells: list[Cell] = value.cells  # type: ignore[assignment]
     position, source = cells
+    found = lists.held(read(source))
+    if found is not None:
+        item, more = lists.step_down(context, found, position)
+        moved_on(context, value, more)
+        return item, more
     size = length(source)
     if size is None:
         return _next_position(context, value, -1)
     inside = binary(context, "lt", position, uniform(size))
     more = both(binary(context, "ge", position, uniform(0)), truth(context, inside))
     return item_at(context, value, size, more)
+
+
+def taken_down(context: Context, value: Container) -> Lists | None:
+    """All that is left of ``reversed(xs)``; None where the lists are in no table."""
+    cells: list[Cell] = value.cells  # type: ignore[assignment]
+    position, found = (
+        as_column(read(cells[0]), context.k, context.device),
+        lists.held(read(cells[1])),
+    )
+    if found is None or position is None or context.forecasts is not None:
+        return None
+    cells[0] = uniform(EXHAUSTED)
+    return lists.down_from(context, found, position.data)
 
 
 def item_at(context: Context, value: Container, size: int, more: Cell) -> tuple[Cell, Cell]:
