@@ -130,7 +130,7 @@ def plan_of(dims: int, parts: list[Any]) -> Plan:
             tensors[dim] = part
             part = ALL
         elif isinstance(part, bool):
-            tensors[dim] = torch.zeros(int(part), dtype=torch.int64)
+            tensors[dim] = torch.zeros(int(part), dtype=torch.int64, device="cpu")
             part = None
         basic.append(part)
         if part is Ellipsis:
