@@ -35,6 +35,10 @@ from torch.distributions.dirichlet import _Dirichlet as draws_of_dirichlet
 from torch.distributions.kl import _dispatch_kl as kl_rule_of
 from torch.distributions.kl import _kl_expfamily_expfamily as kl_of_one_family
 from torch.nn import Module
+from torch.nn.modules.module import _global_backward_hooks as BACKWARD_HOOKS
+from torch.nn.modules.module import _global_forward_hooks as FORWARD_HOOKS
+from torch.nn.modules.module import _global_forward_hooks_with_kwargs as FORWARD_HOOKS_WITH_KWARGS
+from torch.nn.modules.module import _global_forward_pre_hooks as FORWARD_PRE_HOOKS
 from torch.overrides import _get_current_function_mode_stack as function_modes
 from torch.utils._device import DeviceContext
 from torch.utils._python_dispatch import _disable_current_modes
@@ -42,7 +46,11 @@ from torch.utils._python_dispatch import _disable_current_modes
 from autobatch.errors import AutobatchError
 
 __all__ = [
+    "BACKWARD_HOOKS",
     "FALLBACK_OFF",
+    "FORWARD_HOOKS",
+    "FORWARD_HOOKS_WITH_KWARGS",
+    "FORWARD_PRE_HOOKS",
     "SCAN_STACKS_AT_DIM",
     "CustomOpDef",
     "OpOverload",

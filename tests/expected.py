@@ -2,7 +2,8 @@
 
 ``stacked(rows)`` states how results stack: containers keep their structure; numbers become a
 bool, int64 or float64 tensor (a list where an int does not fit); tensors stack as
-``torch.stack`` promotes, numbers among them through ``torch.as_tensor``; all else is a list.
+``torch.stack`` promotes, numbers among them through ``torch.as_tensor``; all else is a list, and so
+are lists that hold no number and no tensor, unless they are empty in all rows.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ def stacked(rows: list[Any]) -> Any:
     first = rows[0]
     if not any(_is_structure(row) for row in rows):
         return _stacked_leaves(rows)
+    if all(type(row) is list for row in rows) and any(rows) and not _holds_stackable(rows):
+        return rows
     if any(_outline(row) != _outline(first) for row in rows):
         return Unstackable(rows)
     if isinstance(first, dict):
@@ -56,6 +59,16 @@ def _is_structure(row: Any) -> bool:
     return type(row) in (tuple, list, dict, OrderedDict, defaultdict, deque) or hasattr(
         row, "_fields"
     )
+
+
+def _holds_stackable(value: Any) -> bool:
+    if not _is_structure(value):
+        return isinstance(value, Tensor) or type(value) in (bool, int, float)
+    if dataclasses.is_dataclass(value):
+        parts: Any = [getattr(value, field.name) for field in dataclasses.fields(value)]
+    else:
+        parts = value.values() if isinstance(value, dict) else value
+    return any(map(_holds_stackable, parts))
 
 
 def _outline(row: Any) -> Any:

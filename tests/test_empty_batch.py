@@ -157,3 +157,14 @@ def test_no_ragged_row(engine, padded):
     out = autobatch.vmap(of_rows, engine=engine, ragged_out=("list", None, "list", None))(given)
     assert (out[0], out[2]) == ([], [])
     assert (out[1].shape, out[3].shape) == ((0,), (0,))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_list_of_no_numbers_is_a_batch_of_none(engine):
+    of = autobatch.function(lambda x, more=None: x + 1, engine=engine)
+    for result in (of.batch([]), of.batch([], more=()), of.batch(torch.ones(0).double(), more=[])):
+        assert result.dtype is torch.float64 and result.shape == (0,)
+    whole = autobatch.function(lambda x, more: x + len(more), engine=engine)
+    assert whole.batch([1, 2], []).tolist() == [1, 2]
+    with pytest.raises(EmptyBatchError):
+        autobatch.function(branched, engine=engine).batch([])

@@ -43,7 +43,7 @@ def indices(draw: st.DrawFn, shape: tuple[int, ...]) -> tuple[Any, ...]:
         if draw(st.booleans()) and dim > 1:
             return tuple(parts)
         if draw(st.integers(0, 5)) == 0:
-            parts.append(None)
+            parts.append(draw(st.sampled_from([None, True])))
         parts.append(draw(part(size)))
     return tuple(parts)
 
@@ -213,6 +213,24 @@ def test_a_row_stays_when_its_index_is_written():
     draw = torch.Generator().manual_seed(0)
     xs, index = torch.randn(7, 4, 3, generator=draw), torch.tensor([0, 1, 2, 0, 1, 2, 2])
     assert_matches_loop(index_written, [xs, index], batch_sizes=(0, 1, 2, 7))
+
+
+def written_by_bools(x):
+    a, b = torch.zeros(2, 3) + x, x.clone()
+    a[True] += 1
+    a[0, True] = x
+    a[:, False] = 7
+    a[True, 1, torch.tensor([0, 2])] *= x
+    b[False], b[None] = 3.0, b + 1
+    if x > 0:
+        b[True] = 4
+    picked = a[True]
+    picked += 1
+    return a, b, picked, a[1, True], a[..., False], a[None, True, 0]
+
+
+def test_a_bool_is_an_index_into_a_new_dimension():
+    assert_matches_loop(written_by_bools, [torch.tensor([1.0, -2.0, 3.0])])
 
 
 def swapped(a, i):

@@ -156,6 +156,17 @@ def test_lists_of_unequal_length_may_be_tensors():
     assert [len(result.value) for result in alone] == [1, 2]
 
 
+def counted_words(text):
+    return [(word, len(word)) for word in text.split()]
+
+
+def test_lists_of_strings_and_numbers_are_told_what_does_come_back():
+    with pytest.raises(autobatch.StackingError) as caught:
+        autobatch.vmap(counted_words)(autobatch.objects(["a b", "c"]))
+    assert "torch.stack" not in str(caught.value)
+    assert "return a list without numbers and tensors, or an object of a" in str(caught.value)
+
+
 def test_dicts_of_unequal_length_may_be_wrapped():
     text = said(counted, torch.tensor([[1.0, 0.0], [2.0, 3.0]]))
     assert text.endswith(

@@ -225,3 +225,32 @@ def test_what_is_written_within_a_part_of_its_own(line):
     for first in (0.0, 1.0):
         xs = torch.stack([torch.arange(6.0).reshape(3, 2) + first + n for n in range(3)])
         assert_matches_loop(write, [xs], configurations=CONFIGURATIONS[1:3])
+
+
+def into_expanded(x, k):
+    """What is written to a part of a tensor that repeats its elements is in all of it."""
+    y = x + 0
+    m = y[:3].expand(3, 3)
+    row = m[0]
+    row += 1
+    m[1] += m[0]
+    if k > 1:
+        m[2][0] = x[4]
+        m[:2, 1] = m[1, 2]
+    diagonal = torch.diagonal(m)
+    diagonal *= 2
+    unit = torch.zeros(1).expand(2)
+    unit[0] = x[3]
+    return y, m, row, diagonal, unit, x
+
+
+def into_all_that_is_expanded(x, k):
+    m = x[:3].expand(3, 3)
+    if k > 1:
+        m += 1
+    return x
+
+
+@pytest.mark.parametrize("func", [into_expanded, into_all_that_is_expanded])
+def test_writes_to_what_repeats_its_elements(func):
+    assert_matches_loop(func, [ROWS, torch.tensor([1, 4, 2])], batch_sizes=(1, 3))

@@ -226,6 +226,30 @@ def test_hooks_are_seen():
     assert torch.allclose(mapped(ROWS), loop(func))
 
 
+@pytest.mark.parametrize("executor", ["vmap", "traced", "compiled"])
+def test_hooks_of_all_modules_are_seen(executor):
+    layer = nn.Sequential(nn.Linear(2, 2), nn.Tanh())
+
+    def func(x):
+        return layer(x) + layer[0](x) if x.sum() > 0 else x
+
+    mapped = autobatch.vmap(func, executor=executor, trace_after=0)
+    of_all = nn.modules.module
+    for _ in range(3):
+        assert torch.allclose(mapped(ROWS), loop(func))
+    for register, hook in (
+        (of_all.register_module_forward_hook, lambda m, i, o: o * 3),
+        (of_all.register_module_forward_pre_hook, lambda m, i: (i[0] * 2,)),
+    ):
+        handle = register(hook)
+        try:
+            for _ in range(3):
+                assert torch.allclose(mapped(ROWS), loop(func))
+        finally:
+            handle.remove()
+        assert torch.allclose(mapped(ROWS), loop(func))
+
+
 def by_itself(module, x):
     return x * module.scale - 1 if x.sum() > 0 else x
 

@@ -192,7 +192,7 @@ def test_inner_results_that_do_not_stack(way: dict[str, Any]) -> None:
     def names(rows: Tensor) -> Any:
         return autobatch.vmap(lambda x: "up" if x.sum() > 0 else "down")(rows)
 
-    expected = [["up" if x.sum() > 0 else "down" for x in column] for column in X.unbind(1)]
+    expected = [["up" if x.sum() > 0 else "down" for x in rows] for rows in X]
     assert autobatch.vmap(names, **way)(X) == expected
 
 

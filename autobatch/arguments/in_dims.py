@@ -142,7 +142,10 @@ def mapped_tensors(args: tuple[Any, ...], in_dims: Any) -> Batch | None:
 
 
 def mapped_by_kind(args: tuple[Any, ...], kwargs: dict[str, Any], function: Any) -> Batch:
-    """Arguments as ``.batch`` maps them: tensors, arrays, lists of numbers, wrapped ones."""
+    """Arguments as ``.batch`` maps them: tensors, arrays, lists of numbers, wrapped ones.
+
+    A list without any is one of no numbers where nothing that is mapped has an example.
+    """
     sizes = Sizes(name_of(function), lambda: titles(function, args, kwargs))
 
     def mapped(arg: Any) -> Any:
@@ -159,12 +162,18 @@ def mapped_by_kind(args: tuple[Any, ...], kwargs: dict[str, Any], function: Any)
             return as_given(made, arg)
         return arg
 
+    given = (*args, *kwargs.values())
     found = []
-    for place, arg in enumerate((*args, *kwargs.values())):
+    for place, arg in enumerate(given):
         sizes.place = place
         found.append(mapped(arg))
+    if not any(size for _, size in sizes.found):
+        for place, arg in enumerate(given):
+            if type(arg) in (list, tuple) and not arg:
+                sizes.place = place
+                found[place] = sizes.mapped(numbers_of(arg), 0, "the arguments")
     named = dict(zip(kwargs, found[len(args) :], strict=True))
-    return Batch(tuple(found[: len(args)]), named, sizes.common((*args, *kwargs.values())))
+    return Batch(tuple(found[: len(args)]), named, sizes.common(given))
 
 
 def is_mappable(arg: Any) -> bool:

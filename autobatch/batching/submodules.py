@@ -1,11 +1,33 @@
-"""The modules that a module consists of: what ``modules()`` gives, at a third of its time.
+"""The modules that a module consists of, and the hooks that calling one runs.
 
 A warm call asks for them several times; ``modules()`` puts names together that nobody reads.
 """
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 from torch import nn
+
+from autobatch.compat import BACKWARD_HOOKS, FORWARD_HOOKS, FORWARD_PRE_HOOKS
+
+
+def has_forward_hooks(module: nn.Module) -> bool:
+    """Whether calling it runs hooks, its own or those of all modules, before or after."""
+    return bool(
+        module._forward_hooks or module._forward_pre_hooks or FORWARD_HOOKS or FORWARD_PRE_HOOKS
+    )
+
+
+def is_hooked(module: nn.Module) -> bool:
+    """The same, with those of its backward."""
+    return bool(has_forward_hooks(module) or module._backward_hooks or BACKWARD_HOOKS)
+
+
+def hook_key(module: nn.Module) -> tuple[Hashable, ...]:
+    """Which hooks calling it runs."""
+    own = (*module._forward_hooks, *module._forward_pre_hooks)
+    return (*own, *FORWARD_HOOKS, *FORWARD_PRE_HOOKS)
 
 
 def parts_of(module: nn.Module) -> list[nn.Module]:

@@ -294,7 +294,7 @@ def write_own(
     if type(value) is Objects:
         refuse_foreign(context, target, "{}")
         raise NoRule("objects")
-    if repeats_elements(value):
+    if repeats_elements(target):
         raise NoRule("its elements are more than one place in memory each")
     if inplace.resizes(function):
         raise NoRule("it gives a tensor's memory another size")
@@ -347,8 +347,16 @@ def write_own(
     set_content(target, content)
 
 
-def repeats_elements(value: Value) -> bool:
-    """Whether elements of each thread's tensor share memory, as the program sees."""
+def repeats_elements(cell: Cell) -> bool:
+    """Whether elements of each thread's tensor share memory, or of one that it is a part of."""
+    while type(cell.value) is View:
+        if has_repeated(read(cell)):
+            return True
+        cell = cell.value.base
+    return has_repeated(cell.value)
+
+
+def has_repeated(value: Value) -> bool:
     if type(value) is Column:
         return repeats(value.data)
     is_tensor = type(value) is Uniform and isinstance(value.obj, Tensor)
@@ -459,6 +467,13 @@ def has_column(tree: Any) -> bool:
     return type(tree) is Batched
 
 
+def written_by(cell: Cell) -> Cell:
+    """What holds the memory that a write to a tensor goes to."""
+    while type(cell.value) is View:
+        cell = cell.value.base
+    return cell
+
+
 def write_rows(
     context: Context,
     function: Callable[..., Any],
@@ -469,7 +484,8 @@ def write_rows(
     """The same thread by thread, on each thread's own tensor."""
     if context.span is not None:
         note_fallback(context, function, (*args, *kwargs.values()), why)
-    rower = Rower(context, views=why == OVERLAP)
+    target = written_by(args[0]) if repeats_elements(args[0]) else args[0]
+    rower = Rower(context, views=why == OVERLAP or target is not args[0])
     columns = [rower.rows(arg) for arg in args]
     named = {name: rower.rows(arg) for name, arg in kwargs.items()}
     with RowDraws.of(context) as draws:
@@ -479,9 +495,9 @@ def write_rows(
                 call(row)
             except Exception as error:
                 context.lose(row, error)
-    rows: list[Tensor] = columns[0]
-    if type(read(args[0])) is not Objects:
+    rows: list[Tensor] = rower.rows(target)
+    if type(read(target)) is not Objects:
         data = stacked(rows)
-        set_content(args[0], Objects(rows) if data is None else Column(data))
-    elif type(args[0].value) is View:
-        set_content(args[0], Objects(rows))
+        set_content(target, Objects(rows) if data is None else Column(data))
+    elif type(target.value) is View:
+        set_content(target, Objects(rows))

@@ -38,6 +38,7 @@ from autobatch.options import CHOICES
 from autobatch.passes import PASSES
 from autobatch.passes.calls_by_name import CALL_PASSES
 from autobatch.ragged import ragged
+from autobatch.results.own_lists import parts_of, way_to
 from autobatch.structure import form_of
 
 
@@ -221,9 +222,8 @@ def _named(value: Any, name: str, size: int) -> Iterator[tuple[str, Any]]:
 
 def _is_leaf(values: list[Any], size: int) -> bool:
     """Whether this is one object per thread rather than a structure of stacked results."""
-    return len(values) == size and not any(
-        isinstance(value, (Tensor, tuple, list, dict)) for value in values
-    )
+    no_tensor = way_to(lambda leaf: isinstance(leaf, Tensor), values, parts_of) is None
+    return len(values) == size and no_tensor
 
 
 def _summary(value: Any, shown: int = 6) -> str:

@@ -16,6 +16,7 @@ from autobatch.batching.binding import bind
 from autobatch.batching.calling import modules
 from autobatch.batching.calling.resolving import resolve_object
 from autobatch.batching.effects import effect_of
+from autobatch.batching.submodules import has_forward_hooks
 from autobatch.compiled import items, objects, torch_functions
 from autobatch.compiled.arrays import calls
 from autobatch.compiled.arrays.lowering import lowered
@@ -316,7 +317,7 @@ class Calling:
 
 def called_as(module: nn.Module) -> tuple[Any, ...]:
     """What decides what a call of a module runs."""
-    return modules.has_hooks(module), modules.has_own_forward(module), type(module)
+    return has_forward_hooks(module), modules.has_own_forward(module), type(module)
 
 
 def packed(value: Any) -> Value:

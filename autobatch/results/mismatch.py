@@ -15,6 +15,7 @@ from torch import Tensor
 
 from autobatch.batching.fallbacks import quoted
 from autobatch.errors import Diagnostic, OptionError, StackingError
+from autobatch.results.own_lists import Holding, parts_of, stacks, way_to
 from autobatch.source import Span
 from autobatch.structure import DICTS, Form, attributes, form_of, is_collection, is_record
 from autobatch.values.cells import fits_column
@@ -32,13 +33,15 @@ class Part:
     """A part of the results: ``path`` leads to it, ``spans`` says where a thread returned it.
 
     ``ragged`` is how its tensors of different lengths come back (``ragged_out``), ``rings`` are
-    the structures that hold themselves, by identity: objects, which have no parts.
+    the structures that hold themselves, by identity: objects, which have no parts. ``holding`` is
+    what is known to hold what stacks (see ``own_lists``).
     """
 
     spans: Callable[[int], tuple[Span, ...]] = nowhere
     way: tuple[Any, str] | None = None
     ragged: Any = None
     rings: Mapping[int, Any] = field(default_factory=dict)
+    holding: Holding = field(default_factory=dict)
 
     @property
     def path(self) -> str:
@@ -62,7 +65,8 @@ class Part:
             raise self.misfit(form)
         named = zip(keys, forms, strict=True)
         return [
-            Part(self.spans, (self.way, form.place(key)), own, self.rings) for key, own in named
+            Part(self.spans, (self.way, form.place(key)), own, self.rings, self.holding)
+            for key, own in named
         ]
 
     def told(self, item: Any) -> str:
@@ -97,10 +101,16 @@ def structures_differ(items: Sequence[Any], part: Part) -> StackingError:
             "give all examples the same parts, or return an object of a class of your own that is "
             "no dataclass: it comes back as it is, in a list"
         )
-    if all(type(item) is list for item in items):
+    lists = all(type(item) is list for item in items)
+    if lists and way_to(lambda leaf: not stacks(leaf), items, parts_of) is None:
         hint = (
             "return one tensor instead, torch.stack(items) or torch.tensor(items), and pass "
             'ragged_out="nested", "list" or "pad"'
+        )
+    elif lists:
+        hint = (
+            "give all examples as many parts, or return a list without numbers and tensors, or an "
+            "object of a class of your own: these come back as they are, in a list"
         )
     if not part.path and any(item is None for item in items):
         hint += "; a path that ends without `return` gives None"

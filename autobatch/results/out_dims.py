@@ -9,7 +9,7 @@ it holds. Groups and chunks that did not meet may each have made the value: then
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,8 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from autobatch.errors import OptionError
-from autobatch.results.stacking import form_of_container, is_made
+from autobatch.results.own_lists import is_made
+from autobatch.results.stacking import form_of_container
 from autobatch.structure import (
     flattened,
     flattened_with_path,
@@ -58,14 +59,13 @@ def moved(result: Any, out_dims: Any, name: str, groups: Callable[[], list[Any]]
             f"whose structure is {pytree.treespec_pprint(spec)}."
         )
     if None in dims:
-        trees = [spread(tree, spec, is_same) or [VARIES] * len(flat) for tree in groups()]
-        columns = list(zip(*trees, strict=True))
+        columns = list(zip(*(beneath(tree, result) for tree in groups()), strict=True))
     leaves = []
     for place, (leaf, dim) in enumerate(zip(flat, dims, strict=True)):
         if dim is not None:
             leaves.append(move(leaf, dim))
-        elif agree(columns[place]):
-            leaves.append(columns[place][0].obj)
+        elif (same := agreed(columns[place])) is not None:
+            leaves.append(same.obj)
         else:
             raise OptionError(refusal(place, spec, name))
     return unflattened(leaves, spec)
@@ -101,6 +101,28 @@ def refusal(place: int, spec: pytree.TreeSpec, name: str) -> str:
 
 
 # What is the same for all threads.
+
+
+def beneath(tree: Any, result: Any) -> Iterator[Any]:
+    """Of a group's tree what is at each leaf of the result: ``VARIES`` where it does not fit."""
+    form = None if is_collection(result) else form_of(result)
+    if form is None:
+        yield tree
+        return
+    inner = form.parts(tree) if form.fits(tree) else [VARIES] * len(form.keys)
+    for own, part in zip(inner, form.parts(result), strict=True):
+        yield from beneath(own, part)
+
+
+def agreed(trees: Sequence[Any]) -> Same | None:
+    """What all groups have at a leaf, if that is the same; it may be a list (``own_lists``)."""
+    found = [flattened(tree, is_same) for tree in trees]
+    leaves, spec = found[0]
+    if any(spec != other for _, other in found) or not all(
+        agree(same) for same in zip(*(own for own, _ in found), strict=True)
+    ):
+        return None
+    return Same(unflattened([leaf.obj for leaf in leaves], spec))
 
 
 def same_cell(cell: Cell) -> Any:

@@ -1,8 +1,8 @@
 """From the threads' results to what the caller gets.
 
 Numbers and tensors stack along a new dimension 0, structures (see ``structure``) are those of one
-example with stacked leaves, anything else is a list of B. Structures that differ between threads
-are an error.
+example with stacked leaves, anything else is a list of B, and so is a list that holds neither (see
+``own_lists``). Structures that differ between threads are an error.
 """
 
 from __future__ import annotations
@@ -18,13 +18,12 @@ from torch import Tensor
 from autobatch.ragged import FORMS, collected
 from autobatch.results.mismatch import Part, differ_in_length, shapes_differ, structures_differ
 from autobatch.results.nesting import roomy, structures
+from autobatch.results.own_lists import are_own, is_made, may_be_own
 from autobatch.structure import (
     Form,
     form_of,
     is_collection,
-    is_record_type,
     is_structure,
-    is_tuple_type,
     mapped,
 )
 from autobatch.values.cells import (
@@ -39,8 +38,6 @@ from autobatch.values.cells import (
     is_number,
     read,
 )
-
-WHOLE = Part()
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +57,7 @@ def stacked_cell(
     k: int,
     device: torch.device,
     rows: Callable[[Cell], list[Any]],
-    part: Part = WHOLE,
+    part: Part,
 ) -> Any:
     """The result for the threads of one group; ``rows`` gives a cell's real values."""
     value = read(cell)
@@ -75,7 +72,7 @@ def stacked_cell(
                 return torch.full((k,), obj, dtype=dtype, device=device)
             if not is_structure(obj):
                 return Batchless([obj] * k)
-        case Container(type=kind) if is_made(kind):
+        case Container(type=kind) if is_made(kind) and not is_own(value, part):
             form = form_of_container(value)
             inner = zip(value.children(), part.inside(form), strict=True)
             return form.made([stacked_cell(c, k, device, rows, own) for c, own in inner])
@@ -99,9 +96,9 @@ def as_ragged(rows: Sequence[Tensor], none: Tensor, part: Part) -> Any:
     return Batchless(made) if type(made) is list else made
 
 
-def is_made(kind: Any) -> bool:
-    """Whether a container of the program's is a structure."""
-    return kind in (list, dict) or is_tuple_type(kind) or is_record_type(kind)
+def is_own(value: Container, part: Part) -> bool:
+    """Whether it may be a list that is each example's own."""
+    return value.type is list and may_be_own(value, part.holding)
 
 
 def form_of_container(value: Container) -> Form:
@@ -109,7 +106,7 @@ def form_of_container(value: Container) -> Form:
     return Form(value.type, tuple(keys))
 
 
-def stacked_rows(items: Sequence[Any], device: torch.device, part: Part = WHOLE) -> Any:
+def stacked_rows(items: Sequence[Any], device: torch.device, part: Part) -> Any:
     """The result for one real value per thread; ``part`` says which part of the whole it is."""
     first: Any = items[0] if items else None
     if any(isinstance(item, Tensor) or is_number(item) for item in items):
@@ -118,6 +115,8 @@ def stacked_rows(items: Sequence[Any], device: torch.device, part: Part = WHOLE)
         return stacked_rings(items, part)
     if is_collection(first):
         return stacked_collections(items, part)
+    if type(first) is list and are_own(items, part.holding):
+        return Batchless(items)
     form = form_of(first)
     if form is None:
         if any(is_structure(item) or is_collection(item) for item in items):

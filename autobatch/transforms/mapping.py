@@ -24,8 +24,10 @@ from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.host.rower import Rower
 from autobatch.errors import Diagnostic, SharedWriteError
 from autobatch.presence import moves
+from autobatch.results.mismatch import Part
 from autobatch.results.out_dims import dims_of as dims_of_results
 from autobatch.results.out_dims import move
+from autobatch.results.own_lists import Holding, may_be_own
 from autobatch.results.stacking import plain, stacked_rows
 from autobatch.structure import is_record_type
 from autobatch.transforms import parts
@@ -191,7 +193,7 @@ def regrouped(part: Context, result: Cell, rows: InnerRows, out_dims: Any) -> Ce
     """Results of ``k * n`` rows as ``[k, n, *E]``, the inner dimension where ``out_dims`` says."""
     n = rows.common
     assert n is not None
-    tree = parts.opened(result)
+    tree = closed(part, parts.opened(result), {})
     leaves = parts.leaves(tree)
     spec = pytree.tree_structure(skeleton(tree))
     dims = dims_of_results(out_dims, spec)
@@ -199,6 +201,17 @@ def regrouped(part: Context, result: Cell, rows: InnerRows, out_dims: Any) -> Ce
         raise RowsFail(part.lowest() // n, ValueError(f"out_dims={out_dims!r} does not fit"))
     new = [grouped(part, leaf, rows, dim) for leaf, dim in zip(leaves, dims, strict=True)]
     return parts.rebuilt(tree, iter(new))
+
+
+def closed(part: Context, tree: Cell, holding: Holding) -> Cell:
+    """The tree with lists of each inner row's own (see ``own_lists``) as leaves."""
+    value = read(tree)
+    if not parts.is_tree(value):
+        return tree
+    assert type(value) is Container
+    if value.type is list and may_be_own(value, holding):
+        return Cell(Objects(Rower(part).rows(tree)))
+    return Cell(value.rebuilt(iter([closed(part, child, holding) for child in value.children()])))
 
 
 def grouped(part: Context, leaf: Cell, rows: InnerRows, dim: Any) -> Cell:
@@ -227,5 +240,5 @@ def grouped(part: Context, leaf: Cell, rows: InnerRows, dim: Any) -> Cell:
 
 def stacked(part: Context, rows: list[Any], dim: Any) -> Any:
     """What the inner rows of one thread give, as results of a batch stack."""
-    whole = plain(stacked_rows(rows, part.device))
+    whole = plain(stacked_rows(rows, part.device, Part()))
     return whole if dim is None else structure.mapped(lambda leaf: move(leaf, dim), whole)

@@ -3,7 +3,8 @@
 Under vmap a 0-d integer index asks for ``.item()``, and an assignment through index tensors may be
 laid out wrongly, so indices are read here. For one example an index is a series of basic parts
 (int, slice, None, Ellipsis), which make a view, and of integer tensors, which gather from it; a 0-d
-tensor counts as an int. For all threads the basic parts stand one dimension further on, and a row
+tensor counts as an int, and a bool is an index tensor of one zero, or of none, into a new
+dimension. For all threads the basic parts stand one dimension further on, and a row
 index ``arange(k)`` joins the tensors (x is ``[k, a, b]``, i ``[k]``, t ``[k, n]``):
 
     x[:, i]  ->  x[rows, :, i]             [k, a]
@@ -128,10 +129,13 @@ def plan_of(dims: int, parts: list[Any]) -> Plan:
         if isinstance(part, Batched | Tensor):
             tensors[dim] = part
             part = ALL
+        elif isinstance(part, bool):
+            tensors[dim] = torch.zeros(int(part), dtype=torch.int64, device="cpu")
+            part = None
         basic.append(part)
         if part is Ellipsis:
             dim += free
-        elif part is None or isinstance(part, bool | slice):
+        elif part is None or isinstance(part, slice):
             dim += 1
     gathered = max((event_dim(tensor) for tensor in tensors.values()), default=0)
     return Plan(tuple(basic), tensors, gathered, _place(tensors))

@@ -16,13 +16,10 @@ from autobatch.batching.context import Context
 from autobatch.batching.foreign import memory_of
 from autobatch.batching.host.rows import run_rows
 from autobatch.batching.submodules import parts_of
+from autobatch.compat import FORWARD_HOOKS, FORWARD_HOOKS_WITH_KWARGS, FORWARD_PRE_HOOKS
 from autobatch.structure import own_attribute
 from autobatch.values.cells import Cell, Container, Objects, Uniform, read, uniform
 from autobatch.values.heap import walks
-
-
-def has_hooks(module: nn.Module) -> bool:
-    return bool(module._forward_hooks or module._forward_pre_hooks)
 
 
 def has_own_forward(module: nn.Module) -> bool:
@@ -82,7 +79,7 @@ def run_hooked(
 ) -> Cell:
     """``module(*args, **kwargs)``: its hooks before and after its ``forward``."""
     own = uniform(module, shared=True)
-    for key, hook in module._forward_pre_hooks.items():
+    for key, hook in {**FORWARD_PRE_HOOKS, **module._forward_pre_hooks}.items():
         given = [own, Cell(Container(tuple, list(args)))]
         if key in module._forward_pre_hooks_with_kwargs:
             given.append(Cell(Container(dict, dict(kwargs))))
@@ -93,9 +90,9 @@ def run_hooked(
         out = run_chain(context, module.children(), *args)
     else:
         out = context.invoke(context, module.forward, args, kwargs)
-    for key, hook in module._forward_hooks.items():
+    for key, hook in {**FORWARD_HOOKS, **module._forward_hooks}.items():
         given = [own, Cell(Container(tuple, list(args)))]
-        if key in module._forward_hooks_with_kwargs:
+        if key in module._forward_hooks_with_kwargs or key in FORWARD_HOOKS_WITH_KWARGS:
             given.append(Cell(Container(dict, dict(kwargs))))
         result = context.invoke(context, hook, [*given, out], {})
         out = replaced(context, out, result)

@@ -19,6 +19,7 @@ from autobatch.batching.calling import modules, stateless
 from autobatch.batching.effects import effect_of
 from autobatch.batching.handed import Handed
 from autobatch.batching.kinds import found_in_class, is_instance
+from autobatch.batching.submodules import has_forward_hooks
 from autobatch.forms import meant
 from autobatch.ir.program import CallShape
 from autobatch.structure import own_attribute
@@ -121,7 +122,7 @@ def resolve_object(obj: Any, args: list[Cell], kwargs: dict[str, Cell]) -> Targe
 
 def module_target(module: nn.Module, args: list[Cell], kwargs: dict[str, Cell]) -> Target:
     """What calling a module with parts of the user's own runs."""
-    if modules.has_hooks(module):
+    if has_forward_hooks(module):
         return Target("hooked", module, args, kwargs)
     if modules.is_chain(module):
         return Target("chain", module, args, kwargs)

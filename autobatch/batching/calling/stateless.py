@@ -23,7 +23,7 @@ from autobatch.batching.context import Context
 from autobatch.batching.converters.dense import affine, weighted
 from autobatch.batching.converters.registry import unhooked
 from autobatch.batching.effects import effect_of
-from autobatch.batching.submodules import parts_of
+from autobatch.batching.submodules import has_forward_hooks, parts_of
 from autobatch.values.cells import (
     METHOD,
     STATELESS,
@@ -77,7 +77,7 @@ def called(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell 
     module = getattr(read(args[0]), "obj", None)
     if not isinstance(module, nn.Module):
         return None
-    if any(modules.has_hooks(m) or modules.has_own_forward(m) for m in parts_of(module)):
+    if any(has_forward_hooks(m) or modules.has_own_forward(m) for m in parts_of(module)):
         return None
     given = parameters(args[1])
     if given is None or not given.keys() <= names_of(module).keys():

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from autobatch.batching.submodules import parts_of
+from autobatch.batching.submodules import hook_key, is_hooked, parts_of
 from autobatch.values.heap.likeness import identity
 
 _ATOMS = frozenset((bool, int, str, type(None), torch.dtype))
@@ -41,8 +41,7 @@ class Itself:
 
 def is_plain_module(module: nn.Module) -> bool:
     """Whether calling it runs torch's own code only, if its class is torch's."""
-    hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks)
-    return not any(hooks) and "forward" not in module.__dict__
+    return not is_hooked(module) and "forward" not in module.__dict__
 
 
 def content_key(obj: Any) -> Hashable:
@@ -73,7 +72,7 @@ def module_key(module: nn.Module) -> Hashable:
                 key.append(content_key(value))
             elif name not in _OWN:
                 key.append(content_key(value) if kind in (dict, set) else Itself(value))
-        key += [id(part), table.get("forward"), *part._forward_hooks, *part._forward_pre_hooks]
+        key += [id(part), table.get("forward"), *hook_key(part)]
     return tuple(key)
 
 
