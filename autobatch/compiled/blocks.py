@@ -141,6 +141,7 @@ class BlockWriter(Calling):
             case Branch(condition=condition, then=then, otherwise=otherwise):
                 self.branch(self.read(condition), then, otherwise)
             case Call(out=out, callee=callee, args=args, shape=shape, target=target):
+                self.opens = True
                 made = self.outcomes(self.read(callee), [self.read(a) for a in args], shape)
                 self.share(args)
                 for value in made:

@@ -45,6 +45,7 @@ class Unit:
     """All functions of one compilation, and what is left to write."""
 
     names: Names
+    seeded: bool = False
     versions: dict[Any, Version] = field(default_factory=dict)
     layouts: dict[type, Layout] = field(default_factory=dict)
     derived: dict[Any, Derived] = field(default_factory=dict)
@@ -64,6 +65,7 @@ class Unit:
             name = f"f{len(self.versions)}"
             sets = written_in(lowered), assigned_once(lowered)
             found = Version(name, code, function, params, is_main, fixed, ends, *sets)
+            found.writer.seeded = self.seeded
             self.versions[function, params] = found
             self.reach(found, (0, params))
         return found

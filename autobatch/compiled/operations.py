@@ -143,7 +143,7 @@ def attribute(place: Place, op: Op, args: list[Value]) -> Value:
         return place.attribute(owner, op.attr)
     if isinstance(owner.type, Array | Rows):
         return tensor_attribute(place, owner, owner.type, op.attr)
-    if isinstance(owner.type, Scalar) and calls.method(op.attr) is not None:
+    if isinstance(owner.type, Scalar) and calls.method(place.w, op.attr) is not None:
         return Value(Method(owner.type, op.attr), owner.leaves)
     if isinstance(owner.type, Structure) and op.attr in fields_of(owner.type.kind):
         return parts_of(owner)[fields_of(owner.type.kind).index(op.attr)]
@@ -153,7 +153,7 @@ def attribute(place: Place, op: Op, args: list[Value]) -> Value:
 def tensor_attribute(place: Place, owner: Value, type_: Array | Rows, name: str) -> Value:
     if name == "shape":
         return structure(tuple, [number(size) for size in type_.shape])
-    if name == "item" or calls.method(name) is not None:
+    if name == "item" or calls.method(place.w, name) is not None:
         return Value(Method(type_, name), owner.leaves)
     return calls.attribute(place.w, owner, name)
 

@@ -160,11 +160,12 @@ def plan_for(
     if plans.written is None:
         plans.written = written_in(code.function)
     types, inputs = arguments(given, plans.written)
-    key = (tuple(types.items()), torch.get_default_dtype(), torch.is_grad_enabled())
+    seeded = options.seed is not None
+    key = (tuple(types.items()), torch.get_default_dtype(), torch.is_grad_enabled(), seeded)
     names, verdict = plans.found.get(key, (None, None))
     if names is None or verdict is None or not names.hold(function):
         names, begin = Names(library), perf_counter()
-        verdict = verdict_on(code, function, types, names, plans)
+        verdict = verdict_on(code, function, types, Unit(names, seeded), plans)
         if isinstance(verdict, Plan):
             tally.compilation(1, 0, perf_counter() - begin)
         plans.keep(key, names, verdict)
@@ -209,13 +210,12 @@ def _is_none(leaf: Any) -> bool:
 
 
 def verdict_on(
-    code: Code, function: FunctionType, types: dict[str, Type], names: Names, plans: Plans
+    code: Code, function: FunctionType, types: dict[str, Type], unit: Unit, plans: Plans
 ) -> Plan | Refused:
     """A new plan for arguments of these types."""
     if plans.compilations >= MOST_COMPILATIONS:
         return Refused(f"what it reads has changed {MOST_COMPILATIONS} times")
     try:
-        unit = Unit(names)
         main = unit.version(code, function, types, is_main=True)
         unit.write_all()
         if not main.results:
@@ -237,17 +237,19 @@ def most_threads(unit: Unit) -> int:
     """How many threads are faster each by itself than together.
 
     Of a program that calls itself that is any number: blocks go deeper with few threads in each. Of
-    one without branches it is none: there is nothing that threads could wait for.
+    one without branches it is none: there is nothing that threads could wait for. Random words are
+    some operations for many threads, so programs that draw are an exception.
     """
     versions = list(unit.versions.values())
     widest = max(version.writer.widest for version in versions)
     functions = {id(version.lowered): version.lowered for version in versions}.values()
     blocks = [block for function in functions for block in function.blocks]
-    if widest and not any(type(block.terminator) is Branch for block in blocks):
+    draws = any(version.writer.draws for version in versions)
+    if widest and not draws and not any(type(block.terminator) is Branch for block in blocks):
         return 0
     if any(version in reached(version) for version in versions):
         return sys.maxsize
-    most = MOST_NARROW if 0 < widest <= NARROW else sys.maxsize
+    most = MOST_NARROW if 0 < widest <= NARROW and not draws else sys.maxsize
     cost = max(sum(version.costs.values()) for version in versions)
     operations = sum(len(block.ops) for block in blocks)
     return min(most, operations * OPERATION // cost) if cost else most
