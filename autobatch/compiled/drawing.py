@@ -65,7 +65,7 @@ class Draw:
 
     def __init__(self, w: Writer) -> None:
         self.w = w
-        w.draws = True
+        w.draws = w.unfused = True
         self.key, self.number = here(w)
         self.thread = w.made(f"load i64, ptr {at(w, THREAD)}")
 

@@ -218,6 +218,8 @@ def unpack(place: Place, op: Op) -> None:
 def element(place: Place, op: Op, args: list[Value]) -> Value:
     """``x[i]``: a part of a structure, by a known place, or a row of a tensor."""
     owner, index = args
+    if calls.has_dims(owner.type) and indexing.by_tensor(index):
+        return calls.called(place.w, operator.getitem, [owner, index], {}, calls.Nowhere())
     if calls.has_dims(owner.type):
         return indexing.getitem(place.w, owner, index)
     if isinstance(owner.type, Scalar):

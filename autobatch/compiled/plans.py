@@ -51,7 +51,8 @@ NARROW = 8
 """Elements of rows that fused kernels take one by one, over threads (``batching.fused``)."""
 MOST_NARROW = 2048
 """Threads of a program of such rows alone: more are faster in fused kernels (adaptive Runge-Kutta
-steps, 32,768 threads: 108 ms each by itself, 22 ms together; 1,024 threads: 4.0 and 4.7)."""
+steps, 32,768 threads: 108 ms each by itself, 22 ms together; 1,024 threads: 4.0 and 4.7), but for
+what those do not do: draws, index tensors (orders of permutations, 32,768 threads: 1.5 and 29)."""
 MOST_PLANS = 8
 OPERATION = 3000
 """Nanoseconds of an operation for many threads at once, however many."""
@@ -249,7 +250,8 @@ def most_threads(unit: Unit) -> int:
         return 0
     if any(version in reached(version) for version in versions):
         return sys.maxsize
-    most = MOST_NARROW if 0 < widest <= NARROW and not draws else sys.maxsize
+    fused = not any(version.writer.unfused for version in versions)
+    most = MOST_NARROW if 0 < widest <= NARROW and fused else sys.maxsize
     cost = max(sum(version.costs.values()) for version in versions)
     operations = sum(len(block.ops) for block in blocks)
     return min(most, operations * OPERATION // cost) if cost else most

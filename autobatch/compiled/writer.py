@@ -8,7 +8,7 @@ fuel, so that the host can look around now and then.
 
 ``held`` are tensors that the machine code reads; ``cost`` is by how much one round of the block is
 slower, in nanoseconds, than for many threads at once; ``widest`` is the most elements of a tensor.
-``seeded``: threads may draw, ``draws`` that they do.
+``seeded``: threads may draw, ``draws``: they do; ``unfused``: it does what fused kernels do not.
 Addresses of arrays have a *root*: the room, the variable's slot or the argument that they point
 into. What has one root may overlap. A root is *exclusive* if all that lives of its memory has it,
 so that a write to it is seen by whoever should see it.
@@ -44,6 +44,7 @@ class Writer:
     widest: int = 0
     seeded: bool = False
     draws: bool = False
+    unfused: bool = False
 
     def fresh(self) -> str:
         self.taken += 1

@@ -16,10 +16,10 @@ from torch import Tensor
 from autobatch.batching.effects import effect_of
 from autobatch.batching.semantics import SEMANTICS
 from autobatch.compiled import tensors
-from autobatch.compiled.arrays import draws
+from autobatch.compiled.arrays import draws, picking
 from autobatch.compiled.arrays.graph import TENSOR, Of, of_torch, traced
 from autobatch.compiled.arrays.lowering import Tensors, kept, lowered
-from autobatch.compiled.arrays.memory import room, store
+from autobatch.compiled.arrays.memory import room, store, strided
 from autobatch.compiled.types import (
     FLOATS,
     NUMBER_OF,
@@ -88,6 +88,8 @@ def called(
     drawn = draws.bounded(w, args, named) if function is torch.randint else None
     if drawn is not None:
         return kept(w, drawn, None, None)
+    if function is torch.nn.functional.one_hot:
+        classes_within(w, [*args, *named.values()])
     function, args = with_tensors(w, function, args)
     given = [outline(arg, found) for arg in args]
     by_name = {name: outline(arg, found) for name, arg in named.items()}
@@ -96,6 +98,14 @@ def called(
     if any(fixed is not TENSOR for fixed in graph.fixed) and not (told and found):
         refuse(f"{function} gives what is no tensor")
     return lowered(w, graph, found, names)
+
+
+def classes_within(w: Writer, args: Sequence[Value]) -> None:
+    """What ``one_hot`` checks, of which its graph knows nothing."""
+    index, count = strided(args[0]), args[1].known if len(args) == 2 else None
+    if type(count) is not int or count < 1:
+        refuse("one_hot has a compiled form for a number of classes that is known")
+    picking.within(w, index, count)
 
 
 TELLING = frozenset({"size", "dim", "ndimension", "numel", "nelement", "is_floating_point"}) | {

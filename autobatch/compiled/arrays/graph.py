@@ -24,7 +24,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
-from autobatch.compiled.arrays import elementwise, extremes, products, reductions, views
+from autobatch.compiled.arrays import elementwise, extremes, picking, products, reductions, views
 from autobatch.compiled.arrays.draws import RULES as DRAWN
 from autobatch.compiled.types import Refused, refuse
 from autobatch.random.drawing import drawing
@@ -39,6 +39,7 @@ RULES = frozenset(
         *extremes.RULES,
         *extremes.MANY,
         *products.RULES,
+        *picking.RULES,
         *DRAWN,
         "aten.where.self",
         "aten.full_like.default",

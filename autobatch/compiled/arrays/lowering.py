@@ -13,7 +13,15 @@ from torch.fx import Node
 from torch.utils import _pytree as pytree
 
 from autobatch.compiled import tensors
-from autobatch.compiled.arrays import draws, elementwise, extremes, products, reductions, views
+from autobatch.compiled.arrays import (
+    draws,
+    elementwise,
+    extremes,
+    picking,
+    products,
+    reductions,
+    views,
+)
 from autobatch.compiled.arrays.graph import TENSOR, Traced
 from autobatch.compiled.arrays.graph import draws as draws_at_random
 from autobatch.compiled.arrays.mapping import mapped
@@ -119,7 +127,7 @@ class Lowering:
             refuse("a tensor has no elements")
         if name in views.RULES:
             return views.RULES[name](self.w, shape, *args, **kwargs)
-        for rules in (reductions.RULES, extremes.RULES, products.RULES):
+        for rules in (reductions.RULES, extremes.RULES, products.RULES, picking.RULES):
             if name in rules:
                 kwargs.pop("dtype", None)
                 return rules[name](self.w, shape, meta.dtype, *args, **kwargs)
