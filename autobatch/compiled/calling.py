@@ -16,7 +16,7 @@ from autobatch.batching.binding import bind
 from autobatch.batching.calling import modules
 from autobatch.batching.calling.resolving import resolve_object
 from autobatch.batching.effects import effect_of, is_generated_init
-from autobatch.compiled import drawing, items, objects, python_draws, torch_functions
+from autobatch.compiled import drawing, items, objects, python_draws, raising, torch_functions
 from autobatch.compiled.arrays import calls
 from autobatch.compiled.arrays.graph import draws
 from autobatch.compiled.arrays.lowering import lowered
@@ -66,6 +66,10 @@ LOOKED_AT = (
 """What of a class decides how its objects are made, and what their attributes are."""
 
 
+Failure = tuple[str, type[BaseException], dict[str, Value], set[str]]
+"""Where it is written how an exception of a class goes on, the variables, and arrays' owners."""
+
+
 class Waits(Exception):
     """A block calls a function of which it is not known yet what it returns.
 
@@ -90,6 +94,7 @@ class Calling:
     """The calls of a block, which are written where its instructions are.
 
     ``opens``: the call at work ends the block, so that it opens a path of draws.
+    ``raising`` are the ways to the block's handler that are to be written.
     """
 
     def __init__(self, unit: Functions, version: Version, key: Key) -> None:
@@ -98,6 +103,7 @@ class Calling:
         self.key = key
         self.w = version.writer
         self.opens = False
+        self.raising: list[Failure] = []
 
     @property
     def names(self) -> Names:
@@ -174,11 +180,12 @@ class Calling:
     def looked_at(self, callee: Value, args: Sequence[Value], named: dict[str, Value]) -> None:
         """Write a call and throw it away: it is refused if it does more than compute."""
         w = self.w
-        lines, rooms = len(w.lines), len(w.rooms)
+        lines, rooms, raising_ = len(w.lines), len(w.rooms), len(self.raising)
         for _ in self.program(callee, args, named):
             break
         del w.lines[lines:]
         del w.rooms[rooms:]
+        del self.raising[raising_:]
 
     # Calls
 
@@ -206,6 +213,9 @@ class Calling:
             yield from self.program(function, [self_, *args[:count]], named)
             return
         kind = callee.type.obj if isinstance(callee.type, Static) else None
+        if raising.is_exception(kind):
+            yield raising.raised(kind)
+            return
         if isinstance(kind, type) and effect_of(kind) == "program":
             yield from self.made(kind, args[:count], named)
             return

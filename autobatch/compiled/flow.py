@@ -29,6 +29,7 @@ from autobatch.compiled.versions import (
     assigned_once,
     constants,
     returning,
+    without_failing,
     written_in,
 )
 from autobatch.vm.code import Code
@@ -61,10 +62,10 @@ class Unit:
             if len(self.versions) >= MOST_FUNCTIONS:
                 refuse("functions are called with too many combinations of types")
             lowered = code.function
-            fixed, ends = constants(lowered), returning(lowered)
+            fixed, ends = constants(lowered), (returning(lowered), without_failing(lowered))
             name = f"f{len(self.versions)}"
             sets = written_in(lowered), assigned_once(lowered)
-            found = Version(name, code, function, params, is_main, fixed, ends, *sets)
+            found = Version(name, code, function, params, is_main, fixed, *ends, *sets)
             found.writer.seeded = self.seeded
             self.versions[function, params] = found
             self.reach(found, (0, params))

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from autobatch.compiled import functions, items, objects
+from autobatch.compiled import functions, items, objects, raising
 from autobatch.compiled.arrays import calls, indexing
 from autobatch.compiled.arrays.lowering import real
 from autobatch.compiled.operators import as_truth, binary, compare, unary
@@ -47,6 +47,8 @@ def execute(place: Place, op: Op) -> None:
         advance(place, op)
     elif op.name == "delete":
         place.env.pop(op.attr, None)
+    elif op.name == "context":
+        pass  # an exception is known by its class alone
     elif op.name == "unpack":
         unpack(place, op)
     elif op.name in INPLACE:
@@ -135,6 +137,8 @@ def attribute(place: Place, op: Op, args: list[Value]) -> Value:
         place.names.of_class(torch.Tensor, op.attr)
     if isinstance(owner.type, Scalar) and op.attr in METHODS:
         return Value(Method(owner.type, op.attr), owner.leaves)
+    if raising.is_raised(owner):
+        refuse("an attribute of an exception has no compiled form")
     if isinstance(owner.type, Static):
         obj = owner.type.obj
         found = objects.of_shared(place.names, obj, op.attr)
@@ -248,6 +252,10 @@ def fields_of(kind: type) -> tuple[str, ...]:
     return found
 
 
+def caught(place: Place, op: Op, args: list[Value]) -> Value:
+    return raising.catches(*args)
+
+
 RULES: dict[str, Callable[[Place, Op, list[Value]], Value]] = {
     "const": constant,
     "truth": judged,
@@ -261,4 +269,5 @@ RULES: dict[str, Callable[[Place, Op, list[Value]], Value]] = {
     "slice": display(slice),
     "call": call,
     "iter": iterator,
+    "catches": caught,
 }

@@ -26,6 +26,7 @@ from autobatch.compiled.arguments import arguments
 from autobatch.compiled.flow import Unit
 from autobatch.compiled.kernel import Kernel, compiled, is_installed
 from autobatch.compiled.names import Names
+from autobatch.compiled.raising import Raised
 from autobatch.compiled.types import (
     Bound,
     Items,
@@ -33,6 +34,7 @@ from autobatch.compiled.types import (
     Range,
     Record,
     Refused,
+    Static,
     Structure,
     Type,
     refuse,
@@ -263,6 +265,8 @@ def has_results(kind: type) -> bool:
 
 
 def refuse_result(type_: Type) -> None:
+    if isinstance(type_, Static) and type(type_.obj) is Raised:
+        refuse("it returns an exception")
     if isinstance(type_, Range | Items | Method | Bound | Record):
         refuse(f"it returns {type_}")
     if isinstance(type_, Structure) and not has_results(type_.kind):

@@ -44,10 +44,7 @@ def bits(w: Writer, args: Sequence[Value]) -> Value:
 def below(n: int) -> int:
     if n <= 0:
         raise ValueError
-    count, rest = 0, n
-    while rest:
-        count += 1
-        rest >>= 1
+    count = n.bit_length()
     found = random.getrandbits(count)
     while found >= n:
         found = random.getrandbits(count)

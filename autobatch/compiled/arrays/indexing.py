@@ -139,10 +139,10 @@ def place(w: Writer, index: Any, size: int) -> str:
 
 
 def place_in(w: Writer, at: str, size: int) -> str:
-    """An index from either end as a place; gives up beyond them."""
+    """An index from either end as a place; beyond them that is an error."""
     below = w.made(f"icmp slt i64 {at}, 0")
     at = w.select(below, "i64", w.made(f"add i64 {at}, {size}"), at)
-    w.give_up_if(w.made(f"icmp uge i64 {at}, {size}"))
+    w.raise_if(w.made(f"icmp uge i64 {at}, {size}"), IndexError)
     return at
 
 
