@@ -21,17 +21,28 @@ DRAWS = (
     "random.randint(1, 6)",
     "random.gauss(0.0, 1.0)",
 )
+WITHOUT = ("uniform_", "multinomial", "randperm")
+MACHINE = (
+    *(each for each in DRAWS if not any(name in each for name in WITHOUT)),
+    *("torch.randint(int(x.sum() * 3), 9, (5,)).sum() * 0.5", "random.uniform(-1, 2.5)"),
+    *("torch.rand(7)[int(x[0] * 7)]", "torch.randn(5, dtype=torch.float64)[4].float()"),
+    *("random.expovariate(2.0)", "random.normalvariate(0.0, 1.0)", "float(random.getrandbits(3))"),
+)
+"""Draws that have machine code; of lists it has none."""
+KINDS = ("add", "add", "if", "while", "for", "list")
 HEAD = "import random\nimport torch\nimport torch.nn.functional as F\n"
 
 
 class Writer:
     """Writes statements; ``names`` are the functions that may be called there."""
 
-    def __init__(self, choose: random.Random) -> None:
-        self.choose = choose
+    def __init__(
+        self, choose: random.Random, draws: tuple[str, ...] = DRAWS, kinds: tuple[str, ...] = KINDS
+    ) -> None:
+        self.choose, self.draws, self.kinds = choose, draws, kinds
 
     def draw(self) -> str:
-        return self.choose.choice(DRAWS)
+        return self.choose.choice(self.draws)
 
     def value(self, names: list[str]) -> str:
         if names and self.choose.random() < 0.5:
@@ -46,7 +57,7 @@ class Writer:
         return lines
 
     def statement(self, names: list[str], level: int) -> list[str]:
-        kind = self.choose.choice(("add", "add", "if", "while", "for", "list") if level else "add")
+        kind = self.choose.choice(self.kinds) if level else "add"
         value = self.value(names)
         match kind:
             case "if":
@@ -82,3 +93,8 @@ def inner(lines: list[str]) -> list[str]:
 def source(seed: int, depth: int) -> str:
     """``depth`` is how deep calls nest below ``main``."""
     return Writer(random.Random(seed)).module(depth)
+
+
+def machine_source(seed: int, depth: int) -> str:
+    """The same, of what has machine code."""
+    return Writer(random.Random(seed), MACHINE, KINDS[:-1]).module(depth)

@@ -81,6 +81,20 @@ OF_PLACES = [
     "a[i]", "a[-i - 1]", "a * i", "torch.where(a > i, a, i)", "a ** i", "a.clamp(max=0.5) + i",
     "i * a.sum()", "torch.zeros(3)[i]", "torch.full_like(a, i)", "torch.tensor([i, 2 * i]).sum()",
 ]
+OF_INDICES = [
+    "a[i]", "a[i, 1]", "a[:, j]", "a[i[:, None], j]", "a[i[:1], :, None]", "a[[0, -1]]",
+    "a[-i - 1]", "a[1:][i.clamp(max=1)]", "a[..., j]", "a[i.int()]", "a[:, j].stride()",
+    "a.take(i)",
+    "a.gather(1, j[None])", "torch.gather(a, 0, i[:, None].expand(2, 3))", "a.index_select(1, j)",
+    "torch.take_along_dim(a, j[None], 1)", "a.scatter(1, j[None], 2.0)", "a.index_fill(0, i, 2.0)",
+    "a.scatter(1, j[None], a[:1] * 2)", "a.scatter_add(1, j[None], a[:1])", "a.index_add(1, j, a)",
+    "a.index_put((i,), a[0])", "a.index_put((i, i), a[0, 0])", "a.index_copy(0, i, a[:2])",
+    "torch.nn.functional.embedding(i, a)", "torch.nn.functional.cross_entropy(a, j)",
+]
+WRITES_AT = [
+    "b[i] = 5.0", "b[:, j] = a", "b[i, i] = a[0, 0]", "b[i] += 1", "b[i, 1] *= 2", "b[i] = a[:2]",
+    "b[-1, j] = a[1]", "b[-i - 1] = 7.0",
+]
 # fmt: on
 
 
@@ -104,6 +118,34 @@ def test_places_that_differ(expression: str) -> None:
 def test_a_place_beyond_the_ends_is_the_loops_error() -> None:
     found = runs(function_of("a[i]", "a, i"), given(3), torch.tensor([0, 1, 2, 1, 3, 2, 5]))
     assert found.given_up == 2
+
+
+def written_at(statement: str) -> Callable[..., Any]:
+    lines = ["def program(a, i, j):", "b = a.clone()", "while b.sum() > 1e30:", "    b += 1"]
+    body = "\n    ".join([*lines, statement, "return b"])
+    found: Callable[..., Any] = load_module(f"import torch\n{body}\n").program
+    return found
+
+
+def indices(bad: int = 2) -> tuple[Tensor, Tensor]:
+    i = torch.tensor([[0, 1], [2, 2], [1, 0], [0, 0], [2, bad], [1, 1], [0, 2]])
+    return i, torch.cat((i, i.flip(1)[:, :1]), 1)
+
+
+@pytest.mark.parametrize("expression", OF_INDICES)
+def test_tensors_of_places(expression: str) -> None:
+    """Places from either end, and beyond the ends, of one thread."""
+    function = function_of(expression, "a, i, j")
+    held(function, given(3, 3), *indices())
+    for bad in (-1, 3, -4):
+        assert_matches_loop(function, (given(3, 3), *indices(bad)), configurations=(COMPILED,))
+
+
+@pytest.mark.parametrize("statement", WRITES_AT)
+def test_writes_at_tensors_of_places(statement: str) -> None:
+    held(written_at(statement), given(3, 3), *indices())
+    found = runs(written_at(statement), given(3, 3), *indices(3))
+    assert found.given_up == 1
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.uint8, torch.bool])

@@ -24,11 +24,13 @@ VECTORS = (
     *("torch.diagonal({m})", "{m}.t()[1]", "{v}.flip(0)", "{m}.reshape(9)[2:5]", "{v}.abs()"),
     *("{m}.t().reshape(9)[:3]", "torch.stack(({v}[0], {w}[1], {v}[2]))", "second({v}, {w})"),
     *("torch.zeros(3, dtype=torch.float64)", "{m}[int({v}.sum() > 0)]"),
+    *("{v}[({w} > 0).long()]", "{m}[1][({v} > 0).long() - 1]", "{v}.gather(0, ({w} > 1).long())"),
 )
 MATRICES = (
     *("{m} + 1", "{m}.clone()", "{m}", "{m}.t()", "{m} * {v}", "torch.outer({v}, {w})", "{m}[:]"),
     *("{m}.contiguous()", "{m}.t().contiguous()", "torch.stack(({v}, {v}, {w}))", "{m} @ {n}"),
     *("{m}.view(9).view(3, 3)", "handed_on({m})", "{m}.reshape(3, 3)"),
+    *("{m}[:, ({v} > 0).long()]", "{m}.t()[({w} > 0).long() - 2]", "{v}[({m} > 0).long()]"),
 )
 SCALARS = (
     *("{v}[0]", "{v}.sum()", "{m}[1, 2]", "{v}[-1] * 2", "{v} @ {w}", "{m}[0][1].clone()"),
@@ -38,6 +40,11 @@ WRITES = (
     *("{v}[0] = 5.0", "{v}[1] = {w}[2]", "{v}[0] += 1", "{v} += 1", "{v}[1:] *= 2", "{m}[0] = {v}"),
     *("{m}[1, 2] = 7.0", "{m}[:, 0] += 1", "{v} *= {w}", "{v}[int({v}[0] > 0)] = -1.0", "{s} += 1"),
     *("{m} += {n}", "{v}[-2:] = 0.5", "{m}[0, 1] += {v}[1]", "{v}[2] = {s}"),
+    *(
+        "{v}[({w} > 0).long()] = {s}",
+        "{m}[({v} > 0).long(), 1] += 1",
+        "{m}[({v} > 0).long()] = {n}",
+    ),
 )
 MADE = {"v": VECTORS, "m": MATRICES, "s": SCALARS}
 

@@ -7,7 +7,7 @@ have no effects.
 """
 
 from autobatch.compiled.joining import joined
-from autobatch.compiled.launching import launched
+from autobatch.compiled.launching import launched, seeds_of
 from autobatch.compiled.plans import Plan, Plans, plan_for, plan_if_worth, plan_of
 from autobatch.compiled.types import Refused, refuse
 
@@ -21,4 +21,5 @@ __all__ = [
     "plan_if_worth",
     "plan_of",
     "refuse",
+    "seeds_of",
 ]

@@ -11,6 +11,7 @@ from autobatch.compiled.arrays.roots import handed, owned, roots_of, unmarked
 from autobatch.compiled.calling import Calling, Functions
 from autobatch.compiled.operations import execute
 from autobatch.compiled.operators import known_bit, truth
+from autobatch.compiled.raising import kind_of, raised
 from autobatch.compiled.types import (
     Array,
     Items,
@@ -67,20 +68,44 @@ class BlockWriter(Calling):
             return w.lines
         for name, type_ in self.key[1]:
             self.env[name] = self.loaded(name, type_)
+        w.handled = None if self.block.handler is None else self.handled
+        begun = len(w.lines)
         place: Op | Any = self.block.terminator
         try:
-            if self.block.modes:  # a `try` has no more to do: what raises gives up
+            if self.block.modes:
                 refuse("a `with` has no compiled form")
             for place in self.block.ops:
                 execute(self, place)
             place = self.block.terminator
             self.terminated()
+            self.handle()
         except Refused as refused:
-            raise refused if refused.span else Refused(refused.why, place.span) from None
+            if self.key[0] in self.version.sure:
+                raise refused if refused.span else Refused(refused.why, place.span) from None
+            del w.lines[begun:]  # what is there for failures only
+            w.emit("br label %given_up")
         except Unbound:
             w.emit("br label %given_up")
+            self.handle()
         self.version.costs[self.key] = w.cost
         return w.lines
+
+    # Failures
+
+    def handled(self, kind: type[BaseException]) -> str:
+        """Where an exception goes that is raised now, with the variables as they are."""
+        label = self.w.fresh()
+        self.raising.append((label, kind, dict(self.env), set(self.w.exclusive)))
+        return label
+
+    def handle(self) -> None:
+        """Write the ways to the block's handler."""
+        w, handler = self.w, self.block.handler
+        for label, kind, env, exclusive in self.raising:
+            assert handler is not None
+            w.begin(label)
+            self.env, w.exclusive = {**env, handler.out: raised(kind)}, exclusive
+            self.go(handler.target)
 
     def loaded(self, name: str, type_: Type) -> Value:
         leaves: list[str] = []
@@ -141,6 +166,7 @@ class BlockWriter(Calling):
             case Branch(condition=condition, then=then, otherwise=otherwise):
                 self.branch(self.read(condition), then, otherwise)
             case Call(out=out, callee=callee, args=args, shape=shape, target=target):
+                self.opens = True
                 made = self.outcomes(self.read(callee), [self.read(a) for a in args], shape)
                 self.share(args)
                 for value in made:
@@ -148,10 +174,15 @@ class BlockWriter(Calling):
                     self.go(target)
             case Return(value=value):
                 self.give(self.read(value))
-            case Raise():
-                self.w.emit("br label %given_up")
+            case Raise(exception=exception):
+                self.raise_(self.read(exception))
             case Join():
                 refuse("calls that wait for each other have no compiled form")
+
+    def raise_(self, exception: Value) -> None:
+        kind = kind_of(exception)
+        label = None if kind is None or self.block.handler is None else self.handled(kind)
+        self.w.emit(f"br label %{label or 'given_up'}")
 
     def branch(self, condition: Value, then: Label, otherwise: Label) -> None:
         known = known_bit(condition)

@@ -15,10 +15,11 @@ from torch import nn
 from autobatch.batching.binding import bind
 from autobatch.batching.calling import modules
 from autobatch.batching.calling.resolving import resolve_object
-from autobatch.batching.effects import effect_of
+from autobatch.batching.effects import effect_of, is_generated_init
 from autobatch.batching.submodules import has_forward_hooks
-from autobatch.compiled import items, objects, torch_functions
+from autobatch.compiled import drawing, items, objects, python_draws, raising, torch_functions
 from autobatch.compiled.arrays import calls
+from autobatch.compiled.arrays.graph import draws
 from autobatch.compiled.arrays.lowering import lowered
 from autobatch.compiled.arrays.memory import Strided, copied, strided
 from autobatch.compiled.arrays.roots import lent, may_view, owned, roots_of, unmarked
@@ -50,7 +51,7 @@ from autobatch.compiled.types import (
     structure,
 )
 from autobatch.compiled.versions import Key, Version
-from autobatch.compiled.writer import mark_of
+from autobatch.compiled.writer import Writer, mark_of
 from autobatch.forms import meant
 from autobatch.ir.program import CallShape
 from autobatch.values.cells import Uniform
@@ -64,6 +65,10 @@ LOOKED_AT = (
     *("__init__", "__new__", "__post_init__", "__setattr__", "__getattr__", "__getattribute__"),
 )
 """What of a class decides how its objects are made, and what their attributes are."""
+
+
+Failure = tuple[str, type[BaseException], dict[str, Value], set[str]]
+"""Where it is written how an exception of a class goes on, the variables, and arrays' owners."""
 
 
 class Waits(Exception):
@@ -87,13 +92,19 @@ class Functions(Protocol):
 
 
 class Calling:
-    """The calls of a block, which are written where its instructions are."""
+    """The calls of a block, which are written where its instructions are.
+
+    ``opens``: the call at work ends the block, so that it opens a path of draws.
+    ``raising`` are the ways to the block's handler that are to be written.
+    """
 
     def __init__(self, unit: Functions, version: Version, key: Key) -> None:
         self.unit = unit
         self.version = version
         self.key = key
         self.w = version.writer
+        self.opens = False
+        self.raising: list[Failure] = []
 
     @property
     def names(self) -> Names:
@@ -122,6 +133,10 @@ class Calling:
         for special in LOOKED_AT:
             self.names.of_class(kind, special)
         tuple_ = objects.named_tuple(kind, args, named)
+        init = kind.__init__  # type: ignore[misc]
+        runs = tuple_ is None and isinstance(init, FunctionType) and not is_generated_init(init)
+        if self.w.seeded and self.opens and not runs:
+            drawing.here(self.w)  # nothing runs, but a path is opened
         if tuple_ is not None:
             yield tuple_
             return
@@ -131,7 +146,6 @@ class Calling:
         made = objects.allocated(self.w, self.unit.layout(kind))
         for name, value in (fields or {}).items():
             self.set_attribute(made, name, value)
-        init = kind.__init__  # type: ignore[misc]
         if fields is None and isinstance(init, FunctionType):
             for _ in self.entered(init, [made, *args], named):
                 yield made
@@ -160,16 +174,19 @@ class Calling:
             return None
         self.looked_at(Value(Static(callee.function)), args, named)
         graph, tensors = callee.graph(list(args), named)
+        if any(map(draws, graph.graph.graph.nodes)):
+            refuse(f"{Static(callee.function)} draws at random")
         return lowered(self.w, graph, tensors, self.names)
 
     def looked_at(self, callee: Value, args: Sequence[Value], named: dict[str, Value]) -> None:
         """Write a call and throw it away: it is refused if it does more than compute."""
         w = self.w
-        lines, rooms = len(w.lines), len(w.rooms)
+        lines, rooms, raising_ = len(w.lines), len(w.rooms), len(self.raising)
         for _ in self.program(callee, args, named):
             break
         del w.lines[lines:]
         del w.rooms[rooms:]
+        del self.raising[raising_:]
 
     # Calls
 
@@ -197,6 +214,9 @@ class Calling:
             yield from self.program(function, [self_, *args[:count]], named)
             return
         kind = callee.type.obj if isinstance(callee.type, Static) else None
+        if raising.is_exception(kind):
+            yield raising.raised(kind)
+            return
         if isinstance(kind, type) and effect_of(kind) == "program":
             yield from self.made(kind, args[:count], named)
             return
@@ -205,11 +225,17 @@ class Calling:
             if derived is not None:
                 yield derived
                 return
-        text = meaning(getattr(callee.type, "obj", None), args[:count])
+        text = meaning(kind, args[:count])
+        if text is None and self.w.seeded:
+            text = python_draws.text(kind, args[:count])
         if text is not None and not named:
             yield from self.entered(text, args, named)
             return
-        of_torch = torch_function(callee, args)
+        drawn = python_draws.rule(kind) if self.w.seeded else None
+        if drawn is not None and not named:
+            yield drawn(self.w, args)
+            return
+        of_torch = torch_function(self.w, callee, args)
         if of_torch is not None:
             owner = (
                 [Value(callee.type.owner, callee.leaves)] if isinstance(callee.type, Method) else []
@@ -273,7 +299,11 @@ class Calling:
         kind, size = callee.machine_result(), callee.area()
         area = w.room(size) if size else "null"
         operands = ", ".join([*given, f"ptr {area}", "ptr %fuel", "i64 %deeper"])
+        opens = w.seeded and self.opens and not self.within_text(callee)
+        path = drawing.opened(w) if opens else None
         made = w.made(f"call {kind} @{callee.name}({operands})")
+        if path is not None:
+            drawing.gone_to(w, *path)
         mark = w.made(f"extractvalue {kind} {made}, 0")
         w.emit(f"store i8 {mark}, ptr %mark")
         results = list(callee.results)
@@ -283,6 +313,10 @@ class Calling:
         for way, (label, type_) in enumerate(zip(labels, results, strict=True)):
             w.begin(label)
             yield self.returned(callee, way, type_, made, area, list(env.values()))
+
+    def within_text(self, callee: Version) -> bool:
+        """Whether a call is, or is within, what stands for a function of Python's."""
+        return any(python_draws.is_text(each.function) for each in (callee, self.version))
 
     def returned(
         self, callee: Version, way: int, type_: Type, made: str, area: str, args: Sequence[Value]
@@ -331,7 +365,7 @@ def packed(value: Any) -> Value:
     return structure(tuple, list(value)) if isinstance(value, tuple) else static(value)
 
 
-def torch_function(callee: Value, args: Sequence[Value]) -> Any | None:
+def torch_function(w: Writer, callee: Value, args: Sequence[Value]) -> Any | None:
     """The function of torch's that is called, if its graph is what it does here.
 
     Where all its tensors are 0-d, a rule of its own goes first.
@@ -341,10 +375,10 @@ def torch_function(callee: Value, args: Sequence[Value]) -> Any | None:
         owner, name = callee.type.owner, callee.type.name
         ruled = isinstance(owner, Scalar) and name in torch_functions.METHODS and not wide
         item = name == "item" or isinstance(owner, Number)
-        return None if ruled or item else calls.method(name)
+        return None if ruled or item else calls.method(w, name)
     if wide and callee.type == Static(abs):
         return torch.abs
-    if not isinstance(callee.type, Static) or not calls.has_rule(callee.type.obj):
+    if not isinstance(callee.type, Static) or not calls.has_rule(w, callee.type.obj):
         return None
     ruled = callee.type.obj in RULES and (not wide or callee.type.obj is torch.tensor)
     return None if ruled else callee.type.obj

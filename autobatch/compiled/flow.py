@@ -29,6 +29,7 @@ from autobatch.compiled.versions import (
     assigned_once,
     constants,
     returning,
+    without_failing,
     written_in,
 )
 from autobatch.vm.code import Code
@@ -45,6 +46,7 @@ class Unit:
     """All functions of one compilation, and what is left to write."""
 
     names: Names
+    seeded: bool = False
     versions: dict[Any, Version] = field(default_factory=dict)
     layouts: dict[type, Layout] = field(default_factory=dict)
     derived: dict[Any, Derived] = field(default_factory=dict)
@@ -60,10 +62,11 @@ class Unit:
             if len(self.versions) >= MOST_FUNCTIONS:
                 refuse("functions are called with too many combinations of types")
             lowered = code.function
-            fixed, ends = constants(lowered), returning(lowered)
+            fixed, ends = constants(lowered), (returning(lowered), without_failing(lowered))
             name = f"f{len(self.versions)}"
             sets = written_in(lowered), assigned_once(lowered)
-            found = Version(name, code, function, params, is_main, fixed, ends, *sets)
+            found = Version(name, code, function, params, is_main, fixed, *ends, *sets)
+            found.writer.seeded = self.seeded
             self.versions[function, params] = found
             self.reach(found, (0, params))
         return found

@@ -188,14 +188,21 @@ def is_instance(w: Writer, args: Sequence[Value]) -> Value:
 def c_function(name: str, w: Writer, args: Sequence[Value]) -> Value:
     x = as_double(w, one(args))
     made = c_call(w, name, "double", x)
-    numbers.refuse_failed(w, made, x)
+    numbers.refuse_failed(w, made, x, raises=raised_by(name))
     return Value(FLOAT, (made,))
 
 
 def square_root(w: Writer, args: Sequence[Value]) -> Value:
     x = as_double(w, one(args))
-    w.give_up_if(w.made(f"fcmp olt double {x}, {literal(0.0, 'double')}"))
+    w.raise_if(w.made(f"fcmp olt double {x}, {literal(0.0, 'double')}"), ValueError)
     return Value(FLOAT, (intrinsic(w, "sqrt", "double", x),))
+
+
+def raised_by(name: str) -> type[BaseException] | None:
+    """What Python raises where a function of C's gives no number."""
+    if name in ("exp", "expm1", "sinh", "cosh"):
+        return OverflowError
+    return ValueError if name in ("log", "log2", "log10", "acos", "asin", "sin", "cos") else None
 
 
 def c_pair(name: str, w: Writer, args: Sequence[Value]) -> Value:

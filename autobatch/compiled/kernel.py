@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from autobatch.compiled import drawing
 from autobatch.compiled.objects import HEAP
 from autobatch.compiled.types import Array, Rows, Type, bytes_of, flat_types, machine_of, refuse
 from autobatch.compiled.versions import Version, roomy, text_of
@@ -36,6 +37,14 @@ LOCK = Lock()
 
 def is_installed() -> bool:
     return find_spec("llvmlite") is not None
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Seeds:
+    """Where threads begin to draw: the key of their paths, and their indices, int64."""
+
+    key: int
+    threads: np.ndarray
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -57,6 +66,7 @@ class Kernel:
         outputs: Sequence[Tensor],
         marks: Tensor,
         depth: int,
+        seeds: Seeds | None,
         begin: int,
         end: int,
         fuel: int,
@@ -73,7 +83,8 @@ class Kernel:
             )
         places = np.array([data.data_ptr() for data in outputs] or [0], dtype=np.int64)
         left = ctypes.c_int64(fuel)
-        ends = (marks.data_ptr(), begin, end, ctypes.addressof(left), depth)
+        threads, key = (0, 0) if seeds is None else (seeds.threads.ctypes.data, seeds.key)
+        ends = (marks.data_ptr(), begin, end, ctypes.addressof(left), depth, threads, key)
         reached = self.entry(table.ctypes.data, places.ctypes.data, *ends)
         return reached, left.value
 
@@ -88,10 +99,12 @@ def compiled(main: Version, everyone: Iterable[Version], heap: bool) -> Kernel:
         | {"declare void @llvm.memmove.p0.p0.i64(ptr, ptr, i64, i1)"}
     )
     types = [version.result_text() for version in versions]
-    text = "\n".join([*types, *declared, *functions, rows_text(main, heap)])
+    draws = any(version.writer.draws for version in versions)
+    shared = [drawing.TEXT] if draws else []
+    text = "\n".join([*types, *declared, *shared, *functions, rows_text(main, heap, draws)])
     with LOCK:
         engine = assembled(text, [c_function(line) for line in declared if "@llvm." not in line])
-    kind = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_void_p] * 3, *[ctypes.c_int64] * 4)
+    kind = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_void_p] * 3, *[ctypes.c_int64] * 6)
     held = tuple(tensor for version in versions for tensor in version.writer.held)
     frame = max(version.frame() for version in versions)
     if frame > MOST_FRAME:
@@ -144,7 +157,7 @@ def assembled(text: str, functions: Iterable[str]) -> Any:
     return engine
 
 
-def rows_text(main: Version, heap: bool) -> str:
+def rows_text(main: Version, heap: bool, draws: bool) -> str:
     """The loop over threads: ``inputs`` holds an address and a step in bytes for each leaf.
 
     ``outputs`` has an address for each leaf of each result, of which a thread writes one.
@@ -180,9 +193,9 @@ def rows_text(main: Version, heap: bool) -> str:
     return "\n".join(
         [
             "define i64 @kernel(ptr %inputs, ptr %outputs, ptr %marks, "
-            "i64 %begin, i64 %end, ptr %meter, i64 %depth) {",
+            "i64 %begin, i64 %end, ptr %meter, i64 %depth, ptr %threads, i64 %key) {",
             "entry:",
-            "  %fuel = alloca [3 x i64]",  # and where a thread's next object lies, and the last
+            f"  %fuel = alloca [{drawing.STATE} x i64]",  # objects' next place and last, then draws
             roomy("%heap", HEAP if heap else 8),
             "  %first = ptrtoint ptr %heap to i64",
             f"  %last = add i64 %first, {HEAP if heap else 0}",
@@ -201,6 +214,7 @@ def rows_text(main: Version, heap: bool) -> str:
             "thread:",
             "  %before = load i64, ptr %fuel",
             "  store i64 %first, ptr %nextobject",
+            *(path_lines() if draws else ()),
             *loads,
             f"  %r = call {main.machine_result()} @{main.name}({given})",
             f"  %mark = extractvalue {main.machine_result()} %r, 0",
@@ -224,6 +238,26 @@ def rows_text(main: Version, heap: bool) -> str:
             "}",
         ]
     )
+
+
+def path_lines() -> list[str]:
+    """Where a thread begins to draw."""
+    return [
+        "  %indexat = getelementptr i64, ptr %threads, i64 %i",
+        "  %index = load i64, ptr %indexat",
+        *(
+            line
+            for name, place, value in (
+                ("thread", drawing.THREAD, "%index"),
+                ("path", drawing.KEY, "%key"),
+                ("number", drawing.NUMBER, "0"),
+            )
+            for line in (
+                f"  %{name}at = getelementptr i64, ptr %fuel, i64 {place}",
+                f"  store i64 {value}, ptr %{name}at",
+            )
+        ),
+    ]
 
 
 def marking(way: int) -> str:

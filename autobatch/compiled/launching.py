@@ -12,9 +12,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from autobatch.compiled.kernel import Seeds
 from autobatch.compiled.plans import Plan
 from autobatch.compiled.types import Array, Number, Scalar, Static, Structure, Type, refuse
 from autobatch.compiled.writer import GIVEN_UP, mark_of
+from autobatch.options import Options
+from autobatch.random.paths import key_of
 from autobatch.values.cells import NUMBER_DTYPES, Cell, Column, Container, uniform
 from autobatch.values.heap import selecting
 
@@ -60,7 +63,12 @@ class Launched:
 
 
 def launched(
-    plan: Plan, inputs: Sequence[Tensor], size: int, depth: int | None, most: int | None = None
+    plan: Plan,
+    inputs: Sequence[Tensor],
+    size: int,
+    depth: int | None,
+    seeds: Seeds | None = None,
+    most: int | None = None,
 ) -> Launched:
     """Run all threads, in shares where torch has several host threads and there are many rows.
 
@@ -71,7 +79,7 @@ def launched(
     marks = allocated(size, torch.uint8).zero_()
     deepest = min(MOST_DEPTH, STACK // max(plan.kernel.frame, 1))
     deepest = deepest if depth is None else min(depth, deepest)
-    launch = partial(plan.kernel.run, inputs, outputs, marks, deepest)
+    launch = partial(plan.kernel.run, inputs, outputs, marks, deepest, seeds)
     patience = Patience(marks, most)
     fuel = FUEL if not plan.kernel.frame else FUEL_OF_ARRAYS
     workers = min(torch.get_num_threads(), size // LEAST_SHARE)
@@ -100,6 +108,14 @@ class Patience:
             return False
         self.marks[row] = GIVEN_UP
         return True
+
+
+def seeds_of(options: Options, threads: np.ndarray) -> Seeds | None:
+    """Where threads of these indices begin to draw, if there is a seed."""
+    if options.seed is None:
+        return None
+    indices = threads.astype(np.int64) + options.thread_offset
+    return Seeds(key_of(options.seed), np.ascontiguousarray(indices))
 
 
 def in_shares(launch: Launch, patience: Patience, most: int, size: int, workers: int) -> int:

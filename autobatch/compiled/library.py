@@ -90,7 +90,8 @@ def logarithm(x: float, base: float) -> float:
     return math.log(x) / math.log(base)
 
 
-FUNCTIONS: dict[tuple[Any, int], tuple[Any, tuple[Type, ...]]] = {
+Texts = dict[tuple[Any, int], tuple[Any, tuple[Type, ...]]]
+FUNCTIONS: Texts = {
     (math.gcd, 2): (gcd, INTS),
     (math.lcm, 2): (lcm, INTS),
     (math.isqrt, 1): (isqrt, INTS),
@@ -104,10 +105,10 @@ FUNCTIONS: dict[tuple[Any, int], tuple[Any, tuple[Type, ...]]] = {
 """By function and number of arguments: the text, and the types that it is for."""
 
 
-def meaning(callee: object, args: Sequence[Value]) -> FunctionType | None:
+def meaning(callee: object, args: Sequence[Value], texts: Texts = FUNCTIONS) -> FunctionType | None:
     """The Python text of a function for such arguments, if there is one."""
     try:
-        found = FUNCTIONS.get((callee, len(args)))
+        found = texts.get((callee, len(args)))
     except TypeError:  # unhashable
         return None
     if found is None or any(arg.type not in found[1] for arg in args):

@@ -84,8 +84,10 @@ def integral(w: Writer, name: str, a: str, b: str, known: object) -> str:
     if name in BITS:
         return w.made(f"{BITS[name]} i64 {a}, {b}")
     if name == "floordiv":
+        refuse_no_divisor(w, b, known)
         return int_floordiv(w, "i64", a, b, known, signed=True)
     if name == "mod":
+        refuse_no_divisor(w, b, known)
         return int_mod(w, "i64", a, b, known, signed=True)
     if name == "rshift":
         w.give_up_if(w.made(f"icmp slt i64 {b}, 0"))
@@ -112,7 +114,12 @@ def floating(w: Writer, name: str, a: str, b: str) -> str:
 
 
 def refuse_zero(w: Writer, x: str) -> None:
-    w.give_up_if(w.made(f"fcmp oeq double {x}, {literal(0.0, 'double')}"))
+    w.raise_if(w.made(f"fcmp oeq double {x}, {literal(0.0, 'double')}"), ZeroDivisionError)
+
+
+def refuse_no_divisor(w: Writer, x: str, known: object) -> None:
+    if w.handled is not None and not known:
+        w.raise_if(w.made(f"icmp eq i64 {x}, 0"), ZeroDivisionError)
 
 
 def quotient(w: Writer, x: Value, y: Value) -> Value:
@@ -139,8 +146,13 @@ def power(w: Writer, x: Value, y: Value) -> Value:
     return Value(FLOAT, (made,))
 
 
-def refuse_failed(w: Writer, made: str, *operands: str) -> None:
-    """Give up where operands that are no nan gave one, or finite ones an infinity."""
+def refuse_failed(
+    w: Writer, made: str, *operands: str, raises: type[BaseException] | None = None
+) -> None:
+    """Give up where operands that are no nan gave one, or finite ones an infinity.
+
+    Or raise what that is to Python, where it is known.
+    """
     zero = literal(0.0, "double")
     finite = [
         w.made(f"fcmp ord double {w.made(f'fmul double {x}, {zero}')}, {zero}") for x in operands
@@ -155,7 +167,11 @@ def refuse_failed(w: Writer, made: str, *operands: str) -> None:
         all_finite = w.made(f"and i1 {all_finite}, {other}")
     undefined = w.made(f"and i1 {lost}, {all_numbers}")
     overflowed = w.made(f"and i1 {large}, {all_finite}")
-    w.give_up_if(w.either(undefined, overflowed))
+    failed = w.either(undefined, overflowed)
+    if raises is None:
+        w.give_up_if(failed)
+    else:
+        w.raise_if(failed, raises)
 
 
 def compare(w: Writer, name: str, x: Value, y: Value) -> Value:

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from autobatch.compiled import functions, items, objects
+from autobatch.compiled import functions, items, objects, raising
 from autobatch.compiled.arrays import calls, indexing
 from autobatch.compiled.arrays.lowering import real
 from autobatch.compiled.operators import as_truth, binary, compare, unary
@@ -47,6 +47,8 @@ def execute(place: Place, op: Op) -> None:
         advance(place, op)
     elif op.name == "delete":
         place.env.pop(op.attr, None)
+    elif op.name == "context":
+        pass  # an exception is known by its class alone
     elif op.name == "unpack":
         unpack(place, op)
     elif op.name in INPLACE:
@@ -135,6 +137,8 @@ def attribute(place: Place, op: Op, args: list[Value]) -> Value:
         place.names.of_class(torch.Tensor, op.attr)
     if isinstance(owner.type, Scalar) and op.attr in METHODS:
         return Value(Method(owner.type, op.attr), owner.leaves)
+    if raising.is_raised(owner):
+        refuse("an attribute of an exception has no compiled form")
     if isinstance(owner.type, Static):
         obj = owner.type.obj
         found = objects.of_shared(place.names, obj, op.attr)
@@ -143,7 +147,7 @@ def attribute(place: Place, op: Op, args: list[Value]) -> Value:
         return place.attribute(owner, op.attr)
     if isinstance(owner.type, Array | Rows):
         return tensor_attribute(place, owner, owner.type, op.attr)
-    if isinstance(owner.type, Scalar) and calls.method(op.attr) is not None:
+    if isinstance(owner.type, Scalar) and calls.method(place.w, op.attr) is not None:
         return Value(Method(owner.type, op.attr), owner.leaves)
     if isinstance(owner.type, Structure) and op.attr in fields_of(owner.type.kind):
         return parts_of(owner)[fields_of(owner.type.kind).index(op.attr)]
@@ -153,7 +157,7 @@ def attribute(place: Place, op: Op, args: list[Value]) -> Value:
 def tensor_attribute(place: Place, owner: Value, type_: Array | Rows, name: str) -> Value:
     if name == "shape":
         return structure(tuple, [number(size) for size in type_.shape])
-    if name == "item" or calls.method(name) is not None:
+    if name == "item" or calls.method(place.w, name) is not None:
         return Value(Method(type_, name), owner.leaves)
     return calls.attribute(place.w, owner, name)
 
@@ -218,6 +222,8 @@ def unpack(place: Place, op: Op) -> None:
 def element(place: Place, op: Op, args: list[Value]) -> Value:
     """``x[i]``: a part of a structure, by a known place, or a row of a tensor."""
     owner, index = args
+    if calls.has_dims(owner.type) and indexing.by_tensor(index):
+        return calls.called(place.w, operator.getitem, [owner, index], {}, calls.Nowhere())
     if calls.has_dims(owner.type):
         return indexing.getitem(place.w, owner, index)
     if isinstance(owner.type, Scalar):
@@ -246,6 +252,10 @@ def fields_of(kind: type) -> tuple[str, ...]:
     return found
 
 
+def caught(place: Place, op: Op, args: list[Value]) -> Value:
+    return raising.catches(*args)
+
+
 RULES: dict[str, Callable[[Place, Op, list[Value]], Value]] = {
     "const": constant,
     "truth": judged,
@@ -259,4 +269,5 @@ RULES: dict[str, Callable[[Place, Op, list[Value]], Value]] = {
     "slice": display(slice),
     "call": call,
     "iter": iterator,
+    "catches": caught,
 }

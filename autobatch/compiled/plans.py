@@ -26,6 +26,7 @@ from autobatch.compiled.arguments import arguments
 from autobatch.compiled.flow import Unit
 from autobatch.compiled.kernel import Kernel, compiled, is_installed
 from autobatch.compiled.names import Names
+from autobatch.compiled.raising import Raised
 from autobatch.compiled.types import (
     Bound,
     Items,
@@ -33,6 +34,7 @@ from autobatch.compiled.types import (
     Range,
     Record,
     Refused,
+    Static,
     Structure,
     Type,
     refuse,
@@ -51,7 +53,8 @@ NARROW = 8
 """Elements of rows that fused kernels take one by one, over threads (``batching.fused``)."""
 MOST_NARROW = 2048
 """Threads of a program of such rows alone: more are faster in fused kernels (adaptive Runge-Kutta
-steps, 32,768 threads: 108 ms each by itself, 22 ms together; 1,024 threads: 4.0 and 4.7)."""
+steps, 32,768 threads: 108 ms each by itself, 22 ms together; 1,024 threads: 4.0 and 4.7), but for
+what those do not do: draws, index tensors (orders of permutations, 32,768 threads: 1.5 and 29)."""
 MOST_PLANS = 8
 OPERATION = 3000
 """Nanoseconds of an operation for many threads at once, however many."""
@@ -160,11 +163,12 @@ def plan_for(
     if plans.written is None:
         plans.written = written_in(code.function)
     types, inputs = arguments(given, plans.written)
-    key = (tuple(types.items()), torch.get_default_dtype(), torch.is_grad_enabled())
+    seeded = options.seed is not None
+    key = (tuple(types.items()), torch.get_default_dtype(), torch.is_grad_enabled(), seeded)
     names, verdict = plans.found.get(key, (None, None))
     if names is None or verdict is None or not names.hold(function):
         names, begin = Names(library), perf_counter()
-        verdict = verdict_on(code, function, types, names, plans)
+        verdict = verdict_on(code, function, types, Unit(names, seeded), plans)
         if isinstance(verdict, Plan):
             tally.compilation(1, 0, perf_counter() - begin)
         plans.keep(key, names, verdict)
@@ -209,13 +213,12 @@ def _is_none(leaf: Any) -> bool:
 
 
 def verdict_on(
-    code: Code, function: FunctionType, types: dict[str, Type], names: Names, plans: Plans
+    code: Code, function: FunctionType, types: dict[str, Type], unit: Unit, plans: Plans
 ) -> Plan | Refused:
     """A new plan for arguments of these types."""
     if plans.compilations >= MOST_COMPILATIONS:
         return Refused(f"what it reads has changed {MOST_COMPILATIONS} times")
     try:
-        unit = Unit(names)
         main = unit.version(code, function, types, is_main=True)
         unit.write_all()
         if not main.results:
@@ -237,17 +240,20 @@ def most_threads(unit: Unit) -> int:
     """How many threads are faster each by itself than together.
 
     Of a program that calls itself that is any number: blocks go deeper with few threads in each. Of
-    one without branches it is none: there is nothing that threads could wait for.
+    one without branches it is none: there is nothing that threads could wait for. Random words are
+    some operations for many threads, so programs that draw are an exception.
     """
     versions = list(unit.versions.values())
     widest = max(version.writer.widest for version in versions)
     functions = {id(version.lowered): version.lowered for version in versions}.values()
     blocks = [block for function in functions for block in function.blocks]
-    if widest and not any(type(block.terminator) is Branch for block in blocks):
+    draws = any(version.writer.draws for version in versions)
+    if widest and not draws and not any(type(block.terminator) is Branch for block in blocks):
         return 0
     if any(version in reached(version) for version in versions):
         return sys.maxsize
-    most = MOST_NARROW if 0 < widest <= NARROW else sys.maxsize
+    fused = not any(version.writer.unfused for version in versions)
+    most = MOST_NARROW if 0 < widest <= NARROW and fused else sys.maxsize
     cost = max(sum(version.costs.values()) for version in versions)
     operations = sum(len(block.ops) for block in blocks)
     return min(most, operations * OPERATION // cost) if cost else most
@@ -259,6 +265,8 @@ def has_results(kind: type) -> bool:
 
 
 def refuse_result(type_: Type) -> None:
+    if isinstance(type_, Static) and type(type_.obj) is Raised:
+        refuse("it returns an exception")
     if isinstance(type_, Range | Items | Method | Bound | Record):
         refuse(f"it returns {type_}")
     if isinstance(type_, Structure) and not has_results(type_.kind):

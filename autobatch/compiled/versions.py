@@ -8,6 +8,7 @@ with; ``text_of`` makes one LLVM function of them, ``define {i8, …} @f0(…, p
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import FunctionType
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 from autobatch.compiled.types import Array, Type, bytes_of, flat_types, machine_of
 from autobatch.compiled.writer import GIVEN_UP, SPENT, Writer
 from autobatch.ir.ops import INPLACE
-from autobatch.ir.program import Call, Function, Label, Return
+from autobatch.ir.program import Block, Call, Function, Label, Return
 from autobatch.vm.code import Code
 
 Key = tuple[Label, tuple[tuple[str, Type], ...]]
@@ -36,6 +37,7 @@ class Version:
     is_main: bool
     constants: dict[str, tuple[Any]]
     returning: frozenset[Label]
+    sure: frozenset[Label]
     written: frozenset[str]
     assigned_once: frozenset[str]
     writer: Writer = field(default_factory=Writer)
@@ -117,16 +119,27 @@ def reached(version: Version) -> list[Version]:
     return found
 
 
-def returning(function: Function) -> frozenset[Label]:
+def returning(
+    function: Function, ways: Callable[[Block], tuple[Label, ...]] = Block.successors
+) -> frozenset[Label]:
     """The blocks from which a return can be reached."""
     found = {pc for pc, block in enumerate(function.blocks) if type(block.terminator) is Return}
     size = -1
     while size != len(found):
         size = len(found)
-        found |= {
-            pc for pc, block in enumerate(function.blocks) if found.intersection(block.targets())
-        }
+        found |= {pc for pc, block in enumerate(function.blocks) if found.intersection(ways(block))}
     return frozenset(found)
+
+
+def without_failing(function: Function) -> frozenset[Label]:
+    """The blocks that run though nothing is raised, and from which a return can be reached."""
+    found, todo = {0}, [0]
+    while todo:
+        for target in function.blocks[todo.pop()].targets():
+            if target not in found:
+                found.add(target)
+                todo.append(target)
+    return frozenset(found) & returning(function, Block.targets)
 
 
 def written_in(function: Function) -> frozenset[str]:

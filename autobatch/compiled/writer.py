@@ -8,6 +8,8 @@ fuel, so that the host can look around now and then.
 
 ``held`` are tensors that the machine code reads; ``cost`` is by how much one round of the block is
 slower, in nanoseconds, than for many threads at once; ``widest`` is the most elements of a tensor.
+``seeded``: threads may draw, ``draws``: they do; ``unfused``: it does what fused kernels do not.
+``handled`` gives the label where an exception of a class goes on, within a ``try``.
 Addresses of arrays have a *root*: the room, the variable's slot or the argument that they point
 into. What has one root may overlap. A root is *exclusive* if all that lives of its memory has it,
 so that a write to it is seen by whoever should see it.
@@ -15,6 +17,7 @@ so that a write to it is seen by whoever should see it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,6 +44,10 @@ class Writer:
     held: list[Any] = field(default_factory=list)
     cost: int = 0
     widest: int = 0
+    seeded: bool = False
+    draws: bool = False
+    unfused: bool = False
+    handled: Callable[[type[BaseException]], str] | None = None
 
     def fresh(self) -> str:
         self.taken += 1
@@ -85,6 +92,15 @@ class Writer:
         """Leave the thread to the general way where a bit is set."""
         going = self.fresh()
         self.emit(f"br i1 {condition}, label %given_up, label %{going}")
+        self.begin(going)
+
+    def raise_if(self, condition: str, kind: type[BaseException]) -> None:
+        """Raise an exception where a bit is set: to the block's handler, if it has one."""
+        if self.handled is None:
+            self.give_up_if(condition)
+            return
+        going = self.fresh()
+        self.emit(f"br i1 {condition}, label %{self.handled(kind)}, label %{going}")
         self.begin(going)
 
     def call(self, name: str, result: str, *operands: tuple[str, str]) -> str:

@@ -17,7 +17,7 @@ from autobatch.batching.calling.resolving import Target
 from autobatch.batching.context import Context
 from autobatch.batching.fallbacks import policy_of
 from autobatch.batching.host.rower import Rower
-from autobatch.compiled import Refused, joined, launched, plan_if_worth
+from autobatch.compiled import Refused, joined, launched, plan_if_worth, seeds_of
 from autobatch.options import Options
 from autobatch.presence.guards import presence
 from autobatch.results.outcome import Chunk
@@ -92,8 +92,9 @@ def by_machine_code(
     if found is None:
         return None
     plan, inputs = found
+    seeds = seeds_of(options, np.arange(batch.size))
     try:
-        run = launched(plan, inputs, batch.size, options.depth_limit)
+        run = launched(plan, inputs, batch.size, options.depth_limit, seeds)
     except Refused:
         return None
     if len(run.rest) == batch.size:

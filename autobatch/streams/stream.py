@@ -248,7 +248,7 @@ class Stream:
         def cells() -> tuple[list[Cell], dict[str, Cell]]:
             return self.admission.cells(Context(services, threads), examples)
 
-        done = self.code.launch(cells, len(examples))
+        done = self.code.launch(cells, threads)
         if done is None:
             self.code = None
             return examples

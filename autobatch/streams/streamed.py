@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.compiled import Refused, launched, plan_for, refuse
+from autobatch.compiled import Refused, launched, plan_for, refuse, seeds_of
 from autobatch.listeners import Tally
 from autobatch.options import Options
 from autobatch.runs.entry import started
@@ -44,18 +44,20 @@ class MachineCode:
     why: str = ""
 
     def launch(
-        self, cells: Callable[[], tuple[list[Cell], dict[str, Cell]]], size: int
+        self, cells: Callable[[], tuple[list[Cell], dict[str, Cell]]], threads: np.ndarray
     ) -> Done | None:
-        """Run as many threads; None where the engine is to run all of them."""
+        """Run threads of these indices; None where the engine is to run all of them."""
         if self.why:
             return None
+        size = len(threads)
         try:
             plan, inputs = plan_for(
                 started(self.function), cells, size, self.options, self.library, self.tally
             )
             if len(plan.results) > 1:
                 refuse("it returns " + " or ".join(map(str, plan.results)))
-            run = launched(plan, inputs, size, self.options.depth_limit, MOST_ROUNDS)
+            seeds = seeds_of(self.options, threads)
+            run = launched(plan, inputs, size, self.options.depth_limit, seeds, MOST_ROUNDS)
         except Refused as refused:
             self.why = refused.why
             return None

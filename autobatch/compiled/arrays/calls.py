@@ -16,9 +16,10 @@ from torch import Tensor
 from autobatch.batching.effects import effect_of
 from autobatch.batching.semantics import SEMANTICS
 from autobatch.compiled import tensors
+from autobatch.compiled.arrays import draws, picking
 from autobatch.compiled.arrays.graph import TENSOR, Of, of_torch, traced
-from autobatch.compiled.arrays.lowering import Tensors, lowered
-from autobatch.compiled.arrays.memory import room, store
+from autobatch.compiled.arrays.lowering import Tensors, kept, lowered
+from autobatch.compiled.arrays.memory import room, store, strided
 from autobatch.compiled.types import (
     FLOATS,
     NUMBER_OF,
@@ -84,6 +85,11 @@ def called(
 ) -> Value:
     """A pure function of torch's, or of the user's (``of_users``): its graph is not kept, then."""
     found: list[Value] = []
+    drawn = draws.bounded(w, args, named) if function is torch.randint else None
+    if drawn is not None:
+        return kept(w, drawn, None, None)
+    if function is torch.nn.functional.one_hot:
+        classes_within(w, [*args, *named.values()])
     function, args = with_tensors(w, function, args)
     given = [outline(arg, found) for arg in args]
     by_name = {name: outline(arg, found) for name, arg in named.items()}
@@ -92,6 +98,14 @@ def called(
     if any(fixed is not TENSOR for fixed in graph.fixed) and not (told and found):
         refuse(f"{function} gives what is no tensor")
     return lowered(w, graph, found, names)
+
+
+def classes_within(w: Writer, args: Sequence[Value]) -> None:
+    """What ``one_hot`` checks, of which its graph knows nothing."""
+    index, count = strided(args[0]), args[1].known if len(args) == 2 else None
+    if type(count) is not int or count < 1:
+        refuse("one_hot has a compiled form for a number of classes that is known")
+    picking.within(w, index, count)
 
 
 TELLING = frozenset({"size", "dim", "ndimension", "numel", "nelement", "is_floating_point"}) | {
@@ -190,19 +204,21 @@ def of_numbers(w: Writer, args: Sequence[Value]) -> Value | None:
 BY_RANK: dict[Any, Any] = {"float": None, "int": torch.int64, "bool": torch.bool}
 
 
-def has_rule(function: Any) -> bool:
-    """Whether a callee is a pure function of torch's, or a method of its tensors."""
-    return (
-        callable(function)
-        and not isinstance(function, torch.nn.Module)
-        and (effect_of(function) == "torch")
-    )
+def has_rule(w: Writer, function: Any) -> bool:
+    """Whether a callee is a pure function of torch's, or a method of its tensors.
+
+    With a seed, also if it draws.
+    """
+    if not callable(function) or isinstance(function, torch.nn.Module):
+        return False
+    effect = effect_of(function)
+    return effect == "torch" or (effect == "draw" and w.seeded)
 
 
-def method(name: str) -> Callable[..., Any] | None:
+def method(w: Writer, name: str) -> Callable[..., Any] | None:
     """A tensor's method, if calling it changes nothing."""
     found = getattr(Tensor, name, None)
-    return found if has_rule(found) else None
+    return found if has_rule(w, found) else None
 
 
 def attribute(w: Writer, owner: Value, name: str) -> Value:

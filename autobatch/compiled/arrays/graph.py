@@ -24,8 +24,11 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
-from autobatch.compiled.arrays import elementwise, extremes, products, reductions, views
+from autobatch.compiled.arrays import elementwise, extremes, picking, products, reductions, views
+from autobatch.compiled.arrays.draws import RULES as DRAWN
 from autobatch.compiled.types import Refused, refuse
+from autobatch.random.drawing import drawing
+from autobatch.random.sources import Thread
 
 RULES = frozenset(
     {
@@ -36,6 +39,8 @@ RULES = frozenset(
         *extremes.RULES,
         *extremes.MANY,
         *products.RULES,
+        *picking.RULES,
+        *DRAWN,
         "aten.where.self",
         "aten.full_like.default",
     }
@@ -119,7 +124,7 @@ def tried(function: Callable[..., Any], args: Any, kwargs: Any) -> None:
             return leaf
         return leaf.empty().fill_(1)
 
-    with torch.no_grad(), quiet():
+    with torch.no_grad(), quiet(), drawing(Thread(0, 0)):
         mine, named_ = pytree.tree_map(ones, (args, kwargs), is_leaf=lambda x: type(x) is Of)
         function(*mine, **named_)
 
@@ -176,6 +181,12 @@ def _by_type(function: Any, typed: tuple[Any, ...], tree: Any, default: torch.dt
 def writes(node: Node) -> bool:
     """Whether an operator writes in place: something of the function's own, if it is pure."""
     return isinstance(node.target, OpOverload) and node.target._schema.is_mutable
+
+
+def draws(node: Node) -> bool:
+    """Whether an operator draws at random."""
+    tag = torch.Tag.nondeterministic_seeded
+    return isinstance(node.target, OpOverload) and tag in node.target.tags
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from autobatch.compiled import tensors
 from autobatch.compiled.arrays.graph import Of
 from autobatch.compiled.arrays.lowering import kept
 from autobatch.compiled.arrays.memory import (
+    Operand,
     Strided,
     fill,
     nest,
@@ -21,6 +22,7 @@ from autobatch.compiled.arrays.memory import (
     store,
     strided,
 )
+from autobatch.compiled.arrays.picking import Picked, put
 from autobatch.compiled.arrays.views import at_place, expanded, viewed
 from autobatch.compiled.types import (
     INT,
@@ -78,6 +80,18 @@ def part(w: Writer, owner: Value, index: Value) -> Strided:
     return found
 
 
+def by_tensor(index: Value) -> bool:
+    """Whether an index has a part that is a tensor with dimensions, or a list."""
+    return any(is_places(each) for each in spelled_parts(index))
+
+
+def is_places(each: Any) -> bool:
+    if not isinstance(each, Value):
+        return False
+    listed = isinstance(each.type, Structure) and each.type.kind is list
+    return listed or isinstance(each.type, Array | Rows)
+
+
 def spelled(each: Value) -> Any:
     """A part of an index: None, ``...``, a slice of known ends, or a value."""
     if isinstance(each.type, Static):
@@ -125,10 +139,10 @@ def place(w: Writer, index: Any, size: int) -> str:
 
 
 def place_in(w: Writer, at: str, size: int) -> str:
-    """An index from either end as a place; gives up beyond them."""
+    """An index from either end as a place; beyond them that is an error."""
     below = w.made(f"icmp slt i64 {at}, 0")
     at = w.select(below, "i64", w.made(f"add i64 {at}, {size}"), at)
-    w.give_up_if(w.made(f"icmp uge i64 {at}, {size}"))
+    w.raise_if(w.made(f"icmp uge i64 {at}, {size}"), IndexError)
     return at
 
 
@@ -137,25 +151,56 @@ def assign(w: Writer, owner: Value, index: Value, value: Value) -> None:
     assert isinstance(owner.type, Array)
     if isinstance(index.type, Scalar | Array | Rows) and index.type.dtype is torch.bool:
         refuse("a write under a mask has no compiled form")
+    if by_tensor(index):
+        assign_at(w, owner, index, value)
+        return
     target = part(w, owner, index)
     dtype = target.dtype
     if isinstance(value.type, Number | Scalar):
         one = Value(Scalar(dtype), (cast(w, value, dtype),))
         nest(w, target.shape, [target.strides], lambda at: store(w, target, at[0], one.leaf))
         return
+    fill(w, target, source_of(w, owner, value, target.shape))
+
+
+def source_of(w: Writer, owner: Value, value: Value, shape: tuple[int, ...]) -> Strided:
+    """A tensor that is written to a part of ``owner``, in the part's shape."""
     source = strided(value)
-    assert isinstance(source, Strided)
-    if source.dtype is not dtype:
-        refuse(f"a tensor of {source.dtype} is written to one of {dtype}")
-    while len(source.shape) > len(target.shape) and source.shape[0] == 1:
+    assert isinstance(source, Strided) and isinstance(owner.type, Array)
+    if source.dtype is not owner.type.dtype:
+        refuse(f"a tensor of {source.dtype} is written to one of {owner.type.dtype}")
+    while len(source.shape) > len(shape) and source.shape[0] == 1:
         source = Strided(source.dtype, source.shape[1:], source.leaf, source.strides[1:])
-    if not spreads(source.shape, target.shape):
+    if not spreads(source.shape, shape):
         refuse("a tensor of another shape is written")
-    spread = expanded(w, source, target.shape)
+    spread = expanded(w, source, shape)
     assert isinstance(spread, Strided)
     if w.root(source.leaf) == w.root(owner.leaf):
         refuse("a tensor is written with a part of itself")
-    fill(w, target, spread)
+    return spread
+
+
+def assign_at(w: Writer, owner: Value, index: Value, value: Value) -> None:
+    """``x[i] = v``, where ``i`` has tensors of places."""
+    found = strided(owner)
+    assert isinstance(found, Strided) and isinstance(owner.type, Array)
+    indices: dict[int, Operand] = {}
+    dim = 0
+    for each in spelled_parts(index):
+        if each is Ellipsis or (isinstance(each, Value) and isinstance(each.type, Structure)):
+            refuse("a write at places has a compiled form for tensors, ints and slices")
+        if is_places(each):
+            if w.root(each.leaf) == w.root(owner.leaf):
+                refuse("a tensor is written at places of its own")
+            indices[dim] = strided(each)
+        else:
+            found = step(w, found, dim, each)
+        dim += is_places(each) or isinstance(each, slice) or each is None
+    picked = Picked.of(found, indices)
+    if isinstance(value.type, Number | Scalar):
+        put(w, picked, Value(Scalar(found.dtype), (cast(w, value, found.dtype),)))
+    else:
+        put(w, picked, source_of(w, owner, value, picked.shape))
 
 
 def spreads(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import prod
 from typing import Any, Protocol
 
@@ -13,19 +13,24 @@ from torch.fx import Node
 from torch.utils import _pytree as pytree
 
 from autobatch.compiled import tensors
-from autobatch.compiled.arrays import elementwise, extremes, products, reductions, views
+from autobatch.compiled.arrays import (
+    draws,
+    elementwise,
+    extremes,
+    picking,
+    products,
+    reductions,
+    views,
+)
 from autobatch.compiled.arrays.graph import TENSOR, Traced
+from autobatch.compiled.arrays.graph import draws as draws_at_random
+from autobatch.compiled.arrays.mapping import mapped
 from autobatch.compiled.arrays.memory import (
     Operand,
     Strided,
-    contiguous_strides,
     copied,
-    element,
     is_contiguous,
-    nest,
     noted,
-    room,
-    store,
     strided,
 )
 from autobatch.compiled.machine import to_int64, widened
@@ -103,6 +108,8 @@ class Lowering:
         args = pytree.tree_map_only(Node, self.found.__getitem__, tuple(node.args))
         kwargs = dict(node.kwargs)
         name, meta = str(node.target), node.meta.get("val")
+        if self.w.seeded and name in draws.RULES and isinstance(meta, Tensor):
+            return draws.RULES[name](self.w, meta, *args, **kwargs)
         if not any(isinstance(leaf, Strided | Value) for leaf in pytree.tree_leaves(args)):
             return self.constant(node)
         if any(isinstance(value, Node) for value in kwargs.values()):
@@ -120,7 +127,7 @@ class Lowering:
             refuse("a tensor has no elements")
         if name in views.RULES:
             return views.RULES[name](self.w, shape, *args, **kwargs)
-        for rules in (reductions.RULES, extremes.RULES, products.RULES):
+        for rules in (reductions.RULES, extremes.RULES, products.RULES, picking.RULES):
             if name in rules:
                 kwargs.pop("dtype", None)
                 return rules[name](self.w, shape, meta.dtype, *args, **kwargs)
@@ -129,7 +136,7 @@ class Lowering:
     def constant(self, node: Node) -> Operand:
         """What is made of no tensor is made now."""
         target: Any = node.target
-        if torch.Tag.nondeterministic_seeded in target.tags:
+        if draws_at_random(node):
             refuse(f"{target} draws at random")
         with torch.no_grad():
             made = target(*node.args, **node.kwargs)
@@ -292,32 +299,3 @@ def where(w: Writer, args: Sequence[Value]) -> Value:
     condition, a, b = args
     machine = MACHINE[elementwise.dtype_of(a)]
     return Value(a.type, (w.select(tensors.truth(w, condition), machine, a.leaf, b.leaf),))
-
-
-def mapped(
-    w: Writer,
-    shape: tuple[int, ...],
-    dtype: torch.dtype,
-    operands: Sequence[Operand],
-    at: Callable[[Sequence[Value]], Value],
-) -> Operand:
-    """A function of one element of each operand, for all elements."""
-    if not shape:
-        return at([scalar(w, x) for x in operands])
-    made = room(w, dtype, shape)
-    wide = {
-        n: views.expanded(w, x, shape) for n, x in enumerate(operands) if isinstance(x, Strided)
-    }
-    spread: list[Strided] = [x for x in wide.values() if isinstance(x, Strided)]
-
-    def body(places: list[str]) -> None:
-        elements = iter(zip(spread, places[1:], strict=True))
-        values = [element(w, *next(elements)) if n in wide else x for n, x in enumerate(operands)]
-        store(w, made, places[0], at(values).leaf)  # type: ignore[arg-type]
-
-    nest(w, shape, [contiguous_strides(shape), *(x.strides for x in spread)], body)
-    return made
-
-
-def scalar(w: Writer, x: Operand) -> Value:
-    return element(w, x, "0") if isinstance(x, Strided) else x
