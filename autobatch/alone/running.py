@@ -47,14 +47,15 @@ class Findings:
     ``refused`` by what can be told at a glance, since looking through arguments may take longer
     than running a program that is none of objects alone. ``apart`` has calls that compute with
     tensors and have been found to be better alone, and of how many threads at most; ``together``
-    those that have been measured and are not, of how many at least, and how often that was.
-    ``spent`` are seconds.
+    those that have been measured and are not, of how many at least, and how often that was;
+    ``slower``, whether the last one measured was. ``spent`` are seconds.
     """
 
     proofs: dict[Any, tuple[FunctionType, object, Proof | None]] = field(default_factory=dict)
     refused: Refusals = field(default_factory=Refusals)
     apart: dict[Outline, int] = field(default_factory=dict)
     together: dict[Outline, tuple[int, int]] = field(default_factory=dict)
+    slower: dict[Outline, bool] = field(default_factory=dict)
     spent: dict[Outline, float] = field(default_factory=dict)
 
 
