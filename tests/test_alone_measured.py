@@ -106,6 +106,17 @@ def test_one_measurement_of_a_short_run_decides_nothing(own, taken, plain, monke
     assert counted(own, X, times=5)[1][-1] == plain
 
 
+@pytest.mark.parametrize(("size", "plain"), [(1, 1), (2, 0)])
+def test_larger_tensors_of_one_thread(size, plain, whatever_it_takes):
+    def own(x):
+        return x.flip(-1) - x.mean() if x.sum() > 0 else x
+
+    xs = torch.randn(size, 3, 40, 40)
+    found, alone = counted(own, xs)
+    assert alone[-1] == plain
+    torch.testing.assert_close(found, torch.stack(rows_of(own, xs)))
+
+
 def test_runs_that_are_to_be_the_same_each_time_are_not_measured():
     def own(x):
         return joined(x)

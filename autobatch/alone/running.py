@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from autobatch.alone.computing import may_compute
+from autobatch.alone.computing import MOST_ELEMENTS, MOST_OF_ONE, may_compute
 from autobatch.alone.contents import Contents, NotAlone
 from autobatch.alone.given import Given, arguments
 from autobatch.alone.proof import Proof, proved
@@ -108,7 +108,10 @@ class Asked:
         return replace(self, batch=batch, given=given, isolates=True)
 
     def may_compute(self) -> bool:
-        return may_compute(tensor for each in self.given.values() for tensor in each.tensors())
+        most = MOST_OF_ONE if self.batch.size == 1 else MOST_ELEMENTS
+        return may_compute(
+            (tensor for each in self.given.values() for tensor in each.tensors()), most
+        )
 
     def is_better(self, proof: Proof) -> bool:
         """Whether plain Python is the better way for a program that it may run.
