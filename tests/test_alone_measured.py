@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import autobatch
+from autobatch.alone import measuring as alone_measuring
 from autobatch.runs import trial
 from autobatch.runs.trial import measuring
 from autobatch.vm.invariants import checking
@@ -87,6 +88,33 @@ def test_kernels_that_all_share_keep_threads_together():
     found, plain = counted(own, xs)
     assert plain == [0] * 4
     torch.testing.assert_close(found[0], own(xs[0]))
+
+
+@pytest.mark.parametrize(
+    ("own", "taken", "plain"),
+    [
+        (lambda x: x * 2 if x.sum() > 0 else x, [0], 0),
+        (lambda x: x * 3 if x.sum() > 0 else x, [0, 9, 0], 0),
+        (lambda x: x * 4 if x.sum() > 0 else x, [0, 0], SIZE),
+    ],
+)
+def test_one_measurement_of_a_short_run_decides_nothing(own, taken, plain, monkeypatch):
+    """However little it says that plain Python takes."""
+    measured = iter(taken)
+    monkeypatch.setattr(alone_measuring.Kind, "in_all", lambda call, spent: 1.0)
+    monkeypatch.setattr(alone_measuring, "seconds", lambda *args: next(measured, 9))
+    assert counted(own, X, times=5)[1][-1] == plain
+
+
+@pytest.mark.parametrize(("size", "plain"), [(1, 1), (2, 0)])
+def test_larger_tensors_of_one_thread(size, plain, whatever_it_takes):
+    def own(x):
+        return x.flip(-1) - x.mean() if x.sum() > 0 else x
+
+    xs = torch.randn(size, 3, 40, 40)
+    found, alone = counted(own, xs)
+    assert alone[-1] == plain
+    torch.testing.assert_close(found, torch.stack(rows_of(own, xs)))
 
 
 def test_runs_that_are_to_be_the_same_each_time_are_not_measured():

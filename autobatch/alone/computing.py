@@ -26,6 +26,8 @@ from autobatch.ir.program import CallShape
 
 MOST_ELEMENTS = 4096
 """Of a tensor: one kernel for all threads is better for larger ones, whatever else there is."""
+MOST_OF_ONE = 65_536
+"""The same where there is one thread, so that no kernel is for others, too."""
 
 # fmt: off
 _ANYWHERE = (
@@ -113,17 +115,19 @@ GOING_ON = (callees.READS | callees.COPIES | callees.LENDS | callees.CHANGES) - 
 or hand it on as something else."""
 
 
-def may_compute(tensors: Iterable[Tensor]) -> bool:
+def may_compute(tensors: Iterable[Tensor], most: int = MOST_ELEMENTS) -> bool:
     """Whether plain Python may compute with tensors of the caller's: nobody asks how it did."""
-    return not (within_duals() or within_modes()) and all(map(is_small_data, tensors))
+    if within_duals() or within_modes():
+        return False
+    return all(is_small_data(tensor, most) for tensor in tensors)
 
 
-def is_small_data(tensor: Tensor) -> bool:
+def is_small_data(tensor: Tensor, most: int) -> bool:
     return (
         type(tensor) in (Tensor, Parameter)
         and tensor.layout is torch.strided
         and tensor.device.type == "cpu"
-        and tensor.numel() <= MOST_ELEMENTS
+        and tensor.numel() <= most
         and not is_wrapped(tensor)
         and not (tensor.requires_grad and torch.is_grad_enabled())
     )

@@ -57,13 +57,20 @@ class Kind:
         if self.plain is None:
             proof = worth_it(asked, computes=True)
             if proof is not None:
-                self.plain = seconds(asked, proof, spent)
+                again = asked.findings.slower.get(asked.outline, False)
+                self.plain = seconds(asked, proof, spent, again)
         return self.plain
 
     def in_all(self, spent: float) -> float:
         before = self.asked.findings.spent
         note(before, self.asked.outline, before.get(self.asked.outline, 0.0) + spent)
         return before[self.asked.outline]
+
+    def again(self, slower: bool) -> bool:
+        found, outline = self.asked.findings.slower, self.asked.outline
+        before = found.get(outline, False)
+        note(found, outline, slower)
+        return slower and before
 
     def stays(self) -> None:
         found, asked = self.asked.findings.together, self.asked
@@ -77,14 +84,17 @@ def note(found: dict[Outline, Any], outline: Outline, what: Any) -> None:
     found[outline] = what
 
 
-def seconds(asked: Asked, proof: Proof, spent: float) -> float:
-    """What plain Python takes for all threads: for one to begin with, then for some at once."""
+def seconds(asked: Asked, proof: Proof, spent: float, again: bool) -> float:
+    """What plain Python takes for all threads: for one to begin with, then for some at once.
+
+    Measured ``again``, those are others.
+    """
     size = asked.batch.size
     one = timed(asked.some(np.array([size // 2])), proof)
     count = min(size, MOST_MEASURED, int(max(PART * spent, LEAST) / one))
     if not count:
         return size * one
-    spread = np.linspace(0, size - 1, count).round().astype(np.int64)
+    spread = ((np.arange(count) + (0.75 if again else 0.25)) * size / count).astype(np.int64)
     return size * timed(asked.some(spread), proof) / count
 
 

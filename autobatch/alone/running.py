@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from autobatch.alone.computing import may_compute
+from autobatch.alone.computing import MOST_ELEMENTS, MOST_OF_ONE, may_compute
 from autobatch.alone.contents import Contents, NotAlone
 from autobatch.alone.given import Given, arguments
 from autobatch.alone.proof import Proof, proved
@@ -47,14 +47,15 @@ class Findings:
     ``refused`` by what can be told at a glance, since looking through arguments may take longer
     than running a program that is none of objects alone. ``apart`` has calls that compute with
     tensors and have been found to be better alone, and of how many threads at most; ``together``
-    those that have been measured and are not, of how many at least, and how often that was.
-    ``spent`` are seconds.
+    those that have been measured and are not, of how many at least, and how often that was;
+    ``slower``, whether the last one measured was. ``spent`` are seconds.
     """
 
     proofs: dict[Any, tuple[FunctionType, object, Proof | None]] = field(default_factory=dict)
     refused: Refusals = field(default_factory=Refusals)
     apart: dict[Outline, int] = field(default_factory=dict)
     together: dict[Outline, tuple[int, int]] = field(default_factory=dict)
+    slower: dict[Outline, bool] = field(default_factory=dict)
     spent: dict[Outline, float] = field(default_factory=dict)
 
 
@@ -107,7 +108,10 @@ class Asked:
         return replace(self, batch=batch, given=given, isolates=True)
 
     def may_compute(self) -> bool:
-        return may_compute(tensor for each in self.given.values() for tensor in each.tensors())
+        most = MOST_OF_ONE if self.batch.size == 1 else MOST_ELEMENTS
+        return may_compute(
+            (tensor for each in self.given.values() for tensor in each.tensors()), most
+        )
 
     def is_better(self, proof: Proof) -> bool:
         """Whether plain Python is the better way for a program that it may run.

@@ -37,6 +37,10 @@ WORTH_MEASURING = 0.02
 """Seconds of such calls in all after which what plain Python takes is measured."""
 SURELY, BETTER = 2, 1.5
 """How many times that a run has taken when it is ended, and when the next is to be plain."""
+SHORT = 0.1
+"""Seconds of a run below which it takes two to tell: some milliseconds of some threads, measured
+once, made Fibonacci on 64 threads plain in one process of five, at 1.5 times what it took together.
+"""
 COLD = 4
 """Seconds of what comes once that count as one, for a run that is to be ended."""
 AGAIN = 1.25
@@ -75,6 +79,9 @@ class Call(Protocol):
 
     def in_all(self, spent: float) -> float:
         """The seconds of all such runs, this last one among them."""
+
+    def again(self, slower: bool) -> bool:
+        """Whether it is the slower way, as the last such run that was measured has been."""
 
     def stays(self) -> None:
         """Plain Python is not better: noted, for as many threads or more."""
@@ -157,9 +164,10 @@ class Trial:
             plain = self.plain_seconds(spent)
             if plain is None:
                 return
-            if spent >= BETTER * plain:
+            slower = spent >= BETTER * plain
+            if self.call.again(slower) or (slower and spent >= SHORT):
                 self.call.may_end()
-            elif not self.watch.colds:
+            elif not (slower or self.watch.colds):
                 self.call.stays()
 
     def plain_seconds(self, spent: float) -> float | None:
