@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
+import autobatch
 from autobatch.batching.applying.vmapped import Batched, DrawError, NoRule, apply
 from autobatch.batching.converters import find, register
 from tests.batched_loop import check
@@ -254,3 +255,28 @@ def test_an_encoder_layer_is_recorded_as_batched_kernels() -> None:
         assert len(lengths) == 1 and max(lengths) < 100
         x = torch.rand(5, 6, 64)
         torch.testing.assert_close(graphs[1](x), run(x))
+
+
+LOOKED_UP = {
+    "one_hot": lambda i, x: F.one_hot(i, 5) * x,
+    "embedding": lambda i, x: F.embedding(i, x.reshape(5, 1)),
+    "index_fill": lambda i, x: x.index_fill(0, i.reshape(1), 1.0),
+    "index_fill_": lambda i, x: x.index_fill_(0, i.reshape(1), 1.0),
+}
+WAYS = ({}, {"executor": "vmap"}, {"trace_after": 0}, {"engine": "program_counter"})
+
+
+@pytest.mark.parametrize("name", LOOKED_UP)
+@pytest.mark.parametrize("wrong", [7, -7])
+def test_a_place_out_of_range_is_the_loops_error(name: str, wrong: int) -> None:
+    func, xs = LOOKED_UP[name], torch.rand(3, 5)
+    fine, bad = torch.tensor([4, 4, 4]), torch.tensor([4, wrong, 4])
+    with pytest.raises((RuntimeError, IndexError)) as alone:
+        func(bad[1], xs[1].clone())
+    expected = torch.stack([func(i, x.clone()) for i, x in zip(fine, xs, strict=True)])
+    for way in (*WAYS, {"executor": "compiled"}):
+        mapped = autobatch.vmap(func, **way)
+        torch.testing.assert_close(mapped(fine, xs), expected)
+        with pytest.raises(type(alone.value)) as together:
+            mapped(bad, xs)
+        assert str(together.value).splitlines()[0] == str(alone.value).splitlines()[0]

@@ -261,3 +261,49 @@ def test_torchs_transforms_made_outside() -> None:
     for function in (doubled, functools.wraps(autobatch.grad(branching))(lambda w, x: w * x)):
         got = autobatch.vmap(function)(ws, xs)
         same(got, [function(w, x) for w, x in zip(ws, xs, strict=True)])
+
+
+def with_argument(x: Tensor) -> tuple[Tensor, Tensor]:
+    return x.sin().sum(), x
+
+
+def of_tree(tree: dict[str, Tensor]) -> tuple[Tensor, Any]:
+    return (tree["a"] * tree["b"]).sum(), [tree["b"]]
+
+
+def changes_aux(x: Tensor) -> Any:
+    aux = autobatch.grad(with_argument, has_aux=True)(x)[1]
+    if x.sum() > 1:
+        aux += 1
+    return x, torch.tensor(aux is x)
+
+
+def changes_argument(x: Tensor) -> Any:
+    _, aux = torch.func.vjp(with_argument, x, has_aux=True)[1:]
+    x += 1
+    return aux, x
+
+
+def changes_tree(x: Tensor) -> Any:
+    tree = {"a": x, "b": x[:1]}
+    aux = autobatch.value_and_grad(of_tree, has_aux=True)(tree)[0][1]
+    aux[0] += 5
+    return x, tree["b"]
+
+
+def changes_value(x: Tensor) -> Any:
+    z = x.sum()
+    value, _ = autobatch.value_and_grad(lambda z: z)(z)
+    value += 1
+    return z, value
+
+
+@ways
+@pytest.mark.parametrize("func", [changes_aux, changes_argument, changes_tree, changes_value])
+def test_an_argument_that_a_transform_gives_back_is_the_argument(
+    func: Callable[..., Any], way: dict[str, Any]
+) -> None:
+    xs = torch.arange(6.0).reshape(3, 2)
+    expected = map(torch.stack, zip(*(func(x.clone()) for x in xs), strict=True))
+    for got, wanted in zip(autobatch.vmap(func, **way)(xs), expected, strict=True):
+        torch.testing.assert_close(got, wanted)

@@ -222,3 +222,62 @@ def test_inner_rows_draw_by_themselves_under_a_seed() -> None:
     alone = autobatch.vmap(noisy, seed=3, chunk_size=1)(X)
     for got, expected in zip(alone, (first, second, after), strict=True):
         same(got, expected)
+
+
+def climbs(x: torch.Tensor) -> torch.Tensor:
+    while x < 30:
+        x = x + 1
+    return x
+
+
+WITHIN = {
+    "vmap": lambda x: autobatch.vmap(climbs)(x).sum(),
+    "torch.vmap": lambda x: torch.vmap(climbs)(x).sum(),
+    "map_fn": lambda x: autobatch.map_fn(climbs, x).sum(),
+    "grad": lambda x: autobatch.grad(climbs)(x[0]),
+    "vjp": lambda x: torch.func.vjp(climbs, x[0])[0],
+    "nested": lambda x: torch.vmap(torch.func.grad(climbs))(x).sum(),
+}
+
+
+@pytest.mark.parametrize("name", WITHIN)
+@pytest.mark.parametrize("options", [{}, {"on_error": "isolate"}], ids=str)
+def test_the_sequential_engine_limits_the_steps_of_what_a_transform_runs(name, options):
+    xs = torch.arange(6.0).reshape(2, 3)
+    few = autobatch.vmap(WITHIN[name], engine="sequential", max_steps=20, **options)
+    many = autobatch.vmap(WITHIN[name], engine="sequential", max_steps=1000, **options)
+    assert len(many(xs)) == 2
+    if options:
+        assert [type(each.exception) for each in few(xs)] == [autobatch.errors.StepLimitError] * 2
+        return
+    with pytest.raises(autobatch.errors.StepLimitError, match="more than max_steps=20 "):
+        few(xs)
+
+
+def bent(r: torch.Tensor) -> torch.Tensor:
+    return r.sin() if r > 0 else r * r
+
+
+BRANCHING = {
+    "closure": lambda x, w: torch.vmap(lambda r: r * x if r > 0 else r)(w),
+    "function": lambda x, w: torch.vmap(bent)(w) * x,
+    "gradient": lambda x, w: torch.vmap(autobatch.grad(bent))(w) * x,
+    "twice": lambda x, w: torch.vmap(torch.vmap(bent))(w.reshape(3, 1)) * x,
+    "within": lambda x, w: autobatch.grad(lambda v: torch.vmap(bent)(v).sum())(w) * x,
+    "dims": lambda x, w: torch.vmap(lambda a, b: a if a > b else x, (0, None), -1)(w, w[0]),
+}
+
+
+@pytest.mark.parametrize("name", BRANCHING)
+@pytest.mark.parametrize("options", [{"engine": "sequential"}, {"stateful": "sequential"}], ids=str)
+def test_torchs_vmap_may_branch_one_thread_at_a_time(name, options):
+    xs = torch.tensor([1.0, -2.0, 3.0])
+    expected = autobatch.vmap(BRANCHING[name], in_dims=(0, None))(xs, xs)
+    result = autobatch.vmap(BRANCHING[name], in_dims=(0, None), **options)(xs, xs)
+    torch.testing.assert_close(result, expected)
+
+
+def test_torchs_vmap_tells_what_it_cannot_map_one_thread_at_a_time():
+    mapped = autobatch.vmap(lambda x: torch.vmap(bent)(x.item()), engine="sequential")
+    with pytest.raises(ValueError, match="vmap"):
+        mapped(torch.ones(2))

@@ -25,7 +25,7 @@ from autobatch.errors import AutobatchError
 from autobatch.presence.guards import record_at_work
 from autobatch.transforms import parts
 from autobatch.transforms.captured import held
-from autobatch.values.cells import Cell, Column, Container, read, uniform
+from autobatch.values.cells import Cell, Column, Container, Objects, read, uniform
 from autobatch.values.heap import copying, selecting
 
 Pullback = Callable[..., tuple[Tensor, ...]]
@@ -85,6 +85,7 @@ class Run:
     ``output``, ``aux`` and ``result``, which is both, are there once it has run; ``again`` is the
     call as it was before, in case it is to run once more without effect. Where threads
     fail, ``failure`` says so and ``rows`` are those that the results are of, else None.
+    ``stand_ins`` are what the function had for the leaves of ``inputs``: cells and their values.
     """
 
     call: Call
@@ -97,6 +98,7 @@ class Run:
     aux: Cell | None = None
     failure: RowsFail | None = None
     rows: np.ndarray | None = None
+    stand_ins: list[tuple[Cell, Any]] = field(default_factory=list)
     again: Call = field(init=False)
 
     def __post_init__(self) -> None:
@@ -104,7 +106,9 @@ class Run:
 
     def __call__(self, *given: Tensor) -> tuple[Tensor, ...]:
         context = self.call.context
-        args = self.place(parts.tree_of(self.inputs, given))
+        tree = parts.tree_of(self.inputs, given)
+        self.stand_ins = [(leaf, leaf.value) for leaf in parts.leaves(tree)]
+        args = self.place(tree)
         if self.is_recorded:
             return self.recorded(args)
         try:
@@ -139,7 +143,19 @@ class Run:
         found = parts.columns(self.output, self.k)
         if not found or not any(map(is_smooth, found)):
             raise Unfit
+        self.output = self.given_back(self.output)
+        self.aux = None if self.aux is None else self.given_back(self.aux)
         return found
+
+    def given_back(self, tree: Cell) -> Cell:
+        """A result with the arguments' own cells where the function has returned them unwritten."""
+        own = {
+            id(cell): leaf
+            for (cell, value), leaf in zip(self.stand_ins, parts.leaves(self.inputs), strict=True)
+            if cell.value is value and type(read(leaf)) is not Objects
+        }
+        new = [own.get(id(leaf), leaf) for leaf in parts.leaves(tree)]
+        return parts.rebuilt(tree, iter(new))
 
     def apart(self, out: Tensor) -> Tensor:
         """An output in which rows of threads that have failed, copies of others, are constant."""

@@ -65,6 +65,17 @@ class Steps:
         """Whether one more block execution is too many for these, which run by themselves."""
         return self.spent and (self.own is None or len(self.stopped(np.array(threads))) > 0)
 
+    def left(self, threads: Sequence[int]) -> int:
+        """How many block executions some threads, which run by themselves, may still take."""
+        assert self.max_steps is not None
+        taken = self.taken if self.own is None else int(self.own[np.array(threads)].max())
+        return max(self.max_steps - taken, 0)
+
+    def taken_within(self, threads: Sequence[int], step: Step) -> None:
+        """A batch that some threads run within their call has taken a step."""
+        self.taken += 1
+        self.take_part(threads)
+
     def take_part(self, threads: np.ndarray | Sequence[int]) -> None:
         """Some threads take part in the block execution that has begun."""
         if self.own is not None:

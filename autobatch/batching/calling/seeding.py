@@ -8,7 +8,6 @@ no seed of the call's can be for: a draw that names one is refused.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import torch
@@ -24,7 +23,8 @@ from autobatch.random.sources import Thread
 from autobatch.random.transforms import double
 from autobatch.source import Span
 from autobatch.structure import own_attribute
-from autobatch.transforms.records import Made, made_of
+from autobatch.transforms.records import TORCH, Made
+from autobatch.transforms.rounds import run
 from autobatch.values.cells import Cell, Column, Uniform, read
 
 DRAWING = ("draw", "write")
@@ -74,9 +74,6 @@ def for_one(called: Any, kwargs: dict[str, Any], span: Span) -> Any:
     """What the call of a callable runs for one thread that draws from its own words."""
     if python.is_python_draw(called):
         return twin(python.FUNCTIONS[called])
-    made = made_of(called)
-    if made is not None and made.transform.kind == "vmap":
-        return partial(row_by_row, made)
     owner = own_attribute(called, "__self__")
     if "generator" in kwargs and (isinstance(owner, Tensor) or effect_of(called) in DRAWING):
         refuse_generator(kwargs["generator"], span)
@@ -84,28 +81,28 @@ def for_one(called: Any, kwargs: dict[str, Any], span: Span) -> Any:
 
 
 def row_by_row(made: Made, *args: Any, **kwargs: Any) -> Any:
-    """What a ``vmap`` gives one thread: each of its inner rows draws from words of its own.
+    """What a ``vmap`` gives one thread: each of its inner rows draws from words of its own, if any.
 
-    Without a common size, or with an ``out_dims`` that does not fit, what ``torch.vmap`` says.
+    torch's maps its arguments themselves, ours copies. What does not fit is told by ``torch.vmap``.
     """
-    source, options = SOURCE.get(), made.transform.options()
+    options = made.transform.options()
     leaves, spec = structure.flattened(args)
     dims = structure.spread(options["in_dims"], spec) or []
-    sizes = {leaf.shape[dim] for leaf, dim in zip(leaves, dims, strict=False) if dim is not None}
-    n = sizes.pop() if len(sizes) == 1 else 0
-    if type(source) is not Thread or not n:
+    n = size_of(leaves, dims)
+    if not n:
         return made.result(*args, **kwargs)
-    path, rows = source.opened(), []
-    try:
-        for row in range(n):
-            SOURCE.set(path.inner(row))
-            own = [
-                leaf if dim is None else leaf.select(dim, row).clone()
-                for leaf, dim in zip(leaves, dims, strict=True)
-            ]
-            rows.append(made.function(*structure.unflattened(own, spec), **kwargs))
-    finally:
-        SOURCE.set(source)
+    shares = made.transform.make in TORCH
+
+    def row_of(leaf: Any, dim: int | None, row: int) -> Any:
+        if dim is None:
+            return leaf
+        return leaf.select(dim, row) if shares else leaf.select(dim, row).clone()
+
+    def arguments(row: int) -> Any:
+        own = [row_of(leaf, dim, row) for leaf, dim in zip(leaves, dims, strict=True)]
+        return structure.unflattened(own, spec)
+
+    rows = run(lambda given: made.function(*given, **kwargs), map(arguments, range(n)))
     flat, out_spec = zip(*(structure.flattened(row) for row in rows), strict=True)
     out_dims = structure.spread(options["out_dims"], out_spec[0])
     parts = [
@@ -113,3 +110,15 @@ def row_by_row(made: Made, *args: Any, **kwargs: Any) -> Any:
         for column, dim in zip(zip(*flat, strict=True), out_dims or [], strict=True)
     ]
     return structure.unflattened(parts, out_spec[0])
+
+
+def size_of(leaves: list[Any], dims: list[Any]) -> int | None:
+    """How many inner rows there are; None where some leaf cannot be mapped, or sizes differ."""
+    mapped = [(leaf, dim) for leaf, dim in zip(leaves, dims, strict=False) if dim is not None]
+    if not all(
+        isinstance(leaf, Tensor) and type(dim) is int and -leaf.dim() <= dim < leaf.dim()
+        for leaf, dim in mapped
+    ):
+        return None
+    sizes = {leaf.shape[dim] for leaf, dim in mapped}
+    return sizes.pop() if len(sizes) == 1 else None

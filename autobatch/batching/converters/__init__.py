@@ -13,6 +13,7 @@ from autobatch.batching.converters import (
     recurrent,
     refused,
     shaped,
+    within,
 )
 from autobatch.batching.converters.registry import Info, find, is_drawing, register, rows
 
@@ -34,4 +35,5 @@ __all__ = [
     "register",
     "rows",
     "shaped",
+    "within",
 ]

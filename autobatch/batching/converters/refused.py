@@ -12,6 +12,7 @@ from torch import Tensor
 from autobatch.batching.converters.dense import refuse_no_bools
 from autobatch.batching.converters.pointwise import both
 from autobatch.batching.converters.registry import Info, event_dim, register, rows
+from autobatch.batching.converters.within import looked_up
 from autobatch.batching.levels import Batched, NoRule
 
 
@@ -49,11 +50,21 @@ def product(info: Info, input: Any, other: Any) -> Any:
 
 @register(*both("index_fill"))
 def index_fill(info: Info, input: Any, dim: int, index: Any, value: Any) -> Any:
-    """vmap's rule fills every thread with the first one's value, and reads it as a number."""
+    """vmap's rule fills every thread with the first one's value, and reads it as a number.
+
+    It lays threads end to end, so a place beyond one is in the next.
+    """
     if isinstance(value, Batched):
         raise NoRule("a value of the thread's own")
     if isinstance(value, Tensor) and value.requires_grad:
         raise NoRule("a value that is differentiated")
+    if (
+        isinstance(index, Batched)
+        and type(dim) is int
+        and -event_dim(input) <= dim < event_dim(input)
+    ):
+        size = rows(input, info.k).shape[1:][dim]
+        looked_up(torch.where(index.data < 0, index.data + size, index.data), size)
     return NotImplemented
 
 

@@ -6,7 +6,7 @@ In: what is called, on real operands. Out: the result; or what is to run in a fr
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -14,17 +14,20 @@ from torch import nn
 
 from autobatch import errors
 from autobatch.batching.calling.resolving import resolve_object
-from autobatch.batching.calling.seeding import for_one
+from autobatch.batching.calling.seeding import for_one, row_by_row
+from autobatch.batching.containers.callees import is_hashable
 from autobatch.batching.kinds import generated_init
 from autobatch.batching.objects.classes import is_plain_class
 from autobatch.batching.semantics import arguments
 from autobatch.ir.program import CallShape
 from autobatch.random.drawing import SOURCE
 from autobatch.source import Span
+from autobatch.transforms.records import DIRECT, TORCH, Made, kind_of, made_of
 from autobatch.transforms.rounds import round_by_round
 from autobatch.values.cells import Cell, Uniform
-from autobatch.vm.sequential.frames import Callee, Lookup, receiver_of
+from autobatch.vm.sequential.frames import Callee, Closure, Lookup, receiver_of
 from autobatch.vm.sequential.watching import Unwatched
+from autobatch.vm.steps import Steps
 
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
@@ -36,8 +39,8 @@ class Resolution:
     """What a call runs: a ``Callee``, or as plain Python; an ``__init__`` fills ``instance``.
 
     ``opens``: plain Python that draws from a path of its own where the call ends a block;
-    ``is_chain``: an ``nn.Sequential``, whose modules are called in turn; ``entered``: a ``with``
-    statement enters what the call gives.
+    ``is_chain``: an ``nn.Sequential``, whose modules are called in turn; ``transforms``: a function
+    that runs in frames, too; ``entered``: a ``with`` statement enters what the call gives.
     """
 
     called: Any
@@ -46,6 +49,7 @@ class Resolution:
     instance: Any = None
     opens: bool = False
     is_chain: bool = False
+    transforms: bool = False
     entered: bool = False
 
 
@@ -53,11 +57,14 @@ class Resolution:
 class Calls:
     """``lookup`` gives a callee's lowering, None to run it as plain Python; ``watch`` refuses what
     that would write that existed before. ``run`` runs a lowered function in frames; it is given
-    with each call, since an interpreter that it were kept for would be kept by it.
+    with each call, since an interpreter that it were kept for would be kept by it. A batch within
+    the call takes of the ``steps`` of its ``threads``.
     """
 
     lookup: Lookup
     watch: Unwatched
+    steps: Steps
+    threads: tuple[int, ...]
 
     def call(self, run: Run, shape: CallShape, target: Any, operands: Args, span: Span) -> Any:
         """A call within a block."""
@@ -93,9 +100,9 @@ class Calls:
                 return Resolution(callee, (*own, *args), {**named, **kwargs})
         if opened.effect == "chain" and len(args) == 1 and not kwargs:
             return Resolution(opened.callee, args, kwargs, is_chain=True)
-        called = round_by_round(target)
-        if called is None:
-            called = target if SOURCE.get() is None else for_one(target, kwargs, span)
+        if is_hashable(target) and (made_of(target) or kind_of(target) in DIRECT):
+            return Resolution(target, args, kwargs, transforms=True, entered=shape.entered)
+        called = target if SOURCE.get() is None else for_one(target, kwargs, span)
         opens = opened.effect == "construct"
         return Resolution(called, args, kwargs, opens=opens, entered=shape.entered)
 
@@ -103,8 +110,12 @@ class Calls:
         """The result of a call within a block."""
         if isinstance(found.called, Callee):
             return run(found.called, found.args, found.kwargs, found.instance)
-        called = partial(self.chained, run, found.called, span) if found.is_chain else found.called
-        return self.watch.plain(called, list(found.args), found.kwargs, span, found.entered)
+        called, args = found.called, list(found.args)
+        if found.is_chain:
+            called = partial(self.chained, run, called, span)
+        elif found.transforms:
+            called, *args = self.transforming(run, called, args, span)
+        return self.watch.plain(called, args, found.kwargs, span, found.entered)
 
     def made_apart(self, run: Run, found: Resolution, span: Span) -> Any:
         """The result of plain Python, of a call that ends its block."""
@@ -122,6 +133,68 @@ class Calls:
         for module in modules:
             item = self.call(run, CallShape((False,)), module, (item,), span)
         return item
+
+    def transforming(self, run: Run, called: Any, args: list[Any], span: Span) -> list[Any]:
+        """A call of a transform, on a function that runs in frames."""
+        if made_of(called) is not None:
+            return [self.framed(run, called, span), *args]
+        first = [self.framed(run, function, span) for function in args[:1]]
+        return [round_by_round(called) or called, *first, *args[1:]]
+
+    def framed(self, run: Run, function: Any, span: Span) -> Any:
+        """A function that Python calls, so that what it runs is of this thread.
+
+        Under a seed Python itself makes its calls, which open no paths (see ``runs.unopened``).
+        """
+        made = made_of(function)
+        if made is not None:
+            return self.remade(run, made, span)
+        if isinstance(function, Closure) or not callable(function) or SOURCE.get() is not None:
+            return function
+        opened = resolve_object(function, [], {})
+        own = tuple(object_of(cell) for cell in opened.args)
+        callee = None
+        if opened.effect == "program":
+            callee = Callee.find(opened.callee, self.watch.lookup(own) or self.lookup)
+        if callee is None:
+            return function
+        named = {name: object_of(cell) for name, cell in opened.kwargs.items()}
+        closure = Closure(callee, run)
+        return partial(closure, *own, **named) if own or named else closure
+
+    def remade(self, run: Run, made: Made, span: Span) -> Any:
+        """What a transform has made, of a function that runs in frames.
+
+        Rows that ``torch.vmap`` maps may branch, and go one by one: torch has no way for them. A
+        ``vmap`` of ours is a batch of its own.
+        """
+        transform, source = made.transform, SOURCE.get()
+        if transform.kind != "vmap":
+            return partial(transform, self.framed(run, made.function, span))
+        if transform.make in TORCH or source is not None:
+            function = self.framed(run, made.function, span)
+            if function is made.function and not isinstance(function, Closure) and source is None:
+                return made.result  # no code of the user's runs
+            return partial(row_by_row, replace(made, function=function))
+        return made.result if self.steps.max_steps is None else partial(self.within, made, span)
+
+    def within(self, made: Made, span: Span, *args: Any, **kwargs: Any) -> Any:
+        """A batch within the call, whose steps count as the thread's."""
+        left, transform = self.steps.left(self.threads), made.transform
+        given = dict(transform.named)
+        own = given.get("max_steps")
+        if not left:
+            raise self.steps.too_many(span, 1)
+        limit = left if own is None else min(own, left)
+        told = (*given.get("listeners", ()), partial(self.steps.taken_within, self.threads))
+        given |= {"max_steps": limit, "listeners": told}
+        mapped = transform.make(made.function, *transform.args, **given)
+        try:
+            return mapped(*args, **kwargs)
+        except errors.StepLimitError:
+            if limit == own:
+                raise
+            raise self.steps.too_many(span, 1) from None
 
 
 def fills(kind: type) -> bool:

@@ -45,7 +45,7 @@ class Interpreter:
     unwinding: Unwinding = field(init=False)
 
     def __post_init__(self) -> None:
-        self.calls = Calls(self.lookup, self.watch)
+        self.calls = Calls(self.lookup, self.watch, self.steps, self.threads)
         self.unwinding = Unwinding(self.frames, self.threads)
 
     def run(self, callee: Callee, args: Args, kwargs: Kwargs, instance: Any = None) -> Any:
