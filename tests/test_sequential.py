@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+import autobatch
 from autobatch.errors import DepthLimitError, StepLimitError
 from autobatch.ir.program import CallShape, Function, Param
 from autobatch.ir.verifier import verify
@@ -373,3 +374,21 @@ def test_relative_and_plain_imports():
 
 def test_the_interpreter_is_short_enough_to_be_the_definition():
     assert len(inspect.getsource(interpreter).splitlines()) < 150
+
+
+def test_a_shared_argument_deeper_than_pythons_stack():
+    deep = torch.zeros(())
+    for _ in range(5000):
+        deep = [deep]
+
+    def innermost(x, tree):
+        while isinstance(tree, list):
+            tree = tree[0]
+        return tree.add_(x)
+
+    xs = torch.tensor([1.0, 2.0])
+    result = autobatch.vmap(innermost, in_dims=(0, None), engine="sequential")(xs, deep)
+    assert torch.equal(result, xs)
+    while isinstance(deep, list):
+        deep = deep[0]
+    assert deep == 0

@@ -85,7 +85,19 @@ def tree_row(tree: Any, index: int, scalars: str, copies: bool = True) -> Any:
             return row_of(item, scalars)
         return private(item) if copies else item
 
-    return tree_map(pick, tree) if copies or has_mapped(tree) else tree
+    if has_mapped(tree) or (copies and any(map(is_opaque, structure.leaves(tree, is_opaque)))):
+        return tree_map(pick, tree)
+    return private(tree, is_copied_part) if copies else tree
+
+
+def is_opaque(part: Any) -> bool:
+    """Whether only torch's pytrees can copy it."""
+    return structure.is_registered(part) and not is_copied_part(part)
+
+
+def is_copied_part(part: Any) -> bool:
+    """Whether it is copied within what all threads share: tuples of names, too."""
+    return is_copied(part) or (isinstance(part, tuple) and hasattr(part, "_make"))
 
 
 def has_mapped(tree: Any) -> bool:
