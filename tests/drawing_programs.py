@@ -25,7 +25,7 @@ WITHOUT = ("uniform_", "multinomial", "randperm")
 MACHINE = (
     *(each for each in DRAWS if not any(name in each for name in WITHOUT)),
     *("torch.randint(int(x.sum() * 3), 9, (5,)).sum() * 0.5", "random.uniform(-1, 2.5)"),
-    *("torch.rand(7)[int(x[0] * 7)]", "torch.randn(5, dtype=torch.float64)[4].float()"),
+    *("torch.rand(7)[int(x[0] * 7)]", "torch.rand(5, dtype=torch.float64)[4].float()"),
     *("random.expovariate(2.0)", "random.normalvariate(0.0, 1.0)", "float(random.getrandbits(3))"),
 )
 """Draws that have machine code; of lists it has none."""

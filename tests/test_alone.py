@@ -2,6 +2,7 @@
 
 import heapq
 import random
+import signal
 import time
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
@@ -644,3 +645,31 @@ def test_what_is_refused_is_looked_through_ever_more_rarely(monkeypatch):
             assert batched(autobatch.objects(plain)).tolist() == [2, 2]
         found.append(counts.plain)
     assert found == [0] * 10 + [2] * 10
+
+
+class TimeIsUp(Exception):
+    pass
+
+
+def counts_long(word):
+    found = {}
+    for i in range(2_000):
+        found[i % 7] = found.get(i % 7, 0) + i
+    return found[0] + len(word)
+
+
+@pytest.mark.parametrize("on_error", ["raise", "isolate"])
+def test_what_a_signals_handler_raises_is_no_failure_of_an_example(on_error):
+    """It came to an end when it ran again, and the exception was lost."""
+
+    def ring(*_):
+        raise TimeIsUp
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, 0.1)
+    try:
+        with pytest.raises(TimeIsUp):
+            autobatch.vmap(counts_long, on_error=on_error)(autobatch.objects(WORDS * 1_000))
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)

@@ -441,6 +441,11 @@ def writes_by_einsum(x, text):
     return busy(x, text)
 
 
+def writes_by_a_product_of_one(x, text):
+    torch.cartesian_prod(WEIGHT).zero_()
+    return busy(x, text)
+
+
 class Holder:
     def put(self, value):
         self.held = value
@@ -533,7 +538,8 @@ def sets_a_mode(x, text):
 REFUSED = [
     writes_weights, writes_a_row_of_weights, writes_by_a_view, writes_by_a_function,
     writes_by_a_list, writes_by_going_through, writes_the_same, writes_what_is_the_best, writes_out,
-    writes_where_a_product_starts, writes_in_place, writes_by_einsum, draws, draws_in_place, drops,
+    writes_where_a_product_starts, writes_in_place, writes_by_einsum, writes_by_a_product_of_one,
+    draws, draws_in_place, drops,
     writes_an_attribute_of_what_it_is_given, writes_an_attribute_by_a_class,
     asks_for_any_attribute, writes_by_a_method_of_a_name, writes_a_list_by_a_name,
     writes_a_tensor_by_a_name,

@@ -184,10 +184,9 @@ def safe(a: int, b: int) -> Any:
     return q, r, a
 
 
-def test_threads_that_raise_within_a_try_go_the_general_way() -> None:
+def test_what_a_try_catches_is_caught_there() -> None:
     a, b = torch.arange(6), torch.tensor([1, 0, 2, 0, 3, 5])
-    assert held(safe, a, b).given_up == 2
-    assert held(safe, a, b * 0 + 1).given_up == 0
+    assert held(safe, a, b).given_up == 0
 
 
 # Tensors from outside

@@ -48,7 +48,7 @@ _ANYWHERE = (
     " take_along_dim tensordot true_divide unique_consecutive vdot xlogy"
 )
 _MAKING = (
-    "arange bincount block_diag bucketize cartesian_prod cat cdist column_stack concat concatenate"
+    "arange bincount block_diag bucketize cat cdist column_stack concat concatenate"
     " diag_embed dstack eye full full_like hstack isin linspace logspace ones ones_like"
     " searchsorted stack std_mean tensor tril_indices triu_indices vander var_mean vstack zeros"
     " zeros_like"
@@ -88,7 +88,9 @@ MAKING = frozenset().union(
     _found(torch, f"{_ANYWHERE} {_MAKING}"), _found(F, _FUNCTIONAL), _found(torch.linalg, _LINALG)
 )
 """Functions whose result has memory of its own; none that may write to what it gets."""
-PARTS = _found(torch, f"{_PARTS} as_tensor broadcast_tensors einsum meshgrid real") | {F.pad}
+PARTS = _found(
+    torch, f"{_PARTS} as_tensor broadcast_tensors cartesian_prod einsum meshgrid real"
+) | {F.pad}
 """Functions whose result may be a part of what they get."""
 MAKING_METHODS = frozenset((_ANYWHERE + _METHODS).split())
 PART_METHODS = frozenset((_PARTS + _PART_METHODS).split())

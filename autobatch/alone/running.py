@@ -63,12 +63,14 @@ class Findings:
 class Alone:
     """What threads have returned, by their indices; ``rest`` are those that have not.
 
-    ``stopped``: the last of these has failed, and none has run after it.
+    ``failures`` are what these have raised. ``stopped``: the last has failed, and none has run
+    after it.
     """
 
     items: list[Any]
     rest: np.ndarray
     stopped: bool
+    failures: dict[int, BaseException]
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,6 +260,7 @@ def run(asked: Asked, proof: Proof) -> Alone:
 
     found: list[Any] = []
     rest: list[int] = []
+    failures: dict[int, BaseException] = {}
     stopped = False
     rows = zip(*[items(name) for name in given], strict=True)
     for index, row in enumerate(rows):
@@ -271,15 +274,16 @@ def run(asked: Asked, proof: Proof) -> Alone:
         except RecursionError:  # of the copies, perhaps: there is more room in the general way
             rest.append(index)
             value = None
-        except BaseException:
+        except BaseException as error:
             rest.append(index)
+            failures[index] = error
             value = None
             stopped = not asked.isolates
             if stopped:
                 break
         found.append(value)
     found += [None] * (size - len(found))
-    return Alone(found, np.array(rest, dtype=np.int64), stopped)
+    return Alone(found, np.array(rest, dtype=np.int64), stopped, failures)
 
 
 def read(given: Mapping[int | str, Given]) -> dict[int | str, Given]:

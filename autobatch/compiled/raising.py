@@ -15,7 +15,7 @@ from typing import Any, TypeGuard
 from autobatch.compiled.types import Static, Structure, Value, number, parts_of, refuse
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Raised:
     """An exception of a class, whatever it says."""
 

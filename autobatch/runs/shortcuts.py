@@ -54,7 +54,8 @@ def by_plain_python(
 ) -> Chunk | None:
     """What a program of Python objects alone has returned; None for any other.
 
-    Threads that have not come to an end go the general way, under their own indices.
+    Threads that have not come to an end go the general way, under their own indices. What they have
+    raised comes from elsewhere if they do not raise there: from a signal's handler, say.
     """
     done = alone(asked)
     if done is None:
@@ -69,8 +70,9 @@ def by_plain_python(
             given = batch.rows(done.rest).cells(options.scalars)
             others = engine.run(target.given(*given), done.rest)
         errors = engine.failures.errors
-        if done.stopped:
-            return None  # it fails no more: something that nobody sees has changed
+        for thread, error in done.failures.items():
+            if thread not in errors:
+                raise error
         for piece in others:
             context = Context(engine.state.services, done.rest[piece.rows])
             for row, item in zip(piece.rows, Rower(context).rows(piece.value), strict=True):

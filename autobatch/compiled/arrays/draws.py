@@ -110,26 +110,26 @@ def fraction(w: Writer, word: str, unit: float, more: float | None = None) -> st
 
 def normals(w: Writer, shape: Sequence[int], dtype: torch.dtype) -> Operand:
     """Of mean 0 and deviation 1, by Box and Muller's pairs."""
-    if dtype not in (torch.float32, torch.float64):
-        refuse(f"a draw of {dtype}")
+    if dtype is not torch.float32:
+        refuse(f"a normal draw of {dtype}: its last bits are those of a library's logarithm")
     machine, many = MACHINE[dtype], prod(shape) > 1
 
     def convert(words: list[str]) -> list[str]:
-        if dtype is torch.float64:
-            part, angle = double(w, *words[:2]), double(w, *words[2:])
-            radius = w.made(f"fsub double {literal(1.0, 'double')}, {part}")
-        else:
-            radius = fraction(w, words[0], 2.0**-32, 1.0)
-            angle = fraction(w, words[1], 2.0**-32)
-        twice = w.made(
-            f"fmul {machine} {c_call(w, 'log', machine, radius)}, {literal(-2.0, machine)}"
-        )
+        radius = fraction(w, words[0], 2.0**-32, 1.0)
+        angle = fraction(w, words[1], 2.0**-32)
+        twice = w.made(f"fmul {machine} {rounded(w, 'log', radius)}, {literal(-2.0, machine)}")
         far = intrinsic(w, "sqrt", machine, twice)
         turn = w.made(f"fmul {machine} {angle}, {literal(2.0 * math.pi, machine)}")
         names = ("cos", "sin") if many else ("cos",)
-        return [w.made(f"fmul {machine} {far}, {c_call(w, f, machine, turn)}") for f in names]
+        return [w.made(f"fmul {machine} {far}, {rounded(w, f, turn)}") for f in names]
 
-    return filled(w, shape, dtype, 4 if dtype is torch.float64 else 2, convert, 2)
+    return filled(w, shape, dtype, 2, convert, 2)
+
+
+def rounded(w: Writer, function: str, x: str) -> str:
+    """A function of a float, rounded from that of the double: as ``random.transforms`` has it."""
+    found = c_call(w, function, "double", w.made(f"fpext float {x} to double"))
+    return w.made(f"fptrunc double {found} to float")
 
 
 def chances(w: Writer, shape: Sequence[int]) -> Operand:
