@@ -657,3 +657,16 @@ def test_a_row_of_no_elements_does_not_tell_what_a_draw_is_a_part_of(chunk_size)
     assert torch.equal(found[1], wanted[1])
     for one, other in zip(found[0], wanted[0], strict=True):
         assert torch.equal(one, other)
+
+
+def drops_nothing(x, w):
+    y = F.dropout(w, 0.5, training=False) + torch.dropout(w, 0.5, False)
+    return x + y + F.alpha_dropout(w, 0.5, training=False) + F.rrelu(w, training=False)
+
+
+@pytest.mark.parametrize("options", [{}, {"executor": "vmap"}, {"executor": "compiled"}])
+def test_what_drops_nothing_draws_nothing(options):
+    """Of what all threads share, too: it was refused as a draw."""
+    w = torch.ones(3)
+    found = autobatch.vmap(drops_nothing, in_dims=(0, None), **options)(torch.ones(2, 3), w)
+    assert torch.equal(found, torch.full((2, 3), 5.0))

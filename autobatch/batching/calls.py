@@ -137,7 +137,7 @@ def may_write(cell: Cell) -> bool:
 def torch_call(context: Context, target: Target) -> Cell:
     """A function or module of torch's, or what draws."""
     callee, args, kwargs = target.callee, target.args, target.kwargs
-    draws = target.effect == "draw"
+    draws = target.effect == "draw" and not is_still(callee, args, kwargs)
     if callee is torch.func.functional_call and not draws:
         out = stateless.called(context, args, kwargs)
         if out is not None:
@@ -158,6 +158,14 @@ def torch_call(context: Context, target: Target) -> Cell:
         return run_rows(context, callee, args, kwargs, "it writes to operands", True, effect=False)
     result = torch_ops.apply(context, callee, args, kwargs, draws)
     return modules.own_parts(callee, args, result) if type(callee) in PYTHON else result
+
+
+def is_still(callee: Any, args: list[Cell], kwargs: dict[str, Cell]) -> bool:
+    """Whether a function that drops some of its operand is told not to: ``training=False``."""
+    given = [kwargs[name] for name in ("training", "train") if name in kwargs]
+    if "dropout" in own_attribute(callee, "__name__", ""):
+        given += args[2:3]
+    return any(type(value) is Uniform and value.obj is False for value in map(read, given))
 
 
 def host_call(context: Context, target: Target) -> Cell:
