@@ -18,6 +18,9 @@ FEWEST, FEWEST_MOVED = 1024, 4096
 """Rows from which that pays, to choose and to move: the views cost some microseconds."""
 WIDE = {8: torch.int64, 16: torch.complex128}
 
+SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
+"""Dtypes whose rows torch does not take, and those that it takes instead."""
+
 
 def wide_dtype(size: int, dtype: torch.dtype) -> torch.dtype | None:
     """The number that is as long as ``size`` elements; None if they are no such row."""
@@ -31,6 +34,9 @@ def rows_at(data: Tensor, index: Tensor) -> Tensor:
         if wide is not None and is_aligned(data):
             rows = data.view(wide).view(-1).index_select(0, index)
             return rows.view(data.dtype).view(-1, data.shape[1])
+    signed = SIGNED.get(data.dtype)
+    if signed is not None:
+        return data.view(signed).index_select(0, index).view(data.dtype)
     return data.index_select(0, index)
 
 
