@@ -34,7 +34,8 @@ def advice(value: Any) -> str:
         return "one of shape [B, ...] has a row for each example"
     if isinstance(value, bool | int | float):
         return (
-            "torch.tensor([...]) makes a tensor of a list of numbers, which .batch takes as it is"
+            "torch.tensor([...]) makes a tensor of a list of numbers, which .batch takes as it is, "
+            "autobatch.objects(...) gives each example one item of any list"
         )
     if isinstance(value, str | bytes):
         return "autobatch.objects([...]) gives each example one"
