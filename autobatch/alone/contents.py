@@ -199,7 +199,7 @@ def check_class(kind: type) -> None:
     own = own_bases(kind)
     others = [base for base in kind.__mro__ if base not in own]
     if not own or not (BARE.issuperset(others) or is_special(kind)):
-        raise NotAlone(f"{kind.__qualname__} is no class of plain data")
+        raise NotAlone(f"{kind.__qualname__} is no class of plain data{of_torch(kind)}")
     if not issubclass(kind, Enum) and type(kind) not in (type, ABCMeta):
         raise NotAlone(f"{kind.__qualname__} has a metaclass")
     for base in own:
@@ -209,6 +209,13 @@ def check_class(kind: type) -> None:
             generated = isinstance(made, FunctionType) and is_generated(made)
             if not generated and not (issubclass(kind, Enum) and name == "__new__"):
                 raise NotAlone(f"{kind.__qualname__} has {name}")
+
+
+def of_torch(kind: type) -> str:
+    """What is said of a class of torch's, or one that is made of it."""
+    if issubclass(kind, torch.nn.Module):
+        return ": nothing is proved of modules"
+    return ": nothing is proved of torch's modes" if kind.__module__[:6] == "torch." else ""
 
 
 def is_special(kind: type) -> bool:

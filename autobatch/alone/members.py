@@ -156,7 +156,7 @@ class Members(Looks):
     def formatted(self, text: str, whole: Share) -> Share:
         """``"{} {0.word}".format(x)``: the attributes that it names are asked for."""
         if whole & TENSOR:
-            raise NotAlone("it shows a tensor")
+            raise NotAlone("it makes text of what may be a tensor")
         for name in asking.fields(text):
             self.attribute_of(name, whole)
         return self.world.shares.hidden

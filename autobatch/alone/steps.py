@@ -77,7 +77,8 @@ class Steps(Calls):
         name = op.name
         self.world.scale.note(op)
         if args & TENSOR and name in (computing.SHOWN if shares.computes else reads.COMPUTES):
-            raise NotAlone("it computes with a tensor")
+            does = "makes text of" if shares.computes else "computes with"
+            raise NotAlone(f"it {does} what may be a tensor")
         if name in OPERATORS:
             inside = args & IN_DEEP if name in BINARY else NONE
             shares.store(inside)  # of two lists, say
