@@ -24,6 +24,7 @@ from torch import Tensor
 import autobatch
 from benchmarks.counting import Counting
 from benchmarks.systems import (
+    COMPILED,
     LOOP,
     NATIVE,
     System,
@@ -119,7 +120,7 @@ def measure_cell(
         able = {name: system for name, system in systems.items() if not failures[name]}
         if cell.kind == "training":
             able = {name: trained(system, problem) for name, system in able.items()}
-        counts = {name: counted(system.run) for name, system in able.items()}
+        counts = {name: counted(system.run, name == COMPILED) for name, system in able.items()}
         times, shares = timed(able, seconds)
         if LOOP in able:
             times[LOOP] = [t * _scale(problem) for t in times[LOOP]]
@@ -195,15 +196,16 @@ def _scaled(gradients: Sequence[Tensor]) -> list[Tensor]:
     return [gradient / (gradient.abs().max() + 1e-12) for gradient in gradients]
 
 
-def counted(run: Run) -> Counts | None:
+def counted(run: Run, compiles: bool = False) -> Counts | None:
     """None of a system that launches nothing through torch.
 
-    Under a mode nothing runs as machine code, whose launches are counted as it runs.
+    Under a mode nothing runs as machine code; where it ``compiles``, that is counted as it runs.
     """
-    with autobatch.counts() as own:
-        run()
-    if own.iterations:
-        return Counts(own.launches, None)
+    if compiles:
+        with autobatch.counts() as own:
+            run()
+        if own.iterations:
+            return Counts(own.launches, None)
     with Counting() as found:
         run()
     return Counts(found.launches, found.peak_bytes) if found.launches else None

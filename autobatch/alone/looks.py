@@ -55,7 +55,7 @@ class Looks:
                     return False
             elif as_kind and isinstance(terminator, Raise) and name != terminator.cause:
                 continue
-            elif name in vars_of(terminator):
+            elif name in terminator_reads(terminator):
                 return False
         return True
 
@@ -126,10 +126,3 @@ class Looks:
     def is_of_torch(self, found: object) -> bool:
         """Whether it is a function of torch's that the program may call."""
         return self.world.shares.computes and computing.is_function(found)
-
-
-def vars_of(terminator: object) -> tuple[Var, ...]:
-    found = [
-        getattr(terminator, name, None) for name in ("condition", "value", "exception", "cause")
-    ]
-    return tuple(name for name in found if name is not None)

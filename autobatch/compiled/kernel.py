@@ -242,22 +242,17 @@ def rows_text(main: Version, heap: bool, draws: bool) -> str:
 
 def path_lines() -> list[str]:
     """Where a thread begins to draw."""
-    return [
+    lines = [
         "  %indexat = getelementptr i64, ptr %threads, i64 %i",
         "  %index = load i64, ptr %indexat",
-        *(
-            line
-            for name, place, value in (
-                ("thread", drawing.THREAD, "%index"),
-                ("path", drawing.KEY, "%key"),
-                ("number", drawing.NUMBER, "0"),
-            )
-            for line in (
-                f"  %{name}at = getelementptr i64, ptr %fuel, i64 {place}",
-                f"  store i64 {value}, ptr %{name}at",
-            )
-        ),
     ]
+    begins = {drawing.THREAD: "%index", drawing.KEY: "%key", drawing.NUMBER: "0"}
+    for place, value in begins.items():
+        lines += [
+            f"  %path{place} = getelementptr i64, ptr %fuel, i64 {place}",
+            f"  store i64 {value}, ptr %path{place}",
+        ]
+    return lines
 
 
 def marking(way: int) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 
 from autobatch.compiled.types import Array, Type, bytes_of, flat_types, machine_of
 from autobatch.compiled.writer import GIVEN_UP, SPENT, Writer
+from autobatch.ir.dataflow import led_to
 from autobatch.ir.ops import INPLACE
 from autobatch.ir.program import Block, Call, Function, Label, Return
 from autobatch.vm.code import Code
@@ -133,13 +134,9 @@ def returning(
 
 def without_failing(function: Function) -> frozenset[Label]:
     """The blocks that run though nothing is raised, and from which a return can be reached."""
-    found, todo = {0}, [0]
-    while todo:
-        for target in function.blocks[todo.pop()].targets():
-            if target not in found:
-                found.add(target)
-                todo.append(target)
-    return frozenset(found) & returning(function, Block.targets)
+    edges = [block.targets() for block in function.blocks]
+    runs = {0} | led_to(0, set(range(len(edges))), edges)
+    return returning(function, Block.targets) & runs
 
 
 def written_in(function: Function) -> frozenset[str]:

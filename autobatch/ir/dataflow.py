@@ -36,7 +36,7 @@ def reaching(blocks: Sequence[Block]) -> list[set[Label]]:
 
 def connected(region: set[Label], edges: Sequence[tuple[Label, ...]]) -> list[set[Label]]:
     """The strongly connected parts of a region: blocks that reach each other within it."""
-    reach = {label: _reached(label, region, edges) for label in sorted(region)}
+    reach = {label: led_to(label, region, edges) for label in sorted(region)}
     parts: list[set[Label]] = []
     done: set[Label] = set()
     for label, reached in reach.items():
@@ -47,7 +47,8 @@ def connected(region: set[Label], edges: Sequence[tuple[Label, ...]]) -> list[se
     return parts
 
 
-def _reached(start: Label, region: set[Label], edges: Sequence[tuple[Label, ...]]) -> set[Label]:
+def led_to(start: Label, region: set[Label], edges: Sequence[tuple[Label, ...]]) -> set[Label]:
+    """The blocks of a region that edges lead to from one, sooner or later."""
     found: set[Label] = set()
     pending = [start]
     while pending:

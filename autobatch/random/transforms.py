@@ -62,19 +62,19 @@ def normal(source: Source, n: int, dtype: torch.dtype, device: torch.device) -> 
         a, b = source.columns(pairs, 2, device)
         radius = (a & MASK).to(torch.float32).add_(1.0).mul_(2.0**-32)
         angle = (b & MASK).to(torch.float32).mul_(2.0**-32)
-    radius = rounded(torch.sqrt_, rounded(torch.log_, radius).mul_(-2.0))
+    radius = rounded(torch.sqrt, rounded(torch.log, radius).mul_(-2.0))
     angle.mul_(2.0 * math.pi)
     if n == 1:
-        return rounded(torch.cos_, angle).mul_(radius).to(dtype)
-    both = torch.cat([radius * rounded(torch.cos_, angle), radius * rounded(torch.sin_, angle)], 1)
+        return rounded(torch.cos, angle).mul_(radius).to(dtype)
+    both = torch.cat([radius * rounded(torch.cos, angle), radius * rounded(torch.sin, angle)], 1)
     return both[:, :n].to(dtype)
 
 
-def rounded(inplace: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+def rounded(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
     """A function of numbers; on the CPU that of float64, as the numbers have it."""
     if x.device.type != "cpu" or x.dtype is torch.float64:
-        return inplace(x.clone())
-    return inplace(x.to(torch.float64)).to(x.dtype)
+        return function(x)
+    return function(x.to(torch.float64)).to(x.dtype)
 
 
 def integers(source: Source, n: int, size: int | Tensor, device: torch.device) -> Tensor:

@@ -177,9 +177,7 @@ class Stack:
         assert saved.left is not None
         kept = np.flatnonzero(~saved.left)
         saved.group = restricted(saved.group, kept, list(saved.group.env))
-        saved.left = saved.known = (
-            None  # some rows may be less than they were: views come out plain
-        )
+        saved.left = saved.known = None  # known anew: what was a view may come out plain
         self.position[saved.group.rows] = np.arange(len(kept))
 
     def drop(self, rows: np.ndarray) -> None:

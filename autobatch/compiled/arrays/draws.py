@@ -112,16 +112,15 @@ def normals(w: Writer, shape: Sequence[int], dtype: torch.dtype) -> Operand:
     """Of mean 0 and deviation 1, by Box and Muller's pairs."""
     if dtype is not torch.float32:
         refuse(f"a normal draw of {dtype}: its last bits are those of a library's logarithm")
-    machine, many = MACHINE[dtype], prod(shape) > 1
+    names = ("cos", "sin") if prod(shape) > 1 else ("cos",)
 
     def convert(words: list[str]) -> list[str]:
         radius = fraction(w, words[0], 2.0**-32, 1.0)
         angle = fraction(w, words[1], 2.0**-32)
-        twice = w.made(f"fmul {machine} {rounded(w, 'log', radius)}, {literal(-2.0, machine)}")
-        far = intrinsic(w, "sqrt", machine, twice)
-        turn = w.made(f"fmul {machine} {angle}, {literal(2.0 * math.pi, machine)}")
-        names = ("cos", "sin") if many else ("cos",)
-        return [w.made(f"fmul {machine} {far}, {rounded(w, f, turn)}") for f in names]
+        twice = w.made(f"fmul float {rounded(w, 'log', radius)}, {literal(-2.0, 'float')}")
+        far = intrinsic(w, "sqrt", "float", twice)
+        turn = w.made(f"fmul float {angle}, {literal(2.0 * math.pi, 'float')}")
+        return [w.made(f"fmul float {far}, {rounded(w, f, turn)}") for f in names]
 
     return filled(w, shape, dtype, 2, convert, 2)
 

@@ -27,7 +27,7 @@ from torch.utils import _pytree as pytree
 from autobatch.compiled.arrays import elementwise, extremes, picking, products, reductions, views
 from autobatch.compiled.arrays.draws import RULES as DRAWN
 from autobatch.compiled.types import Refused, refuse
-from autobatch.random.drawing import drawing
+from autobatch.random.drawing import drawing, is_random
 from autobatch.random.sources import Thread
 
 RULES = frozenset(
@@ -185,8 +185,7 @@ def writes(node: Node) -> bool:
 
 def draws(node: Node) -> bool:
     """Whether an operator draws at random."""
-    tag = torch.Tag.nondeterministic_seeded
-    return isinstance(node.target, OpOverload) and tag in node.target.tags
+    return isinstance(node.target, OpOverload) and is_random(node.target)
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from autobatch.compiled.arrays.memory import (
     Operand,
     Strided,
     fill,
+    from_first,
     nest,
     noted,
     offset,
@@ -140,8 +141,7 @@ def place(w: Writer, index: Any, size: int) -> str:
 
 def place_in(w: Writer, at: str, size: int) -> str:
     """An index from either end as a place; beyond them that is an error."""
-    below = w.made(f"icmp slt i64 {at}, 0")
-    at = w.select(below, "i64", w.made(f"add i64 {at}, {size}"), at)
+    at = from_first(w, at, size)
     w.raise_if(w.made(f"icmp uge i64 {at}, {size}"), IndexError)
     return at
 

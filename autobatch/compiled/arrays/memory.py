@@ -119,6 +119,12 @@ def offset(
     return Strided(x.dtype, shape, made, strides)
 
 
+def from_first(w: Writer, at: str, size: int) -> str:
+    """A place that may be counted from the end, as one from the first."""
+    below = w.made(f"icmp slt i64 {at}, 0")
+    return w.select(below, "i64", w.made(f"add i64 {at}, {size}"), at)
+
+
 def nest(
     w: Writer,
     shape: Sequence[int],

@@ -22,6 +22,7 @@ from autobatch.compiled.arrays.memory import (
     copied,
     element,
     fill,
+    from_first,
     nest,
     offset,
     room,
@@ -42,8 +43,7 @@ def place_at(w: Writer, index: Operand, at: str, size: int, wraps: bool) -> str:
         refuse("an index tensor has a compiled form for int64")
     leaf = tensors.to_int(w, one).leaf
     if wraps:
-        below = w.made(f"icmp slt i64 {leaf}, 0")
-        leaf = w.select(below, "i64", w.made(f"add i64 {leaf}, {size}"), leaf)
+        leaf = from_first(w, leaf, size)
     w.give_up_if(w.made(f"icmp uge i64 {leaf}, {size}"))
     return leaf
 
