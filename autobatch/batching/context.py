@@ -385,7 +385,7 @@ class Context:
 def operands_of(op: Op, env: Mapping[str, Cell]) -> tuple[Cell, ...]:
     """The operands of an operation; of a call its arguments, and a tensor whose method it is."""
     cells = [env[name] for name in op.args if name in env]
-    if op.name not in ("call", "fork"):
+    if op.does not in ("call", "fork"):
         return tuple(cells)
     callee = read(cells[0]) if cells else None
     bound = type(callee) is Container and callee.type is METHOD

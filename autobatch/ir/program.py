@@ -65,6 +65,11 @@ class Op:
     attr: Any
     span: Span
 
+    @property
+    def does(self) -> str:
+        """The name of what it does, now or, where that is deferred, later."""
+        return self.attr[0] if self.name == "defer" else self.name
+
     def __str__(self) -> str:
         return format_op(self)
 

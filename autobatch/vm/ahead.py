@@ -46,7 +46,7 @@ class Ahead:
             return 0
         before = Snapshot(group.env)
         context = self.run.context(frame, group)
-        drawn = None if frame.paths is None else frame.paths.ledger.mark()
+        undrawn = frame.drawn()
         context.lost, context.checks = None, []
         context.eager, context.ahead = False, True
         try:
@@ -57,8 +57,7 @@ class Ahead:
             raise
         except (Exception, Escaped, Irrevocable):
             before.restore(group.env)
-            if drawn is not None and frame.paths is not None:
-                frame.paths.ledger.rewind(drawn)
+            frame.redraw(undrawn)
             luck.last = min(2 * luck.last + 1, LONGEST)
             luck.wait = luck.last
             return 0

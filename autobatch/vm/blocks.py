@@ -25,7 +25,6 @@ from autobatch.batching.truths import truth
 from autobatch.batching.unseen import refuse_late
 from autobatch.ir.dataflow import terminator_reads
 from autobatch.ir.program import Branch, Jump, Op, Raise
-from autobatch.random.paths import Mark
 from autobatch.values.cells import Cell, Column, Objects, Uniform, read
 from autobatch.vm.ahead import Ahead
 from autobatch.vm.branching import parted, see
@@ -64,7 +63,7 @@ class Blocks:
         alone = len(ops) if context.careful else 0
         while position < len(ops):
             op = ops[position]
-            undrawn = drawn(frame)
+            undrawn = frame.drawn()
             failed: Exception | None = None
             try:
                 if work is not None and position >= alone:
@@ -96,7 +95,7 @@ class Blocks:
             except Exception as error:
                 failed = error
             if failed is not None:  # outside of `except`: what is raised now has no context
-                redraw(frame, undrawn, failed)
+                frame.redraw(undrawn, failed)
                 failure = self.blamed(frame, op, group, context, failed)
                 group, context = self.left(frame, group, context, failure)
                 if not group.k:
@@ -312,7 +311,7 @@ class Blocks:
         part.checks = []
         context = self.run.context(frame, part)
         context.careful = True
-        undrawn = drawn(frame)
+        undrawn = frame.drawn()
         try:
             with self.run.contributions.tried():
                 self.perform(frame, op, part, context)
@@ -323,7 +322,7 @@ class Blocks:
         except Exception as error:
             return error
         finally:
-            redraw(frame, undrawn)
+            frame.redraw(undrawn)
         return next((error for error, _ in context.lost.values()), None) if context.lost else None
 
     def raise_(self, context: Context, terminator: Raise, group: Group) -> None:
@@ -383,19 +382,6 @@ class Blocks:
         group, context, position = self.taken_back(frame, ops, group, context, found)
         group, context = self.operations(frame, ops, group, context, position)
         return self.branch(frame, terminator, group, context) if group.k else []
-
-
-def drawn(frame: Frame) -> Mark | None:
-    """How often the threads of a frame have drawn, to go back to."""
-    return None if frame.paths is None else frame.paths.ledger.mark()
-
-
-def redraw(frame: Frame, before: Mark | None, error: Exception | None = None) -> None:
-    """Take draws back: what has made them is to run again, but for what a failure has finished."""
-    if before is None or (isinstance(error, RowsFail) and error.partial is not None):
-        return
-    assert frame.paths is not None
-    frame.paths.ledger.rewind(before)
 
 
 def is_alike(op: Op, env: dict[str, Cell]) -> bool:

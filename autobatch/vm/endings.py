@@ -22,7 +22,7 @@ from autobatch.batching.escapes import Snapshot
 from autobatch.batching.late_reads import refuse_call
 from autobatch.ir.program import Branch, Call, Join, Jump, Raise, Return, Terminator
 from autobatch.values.cells import Cell
-from autobatch.vm.blocks import Blocks, drawn, redraw
+from autobatch.vm.blocks import Blocks
 from autobatch.vm.calling import Returned
 from autobatch.vm.driven import plain_end
 from autobatch.vm.failing import Failures
@@ -82,7 +82,7 @@ class Endings(ABC):
     ) -> Parts:
         """The terminator, for the rows that failures in it leave."""
         while True:
-            undrawn = drawn(frame)
+            undrawn = frame.drawn()
             if frame.exact:
                 frame.snapshot = Snapshot(group.env)
             try:
@@ -92,7 +92,7 @@ class Endings(ABC):
             if isinstance(terminator, Call):
                 cells = [group.env[name] for name in terminator.args if name in group.env]
                 context.tell(failure.error, cells, failure.row)
-            redraw(frame, undrawn, failure)
+            frame.redraw(undrawn, failure)
             if context.lost is not None and not context.lost and group.k > 1:
                 return self.halves(frame, terminator, group, context)
             group, context = self.blocks.left(frame, group, context, failure)

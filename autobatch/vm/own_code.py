@@ -47,7 +47,7 @@ class OwnCode:
 
     def may_show(self, op: Op, env: Mapping[str, Cell]) -> bool:
         """Whether an operation may have an effect that others can see."""
-        if op.name in MOVES or (op.name == "defer" and op.attr[0] == "fork"):
+        if op.name in MOVES or op.does == "fork":
             return False
         cells = [env[arg] for arg in op.args if arg in env]
         if op.name == "getattr":

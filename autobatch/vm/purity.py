@@ -341,7 +341,7 @@ CONSUMERS: tuple[object, ...] = (next,)
 
 def is_call(op: Op) -> bool:
     """Whether an operation calls, if later."""
-    return op.name in ("call", "fork") or (op.name == "defer" and op.attr[0] in ("call", "fork"))
+    return op.does in ("call", "fork")
 
 
 def written_by(

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from autobatch.batching.context import Context, Services
+from autobatch.batching.context import Context, RowsFail, Services
 from autobatch.batching.contributions import Contributions
 from autobatch.batching.escapes import Snapshot
 from autobatch.batching.fallbacks import Policy
@@ -21,7 +21,7 @@ from autobatch.errors import AutobatchError, Diagnostic
 from autobatch.ir.program import Call, Function, Handler, Raise
 from autobatch.listeners import Tally
 from autobatch.presence.moves import keeping
-from autobatch.random.paths import Ledger, Paths, key_of
+from autobatch.random.paths import Ledger, Mark, Paths, key_of
 from autobatch.saving.savers import Saver
 from autobatch.source import Span
 from autobatch.values.cells import Cell
@@ -154,6 +154,17 @@ class Frame:
     def catches(self) -> bool:
         """Whether threads that fail in the block at work go on, in a handler."""
         return self.caught or self.handler is not None
+
+    def drawn(self) -> Mark | None:
+        """How often its threads have drawn, to go back to."""
+        return None if self.paths is None else self.paths.ledger.mark()
+
+    def redraw(self, before: Mark | None, error: Exception | None = None) -> None:
+        """Take draws back: what made them is to run again, but for what a failure has finished."""
+        if before is None or (isinstance(error, RowsFail) and error.partial is not None):
+            return
+        assert self.paths is not None
+        self.paths.ledger.rewind(before)
 
     def calls(self, thread: int) -> list[Span]:
         """The places at work for a thread, outermost first, the last one being what runs now."""

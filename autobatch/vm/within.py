@@ -38,7 +38,7 @@ from autobatch.vm.sequential.interpreter import Interpreter
 from autobatch.vm.state import RunState
 
 Caller = Callable[[Context, resolving.Target, Sequence[Cell], Paths | None], list[Returned]]
-CALLS = ("call", "fork", "defer")
+CALLS = ("call", "fork")
 FRAMED = ("program", "construct")
 """Effects of callees that an engine runs in frames."""
 RECORDED = ("torch", "transform")
@@ -264,4 +264,4 @@ def paths_within(context: Context, opens: bool) -> Paths | None:
         return None
     if opens:
         return paths.opened()
-    return paths if context.at is None or context.at[0].name in CALLS else paths.flattened()
+    return paths if context.at is None or context.at[0].does in CALLS else paths.flattened()

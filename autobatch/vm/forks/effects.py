@@ -124,8 +124,7 @@ class Guard:
 
 def changes_objects(op: Op, env: dict[str, Cell]) -> bool:
     """Whether an operator such as ``+=`` changes objects of the threads', not only a name."""
-    name = op.attr[0] if op.name == "defer" else op.name
-    if name not in INPLACE:
+    if op.does not in INPLACE:
         return False
     value = env[op.args[0]].value
     return type(value) is Objects and value.lists is None and not is_value(value)

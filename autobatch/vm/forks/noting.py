@@ -271,7 +271,7 @@ class Noting:
                 kept += [group.env[name] for name in (FORKED,) if name in group.env]
                 group.env[op.outs[0]] = self.branched(context, plain, operands, kept)
             else:
-                operations.execute(context, frame.scope, plain, group.env)
+                operations.execute(context, frame.scope, plain, group.env, op)
             return
         outs = [Cell(Container(PENDING, [])) for _ in op.outs]
         remember(group, Cell(Container(DEFERRAL, [*operands, *outs], plain)))

@@ -14,6 +14,7 @@ import numpy as np
 
 from autobatch.batching import operations
 from autobatch.batching.context import Context, RowsFail
+from autobatch.batching.escapes import Escaped
 from autobatch.batching.stretches.outline import is_structural
 from autobatch.ir.program import Op
 from autobatch.values.cells import DEFERRAL, FORK, Cell, Container
@@ -56,19 +57,38 @@ class Resolving:
             part = group
             if len(rows) < group.k:
                 part = restricted(group, rows, list(group.env))
-            before = as_it_was(part)
-            try:
-                parts.append((target, self.filled(frame, part, results(own, rows))))
-            except Exception:  # of a deferred operation; which comes first, the order tells
-                parts += self.in_order(frame, target, before)
+            parts += self.taken_in(frame, target, part, own, rows)
         return parts
 
-    def filled(self, frame: Frame, group: Group, results: Sequence[Cell]) -> Group:
+    def taken_in(
+        self, frame: Frame, target: int, group: Group, own: Sequence[ForkedCall], rows: np.ndarray
+    ) -> Parts:
+        """A group with the results of some rows of its calls in place, in parts if one fails.
+
+        If a number has left its dtype, all is done again with each result looked at: no block is
+        at work that could be gone back to.
+        """
+        undrawn = frame.drawn()
+        for careful in (False, True):
+            before = as_it_was(group)
+            try:
+                return [(target, self.filled(frame, group, results(own, rows), careful))]
+            except Escaped:
+                frame.redraw(undrawn)
+                if before is not group:  # what they write may be the results themselves
+                    break
+            except Exception:  # of a deferred operation; which comes first, the order tells
+                frame.redraw(undrawn)
+                break
+        return self.in_order(frame, target, before)
+
+    def filled(self, frame: Frame, group: Group, results: Sequence[Cell], careful: bool) -> Group:
         """The group with results in place of its forked calls, deferred operations run.
 
         What is left to run then are the calls that were deferred, and what waits for them.
         """
         context = self.state.context(frame, group)
+        context.careful = careful
         known: dict[int, Cell] = {}
         waiting = iter(results)
         rest: list[Cell] = []
@@ -160,6 +180,7 @@ class Resolving:
         while group.k:
             first, *rest = entries(group)
             context = self.state.context(frame, group)
+            context.careful = True
             frame.span = first[1].static.span
             known: dict[int, Cell] = {}
             try:
@@ -179,6 +200,7 @@ class Resolving:
         for row in np.argsort(threads, kind="stable"):
             part = restricted(group, np.array([row]), list(group.env))
             context = self.state.context(frame, part)
+            context.careful = True
             try:
                 self.run_deferred(frame, part, context, entries(part)[0][1], {})
                 context.flush()
