@@ -1,9 +1,10 @@
 """What a batch must return, given what the plain loop returned; and when two results are equal.
 
 ``stacked(rows)`` states how results stack: containers keep their structure; numbers become a
-bool, int64 or float64 tensor (a list where an int does not fit); tensors stack as
-``torch.stack`` promotes, numbers among them through ``torch.as_tensor``; all else is a list, and so
-are lists that hold no number and no tensor, unless they are empty in all rows.
+bool, int64, float64 or complex128 tensor (a list where an int does not fit), numpy's scalars one of
+their own dtype; tensors stack as ``torch.stack`` promotes, numbers among them through
+``torch.as_tensor``; all else is a list, and so are lists that hold no number and no tensor, unless
+they are empty in all rows.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ def _is_structure(row: Any) -> bool:
 
 def _holds_stackable(value: Any) -> bool:
     if not _is_structure(value):
-        return isinstance(value, Tensor) or type(value) in (bool, int, float)
+        return isinstance(value, Tensor) or _is_number(value)
     if dataclasses.is_dataclass(value):
         parts: Any = [getattr(value, field.name) for field in dataclasses.fields(value)]
     else:
@@ -79,26 +80,28 @@ def _outline(row: Any) -> Any:
     return type(row), frozenset(row) if isinstance(row, dict) else len(row)
 
 
+def _is_number(row: Any) -> bool:
+    return type(row) in (bool, int, float, complex) or isinstance(row, np.number | np.bool_)
+
+
 def _stacked_leaves(rows: list[Any]) -> Any:
-    kinds = {type(row) for row in rows}
-    stackable = [isinstance(row, Tensor) or type(row) in (bool, int, float) for row in rows]
+    stackable = [isinstance(row, Tensor) or _is_number(row) for row in rows]
     if not any(stackable):
         return rows
     if not all(stackable):
         return Unstackable(rows)
-    if kinds <= {bool, int, float}:
-        return _stacked_numbers(rows, kinds)
+    if all(map(_is_number, rows)):
+        return _stacked_numbers(rows)
     columns = [torch.as_tensor(row) for row in rows]
     same_shape = len({column.shape for column in columns}) == 1
     return torch.stack(columns) if same_shape else Unstackable(rows)
 
 
-def _stacked_numbers(rows: list[Any], kinds: set[type]) -> Any:
-    if not all(type(row) is float or -(2**63) <= row < 2**63 for row in rows):
+def _stacked_numbers(rows: list[Any]) -> Any:
+    if not all(type(row) is not int or -(2**63) <= row < 2**63 for row in rows):
         return rows
-    if kinds == {bool}:
-        return torch.tensor(rows)
-    return torch.tensor(rows, dtype=torch.float64 if float in kinds else torch.int64)
+    own = {bool: torch.bool, int: torch.int64, float: torch.float64, complex: torch.complex128}
+    return torch.stack([torch.as_tensor(row, dtype=own.get(type(row))) for row in rows])
 
 
 def has_unstackable(value: Any) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -670,3 +671,60 @@ def test_what_drops_nothing_draws_nothing(options):
     w = torch.ones(3)
     found = autobatch.vmap(drops_nothing, in_dims=(0, None), **options)(torch.ones(2, 3), w)
     assert torch.equal(found, torch.full((2, 3), 5.0))
+
+
+OF_NUMPY = np.random.RandomState(0)
+OF_PYTHON = random.Random(0)
+FOREIGN: dict[str, Callable[..., Any]] = {
+    "random": lambda x: random.random(),
+    "choice": lambda x: random.choice(range(1000)),
+    "shuffle": lambda x: x + shuffled(range(1000)),
+    "rand": lambda x: x + np.random.rand(),
+    "randint": lambda x: np.random.randint(1000) if x > 0 else 7,
+    "RandomState": lambda x: OF_NUMPY.normal(),
+    "Random": lambda x: OF_PYTHON.random(),
+    "Generator": lambda x: torch.from_numpy(NUMPYS.normal(size=2)),
+    "rounds": lambda x: autobatch.pfor(lambda i: np.random.rand(), 2, fallback="allow"),
+}
+"""Draws that are not torch's; each example draws at one place."""
+
+
+def shuffled(items):
+    items = list(items)
+    random.shuffle(items)
+    return items[0]
+
+
+def begun() -> None:
+    global NUMPYS
+    NUMPYS = np.random.default_rng(3)
+    for each in (random, np.random, OF_NUMPY, OF_PYTHON):
+        each.seed(3)
+
+
+begun()
+
+
+@pytest.mark.parametrize("randomness", ["error", "different", "same", "seed"])
+@pytest.mark.parametrize("name", FOREIGN)
+def test_draws_that_are_not_torchs_are_the_loops(name, randomness):
+    """Also under a seed, but for Python's ``random``, which draws from it."""
+    xs = torch.tensor([1.0, -2.0, 0.5, 3.0, 2.0])
+    drawn: Any = {"seed": 5} if randomness == "seed" else {"randomness": randomness}
+    begun()
+    expected = torch.stack([torch.as_tensor(FOREIGN[name](x), dtype=None) for x in xs])
+    goes_on = random.random(), np.random.rand(), OF_NUMPY.rand(), OF_PYTHON.random()
+    for way in ({}, {"plain": "never"}, {"engine": "sequential"}, {"chunk_size": 2}):
+        begun()
+        found = autobatch.vmap(FOREIGN[name], **drawn, **way)(xs)
+        if randomness == "seed" and name in ("random", "choice", "shuffle"):
+            assert torch.equal(found, autobatch.vmap(FOREIGN[name], seed=5, plain="never")(xs))
+            assert not torch.equal(found.double(), expected.double())
+            begun()
+            untouched = random.getstate()
+            autobatch.vmap(FOREIGN[name], seed=5, **way)(xs)
+            assert random.getstate() == untouched
+            continue
+        torch.testing.assert_close(found, expected, check_dtype=False)
+        now = random.random(), np.random.rand(), OF_NUMPY.rand(), OF_PYTHON.random()
+        assert now == goes_on, "the generators go on as in the loop"

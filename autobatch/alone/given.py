@@ -130,7 +130,7 @@ def argument(arg: Any, options: Options) -> Given | None:
         return Given(tensor=arg.data.table, packed=arg.data) if is_fine else None
     if not isinstance(arg.data, Tensor) or not is_readable(arg.data):
         return None
-    if options.scalars != "python" or arg.data.dim() > 1 or arg.data.is_complex():
+    if options.scalars != "python" or arg.data.dim() > 1:
         return Given(tensor=arg.data)
     if arg.data.requires_grad:
         return None

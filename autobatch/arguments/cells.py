@@ -63,8 +63,10 @@ def column_of(data: Tensor, scalars: str) -> Cell:
     """
     if data.dim() > 1 and data.layout is torch.strided:
         data = data.contiguous()
-    if scalars == "tensor" or data.dim() > 1 or data.is_complex():
+    if scalars == "tensor" or data.dim() > 1:
         return Cell(Column(data))
+    if data.is_complex():
+        return Cell(Objects(data.tolist()))
     if data.dtype is torch.bool:
         return Cell(Column(data, "bool"))
     if data.dtype.is_floating_point:

@@ -20,7 +20,7 @@ from autobatch.arguments.mapped import Mapped, has_mapped, objects
 from autobatch.errors import OptionError
 from autobatch.ragged import ragged
 from autobatch.runs.entry import name_of
-from autobatch.values.cells import fits_column
+from autobatch.values.numbers import fits_tensor
 
 
 def mapped_by_dims(
@@ -184,12 +184,12 @@ def is_numbers(arg: Any) -> bool:
     return (
         type(arg) in (list, tuple)
         and bool(arg)
-        and all(type(item) in (int, float, bool) for item in arg)
+        and all(type(item) in (int, float, bool, complex) for item in arg)
     )
 
 
 def numbers_of(items: Sequence[Any]) -> np.ndarray | objects:
     """A list of numbers as an array; with ints that do not fit int64, as Python's numbers."""
-    if all(map(fits_column, items)):
+    if all(map(fits_tensor, items)):
         return np.asarray(items)
     return objects(items)

@@ -107,7 +107,7 @@ def has_mapped(tree: Any) -> bool:
 
 def row_of(item: Tensor, scalars: str) -> Any:
     """One thread's row: a private, contiguous copy, or a number if ``scalars`` says so."""
-    number = scalars == "python" and item.dim() == 0 and not item.is_complex()
+    number = scalars == "python" and item.dim() == 0
     return item.item() if number else item.clone(memory_format=torch.contiguous_format)
 
 

@@ -18,7 +18,7 @@ from autobatch.errors import Diagnostic, OptionError, StackingError
 from autobatch.results.own_lists import Holding, parts_of, stacks, way_to
 from autobatch.source import Span
 from autobatch.structure import DICTS, Form, attributes, form_of, is_collection, is_record
-from autobatch.values.cells import fits_column
+from autobatch.values.numbers import fits_tensor
 
 MOST = 4
 """Unlike results that an error tells of."""
@@ -161,7 +161,7 @@ def structures(items: Iterable[Any], part: Part) -> Iterator[Hashable]:
             if like is form:
                 forms.append(form)
             yield (Form, id(like))
-        elif isinstance(item, Tensor) or fits_column(item):
+        elif isinstance(item, Tensor) or fits_tensor(item):
             yield Tensor
         else:
             yield (type(item), describe(item))

@@ -16,7 +16,8 @@ from typing import Any
 from torch import Tensor
 
 from autobatch.structure import form_of, is_collection, is_record_type, is_tuple_type
-from autobatch.values.cells import PACKED, Column, Container, Uniform, is_number, read
+from autobatch.values.cells import PACKED, Column, Container, Uniform, read
+from autobatch.values.numbers import is_stacking_number
 
 Holding = dict[int, Any]
 """Structures that are known to hold what stacks, by identity."""
@@ -83,7 +84,7 @@ def parts_of(obj: Any) -> Iterable[Any] | None:
 
 
 def stacks(leaf: Any) -> bool:
-    return isinstance(leaf, Tensor) or is_number(leaf) or is_collection(leaf)
+    return isinstance(leaf, Tensor) or is_stacking_number(leaf) or is_collection(leaf)
 
 
 def values_in(value: Any) -> Iterable[Any] | None:

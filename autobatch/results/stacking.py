@@ -27,16 +27,19 @@ from autobatch.structure import (
     mapped,
 )
 from autobatch.values.cells import (
-    NUMBER_DTYPES,
-    NUMBER_TAGS,
     PACKED,
     Cell,
     Column,
     Container,
     Uniform,
-    fits_column,
-    is_number,
     read,
+)
+from autobatch.values.numbers import (
+    beside_tensors,
+    fits_tensor,
+    is_stacking_number,
+    number_tensor,
+    numbers_tensor,
 )
 
 
@@ -67,9 +70,8 @@ def stacked_cell(
         case Uniform(obj=obj):
             if isinstance(obj, Tensor):
                 return whole(obj.clone().expand(k, *obj.shape), part)  # it may be the caller's
-            if fits_column(obj):
-                dtype = NUMBER_DTYPES[NUMBER_TAGS[type(obj)]]
-                return torch.full((k,), obj, dtype=dtype, device=device)
+            if fits_tensor(obj):
+                return number_tensor(obj, device).expand(k).clone()
             if not is_structure(obj):
                 return Batchless([obj] * k)
         case Container(type=kind) if is_made(kind) and not is_own(value, part):
@@ -109,7 +111,7 @@ def form_of_container(value: Container) -> Form:
 def stacked_rows(items: Sequence[Any], device: torch.device, part: Part) -> Any:
     """The result for one real value per thread; ``part`` says which part of the whole it is."""
     first: Any = items[0] if items else None
-    if any(isinstance(item, Tensor) or is_number(item) for item in items):
+    if any(isinstance(item, Tensor) or is_stacking_number(item) for item in items):
         return stacked_leaves(items, device, part)
     if part.rings and any(id(item) in part.rings for item in items):
         return stacked_rings(items, part)
@@ -146,18 +148,15 @@ def stacked_collections(items: Sequence[Any], part: Part) -> Any:
         raise structures_differ(items, part) from error
 
 
-def stacked_leaves(items: Sequence[Any], device: torch.device, part: Part) -> Any:
-    if all(is_number(item) for item in items):
-        if not all(map(fits_column, items)):
+def stacked_leaves(items: Sequence[Any], device: torch.device | None, part: Part) -> Any:
+    if all(map(is_stacking_number, items)):
+        if not all(map(fits_tensor, items)):
             return Batchless(items)
         if len(set(map(type, items))) == 1:
-            return torch.tensor(items, dtype=number_dtype(items[0]), device=device)
-        tensors = [torch.tensor(item, dtype=number_dtype(item), device=device) for item in items]
-    elif all(isinstance(item, Tensor) or fits_column(item) for item in items):
-        tensors = [
-            item if isinstance(item, Tensor) else torch.as_tensor(item, device=device)
-            for item in items
-        ]
+            return numbers_tensor(list(items), device)
+        tensors = [number_tensor(item, device) for item in items]
+    elif all(isinstance(item, Tensor) or fits_tensor(item) for item in items):
+        tensors = [beside_tensors(item, device) for item in items]
     else:
         raise structures_differ(items, part)
     are_unlike = len({tensor.shape for tensor in tensors}) > 1
@@ -172,10 +171,6 @@ def stacked_leaves(items: Sequence[Any], device: torch.device, part: Part) -> An
     if ragged:
         return as_ragged(tensors, tensors[0][None, :0], part)
     return torch.stack(tensors)
-
-
-def number_dtype(item: Any) -> torch.dtype:
-    return NUMBER_DTYPES[NUMBER_TAGS[type(item)]]
 
 
 def plain(result: Any) -> Any:

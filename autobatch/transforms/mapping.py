@@ -14,7 +14,6 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
@@ -36,17 +35,15 @@ from autobatch.transforms.inner_rows import InnerRows
 from autobatch.transforms.records import TORCH, Transform
 from autobatch.transforms.runs import Call
 from autobatch.values.cells import (
-    NUMBER_DTYPES,
-    NUMBER_TAGS,
     Cell,
     Column,
     Container,
     Objects,
     Uniform,
-    fits_column,
     read,
 )
 from autobatch.values.heap import selecting
+from autobatch.values.numbers import fits_tensor, number_tensor
 
 
 def mapped(call: Call, options: dict[str, Any]) -> Cell:
@@ -225,9 +222,8 @@ def grouped(part: Context, leaf: Cell, rows: InnerRows, dim: Any) -> Cell:
             return Cell(Uniform(obj.expand(n, *obj.shape).movedim(0, dim)))
         case Uniform(obj=obj) if dim is None:
             return leaf
-        case Uniform(obj=obj) if fits_column(obj):
-            dtype = NUMBER_DTYPES[NUMBER_TAGS[type(obj)]]
-            return Cell(Uniform(torch.full((n,), obj, dtype=dtype, device=part.device)))
+        case Uniform(obj=obj) if fits_tensor(obj):
+            return Cell(Uniform(number_tensor(obj, part.device).expand(n).clone()))
         case Column(data=data) if dim is not None:
             whole = moves.noted(data.reshape(k, n, *data.shape[1:]), moves.Grouped(n))
             return Cell(Column(whole.movedim(1, dim + 1 if dim >= 0 else dim)))

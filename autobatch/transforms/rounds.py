@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from autobatch import structure
@@ -13,9 +12,11 @@ from autobatch.batching.containers.callees import is_hashable
 from autobatch.errors import Diagnostic, EmptyBatchError
 from autobatch.random.drawing import SOURCE
 from autobatch.random.sources import Thread
+from autobatch.results.mismatch import Part
+from autobatch.results.stacking import plain, stacked_leaves
 from autobatch.transforms.loops import count
 from autobatch.transforms.records import kind_of
-from autobatch.values.cells import NUMBER_DTYPES, NUMBER_TAGS, fits_column
+from autobatch.values.numbers import fits_tensor
 
 
 def round_by_round(callee: Any) -> Callable[..., Any] | None:
@@ -74,9 +75,6 @@ def stacked(results: list[Any]) -> Any:
 
 def stack(column: list[Any]) -> Any:
     """One leaf of all rounds: a tensor where they stack, else a list."""
-    if all(isinstance(item, Tensor) for item in column):
-        return torch.stack(column)
-    kinds = set(map(type, column))
-    if len(kinds) == 1 and all(map(fits_column, column)):
-        return torch.tensor(column, dtype=NUMBER_DTYPES[NUMBER_TAGS[kinds.pop()]])
+    if all(isinstance(item, Tensor) or fits_tensor(item) for item in column):
+        return plain(stacked_leaves(column, None, Part()))
     return column

@@ -1,0 +1,68 @@
+"""Which Python objects stack as numbers do, and the dtypes that they stack in.
+
+Python's own numbers, complex ones among them, and numpy's scalars. A Python number of every example
+has the dtype that holds it (bool, int64, float64, complex128), beside tensors that of
+``torch.as_tensor``; a scalar of numpy's has its own in either case.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from autobatch.values.cells import NUMBER_DTYPES, NUMBER_TAGS, fits_column
+
+INTEGERS = ("uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64")
+OTHERS = ("bool", "float16", "float32", "float64", "complex64", "complex128")
+DTYPES: dict[Any, torch.dtype] = {
+    np.dtype(name): getattr(torch, name) for name in (*INTEGERS, *OTHERS)
+}
+"""Those of numpy's dtypes that torch has; a long double, a date or a text is an object."""
+
+
+def is_stacking_number(obj: Any) -> bool:
+    """A number; whether tensors hold it is another question (``fits_tensor``)."""
+    kind = type(obj)
+    return kind in NUMBER_TAGS or kind is complex or is_numpy_number(obj)
+
+
+def is_numpy_number(obj: Any) -> bool:
+    return isinstance(obj, np.generic) and obj.dtype in DTYPES
+
+
+def fits_tensor(obj: Any) -> bool:
+    """Whether it is a number that a tensor holds: an int may be too large."""
+    return fits_column(obj) or type(obj) is complex or is_numpy_number(obj)
+
+
+def number_dtype(obj: Any) -> torch.dtype:
+    """The dtype in which numbers stack with numbers."""
+    if isinstance(obj, np.generic):
+        return DTYPES[obj.dtype]
+    return torch.complex128 if type(obj) is complex else NUMBER_DTYPES[NUMBER_TAGS[type(obj)]]
+
+
+def number_tensor(obj: Any, device: torch.device | None) -> Tensor:
+    """One number in its own dtype."""
+    if isinstance(obj, np.generic):
+        return torch.from_numpy(np.array(obj)).to(device)
+    return torch.tensor(obj, dtype=number_dtype(obj), device=device)
+
+
+def beside_tensors(obj: Any, device: torch.device | None) -> Tensor:
+    """What ``torch.as_tensor`` makes of a number, or a tensor as it is."""
+    if isinstance(obj, Tensor):
+        return obj
+    if isinstance(obj, np.generic):
+        return number_tensor(obj, device)
+    return torch.as_tensor(obj, device=device)
+
+
+def numbers_tensor(items: list[Any], device: torch.device | None) -> Tensor:
+    """Numbers of one type, one for each example."""
+    if isinstance(items[0], np.generic):
+        return torch.from_numpy(np.array(items, dtype=items[0].dtype)).to(device)
+    return torch.tensor(items, dtype=number_dtype(items[0]), device=device)
