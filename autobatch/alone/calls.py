@@ -16,11 +16,11 @@ from types import (
 )
 
 from autobatch.alone import asking, computing, patterns, reads
+from autobatch.alone.classes import own_function
 from autobatch.alone.contents import NotAlone
 from autobatch.alone.known_calls import KnownCalls
 from autobatch.alone.members import is_method
 from autobatch.alone.taint import CODE, NONE, TENSOR, TENSORS, Share
-from autobatch.alone.world import own_function
 from autobatch.batching import known_callees as callees
 from autobatch.frontend import MISSING
 from autobatch.ir.program import CallShape, Var
