@@ -19,7 +19,7 @@ from typing import Any
 
 from torch import Tensor
 
-from autobatch.alone.computing import may_compute
+from autobatch.alone.computing import FEWEST, Limits
 from autobatch.alone.steps import Steps
 from autobatch.alone.taint import NONE, OUTER_DEEP, TENSOR, TENSORS, Share, Shares
 from autobatch.alone.world import Data, World
@@ -81,13 +81,13 @@ class Proof:
     computes: bool = False
     tensors: tuple[Tensor, ...] = ()
 
-    def holds(self) -> bool:
-        """Whether all that it rests on is still the same."""
+    def holds(self, limits: Limits) -> bool:
+        """Whether all that it rests on is still the same, and within what a call allows."""
         try:
             return (
                 self.grounds.hold()
-                and all(each.is_as_before() for each in self.data)
-                and (not self.computes or may_compute(self.tensors))
+                and all(each.is_as_before(limits) for each in self.data)
+                and (not self.computes or limits.allow_held(self.tensors))
             )
         except Exception:  # of a comparison: something else is there
             return False
@@ -111,13 +111,14 @@ def proved(
     library: Library,
     computes: bool = False,
     holds_tensors: bool = False,
+    limits: Limits = FEWEST,
 ) -> Proof:
     """The proof for a function that gets what has these shares; ``receiver`` comes first.
 
     ``given`` has the share of each argument, by place or name. ``computes``: it may compute with
-    tensors; ``holds_tensors``: objects among the arguments hold some.
+    tensors within the ``limits``; ``holds_tensors``: objects among the arguments hold some.
     """
-    world = World(library, Shares(computes))
+    world = World(library, Shares(computes), limits=limits)
     if holds_tensors:
         world.shares.store(TENSORS)
     for kind in classes:

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from autobatch.alone import computing, kept
 from autobatch.alone.classes import Classes
+from autobatch.alone.computing import FEWEST, Limits
 from autobatch.alone.contents import Contents, NotAlone
 from autobatch.alone.taint import CODE, NONE, OUTERS, TENSORS, Share, Unit
 from autobatch.batching import known_callees as callees
@@ -39,7 +40,7 @@ class Data:
     def may_change(self) -> bool:
         return bool(self.nature) or self.holds_tensors
 
-    def is_as_before(self) -> bool:
+    def is_as_before(self, limits: Limits = FEWEST) -> bool:
         contents = Contents(self.takes_tensors)
         try:
             found = contents.nature(self.value)
@@ -48,7 +49,7 @@ class Data:
         return (
             found == self.nature
             and bool(contents.tensors) == self.holds_tensors
-            and computing.may_compute(contents.tensors)
+            and limits.allow_held(contents.tensors)
             and contents.classes == self.classes
             and len(contents.callables) == len(self.callables)
             and all(map(operator.is_, contents.callables, self.callables))
@@ -59,6 +60,7 @@ class Data:
 class World(Classes):
     """All that a program may run, as it is found."""
 
+    limits: Limits = FEWEST
     data: dict[int, tuple[Data, Share]] = field(default_factory=dict)
     tensors: dict[int, Tensor] = field(default_factory=dict)
     """Those that existed before and that it reads."""
@@ -80,14 +82,14 @@ class World(Classes):
                 return CODE | self.members(value)
             return NONE if callees.is_known(value) else CODE
         if self.shares.computes and isinstance(value, Tensor):
-            if not computing.may_compute([value]):
+            if not self.limits.allow_held([value]):
                 raise NotAlone("a tensor that plain Python had better not compute with")
             self.tensors[id(value)] = value
             return TENSORS
         contents = Contents(self.shares.computes)
         nature = contents.nature(value)
         if contents.tensors:
-            if not computing.may_compute(contents.tensors):
+            if not self.limits.allow_held(contents.tensors):
                 raise NotAlone("it holds tensors that plain Python had better not compute with")
             self.shares.store(TENSORS)
         enumerations = [each for each in contents.callables if isinstance(each, EnumMeta)]
