@@ -24,8 +24,8 @@ from types import (
 from typing import Any
 
 from autobatch.alone.asking import FRAMES
-from autobatch.alone.contents import NotAlone, check_class, is_generated, own_bases
 from autobatch.alone.functions import Functions
+from autobatch.alone.kinds import NotAlone, check_class, is_generated, own_bases
 from autobatch.alone.taint import CODE, NONE, OUTER_DEEP, Share, Unit
 from autobatch.batching import known_callees as callees
 from autobatch.batching.effects import effect_of, is_library

@@ -20,7 +20,7 @@ from torch.nn import Parameter
 from torch.nn import functional as F
 
 from autobatch.alone import reads
-from autobatch.alone.contents import NotAlone
+from autobatch.alone.kinds import NotAlone
 from autobatch.alone.taint import FOREIGN, NONE, TENSOR, Share, Shares
 from autobatch.batching import known_callees as callees
 from autobatch.compat import is_wrapped, within_duals, within_modes

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from types import CellType, FunctionType
 from typing import Any
 
-from autobatch.alone.contents import NotAlone
 from autobatch.alone.inner import Inner
+from autobatch.alone.kinds import NotAlone
 from autobatch.alone.scale import Scale
 from autobatch.alone.taint import NONE, Share, Shares, Unit
 from autobatch.alone.webs import told_apart
@@ -36,7 +36,7 @@ class Functions(ABC):
 
     library: Library
     shares: Shares = field(default_factory=Shares)
-    units: dict[int, tuple[Unit, Known]] = field(default_factory=dict)
+    units: dict[tuple[int, int], tuple[Unit, Known]] = field(default_factory=dict)
     doubted: bool = False
     """Something is not known yet, and may be when more has been found."""
     is_settled: bool = False
@@ -50,14 +50,14 @@ class Functions(ABC):
     def met(self, value: Any) -> Share:
         """What a value that existed before shares with the program; what is in it may run."""
 
-    def unit(self, function: FunctionType) -> Unit:
-        """A user's function."""
+    def unit(self, function: FunctionType, receiver: object = MISSING) -> Unit:
+        """A user's function; of a ``receiver`` that is known, a module, it is one by itself."""
         if effect_of(function) != "program" or is_library(function):
             raise NotAlone(f"{function.__qualname__} is no program")
         if any(name.startswith("__autobatch") for name in vars(function)):
             raise NotAlone(f"{function.__qualname__} is marked")
         try:
-            lowered = self.library.code_of(function).function
+            lowered = self.library.code_of(function, receiver).function
         except AutobatchError as error:
             refused = NotAlone(f"{function.__qualname__} has a form that is refused")
             refused.at(error.span)
@@ -65,19 +65,20 @@ class Functions(ABC):
         if id(function) not in self.functions:
             self.functions[id(function)] = function
             self.shares.changed = True
-        unit = self.of_function(lowered, Names.of(function))
+        unit = self.of_function(lowered, Names.of(function, receiver))
         for name, value in defaults_of(function, lowered.params).items():
             self.shares.add(unit, [name], self.met(value))
         return unit
 
     def of_function(self, lowered: Function, names: Names) -> Unit:
-        found = self.units.get(id(lowered))
+        key = (id(lowered), id(names.receiver))
+        found = self.units.get(key)
         if found is None:
             if len(self.units) >= MOST_UNITS:
                 raise NotAlone(f"it has more than {MOST_UNITS} functions")
             own = told_apart(lowered)
             known = Known(own, names, definitions_of(own))
-            found = self.units[id(lowered)] = (Unit(own, lowered), known)
+            found = self.units[key] = (Unit(own, lowered), known)
             self.shares.changed = True
         elif names.closure and not is_one(found[1].names.closure, names.closure):
             raise NotAlone("one function has several closures")

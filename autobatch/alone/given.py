@@ -109,6 +109,7 @@ class Given:
         contents.tensors += own.tensors
         contents.classes |= own.classes
         contents.callables += own.callables
+        contents.modules += own.modules
         return OWNS[nature] | (OUTER_DEEP if own.has_instances else NONE)
 
 

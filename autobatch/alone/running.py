@@ -17,11 +17,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from autobatch.alone.computing import Limits
-from autobatch.alone.contents import Contents, NotAlone
+from autobatch.alone.contents import Contents
 from autobatch.alone.given import Given, arguments
+from autobatch.alone.kinds import NotAlone
 from autobatch.alone.proof import Proof, proved
 from autobatch.alone.taint import Share
 from autobatch.arguments.batch import Batch
@@ -108,8 +109,9 @@ class Asked:
 
     @property
     def outline(self) -> Outline:
-        own = (id(self.receiver), torch.is_grad_enabled(), self.limits.gradients)
-        return (*own, *(each.outline for each in self.given.values()))
+        mode = (torch.is_grad_enabled(), self.limits.gradients)
+        trains = isinstance(self.receiver, nn.Module) and self.receiver.training
+        return (id(self.receiver), trains, *mode, *(each.outline for each in self.given.values()))
 
     @property
     def is_apart(self) -> bool:
@@ -229,7 +231,7 @@ def proof_for(
 ) -> Proof:
     holds_tensors, classes = bool(contents.tensors), frozenset(contents.classes)
     function, receiver = asked.function, asked.receiver
-    rest = (asked.library, computes, holds_tensors, asked.limits)
+    rest = (asked.library, computes, holds_tensors, asked.limits, contents.modules)
     return proved(function, receiver, shares, classes, *rest)
 
 
@@ -241,7 +243,8 @@ def proof_of(asked: Asked, computes: bool) -> Proof:
     function, receiver, proofs = asked.function, asked.receiver, asked.findings.proofs
     shares, contents = looked_through(asked, computes)
     classes, holds_tensors = frozenset(contents.classes), bool(contents.tensors)
-    key = (computes, asked.limits, tuple(shares.items()), classes, holds_tensors, id(receiver))
+    objects = (id(receiver), *map(id, contents.modules))  # kept alive, with the proof
+    key = (computes, asked.limits, tuple(shares.items()), classes, holds_tensors, objects)
     kept, renewed = proofs.pop(key, None), 0
     if kept is not None:
         if kept.function is function and kept.proof.holds(asked.limits):

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum, EnumMeta
 from types import (
@@ -15,13 +16,15 @@ from types import (
 )
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from autobatch.alone import computing, kept
 from autobatch.alone.classes import Classes
 from autobatch.alone.computing import FEWEST, Limits
-from autobatch.alone.contents import Contents, NotAlone
-from autobatch.alone.taint import CODE, NONE, OUTERS, TENSORS, Share, Unit
+from autobatch.alone.contents import Contents
+from autobatch.alone.kinds import NotAlone
+from autobatch.alone.modules import is_torch_as_it_was, own_forward
+from autobatch.alone.taint import CODE, NONE, OUTER_DEEP, OUTERS, TENSORS, Share, Unit
 from autobatch.batching import known_callees as callees
 
 
@@ -35,6 +38,7 @@ class Data:
     callables: tuple[Any, ...]
     takes_tensors: bool = False
     holds_tensors: bool = False
+    modules: tuple[nn.Module, ...] = ()
 
     @property
     def may_change(self) -> bool:
@@ -51,8 +55,8 @@ class Data:
             and bool(contents.tensors) == self.holds_tensors
             and limits.allow_held(contents.tensors)
             and contents.classes == self.classes
-            and len(contents.callables) == len(self.callables)
-            and all(map(operator.is_, contents.callables, self.callables))
+            and are_one(contents.callables, self.callables)
+            and are_one(contents.modules, self.modules)
         )
 
 
@@ -64,6 +68,11 @@ class World(Classes):
     data: dict[int, tuple[Data, Share]] = field(default_factory=dict)
     tensors: dict[int, Tensor] = field(default_factory=dict)
     """Those that existed before and that it reads."""
+    modules: dict[int, nn.Module] = field(default_factory=dict)
+    parts: dict[str, list[nn.Module]] = field(default_factory=dict)
+    """Modules by the names that others have them by."""
+    handed: set[int] = field(default_factory=set)
+    """Modules that may be called with anything."""
     partials: dict[int, Any] = field(default_factory=dict)
     """Those that have been looked into."""
     calls_torch: bool = False
@@ -71,6 +80,32 @@ class World(Classes):
 
     def met(self, value: Any) -> Share:
         """What a value that existed before shares with the program; what is in it may run."""
+        share = self.know(value)
+        found = self.data.get(id(value))
+        for module in () if found is None else found[0].modules:
+            self.hand_on(module)
+        return share
+
+    def hand_on(self, module: nn.Module) -> None:
+        """A module may be called with anything."""
+        if id(module) in self.handed:
+            return
+        self.handed.add(id(module))
+        self.shares.changed = True
+        forward = own_forward(module)
+        if forward is None:
+            self.calls_torch = True
+        else:
+            unit = self.unit(forward, module)
+            self.shares.add(unit, [param.name for param in unit.function.params[:1]], OUTER_DEEP)
+            self.escapes(unit, bound=True)
+
+    def children(self, name: str) -> list[nn.Module]:
+        """The modules that some module has by a name."""
+        return self.parts.get(name, [])
+
+    def know(self, value: Any) -> Share:
+        """The same of what may run only where it is called in sight, if it is a module."""
         if isinstance(value, ModuleType):
             raise NotAlone("a module is a value")
         kept = self.data.get(id(value))
@@ -102,13 +137,31 @@ class World(Classes):
         share = OUTERS[nature] | (CODE if codes else NONE)
         classes, callables = frozenset(contents.classes), tuple(contents.callables)
         found = Data(
-            value, nature, classes, callables, self.shares.computes, bool(contents.tensors)
+            value,
+            nature,
+            classes,
+            callables,
+            self.shares.computes,
+            bool(contents.tensors),
+            tuple(contents.modules),
         )
+        for module in contents.modules:
+            self.add_module(module)
         self.data[id(value)] = (found, share)
         for each in enumerations:  # its members know it
             self.met_class(each)
             self.shares.met(self.members(each))
         return share
+
+    def add_module(self, module: nn.Module) -> None:
+        if not is_torch_as_it_was():
+            raise NotAlone("what torch's modules run has been changed")
+        if id(module) not in self.modules:
+            self.modules[id(module)] = module
+            self.shares.changed = True
+            for name, part in module._modules.items():
+                if part is not None:
+                    self.parts.setdefault(name, []).append(part)
 
     def members(self, kind: EnumMeta) -> Share:
         """What an enumeration's members, which all existed before, share with the program."""
@@ -167,3 +220,8 @@ class World(Classes):
         if any(map(kept.compares_by_itself, self.classes.values())):
             raise NotAlone("what is asked whether it is equal may be another thread's")
         return unit
+
+
+def are_one(found: Sequence[object], before: Sequence[object]) -> bool:
+    """Whether these are the same objects."""
+    return len(found) == len(before) and all(map(operator.is_, found, before))
