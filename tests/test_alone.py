@@ -619,7 +619,7 @@ def test_what_has_been_proved_is_kept(monkeypatch):
     assert [outcome(weighed, ["a", "b"])[1] for _ in range(3)] == [2, 2, 2]
     assert len(trials) == 1
     assert [outcome(prints, ["a", "b"])[1] for _ in range(3)] == [0, 0, 0]
-    assert len(trials) <= 2
+    assert len(trials) <= 3  # what is refused is looked at again after a while
 
 
 def test_what_is_refused_is_looked_through_ever_more_rarely(monkeypatch):

@@ -327,11 +327,12 @@ def test_tensors_that_objects_hold_are_not_written(whatever_it_takes):
             assert not counts.plain
 
 
-def test_what_needs_a_gradient_is_kept_together(whatever_it_takes):
+def test_what_needs_a_gradient_is_kept_together_where_there_are_many(whatever_it_takes):
     weight = torch.ones(5, requires_grad=True)
-    program = autobatch.objects([[Push(weight), *PROGRAM] for _ in range(SIZE)])
-    found, plain = counted(executed, X, program, times=3)
-    assert not any(plain) and found.requires_grad
+    for times in (1, 2):
+        program = autobatch.objects([[Push(weight), *PROGRAM] for _ in range(times * SIZE)])
+        found, plain = counted(executed, X.repeat(times, 1, 1), program, times=3)
+        assert any(plain) == (times == 1) and found.requires_grad
     assert outcome(executed, X, autobatch.objects([PROGRAM] * SIZE))[0].requires_grad is False
 
 

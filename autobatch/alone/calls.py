@@ -15,12 +15,14 @@ from types import (
     MethodType,
 )
 
+from torch import nn
+
 from autobatch.alone import asking, computing, patterns, reads
-from autobatch.alone.contents import NotAlone
+from autobatch.alone.classes import own_function
+from autobatch.alone.kinds import NotAlone
 from autobatch.alone.known_calls import KnownCalls
 from autobatch.alone.members import is_method
 from autobatch.alone.taint import CODE, NONE, TENSOR, TENSORS, Share
-from autobatch.alone.world import own_function
 from autobatch.batching import known_callees as callees
 from autobatch.frontend import MISSING
 from autobatch.ir.program import CallShape, Var
@@ -71,6 +73,9 @@ class Calls(KnownCalls):
         if method is not None:
             receiver = self.unit.of.get(method[0], NONE)
             return self.method(method[1], receiver, whole, given, shape)
+        modules = self.elements(callee)
+        if modules is not None:
+            return join(self.module_called(each, given, shape) for each in modules)
         kinds = self.kinds(callee)
         if kinds:
             return join(self.known_call(kind, given, shape) for kind in kinds)
@@ -128,7 +133,8 @@ class Calls(KnownCalls):
         if found is not MISSING:
             if callees.is_known(found):
                 return found not in callees.CALLS_NOTHING
-            return not (isinstance(found, FunctionType | MethodType) or self.is_of_torch(found))
+            own = isinstance(found, FunctionType | MethodType | nn.Module)
+            return not (own or self.is_of_torch(found))
         if method is None:
             return True
         name = method[1]
@@ -143,12 +149,12 @@ class Calls(KnownCalls):
         world, shares = self.world, self.world.shares
         if name in callees.ASKING:
             raise NotAlone(f"{name} asks for any attribute")
-        units = world.called_by_name(name)
-        result = shares.hidden
+        units, parts = world.called_by_name(name), world.children(name)
+        result = shares.hidden | join(self.module_called(part, given, shape) for part in parts)
         if receiver & TENSOR:
             known = self.of_tensor(name, receiver, shape)
             is_sure = not units and name not in world.assigned and name not in callees.METHODS
-            if known is not None and is_sure:
+            if known is not None and is_sure and not parts:
                 return known
             if known is None and reads.is_of_tensors(name):
                 raise NotAlone(f"the method {name} of a tensor")
@@ -170,7 +176,7 @@ class Calls(KnownCalls):
             result |= shares.within(receiver | whole) | whole
             if name not in callees.ELEMENT_METHODS:
                 result |= receiver
-        elif not units and name not in world.assigned and not world.has_field(name):
+        elif not (units or parts or name in world.assigned or world.has_field(name)):
             world.doubt(f"the method {name} is not known")
         members = [
             members[name]

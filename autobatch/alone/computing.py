@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import copy
 import math
+import sys
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,7 +20,7 @@ from torch.nn import Parameter
 from torch.nn import functional as F
 
 from autobatch.alone import reads
-from autobatch.alone.contents import NotAlone
+from autobatch.alone.kinds import NotAlone
 from autobatch.alone.taint import FOREIGN, NONE, TENSOR, Share, Shares
 from autobatch.batching import known_callees as callees
 from autobatch.compat import is_wrapped, within_duals, within_modes
@@ -27,7 +29,9 @@ from autobatch.ir.program import CallShape
 MOST_ELEMENTS = 4096
 """Of a tensor: one kernel for all threads is better for larger ones, whatever else there is."""
 MOST_OF_ONE = 65_536
-"""The same where there is one thread, so that no kernel is for others, too."""
+"""The same where there is one thread, so that no kernel is for others, too, and of weights."""
+MOST_WITH_GRADIENTS = 8
+"""Threads: the backward of each goes through nodes of its own, which no forward's time tells."""
 
 # fmt: off
 _ANYWHERE = (
@@ -117,21 +121,52 @@ GOING_ON = (callees.READS | callees.COPIES | callees.LENDS | callees.CHANGES) - 
 or hand it on as something else."""
 
 
-def may_compute(tensors: Iterable[Tensor], most: int = MOST_ELEMENTS) -> bool:
-    """Whether plain Python may compute with tensors of the caller's: nobody asks how it did."""
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The tensors that plain Python may compute with: of ``most`` elements.
+
+    Those that existed before, weights say, have at most ``most_held``. Where they need
+    ``gradients``, the graph is the loop's.
+    """
+
+    most: int = MOST_ELEMENTS
+    most_held: int = MOST_OF_ONE
+    gradients: bool = False
+
+    @classmethod
+    def of(cls, threads: int, saves: bool) -> Limits:
+        """For so many threads; ``saves``: autograd saves what it does, and no more is asked."""
+        gradients = saves and threads <= MOST_WITH_GRADIENTS
+        if threads == 1:
+            return cls(MOST_OF_ONE, sys.maxsize, gradients)
+        return cls(gradients=gradients)
+
+    def allow(self, tensors: Iterable[Tensor]) -> bool:
+        """Whether it may compute with what the caller gives: nobody asks how it did."""
+        return may_compute(tensors, self.most, self.gradients)
+
+    def allow_held(self, tensors: Iterable[Tensor]) -> bool:
+        """Whether it may with what existed before."""
+        return may_compute(tensors, self.most_held, self.gradients)
+
+
+FEWEST = Limits()
+
+
+def may_compute(tensors: Iterable[Tensor], most: int, gradients: bool) -> bool:
     if within_duals() or within_modes():
         return False
-    return all(is_small_data(tensor, most) for tensor in tensors)
+    return all(is_small_data(tensor, most, gradients) for tensor in tensors)
 
 
-def is_small_data(tensor: Tensor, most: int) -> bool:
+def is_small_data(tensor: Tensor, most: int, gradients: bool) -> bool:
     return (
         type(tensor) in (Tensor, Parameter)
         and tensor.layout is torch.strided
         and tensor.device.type == "cpu"
         and tensor.numel() <= most
         and not is_wrapped(tensor)
-        and not (tensor.requires_grad and torch.is_grad_enabled())
+        and (gradients or not (tensor.requires_grad and torch.is_grad_enabled()))
     )
 
 

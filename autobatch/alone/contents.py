@@ -6,10 +6,7 @@ that are within; or ``NotAlone`` where something is no data that is known, a ten
 
 from __future__ import annotations
 
-import dataclasses
 import re
-import reprlib
-from abc import ABC, ABCMeta
 from collections import Counter, OrderedDict, deque
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -24,15 +21,15 @@ from types import (
     NoneType,
     NotImplementedType,
 )
-from typing import Any, Generic
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from autobatch.alone.kinds import NotAlone, check_class
+from autobatch.alone.modules import KINDS, MOST, check_module, held
 from autobatch.arguments.mapped import COPIED
-from autobatch.batching.effects import is_library
-from autobatch.source import Span
-from autobatch.structure import own_attribute, own_attributes
+from autobatch.structure import own_attributes
 
 FIXED, FLAT, DEEP = 0, 1, 2
 """Natures: cannot be written to; can, but what is within cannot; both can."""
@@ -43,20 +40,7 @@ SCALARS = frozenset(
 CONTAINERS = frozenset({list, dict, set, deque, OrderedDict, Counter})
 """Not ``defaultdict``: to read one may write it."""
 DICTS = frozenset({dict, OrderedDict, Counter})
-LIBRARY_FILES = (dataclasses.__file__, reprlib.__file__)
-"""Of the guard of a ``__repr__`` against recursion, and of what ``dataclasses`` adds by hand."""
 CALLABLES = FunctionType | MethodType | BuiltinFunctionType | MethodDescriptorType | type
-
-
-class NotAlone(Exception):
-    """A program is not known to be one of Python objects alone; says why, and where if known."""
-
-    span: Span | None = None
-
-    def at(self, span: Span | None) -> None:
-        """It has been met at a place, or within what is called there."""
-        if self.span is None:
-            self.span = span
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -71,6 +55,7 @@ class Contents:
     takes_tensors: bool = False
     classes: set[type] = field(default_factory=set)
     callables: list[Any] = field(default_factory=list)
+    modules: list[nn.Module] = field(default_factory=list)
     has_instances: bool = False
     tensors: list[Tensor] = field(default_factory=list)
     slots: dict[type, tuple[MemberDescriptorType, ...]] = field(default_factory=dict)
@@ -111,6 +96,9 @@ class Contents:
             return False
         if kind in SCALARS:
             return False
+        if isinstance(part, nn.Module):
+            self.module(part)
+            return True
         if self.takes_tensors and isinstance(part, Tensor):
             self.tensors.append(part)
             return False
@@ -124,9 +112,23 @@ class Contents:
         self.has_instances |= not fixed
         return not fixed
 
+    def module(self, part: nn.Module) -> None:
+        """One that may be called; its class has members to be looked into where it is the user's.
+
+        ``world.Data`` looks for those that are in the place of others.
+        """
+        if not self.takes_tensors or len(self.modules) == MOST:
+            raise NotAlone("modules are called" if not self.takes_tensors else "so many modules")
+        check_module(part)
+        self.modules.append(part)
+        if type(part) not in KINDS:
+            self.classes.add(type(part))
+
     def parts(self, part: Any) -> list[Any]:
         """What is directly within, but for numbers and strings."""
         kind = type(part)
+        if isinstance(part, nn.Module):
+            return compound(held(part))
         slots = self.slots.get(kind)
         if slots is not None:
             return compound(list(attributes(part, slots)))
@@ -159,67 +161,3 @@ def attributes(instance: Any, slots: tuple[MemberDescriptorType, ...]) -> Iterat
             yield member.__get__(instance, type(instance))
         except AttributeError:
             continue
-
-
-# fmt: off
-REFUSED = frozenset(
-    ["__getattr__", "__getattribute__", "__setattr__", "__delattr__", "__del__", "__new__",
-     "__init_subclass__", "__set_name__", "__get__", "__set__", "__delete__", "__await__",
-     "__instancecheck__", "__subclasscheck__", "__mro_entries__"]
-)
-# fmt: on
-"""Special methods of a class that plain data does without; generated ones are no matter."""
-
-
-def is_generated(function: FunctionType) -> bool:
-    """Whether ``dataclasses`` or ``namedtuple`` has made it: it does what it is known to do.
-
-    Not so all that has no file: what is typed at a prompt, say. Nor what wraps one of them, but for
-    the guard of a ``__repr__`` against recursion.
-    """
-    if function.__code__.co_filename in LIBRARY_FILES:
-        inner = own_attribute(function, "__wrapped__")
-        return inner is None or is_generated(inner)
-    code = function.__code__
-    by_dataclasses = code.co_qualname.startswith("__create_fn__.")
-    return code.co_filename == "<string>" and (by_dataclasses or code.co_name == "<lambda>")
-
-
-def own_bases(kind: type) -> list[type]:
-    """A class and those of its bases that the user has written."""
-    return [base for base in kind.__mro__ if not is_library(base) and base is not object]
-
-
-BARE = frozenset({object, Generic, ABC})
-"""Bases that give instances nothing."""
-
-
-def check_class(kind: type) -> None:
-    """Whether instances of a class are data: it, and all of its bases, hold attributes only."""
-    own = own_bases(kind)
-    others = [base for base in kind.__mro__ if base not in own]
-    if not own or not (BARE.issuperset(others) or is_special(kind)):
-        raise NotAlone(f"{kind.__qualname__} is no class of plain data{of_torch(kind)}")
-    if not issubclass(kind, Enum) and type(kind) not in (type, ABCMeta):
-        raise NotAlone(f"{kind.__qualname__} has a metaclass")
-    for base in own:
-        for name in REFUSED & vars(base).keys():
-            made = vars(base)[name]
-            made = own_attribute(made, "__func__", made)
-            generated = isinstance(made, FunctionType) and is_generated(made)
-            if not generated and not (issubclass(kind, Enum) and name == "__new__"):
-                raise NotAlone(f"{kind.__qualname__} has {name}")
-
-
-def of_torch(kind: type) -> str:
-    """What is said of a class of torch's, or one that is made of it."""
-    if issubclass(kind, torch.nn.Module):
-        return ": nothing is proved of modules"
-    return ": nothing is proved of torch's modes" if kind.__module__[:6] == "torch." else ""
-
-
-def is_special(kind: type) -> bool:
-    """Whether it is a named tuple, an enumeration or an exception."""
-    return issubclass(kind, Enum | BaseException) or (
-        issubclass(kind, tuple) and hasattr(kind, "_fields")
-    )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -75,13 +76,19 @@ class Given:
         """Whether what is read of it is a thread's own: rows of a tensor."""
         return self.tensor is not None and not self.is_shared
 
-    def read(self) -> Given:
-        """What plain Python gets of a tensor, on the host at once: of rows, nobody else's."""
+    def read(self, attached: bool = False) -> Given:
+        """What plain Python gets of a tensor, on the host at once: of rows, nobody else's.
+
+        ``attached``: gradients of it go on to the tensor, which is on the host.
+        """
         if self.tensor is None:
             return self
-        if self.is_as_it_is:
+        if self.is_as_it_is or (attached and self.is_shared):
             return Given(value=self.tensor)
-        host = self.tensor.detach()
+        if attached and self.tensor.requires_grad and self.packed is None:
+            contiguous = partial(torch.clone, memory_format=torch.contiguous_format)
+            return Given(list(map(contiguous, self.tensor.unbind())))
+        host = self.tensor if attached else self.tensor.detach()
         if self.is_shared:
             return Given(value=host.to("cpu", copy=True))
         if self.packed is not None:
@@ -102,6 +109,7 @@ class Given:
         contents.tensors += own.tensors
         contents.classes |= own.classes
         contents.callables += own.callables
+        contents.modules += own.modules
         return OWNS[nature] | (OUTER_DEEP if own.has_instances else NONE)
 
 

@@ -14,7 +14,8 @@ from typing import Any
 
 from torch import Tensor
 
-from autobatch.alone.contents import SCALARS, Contents, NotAlone, check_class, compound
+from autobatch.alone.contents import SCALARS, Contents, compound
+from autobatch.alone.kinds import NotAlone, check_class
 from autobatch.alone.parts import Held
 from autobatch.alone.taint import NONE, OUTER_DEEP, OUTERS, Share
 from autobatch.alone.written import may_be_written

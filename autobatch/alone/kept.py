@@ -13,7 +13,7 @@ from functools import partial
 from types import FunctionType
 from typing import Any
 
-from autobatch.alone.contents import is_generated
+from autobatch.alone.kinds import is_generated
 from autobatch.structure import own_attributes
 
 KEEPING = type(functools.lru_cache(len))

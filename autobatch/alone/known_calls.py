@@ -16,10 +16,13 @@ from types import (
     MethodType,
 )
 
+from torch import nn
+
 from autobatch.alone import computing, kept, reads
-from autobatch.alone.contents import NotAlone
+from autobatch.alone.kinds import NotAlone
 from autobatch.alone.members import Members
-from autobatch.alone.taint import CODE, IN_DEEP, NONE, TENSOR, TENSORS, Share
+from autobatch.alone.modules import MAKING, own_forward
+from autobatch.alone.taint import CODE, FOREIGN, IN_DEEP, NONE, OUTER_DEEP, TENSOR, TENSORS, Share
 from autobatch.batching import known_callees as callees
 from autobatch.batching.effects import is_library
 from autobatch.frontend import MISSING
@@ -81,6 +84,8 @@ class KnownCalls(Members):
             unit = world.kept(found)
             world.passed(unit, given, shape)
             return unit.returned
+        if isinstance(found, nn.Module):
+            return self.module_called(found, given, shape)
         if kept.is_bound(found):
             world.met(found)
             shares.store(whole)
@@ -94,6 +99,11 @@ class KnownCalls(Members):
             world.scale.objects = True
             return world.met(found) if issubclass(found, Enum) else NONE
         if isinstance(found, MethodType) and isinstance(found.__func__, FunctionType):
+            if isinstance(found.__self__, nn.Module):
+                world.know(found.__self__)
+                unit = world.unit(found.__func__, found.__self__)
+                world.passed(unit, [OUTER_DEEP, *given], shape, 1)
+                return unit.returned
             share = world.as_receiver(found.__self__)
             if is_library(found.__func__) and is_kind_of_tuple(found.__self__):  # ``_make``
                 shares.store(whole & IN_DEEP)
@@ -112,6 +122,29 @@ class KnownCalls(Members):
             unit = world.unit(called)
             world.passed(unit, [world.met(found), *given], shape, 1)
         return unit.returned
+
+    def module_called(self, module: nn.Module, given: list[Share], shape: CallShape) -> Share:
+        """A module is called: it runs its forward, and that of what it holds."""
+        world, whole = self.world, NONE
+        for share in given:
+            whole |= share
+        world.know(module)
+        forward = own_forward(module)
+        if forward is not None:
+            unit = world.unit(forward, module)
+            world.passed(unit, [OUTER_DEEP, *given], shape, 1)
+            return unit.returned
+        computing.check(shape)
+        parts = [part for part in module._modules.values() if part is not None]
+        if type(module) is nn.Sequential and shape.is_plain and len(given) == 1:
+            for part in parts:
+                given = [self.module_called(part, given, shape)]
+            return given[0]
+        for part in parts:
+            world.met(part)
+        if type(module) in MAKING:
+            return TENSOR
+        return TENSOR | (world.shares.within(whole) & FOREIGN)
 
 
 def is_kind_of_tuple(found: object) -> bool:

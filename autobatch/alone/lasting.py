@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from enum import Enum
 from types import FunctionType
 
-from autobatch.alone.contents import SCALARS, NotAlone
+from autobatch.alone.contents import SCALARS
 from autobatch.alone.kept import is_keeping
+from autobatch.alone.kinds import NotAlone
 from autobatch.alone.taint import NONE, OUTER_DEEP, TENSORS, Share, Unit
 from autobatch.alone.world import World
 from autobatch.frontend import MISSING

@@ -6,8 +6,12 @@ In: a function of a ``World``, and a variable. Out: what is sure of it; nothing 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, cast
+
+from torch import nn
 
 from autobatch.alone import asking, computing, patterns
+from autobatch.alone.modules import BY_PLACE, THROUGH
 from autobatch.alone.taint import NONE, Share, Unit
 from autobatch.alone.world import World
 from autobatch.frontend import MISSING, generating
@@ -56,6 +60,65 @@ class Looks:
             elif as_kind and isinstance(terminator, Raise) and name != terminator.cause:
                 continue
             elif name in terminator_reads(terminator):
+                return False
+        return True
+
+    def elements(self, name: Var) -> list[nn.Module] | None:
+        """The modules one of which a variable is sure to hold: of a list of them, gone through."""
+        ops = [o for b in self.unit.function.blocks for o in b.ops if name in o.outs]
+        ends = [b.terminator for b in self.unit.function.blocks]
+        if any(isinstance(end, Call) and end.out == name for end in ends):
+            return None
+        params = {param.name for param in self.unit.function.params}
+        if not ops or name in params or len({(op.name, op.args[:1]) for op in ops}) > 1:
+            return None
+        of = ops[0].args[:1]
+        if ops[0].name == "copy":
+            return self.elements(of[0])
+        if ops[0].name == "next" and ops[0].outs[0] == name:
+            iterator = self.known.definitions.get(of[0])
+            of = iterator.args if iterator is not None and iterator.name == "iter" else ()
+        elif ops[0].name != "getitem":
+            return None
+        found = self.world.value(self.unit, self.known, of[0]) if of else MISSING
+        if type(found) not in (THROUGH if ops[0].name == "next" else BY_PLACE):
+            return None
+        self.world.know(found)
+        return [part for part in cast(Any, found)._modules.values() if part is not None]
+
+    def stays(self, name: Var) -> bool:
+        """Whether a module that it is sure to hold is only called, gone through, or asked."""
+        if self.known.looked_up(name) is MISSING and self.elements(name) is None:
+            return False
+        for block in self.unit.function.blocks:
+            for op in block.ops:
+                if name not in op.args:
+                    continue
+                is_base = op.args[0] == name and name not in op.args[1:]
+                if op.name in ("copy", "getitem") and is_base:
+                    if not self.stays(op.outs[0]):
+                        return False
+                elif op.name == "iter" and is_base:
+                    if not all(map(self.is_gone_through, op.outs)):
+                        return False
+                elif not (is_base and op.name in ("getattr", "call")):
+                    return False
+            terminator = block.terminator
+            read = terminator.args if isinstance(terminator, Call) else terminator_reads(terminator)
+            if name in read:
+                return False
+        return True
+
+    def is_gone_through(self, iterator: Var) -> bool:
+        """Whether what an iterator gives is sure to be known where it is called."""
+        for block in self.unit.function.blocks:
+            for op in block.ops:
+                if iterator not in op.args:
+                    continue
+                item = op.outs[0] if op.outs else ""
+                if op.name != "next" or not self.stays(item):
+                    return False
+            if iterator in terminator_reads(block.terminator):
                 return False
         return True
 

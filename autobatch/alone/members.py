@@ -11,13 +11,14 @@ from operator import attrgetter, methodcaller
 from types import (
     BuiltinMethodType,
     ClassMethodDescriptorType,
+    MethodType,
     ModuleType,
 )
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from autobatch.alone import asking, computing, reads
-from autobatch.alone.contents import NotAlone
+from autobatch.alone.kinds import NotAlone
 from autobatch.alone.looks import Looks
 from autobatch.alone.taint import CODE, NONE, TENSOR, TENSORS, Share
 from autobatch.batching import known_callees as callees
@@ -40,12 +41,18 @@ class Members(Looks):
         if op.attr == "__class__" and isinstance(value, type):
             self.world.met_class(value)
             return CODE
+        if isinstance(value, nn.Module):
+            return self.module(op, value)
         asked = asking.is_asking(value) or self.world.is_callable(value)
         if asked and self.is_only_called(op.outs[0]):
             return NONE  # looked at where it is called
         if isinstance(value, type) and self.is_only_called(op.outs[0], as_kind=True):
             return self.kind(value)
         return self.world.met(value)
+
+    def module(self, op: Op, value: nn.Module) -> Share:
+        """A module, which is looked at where it is called, unless it is handed on."""
+        return self.world.know(value) if self.stays(op.outs[0]) else self.world.met(value)
 
     def kind(self, value: type) -> Share:
         """A class that is called, or of which something may be an instance."""
@@ -74,6 +81,10 @@ class Members(Looks):
         if found is not MISSING:
             if isinstance(found, ModuleType):
                 self.only_asked(op)
+                return NONE
+            if isinstance(found, nn.Module):
+                return self.module(op, found)
+            if is_of_module(found) and self.is_only_called(op.outs[0]):
                 return NONE
             if self.is_of_torch(found):
                 return NONE if self.is_only_called(op.outs[0]) else self.unknown(op.attr)
@@ -106,6 +117,8 @@ class Members(Looks):
         if is_called:
             return base  # a method: looked at where it is called
         self.escaping(name, bound=not base & CODE)
+        for part in world.children(name):
+            world.met(part)
         if base & TENSOR and reads.is_of_tensors(name):
             raise NotAlone(f"{name} is asked of a tensor")
         return shares.within(base & ~TENSORS)
@@ -205,3 +218,8 @@ def is_method(found: object) -> bool:
     if isinstance(found, BuiltinMethodType):
         return not isinstance(found.__self__, ModuleType)
     return isinstance(found, ClassMethodDescriptorType)
+
+
+def is_of_module(found: object) -> bool:
+    """Whether it is a method of a module."""
+    return isinstance(found, MethodType) and isinstance(found.__self__, nn.Module)

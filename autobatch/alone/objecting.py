@@ -6,7 +6,7 @@ where nothing does, or where nobody can say.
 
 from __future__ import annotations
 
-from autobatch.alone.contents import NotAlone
+from autobatch.alone.kinds import NotAlone
 from autobatch.alone.running import Asked, new_proof
 from autobatch.errors import AutobatchError, Diagnostic, render
 from autobatch.source import users_place

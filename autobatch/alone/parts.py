@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from types import CellType, FunctionType, ModuleType
 from typing import Any
 
-from autobatch.alone.contents import NotAlone
+from autobatch.alone.kinds import NotAlone
 from autobatch.alone.members import is_method
 from autobatch.alone.proof import Grounds, settle
 from autobatch.alone.steps import BOXES, HOLDS, INSIDE, OPERATORS, WRITES, Steps
@@ -303,7 +303,7 @@ class Finder:
         labels = [pc, *(label for label in candidate.blocks if label != pc)]
         whole = function_of(self.code.function, candidate, labels)
         unit = Unit(whole, whole)
-        world.units[id(whole)] = (unit, self.known)
+        world.units[id(whole), id(self.known.names.receiver)] = (unit, self.known)
         for kind in held.classes:
             world.add_class(kind)
         for each in held.callables:

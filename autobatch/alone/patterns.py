@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from autobatch.alone.contents import NotAlone
+from autobatch.alone.kinds import NotAlone
 from autobatch.alone.taint import IN_DEEP, NONE, TENSORS, Share
 from autobatch.alone.world import World
 from autobatch.ir.program import Op, Var

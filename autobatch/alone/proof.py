@@ -11,21 +11,24 @@ world). What this rests on is noted, and ``Proof.holds`` looks at it again befor
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from types import FunctionType
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
-from autobatch.alone.computing import may_compute
+from autobatch.alone.computing import FEWEST, Limits
+from autobatch.alone.modules import is_torch_as_it_was
 from autobatch.alone.steps import Steps
 from autobatch.alone.taint import NONE, OUTER_DEEP, TENSOR, TENSORS, Share, Shares
 from autobatch.alone.world import Data, World
 from autobatch.frontend import MISSING
 from autobatch.vm.library import Library
 from autobatch.vm.purity import is_same
+
+NUMBERS = (bool, int, float, complex)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +52,7 @@ class Grounds:
         """Whether all that was looked up is still the same."""
         try:
             return (
-                all(is_same(look(), value) for look, value in self.lookups)
+                all(is_alike(look(), value) for look, value in self.lookups)
                 and all(
                     function.__code__ is code
                     and function.__defaults__ is defaults
@@ -80,17 +83,24 @@ class Proof:
     data: tuple[Data, ...]
     computes: bool = False
     tensors: tuple[Tensor, ...] = ()
+    calls_modules: bool = False
 
-    def holds(self) -> bool:
-        """Whether all that it rests on is still the same."""
+    def holds(self, limits: Limits) -> bool:
+        """Whether all that it rests on is still the same, and within what a call allows."""
         try:
             return (
                 self.grounds.hold()
-                and all(each.is_as_before() for each in self.data)
-                and (not self.computes or may_compute(self.tensors))
+                and all(each.is_as_before(limits) for each in self.data)
+                and (not self.computes or limits.allow_held(self.tensors))
+                and (not self.calls_modules or is_torch_as_it_was())
             )
         except Exception:  # of a comparison: something else is there
             return False
+
+
+def is_alike(found: object, before: object) -> bool:
+    """Whether it is the same, or another number of its kind: nothing rests on which."""
+    return is_same(found, before) or (type(found) in NUMBERS and type(found) is type(before))
 
 
 def is_unchanged(kind: type, bases: tuple[type, ...], members: dict[str, Any]) -> bool:
@@ -111,23 +121,29 @@ def proved(
     library: Library,
     computes: bool = False,
     holds_tensors: bool = False,
+    limits: Limits = FEWEST,
+    modules: Iterable[nn.Module] = (),
 ) -> Proof:
     """The proof for a function that gets what has these shares; ``receiver`` comes first.
 
     ``given`` has the share of each argument, by place or name. ``computes``: it may compute with
-    tensors; ``holds_tensors``: objects among the arguments hold some.
+    tensors within the ``limits``; ``holds_tensors``: objects among the arguments hold some;
+    ``modules`` are among them.
     """
-    world = World(library, Shares(computes))
+    world = World(library, Shares(computes), limits=limits)
     if holds_tensors:
         world.shares.store(TENSORS)
     for kind in classes:
         world.add_class(kind)
-    unit = world.unit(function)
+    for module in modules:
+        world.met(module)
+    is_module = isinstance(receiver, nn.Module)
+    unit = world.unit(function, receiver if is_module else MISSING)
     whole = NONE
     for share in given.values():
         whole |= share
     if receiver is not MISSING:
-        world.met(receiver)
+        world.know(receiver) if isinstance(receiver, nn.Module) else world.met(receiver)
         world.shares.add(unit, [unit.function.params[0].name], OUTER_DEEP)
     rest = unit.function.params[receiver is not MISSING :]
     if any(param.kind.startswith("var_") for param in rest):
@@ -149,6 +165,7 @@ def proved(
         tuple(data for data, _ in world.data.values() if data.may_change),
         computes,
         tuple(world.tensors.values()),
+        bool(world.modules),
     )
 
 

@@ -16,11 +16,13 @@ from types import FunctionType
 from typing import Any
 
 import numpy as np
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
-from autobatch.alone.computing import MOST_ELEMENTS, MOST_OF_ONE, may_compute
-from autobatch.alone.contents import Contents, NotAlone
+from autobatch.alone.computing import Limits
+from autobatch.alone.contents import Contents
 from autobatch.alone.given import Given, arguments
+from autobatch.alone.kinds import NotAlone
 from autobatch.alone.proof import Proof, proved
 from autobatch.alone.taint import Share
 from autobatch.arguments.batch import Batch
@@ -37,8 +39,20 @@ from autobatch.vm.library import Library
 
 MOST_PROOFS = 8
 """Of one function."""
+MOST_RENEWED = 8
+"""Times on end that a proof does not hold when it is looked at again."""
 Outline = tuple[object, ...]
 """What can be told of a call at a glance."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Kept:
+    """A proof; the receiver is kept alive, whose identity is in its key."""
+
+    function: FunctionType
+    receiver: object
+    proof: Proof
+    renewed: int
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -51,7 +65,7 @@ class Findings:
     ``slower``, whether the last one measured was. ``spent`` are seconds.
     """
 
-    proofs: dict[Any, tuple[FunctionType, object, Proof | None]] = field(default_factory=dict)
+    proofs: dict[Any, Kept] = field(default_factory=dict)
     refused: Refusals = field(default_factory=Refusals)
     apart: dict[Outline, int] = field(default_factory=dict)
     together: dict[Outline, tuple[int, int]] = field(default_factory=dict)
@@ -95,7 +109,9 @@ class Asked:
 
     @property
     def outline(self) -> Outline:
-        return (id(self.receiver), *(each.outline for each in self.given.values()))
+        mode = (torch.is_grad_enabled(), self.limits.gradients)
+        trains = isinstance(self.receiver, nn.Module) and self.receiver.training
+        return (id(self.receiver), trains, *mode, *(each.outline for each in self.given.values()))
 
     @property
     def is_apart(self) -> bool:
@@ -109,11 +125,13 @@ class Asked:
         assert given is not None
         return replace(self, batch=batch, given=given, isolates=True)
 
+    @property
+    def limits(self) -> Limits:
+        return Limits.of(self.batch.size, self.options.save == "keep")
+
     def may_compute(self) -> bool:
-        most = MOST_OF_ONE if self.batch.size == 1 else MOST_ELEMENTS
-        return may_compute(
-            (tensor for each in self.given.values() for tensor in each.tensors()), most
-        )
+        tensors = (tensor for each in self.given.values() for tensor in each.tensors())
+        return self.limits.allow(tensors)
 
     def is_better(self, proof: Proof) -> bool:
         """Whether plain Python is the better way for a program that it may run.
@@ -186,11 +204,9 @@ def worth_it(asked: Asked, computes: bool) -> Proof | None:
     try:
         proof = proof_of(asked, computes)
     except (NotAlone, AutobatchError):
-        proof = None
-    if proof is None:
         refused.refused(outline)
-    else:
-        refused.lifted(outline)
+        return None
+    refused.lifted(outline)
     return proof
 
 
@@ -200,7 +216,7 @@ def looked_through(asked: Asked, computes: bool) -> tuple[dict[int | str, Share]
     shares = {name: each.share(contents, computes) for name, each in asked.given.items()}
     if contents.callables:
         raise NotAlone("functions are among its arguments")
-    if not may_compute(contents.tensors):
+    if not asked.limits.allow(contents.tensors):
         raise NotAlone("tensors that are large, or have gradients, are among its arguments")
     return shares, contents
 
@@ -215,27 +231,32 @@ def proof_for(
 ) -> Proof:
     holds_tensors, classes = bool(contents.tensors), frozenset(contents.classes)
     function, receiver = asked.function, asked.receiver
-    return proved(function, receiver, shares, classes, asked.library, computes, holds_tensors)
+    rest = (asked.library, computes, holds_tensors, asked.limits, contents.modules)
+    return proved(function, receiver, shares, classes, *rest)
 
 
-def proof_of(asked: Asked, computes: bool) -> Proof | None:
-    """The proof for these arguments, kept or new; None if there was none."""
+def proof_of(asked: Asked, computes: bool) -> Proof:
+    """The proof for these arguments, kept or new; ``NotAlone`` if there is none.
+
+    What it rests on is another thing at each call, where it is: then none is made for a while.
+    """
     function, receiver, proofs = asked.function, asked.receiver, asked.findings.proofs
     shares, contents = looked_through(asked, computes)
     classes, holds_tensors = frozenset(contents.classes), bool(contents.tensors)
-    key = (computes, tuple(shares.items()), classes, holds_tensors, id(receiver))
-    kept = proofs.get(key)
+    objects = (id(receiver), *map(id, contents.modules))  # kept alive, with the proof
+    key = (computes, asked.limits, tuple(shares.items()), classes, holds_tensors, objects)
+    kept, renewed = proofs.pop(key, None), 0
     if kept is not None:
-        of, _, proof = kept  # the receiver is kept alive, whose identity is in the key
-        if proof is None or (of is function and proof.holds()):
-            return proof
-    proof = None
-    try:
-        proof = proof_for(asked, computes, shares, contents)
-    finally:
-        for old in list(proofs)[: len(proofs) - MOST_PROOFS + 1]:
-            proofs.pop(old, None)  # another host thread may have been here
-        proofs[key] = (function, receiver, proof)
+        if kept.function is function and kept.proof.holds(asked.limits):
+            proofs[key] = replace(kept, renewed=0)
+            return kept.proof
+        renewed = kept.renewed + 1
+        if renewed > MOST_RENEWED:
+            raise NotAlone("what it reads is another thing at each call")
+    proof = proof_for(asked, computes, shares, contents)
+    for old in list(proofs)[: len(proofs) - MOST_PROOFS + 1]:
+        proofs.pop(old, None)  # another host thread may have been here
+    proofs[key] = Kept(function, receiver, proof, renewed)
     return proof
 
 
@@ -244,7 +265,8 @@ def run(asked: Asked, proof: Proof) -> Alone:
     plain: Callable[..., Any] = asked.function
     if asked.receiver is not MISSING:
         plain = asked.function.__get__(asked.receiver)
-    size, given = asked.batch.size, read(asked.given)
+    attached = proof.computes and asked.limits.gradients
+    size, given = asked.batch.size, read(asked.given, attached)
     places = [name for name in given if isinstance(name, int)]
     names = [name for name in given if not isinstance(name, int)]
     shared = [each.is_as_it_is for each in given.values()]
@@ -286,15 +308,18 @@ def run(asked: Asked, proof: Proof) -> Alone:
     return Alone(found, np.array(rest, dtype=np.int64), stopped, failures)
 
 
-def read(given: Mapping[int | str, Given]) -> dict[int | str, Given]:
-    """The arguments for plain Python; what all threads share is one, however often it is given."""
+def read(given: Mapping[int | str, Given], attached: bool) -> dict[int | str, Given]:
+    """The arguments for plain Python; what all threads share is one, however often it is given.
+
+    ``attached``: where they have gradients, these go on to what is given.
+    """
     found: dict[int | str, Given] = {}
     shared: dict[int, Given] = {}
     for name, each in given.items():
         if each.is_shared:
-            found[name] = shared.setdefault(id(each.tensor), each.read())
+            found[name] = shared.setdefault(id(each.tensor), each.read(attached))
         else:
-            found[name] = each.read()
+            found[name] = each.read(attached)
     return found
 
 

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from torch import nn
+
 from autobatch.alone import computing, lasting, patterns, reads
 from autobatch.alone.calls import Calls
-from autobatch.alone.contents import SCALARS, NotAlone
+from autobatch.alone.contents import SCALARS
+from autobatch.alone.kinds import NotAlone
 from autobatch.alone.taint import CODE, IN_DEEP, NONE, TENSOR, TENSORS, Share
 from autobatch.frontend import MISSING
 from autobatch.ir.ops import BINARY, COMPARE, INPLACE, UNARY, info
@@ -34,6 +37,9 @@ class Steps(Calls):
     """The operations of a function, once through."""
 
     def run(self) -> None:
+        receiver = self.known.names.receiver
+        if isinstance(receiver, nn.Module) and not self.stays(self.unit.function.params[0].name):
+            self.world.met(receiver)
         for block in self.unit.function.blocks:
             self.block(block)
 

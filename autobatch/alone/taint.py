@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from autobatch.alone.contents import NotAlone
+from autobatch.alone.kinds import NotAlone
 from autobatch.ir.program import Function, Var
 
 Share = int

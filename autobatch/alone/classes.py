@@ -1,0 +1,249 @@
+"""The classes that have instances in a program of objects alone, and the methods that they run.
+
+``Classes`` brings in what Python calls by itself, and what is asked for by name of something
+unknown.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import ABCMeta, abstractmethod
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from enum import Enum, EnumMeta
+from functools import cached_property
+from types import (
+    BuiltinFunctionType,
+    FunctionType,
+    GenericAlias,
+    GetSetDescriptorType,
+    MemberDescriptorType,
+    MethodDescriptorType,
+    WrapperDescriptorType,
+)
+from typing import Any
+
+from autobatch.alone.asking import FRAMES
+from autobatch.alone.functions import Functions
+from autobatch.alone.kinds import NotAlone, check_class, is_generated, own_bases
+from autobatch.alone.taint import CODE, NONE, OUTER_DEEP, Share, Unit
+from autobatch.batching import known_callees as callees
+from autobatch.batching.effects import effect_of, is_library
+from autobatch.ir.program import CallShape
+from autobatch.structure import own_attribute
+
+C_MEMBERS = (
+    *(BuiltinFunctionType, WrapperDescriptorType, MethodDescriptorType),
+    *(GetSetDescriptorType, MemberDescriptorType, type),
+)
+FINE_INITS = frozenset({"__init__", "__post_init__"})
+ENTERED = frozenset({"__enter__", "__exit__"})
+"""Special methods that nothing but a ``with`` statement calls."""
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Classes(Functions):
+    """All classes that a program has instances of, as they are found."""
+
+    classes: dict[type, dict[str, Any]] = field(default_factory=dict)
+    names: set[str] = field(default_factory=set)
+    """Attributes that are asked of something unknown."""
+    builds: bool = False
+    suppresses: bool = False
+    """There are context managers of Python's, which give nothing."""
+    assigned: set[str] = field(default_factory=set)
+
+    @abstractmethod
+    def met_callable(self, value: Any) -> None:
+        """A function that may be called with anything, or a class."""
+
+    def met_class(self, kind: type) -> None:
+        if type(kind) not in (type, ABCMeta, EnumMeta):
+            raise NotAlone("it has a metaclass, which may see all that is asked of the class")
+        if callees.is_known(kind) or (
+            issubclass(kind, BaseException) and kind.__module__ == "builtins"
+        ):
+            return
+        if effect_of(kind) not in ("program", "host") and not issubclass(kind, Enum):
+            raise NotAlone(f"{kind.__qualname__} is not known")
+        self.add_class(kind)
+
+    def add_class(self, kind: type) -> None:
+        if kind not in self.classes:
+            check_class(kind)
+            for base in own_bases(kind):
+                self.classes[base] = dict(vars(base))
+            self.shares.changed = True
+
+    def anything_is_built(self) -> None:
+        """Instances may be made of classes that are not known."""
+        self.shares.changed |= not self.builds
+        self.builds = True
+
+    def asks(self, name: str, base: Share = OUTER_DEEP) -> None:
+        """An attribute is asked for, or written, by its name; a cached one is kept in ``base``."""
+        if name in FRAMES:
+            raise NotAlone(f"{name} leads to all that a function holds")
+        if any(type(members.get(name)) is cached_property for members in self.classes.values()):
+            self.shares.write(base, attribute=True)
+        self.names.add(name)
+
+    # What classes run.
+
+    def methods(self) -> None:
+        """Bring in what Python may call by itself, and what is asked for by name."""
+        for kind, members in list(self.classes.items()):
+            for name, member in members.items():
+                self.member(kind, name, member)
+            if self.builds:
+                self.defaults(kind)
+
+    def member(self, kind: type, name: str, member: Any) -> None:
+        special = (name[:2] == "__" and name[-2:] == "__") or name == "_missing_"
+        if isinstance(member, property):
+            if special or name in self.names:
+                for function in (member.fget, member.fset, member.fdel):
+                    if isinstance(function, FunctionType):
+                        self.escapes(self.unit(function), bound=True)
+                    elif function is not None:
+                        raise NotAlone(f"{name} is no property of functions")
+            return
+        if type(member) is cached_property and not special:
+            if name in self.names:
+                self.cached(member.func)
+            return
+        function = own_function(kind, member)
+        if function is not None:
+            if name in FINE_INITS and self.builds:
+                self.builds_by(self.method(member, function))
+            elif special and name not in ENTERED | FINE_INITS:
+                bound = function is member and name != "__class_getitem__"
+                self.escapes(self.method(member, function), bound)
+            elif name in self.names:
+                self.method(member, function)
+        elif isinstance(own_attribute(member, "__func__", member), FunctionType):
+            return  # Python's own
+        elif special:
+            if not is_plain_special(member) or name in ENTERED:
+                raise NotAlone(f"{kind.__qualname__} has {name}")
+        elif name in self.names and not is_slot(member):
+            if issubclass(kind, Enum) and isinstance(member, kind):
+                return
+            self.shares.store(self.met(member))
+
+    def cached(self, function: object) -> None:
+        """A cached property is computed, and kept in its instance (see ``asks``)."""
+        if not isinstance(function, FunctionType):
+            raise NotAlone("a property is no function of the user's")
+        unit = self.unit(function)
+        self.escapes(unit, bound=True)
+        self.shares.store(unit.returned)
+
+    def method(self, member: Any, function: FunctionType) -> Unit:
+        """What a class has as a method: a class method gets a class that has it."""
+        unit = self.unit(function)
+        if isinstance(member, classmethod):
+            first = [param.name for param in unit.function.params[:1]]
+            for kind in self.receivers(function):
+                self.shares.add(unit, first, self.as_receiver(kind))
+        return unit
+
+    def receivers(self, function: FunctionType) -> list[type]:
+        """The classes that have a function as a class method."""
+        return [
+            kind
+            for kind in self.classes
+            if any(
+                isinstance(member, classmethod) and member.__func__ is function
+                for base in kind.__mro__
+                for member in vars(base).values()
+            )
+        ]
+
+    def kinds_of(self, unit: Unit) -> list[type]:
+        """The classes that have a function as a class method."""
+        for function in self.functions.values():
+            if self.library.code_of(function).function is unit.source:
+                return self.receivers(function)
+        return []
+
+    def as_receiver(self, value: Any) -> Share:
+        """What a function is bound to."""
+        if isinstance(value, type) and not isinstance(value, EnumMeta):
+            self.met_class(value)
+            return CODE
+        share = self.met(value)
+        return share | (share and OUTER_DEEP)
+
+    def called_by_name(self, name: str) -> list[tuple[Unit, Any]]:
+        """The user's methods of a name, and what the classes have as such."""
+        found: list[tuple[Unit, Any]] = []
+        for kind, members in list(self.classes.items()):
+            member = members.get(name)
+            function = own_function(kind, member)
+            if function is not None:
+                found.append((self.method(member, function), member))
+        return found
+
+    def passed_by_name(
+        self, unit: Unit, member: Any, receiver: Share, given: list[Share], shape: CallShape
+    ) -> None:
+        """Arguments come to a method; the receiver does where it is one of an instance."""
+        if isinstance(member, staticmethod):
+            self.passed(unit, given, shape)
+        else:
+            own = NONE if isinstance(member, classmethod) else receiver
+            self.passed(unit, [own, *given], shape, 1)
+
+    def has_field(self, name: str) -> bool:
+        """Whether instances of a class may hold something of a name, which may be called."""
+        return any(name in own_annotations(members) for members in self.classes.values())
+
+    def binds(self, name: str) -> bool:
+        """Whether methods of a name get instances first: no class has one that gets a class."""
+        if any(isinstance(m, classmethod) for kind in self.classes.values() for m in kind.values()):
+            return False
+        return not any(isinstance(kind.get(name), staticmethod) for kind in self.classes.values())
+
+    def built(self, kind: type, args: Share, positional: list[Share], shape: CallShape) -> None:
+        """An instance of a user's class is made."""
+        self.met_class(kind)
+        self.shares.store(args)
+        for name in FINE_INITS:
+            made = next((vars(b)[name] for b in own_bases(kind) if name in vars(b)), None)
+            if isinstance(made, FunctionType) and not is_generated(made):
+                self.passed(self.unit(made), [NONE, *positional], shape, 1)
+        self.defaults(kind)
+
+    def defaults(self, kind: type) -> None:
+        """What the fields of a dataclass hold where nothing is given."""
+        for each in dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ():
+            if each.default_factory is not dataclasses.MISSING:
+                self.met_callable(each.default_factory)
+            if each.default is not dataclasses.MISSING:
+                self.shares.store(self.met(each.default))
+
+
+def own_function(kind: type, member: Any) -> FunctionType | None:
+    """The user's function that is a member of a class; None for what Python has made."""
+    function = own_attribute(member, "__func__", member)
+    if not isinstance(function, FunctionType) or is_generated(function):
+        return None
+    return None if issubclass(kind, Enum | tuple) and is_library(function) else function
+
+
+def is_plain_special(member: Any) -> bool:
+    """Whether Python calls no code of the user's by a special member that is no function."""
+    if isinstance(member, C_MEMBERS) or own_attribute(member, "__func__") is GenericAlias:
+        return True
+    return not callable(member) and not hasattr(type(member), "__get__")
+
+
+def own_annotations(members: Mapping[str, Any]) -> Collection[str]:
+    """The fields that a class says its instances have."""
+    found = members.get("__dataclass_fields__") or members.get("__annotations__")
+    return found if isinstance(found, Mapping) else ()
+
+
+def is_slot(member: Any) -> bool:
+    return type(member).__name__ in ("member_descriptor", "getset_descriptor", "_tuplegetter")

@@ -1,0 +1,162 @@
+"""The functions that a program of objects alone may run, and what their names mean.
+
+``Functions`` brings in a function once, by its lowered code and, where that is a module of torch's
+kind, its receiver; notes how it may be called, and what has been looked up of its names.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import CellType, FunctionType
+from typing import Any
+
+from autobatch.alone.inner import Inner
+from autobatch.alone.kinds import NotAlone
+from autobatch.alone.scale import Scale
+from autobatch.alone.taint import NONE, Share, Shares, Unit
+from autobatch.alone.webs import told_apart
+from autobatch.batching.binding import defaults_of
+from autobatch.batching.effects import effect_of, is_library
+from autobatch.errors import AutobatchError
+from autobatch.frontend import MISSING
+from autobatch.ir.definitions import definitions_of
+from autobatch.ir.program import CallShape, Function, Op, Var
+from autobatch.vm.library import Library
+from autobatch.vm.purity import Known, Names, content
+
+MOST_UNITS = 200
+"""Functions of a program past which it is not looked through."""
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Functions(ABC):
+    """All functions that a program may run, as they are found."""
+
+    library: Library
+    shares: Shares = field(default_factory=Shares)
+    units: dict[tuple[int, int], tuple[Unit, Known]] = field(default_factory=dict)
+    doubted: bool = False
+    """Something is not known yet, and may be when more has been found."""
+    is_settled: bool = False
+    lookups: list[tuple[Callable[[], Any], Any]] = field(default_factory=list)
+    looked: set[tuple[int, str]] = field(default_factory=set)
+    functions: dict[int, FunctionType] = field(default_factory=dict)
+    nested: Inner = field(default_factory=Inner)
+    scale: Scale = field(default_factory=Scale)
+
+    @abstractmethod
+    def met(self, value: Any) -> Share:
+        """What a value that existed before shares with the program; what is in it may run."""
+
+    def unit(self, function: FunctionType, receiver: object = MISSING) -> Unit:
+        """A user's function; of a ``receiver`` that is known, a module, it is one by itself."""
+        if effect_of(function) != "program" or is_library(function):
+            raise NotAlone(f"{function.__qualname__} is no program")
+        if any(name.startswith("__autobatch") for name in vars(function)):
+            raise NotAlone(f"{function.__qualname__} is marked")
+        try:
+            lowered = self.library.code_of(function, receiver).function
+        except AutobatchError as error:
+            refused = NotAlone(f"{function.__qualname__} has a form that is refused")
+            refused.at(error.span)
+            raise refused from error
+        if id(function) not in self.functions:
+            self.functions[id(function)] = function
+            self.shares.changed = True
+        unit = self.of_function(lowered, Names.of(function, receiver))
+        for name, value in defaults_of(function, lowered.params).items():
+            self.shares.add(unit, [name], self.met(value))
+        return unit
+
+    def of_function(self, lowered: Function, names: Names) -> Unit:
+        key = (id(lowered), id(names.receiver))
+        found = self.units.get(key)
+        if found is None:
+            if len(self.units) >= MOST_UNITS:
+                raise NotAlone(f"it has more than {MOST_UNITS} functions")
+            own = told_apart(lowered)
+            known = Known(own, names, definitions_of(own))
+            found = self.units[key] = (Unit(own, lowered), known)
+            self.shares.changed = True
+        elif names.closure and not is_one(found[1].names.closure, names.closure):
+            raise NotAlone("one function has several closures")
+        return found[0]
+
+    def escapes(self, unit: Unit, bound: bool = False) -> None:
+        """It may be called with anything; ``bound``: as a method of an instance."""
+        if bound and not unit.is_bound:
+            unit.is_bound = self.shares.changed = True
+        elif not bound and not unit.escapes:
+            unit.escapes = self.shares.changed = True
+
+    def builds_by(self, unit: Unit) -> None:
+        """It may be called with anything, for a new instance."""
+        if not unit.is_built_by:
+            unit.is_built_by = self.shares.changed = True
+
+    def freed(self, unit: Unit) -> None:
+        """It is called as a function, whatever class may have it as a method."""
+        if not unit.is_free:
+            unit.is_free = self.shares.changed = True
+
+    def made(self, lowered: Function, names: Names) -> None:
+        """A function that the program makes as it runs."""
+        unit = self.of_function(lowered, names)
+        if not unit.is_handed_on:
+            unit.is_handed_on = self.shares.changed = True
+
+    def passed(self, unit: Unit, given: list[Share], shape: CallShape, receivers: int = 0) -> None:
+        """Arguments come to the parameters of a function."""
+        params = [p.name for p in unit.function.params]
+        whole = NONE
+        for share in given:
+            whole |= share
+        stars = [p.name for p in unit.function.params if p.kind.startswith("var_")]
+        if not shape.is_plain or stars:
+            self.shares.store(whole)
+            self.shares.add(unit, params, whole | self.shares.within(whole))
+            return
+        positional = given[: receivers + len(shape.positional)]
+        for param, share in zip(params, positional, strict=False):
+            self.shares.add(unit, [param], share)
+        for name, share in zip(shape.keywords, given[len(positional) :], strict=True):
+            self.shares.add(unit, [name] if name in params else [], share)
+
+    # What names mean.
+
+    def doubt(self, reason: str) -> None:
+        """What is known of a value does not do; a value may still turn out to be a tensor."""
+        if self.is_settled:
+            raise NotAlone(reason)
+        self.doubted = True
+
+    def value(self, unit: Unit, known: Known, name: Var) -> object:
+        """What a variable is sure to name, noted."""
+        found = known.looked_up(name)
+        if (id(known), name) not in self.looked:
+            self.looked.add((id(known), name))
+            self.lookups.append((lambda: known.looked_up(name), found))
+        return found
+
+    def read(self, known: Known, op: Op) -> object:
+        """What a global or a captured variable of the function itself holds, noted."""
+        names = known.names
+        table: Mapping[str, Any] = {} if op.name == "global" else names.closure
+
+        def look() -> object:
+            if op.name == "global":
+                return names.global_value(op.attr)
+            return content(table[op.attr]) if op.attr in table else MISSING
+
+        found = look()
+        if (id(known), f"{op.name} {op.attr}") not in self.looked:
+            self.looked.add((id(known), f"{op.name} {op.attr}"))
+            self.lookups.append((look, found))
+        return found
+
+
+def is_one(some: Mapping[str, CellType], others: Mapping[str, CellType]) -> bool:
+    """Whether two closures have the same cells."""
+    return all(cell is others.get(name) for name, cell in some.items())

@@ -1,0 +1,309 @@
+"""Programs that call modules run plainly on few examples, if what that rests on still holds."""
+
+import copy
+from contextlib import suppress
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.nn.modules import module as of_torch
+
+import autobatch
+from autobatch.runs import trial
+from autobatch.runs.trial import measuring
+from autobatch.vm.invariants import checking
+
+X = torch.randn(3, 4, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.fixture(autouse=True)
+def whatever_it_takes(monkeypatch):
+    """Plain Python is taken to be better, wherever it may run a program."""
+    monkeypatch.setattr(trial, "BETTER", 0)
+    monkeypatch.setattr(trial, "WORTH_MEASURING", 0)
+    with measuring(True), checking(False):
+        yield
+
+
+class Gate(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Dropout(0.5))
+        self.scale = 0.5
+
+    def forward(self, x):
+        return self.inner(x) * self.scale
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.gate, self.cell = nn.Linear(4, 4), Gate(), nn.GRUCell(4, 4)
+        self.layers = nn.ModuleList([nn.Linear(4, 4), nn.LayerNorm(4), Gate()])
+        self.by_name = nn.ModuleDict({"relu": nn.ReLU(), "same": nn.Identity()})
+        self.norm = nn.BatchNorm1d(4)
+        self.embedding = nn.Embedding(5, 4)
+        self.register_buffer("shift", torch.full((4,), 0.25))
+        self.times = 3
+
+    def step(self, x, state):
+        return self.cell(self.gate(x), state)
+
+    def forward(self, x):
+        state = self.first(x) + self.shift
+        for layer in self.layers:
+            state = layer(state)
+        for at in range(self.times):
+            state = self.step(x, self.layers[at % 2](state))
+            if state.sum() > 0:
+                state = self.by_name["relu"](state)
+        state = self.norm(state[None, :, None])[0, :, 0]
+        return state + self.embedding(torch.tensor(self.times))
+
+
+def made():
+    torch.manual_seed(0)
+    return Net().eval()
+
+
+def batch(function, *args, times=4, **options):
+    """What some calls give, and how many threads plain Python has run in the last."""
+    batched = autobatch.vmap(function, **options)
+    for _ in range(times):
+        with autobatch.counts() as counts:
+            found = batched(*args)
+    return found, counts.plain
+
+
+def loop(function, x=X):
+    return torch.stack([function(row.clone()) for row in x])
+
+
+def through(net):
+    return lambda x: net(x)
+
+
+def handed(net, x):
+    return net.first(x) + net(x) + sum(layer(x) for layer in net.layers)
+
+
+class Holder:
+    def __init__(self, net):
+        self.nets = [net]
+
+
+def of_an_object(holder, x):
+    return holder.nets[0](x)
+
+
+@pytest.mark.parametrize("size", [1, 3])
+@pytest.mark.parametrize("engine", ["stackless", "program_counter"])
+def test_it_is_the_loop_and_its_gradients(size, engine):
+    net, x = made(), X[:size].clone().requires_grad_()
+    leaves = (x, *net.parameters())
+    for way in (net, through(net), net.forward):
+        expected = loop(way, x)
+        wanted = torch.autograd.grad(expected.sum(), leaves, allow_unused=True)
+        found, plain = batch(way, x, engine=engine)
+        assert plain == size
+        torch.testing.assert_close(found, expected)
+        torch.testing.assert_close(
+            torch.autograd.grad(found.sum(), leaves, allow_unused=True), wanted
+        )
+
+
+def test_modules_among_the_arguments():
+    net = made()
+    with torch.no_grad():
+        for function, given in ((handed, net), (of_an_object, Holder(net))):
+            expected = loop(lambda x, f=function, g=given: f(g, x))
+            for engine in ("stackless", "program_counter"):
+                found, plain = batch(function, given, X, in_dims=(None, 0), engine=engine)
+                torch.testing.assert_close(found, expected)
+            assert plain == 3
+
+
+# What it rests on.
+
+SEEN = []
+
+
+def seen(*args):
+    SEEN.append(1)
+
+
+class Printing(nn.Linear):
+    def forward(self, x):
+        return super().forward(x) * 2
+
+
+def put_forward(net, monkeypatch):
+    net.first.forward = lambda x: x * 3
+
+
+def put_method(net, monkeypatch):
+    net.step = lambda x, state: state * 2
+
+
+def of_gate(net, monkeypatch):
+    monkeypatch.setattr(Gate, "forward", lambda self, x: x - 1)
+
+
+def of_functional(net, monkeypatch):
+    own = F.linear
+    monkeypatch.setattr(F, "linear", lambda *args: SEEN.append(1) or own(*args) * 2)
+
+
+def hook_of_all(net, monkeypatch):
+    handle = of_torch.register_module_forward_hook(lambda m, args, out: out + 1)
+    monkeypatch.setattr(handle, "undo", handle.remove, raising=False)
+    return handle
+
+
+BREAKS = {
+    "hook": lambda net, _: net.first.register_forward_hook(lambda m, args, out: out + 1),
+    "pre-hook": lambda net, _: net.gate.register_forward_pre_hook(lambda m, args: (args[0] * 2,)),
+    "within": lambda net, _: net.gate.inner[0].register_forward_hook(seen),
+    "hook of all": hook_of_all,
+    "backward hook": lambda net, _: net.first.register_full_backward_hook(seen),
+    "a module": lambda net, _: setattr(net, "first", Printing(4, 4)),
+    "a part": lambda net, _: net.gate.inner.append(nn.Linear(4, 4)),
+    "an element": lambda net, _: net.layers.insert(1, nn.Linear(4, 4)),
+    "an entry": lambda net, _: net.by_name.update({"relu": Gate().eval()}),
+    "a parameter": lambda net, _: setattr(net.first, "bias", nn.Parameter(torch.ones(4))),
+    "none": lambda net, _: setattr(net.first, "bias", None),
+    "a buffer": lambda net, _: setattr(net, "shift", torch.ones(4)),
+    "a class": lambda net, _: setattr(net.first, "__class__", Printing),
+    "a number": lambda net, _: setattr(net, "times", 2),
+    "a scale": lambda net, _: setattr(net.gate, "scale", 4.0),
+    "forward": put_forward,
+    "a method": put_method,
+    "a class's forward": of_gate,
+    "torch's function": of_functional,
+    "double": lambda net, _: net.first.double(),
+}
+
+
+@pytest.mark.parametrize("name", BREAKS)
+def test_what_changes_between_calls_is_seen(name, monkeypatch):
+    net = made().requires_grad_(name == "backward hook")
+    ways = (net, through(net))
+    for way in ways:
+        assert batch(way, X)[1] == 3
+    handle = BREAKS[name](net, monkeypatch)
+    try:
+        for way in ways:
+            try:
+                expected = loop(way)
+            except RuntimeError:  # dtypes that do not fit
+                with pytest.raises(RuntimeError):
+                    batch(way, X)
+            else:
+                torch.testing.assert_close(batch(way, X, times=1)[0], expected)
+                torch.testing.assert_close(batch(way, X)[0], expected)
+    finally:
+        if name == "hook of all":
+            handle.remove()
+
+
+def test_what_torchs_modules_run_may_be_changed(monkeypatch):
+    net = made().requires_grad_(False)
+    assert batch(net, X[:1])[1] == 1
+    monkeypatch.setattr(nn.Linear, "forward", lambda self, x: x - 1)
+    assert batch(net, X[:1], times=2)[1] == 0
+
+
+def test_hooks_are_called():
+    net = made().requires_grad_(False)
+    assert batch(net, X[:1])[1] == 1
+    net.gate.inner[0].register_forward_hook(seen)
+    _, plain = batch(net, X[:1])
+    assert plain == 0
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda net: net.train(),
+        lambda net: net.norm.train(),
+        lambda net: net.gate.inner[2].train(),
+        lambda net: setattr(net.by_name["relu"], "inplace", True),
+        lambda net: setattr(net.embedding, "max_norm", 1.0),
+    ],
+)
+def test_what_draws_or_writes_is_not_run(change):
+    net = made().requires_grad_(False)
+    assert batch(net, X[:1])[1] == 1
+    change(net)
+    for _ in range(3):
+        with autobatch.counts() as counts, suppress(autobatch.AutobatchError):
+            autobatch.vmap(net, randomness="different")(X[:1])
+        assert counts.plain == 0
+    net.eval()
+    net.by_name["relu"].inplace, net.embedding.max_norm = False, None
+    assert batch(net, X[:1], times=12)[1] == 1
+
+
+class Counting(nn.Module):
+    def __init__(self, way):
+        super().__init__()
+        self.linear, self.way, self.count = nn.Linear(4, 4), way, 0
+        self.register_buffer("seen", torch.zeros(4))
+
+    def forward(self, x):
+        y = self.linear(x)
+        if self.way == "number":
+            self.count += 1
+        elif self.way == "buffer":
+            self.seen.add_(1.0)
+        elif self.way == "slot":
+            self.seen[0] = 1.0
+        elif self.way == "module":
+            self.linear = nn.Identity()
+        elif self.way == "same":
+            nn.functional.relu(self.linear.bias, inplace=True)
+        else:
+            self.linear.weight.mul_(2.0)
+        return y
+
+
+@pytest.mark.parametrize("way", ["number", "buffer", "slot", "module", "same", "weight"])
+def test_writes_to_modules_are_refused_as_ever(way):
+    net = Counting(way).requires_grad_(False)
+    before = copy.deepcopy(net.state_dict())
+    for _ in range(4):
+        with autobatch.counts() as counts, pytest.raises(autobatch.AutobatchError):
+            autobatch.vmap(net)(X[:1])
+        assert counts.plain == 0
+    assert net.count == 0
+    for key, value in net.state_dict().items():
+        assert torch.equal(before[key], value)
+
+
+def test_parts_of_what_modules_give_are_the_weights():
+    """An identity gives what it gets: a write to that is one to the weights."""
+    net = made().requires_grad_(False)
+
+    def own(x):
+        shift = net.by_name["same"](net.shift)
+        shift += x
+        return shift
+
+    for _ in range(4):
+        with autobatch.counts() as counts, suppress(autobatch.AutobatchError):
+            autobatch.vmap(own)(X[:1])
+        assert counts.plain == 0
+
+
+def test_a_module_that_is_another_each_time(monkeypatch):
+    def own(x):
+        return NETS[0](x)
+
+    for _ in range(12):
+        monkeypatch.setitem(globals(), "NETS", [made().requires_grad_(False)])
+        found, _ = batch(own, X[:1], times=2)
+        torch.testing.assert_close(found, loop(NETS[0], X[:1]))
+
+
+NETS: list[nn.Module] = []
