@@ -70,6 +70,22 @@ def test_powers_under_a_modulus_have_its_sign() -> None:
     assert held(lambda b, e, m: pow(b, e, m), *inverse).given_up == 1
 
 
+def test_ints_and_floats_are_compared_exactly() -> None:
+    big = [2**53, 2**53 + 1, 2**62 + 1, 2**63 - 1, 2**63 - 513, 0, 1, 3]
+    ints = [*big, *(-n for n in big), -(2**63)]
+    floats = [*map(float, ints), 2.0**63, -(2.0**63), 2.0**53 + 2, 0.5, -0.0, 1e300]
+    floats += [math.inf, -math.inf, math.nan]
+    a, b = (list(each) for each in zip(*itertools.product(ints, floats), strict=True))
+
+    def compared(a: Any, b: Any) -> Any:
+        return (a < b, a <= b, a == b, a != b, a > b, a >= b), (b < a, b <= a, b == a, b >= a)
+
+    columns = torch.tensor(a), torch.tensor(b, dtype=torch.float64)
+    assert held(compared, *columns).given_up == 0
+    constant = held(lambda b: (b < 9007199254740993, b >= 9223372036854775807), columns[1])
+    assert (constant.launches, constant.given_up) == (1, 0)
+
+
 def test_float_functions_are_pythons() -> None:
     x = torch.randn(50, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) * 10
     found = held(lambda x: (math.degrees(x), math.radians(x), math.cbrt(x), math.exp2(x)), x)

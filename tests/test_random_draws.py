@@ -51,8 +51,11 @@ def one_by_one(func: Callable[..., Any], xs: Tensor = XS, seed: int = 5) -> list
     return [torch.cat(parts) for parts in zip(*rows, strict=True)]
 
 
-def hold(func: Callable[..., Any], xs: Tensor = XS, seed: int = 5) -> list[Tensor]:
-    """Hold every way to the oracle, bit by bit."""
+def hold(
+    func: Callable[..., Any], xs: Tensor = XS, seed: int = 5, exact: bool = True
+) -> list[Tensor]:
+    """Hold every way to the oracle, bit by bit where that is ``exact``."""
+    same = equal if exact else nearly
     expected = one_by_one(func, xs, seed)
     together = leaves(autobatch.vmap(func, engine="sequential", seed=seed)(xs))
     assert same(together, expected), "sequential"
@@ -65,9 +68,15 @@ def hold(func: Callable[..., Any], xs: Tensor = XS, seed: int = 5) -> list[Tenso
     return expected
 
 
-def same(found: list[Tensor], expected: list[Tensor]) -> bool:
+def equal(found: list[Tensor], expected: list[Tensor]) -> bool:
     pairs = zip(found, expected, strict=True)
     return all(a.dtype == b.dtype and torch.equal(a, b) for a, b in pairs)
+
+
+def nearly(found: list[Tensor], expected: list[Tensor]) -> bool:
+    """The same but for the last places: of products, which round by their shape."""
+    pairs = zip(found, expected, strict=True)
+    return all(a.dtype == b.dtype and torch.allclose(a, b, 1e-5, 1e-6) for a, b in pairs)
 
 
 # Every draw
@@ -216,10 +225,10 @@ def sums_of_calls(x: Tensor) -> Tensor:
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_draws_are_the_same_however_a_program_runs(name: str) -> None:
     state = torch.get_rng_state(), random.getstate()
-    found = hold(PROGRAMS[name])
+    found = hold(PROGRAMS[name], exact=name != "uniform attention")
     assert torch.equal(torch.get_rng_state(), state[0]) and random.getstate() == state[1]
     other = autobatch.vmap(PROGRAMS[name], seed=6)(XS)
-    assert not same(leaves(other), found), "it does not depend on the seed"
+    assert not equal(leaves(other), found), "it does not depend on the seed"
     if name not in ("own integers", "own size"):
         first = [torch.equal(part[0], row) for part in found for row in part[1:] if row.numel()]
         assert not all(first), "all threads draw the same"

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from autobatch.compiled import closures
 from autobatch.compiled.arrays.roots import handed, owned, roots_of, unmarked
 from autobatch.compiled.calling import Calling, Functions
 from autobatch.compiled.operations import execute
@@ -50,12 +51,14 @@ class Unbound(Exception):
 
 
 class BlockWriter(Calling):
-    """One block for variables of some types; ``env`` holds their values as they are at work."""
+    """One block for variables of some types; ``closure`` is the function that it is of, if the
+    program has made it.
+    """
 
     def __init__(self, unit: Functions, version: Version, key: Key) -> None:
         super().__init__(unit, version, key)
         self.block: Block = version.lowered.blocks[key[0]]
-        self.env: dict[str, Value] = {}
+        self.closure: Value | None = None
 
     def written(self) -> list[str]:
         w = self.w
@@ -68,6 +71,9 @@ class BlockWriter(Calling):
             return w.lines
         for name, type_ in self.key[1]:
             self.env[name] = self.loaded(name, type_)
+        hidden = dict(self.version.params).get(closures.HIDDEN)
+        if hidden is not None:
+            self.closure = self.loaded(closures.HIDDEN, hidden)
         w.handled = None if self.block.handler is None else self.handled
         begun = len(w.lines)
         place: Op | Any = self.block.terminator
@@ -200,7 +206,9 @@ class BlockWriter(Calling):
     def go(self, target: Label) -> None:
         """On at a block, with what lives there; a way back burns fuel."""
         fixed = self.version.constants
-        wanted = sorted(self.version.lowered.live_in[target])
+        lives = [n for n in self.version.lowered.live_in[target] if n in self.env]
+        boxes = closures.reached((self.env[n].type for n in lives), self.env.get)
+        wanted = sorted({*lives, *boxes})
         held = [(n, self.env[n]) for n in wanted if n in self.env and n not in fixed]
         mine = self.version.written
         live = [(name, value if name in mine else common(value)) for name, value in held]
@@ -258,6 +266,9 @@ class BlockWriter(Calling):
 
     def give(self, value: Value) -> None:
         w = self.w
+        if closures.is_lent(value.type):
+            refuse("a function is returned that reads variables of a call which is not over")
+        value = closures.closed(value, self.env.get, None)
         if self.version.is_main:
             value = self.taken(value)
         (type_,) = self.kept([value])

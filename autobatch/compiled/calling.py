@@ -17,7 +17,15 @@ from autobatch.batching.calling import modules
 from autobatch.batching.calling.resolving import resolve_object
 from autobatch.batching.effects import effect_of, is_generated_init
 from autobatch.batching.submodules import has_forward_hooks
-from autobatch.compiled import drawing, items, objects, python_draws, raising, torch_functions
+from autobatch.compiled import (
+    closures,
+    drawing,
+    items,
+    objects,
+    python_draws,
+    raising,
+    torch_functions,
+)
 from autobatch.compiled.arrays import calls
 from autobatch.compiled.arrays.graph import draws
 from autobatch.compiled.arrays.lowering import lowered
@@ -31,8 +39,10 @@ from autobatch.compiled.operators import known_bit
 from autobatch.compiled.types import (
     Array,
     Bound,
+    Closure,
     Items,
     Layout,
+    Made,
     Method,
     Number,
     Refused,
@@ -53,7 +63,7 @@ from autobatch.compiled.types import (
 from autobatch.compiled.versions import Key, Version
 from autobatch.compiled.writer import Writer, mark_of
 from autobatch.forms import meant
-from autobatch.ir.program import CallShape
+from autobatch.ir.program import CallShape, Function
 from autobatch.values.cells import Uniform
 from autobatch.vm.code import Code
 
@@ -83,7 +93,15 @@ class Functions(Protocol):
 
     @property
     def names(self) -> Names: ...
-    def version(self, code: Code, function: FunctionType, env: dict[str, Type]) -> Version: ...
+    def version(
+        self,
+        code: Code,
+        function: FunctionType,
+        env: dict[str, Type],
+        is_main: bool = False,
+        within: Made | None = None,
+    ) -> Version: ...
+    def made_of(self, code: Function, home: FunctionType) -> Made: ...
     def reach(self, version: Version, key: Key) -> str: ...
     def returns(self, version: Version, type_: Type) -> None: ...
     def write_again(self, places: Iterable[tuple[Version, Key]]) -> None: ...
@@ -94,8 +112,9 @@ class Functions(Protocol):
 class Calling:
     """The calls of a block, which are written where its instructions are.
 
-    ``opens``: the call at work ends the block, so that it opens a path of draws.
-    ``raising`` are the ways to the block's handler that are to be written.
+    ``env`` holds its variables as they are at work. ``opens``: the call at work ends the block, so
+    that it opens a path of draws. ``raising`` are the ways to the block's handler that are to be
+    written.
     """
 
     def __init__(self, unit: Functions, version: Version, key: Key) -> None:
@@ -103,6 +122,7 @@ class Calling:
         self.version = version
         self.key = key
         self.w = version.writer
+        self.env: dict[str, Value] = {}
         self.opens = False
         self.raising: list[Failure] = []
 
@@ -213,6 +233,9 @@ class Calling:
             function = Value(Static(callee.type.function))
             yield from self.program(function, [self_, *args[:count]], named)
             return
+        if isinstance(callee.type, Closure):
+            yield from self.closure_called(callee, args[:count], named)
+            return
         kind = callee.type.obj if isinstance(callee.type, Static) else None
         if raising.is_exception(kind):
             yield raising.raised(kind)
@@ -266,23 +289,63 @@ class Calling:
             self.names.watch(called_as, obj)
         yield from self.entered(function, [*first, *args], named)
 
+    def closed(self, value: Value) -> Value:
+        """A value as another function has it, or is given it."""
+        return closures.closed(value, self.env.get, self.version.settled)
+
+    def function_of(self, code: Function) -> Made:
+        """A function within this one."""
+        return self.unit.made_of(code, self.version.function)
+
+    def closure_called(
+        self, callee: Value, args: Sequence[Value], named: dict[str, Value]
+    ) -> Iterator[Value]:
+        """A call of a function that the program has made."""
+        callee = self.closed(callee)
+        assert isinstance(callee.type, Closure)
+        made = callee.type.function
+        code = self.names.library.code_for(made.code)
+        bound = self.bound(made.code, made.code.name, args, named, closures.defaults(callee))
+        yield from self.begun(code, made.home, {**bound, closures.HIDDEN: callee}, made)
+
+    def bound(
+        self,
+        code: Function,
+        title: str,
+        args: Sequence[Value],
+        named: dict[str, Value],
+        defaults: dict[str, Value],
+    ) -> dict[str, Value]:
+        """The parameters of a function."""
+        try:
+            found = bind(code.params, title, args, named, defaults)
+        except TypeError as error:
+            raise Refused(str(error)) from None
+        return {name: packed(value) for name, value in found.items()}
+
     def entered(
         self, function: FunctionType, args: Sequence[Value], named: dict[str, Value]
     ) -> Iterator[Value]:
         code = self.names.code_of(function)
-        params = code.function.params
-        given = self.names.defaults_of(function, params)
+        given = self.names.defaults_of(function, code.function.params)
         defaults = {name: static(value) for name, value in given.items()}
-        try:
-            bound = bind(params, function.__qualname__, args, named, defaults)
-        except TypeError as error:
-            raise Refused(str(error)) from None
-        env = {name: packed(value) for name, value in bound.items()}
+        env = self.bound(code.function, function.__qualname__, args, named, defaults)
+        yield from self.begun(code, function, env)
+
+    def begun(
+        self,
+        code: Code,
+        function: FunctionType,
+        env: dict[str, Value],
+        within: Made | None = None,
+    ) -> Iterator[Value]:
+        """A call of a function with its parameters."""
+        env = {name: self.closed(value) for name, value in env.items()}
         types = {name: of_leaves(value.type, lent) for name, value in env.items()}
         for type_ in types.values():
             if any(isinstance(leaf, Array) for leaf in flat_types(type_)):
                 refuse(f"{type_} is an argument")
-        yield from self.invoked(self.unit.version(code, function, types), env)
+        yield from self.invoked(self.unit.version(code, function, types, within=within), env)
 
     def invoked(self, callee: Version, env: dict[str, Value]) -> Iterator[Value]:
         if callee not in self.version.callees:

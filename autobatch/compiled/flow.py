@@ -20,9 +20,10 @@ from typing import Any
 
 from autobatch.compiled.blocks import BlockWriter
 from autobatch.compiled.calling import Waits
+from autobatch.compiled.closures import settled
 from autobatch.compiled.derivatives import Derived
 from autobatch.compiled.names import Names
-from autobatch.compiled.types import Layout, Type, refuse
+from autobatch.compiled.types import Layout, Made, Type, refuse
 from autobatch.compiled.versions import (
     Key,
     Version,
@@ -32,6 +33,7 @@ from autobatch.compiled.versions import (
     without_failing,
     written_in,
 )
+from autobatch.ir.program import Function
 from autobatch.vm.code import Code
 
 MOST_BLOCKS = 200
@@ -50,24 +52,33 @@ class Unit:
     versions: dict[Any, Version] = field(default_factory=dict)
     layouts: dict[type, Layout] = field(default_factory=dict)
     derived: dict[Any, Derived] = field(default_factory=dict)
+    within: dict[tuple[int, FunctionType], Made] = field(default_factory=dict)
     todo: deque[tuple[Version, Key]] = field(default_factory=deque)
 
     def version(
-        self, code: Code, function: FunctionType, env: dict[str, Type], is_main: bool = False
+        self,
+        code: Code,
+        function: FunctionType,
+        env: dict[str, Type],
+        is_main: bool = False,
+        within: Made | None = None,
     ) -> Version:
-        """The function for arguments of these types; its first block is to be written."""
+        """The function for arguments of these types; its first block is to be written.
+
+        Or one ``within`` it.
+        """
         params = tuple(sorted(env.items()))
-        found = self.versions.get((function, params))
+        found = self.versions.get((within or function, params))
         if found is None:
             if len(self.versions) >= MOST_FUNCTIONS:
                 refuse("functions are called with too many combinations of types")
             lowered = code.function
             fixed, ends = constants(lowered), (returning(lowered), without_failing(lowered))
             name = f"f{len(self.versions)}"
-            sets = written_in(lowered), assigned_once(lowered)
+            sets = written_in(lowered), assigned_once(lowered), settled(lowered)
             found = Version(name, code, function, params, is_main, fixed, *ends, *sets)
             found.writer.seeded = self.seeded
-            self.versions[function, params] = found
+            self.versions[within or function, params] = found
             self.reach(found, (0, params))
         return found
 
@@ -80,6 +91,13 @@ class Unit:
             label = version.labels[key] = f"b{len(version.labels)}"
             self.todo.append((version, key))
         return label
+
+    def made_of(self, code: Function, home: FunctionType) -> Made:
+        """A function that stands in another, told by its identity."""
+        found = self.within.get((id(code), home))
+        if found is None:
+            found = self.within[id(code), home] = Made(code, home)
+        return found
 
     def write_all(self) -> None:
         while self.todo:

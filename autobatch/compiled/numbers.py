@@ -33,6 +33,7 @@ from autobatch.compiled.writer import Writer
 
 ORDER = {"lt": "slt", "le": "sle", "eq": "eq", "ne": "ne", "gt": "sgt", "ge": "sge"}
 FLOAT_ORDER = {"lt": "olt", "le": "ole", "eq": "oeq", "ne": "une", "gt": "ogt", "ge": "oge"}
+FLIPPED = {"lt": "gt", "le": "ge", "eq": "eq", "ne": "ne", "gt": "lt", "ge": "le"}
 BITS = {"and": "and", "or": "or", "xor": "xor"}
 CHECKED = {"add": "sadd", "sub": "ssub", "mul": "smul"}
 FLOATING = {"add": "fadd", "sub": "fsub", "mul": "fmul"}
@@ -56,9 +57,14 @@ def as_float(w: Writer, x: Value) -> str:
     return widened(w, x.leaf, NUMBER_MACHINE[tag_of(x)], "double")
 
 
+def is_wide(x: Value) -> bool:
+    """Whether a number may be an int that no double holds exactly."""
+    return tag_of(x) == "int" and (x.known is None or abs(x.known) > EXACT)
+
+
 def refuse_inexact(w: Writer, x: Value) -> None:
     """Give up where an int is beyond what a double holds exactly."""
-    if tag_of(x) != "int" or (x.known is not None and abs(x.known) <= EXACT):
+    if not is_wide(x):
         return
     moved = w.made(f"add i64 {x.leaf}, {EXACT}")
     w.give_up_if(w.made(f"icmp ugt i64 {moved}, {2 * EXACT}"))
@@ -179,10 +185,38 @@ def compare(w: Writer, name: str, x: Value, y: Value) -> Value:
     tags = (tag_of(x), tag_of(y))
     if "float" not in tags:
         return Value(BOOL, (w.made(f"icmp {ORDER[name]} i64 {as_int(w, x)}, {as_int(w, y)}"),))
-    refuse_inexact(w, x)
-    refuse_inexact(w, y)
+    if is_wide(x):
+        return Value(BOOL, (with_float(w, name, x.leaf, y.leaf),))
+    if is_wide(y):
+        return Value(BOOL, (with_float(w, FLIPPED[name], y.leaf, x.leaf),))
     a, b = as_float(w, x), as_float(w, y)
     return Value(BOOL, (w.made(f"fcmp {FLOAT_ORDER[name]} double {a}, {b}"),))
+
+
+def with_float(w: Writer, name: str, a: str, b: str) -> str:
+    """Whether an int is less than a float, and so on.
+
+    Rounding keeps order, so only where the rounded int is the float does the int itself tell; the
+    float is one then, or ``2 ** 63``, which is more than any.
+    """
+    rounded = w.made(f"sitofp i64 {a} to double")
+    if name in ("eq", "ne", "le", "ge"):
+        strict = {"le": "gt", "ge": "lt"}.get(name)
+        if strict is not None:  # nan is neither
+            sure = w.made(f"fcmp ord double {b}, {b}")
+            other = w.made(f"xor i1 {with_float(w, strict, a, b)}, true")
+            return w.made(f"and i1 {sure}, {other}")
+        apart = w.either(with_float(w, "lt", a, b), with_float(w, "gt", a, b))
+        nan = w.made(f"fcmp uno double {b}, {b}")
+        unequal = w.either(apart, nan)
+        return unequal if name == "ne" else w.made(f"xor i1 {unequal}, true")
+    tied = w.made(f"fcmp oeq double {rounded}, {b}")
+    whole = w.call("llvm.fptosi.sat.i64.f64", "i64", ("double", b))
+    closer = w.made(f"icmp {ORDER[name]} i64 {a}, {whole}")
+    if name == "lt":
+        closer = w.either(closer, w.made(f"fcmp oge double {b}, {literal(2.0**63, 'double')}"))
+    clear = w.made(f"fcmp {FLOAT_ORDER[name]} double {rounded}, {b}")
+    return w.either(clear, w.made(f"and i1 {tied}, {closer}"))
 
 
 def truth(w: Writer, x: Value) -> str:

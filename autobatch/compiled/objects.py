@@ -17,6 +17,7 @@ from torch import nn
 from autobatch.batching.effects import effect_of
 from autobatch.batching.kinds import generated_init
 from autobatch.batching.objects.classes import is_plain_class
+from autobatch.compiled.closures import has_closure
 from autobatch.compiled.names import Names
 from autobatch.compiled.types import (
     Array,
@@ -164,7 +165,7 @@ def set_(w: Writer, names: Names, owner: Value, name: str, value: Value) -> list
             refuse(f"a tensor that has another name becomes an attribute of {owner.type}")
         if isinstance(part, Array) or (isinstance(part, Rows) and part.lent):
             refuse(f"a tensor that the program has made becomes an attribute of {owner.type}")
-    if isinstance(value.type, Range | Items | Bound):
+    if isinstance(value.type, Range | Items | Bound) or has_closure(value.type):
         refuse(f"{value.type} becomes an attribute of {owner.type}")
     for leaf in value.leaves:
         w.exclusive.discard(w.root(leaf))

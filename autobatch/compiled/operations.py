@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from autobatch.compiled import functions, items, objects, raising
+from autobatch.compiled import closures, functions, items, objects, raising
 from autobatch.compiled.arrays import calls, indexing
 from autobatch.compiled.arrays.lowering import real
 from autobatch.compiled.operators import as_truth, binary, compare, unary
@@ -59,6 +59,11 @@ def execute(place: Place, op: Op) -> None:
         owner, value = (place.held(name) for name in op.args)
         place.share(op.args[1:])
         place.set_attribute(owner, op.attr, value)
+    elif op.name == "store_box":
+        place.set(op.args[0], place.read(op.args[1]))
+        place.share(op.args)
+    elif op.name == "clear_box":
+        place.set(op.args[0], Value(closures.EMPTY))
     elif op.name == "copy":
         value = place.read(op.args[0])
         place.set(op.outs[0], value if op.args[0] in place.after(op) else place.held(op.args[0]))
@@ -113,8 +118,34 @@ def of_global(place: Place, op: Op, args: list[Value]) -> Value:
 
 
 def captured(place: Place, op: Op, args: list[Value]) -> Value:
+    """A captured variable, and what is in its box: nobody stores there while the function runs."""
+    if place.closure is not None:
+        found = closures.free(place.closure, op.attr)
+        return refuse_empty(found, op.attr)
     found = place.names.free(place.version.function, op.attr, place.version.is_main)
     return fixed(place, found, op.attr)
+
+
+def refuse_empty(value: Value, name: str) -> Value:
+    return refuse(f"the variable {name} has no value") if value.type == closures.EMPTY else value
+
+
+def boxed(place: Place, op: Op, args: list[Value]) -> Value:
+    """A box is known by its variable, which has what it holds."""
+    (name,) = op.outs
+    if any(name in closures.open_names(value.type) for value in place.env.values()):
+        refuse("a variable is captured that a function of an earlier round has captured, too")
+    return args[0] if args else Value(closures.EMPTY)
+
+
+def unboxed(place: Place, op: Op, args: list[Value]) -> Value:
+    return refuse_empty(args[0], op.attr)
+
+
+def nested(place: Place, op: Op, args: list[Value]) -> Value:
+    """A function that the program makes."""
+    function = place.function_of(op.attr)
+    return closures.made(function, closures.boxes_of(place.version.lowered), op.args, args)
 
 
 def fixed(place: Place, obj: Any, name: str) -> Value:
@@ -261,6 +292,12 @@ RULES: dict[str, Callable[[Place, Op, list[Value]], Value]] = {
     "truth": judged,
     "global": of_global,
     "load_free": captured,
+    "free_box": captured,
+    "box": boxed,
+    "load_box": unboxed,
+    "load_outer_box": unboxed,
+    "load_outer": lambda place, op, args: args[0],
+    "function": nested,
     "getattr": attribute,
     "getitem": element,
     "tuple": display(tuple),

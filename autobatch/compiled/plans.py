@@ -29,6 +29,7 @@ from autobatch.compiled.names import Names
 from autobatch.compiled.raising import Raised
 from autobatch.compiled.types import (
     Bound,
+    Closure,
     Items,
     Method,
     Range,
@@ -267,7 +268,7 @@ def has_results(kind: type) -> bool:
 def refuse_result(type_: Type) -> None:
     if isinstance(type_, Static) and type(type_.obj) is Raised:
         refuse("it returns an exception")
-    if isinstance(type_, Range | Items | Method | Bound | Record):
+    if isinstance(type_, Range | Items | Method | Bound | Record | Closure):
         refuse(f"it returns {type_}")
     if isinstance(type_, Structure) and not has_results(type_.kind):
         refuse(f"it returns {type_}")

@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 import numpy as np
 import torch
 
+from autobatch.ir.program import Function
 from autobatch.source import Span
 from autobatch.structure import own_attribute
 
@@ -214,7 +215,42 @@ class Items:
         return f"an iterator over {inner}" if self.kind == "each" else f"{self.kind} of {inner}"
 
 
-Type = Number | Scalar | Rows | Array | Static | Record | Bound | Method | Structure | Range | Items
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Made:
+    """A function of a program's text: ``home`` is the Python function that it stands in."""
+
+    code: Function
+    home: FunctionType
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """A box of the call at work, or of a frame."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Closure:
+    """A function that the program has made, with what it has ``captured`` and its defaults.
+
+    ``frame`` has what is in the boxes that it reads; None while they are those of the call at work
+    (see ``closures``). Its leaves are those of what is captured otherwise, then of the frame's.
+    """
+
+    function: Made
+    captured: tuple[Type | Own, ...]
+    frame: tuple[tuple[str, Type], ...] | None = None
+    lent: bool = False
+
+    def __str__(self) -> str:
+        return f"the function `{self.function.code.name.rpartition('.')[2]}`"
+
+
+Type = (
+    Number | Scalar | Rows | Array | Static | Record | Bound | Method | Structure | Range | Items
+    | Closure
+)  # fmt: skip
 INT, FLOAT, BOOL = Number("int"), Number("float"), Number("bool")
 TRUTH = Scalar(torch.bool)
 
@@ -244,12 +280,21 @@ def flat_types(type_: Type) -> tuple[Type, ...]:
             return (INT, *(leaf for part in parts for leaf in flat_types(part)))
         case Method(owner) | Bound(owner=owner):
             return flat_types(owner)
+        case Closure():
+            return tuple(leaf for part in held_types(type_) for leaf in flat_types(part))
         case Range():
             return (INT, INT)
         case Static():
             return ()
         case _:
             return (type_,)
+
+
+def held_types(type_: Type) -> tuple[Type, ...]:
+    """What a closure holds itself, and in its frame."""
+    assert isinstance(type_, Closure)
+    direct = (each for each in type_.captured if not isinstance(each, Own))
+    return (*direct, *(each for _, each in type_.frame or ()))
 
 
 def machine_of(type_: Type) -> tuple[str, ...]:
@@ -274,10 +319,20 @@ def of_leaves(type_: Type, change: Callable[[Type, int], Type], at: int = 0) -> 
             return Structure(kind, _each(parts, change, at), keys)
         case Items(kind, parts, is_iterator):
             return Items(kind, _each(parts, change, at + is_iterator), is_iterator)
+        case Closure():
+            return _of_held(type_, _each(held_types(type_), change, at))
         case Number() | Scalar() | Rows() | Array():
             return change(type_, at)
         case _:
             return type_
+
+
+def _of_held(type_: Closure, held: tuple[Type, ...]) -> Closure:
+    """A closure that holds values of these types."""
+    rest = iter(held)
+    captured = tuple(each if isinstance(each, Own) else next(rest) for each in type_.captured)
+    frame = None if type_.frame is None else tuple((name, next(rest)) for name, _ in type_.frame)
+    return Closure(type_.function, captured, frame, type_.lent)
 
 
 def _each(

@@ -41,6 +41,7 @@ class Version:
     sure: frozenset[Label]
     written: frozenset[str]
     assigned_once: frozenset[str]
+    settled: frozenset[str]
     writer: Writer = field(default_factory=Writer)
     results: list[Type] = field(default_factory=list)
     labels: dict[Key, str] = field(default_factory=dict)
@@ -153,6 +154,8 @@ def assigned_once(function: Function) -> frozenset[str]:
     """The variables that one operation assigns, and nothing else."""
     many = Counter(out for block in function.blocks for op in block.ops for out in op.outs)
     many.update(param.name for param in function.params)
+    stores = [op.args[0] for b in function.blocks for op in b.ops if op.name == "store_box"]
+    many.update(stores)
     many.update(
         block.terminator.out for block in function.blocks if isinstance(block.terminator, Call)
     )

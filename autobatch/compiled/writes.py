@@ -11,10 +11,12 @@ from typing import Protocol
 from autobatch.compiled import tensors
 from autobatch.compiled.arrays import indexing
 from autobatch.compiled.arrays.roots import roots_of
+from autobatch.compiled.closures import boxes_of
 from autobatch.compiled.names import Names
 from autobatch.compiled.operators import binary
 from autobatch.compiled.types import (
     Array,
+    Made,
     Number,
     Rows,
     Scalar,
@@ -27,7 +29,7 @@ from autobatch.compiled.types import (
 )
 from autobatch.compiled.versions import Version
 from autobatch.compiled.writer import Writer
-from autobatch.ir.program import Block, CallShape, Op
+from autobatch.ir.program import Block, CallShape, Function, Op
 
 
 class Place(Protocol):
@@ -43,6 +45,9 @@ class Place(Protocol):
     def names(self) -> Names: ...
     @property
     def version(self) -> Version: ...
+    @property
+    def closure(self) -> Value | None: ...
+    def function_of(self, code: Function) -> Made: ...
     def read(self, name: str) -> Value: ...
     def held(self, name: str) -> Value: ...
     def after(self, op: Op) -> frozenset[str]: ...
@@ -127,7 +132,7 @@ def refuse_seen(place: Place, op: Op, owner: Value) -> None:
     w, root = place.w, place.w.root(owner.leaf)
     if root not in w.exclusive:
         refuse("a tensor is written in place to which other names may refer")
-    later = place.after(op) - {op.args[0]}
+    later = (place.after(op) | boxes_of(place.version.lowered)) - {op.args[0]}
     for name in later & place.env.keys():
         value = place.env[name]
         if root in roots_of(w, value):
