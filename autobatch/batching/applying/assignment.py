@@ -51,8 +51,9 @@ def _aligned(value: Any, event_dim: int, like: Tensor) -> Any:
     """A value to be assigned, its event dimensions lined up on the right as torch broadcasts."""
     if not isinstance(value, Batched | Tensor):
         return value
-    own = 1 if type(value) is Batched else 0
-    data = value.data.to(like.dtype)
+    own = 0 if isinstance(value, Tensor) else 1
+    # Not `.data` of a tensor: that is no part of its graph.
+    data = (value if isinstance(value, Tensor) else value.data).to(like.dtype)
     extra = data.dim() - own - event_dim
     while extra > 0 and data.shape[own] == 1:  # torch drops leading ones of an assigned value
         data, extra = data.squeeze(own), extra - 1
