@@ -68,3 +68,23 @@ def test_ints_that_leave_in_groups_that_meet(func):
 
 def test_floats_that_are_no_int64():
     assert_matches_loop(of_floats, (FLOATS, WAYS), batch_sizes=SIZES, scalars="python")
+
+
+def assigned_as_it_is(x, n):
+    y = x * 1.0
+    if n > 4:
+        y[0] = 3 * 2**62
+    return y
+
+
+def assigned_in_part(x, n):
+    y = x * 1.0
+    y[:2] = 3 * 2**62
+    return y.sum() * n
+
+
+@pytest.mark.parametrize("func", [assigned_as_it_is, assigned_in_part])
+def test_an_int_beyond_int64_that_is_assigned_raises_as_in_torch(func):
+    rows = torch.arange(12.0).reshape(4, 3)
+    for numbers in (WAYS[:4], WAYS[1:5], torch.tensor([1, 9, 7, 2])):
+        assert_matches_loop(func, (rows, numbers), batch_sizes=(1, 2, 4), scalars="python")

@@ -21,6 +21,7 @@ from autobatch.batching.applying.indexing import (
     plan_of,
 )
 from autobatch.batching.levels import Batched, NoRule, event_dim
+from autobatch.values.cells import fits_column
 
 
 def setitem(x: Batched, index: Any, value: Any, k: int) -> Batched:
@@ -66,6 +67,8 @@ def _tensor(value: Any, like: Tensor) -> Tensor:
     """A value to be assigned, if a number then in the target's dtype."""
     if isinstance(value, Tensor):
         return value
+    if type(value) is int and not fits_column(value):
+        torch.empty(1, dtype=like.dtype)[0] = value  # raises what torch does
     return torch.full((), value, dtype=like.dtype, device=like.device)
 
 
