@@ -12,6 +12,7 @@ import pytest
 import torch
 from hypothesis import settings
 
+from autobatch.runs import trial
 from autobatch.runs.trial import measuring
 from autobatch.vm.invariants import checking
 
@@ -41,6 +42,15 @@ def invariants() -> Iterator[None]:
 def no_clock() -> Iterator[None]:
     """No test depends on how long anything takes, but for those that ask for it."""
     with measuring(False):
+        yield
+
+
+@pytest.fixture
+def plain_is_better(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Plain Python is taken to be better, wherever it may run a program."""
+    monkeypatch.setattr(trial, "BETTER", 0)
+    monkeypatch.setattr(trial, "WORTH_MEASURING", 0)
+    with measuring(True), checking(False):
         yield
 
 

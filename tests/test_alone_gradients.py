@@ -4,20 +4,11 @@ import pytest
 import torch
 
 import autobatch
-from autobatch.runs import trial
-from autobatch.runs.trial import measuring
-from autobatch.vm.invariants import checking
 
 WEIGHT = torch.linspace(-1, 1, 16).reshape(4, 4).clone().requires_grad_()
 
 
-@pytest.fixture(autouse=True)
-def whatever_it_takes(monkeypatch):
-    """Plain Python is taken to be better, wherever it may run a program."""
-    monkeypatch.setattr(trial, "BETTER", 0)
-    monkeypatch.setattr(trial, "WORTH_MEASURING", 0)
-    with measuring(True), checking(False):
-        yield
+pytestmark = pytest.mark.usefixtures("plain_is_better")
 
 
 def settled(x, other):

@@ -10,20 +10,11 @@ from torch.nn import functional as F
 from torch.nn.modules import module as of_torch
 
 import autobatch
-from autobatch.runs import trial
-from autobatch.runs.trial import measuring
-from autobatch.vm.invariants import checking
 
 X = torch.randn(3, 4, generator=torch.Generator().manual_seed(0))
 
 
-@pytest.fixture(autouse=True)
-def whatever_it_takes(monkeypatch):
-    """Plain Python is taken to be better, wherever it may run a program."""
-    monkeypatch.setattr(trial, "BETTER", 0)
-    monkeypatch.setattr(trial, "WORTH_MEASURING", 0)
-    with measuring(True), checking(False):
-        yield
+pytestmark = pytest.mark.usefixtures("plain_is_better")
 
 
 class Gate(nn.Module):
