@@ -106,11 +106,6 @@ ON_THE_HOST = {
     "saving/streams.py": {
         "torch.empty(data.shape, dtype=data.dtype, pin_memory=True)": "pinned memory of the host",
     },
-    "transforms/rounds.py": {
-        "torch.tensor(column, dtype=NUMBER_DTYPES[NUMBER_TAGS[kinds.pop()]])": (
-            "numbers of rounds that ran one by one, on the host"
-        ),
-    },
     "vm/forks/noting.py": {"torch.from_numpy(keys)": "keys of paths, which are the host's"},
     "values/heap/selecting.py": {
         "torch.from_numpy(rows)": "rows of tensors on the CPU; others are moved",

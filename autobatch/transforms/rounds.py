@@ -76,5 +76,6 @@ def stacked(results: list[Any]) -> Any:
 def stack(column: list[Any]) -> Any:
     """One leaf of all rounds: a tensor where they stack, else a list."""
     if all(isinstance(item, Tensor) or fits_tensor(item) for item in column):
-        return plain(stacked_leaves(column, None, Part()))
+        device = next((item.device for item in column if isinstance(item, Tensor)), None)
+        return plain(stacked_leaves(column, device, Part()))
     return column

@@ -68,7 +68,7 @@ def _tensor(value: Any, like: Tensor) -> Tensor:
     if isinstance(value, Tensor):
         return value
     if type(value) is int and not fits_column(value):
-        torch.empty(1, dtype=like.dtype)[0] = value  # raises what torch does
+        torch.empty(1, dtype=like.dtype, device=like.device)[0] = value  # raises what torch does
     return torch.full((), value, dtype=like.dtype, device=like.device)
 
 
