@@ -80,9 +80,19 @@ def statistics(x: Tensor, w: Tensor) -> Tensor:
     return (w @ x).sum() + x[0]
 
 
+def gates(x: Tensor, w: Tensor) -> Tensor:
+    """As a recurrent cell has them, of what is infinite or no number in some rows."""
+    h = torch.cat([w[0] * x.sqrt(), torch.nn.functional.mish(x.log())])
+    kept, new = torch.unsafe_chunk(h, 2)
+    first, rest = torch.unsafe_split(kept, 2)
+    if x[0] > 0:
+        return (kept.sigmoid() * new).sum() + first.sum() * rest.sum()
+    return (w @ x).sum()
+
+
 WIDE = [
     parameter_product, product_of_infinite, linear_of_infinite, own_index, own_index_tensor,
-    infinite_argument, several_functions, statistics,
+    infinite_argument, several_functions, statistics, gates,
 ]  # fmt: skip
 
 

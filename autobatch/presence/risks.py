@@ -27,15 +27,16 @@ LINEAR = named(
  full_like gather gelu getitem group_norm hardsigmoid hardswish hardtanh hstack index
  index_select layer_norm leaky_relu lift_fresh lift_fresh_copy linear log_sigmoid_forward
  log_softmax logsigmoid masked_fill masked_select max max_pool2d_with_indices maximum mean
- median mH min minimum mm mse_loss mT movedim mv narrow native_dropout native_group_norm
+ median mH mish min minimum mm mse_loss mT movedim mv narrow native_dropout native_group_norm
  native_layer_norm neg negative new_empty new_full new_ones new_zeros nll_loss_forward ones
  ones_like permute pos positive relu relu6 repeat reshape roll round rsub select select_backward
  setitem sigmoid sign silu sin slice softmax softplus softsign split split_with_sizes squeeze
  stack sub subtract sum swapaxes T t take_along_dim tanh threshold to to_copy transpose tril triu
- type unbind unflatten unfold unsafe_view unsqueeze view view_as vstack where zeros zeros_like
+ type unbind unflatten unfold unsafe_chunk unsafe_split unsafe_view unsqueeze view view_as vstack
+ where zeros zeros_like
  AvgPool1d AvgPool2d Conv1d Conv2d Conv3d Dropout ELU Embedding Flatten GELU GroupNorm Hardsigmoid
- Hardswish Hardtanh Identity LayerNorm LeakyReLU LogSigmoid LogSoftmax MaxPool1d MaxPool2d ReLU
- ReLU6 SiLU Sigmoid Softmax Softplus Softsign Tanh Threshold Unflatten"""
+ Hardswish Hardtanh Identity LayerNorm LeakyReLU LogSigmoid LogSoftmax MaxPool1d MaxPool2d Mish
+ ReLU ReLU6 SiLU Sigmoid Softmax Softplus Softsign Tanh Threshold Unflatten"""
 )
 """Its gradient is finite if its cotangent and its operands are, and zero where that is zero."""
 PRODUCTS = named(
@@ -44,8 +45,9 @@ PRODUCTS = named(
 """The same, and it has an operand as a factor, which may be infinite."""
 HOLDING = named(
     """abs amax amin cos gelu group_norm layer_norm log_sigmoid_forward log_softmax logsigmoid max
- min mse_loss native_group_norm native_layer_norm sigmoid silu sin softmax softplus softsign tanh
- GELU GroupNorm LayerNorm LogSigmoid LogSoftmax SiLU Sigmoid Softmax Softplus Softsign Tanh"""
+ min mish mse_loss native_group_norm native_layer_norm sigmoid silu sin softmax softplus softsign
+ tanh GELU GroupNorm LayerNorm LogSigmoid LogSoftmax Mish SiLU Sigmoid Softmax Softplus Softsign
+ Tanh"""
 )
 """The same, and its derivative is no number where an operand is infinite, or none itself."""
 CONSTANT = named(
