@@ -25,6 +25,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--seconds", type=float, default=10.0, help="time for each workload, batch size and pass"
     )
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--output", type=Path, default=Path("benchmarks/results"))
     return parser
 
@@ -35,11 +36,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     chosen = [workload for workload in WORKLOADS if workload.name in options.workload]
     found: list[Measurement] = []
     print(report.HEAD, flush=True)
-    for cell in measure(chosen, options.batch, options.passes, options.system, options.seconds):
+    what = chosen, options.batch, options.passes, options.system
+    for cell in measure(*what, options.seconds, options.device):
         found += cell
         print("\n".join(report.row(m) for m in cell), flush=True)
     options.output.mkdir(parents=True, exist_ok=True)
-    report.write_json(options.output / "benchmarks.json", found)
+    where = torch.cuda.get_device_name() if options.device == "cuda" else "cpu"
+    report.write_json(options.output / "benchmarks.json", found, where)
     if report.can_plot():
         for path in report.write_plots(options.output, found):
             print(f"Drew {path}")

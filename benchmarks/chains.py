@@ -86,7 +86,7 @@ def steps_of_rows(problem: Problem, rows: Sequence[int]) -> int:
 
 def measured(chains: int, transitions: int, seconds: float) -> list[str]:
     """A line for each system."""
-    problem = nuts.make(chains, transitions)
+    problem = nuts.make(chains, transitions=transitions)
     found = evaluations(problem)
     last = autobatch.vmap(problem.function, **LAST)
     runs = {name: system.run for name, system in systems_of("nuts", problem, SYSTEMS).items()}

@@ -51,10 +51,10 @@ class Recurrent(nn.Module):
         return scores
 
 
-def gradients(model: nn.Module, shape: Sequence[int], batch: int) -> dict[str, Run]:
+def gradients(model: nn.Module, shape: Sequence[int], batch: int, device: str) -> dict[str, Run]:
     """Per-example gradients of a model's loss with respect to all of its parameters."""
     with seeded(1):
-        xs, ys = torch.randn(batch, *shape), torch.randint(10, (batch,))
+        xs, ys = torch.randn(batch, *shape).to(device), torch.randint(10, (batch,)).to(device)
     parameters = {name: value.detach() for name, value in model.named_parameters()}
 
     def loss(parameters: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
@@ -128,6 +128,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--batch", type=int, nargs="*", default=BATCHES)
     parser.add_argument("--outputs", type=int, nargs="*", default=OUTPUTS)
     parser.add_argument("--pixels", type=int, default=48, help="of VGG16's image")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--seconds", type=float, default=5.0)
     given = parser.parse_args(arguments)
     torch.set_num_threads(1)
@@ -135,14 +136,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(f"{'':>10} {'size':>5} {each} {'ratio':>6} {'gain':>6}")
     with seeded(0):
         models = {"convnet": (ConvNet(), (1, 28, 28)), "lstm": (Recurrent(), (10, 64))}
+    device = given.device
     for name, (model, shape) in models.items():
         for batch in given.batch:
-            runs = gradients(model, shape, batch)
+            runs = gradients(model.to(device), shape, batch, device)
             print(measured(name, batch, runs, given.seconds, max(1, batch / LOOPED)), flush=True)
     for outputs in given.outputs:
         with seeded(2):
-            lstm, x = Recurrent(outputs), torch.randn(10, 64)
-            vgg, image = vgg16(outputs, given.pixels), torch.randn(3, given.pixels, given.pixels)
+            pixels = given.pixels
+            lstm, x = Recurrent(outputs).to(device), torch.randn(10, 64).to(device)
+            vgg = vgg16(outputs, pixels).to(device)
+            image = torch.randn(3, pixels, pixels).to(device)
         print(measured("J of lstm", outputs, jacobians(lstm, x), given.seconds), flush=True)
         print(measured("J of vgg16", outputs, jacobians(vgg, image), given.seconds), flush=True)
 

@@ -101,7 +101,9 @@ def ways(loop: Callable[[], Loop]) -> dict[str, Callable[[], Tensor]]:
 
 def _results(loop: Loop) -> Tensor:
     first = loop.start[0]
-    return torch.zeros(len(first), dtype=torch.int64) if loop.counts else torch.empty_like(first)
+    if loop.counts:
+        return torch.zeros(len(first), dtype=torch.int64, device=first.device)
+    return torch.empty_like(first)
 
 
 def _select(state: State, keep: Tensor) -> State:

@@ -7,7 +7,8 @@ in training the parameters' gradients, are checked against the plain loop's on a
 rows before it is timed. Where a batch is large, the plain loop runs that sample only, and its
 time and its launches are scaled to the batch.
 
-Seconds are the process's own: what else runs on the machine counts little.
+Seconds are the process's own, so what else runs on the machine counts little; on a CUDA device
+they are the wall clock's, until it has finished.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from time import process_time
+from time import perf_counter, process_time
 from typing import Any
 
 import torch
@@ -92,12 +93,13 @@ def measure(
     passes: Sequence[str],
     systems: Sequence[str],
     seconds: float,
+    device: str = "cpu",
 ) -> Iterator[list[Measurement]]:
     """One list of measurements for each workload, batch size and pass that fits."""
     for workload in workloads:
         for batch in batches:
             if batch <= workload.largest:
-                problem = workload.make(batch)
+                problem = workload.make(batch, device)
                 chosen = systems_of(workload.name, problem, systems)
                 for kind in passes:
                     if kind == "inference" or problem.parameters:
@@ -177,7 +179,8 @@ class Check:
 
     def _close(self, actual: Any, expected: Any) -> None:
         rtol = atol = self.tolerance
-        torch.testing.assert_close(actual, expected, rtol=rtol, atol=atol)
+        # The loop's numbers lie on no device.
+        torch.testing.assert_close(actual, expected, rtol=rtol, atol=atol, check_device=False)
 
 
 def warmed(run: Run) -> Any:
@@ -211,6 +214,14 @@ def counted(run: Run, compiles: bool = False) -> Counts | None:
     return Counts(found.launches, found.peak_bytes) if found.launches else None
 
 
+def clock() -> float:
+    """Seconds: of the process, or of the wall where work that was given to a CUDA device ends."""
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        torch.cuda.synchronize()
+        return perf_counter()
+    return process_time()
+
+
 Times = dict[str, list[float]]
 
 
@@ -241,15 +252,15 @@ def interleave(
     """
     names = list(runs)
     times: Times = {name: [] for name in names}
-    began = process_time()
+    began = clock()
     for number in range(most if names else 0):
         turn = number % len(names)
         for name in names[turn:] + names[:turn]:
-            start = process_time()
+            start = clock()
             runs[name]()
-            times[name].append(process_time() - start)
+            times[name].append(clock() - start)
             after(name, times[name][-1])
-        if process_time() - began > (seconds if number >= 2 else max(seconds, LONG)):
+        if clock() - began > (seconds if number >= 2 else max(seconds, LONG)):
             break
     return times
 

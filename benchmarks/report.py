@@ -50,12 +50,13 @@ def _size(size: int | None) -> str:
     return "" if size is None else f"{size / 2**20:.1f} MiB"
 
 
-def write_json(path: Path, measurements: Sequence[Measurement]) -> None:
+def write_json(path: Path, measurements: Sequence[Measurement], device: str = "cpu") -> None:
     """The measurements, and the machine and versions that they hold for; NaN is null."""
     found = {
         "python": platform.python_version(),
         "torch": torch.__version__,
         "machine": platform.machine(),
+        "device": device,
         "threads": torch.get_num_threads(),
         "measurements": [_plain(m) for m in measurements],
     }

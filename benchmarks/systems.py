@@ -24,6 +24,7 @@ LOOP = "loop"
 DYNAMIC = tuple(f"dynamic-{strategy}" for strategy in STRATEGIES)
 NATIVE = "+native-analysis"
 COMPILED = "autobatch-compiled"
+CAPTURED = "autobatch-cudagraph"
 MACHINE = ("collatz", "fib", "mandelbrot", "nuts", "ode")
 """Workloads that ``executor="compiled"`` makes machine code of."""
 DEFAULTS = ("autobatch", LOOP, *DYNAMIC)
@@ -55,6 +56,7 @@ class System:
 SYSTEMS: dict[str, Callable[[Problem], System]] = {
     "autobatch": lambda p: _batched(p, {}),
     COMPILED: lambda p: _batched(p, {"executor": "compiled"}),
+    CAPTURED: lambda p: _batched(p, {"executor": "cudagraph"}),
     "autobatch-vmap": lambda p: _batched(p, {"executor": "vmap"}),
     "autobatch-map_fn": lambda p: _map_fn(p),
     LOOP: lambda p: System(lambda: plain_loop(p, sample_rows(p))),
@@ -67,8 +69,9 @@ def systems_of(workload: str, problem: Problem, names: Sequence[str]) -> dict[st
     own = {name: System(run) for name, run in problem.by_hand.items()}
     others = extras.runs(workload, problem).items()
     own |= {name: System(other.run, other=other) for name, other in others}
-    compiled = (COMPILED,) if workload in MACHINE else ()
-    chosen = names or (*compiled, *DEFAULTS, *own)
+    on_cuda = problem.device.type == "cuda"
+    machine = (CAPTURED,) if on_cuda else (COMPILED,) if workload in MACHINE else ()
+    chosen = names or (*machine, *DEFAULTS, *own)
     return {
         name: own[name] if name in own else SYSTEMS[name](problem)
         for name in chosen
@@ -99,7 +102,8 @@ def total(result: Any) -> Tensor:
     for leaf in tree_leaves(result):
         if isinstance(leaf, Tensor) and leaf.requires_grad:
             flat = leaf.reshape(len(leaf), -1)
-            parts.append((flat @ torch.linspace(0.5, 1.5, flat.shape[1], dtype=leaf.dtype)).sum())
+            weights = torch.linspace(0.5, 1.5, flat.shape[1], dtype=leaf.dtype, device=leaf.device)
+            parts.append((flat @ weights).sum())
     return torch.stack(parts).sum()
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
+import torch
 from torch import Tensor
 
 from autobatch import objects
@@ -47,6 +48,12 @@ class Problem:
     def batch(self) -> int:
         return len(self.inputs[0])
 
+    @property
+    def device(self) -> torch.device:
+        """Where the problem lies; trees lie on the CPU, but their model's parameters count."""
+        tensors = (x for x in (*self.parameters, *self.inputs) if isinstance(x, Tensor))
+        return next((x.device for x in tensors), torch.device("cpu"))
+
     def example(self, index: int) -> tuple[Any, ...]:
         """The arguments of one example, numbers as the options say."""
         rows = (argument[index] for argument in self.inputs)
@@ -60,15 +67,19 @@ class Problem:
         return tuple(objects(x) if isinstance(x, list) else x for x in self.inputs)
 
 
+class Make(Protocol):
+    def __call__(self, batch: int, device: str = "cpu") -> Problem: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """``make(batch)`` gives a problem; ``largest`` is the biggest batch that fits.
+    """``make(batch, device)`` gives a problem; ``largest`` is the biggest batch that fits.
 
     Results agree to ``tolerance`` (absolute and relative): where a batched kernel rounds
     otherwise, a loop that stops at a threshold may take one step more or less.
     """
 
     name: str
-    make: Callable[[int], Problem]
+    make: Make
     largest: int = 32_768
     tolerance: float = 0.0

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +40,16 @@ class Example:
             return arg
 
         return tuple(map(wrapped, self.args))
+
+    def to(self, device: str) -> Example:
+        """The same there: the tensors among the arguments, and a module's own."""
+
+        def moved(arg: Any) -> Any:
+            if isinstance(arg, list):
+                return [moved(each) for each in arg]
+            return arg.to(device) if isinstance(arg, Tensor | nn.Module) else arg
+
+        return replace(self, function=moved(self.function), args=tuple(map(moved, self.args)))
 
     def options(self) -> dict[str, Any]:
         """What a batched call is to be given."""

@@ -17,13 +17,14 @@ import numpy as np
 from benchmarks.workload import Other, Problem
 
 MODULES = {"numba": "numba", "jax": "jax", "tfp": "tensorflow_probability", "dynet": "dynet"}
+ON_CUDA = ("jax",)
 INSTALLED = tuple(name for name, module in MODULES.items() if importlib.util.find_spec(module))
 
 
 def runs(workload: str, problem: Problem) -> dict[str, Other]:
-    """By name, the systems that are installed and have the workload."""
+    """By name, the systems that are installed and have the workload, where the problem lies."""
     found = {}
-    for name in INSTALLED:
+    for name in INSTALLED if problem.device.type == "cpu" else ON_CUDA:
         module = importlib.import_module(f"benchmarks.extras.with_{name}")
         if workload in module.RUNS:
             found[name] = module.RUNS[workload](problem)

@@ -1,4 +1,4 @@
-"""JAX: ``jit(vmap(f))`` with ``lax.while_loop``, on one CPU thread as far as XLA allows.
+"""JAX: ``jit(vmap(f))`` with ``lax.while_loop``, on one CPU thread as far as XLA allows, or CUDA.
 
 A batched ``while_loop`` runs every row until the last one stops, masking those that did.
 """
@@ -18,6 +18,7 @@ from benchmarks.workloads.fib import LARGEST_N
 from benchmarks.workloads.ode import END, TOLERANCE
 
 jax.config.update("jax_enable_x64", True)  # as torch's integers are
+jax.config.update("jax_default_matmul_precision", "highest")  # as torch's products are
 
 
 def collatz(n: Any) -> Any:
@@ -60,7 +61,7 @@ def fibonacci(n: Any) -> Any:
 
 def fixed_point(problem: Problem) -> Callable[[Any], Any]:
     model: Any = problem.function
-    W, U, b = (jnp.asarray(p.detach().numpy()) for p in (model.W, model.U, model.b))
+    W, U, b = (jnp.from_dlpack(p.detach()) for p in (model.W, model.U, model.b))
 
     def solve(x: Any) -> Any:
         drive = U @ x + b
@@ -77,7 +78,7 @@ def fixed_point(problem: Problem) -> Callable[[Any], Any]:
 
 def value_loop(problem: Problem) -> Callable[[Any], Any]:
     model: Any = problem.function
-    weight, probe = (jnp.asarray(p.detach().numpy()) for p in (model.weight, model.probe))
+    weight, probe = (jnp.from_dlpack(p.detach()) for p in (model.weight, model.probe))
 
     def solve(x: Any) -> Any:
         def going(state: Any) -> Any:
@@ -122,7 +123,7 @@ def _run(function_of: Callable[[Problem], Callable[..., Any]]) -> Callable[[Prob
         batched = jax.jit(jax.vmap(function_of(problem)))
 
         def call() -> torch.Tensor:
-            inputs = [jnp.asarray(x.numpy()) for x in problem.inputs]
+            inputs = [jnp.from_dlpack(x) for x in problem.inputs]
             return torch.from_dlpack(batched(*inputs).block_until_ready())
 
         return Other(call)

@@ -22,12 +22,12 @@ def hand_written(layer: FixedPoint, x: Tensor) -> Loop:
         new = torch.addmm(drive, h, weight).tanh_()
         return new, torch.linalg.vector_norm(new - h, dim=1)
 
-    start = torch.zeros_like(drive), torch.full((len(x),), torch.inf), drive
+    start = torch.zeros_like(drive), x.new_full((len(x),), torch.inf), drive
     return Loop(start, 2, running, step)
 
 
-def make(batch: int) -> Problem:
-    problem = example(batch)
+def make(batch: int, device: str = "cpu") -> Problem:
+    problem = example(batch).to(device)
     layer, x = problem.function, problem.args[0]
     assert isinstance(layer, FixedPoint) and isinstance(x, Tensor)
     return Problem(layer, (x,), ways(lambda: hand_written(layer, x)), list(layer.parameters()))

@@ -30,7 +30,9 @@ def hand_written(model: VariableLengthLSTM, x: Tensor, length: Tensor) -> Loop:
 def sorted_prefix(model: VariableLengthLSTM, x: Tensor, length: Tensor) -> Tensor:
     """Longest first, so that the rows still running are always the first ones."""
     order = length.argsort(descending=True, stable=True)
-    sizes = (length[:, None] > torch.arange(int(length.max()))).sum(0).tolist()
+    sizes = (
+        (length[:, None] > torch.arange(int(length.max()), device=length.device)).sum(0).tolist()
+    )
     h = c = x.new_zeros(len(x), model.cell.hidden_size)
     ended: list[Tensor] = []
     for t, size in enumerate(sizes):
@@ -42,13 +44,13 @@ def sorted_prefix(model: VariableLengthLSTM, x: Tensor, length: Tensor) -> Tenso
     return torch.cat(ended[::-1])[order.argsort()]
 
 
-def make(batch: int) -> Problem:
-    problem = example(batch, longest=LONGEST)
+def make(batch: int, device: str = "cpu") -> Problem:
+    problem = example(batch, longest=LONGEST).to(device)
     model, (x, length) = problem.function, problem.args
     assert isinstance(model, VariableLengthLSTM)
     assert isinstance(x, Tensor) and isinstance(length, Tensor)
     if batch == 1:
-        length = torch.tensor([LONGEST // 2])
+        length = torch.full_like(length, LONGEST // 2)
     by_hand = {
         "sorted-prefix": lambda: sorted_prefix(model, x, length),
         **ways(lambda: hand_written(model, x, length)),

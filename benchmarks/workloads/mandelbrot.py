@@ -21,11 +21,11 @@ def step(state: State, t: int, rows: torch.Tensor | None) -> State:
     return x * x - y * y + re, 2.0 * x * y + im
 
 
-def make(batch: int) -> Problem:
-    re, im = example(batch).args
+def make(batch: int, device: str = "cpu") -> Problem:
+    re, im = example(batch).to(device).args
     assert isinstance(re, torch.Tensor) and isinstance(im, torch.Tensor)
     if batch == 1:  # A point that stays: all the steps.
-        re, im = torch.zeros(1), torch.zeros(1)
+        re, im = torch.zeros_like(re), torch.zeros_like(im)
     by_hand = ways(lambda: Loop((re, im, re, im), 2, running, step, counts=True))
     return Problem(mandelbrot, (re, im), by_hand)
 

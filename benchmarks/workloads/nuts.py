@@ -70,11 +70,11 @@ class Chains:
         return position
 
     def transition(self, position: Tensor, momentum: Tensor) -> Tensor:
-        chains = torch.arange(len(position))
+        chains = torch.arange(len(position), device=position.device)
         gradient, value = self.gradient(position)
         level = value - 0.5 * momentum.square().sum(1) + self.uniform(chains).log()
         start = torch.stack((position, momentum, gradient), 1)
-        whole = Subtrees(start, start, position, torch.ones(len(chains), dtype=torch.int64))
+        whole = Subtrees(start, start, position, torch.ones_like(chains))
         result = position.clone()
         depth = 0
         while len(chains) and depth < 10:
@@ -104,7 +104,7 @@ class Chains:
         forward = side[:, None, None]
         point = torch.where(forward, whole.last, whole.first)
         step = self.step * (2.0 * side.to(point.dtype) - 1.0)[:, None]
-        goes_on = torch.ones(len(chains), dtype=torch.bool)
+        goes_on = torch.ones_like(chains, dtype=torch.bool)
         waiting: list[Subtrees] = []
         for leaf in range(2**depth):
             point, energy = self.leapfrog(point, step)
@@ -151,20 +151,21 @@ def chains(kind: type[Chains], problem: Problem) -> Chains:
     """The problem's chains at their start."""
     position, uniforms, normals = problem.inputs
     precision = problem.function.log_density.precision
-    return kind(precision, STEP, uniforms, normals, torch.zeros(len(position), dtype=torch.int64))
+    at = torch.zeros(len(position), dtype=torch.int64, device=position.device)
+    return kind(precision, STEP, uniforms, normals, at)
 
 
-def make(batch: int, transitions: int = TRANSITIONS) -> Problem:
+def make(batch: int, device: str = "cpu", transitions: int = TRANSITIONS) -> Problem:
     with seeded(0):
         law = CorrelatedGaussian(SIZE)
         position = torch.randn(batch, SIZE, dtype=torch.float64)
         uniforms = torch.rand(batch, DRAWS * transitions, dtype=torch.float64)
         normals = torch.randn(batch, transitions, SIZE, dtype=torch.float64)
+    inputs = tuple(each.to(device) for each in (position, uniforms, normals))
+    sampler = NUTS(law, STEP, transitions).to(device)
     by_hand: dict[str, Run] = {}
-    problem = Problem(
-        NUTS(law, STEP, transitions), (position, uniforms, normals), by_hand, delayable=False
-    )
-    by_hand["synchronised"] = lambda: chains(Chains, problem).run(position, transitions)
+    problem = Problem(sampler, inputs, by_hand, delayable=False)
+    by_hand["synchronised"] = lambda: chains(Chains, problem).run(inputs[0], transitions)
     return problem
 
 

@@ -45,8 +45,8 @@ def hand_written(y: Tensor, mu: Tensor) -> Loop:
     return Loop(start, 4, running, step)
 
 
-def make(batch: int) -> Problem:
-    y, mu = example(batch).args
+def make(batch: int, device: str = "cpu") -> Problem:
+    y, mu = example(batch).to(device).args
     assert isinstance(y, Tensor) and isinstance(mu, Tensor)
     return Problem(runge_kutta, (y, mu), ways(lambda: hand_written(y, mu)))
 

@@ -34,24 +34,24 @@ def prepared(image: Tensor, top: Tensor, left: Tensor, flip: Tensor) -> Tensor:
 
 def by_hand(images: Tensor, top: Tensor, left: Tensor, flip: Tensor) -> Tensor:
     """The same for ``[B, 3, 40, 40]``."""
-    steps = torch.arange(CROP)
+    steps = torch.arange(CROP, device=images.device)
     rows, columns = top[:, None] + steps, left[:, None] + steps
     columns = torch.where(flip[:, None], columns.flip(-1), columns)
-    batch = torch.arange(len(images))[:, None, None, None]
-    channels = torch.arange(3)[:, None, None]
+    batch = torch.arange(len(images), device=images.device)[:, None, None, None]
+    channels = torch.arange(3, device=images.device)[:, None, None]
     x = images[batch, channels, rows[:, None, :, None], columns[:, None, None, :]]
     x = x - x.mean((1, 2, 3), keepdim=True)
     deviation = x.std((1, 2, 3), keepdim=True)
     return x / torch.where(deviation > DULL, deviation, 1.0)
 
 
-def make(batch: int) -> Problem:
+def make(batch: int, device: str = "cpu") -> Problem:
     with seeded(0):
         contrast = torch.rand(batch, 1, 1, 1)
         images = torch.randn(batch, 3, SIZE, SIZE) * contrast
         top, left = (torch.randint(SIZE - CROP + 1, (batch,)) for _ in range(2))
         flip = torch.rand(batch) < 0.5
-    given = (images, top, left, flip)
+    given = tuple(each.to(device) for each in (images, top, left, flip))
     return Problem(prepared, given, {"batched": lambda: by_hand(*given)})
 
 

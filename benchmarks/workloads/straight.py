@@ -31,16 +31,16 @@ class ConvNet(nn.Module):
         return self.scores(self.hidden(x.flatten(-3)).relu())
 
 
-def linear(batch: int) -> Problem:
+def linear(batch: int, device: str = "cpu") -> Problem:
     with seeded(0):
-        model, x = nn.Linear(768, 768), torch.randn(batch, 768)
+        model, x = nn.Linear(768, 768).to(device), torch.randn(batch, 768).to(device)
     by_hand = {"one-matmul": lambda: torch.addmm(model.bias, x, model.weight.t())}
     return Problem(model, (x,), by_hand, list(model.parameters()))
 
 
-def convnet(batch: int) -> Problem:
+def convnet(batch: int, device: str = "cpu") -> Problem:
     with seeded(0):
-        model, images = ConvNet(), torch.randn(batch, 1, 28, 28)
+        model, images = ConvNet().to(device), torch.randn(batch, 1, 28, 28).to(device)
     return Problem(model, (images,), {"batched": lambda: model(images)}, list(model.parameters()))
 
 

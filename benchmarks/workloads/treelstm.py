@@ -21,14 +21,14 @@ State = tuple[Tensor, Tensor]
 def level_by_level(model: TreeLSTM, trees: Sequence[Tree]) -> State:
     """All nodes of one depth at once, the deepest first; the schedule is made here."""
     h = c = model.zero[None]
-    for labels, left, right in reversed(levels(trees)):
+    for labels, left, right in reversed(levels(trees, model.zero.device)):
         h, c = (
             torch.cat((state, model.zero[None])) for state in step(model, h, c, labels, left, right)
         )
     return h[:-1], c[:-1]
 
 
-def levels(trees: Sequence[Tree]) -> list[tuple[Tensor, Tensor, Tensor]]:
+def levels(trees: Sequence[Tree], device: torch.device) -> list[tuple[Tensor, Tensor, Tensor]]:
     """Of each depth: labels, and rows of the children in the next depth; -1 is no child."""
     found = []
     level = list(trees)
@@ -41,9 +41,9 @@ def levels(trees: Sequence[Tree]) -> list[tuple[Tensor, Tensor, Tensor]]:
                 numbers.append(len(below) if child else -1)
                 if child:
                     below.append(child)
-        labels = torch.tensor([tree.label for tree in level])
+        labels = torch.tensor([tree.label for tree in level], device=device)
         # The state of no child is the row after the last child's.
-        rows = (torch.tensor(own) % (len(below) + 1) for own in (left, right))
+        rows = (torch.tensor(own, device=device) % (len(below) + 1) for own in (left, right))
         found.append((labels, *rows))
         level = below
     return found
@@ -77,21 +77,21 @@ def problem(model: TreeLSTM, trees: list[Tree]) -> Problem:
     return Problem(model, (trees,), by_hand, list(model.parameters()))
 
 
-def random_trees(hidden: int) -> Callable[[int], Problem]:
-    def make(batch: int) -> Problem:
+def random_trees(hidden: int) -> Callable[..., Problem]:
+    def make(batch: int, device: str = "cpu") -> Problem:
         draw = random.Random(0)
         with seeded(0):
-            model = TreeLSTM(labels=1000, hidden=hidden)
+            model = TreeLSTM(labels=1000, hidden=hidden).to(device)
         sizes = [25] if batch == 1 else [draw.randint(10, 40) for _ in range(batch)]
         return problem(model, [full_tree(size, 1000, draw) for size in sizes])
 
     return make
 
 
-def syntax_trees(batch: int) -> Problem:
+def syntax_trees(batch: int, device: str = "cpu") -> Problem:
     """Functions from all over the standard library, of any size."""
     with seeded(0):
-        model = TreeLSTM(LABELS, 128)
+        model = TreeLSTM(LABELS, 128).to(device)
     return problem(model, random.Random(0).sample(library_trees(), batch))
 
 

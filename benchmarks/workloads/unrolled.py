@@ -41,9 +41,9 @@ def unrolled(model: LSTM, x: Tensor) -> Tensor:
     return h
 
 
-def make(batch: int) -> Problem:
+def make(batch: int, device: str = "cpu") -> Problem:
     with seeded(0):
-        model, x = LSTM(), torch.randn(batch, STEPS, SIZE)
+        model, x = LSTM().to(device), torch.randn(batch, STEPS, SIZE).to(device)
     return Problem(model, (x,), {"unrolled": lambda: unrolled(model, x)}, list(model.parameters()))
 
 

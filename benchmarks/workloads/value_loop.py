@@ -38,7 +38,7 @@ def hand_written(model: UntilLarge, x: Tensor) -> Loop:
 
     def running(state: State, t: int) -> Tensor:
         if t == 0 or t == MOST:
-            return torch.full((len(state[0]),), t == 0)
+            return torch.full((len(state[0]),), t == 0, device=state[0].device)
         return state[0] @ model.probe <= LIMIT
 
     def step(state: State, t: int, rows: Tensor | None) -> State:
@@ -48,9 +48,9 @@ def hand_written(model: UntilLarge, x: Tensor) -> Loop:
     return Loop((x, 0.1 * x), 1, running, step)
 
 
-def make(batch: int) -> Problem:
+def make(batch: int, device: str = "cpu") -> Problem:
     with seeded(0):
-        model, x = UntilLarge(), torch.randn(batch, SIZE)
+        model, x = UntilLarge().to(device), torch.randn(batch, SIZE).to(device)
     return Problem(model, (x,), ways(lambda: hand_written(model, x)), list(model.parameters()))
 
 
