@@ -382,6 +382,29 @@ def on_host(tensor: Tensor) -> np.ndarray:
         return tensor.cpu().numpy()
 
 
+def on_device(array: np.ndarray, device: torch.device | None) -> Tensor:
+    """An array of the host's as a tensor there; on the CPU, or for None, of the same memory.
+
+    What the device is busy with is not waited for. The array may change afterwards: what is
+    copied has been read by then, since the memory of arrays is pageable.
+    """
+    tensor = torch.from_numpy(array)
+    if device is None or device.type == "cpu":
+        return tensor
+    return tensor.to(device, non_blocking=True)
+
+
+def on_one_device(tensors: list[Tensor]) -> list[Tensor]:
+    """The same, together: what lies on the host goes to where the others are.
+
+    Of a batch on a device, what follows from a tensor that the program has on the host stays there.
+    """
+    if len({tensor.device for tensor in tensors}) == 1:
+        return tensors
+    there = next(tensor.device for tensor in tensors if not tensor.is_cpu)
+    return [tensor.to(there, non_blocking=True) for tensor in tensors]
+
+
 @contextmanager
 def no_data(mixes_real_tensors: bool) -> Iterator[None]:
     """Tensors made inside hold no data: meta tensors, or fake ones where real tensors join in."""

@@ -37,7 +37,10 @@ ON_THE_HOST = {
     "batching/shared/compacting.py": {
         "torch.from_numpy(inverse.reshape(-1))": "moved by `over`",
     },
-    "compat.py": {"torch.zeros(2)": "a probe"},
+    "compat.py": {
+        "torch.zeros(2)": "a probe",
+        "torch.from_numpy(array)": "moved by the next statement",
+    },
     "batching/converters/losses.py": {
         "torch.as_tensor(n)": "lengths, which a kernel reads on the host",
     },

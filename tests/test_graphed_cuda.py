@@ -140,6 +140,7 @@ def test_a_read_on_the_host_is_a_reason() -> None:
     assert found.told.startswith("not captured: ") and "Error" in found.told
     stream = torch.cuda.current_stream()
     assert stream == torch.cuda.default_stream()
+    assert len(torch.rand(7, device="cuda").unique()) == 7  # torch's generator is none of it
     good = made(each_row(waves), *(Input("column", on_device(4, 3)),) * 2)
     for _ in range(2):
         held(good, 4, on_device(4, 3), on_device(4, 3))

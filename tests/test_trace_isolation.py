@@ -122,10 +122,10 @@ def test_the_default_device_is_part_of_the_trace() -> None:
     def fn(k: int, x: Tensor) -> tuple[Tensor, ...]:
         return (torch.zeros(3) + x, torch.tensor(1.0))
 
-    x = torch.randn(3, device="cuda")
+    x = torch.randn(2, 3, device="cuda")
     with torch.device("cuda"):
         trace = record(fn, [Input("column", x)])
-    assert [out.device.type for out in trace(3, x)] == ["cuda", "cuda"]
+    assert [out.device.type for out in trace(2, x)] == ["cuda", "cuda"]
 
 
 def test_the_default_dtype_is_part_of_the_trace() -> None:

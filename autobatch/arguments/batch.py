@@ -8,7 +8,7 @@ Which are, ``in_dims`` says.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from torch import Tensor
 
 from autobatch import structure
 from autobatch.arguments.cells import cell_of
+from autobatch.arguments.devices import home_of
 from autobatch.arguments.mapped import (
     Mapped,
     has_mapped,
@@ -32,11 +33,12 @@ from autobatch.values.cells import Cell
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Arguments as trees whose mapped leaves are ``Mapped``; ``size`` is B."""
+    """Arguments of ``called`` as trees whose mapped leaves are ``Mapped``; ``size`` is B."""
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     size: int
+    called: Any = None
 
     def chunk(self, start: int, stop: int) -> Batch:
         if stop - start == self.size:
@@ -47,7 +49,7 @@ class Batch:
 
         with keeping():
             args, kwargs = tree_map(cut, (self.args, self.kwargs))
-        return Batch(args, kwargs, stop - start)
+        return replace(self, args=args, kwargs=kwargs, size=stop - start)
 
     def rows(self, index: np.ndarray) -> Batch:
         """The arguments of some threads; all that is mapped are tensors or objects."""
@@ -57,10 +59,10 @@ class Batch:
 
         with keeping():
             args, kwargs = tree_map(pick, (self.args, self.kwargs))
-        return Batch(args, kwargs, len(index))
+        return replace(self, args=args, kwargs=kwargs, size=len(index))
 
     def device(self) -> torch.device:
-        """Where the numbers of the threads are to live: with the first mapped tensor."""
+        """Where the numbers of the threads are to live: with the first tensor that there is."""
         for arg in self.args:
             if type(arg) is not Mapped:
                 break
@@ -72,7 +74,7 @@ class Batch:
         for leaf in tree_leaves((self.args, self.kwargs)):
             if isinstance(leaf, Tensor):
                 return leaf.device
-        return torch.get_default_device()
+        return home_of(self.called)
 
     def cells(self, scalars: str) -> tuple[list[Cell], dict[str, Cell]]:
         """The threads' arguments, private to them."""

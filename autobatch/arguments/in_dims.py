@@ -75,6 +75,7 @@ def mapped_by_dims(
             for name, made in pytree.tree_unflatten(named, kwspec).items()
         },
         sizes.common([*map(unwrapped, flat), *map(unwrapped, named)]),
+        function,
     )
 
 
@@ -173,7 +174,7 @@ def mapped_by_kind(args: tuple[Any, ...], kwargs: dict[str, Any], function: Any)
                 sizes.place = place
                 found[place] = sizes.mapped(numbers_of(arg), 0, "the arguments")
     named = dict(zip(kwargs, found[len(args) :], strict=True))
-    return Batch(tuple(found[: len(args)]), named, sizes.common(given))
+    return Batch(tuple(found[: len(args)]), named, sizes.common(given), function)
 
 
 def is_mappable(arg: Any) -> bool:

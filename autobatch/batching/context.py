@@ -18,7 +18,7 @@ from autobatch.batching.escapes import Checkpoint, Escape, Escaped, any_left, bi
 from autobatch.batching.fallbacks import Policy
 from autobatch.batching.foreign import Foreign
 from autobatch.batching.kinds import is_tensor
-from autobatch.compat import on_host
+from autobatch.compat import on_host, on_one_device
 from autobatch.explaining.kinds import operand
 from autobatch.ir.program import Op
 from autobatch.random.alike import Alike
@@ -290,7 +290,8 @@ class Context:
             return
         columns = [column for escape in self.escapes for column in escape.columns]
         self.counter.host_read("overflow")
-        left, *ends = on_host(torch.cat([any_left(self.escapes), *ends_of(columns)])).tolist()
+        parts = on_one_device([any_left(self.escapes), *ends_of(columns)])
+        left, *ends = on_host(torch.cat(parts)).tolist()
         self.take_in(bool(left))
         bind(columns, ends)
 
@@ -344,7 +345,8 @@ class Context:
         if len(self.checks) == 1:
             masks = on_host(self.checks[0].failed)[None]
         else:
-            masks = on_host(torch.stack([check.failed for check in self.checks]))
+            failed = on_one_device([check.failed for check in self.checks])
+            masks = on_host(torch.stack(failed))
         self.judge(masks)
 
     def judge(self, masks: np.ndarray) -> None:

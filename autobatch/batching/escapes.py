@@ -23,6 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from autobatch.compat import on_one_device
 from autobatch.ir.program import Op
 from autobatch.values.cells import Cell, Column, Container, Objects, Value, View
 
@@ -38,7 +39,7 @@ class Escape:
 def any_left(escapes: Sequence[Escape]) -> Tensor:
     """Whether a row has left by any of them, as an int64 ``[1]``."""
     masks = [escape.left for escape in escapes]
-    left = masks[0] if len(masks) == 1 else torch.stack(masks)
+    left = masks[0] if len(masks) == 1 else torch.stack(on_one_device(masks))
     return left.any().to(torch.int64).reshape(1)
 
 

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from autobatch.batching.context import Context
 from autobatch.batching.kinds import is_index
+from autobatch.compat import on_device
 from autobatch.values import listing, packs
 from autobatch.values.cells import (
     NUMBER_TAGS,
@@ -173,7 +174,7 @@ def length(context: Context, found: Lists) -> Cell:
     """``len(xs)``."""
     if found.least == found.most:
         return uniform(found.least)
-    sizes = torch.from_numpy(found.lengths).to(context.device)
+    sizes = on_device(found.lengths, context.device)
     return Cell(Column(sizes, "int", (found.least, found.most)))
 
 
@@ -181,7 +182,7 @@ def truth(context: Context, found: Lists) -> Cell:
     """``bool(xs)``."""
     if found.least or not found.most:
         return uniform(bool(found.most))
-    flags = torch.from_numpy(found.lengths > 0).to(context.device)
+    flags = on_device(found.lengths > 0, context.device)
     return Cell(Column(flags, "bool"))
 
 
@@ -196,10 +197,10 @@ def step(context: Context, found: Lists, position: Cell) -> tuple[Cell, Cell]:
             item = found.at(at)
         if at < found.least:
             return element(found, item), uniform(True)
-        more: Any = torch.from_numpy(found.lengths > at).to(context.device)
+        more: Any = on_device(found.lengths > at, context.device)
         return rest(found, item), Cell(Column(more, "bool"))
     assert type(value) is Column
-    sizes = torch.from_numpy(found.lengths).to(context.device)
+    sizes = on_device(found.lengths, context.device)
     more = value.data < sizes
     if not found.most:
         return uniform(None), Cell(Column(more, "bool"))
@@ -335,7 +336,7 @@ def ragged_over(context: Context, found: Lists, table: Tensor) -> Container:
     """A tensor of each list's own length, over a table of its elements ``[k, capacity, *E]``."""
     k, capacity = table.shape[:2]
     begins = torch.arange(0, k * capacity, capacity, device=context.device)
-    sizes = torch.from_numpy(found.lengths).to(context.device)
+    sizes = on_device(found.lengths, context.device)
     return packs.pack(table.flatten(0, 1), begins, sizes, found.most)
 
 
@@ -343,7 +344,7 @@ def whole_of(found: Lists, table: Logged) -> Column | Container:
     """The same of elements that gradients flow into."""
     if found.least == found.most:
         return Column(table.stacked(found.most))
-    sizes = torch.from_numpy(found.lengths).to(table.device)
+    sizes = on_device(found.lengths, table.device)
     return packs.in_order(table.elements(found.lengths), found.lengths.tolist(), sizes)
 
 

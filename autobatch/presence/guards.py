@@ -29,6 +29,7 @@ from autobatch.compat import (
     after_backward,
     backward_at_work,
     node_at_work,
+    on_device,
     outside_everything,
     within_duals,
     within_level,
@@ -151,7 +152,7 @@ class Guard:
         mask = folded(mask, self.fold)
         if len(mask) != grad.shape[dim]:
             return None
-        rows = torch.from_numpy(mask).to(grad.device)
+        rows = on_device(mask, grad.device)
         sizes = [1] * grad.dim()
         sizes[dim] = -1
         return torch.where(rows.view(sizes), grad, torch.zeros((), dtype=grad.dtype))

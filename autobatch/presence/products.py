@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from autobatch.compat import is_batched, is_wrapped, level_of, unwrap_if_dead, unwrapped
+from autobatch.compat import is_batched, is_wrapped, level_of, on_device, unwrap_if_dead, unwrapped
 from autobatch.presence.guards import (
     Fold,
     Record,
@@ -84,7 +84,7 @@ class Product:
             return None
         if not mask.any():
             return torch.zeros_like(grad)
-        return self.again(nr, level, along, torch.from_numpy(mask.nonzero()[0]).to(grad.device))
+        return self.again(nr, level, along, on_device(mask.nonzero()[0], grad.device))
 
     def again(self, nr: int, level: int, along: dict[int, Tensor], rows: Tensor) -> Tensor:
         """The gradient of an operand by what has arrived at some rows of the results."""

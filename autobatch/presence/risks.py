@@ -31,7 +31,8 @@ LINEAR = named(
  native_layer_norm neg negative new_empty new_full new_ones new_zeros nll_loss_forward ones
  ones_like permute pos positive relu relu6 repeat reshape roll round rsub select select_backward
  setitem sigmoid sign silu sin slice softmax softplus softsign split split_with_sizes squeeze
- stack sub subtract sum swapaxes T t take_along_dim tanh threshold to to_copy transpose tril triu
+ stack sub subtract sum swapaxes T t take_along_dim tanh thnn_fused_gru_cell
+ thnn_fused_lstm_cell threshold to to_copy transpose tril triu
  type unbind unflatten unfold unsafe_chunk unsafe_split unsafe_view unsqueeze view view_as vstack
  where zeros zeros_like
  AvgPool1d AvgPool2d Conv1d Conv2d Conv3d Dropout ELU Embedding Flatten GELU GroupNorm Hardsigmoid
@@ -40,14 +41,15 @@ LINEAR = named(
 )
 """Its gradient is finite if its cotangent and its operands are, and zero where that is zero."""
 PRODUCTS = named(
-    "addcmul affine bmm convolved dot inner lerp matmul mul multiply outer square weighted"
+    """addcmul affine bmm convolved dot inner lerp matmul mul multiply outer square
+ thnn_fused_gru_cell thnn_fused_lstm_cell weighted"""
 )
 """The same, and it has an operand as a factor, which may be infinite."""
 HOLDING = named(
     """abs amax amin cos gelu group_norm layer_norm log_sigmoid_forward log_softmax logsigmoid max
  min mish mse_loss native_group_norm native_layer_norm sigmoid silu sin softmax softplus softsign
- tanh GELU GroupNorm LayerNorm LogSigmoid LogSoftmax Mish SiLU Sigmoid Softmax Softplus Softsign
- Tanh"""
+ tanh thnn_fused_gru_cell thnn_fused_lstm_cell GELU GroupNorm LayerNorm LogSigmoid LogSoftmax
+ Mish SiLU Sigmoid Softmax Softplus Softsign Tanh"""
 )
 """The same, and its derivative is no number where an operand is infinite, or none itself."""
 CONSTANT = named(

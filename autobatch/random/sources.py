@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from autobatch.compat import on_device
 from autobatch.random.paths import Paths, alike, split
 from autobatch.random.philox import MASK, philox
 
@@ -127,7 +128,7 @@ def columns(
 
 
 def spread(values: np.ndarray, shape: Shape, device: torch.device) -> Tensor:
-    return torch.from_numpy(values).to(device).view(-1, 1).expand(shape)
+    return on_device(values, device).view(-1, 1).expand(shape)
 
 
 def gathered(lanes: list[Tensor], n: int, words: int) -> list[Tensor]:

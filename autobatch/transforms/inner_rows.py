@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from autobatch.batching.context import Context, RowsFail
+from autobatch.compat import on_device
 from autobatch.random.paths import Ledger, Paths, split
 from autobatch.values.cells import Cell, Column
 
@@ -51,7 +52,7 @@ class InnerRows:
         return InnerRows(self.counts[kept], self.common, self.device)
 
     def on_device(self, numbers: np.ndarray) -> Tensor:
-        return torch.from_numpy(numbers).to(self.device)
+        return on_device(numbers, self.device)
 
     def index(self) -> Cell:
         """Each row's index, an int."""

@@ -21,6 +21,7 @@ from autobatch.batching.host.rower import Rower
 from autobatch.batching.host.rows import run_rows
 from autobatch.batching.trace import Untraceable
 from autobatch.batching.trace.recorder import refuse_python_gradients
+from autobatch.compat import on_device
 from autobatch.errors import AutobatchError
 from autobatch.presence.guards import record_at_work
 from autobatch.transforms import parts
@@ -163,7 +164,7 @@ class Run:
         if not context.lost:
             return out
         lost = np.isin(context.threads, list(context.lost))
-        mask = torch.from_numpy(lost).to(out.device).reshape(-1, *[1] * (out.dim() - 1))
+        mask = on_device(lost, out.device).reshape(-1, *[1] * (out.dim() - 1))
         return torch.where(mask, out.detach(), out)
 
     @property
@@ -191,7 +192,7 @@ class Run:
         """Of a column over all rows those that the results are of."""
         if self.rows is None:
             return tensor
-        return tensor.index_select(0, torch.from_numpy(self.rows).to(tensor.device))
+        return tensor.index_select(0, on_device(self.rows, tensor.device))
 
 
 def unwritten(context: Context) -> AbstractContextManager[None]:

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from autobatch.compat import within_level
+from autobatch.compat import on_device, within_level
 from autobatch.presence import moves
 from autobatch.values import logs
 from autobatch.values.cells import Bounds, Column, join_bounds
@@ -73,7 +73,7 @@ class Lists:
     @property
     def sizes(self) -> Tensor:
         """The lengths beside the table, int64 ``[k]``."""
-        return torch.from_numpy(self.lengths).to(self.table.device)
+        return on_device(self.lengths, self.table.device)
 
     def element(self, rows: Tensor) -> Column:
         """One element of each list, as what the program sees."""
@@ -124,7 +124,7 @@ class Lists:
         room = roomy(int(lengths.max()) if len(lengths) else 0)
         if type(table) is Logged:
             return Lists(self.tag, table.select(rows, room), lengths)
-        index = torch.from_numpy(rows).to(table.device)
+        index = on_device(rows, table.device)
         if room < table.shape[1]:
             table = table[:, :room]
         return Lists(self.tag, table.index_select(0, index), lengths, self.bounds)
@@ -152,7 +152,7 @@ class Lists:
         index = (self.lengths[:, None] - 1 - places).clip(min=0)
         if type(self.table) is Logged:
             return Lists(self.tag, self.table.taken(index), self.lengths)
-        flat = torch.from_numpy(index).to(self.table.device) + self.flat(0)[:, None]
+        flat = on_device(index, self.table.device) + self.flat(0)[:, None]
         table = moves.taken(self.table.flatten(0, 1), flat.flatten())
         return Lists(
             self.tag, table.reshape(*index.shape, *table.shape[1:]), self.lengths, self.bounds
@@ -234,7 +234,7 @@ class Lists:
             np.cumsum(other.lengths) - other.lengths, other.lengths
         )
         source, target = row * other.table.shape[1] + place, row * room + self.lengths[row] + place
-        index, onto = (torch.from_numpy(at).to(table.device) for at in (source, target))
+        index, onto = (on_device(at, table.device) for at in (source, target))
         rows = other.table.flatten(0, 1).index_select(0, index)
         flat = table.flatten(0, 1).index_copy(0, onto, rows)
         bounds = join_bounds((self.bounds, other.bounds)) if self.tag == "int" else None

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from autobatch.compat import on_host
+from autobatch.compat import on_device, on_host
 from autobatch.presence import moves
 from autobatch.presence.arranging import Part, arranged
 
@@ -78,8 +78,8 @@ class Log:
         source = index - (self.ends[chunk] - rows.shape[0])
         whole = len(source) == rows.shape[0] and np.array_equal(source, np.arange(len(source)))
         device = rows.device
-        own = None if whole else torch.from_numpy(source).to(device)
-        return Part(own, torch.from_numpy(target).to(device))
+        own = None if whole else on_device(source, device)
+        return Part(own, on_device(target, device))
 
     def chunks_at(self, index: Rows) -> Rows:
         return np.searchsorted(self.ends, index, side="right")
@@ -107,7 +107,7 @@ def reordered(rows: Tensor, index: Rows) -> Tensor:
     """``rows[index]``, the same tensor where that is all of them in order."""
     if len(index) == rows.shape[0] and np.array_equal(index, np.arange(len(index))):
         return rows
-    return moves.taken(rows, torch.from_numpy(index).to(rows.device))
+    return moves.taken(rows, on_device(index, rows.device))
 
 
 @final

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from autobatch.compat import on_device
 from autobatch.presence import moves
 from autobatch.values.packs import Order
 from autobatch.values.stacks import Part, Stacks
@@ -64,7 +65,7 @@ class Matrices(Stacks):
         return self._parts
 
     def select(self, rows: np.ndarray) -> Matrices:
-        index = torch.from_numpy(rows).to(self.data.device)
+        index = on_device(rows, self.data.device)
         down, across = (chosen(order, rows, index) for order in (self.rows, self.columns))
         data = moves.taken(self.data[:, : down.longest, : across.longest], index)
         return Matrices(data, down, across, self.has_zeros)

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from autobatch.compat import on_device
 from autobatch.values.cells import NUMBER_DTYPES, NUMBER_TAGS, fits_column
 
 INTEGERS = ("uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64")
@@ -48,7 +49,7 @@ def number_dtype(obj: Any) -> torch.dtype:
 def number_tensor(obj: Any, device: torch.device | None) -> Tensor:
     """One number in its own dtype."""
     if isinstance(obj, np.generic):
-        return torch.from_numpy(np.array(obj)).to(device)
+        return on_device(np.array(obj), device)
     return torch.tensor(obj, dtype=number_dtype(obj), device=device)
 
 
@@ -64,5 +65,5 @@ def beside_tensors(obj: Any, device: torch.device | None) -> Tensor:
 def numbers_tensor(items: list[Any], device: torch.device | None) -> Tensor:
     """Numbers of one type, one for each example."""
     if isinstance(items[0], np.generic):
-        return torch.from_numpy(np.array(items, dtype=items[0].dtype)).to(device)
+        return on_device(np.array(items, dtype=items[0].dtype), device)
     return torch.tensor(items, dtype=number_dtype(items[0]), device=device)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from autobatch.batching.context import Context
 from autobatch.batching.escapes import any_left, bind, ends_of
-from autobatch.compat import on_host
+from autobatch.compat import on_host, on_one_device
 from autobatch.ir.program import Branch
 from autobatch.values.cells import Column
 from autobatch.vm.groups import Group, Parts, restricted
@@ -42,7 +42,8 @@ def see(context: Context, condition: Tensor, loose: Sequence[Column] = ()) -> np
     context.counter.host_read("branch")
     if not context.checks and not context.escapes and not loose:
         return on_host(condition)
-    masks = torch.stack([condition, *(check.failed for check in context.checks)])
+    failed = [check.failed for check in context.checks]
+    masks = torch.stack(on_one_device([condition, *failed]))
     seen = seen_with_bounds(context, masks, loose) if loose or context.escapes else on_host(masks)
     if seen[1:].any():
         context.judge(seen[1:])
@@ -56,7 +57,7 @@ def seen_with_bounds(context: Context, masks: Tensor, loose: Sequence[Column]) -
     parts = [masks.flatten().to(torch.int64), *ends_of(loose)]
     if context.escapes:
         parts.append(any_left(context.escapes))
-    seen = on_host(torch.cat(parts))
+    seen = on_host(torch.cat(on_one_device(parts)))
     context.take_in(bool(context.escapes and seen[-1]))
     bind(loose, seen[masks.numel() :].tolist())
     return seen[: masks.numel()].reshape(masks.shape) != 0  # type: ignore[no-any-return]

@@ -11,6 +11,7 @@ import torch
 
 from autobatch.batching.context import Check
 from autobatch.batching.escapes import Pending
+from autobatch.compat import on_device
 from autobatch.values.cells import Cell
 from autobatch.values.heap import merging, selecting
 from autobatch.vm.ways import Marks, joined, picked
@@ -61,7 +62,7 @@ def restricted(group: Group, positions: np.ndarray, names: Sequence[str]) -> Gro
 
 
 def restricted_check(check: Check, positions: np.ndarray) -> Check:
-    index = torch.from_numpy(positions).to(check.failed.device)
+    index = on_device(positions, check.failed.device)
     evaluate = check.evaluate
     failed = check.failed.index_select(0, index)
     return Check(failed, lambda row: evaluate(int(positions[row])), check.span, check.operands)

@@ -29,7 +29,7 @@ def setitem(x: Batched, index: Any, value: Any, k: int) -> Batched:
     mask = index[0] if isinstance(index, tuple) and len(index) == 1 else index
     if type(mask) is Batched and mask.data.dtype in MASKS:
         return _set_masked(x, mask, value)
-    return _write(x, plan_of(event_dim(x), parts_of(index)), value, k)
+    return _write(x, plan_of(event_dim(x), parts_of(x, index)), value, k)
 
 
 def _write(x: Batched, plan: Plan, value: Any, k: int) -> Batched:

@@ -59,7 +59,7 @@ def getitem(x: Any, index: Any, k: int) -> Any:
     """``x[index]`` for each thread, indices unchecked (out of range fails as torch fails)."""
     if not has_batched(x, index):
         return x[index]
-    return _read(x, plan_of(event_dim(x), parts_of(index)), k)
+    return _read(x, plan_of(event_dim(x), parts_of(x, index)), k)
 
 
 def getitem_checked(x: Any, index: Any, k: int, inside: bool = False) -> tuple[Any, Tensor | None]:
@@ -72,13 +72,17 @@ def getitem_checked(x: Any, index: Any, k: int, inside: bool = False) -> tuple[A
     if not has_batched(x, index):
         return x[index], None
     if inside:
-        return _read(x, plan_of(event_dim(x), parts_of(index)), k, in_range=True), None
-    x, parts, failed = checked(x, parts_of(index), k)
+        return _read(x, plan_of(event_dim(x), parts_of(x, index)), k, in_range=True), None
+    x, parts, failed = checked(x, parts_of(x, index), k)
     return _read(x, plan_of(event_dim(x), parts), k, in_range=True), failed
 
 
-def parts_of(index: Any) -> list[Any]:
-    """The index as basic parts and integer tensors."""
+def parts_of(x: Batched | Tensor, index: Any) -> list[Any]:
+    """The index of ``x`` as basic parts and integer tensors.
+
+    torch takes indices from the host for a tensor on a device; the kernels here do not.
+    """
+    place = x.data.device
     parts: list[Any] = []
     for part in index if isinstance(index, tuple) else (index,):
         if isinstance(part, list):
@@ -98,7 +102,17 @@ def parts_of(index: Any) -> list[Any]:
             parts += torch.nonzero(part, as_tuple=True)
         else:
             raise NoRule("a mask that differs by thread gives rows of unequal length")
+    if place.type != "cpu":
+        parts = [at(place, part) if isinstance(part, Batched | Tensor) else part for part in parts]
     return parts
+
+
+def at(place: torch.device, part: Batched | Tensor) -> Batched | Tensor:
+    """An index from the host at the place of what it picks from."""
+    if not part.data.is_cpu:
+        return part
+    data = part.data.to(place, non_blocking=True)
+    return Batched(data) if type(part) is Batched else data
 
 
 def _long(part: Batched | Tensor) -> Batched | Tensor:

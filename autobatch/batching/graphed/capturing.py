@@ -65,6 +65,7 @@ class CudaCapture:
     kind: str = "cuda"
     places: dict[torch.device, Place] = field(default_factory=dict)
     lock: RLock = field(default_factory=RLock)
+    failed: list[torch.cuda.CUDAGraph] = field(default_factory=list)
 
     def reason_against(self) -> str:
         return "" if torch.cuda.is_available() else "there is no CUDA device"
@@ -101,7 +102,22 @@ class CudaCapture:
                     outs = run()
         except Exception:
             self.places[device] = replace(Place.of(device), stream=place.stream)
+            self.recover(graph, place)
             raise
         finally:
             current.wait_stream(place.side)
         return graph.replay, outs
+
+    def recover(self, failed: torch.cuda.CUDAGraph, place: Place) -> None:
+        """After a capture that failed: torch's generator draws again, for the program too.
+
+        torch takes it for a part of the capture until one ends, so another one does. The allocator
+        may ask the failed graph later on which streams it was to serve: it has to stay.
+        """
+        self.failed.append(failed)
+        with torch.cuda.stream(place.side):
+            x = torch.zeros(1, device=place.side.device)
+            with torch.cuda.graph(
+                torch.cuda.CUDAGraph(), stream=place.side, capture_error_mode="thread_local"
+            ):
+                x.add_(1)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from autobatch.batching.context import Context
+from autobatch.compat import on_device
 from autobatch.values.cells import NUMBER_TAGS, Cell, Column, Container, Objects, uniform
 from autobatch.values.strides import stacked
 
@@ -77,7 +78,7 @@ def numbers_from(context: Context, items: list[Any], kind: type) -> Cell:
     except OverflowError:
         return Cell(Objects(items))
     bounds = (min(items), max(items)) if kind is int else None
-    data = torch.from_numpy(numbers).to(context.device)
+    data = on_device(numbers, context.device)
     return Cell(Column(data, NUMBER_TAGS[kind], bounds))
 
 

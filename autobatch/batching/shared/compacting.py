@@ -18,6 +18,7 @@ from torch import Tensor
 
 from autobatch.batching.contributions import Contribution, Contributions, Rule
 from autobatch.batching.shared.reducing import last_ones
+from autobatch.compat import on_device
 
 
 def compact(contributions: Contributions) -> None:
@@ -79,7 +80,7 @@ def elements_together(group: Sequence[Contribution]) -> Contribution:
     keys, values = [], []
     for each in group:
         assert each.positions is not None
-        threads = torch.from_numpy(each.threads).to(each.positions.device).unsqueeze(1)
+        threads = on_device(each.threads, each.positions.device).unsqueeze(1)
         part = replace(each, rows=threads.expand_as(each.positions))
         where, whose = last_ones(part) if each.distinct else (each.positions, part.rows)
         what = last_ones(each)[1] if each.distinct else each.rows

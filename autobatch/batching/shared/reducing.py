@@ -19,6 +19,7 @@ from torch import Tensor
 
 from autobatch.batching.contributions import Contribution, Contributions, Rule, Target
 from autobatch.batching.shared import refusals
+from autobatch.compat import on_device
 
 Write = Callable[[], None]
 OVER_THREADS: dict[Rule, Callable[..., Tensor]] = {
@@ -67,7 +68,7 @@ def of_some(contribution: Contribution, stays: np.ndarray) -> Contribution | Non
     part = replace(contribution, threads=contribution.threads[stay])
     if contribution.rule == "assign":
         return part
-    rows = torch.from_numpy(stay).to(contribution.rows.device)
+    rows = on_device(stay, contribution.rows.device)
     positions = contribution.positions
     if positions is not None:
         positions = positions.index_select(0, rows.to(positions.device))

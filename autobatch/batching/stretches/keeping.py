@@ -22,13 +22,13 @@ from operator import is_
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from autobatch.batching.stretches.executors import Run
 from autobatch.batching.trace import Trace
 from autobatch.batching.trace.graph import Count
 from autobatch.batching.trace.halving import halved
+from autobatch.compat import on_device
 
 NO_ROWS = np.zeros(0, dtype=np.int64)
 
@@ -88,7 +88,7 @@ class Kept:
             self.made = self.parts.once.replay(k, *values)
             self.kernels += self.parts.once.kernels
             return
-        index = {each.device: torch.from_numpy(places).to(each.device) for each in self.made}
+        index = {each.device: on_device(places, each.device) for each in self.made}
         self.made = [each.index_select(0, index[each.device]) for each in self.made]
         self.kernels += len(self.made)
 

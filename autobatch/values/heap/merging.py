@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from autobatch.compat import on_device
 from autobatch.presence.moves import keeping
 from autobatch.values import listing, matrices, stacks
 from autobatch.values.cells import (
@@ -184,7 +185,7 @@ def repeated_numbers(
     tag = NUMBER_TAGS.get(kinds.pop()) if len(kinds) == 1 else None
     if tag is None:
         return None
-    data = torch.from_numpy(np.repeat(np.array(objs, NUMPY_DTYPES[tag]), sizes)).to(device)
+    data = on_device(np.repeat(np.array(objs, NUMPY_DTYPES[tag]), sizes), device)
     return Column(data, tag, (min(objs), max(objs)) if tag == "int" else None)
 
 

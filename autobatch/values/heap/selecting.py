@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from autobatch.compat import on_device
 from autobatch.presence.moves import keeping
 from autobatch.values.cells import Cell, Column, Container, Objects, Uniform, Value, is_mutable
 from autobatch.values.heap.copying import copied
@@ -50,7 +51,7 @@ def select_any(roots: Sequence[Cell], rows: Rows) -> list[Cell]:
             else:
                 index = indices.get(table.device)
                 if index is None:
-                    index = indices[table.device] = on_host.to(table.device)
+                    index = indices[table.device] = on_device(rows, table.device)
                 chosen = value.select(index)
             if value.outside is not False:
                 outside = value.outside
@@ -167,7 +168,7 @@ def several(root: Cell, parts: Sequence[Rows]) -> list[Cell]:
         return [select([root], rows)[0] for rows in parts]
     found: list[Cell] = []
     for rows in parts:
-        index = torch.from_numpy(rows).to(leaves[0].table.device)
+        index = on_device(rows, leaves[0].table.device)
         with keeping():
             cells = [Cell(leaf.select(index)) for leaf in leaves]
         found.append(Cell(value.rebuilt(iter(cells))) if type(value) is Container else cells[0])
@@ -194,8 +195,7 @@ def divided(root: Cell, rows: Rows, sizes: Sequence[int]) -> list[Cell] | None:
     turns = runs(rows, sizes) if len(rows) == len(leaves[0].table) else None
     if turns is None:
         turns = list(range(len(sizes)))
-        index = torch.from_numpy(rows)
-        leaves = [leaf.select(index.to(leaf.table.device)) for leaf in leaves]
+        leaves = [leaf.select(on_device(rows, leaf.table.device)) for leaf in leaves]
     if not all(leaf.is_whole and leaf.table.is_contiguous() for leaf in leaves):
         return None
     places = sorted(turns, key=turns.__getitem__)
