@@ -16,6 +16,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from time import perf_counter, process_time
 from typing import Any
 
@@ -144,13 +145,20 @@ def loop_counts(problem: Problem, sample: Counts | None) -> Counts | None:
     return sample and Counts(round(sample.launches * _scale(problem)), sample.peak_bytes)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Check:
     """Holds a system against the plain loop, on a sample of rows."""
 
     cell: Cell
     problem: Problem
     tolerance: float
+
+    @cached_property
+    def expected(self) -> tuple[Any, Sequence[Tensor]]:
+        """The loop's result, and in training its gradients."""
+        result = plain_loop(self.problem, sample_rows(self.problem))
+        trains = self.cell.kind == "training"
+        return result, _scaled(self._gradients(result)) if trains else ()
 
     def failure(self, name: str, system: System) -> str:
         """Why the result is not the plain loop's; empty if it is. It is warm then."""
@@ -164,15 +172,15 @@ class Check:
 
     def _compare(self, system: System, result: Any) -> None:
         rows = sample_rows(self.problem)
-        expected = plain_loop(self.problem, rows)
+        expected, gradients = self.expected
         self._close(result, expected)
         if self.cell.kind != "training":
             return
         if system.other is None:
-            self._close(_scaled(self._gradients(result)), _scaled(self._gradients(expected)))
+            self._close(_scaled(self._gradients(result)), gradients)
         elif len(rows) == self.problem.batch:  # it trains on the whole batch, never on a sample
             assert system.other.train is not None
-            self._close(_scaled(system.other.train()), _scaled(self._gradients(expected)))
+            self._close(_scaled(system.other.train()), gradients)
 
     def _gradients(self, result: Any) -> Sequence[Tensor]:
         return torch.autograd.grad(total(result), self.problem.parameters, materialize_grads=True)
