@@ -9,16 +9,25 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import autobatch
+from autobatch.arguments import devices
+from autobatch.arguments.devices import home_of
 from autobatch.batching import lists
 from autobatch.batching.applying.example import without_data
+from autobatch.batching.applying.indexing import parts_of
 from autobatch.batching.fused.replays import number
+from autobatch.batching.levels import Batched
+from autobatch.compat import on_one_device
 from autobatch.values.cells import read
 from autobatch.values.lists import Lists
 
@@ -186,3 +195,49 @@ def test_a_module_is_asked_where_it_is() -> None:
     without_data(Asked(), (x,), {})
     without_data(Asked(), (torch.zeros(3),), {})
     assert [device.type for device in seen] == ["meta", "cpu"]
+
+
+# On tensors without data, a device need not be there.
+
+
+@pytest.fixture
+def device() -> Iterator[torch.device]:
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        yield torch.device("cuda", 0)
+
+
+def of_a_global() -> Any:
+    return WEIGHT + 1
+
+
+WEIGHT: Any = None
+
+
+def test_numbers_live_where_the_model_does(
+    device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = nn.Sequential(nn.ReLU(), nn.BatchNorm1d(3, affine=False, device=device))
+    monkeypatch.setitem(globals(), "WEIGHT", torch.empty(3, device=device))
+
+    def of_a_closure() -> Any:
+        return model(torch.ones(3))
+
+    brought = [model, model.forward, of_a_closure, of_a_global, partial(nn.Sequential(), model)]
+    assert all(home_of(func).type == "cpu" for func in brought)  # no accelerator is there
+    monkeypatch.setattr(devices, "has_accelerator", lambda: True)
+    assert [home_of(func) for func in brought] == [device] * len(brought)
+    assert home_of(nn.Linear(2, 2)).type == home_of(len).type == "cpu"
+
+
+def test_indices_of_the_host_go_to_what_they_pick_from(device: torch.device) -> None:
+    x, index = torch.empty(5, 4, device=device), torch.zeros(5, dtype=torch.int64)
+    for base in (x, Batched(x)):
+        own, shared, *rest = parts_of(base, (Batched(index), index, None, 2))
+        assert own.data.device == shared.device == device and rest == [None, 2]
+    assert [part.device.type for part in parts_of(torch.empty(5), (index,))] == ["cpu"]
+
+
+def test_masks_of_the_host_are_read_with_those_of_the_device(device: torch.device) -> None:
+    masks = [torch.zeros(5), torch.zeros(5, device=device), torch.ones(5)]
+    assert {mask.device for mask in on_one_device(masks)} == {device}
+    assert on_one_device(masks[::2]) == masks[::2]
