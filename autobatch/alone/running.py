@@ -26,7 +26,7 @@ from autobatch.alone.kinds import NotAlone
 from autobatch.alone.proof import Proof, proved
 from autobatch.alone.taint import Share
 from autobatch.arguments.batch import Batch
-from autobatch.arguments.mapped import private
+from autobatch.arguments.mapped import Memo, private
 from autobatch.batching.calling.resolving import Target
 from autobatch.compat import within_duals
 from autobatch.errors import AutobatchError
@@ -272,7 +272,7 @@ def run(asked: Asked, proof: Proof) -> Alone:
     shared = [each.is_as_it_is for each in given.values()]
     own = [each.is_copied for each in asked.given.values()]
     kept = map(operator.or_, shared, own)
-    taken = [private if proof.copies and not each else as_it_is for each in kept]
+    copied = [proof.copies and not each for each in kept]
     is_copied = proof.returns and (any(shared) or not proof.copies)
     given_back = private if is_copied else as_it_is
 
@@ -287,7 +287,11 @@ def run(asked: Asked, proof: Proof) -> Alone:
     rows = zip(*[items(name) for name in given], strict=True)
     for index, row in enumerate(rows):
         try:
-            row = tuple(take(item) for take, item in zip(taken, row, strict=True))
+            memo: Memo = {}
+            row = tuple(
+                private(item, memo=memo) if copies else item
+                for copies, item in zip(copied, row, strict=True)
+            )
             value = given_back(
                 plain(*row[: len(places)], **dict(zip(names, row[len(places) :], strict=True)))
             )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ import torch
 from torch import Tensor
 
 from autobatch import structure
-from autobatch.arguments.cells import cell_of
+from autobatch.arguments.cells import Given, cell_of
 from autobatch.arguments.devices import home_of
 from autobatch.arguments.mapped import (
     Mapped,
@@ -78,10 +79,10 @@ class Batch:
 
     def cells(self, scalars: str) -> tuple[list[Cell], dict[str, Cell]]:
         """The threads' arguments, private to them."""
-        memo: dict[int, Cell] = {}
+        given = Given(scalars)
         with keeping():
-            args = [cell_of(arg, scalars, memo) for arg in self.args]
-            return args, {name: cell_of(arg, scalars, memo) for name, arg in self.kwargs.items()}
+            args = [cell_of(arg, given) for arg in self.args]
+            return args, {name: cell_of(arg, given) for name, arg in self.kwargs.items()}
 
     def shared(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         """What of one thread's arguments may be the caller's; see ``row``."""
@@ -97,9 +98,8 @@ class Batch:
         Without ``copies``, only rows of tensors are; all else is the caller's own.
         """
         with keeping():
-            args = tuple(tree_row(arg, index, scalars, copies) for arg in self.args)
-            named = self.kwargs.items()
-            return args, {name: tree_row(arg, index, scalars, copies) for name, arg in named}
+            row = partial(tree_row, index=index, scalars=scalars, copies=copies, memo={})
+            return tuple(map(row, self.args)), {name: row(arg) for name, arg in self.kwargs.items()}
 
 
 def shared_parts(tree: Any, row: Any) -> Iterator[Any]:

@@ -6,23 +6,47 @@ threads share is uniform.
 
 from __future__ import annotations
 
+from collections import defaultdict
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from autobatch import structure
-from autobatch.arguments.mapped import Mapped, has_mapped, private, tree_leaves, tree_row
+from autobatch.arguments.mapped import (
+    Mapped,
+    Memo,
+    has_mapped,
+    is_copied,
+    private,
+    tree_leaves,
+    tree_row,
+)
 from autobatch.batching.objects.classes import is_plain_class
 from autobatch.ragged import Packed
 from autobatch.values.cells import Cell, Column, Container, Objects, Uniform
 
 
-def cell_of(arg: Any, scalars: str, memo: dict[int, Cell]) -> Cell:
+@dataclass(slots=True, eq=False, repr=False)
+class Given:
+    """What the arguments of a call have become so far, by ``id``: cells, and rows' own objects."""
+
+    scalars: str
+    cells: dict[int, Cell] = field(default_factory=dict)
+    rows: defaultdict[int, Memo] = field(default_factory=lambda: defaultdict(dict))
+
+
+def cell_of(arg: Any, given: Given) -> Cell:
     """A cell for an argument: its pytree containers become the program's own."""
+    scalars, memo = given.scalars, given.cells
     if isinstance(arg, Mapped):
         if isinstance(arg.data, list):
-            return Cell(Objects([private(item) for item in arg.data]))
+            items = list(arg.data)
+            for row, item in enumerate(items):
+                if is_copied(item):
+                    items[row] = private(item, memo=given.rows[row])
+            return Cell(Objects(items))
         if isinstance(arg.data, Packed):
             return arg.data.cell()
         return column_of(arg.data, scalars)
@@ -32,16 +56,14 @@ def cell_of(arg: Any, scalars: str, memo: dict[int, Cell]) -> Cell:
     cell = memo[id(arg)] = Cell(Uniform(arg))
     kind = type(arg)
     if kind is list:
-        cell.value = Container(kind, [cell_of(item, scalars, memo) for item in arg])
+        cell.value = Container(kind, [cell_of(item, given) for item in arg])
     elif kind is dict:
-        parts = {key: cell_of(item, scalars, memo) for key, item in arg.items()}
+        parts = {key: cell_of(item, given) for key, item in arg.items()}
         cell.value = Container(dict, parts)
     elif isinstance(arg, tuple) and not isinstance(arg, torch.Size):
-        cell.value = Container(kind, [cell_of(item, scalars, memo) for item in arg])
+        cell.value = Container(kind, [cell_of(item, given) for item in arg])
     elif structure.is_record(arg) and is_plain_class(kind) and has_mapped(arg):
-        parts = {
-            name: cell_of(getattr(arg, name), scalars, memo) for name in structure.attributes(arg)
-        }
+        parts = {name: cell_of(getattr(arg, name), given) for name in structure.attributes(arg)}
         cell.value = Container(kind, parts)
     elif not isinstance(arg, Tensor):
         cell.value = rows_of(arg, scalars) or Uniform(arg, shared=True)

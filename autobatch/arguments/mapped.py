@@ -74,7 +74,9 @@ def tree_map(function: Callable[[Any], Any], tree: Any) -> Any:
     return structure.mapped(function, tree, is_leaf)
 
 
-def tree_row(tree: Any, index: int, scalars: str, copies: bool = True) -> Any:
+def tree_row(
+    tree: Any, index: int, scalars: str, copies: bool = True, memo: Memo | None = None
+) -> Any:
     """One thread's tree of real Python values, private copies; see ``Batch.row``."""
 
     def pick(leaf: Any) -> Any:
@@ -83,11 +85,11 @@ def tree_row(tree: Any, index: int, scalars: str, copies: bool = True) -> Any:
         item = leaf.data[index]
         if isinstance(item, Tensor) and (copies or not isinstance(leaf.data, list)):
             return row_of(item, scalars)
-        return private(item) if copies else item
+        return private(item, memo=memo) if copies else item
 
     if has_mapped(tree) or (copies and any(map(is_opaque, structure.leaves(tree, is_opaque)))):
         return tree_map(pick, tree)
-    return private(tree, is_copied_part) if copies else tree
+    return private(tree, is_copied_part, memo) if copies else tree
 
 
 def is_opaque(part: Any) -> bool:
@@ -119,6 +121,7 @@ def is_mapped(leaf: Any) -> bool:
     return isinstance(leaf, Mapped)
 
 
+Memo = dict[int, Any]
 COPIED = (list, dict, set, tuple, OrderedDict, defaultdict, deque)
 
 
@@ -126,15 +129,20 @@ def is_copied(part: Any) -> bool:
     return type(part) in COPIED or isinstance(part, Tensor) or structure.is_collection(part)
 
 
-def private(item: Any, is_copied: Callable[[Any], bool] = is_copied) -> Any:
+def private(
+    item: Any, is_copied: Callable[[Any], bool] = is_copied, memo: Memo | None = None
+) -> Any:
     """An object of a thread's own: its containers and tensors copied, other objects as they are.
 
     A tuple in which nothing is copied is itself. Data may be deeper than Python's stack.
-    ``is_copied`` may know more of what is to be copied.
+    ``is_copied`` may know more of what is to be copied; ``memo`` has what has been copied for the
+    thread so far, by ``id``: what is one list in two arguments stays one.
     """
     if not is_copied(item):
         return item
-    memo: dict[int, Any] = {}
+    memo = {} if memo is None else memo
+    if id(item) in memo:
+        return memo[id(item)]
     at_work = [copying(item, memo, is_copied)]
     made: Any = None
     while at_work:

@@ -18,8 +18,9 @@ from torch import Tensor
 
 from autobatch import structure
 from autobatch.arguments.batch_size import tensor_of
-from autobatch.arguments.cells import cell_of, column_of
-from autobatch.arguments.mapped import is_copied, private, row_of, tree_row
+from autobatch.arguments.cells import Given, cell_of, column_of
+from autobatch.arguments.devices import home_of
+from autobatch.arguments.mapped import Memo, is_copied, private, row_of, tree_row
 from autobatch.batching.context import Context
 from autobatch.batching.host.from_rows import SHARABLE, numbers_from, signature
 from autobatch.errors import OptionError
@@ -121,13 +122,15 @@ class Source:
 class Admission:
     """How examples become arguments: ``scalars`` as for a batch, ``device`` where rows go.
 
-    ``copies``: whether containers are to be copied, for they are the iterable's.
+    ``copies``: whether containers are to be copied, for they are the iterable's; ``function``: what
+    is called.
     """
 
     shared: Mapping[str, Any]
     scalars: str
     device: torch.device | None
     copies: bool = True
+    function: Any = None
 
     def home(self, examples: Sequence[Example]) -> torch.device:
         """Where the numbers of the threads are to live: with the first tensor of an example."""
@@ -137,23 +140,23 @@ class Admission:
         for leaf in structure.leaves((first.args, first.kwargs, dict(self.shared))):
             if isinstance(leaf, Tensor):
                 return leaf.device
-        return torch.get_default_device()
+        return home_of(self.function)
 
     def cells(
         self, context: Context, examples: Sequence[Example]
     ) -> tuple[list[Cell], dict[str, Cell]]:
         """The arguments of examples of one form, and what is the same for all."""
-        first, memo = examples[0], dict[int, Cell]()
+        first, given = examples[0], Given(self.scalars)
         args = zip(*(example.args for example in examples), strict=True)
         kwargs = {
-            name: self.cell(context, [example.kwargs[name] for example in examples])
+            name: self.cell(context, [example.kwargs[name] for example in examples], given)
             for name in first.kwargs
         }
         for name, value in self.shared.items():
-            kwargs[name] = cell_of(value, self.scalars, memo)
-        return [self.cell(context, list(items)) for items in args], kwargs
+            kwargs[name] = cell_of(value, given)
+        return [self.cell(context, list(items), given) for items in args], kwargs
 
-    def cell(self, context: Context, items: list[Any]) -> Cell:
+    def cell(self, context: Context, items: list[Any], given: Given) -> Cell:
         """One argument of each thread."""
         items = [from_array(item) for item in items]
         first, kind = items[0], type(items[0])
@@ -163,27 +166,29 @@ class Admission:
             if isinstance(first, Tensor) and len({signature(item) for item in items}) == 1:
                 return column_of(self.moved(torch.stack(items)), self.scalars)
             if kind is tuple and first and len({len(item) for item in items}) == 1:
-                parts = [self.cell(context, list(part)) for part in zip(*items, strict=True)]
+                parts = [self.cell(context, list(part), given) for part in zip(*items, strict=True)]
                 return Cell(Container(tuple, parts))
             lasting = first is None or isinstance(first, SHARABLE)
             if lasting and all(item is first for item in items):
                 return uniform(first, shared=first is not None)
-        return Cell(Objects([self.private(item) for item in items]))
+        own = enumerate(items)
+        return Cell(Objects([self.private(item, given.rows[row]) for row, item in own]))
 
     def row(self, example: Example) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """One thread's arguments as real Python values, private copies."""
-        args = tuple(self.private(from_array(arg)) for arg in example.args)
-        kwargs = {name: self.private(from_array(arg)) for name, arg in example.kwargs.items()}
+        own: Memo = {}
+        args = tuple(self.private(from_array(arg), own) for arg in example.args)
+        kwargs = {name: self.private(from_array(arg), own) for name, arg in example.kwargs.items()}
         return args, {**kwargs, **tree_row(dict(self.shared), 0, self.scalars, self.copies)}
 
-    def private(self, item: Any) -> Any:
+    def private(self, item: Any, own: Memo) -> Any:
         """A thread's own copy of its argument, where it is to be."""
         if isinstance(item, Tensor):
             return row_of(self.moved(item), self.scalars)
         if type(item) is tuple:
-            return tuple(self.private(from_array(part)) for part in item)
+            return tuple(self.private(from_array(part), own) for part in item)
         moved = self.moved(item)
-        return private(moved) if self.copies else moved
+        return private(moved, memo=own) if self.copies else moved
 
     def moved(self, item: Any) -> Any:
         if self.device is None or not any(

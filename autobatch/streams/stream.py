@@ -163,7 +163,8 @@ class Stream:
 
     def __post_init__(self) -> None:
         plan, copies = self.plan, not self.source.keeps
-        self.admission = Admission(plan.shared, plan.options.scalars, plan.device, copies)
+        scalars, device = plan.options.scalars, plan.device
+        self.admission = Admission(plan.shared, scalars, device, copies, plan.function)
         self.vacancies = Vacancies(plan.width, plan.enough)
 
     def results(self) -> Results:
