@@ -11,7 +11,7 @@ import copy
 import math
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -32,6 +32,10 @@ MOST_OF_ONE = 65_536
 """The same where there is one thread, so that no kernel is for others, too, and of weights."""
 MOST_WITH_GRADIENTS = 8
 """Threads: the backward of each goes through nodes of its own, which no forward's time tells."""
+SHARED, SHARED_FOR_EACH = 10_000, 200
+"""Values that a call looks through, of what all threads share, and more for each thread: a dict of
+a million entries takes 40 ms.
+"""
 
 # fmt: off
 _ANYWHERE = (
@@ -132,14 +136,17 @@ class Limits:
     most: int = MOST_ELEMENTS
     most_held: int = MOST_OF_ONE
     gradients: bool = False
+    most_shared: int = field(default=SHARED, compare=False)
+    """How much of what all threads share may be looked through, which each call does again."""
 
     @classmethod
     def of(cls, threads: int, saves: bool) -> Limits:
         """For so many threads; ``saves``: autograd saves what it does, and no more is asked."""
         gradients = saves and threads <= MOST_WITH_GRADIENTS
+        shared = SHARED + SHARED_FOR_EACH * threads
         if threads == 1:
-            return cls(MOST_OF_ONE, sys.maxsize, gradients)
-        return cls(gradients=gradients)
+            return cls(MOST_OF_ONE, sys.maxsize, gradients, shared)
+        return cls(gradients=gradients, most_shared=shared)
 
     def allow(self, tensors: Iterable[Tensor]) -> bool:
         """Whether it may compute with what the caller gives: nobody asks how it did."""

@@ -7,6 +7,7 @@ that are within; or ``NotAlone`` where something is no data that is known, a ten
 from __future__ import annotations
 
 import re
+import sys
 from collections import Counter, OrderedDict, deque
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -49,10 +50,11 @@ class Contents:
 
     ``has_instances``: among them is what a thread has no copy of (``arguments.private``) and what
     it could write to, or to something within. ``takes_tensors``: tensors are data too, which
-    nobody writes to; they are noted.
+    nobody writes to; they are noted. ``most``: how much may be looked through.
     """
 
     takes_tensors: bool = False
+    most: int = sys.maxsize
     classes: set[type] = field(default_factory=set)
     callables: list[Any] = field(default_factory=list)
     modules: list[nn.Module] = field(default_factory=list)
@@ -128,17 +130,24 @@ class Contents:
         """What is directly within, but for numbers and strings."""
         kind = type(part)
         if isinstance(part, nn.Module):
-            return compound(held(part))
+            return self.compound(held(part))
         slots = self.slots.get(kind)
         if slots is not None:
-            return compound(list(attributes(part, slots)))
+            return self.compound(list(attributes(part, slots)))
         if kind in DICTS:
-            return [*compound(part), *compound(part.values())]
+            return [*self.compound(part), *self.compound(part.values())]
         if kind in CONTAINERS or isinstance(part, tuple | frozenset):
-            return compound(part)
+            return self.compound(part)
         if isinstance(part, CALLABLES | Tensor):
             return []
-        return compound(list(attributes(part, slots_of(kind))))
+        return self.compound(list(attributes(part, slots_of(kind))))
+
+    def compound(self, items: Collection[Any]) -> list[Any]:
+        """Those of some values that are to be looked into."""
+        self.most -= len(items)
+        if self.most < 0:
+            raise NotAlone("so much data that all threads share, for so few threads")
+        return compound(items)
 
 
 def compound(items: Collection[Any]) -> list[Any]:

@@ -45,7 +45,7 @@ class Data:
         return bool(self.nature) or self.holds_tensors
 
     def is_as_before(self, limits: Limits = FEWEST) -> bool:
-        contents = Contents(self.takes_tensors)
+        contents = Contents(self.takes_tensors, limits.most_shared)
         try:
             found = contents.nature(self.value)
         except NotAlone:
@@ -121,7 +121,7 @@ class World(Classes):
                 raise NotAlone("a tensor that plain Python had better not compute with")
             self.tensors[id(value)] = value
             return TENSORS
-        contents = Contents(self.shares.computes)
+        contents = Contents(self.shares.computes, self.limits.most_shared)
         nature = contents.nature(value)
         if contents.tensors:
             if not self.limits.allow_held(contents.tensors):

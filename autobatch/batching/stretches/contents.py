@@ -20,6 +20,9 @@ from autobatch.values.heap.likeness import identity
 _ATOMS = frozenset((bool, int, str, type(None), torch.dtype))
 _PLAIN = (*_ATOMS, float, tuple, list)
 _OPAQUE = frozenset((*_ATOMS, float, FunctionType, BuiltinFunctionType, MethodType, type))
+_SIZED = (tuple, list, dict, set, frozenset)
+LARGEST = 4096
+"""Entries of a container."""
 _OWN = frozenset(nn.Module().__dict__)
 """The tables that every module has."""
 
@@ -44,10 +47,17 @@ def is_plain_module(module: nn.Module) -> bool:
     return not is_hooked(module) and "forward" not in module.__dict__
 
 
+def is_large(obj: Any) -> bool:
+    """Whether to look through it takes longer than a recording saves."""
+    return isinstance(obj, _SIZED) and len(obj) > LARGEST
+
+
 def content_key(obj: Any) -> Hashable:
     """Equal for objects that a recording cannot tell apart: what can change goes by its content."""
     if type(obj) in _OPAQUE:
         return identity(obj)
+    if is_large(obj):
+        return Itself(object())  # another one each time
     if isinstance(obj, tuple | list):
         return (type(obj), tuple(map(content_key, obj)))
     if isinstance(obj, slice):

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from autobatch.batching.stretches.callables import Opened, Twins, opened
 from autobatch.batching.stretches.contents import (
     content_key,
+    is_large,
     is_plain_module,
     module_key,
     module_tensors,
@@ -172,6 +173,8 @@ class Gathered:
             for tensor in module_tensors(obj):
                 parts.append(tensor_key(tensor))
                 self.add(None, "tensor", tensor)
+        elif is_large(obj):
+            raise Untraceable(f"a {kind.__name__} of {len(obj):,} entries may change between runs")
         else:
             self.held.append(obj)
             parts.append(content_key(obj))
