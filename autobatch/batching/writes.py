@@ -182,7 +182,8 @@ def refuse_foreign(context: Context, cell: Cell, what: str) -> None:
     if type(value) is Objects and value.lists is None:
         for item in value.items:
             if context.foreign.holds(item):
-                raise shared_write(context, what.format(described(item)))
+                what = what.format(described(item))
+                raise refusals.written(context.span, what, refusals.COPY_IT, refusals.OWN)
 
 
 def described(item: Any) -> str:

@@ -17,6 +17,11 @@ REDUCED = (
 RETURN_IT = (
     f"pass it as an argument and return the new value, or write to a copy of it; {ONE_BY_ONE}"
 )
+SHARED = "all threads share it, so there is no one order in which they would write it."
+OWN = (
+    "it is the caller's, who would see the change, and so would whatever else refers to it, other "
+    "threads' objects too; they run side by side."
+)
 OUT_OF_DERIVATIVES = (
     "return the value, with has_aux=True from a function that is differentiated, and write it "
     "outside of that function."
@@ -29,14 +34,22 @@ ATTRIBUTES = {
 OF_TENSORS = f"{REDUCED}else return the value, or write to a copy; {ONE_BY_ONE}"
 
 
-def written(span: Span | None, what: str, hint: str = RETURN_IT) -> SharedWriteError:
+COPY_IT = (
+    "write to a copy of it, made by copy.copy or copy.deepcopy in the program, or return the new "
+    f"value; {ONE_BY_ONE}"
+)
+
+
+def written(
+    span: Span | None, what: str, hint: str = RETURN_IT, note: str = SHARED
+) -> SharedWriteError:
     """A write to what existed before the call."""
     return SharedWriteError(
         Diagnostic(
             f"A program writes to {what} that existed before the call.",
             span,
             "written here",
-            ("all threads share it, so there is no one order in which they would write it.",),
+            (note,),
             (hint,),
             "shared-write",
         )
