@@ -80,6 +80,11 @@ def made(x):
     if x > 0:
         return Made(x), x
     return Made(x)
+
+def narrow(x):
+    if x > 4:
+        return x.bool()
+    return x.to(torch.uint16) if x > 0 else x.short()
 """
 XS = torch.tensor([1.0, -2.0, 3.0, 5.0, 0.0])
 NAMES = ("walk", "off_the_end", "inner", "countdown", "ragged", "one_return", "lengths", "several")
@@ -106,7 +111,7 @@ def said(func, xs=XS, **options) -> str:
 @pytest.mark.parametrize("chunk_size", [None, 1, 2])
 def test_golden_errors(unlike, engine, chunk_size):
     options = {"engine": engine, "chunk_size": chunk_size}
-    texts = [f"{said(getattr(unlike, name), **options)}\n" for name in (*NAMES, "made")]
+    texts = [f"{said(getattr(unlike, name), **options)}\n" for name in (*NAMES, "made", "narrow")]
     assert_golden("mismatch", "\n".join(texts))
 
 

@@ -130,6 +130,14 @@ def shapes_differ(tensors: Sequence[Tensor], part: Part) -> StackingError:
     return unlike(headline, found, part, hint, "ragged-result")
 
 
+def dtypes_differ(tensors: Sequence[Tensor], part: Part) -> StackingError:
+    """torch has no dtype for what holds both: of uint16, uint32 and uint64 with other ints."""
+    headline = "Threads return tensors of dtypes that torch does not promote to one."
+    kinds = [tensor.dtype for tensor in tensors]
+    found = examples(tensors, kinds, part, lambda item: f"a tensor of {item.dtype}")
+    return unlike(headline, found, part, "convert the results to one dtype", "mixed-dtypes")
+
+
 def differ_in_length(tensors: Sequence[Tensor]) -> bool:
     """Whether the first dimension is all in which their shapes differ, if they do at all."""
     shapes = {tensor.shape[1:] if tensor.dim() else None for tensor in tensors}
@@ -167,14 +175,20 @@ def structures(items: Iterable[Any], part: Part) -> Iterator[Hashable]:
             yield (type(item), describe(item))
 
 
-def examples(items: Sequence[Any], kinds: Iterable[Hashable], part: Part) -> list[Example]:
+def examples(
+    items: Sequence[Any],
+    kinds: Iterable[Hashable],
+    part: Part,
+    told: Callable[[Any], str] | None = None,
+) -> list[Example]:
     """The first thread of each kind of result."""
+    told = told or part.told
     found: dict[Hashable, int] = {}
     for thread, kind in enumerate(kinds):
         found.setdefault(kind, thread)
     place = f" at result{part.path}" if part.path else ""
     return [
-        Example(thread, f"{part.told(items[thread])}{place}", part.spans(thread))
+        Example(thread, f"{told(items[thread])}{place}", part.spans(thread))
         for thread in list(found.values())[:MOST]
     ]
 

@@ -9,14 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from autobatch.ragged import FORMS, collected
-from autobatch.results.mismatch import Part, differ_in_length, shapes_differ, structures_differ
+from autobatch.results.mismatch import (
+    Part,
+    differ_in_length,
+    dtypes_differ,
+    shapes_differ,
+    structures_differ,
+)
 from autobatch.results.nesting import roomy, structures
 from autobatch.results.own_lists import are_own, is_made, may_be_own
 from autobatch.structure import (
@@ -164,9 +170,10 @@ def stacked_leaves(items: Sequence[Any], device: torch.device | None, part: Part
     ragged = ragged or (part.ragged == "list" and are_unlike)
     if not ragged and are_unlike:
         raise shapes_differ(tensors, part)
-    dtype = tensors[0].dtype
-    for tensor in tensors[1:]:
-        dtype = torch.promote_types(dtype, tensor.dtype)
+    try:
+        dtype = reduce(torch.promote_types, (tensor.dtype for tensor in tensors))
+    except RuntimeError as error:
+        raise dtypes_differ(tensors, part) from error
     tensors = [tensor.to(dtype) for tensor in tensors]
     if ragged:
         return as_ragged(tensors, tensors[0][None, :0], part)
