@@ -7,6 +7,7 @@ meaning of their own by that, of all others thread by thread.
 
 from __future__ import annotations
 
+import copy
 from functools import partial
 from typing import Any
 
@@ -123,7 +124,23 @@ def performed(context: Context, target: Target) -> Cell:
     keep = callee not in READ_ONLY if is_hashable(callee) else True
     context.foreign.note(own_attribute(callee, "__self__"))
     why = OWN_PARTS if own_attribute(callee, "__objclass__") in (list, dict, set) else ANY_EFFECT
-    return run_rows(context, callee, args, kwargs, why, keep=keep, effect=True, fresh=False)
+    result = run_rows(context, callee, args, kwargs, why, keep=keep, effect=True, fresh=False)
+    return own_modules(context, result) if makes(callee) else result
+
+
+def makes(callee: Any) -> bool:
+    """Whether what it gives did not exist before."""
+    return isinstance(callee, type) or callee is copy.deepcopy or callee is copy.copy
+
+
+def own_modules(context: Context, made: Cell) -> Cell:
+    """Modules that have been made for the threads, one for each: no one that all share."""
+    value = read(made)
+    items = value.items if type(value) is Objects else [getattr(value, "obj", None)]
+    own = [item for item in items if isinstance(item, nn.Module)]
+    for module in own:
+        context.foreign.own.update((id(part), part) for part in module.modules())
+    return Cell(Objects(own)) if own and type(value) is Uniform else made
 
 
 def may_write(cell: Cell) -> bool:
@@ -193,7 +210,8 @@ def host_call(context: Context, target: Target) -> Cell:
     fresh = is_fresh(callee)
     held = any(type(read(cell)) is Objects for cell in cells)
     why = "objects" if held else "no batched form"
-    return run_rows(context, callee, args, kwargs, why, keep=keep, fresh=fresh)
+    result = run_rows(context, callee, args, kwargs, why, keep=keep, fresh=fresh)
+    return own_modules(context, result) if makes(callee) else result
 
 
 def packed_call(context: Context, target: Target, cells: list[Cell]) -> Cell | None:

@@ -46,6 +46,22 @@ DRAW_WRITES = frozenset(
 )
 DIRICHLET: Any = draws_of_dirichlet.apply
 """Draws by a function that is not told by its name: a method, from torch 2.14 on one in C."""
+GENERATORS = frozenset({torch.Generator, np.random.Generator, np.random.RandomState})
+"""Classes whose instances change by what is drawn: each thread has its own."""
+# fmt: off
+BARE = frozenset(
+    f"torch.nn.modules.{name}"
+    for name in (
+        "activation", "container", "distance", "flatten", "fold", "loss", "padding", "pixelshuffle",
+        "pooling", "upsampling",
+    )
+)
+# fmt: on
+"""Where torch has its modules without parameters, buffers and draws, but for ``NOT_BARE``."""
+NOT_BARE = frozenset(
+    {nn.AdaptiveLogSoftmaxWithLoss, nn.MultiheadAttention, nn.PReLU, nn.RReLU}
+    | {nn.ParameterDict, nn.ParameterList, nn.FractionalMaxPool2d, nn.FractionalMaxPool3d}
+)
 DRAW_MODULES = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.RReLU)
 # fmt: off
 HOST_BUILTINS = frozenset(
@@ -167,11 +183,21 @@ def type_effect(kind: type) -> Effect:
     if kind in BUILTIN_TYPES or issubclass(kind, BaseException):
         return "host"
     of_library = kind.__module__.split(".")[0] in LIBRARIES and not is_lowered(kind.__module__)
+    if issubclass(kind, nn.Module) and not holds_nothing(kind):
+        return "unknown"
     if of_library or issubclass(kind, nn.Module):
-        return "host" if kind is not np.random.Generator else "unknown"
+        return "host" if kind not in GENERATORS else "unknown"
     if kind.__module__ == "builtins" or not has_python_source(kind):
         return "host" if kind in HOST_BUILTINS else "unknown"
     return "program"
+
+
+def holds_nothing(kind: type) -> bool:
+    """Whether modules of a class of torch's have no tensors but what they are given.
+
+    One is then as good as one for each thread; others are the thread's own, and drawn for it.
+    """
+    return kind.__module__ in BARE and kind not in NOT_BARE
 
 
 def function_effect(function: types.FunctionType) -> Effect:

@@ -13,6 +13,7 @@ from collections import ChainMap, OrderedDict, defaultdict, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 from torch import Tensor, nn
@@ -36,7 +37,8 @@ class Foreign:
 
     ``memory`` are the storages of its tensors: a view of one is a tensor of its own. ``older`` is
     what was given before, of which something is still at work (see ``vm.refill``), ``inner`` what
-    is not to be written just now (see ``transforms.captured``).
+    is not to be written just now (see ``transforms.captured``). ``own`` are modules that the
+    program has made, by identity, with those in them: each is one thread's.
     """
 
     roots: dict[int, Any] = field(default_factory=dict)
@@ -44,6 +46,7 @@ class Foreign:
     memory: set[int] = field(default_factory=set)
     older: Foreign | None = None
     inner: Foreign | None = None
+    own: WeakValueDictionary[int, nn.Module] = field(default_factory=WeakValueDictionary)
 
     @classmethod
     def of(cls, cells: Iterable[Cell]) -> Foreign:

@@ -9,11 +9,12 @@ another way (``t.numpy()``) is not found.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from types import FunctionType, MethodType
 from typing import Any
 
 import numpy as np
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -23,7 +24,9 @@ from autobatch.batching.contributions import Contributions
 from autobatch.batching.effects import belongs_to_torch
 from autobatch.batching.shared import refusals
 from autobatch.errors import SharedWriteError
-from autobatch.values.cells import Cell
+from autobatch.structure import own_attribute
+from autobatch.transforms.records import made_of
+from autobatch.values.cells import Cell, Uniform, read
 
 
 class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -72,7 +75,25 @@ def is_unseen(effect: str, callee: Any, cells: Sequence[Cell]) -> bool:
         return True
     if effect == "host":
         return any(is_code(cell) or is_used_up(cell) for cell in cells)
+    if effect == "transform":
+        return runs_module(callee) or any(map(is_module, cells))
+    if isinstance(own_attribute(callee, "__self__"), nn.Module):
+        return True
     return isinstance(callee, FunctionType | MethodType) and not belongs_to_torch(callee)
+
+
+def runs_module(callee: Any) -> bool:
+    """Whether it is a transform of a module, of which nothing but its tensors is looked into."""
+    while (made := made_of(callee)) is not None:
+        callee = made.function
+    while isinstance(callee, partial):
+        callee = callee.func
+    return isinstance(callee, nn.Module) or isinstance(own_attribute(callee, "__self__"), nn.Module)
+
+
+def is_module(cell: Cell) -> bool:
+    value = read(cell)
+    return type(value) is Uniform and runs_module(value.obj)
 
 
 def refuse_late(context: Context, found: Sequence[Tensor]) -> SharedWriteError:

@@ -89,7 +89,7 @@ def shared(
     row = telling_row(args)
     first = Rower(rower.context.restricted([row]))
     cells = selecting.select([*args, *kwargs.values()], np.array([row]))
-    own = [first.rows(cell)[0] for cell in cells]
+    own = [at_hand(first.rows(cell)[0]) for cell in cells]
     own, named = own[: len(args)], dict(zip(kwargs, own[len(args) :], strict=True))
     with serving(rower.context.source()), spare():
         out = function(*own, **named)
@@ -106,6 +106,11 @@ def shared(
         for path, part in parts.items()
         if is_strided(part) and compat.storage_id(part) in bases
     }
+
+
+def at_hand(item: Any) -> Any:
+    """What an operation is to be tried on: for a generator, another one that draws the same."""
+    return item.clone_state() if isinstance(item, torch.Generator) else item
 
 
 def itself(cell: Cell) -> Cell:
