@@ -198,11 +198,44 @@ def test_what_changes_between_calls_is_seen(name, monkeypatch):
             handle.remove()
 
 
-def test_what_torchs_modules_run_may_be_changed(monkeypatch):
-    net = made().requires_grad_(False)
-    assert batch(net, X[:1])[1] == 1
-    monkeypatch.setattr(nn.Linear, "forward", lambda self, x: x - 1)
-    assert batch(net, X[:1], times=2)[1] == 0
+CHANGED = {
+    "linear": (nn.Linear, "forward", lambda self, x: x * self.weight.diagonal() - 1),
+    "norm": (nn.LayerNorm, "forward", lambda self, x: x * self.weight),
+    "cell": (nn.GRUCell, "forward", lambda self, x, state: x + state @ self.weight_hh[:4]),
+    "embedding": (nn.Embedding, "forward", lambda self, x: self.weight[x] * 2),
+    "chain": (nn.Sequential, "forward", lambda self, x: self[0](x) * 2),
+    "call": (nn.Module, "__call__", lambda self, *args: self._call_impl(*args) * 2),
+    "call within": (nn.Module, "_call_impl", lambda self, *args: self.forward(*args) * 2),
+}
+
+
+@pytest.mark.parametrize(
+    ("engine", "needs_grad"), [("stackless", True), ("program_counter", False)]
+)
+@pytest.mark.parametrize("name", CHANGED)
+def test_what_torchs_modules_run_may_be_changed(name, engine, needs_grad, monkeypatch):
+    net = made().requires_grad_(needs_grad)
+    batched = autobatch.vmap(net, engine=engine)
+
+    def check(times):
+        expected = loop(net, X[:1])
+        for _ in range(times):
+            with autobatch.counts() as counts:
+                found = batched(X[:1])
+            torch.testing.assert_close(found, expected)
+        if needs_grad:
+            wanted, got = (
+                torch.autograd.grad(each.sum(), [*net.parameters()], allow_unused=True)
+                for each in (expected, found)
+            )
+            torch.testing.assert_close(got, wanted)
+        return counts.plain
+
+    assert check(times=4) == 1
+    with monkeypatch.context() as patch:
+        patch.setattr(*CHANGED[name])
+        assert check(times=2) == 0
+    assert check(times=12) == 1
 
 
 def test_hooks_are_called():
