@@ -10,6 +10,8 @@ from torch.nn import functional as F
 from torch.nn.modules import module as of_torch
 
 import autobatch
+from autobatch.alone.torchs import is_torch_as_it_was
+from autobatch.batching.levels import DrawError
 
 X = torch.randn(3, 4, generator=torch.Generator().manual_seed(0))
 
@@ -236,6 +238,66 @@ def test_what_torchs_modules_run_may_be_changed(name, engine, needs_grad, monkey
         patch.setattr(*CHANGED[name])
         assert check(times=2) == 0
     assert check(times=12) == 1
+
+
+def by_function(x):
+    return F.softmax(F.layer_norm(x, (4,)), 0)
+
+
+def by_method(x):
+    return x.relu() + x.softmax(0) + x.abs()
+
+
+def by_operator(x):
+    return x + 1 if x.sum() > 0 else x - 1
+
+
+def by_number(x):
+    found = [row.item() for row in x]
+    return {"most": max(found)}["most"]
+
+
+RELU = nn.Sequential(nn.ReLU(), nn.Linear(4, 4).requires_grad_(False))
+
+
+def by_module(x):
+    return RELU(x) * 2
+
+
+OF_TORCHS = {
+    "function": (by_function, torch, "layer_norm"),
+    "method of a function": (by_function, torch.Tensor, "softmax"),
+    "method": (by_method, torch.Tensor, "relu"),
+    "operator": (by_operator, torch.Tensor, "__add__"),
+    "number": (by_number, torch.Tensor, "item"),
+    "module": (by_module, torch, "relu"),
+    "module's function": (by_module, F, "relu"),
+}
+
+
+def drawing(own):
+    return lambda *args, **kwargs: own(*args, **kwargs) * (1 + torch.rand(()).item())
+
+
+@pytest.mark.parametrize("name", OF_TORCHS)
+def test_what_torchs_functions_run_may_be_changed(name):
+    """What is in the place of one may draw: plain Python would not ask whether it may."""
+    function, owner, title = OF_TORCHS[name]
+    own, is_own = getattr(owner, title), title in vars(owner)
+    assert batch(function, X[:1])[1] == 1
+    for made in (lambda *args, **kwargs: own(*args, **kwargs) * 2, drawing(own)):
+        setattr(owner, title, made)
+        try:
+            with suppress(DrawError):
+                assert batch(function, X[:1], times=2, randomness="error")[1] == 0
+        finally:
+            setattr(owner, title, own) if is_own else delattr(owner, title)
+    assert is_torch_as_it_was()
+
+
+def test_methods_that_others_add_to_tensors_are_no_matter(monkeypatch):
+    monkeypatch.setattr(torch.Tensor, "of_my_own", lambda self: self, raising=False)
+    assert batch(lambda x: x.exp() + 1, X[:1])[1] == 1
 
 
 def test_hooks_are_called():
