@@ -10,6 +10,8 @@ from torch.nn import functional as F
 from torch.nn.modules import module as of_torch
 
 import autobatch
+from autobatch.alone.torchs import is_torch_as_it_was
+from autobatch.batching.levels import DrawError
 
 X = torch.randn(3, 4, generator=torch.Generator().manual_seed(0))
 
@@ -198,11 +200,104 @@ def test_what_changes_between_calls_is_seen(name, monkeypatch):
             handle.remove()
 
 
-def test_what_torchs_modules_run_may_be_changed(monkeypatch):
-    net = made().requires_grad_(False)
-    assert batch(net, X[:1])[1] == 1
-    monkeypatch.setattr(nn.Linear, "forward", lambda self, x: x - 1)
-    assert batch(net, X[:1], times=2)[1] == 0
+CHANGED = {
+    "linear": (nn.Linear, "forward", lambda self, x: x * self.weight.diagonal() - 1),
+    "norm": (nn.LayerNorm, "forward", lambda self, x: x * self.weight),
+    "cell": (nn.GRUCell, "forward", lambda self, x, state: x + state @ self.weight_hh[:4]),
+    "embedding": (nn.Embedding, "forward", lambda self, x: self.weight[x] * 2),
+    "chain": (nn.Sequential, "forward", lambda self, x: self[0](x) * 2),
+    "call": (nn.Module, "__call__", lambda self, *args: self._call_impl(*args) * 2),
+    "call within": (nn.Module, "_call_impl", lambda self, *args: self.forward(*args) * 2),
+}
+
+
+@pytest.mark.parametrize(
+    ("engine", "needs_grad"), [("stackless", True), ("program_counter", False)]
+)
+@pytest.mark.parametrize("name", CHANGED)
+def test_what_torchs_modules_run_may_be_changed(name, engine, needs_grad, monkeypatch):
+    net = made().requires_grad_(needs_grad)
+    batched = autobatch.vmap(net, engine=engine)
+
+    def check(times):
+        expected = loop(net, X[:1])
+        for _ in range(times):
+            with autobatch.counts() as counts:
+                found = batched(X[:1])
+            torch.testing.assert_close(found, expected)
+        if needs_grad:
+            wanted, got = (
+                torch.autograd.grad(each.sum(), [*net.parameters()], allow_unused=True)
+                for each in (expected, found)
+            )
+            torch.testing.assert_close(got, wanted)
+        return counts.plain
+
+    assert check(times=4) == 1
+    with monkeypatch.context() as patch:
+        patch.setattr(*CHANGED[name])
+        assert check(times=2) == 0
+    assert check(times=12) == 1
+
+
+def by_function(x):
+    return F.softmax(F.layer_norm(x, (4,)), 0)
+
+
+def by_method(x):
+    return x.relu() + x.softmax(0) + x.abs()
+
+
+def by_operator(x):
+    return x + 1 if x.sum() > 0 else x - 1
+
+
+def by_number(x):
+    found = [row.item() for row in x]
+    return {"most": max(found)}["most"]
+
+
+RELU = nn.Sequential(nn.ReLU(), nn.Linear(4, 4).requires_grad_(False))
+
+
+def by_module(x):
+    return RELU(x) * 2
+
+
+OF_TORCHS = {
+    "function": (by_function, torch, "layer_norm"),
+    "method of a function": (by_function, torch.Tensor, "softmax"),
+    "method": (by_method, torch.Tensor, "relu"),
+    "operator": (by_operator, torch.Tensor, "__add__"),
+    "number": (by_number, torch.Tensor, "item"),
+    "module": (by_module, torch, "relu"),
+    "module's function": (by_module, F, "relu"),
+}
+
+
+def drawing(own):
+    return lambda *args, **kwargs: own(*args, **kwargs) * (1 + torch.rand(()).item())
+
+
+@pytest.mark.parametrize("name", OF_TORCHS)
+def test_what_torchs_functions_run_may_be_changed(name):
+    """What is in the place of one may draw: plain Python would not ask whether it may."""
+    function, owner, title = OF_TORCHS[name]
+    own, is_own = getattr(owner, title), title in vars(owner)
+    assert batch(function, X[:1])[1] == 1
+    for made in (lambda *args, **kwargs: own(*args, **kwargs) * 2, drawing(own)):
+        setattr(owner, title, made)
+        try:
+            with suppress(DrawError):
+                assert batch(function, X[:1], times=2, randomness="error")[1] == 0
+        finally:
+            setattr(owner, title, own) if is_own else delattr(owner, title)
+    assert is_torch_as_it_was()
+
+
+def test_methods_that_others_add_to_tensors_are_no_matter(monkeypatch):
+    monkeypatch.setattr(torch.Tensor, "of_my_own", lambda self: self, raising=False)
+    assert batch(lambda x: x.exp() + 1, X[:1])[1] == 1
 
 
 def test_hooks_are_called():

@@ -3,13 +3,12 @@
 In: a module that existed before. Out: nothing, or ``NotAlone`` with a reason. Calling one runs its
 ``forward`` and nothing else: it has no hooks, and nobody has put another function in its place. One
 of torch's draws nothing and writes to no buffer as it stands; one of the user's has a ``forward``
-of its own, which is looked into like any function. ``is_torch_as_it_was`` is asked for all of them
-before each run.
+of its own, which is looked into like any function. What torch's run is looked at before each run
+(see ``torchs``).
 """
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable
 from functools import cache
 from types import FunctionType
@@ -62,20 +61,7 @@ OWN = frozenset(vars(nn.Module()))
 """What torch keeps in each module: flags, hooks and tables of what it holds."""
 MOST = 256
 """Modules that a program is looked through for."""
-BEFORE: tuple[tuple[type, str, Any], ...] = (
-    *((nn.Module, name, vars(nn.Module).get(name)) for name in (*CALLING, "__getattr__")),
-    *((kind, "forward", vars(kind).get("forward")) for kind in KINDS),
-)
-_NAMES = tuple(name for name, found in vars(F).items() if isinstance(found, FunctionType))
-_FUNCTIONS = tuple(vars(F)[name] for name in _NAMES)
 ACTIVATIONS = frozenset({F.relu, F.gelu, torch.relu, torch.tanh, F.silu, F.elu, F.leaky_relu})
-
-
-def is_torch_as_it_was() -> bool:
-    """Whether nobody has changed how modules are called, or what those of torch's run."""
-    return all(vars(kind).get(name) is found for kind, name, found in BEFORE) and all(
-        map(operator.is_, map(vars(F).get, _NAMES), _FUNCTIONS)
-    )
 
 
 @cache

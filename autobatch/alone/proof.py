@@ -20,9 +20,10 @@ from typing import Any
 from torch import Tensor, nn
 
 from autobatch.alone.computing import FEWEST, Limits
-from autobatch.alone.modules import is_torch_as_it_was
+from autobatch.alone.kinds import NotAlone
 from autobatch.alone.steps import Steps
 from autobatch.alone.taint import NONE, OUTER_DEEP, TENSOR, TENSORS, Share, Shares
+from autobatch.alone.torchs import is_torch_as_it_was
 from autobatch.alone.world import Data, World
 from autobatch.frontend import MISSING
 from autobatch.vm.library import Library
@@ -72,7 +73,7 @@ class Proof:
     ``keeps_tensors``: some may be in what it gives back. Where all that differs by thread are
     tensors and numbers, up to ``most_threads`` are better run so (None: any number). It rests on
     its ``grounds``, on what ``data`` held that all threads share and, where it ``computes``, on the
-    ``tensors`` that it reads.
+    ``tensors`` that it reads; where it ``asks_torch``, on what torch's functions are.
     """
 
     copies: bool
@@ -83,7 +84,7 @@ class Proof:
     data: tuple[Data, ...]
     computes: bool = False
     tensors: tuple[Tensor, ...] = ()
-    calls_modules: bool = False
+    asks_torch: bool = False
 
     def holds(self, limits: Limits) -> bool:
         """Whether all that it rests on is still the same, and within what a call allows."""
@@ -92,7 +93,7 @@ class Proof:
                 self.grounds.hold()
                 and all(each.is_as_before(limits) for each in self.data)
                 and (not self.computes or limits.allow_held(self.tensors))
-                and (not self.calls_modules or is_torch_as_it_was())
+                and (not self.asks_torch or is_torch_as_it_was())
             )
         except Exception:  # of a comparison: something else is there
             return False
@@ -154,7 +155,11 @@ def proved(
         for at, share in given.items():
             name = places.get(at) if isinstance(at, int) else at
             world.shares.add(unit, [] if name is None else [name], share)
+    asks_torch = computes or holds_tensors or bool(whole & TENSORS)
     settle(world, partial(look_through, world))
+    asks_torch = asks_torch or bool(world.modules or world.tensors)
+    if asks_torch and not is_torch_as_it_was():
+        raise NotAlone("functions of torch's have been changed")
     whole = unit.returned | world.shares.heap
     return Proof(
         world.shares.writes_own,
@@ -165,7 +170,7 @@ def proved(
         tuple(data for data, _ in world.data.values() if data.may_change),
         computes,
         tuple(world.tensors.values()),
-        bool(world.modules),
+        asks_torch,
     )
 
 

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import get_ignored_functions, get_testing_overrides
 
+from autobatch.batching.module_classes import has_own_functions, runs_torchs, stage_of
 from autobatch.batching.submodules import parts_of
 from autobatch.compat import draws_of_dirichlet
 from autobatch.forms import STAND_INS
@@ -122,7 +123,9 @@ def effect_of(callee: Any) -> Effect:
         return module_effect(callee)
     if isinstance(callee, types.MethodType):
         if isinstance(callee.__self__, nn.Module) and is_library(callee.__func__):
-            return "torch"
+            if not is_calling(callee.__func__):
+                return "torch"
+            return "program" if module_effect(callee.__self__) == "program" else "unknown"
         return "draw" if callee == DIRICHLET else effect_of(callee.__func__)
     if isinstance(callee, partial):
         return effect_of(callee.func)
@@ -166,13 +169,18 @@ def is_callable_instance(callee: Any) -> bool:
     return isinstance(method, types.FunctionType) and not is_library(method)
 
 
+def is_calling(function: Any) -> bool:
+    """Whether it is a function of torch's that calls the module that it gets."""
+    return type(function) is types.FunctionType and stage_of(function) > 0
+
+
 def module_effect(module: nn.Module) -> Effect:
-    if not type(module).__module__.startswith("torch."):
+    if not runs_torchs(type(module)):
         return "program"
     parts = parts_of(module)
-    if any(not type(part).__module__.startswith("torch.") for part in parts):
+    if not all(runs_torchs(type(part)) for part in parts):
         return "program"
-    if any("forward" in part.__dict__ for part in parts):
+    if any(map(has_own_functions, parts)):
         return "unknown"
     if any(isinstance(part, DRAW_MODULES) and part.training for part in parts):
         return "draw"
@@ -201,6 +209,8 @@ def holds_nothing(kind: type) -> bool:
 
 
 def function_effect(function: types.FunctionType) -> Effect:
+    if is_calling(function):
+        return "unknown"
     if belongs_to_torch(function):
         if is_sampling(function):
             return "draw"

@@ -6,17 +6,15 @@ Another function may have several results, of other types; what follows a call g
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from types import FunctionType
+from types import FunctionType, MethodType
 from typing import Any, Protocol
 
 import torch
-from torch import nn
 
 from autobatch.batching.binding import bind
-from autobatch.batching.calling import modules
+from autobatch.batching.calling.meaning import called_as
 from autobatch.batching.calling.resolving import resolve_object
-from autobatch.batching.effects import effect_of, is_generated_init
-from autobatch.batching.submodules import has_forward_hooks
+from autobatch.batching.effects import effect_of, is_calling, is_generated_init
 from autobatch.compiled import (
     closures,
     drawing,
@@ -285,8 +283,9 @@ class Calling:
         if obj is None or not plain or not isinstance(function, FunctionType):
             refuse(f"{callee.type} has no compiled form")
         first = [Value(Static(cell.value.obj)) for cell in target.args]  # type: ignore[union-attr]
-        if isinstance(obj, nn.Module):
-            self.names.watch(called_as, obj)
+        if isinstance(obj, MethodType) and is_calling(obj.__func__):
+            obj = obj.__self__
+        self.names.watch(called_as, obj)
         yield from self.entered(function, [*first, *args], named)
 
     def closed(self, value: Value) -> Value:
@@ -410,11 +409,6 @@ class Calling:
             return owned(leaf, 0) if borrowed else unmarked(leaf, 0)
 
         return Value(of_leaves(type_, held), tuple(leaves))
-
-
-def called_as(module: nn.Module) -> tuple[Any, ...]:
-    """What decides what a call of a module runs."""
-    return has_forward_hooks(module), modules.has_own_forward(module), type(module)
 
 
 def packed(value: Any) -> Value:

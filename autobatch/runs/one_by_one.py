@@ -30,6 +30,7 @@ from autobatch.vm.failing import Errors
 from autobatch.vm.handing import Handing
 from autobatch.vm.library import Library
 from autobatch.vm.sequential.calls import object_of
+from autobatch.vm.sequential.draws import refusing
 from autobatch.vm.sequential.frames import Callee
 from autobatch.vm.sequential.interpreter import Interpreter
 from autobatch.vm.sequential.watching import Unwatched
@@ -58,11 +59,11 @@ class OneByOne:
 
         ``given`` is what of its arguments may be the caller's: by default, all of them.
         """
-        target = resolve_object(self.function, [], {})
+        target, draws = resolve_object(self.function, [], {}), self.options.draws != "error"
         receivers = tuple(map(object_of, target.args))
         named = {name: object_of(cell) for name, cell in target.kwargs.items()}
         if target.effect != "program" or not isinstance(target.callee, FunctionType):
-            with self.drawing(index):
+            with self.drawing(index), nullcontext() if draws else refusing(self.function, args):
                 return self.function(*args, **kwargs), None
         lowered = self.library.code_of(target.callee, *receivers[:1]).function
         callee = Callee.of(lowered, target.callee)
@@ -70,7 +71,9 @@ class OneByOne:
         watch = self.watch()
         watch.closure(target.callee)
         watch.given((*receivers, *((*args, *kwargs.values()) if given is None else given)))
-        interpreter = Interpreter(self.lookup, self.steps, limit, (index,), watch=watch)
+        interpreter = Interpreter(
+            self.lookup, self.steps, limit, (index,), watch=watch, draws=draws
+        )
         with self.drawing(index):
             result = interpreter.run(callee, (*receivers, *args), {**named, **kwargs})
         return result, interpreter.way

@@ -444,7 +444,7 @@ class Library:
                     value, keep = judge(known)
                 finally:
                     others = self.trail.pop()
-                verdict = Verdict(value, tuple(known.seen.items()), different(others))
+                verdict = Verdict.of(value, known, different(others))
                 if keep:
                     verdicts[:] = [verdict, *verdicts[: MOST_VERDICTS - 1]]
                 if self.trail:

@@ -18,6 +18,7 @@ from functools import cached_property
 from types import BuiltinMethodType, CellType, FunctionType, MethodType
 from typing import Any
 
+from autobatch.batching.calling.meaning import are_same, called_as
 from autobatch.batching.containers.callees import is_updating
 from autobatch.batching.effects import DRAW_WRITES, DRAWS, MUTATING_METHODS, effect_of, is_draw
 from autobatch.frontend import MISSING, generating
@@ -197,16 +198,26 @@ Lookup = tuple[Known, Var, object]
 class Verdict:
     """A judgement of a function, and what it rests on: what names meant, its own and its callees'.
 
-    It holds as long as they mean the same.
+    It holds as long as they mean the same, and calls of what they mean run the same.
     """
 
     value: Any
     own: tuple[tuple[Var, object], ...]
     others: tuple[Lookup, ...]
+    called: tuple[tuple[object, tuple[Any, ...]], ...]
+
+    @classmethod
+    def of(cls, value: Any, known: Known, others: tuple[Lookup, ...]) -> Verdict:
+        own = tuple(known.seen.items())
+        named = {id(obj): obj for obj in (*(obj for _, obj in own), *(obj for *_, obj in others))}
+        called = ((obj, called_as(obj)) for obj in named.values())
+        return cls(value, own, others, tuple((obj, how) for obj, how in called if how is not None))
 
     def holds(self, known: Known) -> bool:
-        return all(is_same(known.looked_up(name), value) for name, value in self.own) and all(
-            is_same(other.looked_up(name), value) for other, name, value in self.others
+        return (
+            all(is_same(known.looked_up(name), value) for name, value in self.own)
+            and all(is_same(other.looked_up(name), value) for other, name, value in self.others)
+            and all(are_same(called_as(obj), how) for obj, how in self.called)
         )
 
     def rests_on(self, known: Known) -> list[Lookup]:

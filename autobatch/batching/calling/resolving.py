@@ -16,9 +16,10 @@ from typing import Any
 from torch import nn
 
 from autobatch.batching.calling import modules, stateless
-from autobatch.batching.effects import effect_of
+from autobatch.batching.effects import effect_of, is_calling
 from autobatch.batching.handed import Handed
 from autobatch.batching.kinds import found_in_class, is_instance
+from autobatch.batching.module_classes import bound_call, has_own_functions, stage_of
 from autobatch.batching.submodules import has_forward_hooks
 from autobatch.forms import meant
 from autobatch.ir.program import CallShape
@@ -73,10 +74,7 @@ def resolve(callee: Cell, args: list[Cell], kwargs: dict[str, Cell]) -> Target:
             first = given.value.children()  # type: ignore[union-attr]
             return resolve(function, [*first, *args], {**by_name, **kwargs})
         case Container(type=kind) if kind is STATELESS:
-            effect, run_by, first = stateless.target(value)
-            if effect == "program":
-                return resolve_object(run_by, [callee, *args], kwargs)
-            return Target(effect, run_by, [*first, *args], kwargs)
+            return stateless_target(callee, value, args, kwargs)
         case Container(type=kind) if is_instance(value) and found_in_class(kind, "__call__"):
             return resolve_object(kind.__call__, [callee, *args], kwargs)
         case Uniform(obj=obj):
@@ -99,11 +97,15 @@ def resolve_object(obj: Any, args: list[Cell], kwargs: dict[str, Cell]) -> Targe
     if wrapped is not obj and not is_torchs(obj):  # which hands attributes on
         return resolve_object(wrapped, args, kwargs)
     if type(obj) is types.FunctionType:
+        if is_calling(obj):
+            return calling_target(obj, args, kwargs)
         return Target(effect_of(obj), obj, args, kwargs)
     if isinstance(obj, partial):
         given = [Cell(Uniform(arg, shared=True)) for arg in obj.args]
         named = {name: Cell(Uniform(arg, shared=True)) for name, arg in obj.keywords.items()}
         return resolve_object(obj.func, [*given, *args], {**named, **kwargs})
+    if type(obj) is types.MethodType and is_calling(obj.__func__):
+        return resolve_object(obj.__func__, [uniform(obj.__self__, shared=True), *args], kwargs)
     effect: str = effect_of(obj)
     if isinstance(obj, nn.Module) and effect != "program" and modules.writes_argument(obj):
         effect = "chain" if modules.is_chain(obj) else "write"
@@ -120,13 +122,45 @@ def resolve_object(obj: Any, args: list[Cell], kwargs: dict[str, Cell]) -> Targe
     return Target("program", obj, args, kwargs)
 
 
-def module_target(module: nn.Module, args: list[Cell], kwargs: dict[str, Cell]) -> Target:
-    """What calling a module with parts of the user's own runs."""
+def calling_target(
+    function: types.FunctionType, args: list[Cell], kwargs: dict[str, Cell]
+) -> Target:
+    """What one of torch's own functions runs that call the module that they get."""
+    stage, value = stage_of(function), read(args[0]) if args else None
+    if type(value) is Uniform and isinstance(value.obj, nn.Module):
+        if effect_of(value.obj) == "program" or "_call_impl" in value.obj.__dict__:
+            return module_target(value.obj, args[1:], kwargs, stage)
+        return resolve_object(value.obj, args[1:], kwargs)
+    if type(value) is Container and value.type is STATELESS:
+        return stateless_target(args[0], value, args[1:], kwargs, stage)
+    return Target("unknown", function, args, kwargs)
+
+
+def stateless_target(
+    callee: Cell, value: Container, args: list[Cell], kwargs: dict[str, Cell], stage: int = 0
+) -> Target:
+    """What calling a module with given parameters runs."""
+    effect, run_by, first = stateless.target(value, stage)
+    if effect == "program":
+        return resolve_object(run_by, [callee, *args], kwargs)
+    return Target(effect, run_by, [*first, *args], kwargs)
+
+
+def module_target(
+    module: nn.Module, args: list[Cell], kwargs: dict[str, Cell], stage: int = 0
+) -> Target:
+    """What calling a module with parts of the user's own runs, or one that others have changed.
+
+    ``stage``: how far a function of torch's has come that calls it (see ``module_classes``).
+    """
+    call = bound_call(module, stage)
+    if call is not None:
+        return resolve_object(call, args, kwargs)
     if has_forward_hooks(module):
         return Target("hooked", module, args, kwargs)
     if modules.is_chain(module):
         return Target("chain", module, args, kwargs)
-    if modules.has_own_forward(module):
+    if has_own_functions(module):
         return resolve_object(module.forward, args, kwargs)
     return resolve_object(type(module).forward, [uniform(module, shared=True), *args], kwargs)
 

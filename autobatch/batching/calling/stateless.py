@@ -23,6 +23,7 @@ from autobatch.batching.context import Context
 from autobatch.batching.converters.dense import affine, weighted
 from autobatch.batching.converters.registry import unhooked
 from autobatch.batching.effects import effect_of
+from autobatch.batching.module_classes import call_of, has_own_functions
 from autobatch.batching.submodules import has_forward_hooks, parts_of
 from autobatch.values.cells import (
     METHOD,
@@ -77,7 +78,7 @@ def called(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell 
     module = getattr(read(args[0]), "obj", None)
     if not isinstance(module, nn.Module):
         return None
-    if any(has_forward_hooks(m) or modules.has_own_forward(m) for m in parts_of(module)):
+    if any(has_forward_hooks(m) or has_own_functions(m) for m in parts_of(module)):
         return None
     given = parameters(args[1])
     if given is None or not given.keys() <= names_of(module).keys():
@@ -189,9 +190,15 @@ def attribute(context: Context, cell: Cell, value: Container, name: str) -> Cell
     return uniform(getattr(module, name), shared=True)
 
 
-def target(value: Container) -> tuple[str, Any, list[Cell]]:
-    """What a call of a module with given parameters runs: effect, callee, leading arguments."""
+def target(value: Container, stage: int = 0) -> tuple[str, Any, list[Cell]]:
+    """What a call of a module with given parameters runs: effect, callee, leading arguments.
+
+    ``stage``: how far a function of torch's has come that calls it (see ``module_classes``).
+    """
     module, names = value.static
+    call = call_of(type(module), stage)
+    if call is not None:
+        return "program", call, [Cell(value)]
     given = dict(zip(names, value.children(), strict=True))
     if modules.is_chain(module) and (
         effect_of(module) == "program" or goes_by_parts(module, value.children())

@@ -20,6 +20,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from autobatch.batching.levels import Batched, DrawError, NoRule, event_dim
+from autobatch.batching.module_classes import runs_torchs
 from autobatch.batching.submodules import is_hooked
 from autobatch.compat import CustomOpDef, OpOverloadPacket, overload_of
 from autobatch.random.drawing import SOURCE
@@ -104,8 +105,8 @@ def find(fn: Any) -> Rule | None:
 
 
 def unhooked(module: nn.Module) -> bool:
-    """Whether a call of the module is a call of its ``forward`` and no more."""
-    return not is_hooked(module)
+    """Whether a call of the module is a call of torch's ``forward`` for its class and no more."""
+    return runs_torchs(type(module)) and not is_hooked(module)
 
 
 def rows(value: Batched | Tensor, k: int) -> Tensor:

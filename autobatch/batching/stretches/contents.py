@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from autobatch.batching.module_classes import functions_of, has_own_functions, runs_torchs
 from autobatch.batching.submodules import hook_key, is_hooked, parts_of
 from autobatch.values.heap.likeness import identity
 
@@ -44,7 +45,12 @@ class Itself:
 
 def is_plain_module(module: nn.Module) -> bool:
     """Whether calling it runs torch's own code only, if its class is torch's."""
-    return not is_hooked(module) and "forward" not in module.__dict__
+    return not is_hooked(module) and not has_own_functions(module)
+
+
+def holds_others(module: nn.Module) -> bool:
+    """Whether it holds modules that run other code, which torch's may call that gets it."""
+    return not all(runs_torchs(type(part)) for part in parts_of(module) if part is not module)
 
 
 def is_large(obj: Any) -> bool:
@@ -82,7 +88,8 @@ def module_key(module: nn.Module) -> Hashable:
                 key.append(content_key(value))
             elif name not in _OWN:
                 key.append(content_key(value) if kind in (dict, set) else Itself(value))
-        key += [id(part), table.get("forward"), *hook_key(part)]
+        kind = type(part)
+        key += [id(part), kind, *functions_of(kind), table.get("forward"), *hook_key(part)]
     return tuple(key)
 
 

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from autobatch.batching.stretches.callables import Opened, Twins, opened
 from autobatch.batching.stretches.contents import (
     content_key,
+    holds_others,
     is_large,
     is_plain_module,
     module_key,
@@ -167,7 +168,7 @@ class Gathered:
         elif (function := opened(obj)) is not None:
             self.function(cell, function, parts)
         elif isinstance(obj, nn.Module):
-            if not all(map(is_plain_module, parts_of(obj))):
+            if not all(map(is_plain_module, parts_of(obj))) or holds_others(obj):
                 raise Untraceable("a module with hooks or a forward of its own runs Python code")
             parts.append(module_key(obj))
             for tensor in module_tensors(obj):

@@ -25,6 +25,7 @@ from autobatch.source import Span
 from autobatch.transforms.records import DIRECT, TORCH, Made, kind_of, made_of
 from autobatch.transforms.rounds import round_by_round
 from autobatch.values.cells import Cell, Uniform
+from autobatch.vm.sequential.draws import refusing
 from autobatch.vm.sequential.frames import Callee, Closure, Lookup, receiver_of
 from autobatch.vm.sequential.watching import Unwatched
 from autobatch.vm.steps import Steps
@@ -58,13 +59,14 @@ class Calls:
     """``lookup`` gives a callee's lowering, None to run it as plain Python; ``watch`` refuses what
     that would write that existed before. ``run`` runs a lowered function in frames; it is given
     with each call, since an interpreter that it were kept for would be kept by it. A batch within
-    the call takes of the ``steps`` of its ``threads``.
+    the call takes of the ``steps`` of its ``threads``. Unless it ``draws``, torch may not either.
     """
 
     lookup: Lookup
     watch: Unwatched
     steps: Steps
     threads: tuple[int, ...]
+    draws: bool = True
 
     def call(self, run: Run, shape: CallShape, target: Any, operands: Args, span: Span) -> Any:
         """A call within a block."""
@@ -111,6 +113,14 @@ class Calls:
         if isinstance(found.called, Callee):
             return run(found.called, found.args, found.kwargs, found.instance)
         called, args = found.called, list(found.args)
+        if not (self.draws or found.is_chain):
+            with refusing(called, args):
+                return self.plainly(run, found, args, span)
+        return self.plainly(run, found, args, span)
+
+    def plainly(self, run: Run, found: Resolution, args: list[Any], span: Span) -> Any:
+        """The result of plain Python, of the calls that a transform or a chain makes, or of it."""
+        called = found.called
         if found.is_chain:
             called = partial(self.chained, run, called, span)
         elif found.transforms:

@@ -31,7 +31,8 @@ class Interpreter:
 
     ``lookup`` gives a callee's lowering, None to run it as plain Python; ``steps`` counts block
     executions; ``threads`` holds the thread's index, for notes and listeners. ``way`` is where
-    the last result came from; ``watch`` refuses writes to what existed before.
+    the last result came from; ``watch`` refuses writes to what existed before. Unless it ``draws``,
+    what draws raises.
     """
 
     lookup: Lookup = lambda _: None
@@ -41,11 +42,12 @@ class Interpreter:
     frames: list[Frame] = field(default_factory=list)
     way: Way | None = None
     watch: Unwatched = Unwatched()  # noqa: RUF009
+    draws: bool = True
     calls: Calls = field(init=False)
     unwinding: Unwinding = field(init=False)
 
     def __post_init__(self) -> None:
-        self.calls = Calls(self.lookup, self.watch, self.steps, self.threads)
+        self.calls = Calls(self.lookup, self.watch, self.steps, self.threads, self.draws)
         self.unwinding = Unwinding(self.frames, self.threads)
 
     def run(self, callee: Callee, args: Args, kwargs: Kwargs, instance: Any = None) -> Any:

@@ -1,0 +1,41 @@
+"""What a call of an object runs, as far as its class says that, which anybody may change.
+
+In: an object that a program names. Out: what to hold on to beside the object, and to compare with
+what is found when that is asked for again: a judgement, or machine code, rests on both.
+"""
+
+from __future__ import annotations
+
+from types import BuiltinFunctionType, FunctionType, MethodType
+from typing import Any
+
+from torch import Tensor, nn
+
+from autobatch.batching.effects import effect_of
+from autobatch.batching.module_classes import functions_of
+from autobatch.batching.submodules import has_forward_hooks
+
+_SAID_ALL = (FunctionType, MethodType, BuiltinFunctionType, Tensor, str, int, float, type(None))
+"""What a call of these runs goes with the object."""
+_BUILT_BY = ("__new__", "__init__", "__post_init__")
+_OWN = ("forward", "_call_impl")
+
+
+def called_as(obj: Any) -> tuple[Any, ...] | None:
+    """What decides what a call of an object runs beside its identity; None for what is enough."""
+    if isinstance(obj, _SAID_ALL):
+        return None
+    if isinstance(obj, nn.Module):
+        own = (obj.__dict__.get(name) for name in _OWN)
+        return effect_of(obj), type(obj), *functions_of(type(obj)), *own, has_forward_hooks(obj)
+    if isinstance(obj, type):
+        return tuple(getattr(obj, name, None) for name in _BUILT_BY)
+    call = getattr(type(obj), "__call__", None)  # noqa: B004
+    return (type(obj), call) if isinstance(call, FunctionType) else None
+
+
+def are_same(found: tuple[Any, ...] | None, before: tuple[Any, ...] | None) -> bool:
+    """Whether two of these are of the same functions; no method of theirs is asked."""
+    if found is None or before is None:
+        return found is before
+    return len(found) == len(before) and all(a is b for a, b in zip(found, before, strict=True))
