@@ -105,9 +105,40 @@ class Counter(torch.nn.Module):
         return self.late(x)
 
 
+LAYER = torch.nn.Linear(1, 1)
+
+
+def added_to(x):
+    with torch.no_grad():
+        LAYER.weight.add_(x)
+    return x[None]
+
+
+def by_forward(x):
+    return LAYER.forward(added_to(x))[0]
+
+
+def by_vmap(x):
+    return torch.vmap(LAYER)(added_to(x)[None])[0, 0]
+
+
+def by_our_vmap(x):
+    return autobatch.vmap(LAYER.forward)(added_to(x)[None])[0, 0]
+
+
+def by_a_jacobian(x):
+    return torch.func.jacrev(LAYER)(added_to(x))[0, 0]
+
+
+def by_a_tangent(x):
+    x = added_to(x)
+    return torch.func.jvp(LAYER, (x,), (x,))[1][0]
+
+
 LATE = (
     *(on_the_host, on_the_host_and_swallowed, as_one_operation, as_one_made_inside, by_a_key),
-    *(by_a_function_of_torchs, Counter()),
+    *(by_a_function_of_torchs, by_forward, by_vmap, by_our_vmap, by_a_jacobian, by_a_tangent),
+    Counter(),
 )
 
 

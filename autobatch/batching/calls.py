@@ -8,6 +8,7 @@ meaning of their own by that, of all others thread by thread.
 from __future__ import annotations
 
 import copy
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -46,6 +47,7 @@ from autobatch.batching.objects.classes import (
     of_named_tuple,
 )
 from autobatch.batching.operators import once
+from autobatch.batching.refused_draws import looking, makes_modules
 from autobatch.batching.switching import refuse_switch
 from autobatch.batching.tables import packed, rules, writing
 from autobatch.batching.tables.joins import packed_cells
@@ -124,7 +126,9 @@ def performed(context: Context, target: Target) -> Cell:
     keep = callee not in READ_ONLY if is_hashable(callee) else True
     context.foreign.note(own_attribute(callee, "__self__"))
     why = OWN_PARTS if own_attribute(callee, "__objclass__") in (list, dict, set) else ANY_EFFECT
-    result = run_rows(context, callee, args, kwargs, why, keep=keep, effect=True, fresh=False)
+    draws = context.randomness != "error" or not makes_modules(callee)
+    with nullcontext() if draws else looking(callee):
+        result = run_rows(context, callee, args, kwargs, why, keep=keep, effect=True, fresh=False)
     return own_modules(context, result) if makes(callee) else result
 
 
