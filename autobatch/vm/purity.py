@@ -237,14 +237,27 @@ def is_same(left: object, right: object) -> bool:
 
 @dataclass(eq=False, repr=False)
 class Analysis:
-    """The purity of one function; ``callee`` gives that of an object known to be called."""
+    """The purity of one function; ``purity_of`` gives that of an object known to be called."""
 
     known: Known
-    callee: Callable[[object], Purity | None]
+    purity_of: Callable[[object], Purity | None]
     is_opaque: Callable[[str], bool]
     writes: set[Var] = field(default_factory=set)
     sure: set[Var] = field(default_factory=set)
     draws: bool = False
+    found: dict[Any, tuple[object, Purity | None]] = field(default_factory=dict)
+    """What has been called, by identity, with its purity."""
+
+    def callee(self, called: object) -> Purity | None:
+        """The purity of what is known to be called.
+
+        It is looked for once in an analysis: what rests on an open question is not kept by others,
+        and each of two functions that call each other would be looked at again at every call.
+        """
+        key = called if isinstance(called, ANEW) else id(called)
+        if key not in self.found:
+            self.found[key] = (called, self.purity_of(called))
+        return self.found[key][1]
 
     def purity(self) -> Purity:
         sources = self.sources
