@@ -13,7 +13,7 @@ import builtins
 import math
 import random
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import BuiltinMethodType, CellType, FunctionType, MethodType
 from typing import Any
@@ -63,10 +63,18 @@ class Purity:
 
 IMPURE = Purity(False)
 PURE = Purity(True, outer=False)
-ASSUMED = Purity(True, outer=False)
-"""Of a function that is being looked at: what its own recursion adds is nothing new."""
-NEW = Purity(True, outer=False)
-"""The same, its own calls supposed to give nothing of what they get."""
+LEAST = Purity(True, outer=False)
+"""Of a function that is being looked at, before anything has been found of it."""
+
+
+def supposed(found: Purity) -> Purity:
+    """What is supposed of a function that is being looked at.
+
+    That it gives what existed before, it gives by its own ``return``; it is not supposed of its
+    calls of itself. They would be taken to write such things wherever a method of an instance is
+    not known; where they come to do that, it is refused.
+    """
+    return replace(found, outer=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -397,7 +405,7 @@ def fate(known: Known, purity_of: Callable[[object], Purity | None], call: Op | 
     if purity is not None:
         if not purity.is_pure or purity.writes:
             return "stores"
-        return "returns" if purity.returns or purity is ASSUMED else "reads"
+        return "returns" if purity.returns else "reads"
     if any(found is each for each in READERS) or (found is sum and len(args) == 2):
         return "reads"
     return "returns" if effect_of(found) in ("torch", "host") else "stores"
