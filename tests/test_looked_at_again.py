@@ -83,6 +83,58 @@ def test_what_comes_before_a_call_that_had_a_number_for_all(func, ints):
     assert_matches_loop(func, (torch.tensor(ints),), configurations=WAYS, scalars="python")
 
 
+def summed(xs, n):
+    it = iter(xs)
+    k = n * n
+    return str((k, sum(it), list(it)))
+
+
+def sought(xs, n):
+    it = iter(xs)
+    k = min(n, 2.0)
+    return str((k, 5 in it, list(it)))
+
+
+def unpacked(xs, n):
+    it = iter(xs)
+    k = min(n, 2.0)
+    a, *rest = it
+    return str((k, a, rest, list(it)))
+
+
+def added(xs, n):
+    it = iter(xs)
+    k = min(n, 2.0)
+    found = [1]
+    found.extend(it)
+    found += it
+    found += xs
+    return str((k, found, list(it)))
+
+
+def changed_in_place(xs, n):
+    seen = set(xs)
+    k = min(n, 2.0)
+    seen.add(11)
+    seen |= {12}
+    found = list(xs)
+    found *= 2
+    found.sort()
+    found.pop(0)
+    del found[0]
+    return str((k, sorted(seen), found))
+
+
+LISTS = autobatch.objects([[1, 5, 2], [3], [4, 4, 4, 4], [5, 6]])
+
+
+@pytest.mark.parametrize("func", [summed, sought, unpacked, added, changed_in_place])
+@pytest.mark.parametrize("ints", [[1, 2**62, 5, 3], [1, 2, 1, 2], [4, 4, 4, 4]])
+def test_what_each_example_has_of_its_own_is_changed_once(func, ints):
+    args = (LISTS, torch.tensor(ints))
+    assert_matches_loop(func, args, configurations=WAYS[:5], batch_sizes=(1, 4), scalars="python")
+
+
 def hold_drawn(data: st.DataObject) -> None:
     program: EffectProgram = data.draw(effect_programs())
     way = data.draw(st.sampled_from(WAYS))
