@@ -145,3 +145,35 @@ def check(actual: Any, expected: Any, rtol: float | None = None, atol: float | N
         check(vars(actual), vars(expected), rtol, atol)
     else:
         assert actual == expected, f"{actual!r} where the loop has {expected!r}"
+
+
+def joined(mine: Any, theirs: Any, others: list[Any]) -> Any:
+    """What the loop has for an example, numbers as the 0-d tensors that they may have joined.
+
+    That is what README allows under *Limits*: ``others`` are what the loop has for other examples,
+    and a number of which an example has got a 0-d tensor may be one if an other one has one there,
+    in its dtype, if that is what numbers of its kind alone would be part of.
+    """
+    if type(theirs) in (tuple, list, dict) and type(mine) is type(theirs):
+        alike = [each for each in others if _outline(each) == _outline(theirs)]
+        keys = list(theirs) if type(theirs) is dict else range(len(theirs))
+        if len(mine) != len(theirs) or not all(key in mine for key in keys if type(mine) is dict):
+            return theirs
+        parts = [joined(mine[key], theirs[key], [each[key] for each in alike]) for key in keys]
+        return dict(zip(keys, parts, strict=True)) if type(theirs) is dict else type(theirs)(parts)
+    if not isinstance(mine, Tensor) or mine.dim() or type(theirs) not in (bool, int, float):
+        return theirs
+    met = any(
+        isinstance(each, Tensor) and not each.dim() and each.dtype == mine.dtype for each in others
+    )
+    return (
+        torch.tensor(theirs, dtype=mine.dtype) if met and _may_join(theirs, mine.dtype) else theirs
+    )
+
+
+def _may_join(number: bool | int | float, dtype: torch.dtype) -> bool:
+    if type(number) is bool or dtype is torch.bool:
+        return type(number) is bool and dtype is torch.bool
+    if type(number) is int:
+        return dtype is torch.int64 or dtype.is_floating_point
+    return torch.promote_types(dtype, torch.get_default_dtype()) is dtype

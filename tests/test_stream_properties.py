@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
 import autobatch
 from autobatch import Result
+from tests.expected import check, joined
 from tests.generator import FAMILIES, programs
 from tests.test_isolation import FAULTS, assert_apart, loop, with_faults
 from tests.test_properties import LONG, QUICK
@@ -66,10 +68,53 @@ def one_way(data: st.DataObject, family: str) -> None:
         assert list(found) == list(range(whole))
     if whole < size:
         found[whole] = Result(None, error)
+    values = [each.value for each in expected]
+    for index, result in found.items():
+        others = values[:index] + values[index + 1 :]
+        value = joined(result.value, values[index], others)
+        expected[index] = Result(value, expected[index].exception)
     assert_apart(
         [found.get(index, NOTHING) for index in range(size)],
         [each if index in found else NOTHING for index, each in enumerate(expected)],
     )
+
+
+def some_compared(n, t):
+    """A bool in some examples, a 0-d tensor in the others, which have met since."""
+    flag = True
+    if n % 2:
+        flag = t > 0.5
+    for _ in range(3):
+        n += 1
+    return flag, n
+
+
+def test_a_number_that_joins_tensors_is_what_the_loop_has_otherwise():
+    rows = [(n, torch.tensor(float(n))) for n in range(6)]
+    expected = [some_compared(*row) for row in rows]
+    found = dict(autobatch.stream(some_compared, rows, 6))
+    for index, value in found.items():
+        others = expected[:index] + expected[index + 1 :]
+        check(value, joined(value, expected[index], others))
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "other"),
+    [
+        (torch.tensor(True), True, False),
+        (torch.tensor(True), False, torch.tensor(True)),
+        (torch.tensor(1), True, torch.tensor(1)),
+        (torch.tensor(1.0), 1, torch.tensor(1)),
+        (torch.tensor(1), 1.0, torch.tensor(1)),
+        (torch.tensor(1, dtype=torch.int32), 1, torch.tensor(1, dtype=torch.int32)),
+        (torch.tensor(1.0, dtype=torch.float16), 1.0, torch.tensor(1.0, dtype=torch.float16)),
+        (torch.tensor([1.0]), 1.0, torch.tensor([1.0])),
+        (True, torch.tensor(True), torch.tensor(True)),
+    ],
+)
+def test_nothing_else_is_taken_for_what_has_joined(mine, theirs, other):
+    with pytest.raises(AssertionError):
+        check((mine, 0), joined((mine, 0), (theirs, 0), [(other, 0)]))
 
 
 @pytest.mark.parametrize("family", FAMILIES)

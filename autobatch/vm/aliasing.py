@@ -119,7 +119,7 @@ class Told:
 
 
 TELLS = Told(True)
-ASSUMED = Told(False)
+LEAST = Told(False)
 """Of a function that is being looked at."""
 
 

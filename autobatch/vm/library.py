@@ -7,7 +7,7 @@ import types
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from types import CodeType, FunctionType
-from typing import Any, TypeVar
+from typing import Any
 
 from autobatch.batching.calling.resolving import resolve_object
 from autobatch.batching.effects import effect_of
@@ -32,12 +32,12 @@ from autobatch.vm import aliasing
 from autobatch.vm.aliasing import Sight, Told, tells_known
 from autobatch.vm.asking import Asking, Asks, has_own_code, of_opaque
 from autobatch.vm.code import Code
+from autobatch.vm.induction import Induction
 from autobatch.vm.knowledge import OPAQUE_METHODS, Knowledge
 from autobatch.vm.nested import Nested, captures
 from autobatch.vm.purity import (
-    ASSUMED,
     IMPURE,
-    NEW,
+    LEAST,
     PURE,
     Analysis,
     Derived,
@@ -47,11 +47,10 @@ from autobatch.vm.purity import (
     Purity,
     Verdict,
     different,
+    supposed,
 )
 from autobatch.vm.settled import Sites, Targets
 from autobatch.vm.subjects import Subjects
-
-T = TypeVar("T")
 
 
 def function_of(value: object) -> tuple[FunctionType, object] | None:
@@ -87,8 +86,11 @@ class Library:
     captures: dict[int, tuple[Function, Mapping[str, Function]]] = field(default_factory=dict)
     lock: threading.RLock = field(default_factory=threading.RLock)
     lowering: set[Any] = field(default_factory=set)
-    asked: dict[int, Code] = field(default_factory=dict)
-    supposed: dict[int, Purity] = field(default_factory=dict)
+    purities: Induction[Purity] = field(
+        default_factory=lambda: Induction(LEAST, supposing=supposed)
+    )
+    sights: Induction[Told] = field(default_factory=lambda: Induction(aliasing.LEAST, joins=True))
+    questions: Induction[Asks] = field(default_factory=lambda: Induction(Asks.NEVER, joins=True))
     inlining: set[int] = field(default_factory=set)
     trail: list[list[Lookup]] = field(default_factory=list)
     passes: tuple[Pass, ...] = PIPELINE
@@ -213,69 +215,26 @@ class Library:
             return IMPURE
 
         def judge(known: Known) -> tuple[Purity, bool]:
-            if id(code) in self.asked:
-                return self.supposed.get(id(code), ASSUMED), False
-            outermost = not self.asked
-            self.asked[id(code)] = code
-            try:
-                found = self.anew(code, known) if outermost else None
-                found = (
-                    found or Analysis(known, self.purity_of, OPAQUE_METHODS.__contains__).purity()
-                )
-            finally:
-                del self.asked[id(code)]
-            return found, outermost or not found.is_pure
+            def look() -> Purity:
+                return Analysis(known, self.purity_of, OPAQUE_METHODS.__contains__).purity()
+
+            return self.purities.judged(code, look)
 
         purity: Purity = self.judged(code, code.purities, names, judge)
         return purity
 
-    def anew(self, code: Code, known: Known) -> Purity | None:
-        """The purity of code that gives nothing but what is new, if its calls of itself do not
-        either, by induction over their depth; else None.
-        """
-        self.supposed[id(code)] = NEW
-        try:
-            found = Analysis(known, self.purity_of, OPAQUE_METHODS.__contains__).purity()
-        finally:
-            del self.supposed[id(code)]
-        return None if found.returns or found.outer or found.writes else found
-
     def told(self, code: Code, names: Names) -> Told:
         """Whether a function, or one that it calls, can tell two names for a tensor from two."""
-
-        def look(known: Known) -> Told:
-            return Sight(known, self.callee_told, OPAQUE_METHODS.__contains__).told()
-
         code = code.base or code
-        return self.followed(code, code.sights, names, look, aliasing.ASSUMED, aliasing.TELLS)
 
-    def followed(
-        self,
-        code: Code,
-        verdicts: list[Verdict],
-        names: Names,
-        look: Callable[[Known], T],
-        assumed: T,
-        worst: T,
-    ) -> T:
-        """What a look at a function and its callees finds, by induction over the calls.
+        def judge(known: Known) -> tuple[Told, bool]:
+            def look() -> Told:
+                return Sight(known, self.callee_told, OPAQUE_METHODS.__contains__).told()
 
-        One that comes back to where it is looked at already is ``assumed``, and what rests on that
-        is not kept, unless it is the ``worst`` that there is.
-        """
+            return self.sights.judged(code, look)
 
-        def judge(known: Known) -> tuple[T, bool]:
-            if id(code) in self.asked:
-                return assumed, False
-            self.asked[id(code)] = code
-            try:
-                found = look(known)
-            finally:
-                del self.asked[id(code)]
-            return found, not self.asked or found == worst
-
-        found: T = self.judged(code, verdicts, names, judge)
-        return found
+        told: Told = self.judged(code, code.sights, names, judge)
+        return told
 
     def callee_told(self, callee: object) -> Told:
         """The same of what is known to be called; what has code that is not lowered may tell."""
@@ -289,12 +248,16 @@ class Library:
 
     def asks(self, code: Code, names: Names) -> Asks:
         """Whether a function, or one that it names, can see how tensors lie in memory."""
-
-        def look(known: Known) -> Asks:
-            return Asking(known, self.callee_asks, OPAQUE_METHODS.__contains__).asks()
-
         code = code.base or code
-        return self.followed(code, code.questions, names, look, Asks.NEVER, Asks.ALWAYS)
+
+        def judge(known: Known) -> tuple[Asks, bool]:
+            def look() -> Asks:
+                return Asking(known, self.callee_asks, OPAQUE_METHODS.__contains__).asks()
+
+            return self.questions.judged(code, look)
+
+        asks: Asks = self.judged(code, code.questions, names, judge)
+        return asks
 
     def callee_asks(self, callee: object) -> Asks:
         """The same of what is known to be named; what has code that is not lowered may ask."""

@@ -13,7 +13,7 @@ import builtins
 import math
 import random
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import BuiltinMethodType, CellType, FunctionType, MethodType
 from typing import Any
@@ -64,10 +64,18 @@ class Purity:
 
 IMPURE = Purity(False)
 PURE = Purity(True, outer=False)
-ASSUMED = Purity(True, outer=False)
-"""Of a function that is being looked at: what its own recursion adds is nothing new."""
-NEW = Purity(True, outer=False)
-"""The same, its own calls supposed to give nothing of what they get."""
+LEAST = Purity(True, outer=False)
+"""Of a function that is being looked at, before anything has been found of it."""
+
+
+def supposed(found: Purity) -> Purity:
+    """What is supposed of a function that is being looked at.
+
+    That it gives what existed before, it gives by its own ``return``; it is not supposed of its
+    calls of itself. They would be taken to write such things wherever a method of an instance is
+    not known; where they come to do that, it is refused.
+    """
+    return replace(found, outer=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,14 +256,27 @@ def is_same(left: object, right: object) -> bool:
 
 @dataclass(eq=False, repr=False)
 class Analysis:
-    """The purity of one function; ``callee`` gives that of an object known to be called."""
+    """The purity of one function; ``purity_of`` gives that of an object known to be called."""
 
     known: Known
-    callee: Callable[[object], Purity | None]
+    purity_of: Callable[[object], Purity | None]
     is_opaque: Callable[[str], bool]
     writes: set[Var] = field(default_factory=set)
     sure: set[Var] = field(default_factory=set)
     draws: bool = False
+    found: dict[Any, tuple[object, Purity | None]] = field(default_factory=dict)
+    """What has been called, by identity, with its purity."""
+
+    def callee(self, called: object) -> Purity | None:
+        """The purity of what is known to be called.
+
+        It is looked for once in an analysis: what rests on an open question is not kept by others,
+        and each of two functions that call each other would be looked at again at every call.
+        """
+        key = called if isinstance(called, ANEW) else id(called)
+        if key not in self.found:
+            self.found[key] = (called, self.purity_of(called))
+        return self.found[key][1]
 
     def purity(self) -> Purity:
         sources = self.sources
@@ -395,7 +416,7 @@ def fate(known: Known, purity_of: Callable[[object], Purity | None], call: Op | 
     if purity is not None:
         if not purity.is_pure or purity.writes:
             return "stores"
-        return "returns" if purity.returns or purity is ASSUMED else "reads"
+        return "returns" if purity.returns else "reads"
     if any(found is each for each in READERS) or (found is sum and len(args) == 2):
         return "reads"
     return "returns" if effect_of(found) in ("torch", "host") else "stores"

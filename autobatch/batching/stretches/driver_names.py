@@ -20,7 +20,7 @@ from autobatch.batching.semantics import load_global
 from autobatch.batching.stretches.callables import is_bare, opened
 from autobatch.batching.stretches.contents import content_key, module_key, module_tensors
 from autobatch.batching.stretches.holders import is_sole
-from autobatch.batching.stretches.outline import is_pure_call
+from autobatch.batching.stretches.outline import is_pure_call, is_uniform
 from autobatch.batching.stretches.signature import tensor_key, tier_of
 from autobatch.batching.stretches.stretch import refuse
 from autobatch.compat import any_autocast
@@ -48,8 +48,10 @@ def dense_rows(column: Column) -> Tensor | None:
 
 
 def pure_call(context: Context, op: Op, cells: list[Cell]) -> Cell | None:
-    """A host call's result; None where it may have effects."""
-    if not is_pure_call(read(cells[0])):
+    """A host call's result; None where it may have effects, or threads have values of their own:
+    what that gives may fail or not fit in some rows, which is known only after what comes before.
+    """
+    if not is_pure_call(read(cells[0])) or not all(map(is_uniform, cells[1:])):
         return None
     invoke, context.invoke, context.span = context.invoke, refuse, op.span
     try:
