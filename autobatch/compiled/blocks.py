@@ -46,6 +46,11 @@ from autobatch.ir.program import (
 )
 
 
+def told_apart(known: float | None) -> float | None:
+    """A number that is equal to itself, and to no other of its type."""
+    return None if type(known) is float and (known != known or known == 0) else known
+
+
 class Unbound(Exception):
     """A variable is read that has no value: an error of the program's."""
 
@@ -215,7 +220,7 @@ class BlockWriter(Calling):
         types = self.kept([value for _, value in live])
         for at, (name, value) in enumerate(live):
             if name in self.version.assigned_once and isinstance(value.type, Number):
-                types[at] = replace(value.type, known=value.known)
+                types[at] = replace(value.type, known=told_apart(value.known))
         moves: list[tuple[str, str, int]] = []
         for (name, value), type_ in zip(live, types, strict=True):
             places = self.version.places(name, type_)

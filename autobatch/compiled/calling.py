@@ -32,7 +32,7 @@ from autobatch.compiled.arrays.lowering import lowered
 from autobatch.compiled.arrays.memory import Strided, copied, strided
 from autobatch.compiled.arrays.roots import lent, may_view, owned, roots_of, unmarked
 from autobatch.compiled.derivatives import MAKERS, Derived, options_of
-from autobatch.compiled.functions import FUNCTIONS, METHODS, Compiled
+from autobatch.compiled.functions import FUNCTIONS, METHODS, Compiled, Unfit
 from autobatch.compiled.library import meaning
 from autobatch.compiled.names import Names
 from autobatch.compiled.operators import known_bit
@@ -269,7 +269,10 @@ class Calling:
         if rule is not None:
             if named:
                 refuse(f"{callee.type} has no compiled form with keyword arguments")
-            made = rule(self.w, given)
+            try:
+                made = rule(self.w, given)
+            except Unfit as unfit:
+                raise Refused(f"{callee.type} {unfit.why}") from None
             yield fresh(made) if rule in torch_functions.FRESH else made
         else:
             yield from self.program(callee, given, named)

@@ -24,6 +24,7 @@ from autobatch.compiled.types import (
     INTS,
     Number,
     Range,
+    Refused,
     Rows,
     Scalar,
     Static,
@@ -47,21 +48,25 @@ C_FUNCTIONS = (
 """Functions of ``math`` that are the C library's of the same name, but for their errors."""
 
 
+class Unfit(Refused):
+    """A function has no compiled form for what it is given; ``why`` is said of the function."""
+
+
 def one(args: Sequence[Value]) -> Value:
     if len(args) != 1:
-        refuse(f"a function is called with {len(args)} arguments that has a compiled form for one")
+        raise Unfit(f"has a compiled form for one argument, not for {len(args)}")
     return args[0]
 
 
 def pair(args: Sequence[Value]) -> tuple[Value, Value]:
     if len(args) != 2:
-        refuse(f"a function is called with {len(args)} arguments that has a compiled form for two")
+        raise Unfit(f"has a compiled form for two arguments, not for {len(args)}")
     return args[0], args[1]
 
 
 def scalar(x: Value) -> Value:
     if not isinstance(x.type, Number | Scalar):
-        refuse(f"a function has no compiled form for {x.type}")
+        raise Unfit(f"has no compiled form for {x.type}")
     return x
 
 
@@ -78,18 +83,38 @@ def absolute(w: Writer, args: Sequence[Value]) -> Value:
     return numbers.absolute(w, x) if isinstance(x.type, Number) else tensors.absolute(w, x)
 
 
+def told(kind: type[int | float], args: Sequence[Value]) -> Value | None:
+    """``float("inf")``, ``int("ff", 16)``, ``int()``: what is known before anything runs."""
+    texts = [arg.type.obj for arg in args[:1] if isinstance(arg.type, Static)]
+    bases = [arg.known for arg in args[1:]]
+    if any(type(text) is not str for text in texts) or len(texts) != len(args[:1]):
+        return None
+    if (kind is float and bases) or any(type(base) is not int for base in bases):
+        return None
+    try:
+        return number(kind(*texts, *bases))
+    except (ValueError, TypeError) as error:
+        raise Unfit(f"raises here: {error}") from None
+
+
 def to_int(w: Writer, args: Sequence[Value]) -> Value:
+    found = told(int, args)
+    if found is not None:
+        return found
     x = scalar(one(args))
     return numbers.to_int(w, x) if isinstance(x.type, Number) else tensors.to_int(w, x)
 
 
 def to_float(w: Writer, args: Sequence[Value]) -> Value:
+    found = told(float, args)
+    if found is not None:
+        return found
     x = scalar(one(args))
     return numbers.to_float(w, x) if isinstance(x.type, Number) else tensors.to_float(w, x)
 
 
 def to_bool(w: Writer, args: Sequence[Value]) -> Value:
-    return as_truth(w, one(args))
+    return as_truth(w, one(args)) if args else number(False)
 
 
 def extreme(name: str, w: Writer, args: Sequence[Value]) -> Value:
@@ -108,9 +133,13 @@ def extreme(name: str, w: Writer, args: Sequence[Value]) -> Value:
 
 def rounded(w: Writer, args: Sequence[Value]) -> Value:
     """``round(x)``, to the even one of two ints as near."""
+    args = args[:1] if len(args) == 2 and args[1].type == Static(None) else args
+    digits = args[1].known if len(args) == 2 else None
+    if type(digits) is int and digits >= 0 and args[0].type in (INT, BOOL):
+        return numbers.to_int(w, args[0])
     x = one(args)
     if not isinstance(x.type, Number):
-        refuse("round has a compiled form for Python numbers")
+        raise Unfit(f"has a compiled form for Python numbers, not for {x.type}")
     if x.type != FLOAT:
         return numbers.to_int(w, x)
     return Value(INT, (to_int64(w, "double", intrinsic(w, "rint", "double", x.leaf)),))
@@ -119,7 +148,7 @@ def rounded(w: Writer, args: Sequence[Value]) -> Value:
 def divided(w: Writer, args: Sequence[Value]) -> Value:
     x, y = pair(args)
     if not (isinstance(x.type, Number) and isinstance(y.type, Number)):
-        refuse("divmod has a compiled form for Python numbers")
+        raise Unfit("has a compiled form for Python numbers")
     return structure(tuple, [binary(w, "floordiv", x, y), binary(w, "mod", x, y)])
 
 

@@ -130,6 +130,10 @@ def refuse_empty(value: Value, name: str) -> Value:
     return refuse(f"the variable {name} has no value") if value.type == closures.EMPTY else value
 
 
+def imported(place: Place, op: Op, args: list[Value]) -> Value:
+    return Value(Static(place.names.imported(*op.attr)))
+
+
 def boxed(place: Place, op: Op, args: list[Value]) -> Value:
     """A box is known by its variable, which has what it holds."""
     (name,) = op.outs
@@ -299,6 +303,8 @@ RULES: dict[str, Callable[[Place, Op, list[Value]], Value]] = {
     "load_outer": lambda place, op, args: args[0],
     "function": nested,
     "getattr": attribute,
+    "import": imported,
+    "import_from": attribute,
     "getitem": element,
     "tuple": display(tuple),
     "list": display(list),
