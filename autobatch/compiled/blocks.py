@@ -45,6 +45,9 @@ from autobatch.ir.program import (
     Return,
 )
 
+MOST_WAYS = 64
+"""Ways through a block, one for each combination of the types that its operations may give."""
+
 
 def told_apart(known: float | None) -> float | None:
     """A number that is equal to itself, and to no other of its type."""
@@ -57,12 +60,14 @@ class Unbound(Exception):
 
 class BlockWriter(Calling):
     """One block for variables of some types; ``closure`` is the function that it is of, if the
-    program has made it.
+    program has made it. ``place`` is what is being written, ``ways`` how many ways it goes.
     """
 
     def __init__(self, unit: Functions, version: Version, key: Key) -> None:
         super().__init__(unit, version, key)
         self.block: Block = version.lowered.blocks[key[0]]
+        self.place: Op | Any = self.block.terminator
+        self.ways = 1
         self.closure: Value | None = None
 
     def written(self) -> list[str]:
@@ -80,26 +85,56 @@ class BlockWriter(Calling):
         if hidden is not None:
             self.closure = self.loaded(closures.HIDDEN, hidden)
         w.handled = None if self.block.handler is None else self.handled
-        begun = len(w.lines)
-        place: Op | Any = self.block.terminator
+        begun, self.ways = len(w.lines), 1
         try:
             if self.block.modes:
                 refuse("a `with` has no compiled form")
-            for place in self.block.ops:
-                execute(self, place)
-            place = self.block.terminator
-            self.terminated()
+            self.went_on(0)
             self.handle()
         except Refused as refused:
             if self.key[0] in self.version.sure:
-                raise refused if refused.span else Refused(refused.why, place.span) from None
+                raise refused if refused.span else Refused(refused.why, self.place.span) from None
             del w.lines[begun:]  # what is there for failures only
             w.emit("br label %given_up")
-        except Unbound:
-            w.emit("br label %given_up")
-            self.handle()
         self.version.costs[self.key] = w.cost
         return w.lines
+
+    def went_on(self, first: int) -> None:
+        """Write the operations from a place on, and the block's end.
+
+        What follows an operation that may go several ways is written for each.
+        """
+        w, ops = self.w, self.block.ops
+        try:
+            for at, op in enumerate(ops[first:], start=first):
+                self.place = op
+                ways = self.executed(op)
+                if len(ways) == 1:
+                    ((lines, self.env, w.exclusive),) = ways
+                    w.lines += lines
+                    continue
+                self.ways += len(ways) - 1
+                if self.ways > MOST_WAYS:
+                    refuse("a stretch of it may go too many ways, with other types on each")
+                for lines, self.env, w.exclusive in ways:
+                    w.lines += lines
+                    self.went_on(at + 1)
+                return
+            self.place = self.block.terminator
+            self.terminated()
+        except Unbound:
+            w.emit("br label %given_up")
+
+    def executed(self, op: Op) -> list[tuple[list[str], dict[str, Value], set[str]]]:
+        """The ways that an operation may go: what is written, the variables, exclusive roots."""
+        w, before, begun = self.w, self.env, len(self.w.lines)
+        ways: list[tuple[list[str], dict[str, Value], set[str]]] = []
+        self.env = dict(before)
+        for _ in execute(self, op):
+            ways.append((w.lines[begun:], self.env, set(w.exclusive)))
+            del w.lines[begun:]
+            self.env = dict(before)
+        return ways
 
     # Failures
 
@@ -183,6 +218,7 @@ class BlockWriter(Calling):
                 for value in made:
                     self.set(out, value)
                     self.go(target)
+                self.opens = False
             case Return(value=value):
                 self.give(self.read(value))
             case Raise(exception=exception):

@@ -24,6 +24,7 @@ from autobatch.compiled import (
     objects,
     python_draws,
     raising,
+    sequences,
     torch_functions,
 )
 from autobatch.compiled.arrays import calls
@@ -210,13 +211,6 @@ class Calling:
 
     # Calls
 
-    def called(self, callee: Value, args: Sequence[Value], shape: CallShape) -> Value:
-        """What a call gives within a block."""
-        made, *others = self.outcomes(callee, args, shape)
-        if others:
-            refuse(f"{callee.type} returns {made.type} or {others[0].type}")
-        return made
-
     def outcomes(self, callee: Value, args: Sequence[Value], shape: CallShape) -> Iterator[Value]:
         """What a call may give: of a function that has a rule, or of another program function.
 
@@ -248,6 +242,10 @@ class Calling:
             if derived is not None:
                 yield derived
                 return
+        ways = sequences.outcomes(self, kind, args[:count], named)
+        if ways is not None:
+            yield from ways
+            return
         text = meaning(kind, args[:count])
         if text is None and self.w.seeded:
             text = python_draws.text(kind, args[:count])

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
 import torch
 
-from autobatch.compiled import closures, functions, items, objects, raising
+from autobatch.compiled import closures, functions, items, numbers, objects, raising
 from autobatch.compiled.arrays import calls, indexing
 from autobatch.compiled.arrays.lowering import real
 from autobatch.compiled.operators import as_truth, binary, compare, unary
@@ -41,11 +41,26 @@ from autobatch.ir.ops import BINARY, COMPARE, INPLACE, UNARY
 from autobatch.ir.program import Op
 
 
-def execute(place: Place, op: Op) -> None:
-    """Write one operation; ``Refused`` if it has no compiled form."""
+def execute(place: Place, op: Op) -> Iterator[None]:
+    """Write one operation; ``Refused`` if it has no compiled form.
+
+    What is written after each step is for one way that the operation may go, such as one type of
+    its result.
+    """
     if op.name == "next":
-        advance(place, op)
-    elif op.name == "delete":
+        yield from advance(place, op)
+    elif op.name in WAYS:
+        for value in WAYS[op.name](place, op, [place.read(arg) for arg in op.args]):
+            result(place, op, value)
+            yield
+    else:
+        written(place, op)
+        yield
+
+
+def written(place: Place, op: Op) -> None:
+    """Write an operation that goes one way."""
+    if op.name == "delete":
         place.env.pop(op.attr, None)
     elif op.name == "context":
         pass  # an exception is known by its class alone
@@ -69,13 +84,16 @@ def execute(place: Place, op: Op) -> None:
         place.set(op.outs[0], value if op.args[0] in place.after(op) else place.held(op.args[0]))
         place.share(op.args)
     else:
-        (out,) = op.outs or (None,)
-        if out is None:
+        if not op.outs:
             refuse(f"the operation {op.name} has no compiled form")
-        value = made(place, op, [place.read(arg) for arg in op.args])
-        if keeps(place, op, value):
-            place.share(op.args)
-        place.set(out, value)
+        result(place, op, made(place, op, [place.read(arg) for arg in op.args]))
+
+
+def result(place: Place, op: Op, value: Value) -> None:
+    """What an operation gives becomes its variable's."""
+    if keeps(place, op, value):
+        place.share(op.args)
+    place.set(op.outs[0], value)
 
 
 def keeps(place: Place, op: Op, value: Value) -> bool:
@@ -212,10 +230,6 @@ def of_dict(place: Place, op: Op, args: list[Value]) -> Value:
     return structure(dict, args[1::2], tuple(keys))
 
 
-def call(place: Place, op: Op, args: list[Value]) -> Value:
-    return place.called(args[0], args[1:], op.attr)
-
-
 def iterator(place: Place, op: Op, args: list[Value]) -> Value:
     (over,) = args
     if not isinstance(over.type, Range):
@@ -223,12 +237,19 @@ def iterator(place: Place, op: Op, args: list[Value]) -> Value:
     return Value(Range(over.type.step, is_iterator=True), over.leaves)
 
 
-def advance(place: Place, op: Op) -> None:
+def called(place: Place, op: Op, args: list[Value]) -> Iterator[Value]:
+    return place.outcomes(args[0], args[1:], op.attr)
+
+
+def advance(place: Place, op: Op) -> Iterator[None]:
     """``item, more = next(x)``, and the iterator a step further."""
     w, held = place.w, place.held(op.args[0])
     if isinstance(held.type, Items) and held.type.is_iterator:
-        for name, value in zip((op.args[0], *op.outs), items.advanced(w, held), strict=True):
-            place.set(name, value)
+        for step in items.advanced(w, held):
+            for name, value in zip((op.args[0], *op.outs), step, strict=True):
+                if value is not None:
+                    place.set(name, value)
+            yield
         return
     if not isinstance(held.type, Range) or not held.type.is_iterator:
         refuse(f"next of {held.type} has no compiled form")
@@ -236,9 +257,11 @@ def advance(place: Place, op: Op) -> None:
     more = w.made(f"icmp sgt i64 {left}, 0")
     after = w.made(f"add i64 {item}, {held.type.step}")
     fewer = w.select(more, "i64", w.made(f"sub i64 {left}, 1"), "0")
+    known = Value(BOOL, (more,)) if left.startswith("%") else number(int(left) > 0)
     place.set(op.args[0], Value(held.type, (after, fewer)))
     place.set(op.outs[0], Value(INT, (item,)))
-    place.set(op.outs[1], Value(BOOL, (more,)))
+    place.set(op.outs[1], known)
+    yield
 
 
 def unpack(place: Place, op: Op) -> None:
@@ -254,29 +277,36 @@ def unpack(place: Place, op: Op) -> None:
         place.set(out, part)
 
 
-def element(place: Place, op: Op, args: list[Value]) -> Value:
-    """``x[i]``: a part of a structure, by a known place, or a row of a tensor."""
+def element(place: Place, op: Op, args: list[Value]) -> Iterator[Value]:
+    """``x[i]``: a part of a structure, or a row of a tensor."""
     owner, index = args
-    if calls.has_dims(owner.type) and indexing.by_tensor(index):
-        return calls.called(place.w, operator.getitem, [owner, index], {}, calls.Nowhere())
-    if calls.has_dims(owner.type):
-        return indexing.getitem(place.w, owner, index)
-    if isinstance(owner.type, Scalar):
-        return calls.called(place.w, operator.getitem, [owner, index], {}, calls.Nowhere())
-    if not isinstance(owner.type, Structure):
+    if calls.has_dims(owner.type) and not indexing.by_tensor(index):
+        yield indexing.getitem(place.w, owner, index)
+    elif calls.is_tensor(owner.type):
+        yield calls.called(place.w, operator.getitem, [owner, index], {}, calls.Nowhere())
+    elif isinstance(owner.type, Structure):
+        yield from part(place, owner, owner.type, index)
+    else:
         refuse(f"an element of {owner.type} has no compiled form")
+
+
+def part(place: Place, owner: Value, type_: Structure, index: Value) -> Iterator[Value]:
+    """A part of a structure, at a place that may not be known where all are numbers."""
     parts = parts_of(owner)
-    if owner.type.kind is dict:
+    if type_.kind is dict:
         key = index.type.obj if isinstance(index.type, Static) else None
-        if type(key) is not str or key not in owner.type.keys:
-            refuse(f"an element of {owner.type} under a key that is not known to be there")
-        return parts[owner.type.keys.index(key)]
+        if type(key) is not str or key not in type_.keys:
+            refuse(f"an element of {type_} under a key that is not known to be there")
+        yield parts[type_.keys.index(key)]
+        return
     at = index.known
-    if at is None and index.type == INT and items.is_even(owner.type):
-        return items.part_at(place.w, owner, indexing.place_in(place.w, index.leaf, len(parts)))
-    if type(at) is not int or not -len(parts) <= at < len(parts):
-        refuse(f"an element of {owner.type} at a place that is not known before the program runs")
-    return parts[at]
+    if at is None and index.type in (INT, BOOL) and parts and items.is_picked(type_):
+        found = indexing.place_in(place.w, numbers.as_int(place.w, index), len(parts))
+        yield from items.parts_at(place.w, owner, found)
+        return
+    if not isinstance(at, int) or not -len(parts) <= at < len(parts):
+        refuse(f"an element of {type_} at a place that is not known before the program runs")
+    yield parts[at]
 
 
 def fields_of(kind: type) -> tuple[str, ...]:
@@ -305,12 +335,15 @@ RULES: dict[str, Callable[[Place, Op, list[Value]], Value]] = {
     "getattr": attribute,
     "import": imported,
     "import_from": attribute,
-    "getitem": element,
     "tuple": display(tuple),
     "list": display(list),
     "dict": of_dict,
     "slice": display(slice),
-    "call": call,
     "iter": iterator,
     "catches": caught,
 }
+WAYS: dict[str, Callable[[Place, Op, list[Value]], Iterator[Value]]] = {
+    "call": called,
+    "getitem": element,
+}
+"""The same, where what the operation gives may be of several types."""

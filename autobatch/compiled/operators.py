@@ -11,6 +11,7 @@ from autobatch.compiled.types import (
     BOOL,
     Array,
     Number,
+    Range,
     Rows,
     Scalar,
     Static,
@@ -62,15 +63,31 @@ def identical(x: Value, y: Value, wanted: bool) -> Value:
 
 
 def contained(w: Writer, x: Value, y: Value, wanted: bool) -> Value:
-    """``x in (a, b, …)`` of Python ints, which are equal where they are the same."""
-    if not isinstance(y.type, Structure) or y.type.kind is dict:
-        refuse(f"`in` has no compiled form for {y.type}")
-    found = "false"
-    for part in parts_of(y):
-        if not all(isinstance(v.type, Number) and v.type.tag != "float" for v in (x, part)):
-            refuse("`in` has a compiled form for Python ints")
-        found = w.either(numbers.compare(w, "eq", x, part).leaf, found)
+    """``x in (a, b, …)``, or in a range, of Python numbers."""
+    if not isinstance(x.type, Number):
+        refuse(f"`in` has a compiled form for Python numbers, not for {x.type}")
+    if isinstance(y.type, Range) and not y.type.is_iterator and x.type.tag != "float":
+        found = within(w, numbers.as_int(w, x), y.type.step, *y.leaves)
+    elif isinstance(y.type, Structure) and y.type.kind is not dict:
+        found = "false"
+        for part in parts_of(y):
+            if not isinstance(part.type, Number):
+                refuse(f"`in` has a compiled form for Python numbers, not for {part.type}")
+            numbers.refuse_nans(w, x, part)
+            found = w.either(numbers.compare(w, "eq", x, part).leaf, found)
+    else:
+        return refuse(f"`in` has no compiled form for {x.type} and {y.type}")
     return Value(BOOL, (found if wanted else w.made(f"xor i1 {found}, true"),))
+
+
+def within(w: Writer, x: str, step: int, first: str, many: str) -> str:
+    """Whether an int is in a range."""
+    far = w.checked("ssub", x, first)
+    whole = w.made(f"icmp eq i64 {w.made(f'srem i64 {far}, {step}')}, 0")
+    place = w.made(f"sdiv i64 {far}, {step}") if step != -1 else w.checked("ssub", "0", far)
+    below = w.made(f"icmp slt i64 {place}, {many}")
+    some = w.made(f"icmp sge i64 {place}, 0")
+    return w.made(f"and i1 {w.made(f'and i1 {whole}, {below}')}, {some}")
 
 
 def unary(w: Writer, name: str, x: Value) -> Value:

@@ -9,7 +9,7 @@ strings, None) has no leaves: it is known by identity.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from types import FunctionType
 from typing import Any, NoReturn
@@ -203,12 +203,14 @@ class Items:
     """What a loop goes over that is no range: ``enumerate``, ``zip`` or ``reversed`` of ``parts``,
     or (``each``) a tensor's rows or a structure's parts, which are all of one type.
 
-    Its leaves are those of its parts; an iterator has the place that is next before them.
+    Its leaves are those of its parts; an iterator has the place that is next before them. It is
+    ``fresh`` while that is the first of items that there are.
     """
 
     kind: str
     parts: tuple[Type, ...]
     is_iterator: bool = False
+    fresh: bool = False
 
     def __str__(self) -> str:
         inner = ", ".join(map(str, self.parts))
@@ -315,10 +317,10 @@ def _machine(leaf: Type) -> str:
 def of_leaves(type_: Type, change: Callable[[Type, int], Type], at: int = 0) -> Type:
     """A type with the types of its leaves changed, each by itself and its place."""
     match type_:
-        case Structure(kind, parts, keys):
-            return Structure(kind, _each(parts, change, at), keys)
-        case Items(kind, parts, is_iterator):
-            return Items(kind, _each(parts, change, at + is_iterator), is_iterator)
+        case Structure(parts=parts):
+            return replace(type_, parts=_each(parts, change, at))
+        case Items(parts=parts, is_iterator=is_iterator):
+            return replace(type_, parts=_each(parts, change, at + is_iterator))
         case Closure():
             return _of_held(type_, _each(held_types(type_), change, at))
         case Number() | Scalar() | Rows() | Array():

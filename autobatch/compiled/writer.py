@@ -103,6 +103,11 @@ class Writer:
         self.emit(f"br i1 {condition}, label %{self.handled(kind)}, label %{going}")
         self.begin(going)
 
+    def raise_always(self, kind: type[BaseException]) -> None:
+        """Raise an exception: nothing more is written on this way."""
+        label = "given_up" if self.handled is None else self.handled(kind)
+        self.emit(f"br label %{label}")
+
     def call(self, name: str, result: str, *operands: tuple[str, str]) -> str:
         """A call of a function that is defined elsewhere: an intrinsic, or the C library's."""
         kinds = ", ".join(kind for kind, _ in operands)

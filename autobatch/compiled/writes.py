@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from autobatch.compiled import tensors
@@ -55,7 +55,9 @@ class Place(Protocol):
     def set(self, name: str, value: Value) -> None: ...
     def attribute(self, owner: Value, name: str) -> Value: ...
     def set_attribute(self, owner: Value, name: str, value: Value) -> None: ...
-    def called(self, callee: Value, args: Sequence[Value], shape: CallShape) -> Value: ...
+    def outcomes(
+        self, callee: Value, args: Sequence[Value], shape: CallShape
+    ) -> Iterator[Value]: ...
 
 
 def in_place(place: Place, op: Op) -> None:
