@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 from autobatch.compiled import closures
 from autobatch.compiled.arrays.roots import handed, owned, roots_of, unmarked
@@ -16,6 +15,7 @@ from autobatch.compiled.raising import kind_of, raised
 from autobatch.compiled.types import (
     Array,
     Items,
+    Listed,
     Number,
     Range,
     Refused,
@@ -30,6 +30,7 @@ from autobatch.compiled.types import (
     of_leaves,
     refuse,
     static,
+    unsited,
 )
 from autobatch.compiled.versions import Key, Version
 from autobatch.compiled.writer import mark_of
@@ -60,13 +61,12 @@ class Unbound(Exception):
 
 class BlockWriter(Calling):
     """One block for variables of some types; ``closure`` is the function that it is of, if the
-    program has made it. ``place`` is what is being written, ``ways`` how many ways it goes.
+    program has made it. ``ways`` counts the ways through it.
     """
 
     def __init__(self, unit: Functions, version: Version, key: Key) -> None:
         super().__init__(unit, version, key)
         self.block: Block = version.lowered.blocks[key[0]]
-        self.place: Op | Any = self.block.terminator
         self.ways = 1
         self.closure: Value | None = None
 
@@ -75,6 +75,7 @@ class BlockWriter(Calling):
         w.lines = []
         w.rooms = self.version.rooms[self.key] = []
         w.roots, w.exclusive, w.cost = {}, set(), 0
+        w.user = self.version, self.key
         w.begin(self.version.labels[self.key])
         if self.key[0] not in self.version.returning:
             w.emit("br label %given_up")
@@ -93,7 +94,8 @@ class BlockWriter(Calling):
             self.handle()
         except Refused as refused:
             if self.key[0] in self.version.sure:
-                raise refused if refused.span else Refused(refused.why, self.place.span) from None
+                span = self.version.span if w.of_library else self.place.span
+                raise refused if refused.span else Refused(refused.why, span) from None
             del w.lines[begun:]  # what is there for failures only
             w.emit("br label %given_up")
         self.version.costs[self.key] = w.cost
@@ -107,7 +109,7 @@ class BlockWriter(Calling):
         w, ops = self.w, self.block.ops
         try:
             for at, op in enumerate(ops[first:], start=first):
-                self.place = op
+                self.place, w.site = op, id(op)
                 ways = self.executed(op)
                 if len(ways) == 1:
                     ((lines, self.env, w.exclusive),) = ways
@@ -121,6 +123,7 @@ class BlockWriter(Calling):
                     self.went_on(at + 1)
                 return
             self.place = self.block.terminator
+            w.site = id(self.place)
             self.terminated()
         except Unbound:
             w.emit("br label %given_up")
@@ -311,6 +314,9 @@ class BlockWriter(Calling):
             refuse("a function is returned that reads variables of a call which is not over")
         value = closures.closed(value, self.env.get, None)
         if self.version.is_main:
+            if any(isinstance(leaf, Listed) for leaf in flat_types(value.type)):
+                refuse("it returns a list of a length that is not known before it runs")
+            value = Value(unsited(value.type), value.leaves, value.known)
             value = self.taken(value)
         (type_,) = self.kept([value])
         if self.version.is_main:

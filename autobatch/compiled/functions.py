@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from autobatch.compiled import numbers, tensors
+from autobatch.compiled import listing, numbers, tensors
 from autobatch.compiled.machine import c_call, intrinsic, to_int64
 from autobatch.compiled.operators import as_truth, binary, compare, truth
 from autobatch.compiled.types import (
@@ -22,6 +22,7 @@ from autobatch.compiled.types import (
     FLOAT,
     INT,
     INTS,
+    Listed,
     Number,
     Range,
     Refused,
@@ -160,6 +161,8 @@ def length(w: Writer, args: Sequence[Value]) -> Value:
     x = one(args)
     if isinstance(x.type, Structure):
         return number(len(x.type.parts))
+    if isinstance(x.type, Listed):
+        return Value(INT, (listing.length(w, x),))
     return number(x.type.shape[0]) if isinstance(x.type, Rows) else refuse(f"len of {x.type}")
 
 
@@ -168,8 +171,8 @@ def ranged(w: Writer, args: Sequence[Value]) -> Value:
     if not 1 <= len(args) <= 3:
         refuse("range has one to three arguments")
     step = args[2].known if len(args) == 3 else 1
-    if type(step) is not int or step == 0:
-        return refuse("the step of a range is not known before the program runs")
+    if not isinstance(step, int) or step == 0:
+        return stepping(w, *(_index(w, x) for x in args))
     ends = [_index(w, x) for x in args[:2]]
     start, stop = ("0", ends[0]) if len(ends) == 1 else ends
     far, near = (stop, start) if step > 0 else (start, stop)
@@ -179,6 +182,19 @@ def ranged(w: Writer, args: Sequence[Value]) -> Value:
         span = w.made(f"sdiv i64 {more}, {abs(step)}")
     some = w.made(f"icmp sgt i64 {span}, 0")
     return Value(Range(step), (start, w.select(some, "i64", span, "0")))
+
+
+def stepping(w: Writer, start: str, stop: str, step: str) -> Value:
+    """A range whose step is not known: how many items it has, forwards or backwards."""
+    w.raise_if(w.made(f"icmp eq i64 {step}, 0"), ValueError)
+    falls = w.made(f"icmp slt i64 {step}, 0")
+    stride = w.select(falls, "i64", w.checked("ssub", "0", step), step)
+    far, near = w.select(falls, "i64", start, stop), w.select(falls, "i64", stop, start)
+    span = w.checked("ssub", far, near)
+    some = w.made(f"icmp sgt i64 {span}, 0")
+    rest = w.made(f"sdiv i64 {w.made(f'sub i64 {span}, 1')}, {stride}")
+    many = w.select(some, "i64", w.made(f"add i64 {rest}, 1"), "0")
+    return Value(Range(None), (start, many, step))
 
 
 def _index(w: Writer, x: Value) -> str:

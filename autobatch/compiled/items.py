@@ -12,25 +12,24 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from autobatch.compiled import listing
 from autobatch.compiled.arrays import indexing
 from autobatch.compiled.types import (
     BOOL,
     INT,
     Array,
     Items,
-    Number,
+    Listed,
     Range,
     Rows,
-    Scalar,
-    Static,
     Structure,
     Type,
     Value,
-    flat_types,
     machine_of,
     number,
     parts_of,
     refuse,
+    step_of,
     structure,
 )
 from autobatch.compiled.writer import Writer
@@ -41,8 +40,10 @@ def sequence(x: Value) -> Value:
     type_ = x.type
     if isinstance(type_, Range | Items) and not type_.is_iterator:
         return x
-    if (isinstance(type_, Rows | Array) and type_.shape[0]) or (
-        isinstance(type_, Structure) and is_picked(type_)
+    if (
+        isinstance(type_, Listed)
+        or (isinstance(type_, Rows | Array) and type_.shape[0])
+        or (isinstance(type_, Structure) and is_picked(type_))
     ):
         return Value(Items("each", (type_,)), x.leaves)
     return refuse(f"a loop over {type_} has no compiled form")
@@ -52,9 +53,7 @@ def is_picked(type_: Structure) -> bool:
     """Whether any part of a structure may be taken: all are known, or numbers and 0-d tensors."""
     if type_.kind not in (tuple, list) and not hasattr(type_.kind, "_fields"):
         return False
-    return all(isinstance(leaf, Number | Scalar) for leaf in flat_types(type_)) and all(
-        isinstance(part, Number | Scalar | Static | Structure) for part in type_.parts
-    )
+    return all(map(listing.holds, type_.parts))
 
 
 def is_even(type_: Type) -> bool:
@@ -62,6 +61,8 @@ def is_even(type_: Type) -> bool:
     if isinstance(type_, Items) and type_.kind != "each":
         return all(map(is_even, type_.parts))
     inner = type_.parts[0] if isinstance(type_, Items) else type_
+    if isinstance(inner, Listed):
+        return False
     return not isinstance(inner, Structure) or len(set(inner.parts)) == 1
 
 
@@ -73,6 +74,10 @@ def length(w: Writer, x: Value) -> str:
             return str(shape[0])
         case Structure(parts=parts):
             return str(len(parts))
+        case Listed():
+            return listing.length(w, x)
+        case Items("backwards"):
+            return w.made(f"add i64 {x.leaves[0]}, 1")
         case _:
             first, *others = (length(w, part) for part in parts_of(x))
             for other in others:
@@ -86,20 +91,27 @@ def length(w: Writer, x: Value) -> str:
 def items_at(w: Writer, x: Value, at: str) -> Iterator[Value]:
     """The item at a place that there is: for each type that it may have, what is written next."""
     match x.type:
-        case Range(step=step):
-            offset = w.made(f"mul i64 {at}, {step}")
+        case Range():
+            offset = w.made(f"mul i64 {at}, {step_of(x)}")
             yield Value(INT, (w.made(f"add i64 {x.leaves[0]}, {offset}"),))
         case Rows() | Array():
             yield indexing.getitem(w, x, Value(INT, (at,)))
         case Structure():
             yield from parts_at(w, x, at)
+        case Listed():
+            yield from listing.load(w, x, at)
+        case Items("backwards"):
+            last, over = parts_of(x)
+            back = w.made(f"sub i64 {last.leaf}, {at}")
+            w.give_up_if(w.made(f"icmp sge i64 {back}, {listing.length(w, over)}"))
+            yield from listing.load(w, over, back)
         case Items("reversed"):
             (inner,) = parts_of(x)
-            last = w.made(f"sub i64 {length(w, inner)}, 1")
-            yield from items_at(w, inner, w.made(f"sub i64 {last}, {at}"))
+            end = w.made(f"sub i64 {length(w, inner)}, 1")
+            yield from items_at(w, inner, w.made(f"sub i64 {end}, {at}"))
         case Items("enumerate"):
-            for item in items_at(w, parts_of(x)[0], at):
-                yield structure(tuple, [Value(INT, (at,)), item])
+            for each in items_at(w, parts_of(x)[0], at):
+                yield structure(tuple, [Value(INT, (at,)), each])
         case Items("zip"):
             for items in all_at(w, parts_of(x), at):
                 yield structure(tuple, items)
@@ -190,6 +202,9 @@ def over(kind: str, most: int, w: Writer, args: Sequence[Value]) -> Value:
         refuse(f"{kind} has a compiled form for 1 to {most} arguments")
     if kind == "reversed" and isinstance(args[0].type, Items):
         refuse(f"reversed has no compiled form for {args[0].type}")
+    if kind == "reversed" and isinstance(args[0].type, Listed):
+        last = w.made(f"sub i64 {listing.length(w, args[0])}, 1")
+        return Value(Items("backwards", (INT, args[0].type)), (last, args[0].leaf))
     parts = [sequence(x) for x in args]
     types = tuple(part.type for part in parts)
     return Value(Items(kind, types), tuple(leaf for part in parts for leaf in part.leaves))

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from math import prod
 
-from autobatch.compiled import numbers, tensors
+from autobatch.compiled import listing, numbers, tensors
 from autobatch.compiled.arrays import calls
 from autobatch.compiled.arrays.memory import Strided, element, strided
 from autobatch.compiled.types import (
     BOOL,
+    INT,
     Array,
+    Listed,
     Number,
     Range,
     Rows,
     Scalar,
     Static,
     Structure,
+    Type,
     Value,
     number,
     parts_of,
@@ -44,6 +47,8 @@ def compare(w: Writer, name: str, x: Value, y: Value) -> Value:
     words = [type_.obj for type_ in both if isinstance(type_, Static) and type(type_.obj) is str]
     if len(words) == 2 and name in ("eq", "ne"):
         return number((words[0] == words[1]) == (name == "eq"))
+    if name in ("eq", "ne") and are_apart(*both):
+        return number((x.type == y.type) == (name == "eq"))
     if all(isinstance(type_, Number) for type_ in both):
         return numbers.compare(w, name, x, y)
     if all(isinstance(type_, Number | Scalar) for type_ in both):
@@ -62,19 +67,29 @@ def identical(x: Value, y: Value, wanted: bool) -> Value:
     return number(same == wanted)
 
 
+def are_apart(one: Type, other: Type) -> bool:
+    """Whether one of two values is None or a string, and the other no string."""
+    both = (one, other)
+    plain = all(is_word(type_) or isinstance(type_, Number | Structure | Listed) for type_ in both)
+    return plain and any(map(is_word, both))
+
+
+def is_word(type_: Type) -> bool:
+    return isinstance(type_, Static) and type(type_.obj) in (type(None), str)
+
+
 def contained(w: Writer, x: Value, y: Value, wanted: bool) -> Value:
     """``x in (a, b, …)``, or in a range, of Python numbers."""
-    if not isinstance(x.type, Number):
-        refuse(f"`in` has a compiled form for Python numbers, not for {x.type}")
-    if isinstance(y.type, Range) and not y.type.is_iterator and x.type.tag != "float":
+    if isinstance(y.type, Range) and x.type in (INT, BOOL) and y.type.step is not None:
         found = within(w, numbers.as_int(w, x), y.type.step, *y.leaves)
     elif isinstance(y.type, Structure) and y.type.kind is not dict:
         found = "false"
         for part in parts_of(y):
-            if not isinstance(part.type, Number):
-                refuse(f"`in` has a compiled form for Python numbers, not for {part.type}")
-            numbers.refuse_nans(w, x, part)
-            found = w.either(numbers.compare(w, "eq", x, part).leaf, found)
+            if not all(isinstance(v.type, Number) or is_word(v.type) for v in (x, part)):
+                refuse(f"`in` has no compiled form for {x.type} and {part.type}")
+            if isinstance(x.type, Number) and isinstance(part.type, Number):
+                numbers.refuse_nans(w, x, part)
+            found = w.either(truth(w, compare(w, "eq", x, part)), found)
     else:
         return refuse(f"`in` has no compiled form for {x.type} and {y.type}")
     return Value(BOOL, (found if wanted else w.made(f"xor i1 {found}, true"),))
@@ -125,6 +140,8 @@ def truth(w: Writer, x: Value) -> str:
         return numbers.truth(w, x)
     if isinstance(x.type, Scalar):
         return tensors.truth(w, x)
+    if isinstance(x.type, Listed):
+        return w.made(f"icmp ne i64 {listing.length(w, x)}, 0")
     if isinstance(x.type, Array | Rows) and prod(x.type.shape) == 1:
         y = strided(x)
         assert isinstance(y, Strided)

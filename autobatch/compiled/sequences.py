@@ -19,6 +19,7 @@ from autobatch.compiled.operators import binary, known_bit, truth
 from autobatch.compiled.types import (
     BOOL,
     Array,
+    Listed,
     Number,
     Range,
     Refused,
@@ -169,7 +170,7 @@ def listed(x: Value) -> list[Value] | None:
 
 def gone_through(x: Value) -> Value:
     """What text can go through."""
-    if isinstance(x.type, Structure | Range | Rows | Array):
+    if isinstance(x.type, Structure | Range | Rows | Array | Listed):
         return x
     raise functions.Unfit(f"has no compiled form for {x.type}")
 
@@ -286,19 +287,23 @@ RULES: dict[Any, Rule] = {
 
 
 def outcomes(
-    place: Place, callee: Any, args: Sequence[Value], named: dict[str, Value]
+    rules: dict[Any, Rule],
+    place: Place,
+    callee: Any,
+    args: Sequence[Value],
+    named: dict[str, Value],
 ) -> Iterator[Value] | None:
-    """What a call may give; None for another callee."""
+    """What a call may give by one of the rules; None for another callee."""
     try:
-        rule = RULES.get(callee)
+        rule = rules.get(callee)
     except TypeError:  # unhashable
         return None
-    return None if rule is None else told(callee, rule(place, args, named))
+    return None if rule is None else told(callee.__name__, rule(place, args, named))
 
 
-def told(callee: Any, ways: Iterator[Value]) -> Iterator[Value]:
+def told(name: str, ways: Iterator[Value]) -> Iterator[Value]:
     """The same; what it has no compiled form for is told with its name."""
     try:
         yield from ways
     except functions.Unfit as unfit:
-        raise Refused(f"`{callee.__name__}` {unfit.why}") from None
+        raise Refused(f"`{name}` {unfit.why}") from None
