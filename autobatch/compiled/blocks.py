@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 from autobatch.compiled import closures
 from autobatch.compiled.arrays.roots import handed, owned, roots_of, unmarked
@@ -16,6 +15,7 @@ from autobatch.compiled.raising import kind_of, raised
 from autobatch.compiled.types import (
     Array,
     Items,
+    Listed,
     Number,
     Range,
     Refused,
@@ -30,6 +30,7 @@ from autobatch.compiled.types import (
     of_leaves,
     refuse,
     static,
+    unsited,
 )
 from autobatch.compiled.versions import Key, Version
 from autobatch.compiled.writer import mark_of
@@ -45,6 +46,14 @@ from autobatch.ir.program import (
     Return,
 )
 
+MOST_WAYS = 64
+"""Ways through a block, one for each combination of the types that its operations may give."""
+
+
+def told_apart(known: float | None) -> float | None:
+    """A number that is equal to itself, and to no other of its type."""
+    return None if type(known) is float and (known != known or known == 0) else known
+
 
 class Unbound(Exception):
     """A variable is read that has no value: an error of the program's."""
@@ -52,12 +61,13 @@ class Unbound(Exception):
 
 class BlockWriter(Calling):
     """One block for variables of some types; ``closure`` is the function that it is of, if the
-    program has made it.
+    program has made it. ``ways`` counts the ways through it.
     """
 
     def __init__(self, unit: Functions, version: Version, key: Key) -> None:
         super().__init__(unit, version, key)
         self.block: Block = version.lowered.blocks[key[0]]
+        self.ways = 1
         self.closure: Value | None = None
 
     def written(self) -> list[str]:
@@ -65,6 +75,7 @@ class BlockWriter(Calling):
         w.lines = []
         w.rooms = self.version.rooms[self.key] = []
         w.roots, w.exclusive, w.cost = {}, set(), 0
+        w.user = self.version, self.key
         w.begin(self.version.labels[self.key])
         if self.key[0] not in self.version.returning:
             w.emit("br label %given_up")
@@ -75,26 +86,58 @@ class BlockWriter(Calling):
         if hidden is not None:
             self.closure = self.loaded(closures.HIDDEN, hidden)
         w.handled = None if self.block.handler is None else self.handled
-        begun = len(w.lines)
-        place: Op | Any = self.block.terminator
+        begun, self.ways = len(w.lines), 1
         try:
             if self.block.modes:
                 refuse("a `with` has no compiled form")
-            for place in self.block.ops:
-                execute(self, place)
-            place = self.block.terminator
-            self.terminated()
+            self.went_on(0)
             self.handle()
         except Refused as refused:
             if self.key[0] in self.version.sure:
-                raise refused if refused.span else Refused(refused.why, place.span) from None
+                span = self.version.span if w.of_library else self.place.span
+                raise refused if refused.span else Refused(refused.why, span) from None
             del w.lines[begun:]  # what is there for failures only
             w.emit("br label %given_up")
-        except Unbound:
-            w.emit("br label %given_up")
-            self.handle()
         self.version.costs[self.key] = w.cost
         return w.lines
+
+    def went_on(self, first: int) -> None:
+        """Write the operations from a place on, and the block's end.
+
+        What follows an operation that may go several ways is written for each.
+        """
+        w, ops = self.w, self.block.ops
+        try:
+            for at, op in enumerate(ops[first:], start=first):
+                self.place, w.site = op, id(op)
+                ways = self.executed(op)
+                if len(ways) == 1:
+                    ((lines, self.env, w.exclusive),) = ways
+                    w.lines += lines
+                    continue
+                self.ways += len(ways) - 1
+                if self.ways > MOST_WAYS:
+                    refuse("a stretch of it may go too many ways, with other types on each")
+                for lines, self.env, w.exclusive in ways:
+                    w.lines += lines
+                    self.went_on(at + 1)
+                return
+            self.place = self.block.terminator
+            w.site = id(self.place)
+            self.terminated()
+        except Unbound:
+            w.emit("br label %given_up")
+
+    def executed(self, op: Op) -> list[tuple[list[str], dict[str, Value], set[str]]]:
+        """The ways that an operation may go: what is written, the variables, exclusive roots."""
+        w, before, begun = self.w, self.env, len(self.w.lines)
+        ways: list[tuple[list[str], dict[str, Value], set[str]]] = []
+        self.env = dict(before)
+        for _ in execute(self, op):
+            ways.append((w.lines[begun:], self.env, set(w.exclusive)))
+            del w.lines[begun:]
+            self.env = dict(before)
+        return ways
 
     # Failures
 
@@ -178,6 +221,7 @@ class BlockWriter(Calling):
                 for value in made:
                     self.set(out, value)
                     self.go(target)
+                self.opens = False
             case Return(value=value):
                 self.give(self.read(value))
             case Raise(exception=exception):
@@ -215,7 +259,7 @@ class BlockWriter(Calling):
         types = self.kept([value for _, value in live])
         for at, (name, value) in enumerate(live):
             if name in self.version.assigned_once and isinstance(value.type, Number):
-                types[at] = replace(value.type, known=value.known)
+                types[at] = replace(value.type, known=told_apart(value.known))
         moves: list[tuple[str, str, int]] = []
         for (name, value), type_ in zip(live, types, strict=True):
             places = self.version.places(name, type_)
@@ -270,6 +314,9 @@ class BlockWriter(Calling):
             refuse("a function is returned that reads variables of a call which is not over")
         value = closures.closed(value, self.env.get, None)
         if self.version.is_main:
+            if any(isinstance(leaf, Listed) for leaf in flat_types(value.type)):
+                refuse("it returns a list of a length that is not known before it runs")
+            value = Value(unsited(value.type), value.leaves, value.known)
             value = self.taken(value)
         (type_,) = self.kept([value])
         if self.version.is_main:

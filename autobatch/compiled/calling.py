@@ -19,9 +19,11 @@ from autobatch.compiled import (
     closures,
     drawing,
     items,
+    list_functions,
     objects,
     python_draws,
     raising,
+    sequences,
     torch_functions,
 )
 from autobatch.compiled.arrays import calls
@@ -30,7 +32,7 @@ from autobatch.compiled.arrays.lowering import lowered
 from autobatch.compiled.arrays.memory import Strided, copied, strided
 from autobatch.compiled.arrays.roots import lent, may_view, owned, roots_of, unmarked
 from autobatch.compiled.derivatives import MAKERS, Derived, options_of
-from autobatch.compiled.functions import FUNCTIONS, METHODS, Compiled
+from autobatch.compiled.functions import FUNCTIONS, METHODS, Compiled, Unfit
 from autobatch.compiled.library import meaning
 from autobatch.compiled.names import Names
 from autobatch.compiled.operators import known_bit
@@ -61,12 +63,14 @@ from autobatch.compiled.types import (
 from autobatch.compiled.versions import Key, Version
 from autobatch.compiled.writer import Writer, mark_of
 from autobatch.forms import meant
-from autobatch.ir.program import CallShape, Function
+from autobatch.ir.program import CallShape, Function, Op
 from autobatch.values.cells import Uniform
 from autobatch.vm.code import Code
 
 RULES = {**FUNCTIONS, **items.FUNCTIONS, **torch_functions.FUNCTIONS}
 """The functions that have a rule of their own."""
+SEQUENCES = {**sequences.RULES, **list_functions.RULES}
+"""Those that go through what they are given, which may give values of several types."""
 
 
 LOOKED_AT = (
@@ -98,6 +102,7 @@ class Functions(Protocol):
         env: dict[str, Type],
         is_main: bool = False,
         within: Made | None = None,
+        site: int = 0,
     ) -> Version: ...
     def made_of(self, code: Function, home: FunctionType) -> Made: ...
     def reach(self, version: Version, key: Key) -> str: ...
@@ -112,7 +117,7 @@ class Calling:
 
     ``env`` holds its variables as they are at work. ``opens``: the call at work ends the block, so
     that it opens a path of draws. ``raising`` are the ways to the block's handler that are to be
-    written.
+    written, ``place`` is the operation that is.
     """
 
     def __init__(self, unit: Functions, version: Version, key: Key) -> None:
@@ -123,6 +128,7 @@ class Calling:
         self.env: dict[str, Value] = {}
         self.opens = False
         self.raising: list[Failure] = []
+        self.place: Op | Any = version.lowered.blocks[key[0]].terminator
 
     @property
     def names(self) -> Names:
@@ -208,13 +214,6 @@ class Calling:
 
     # Calls
 
-    def called(self, callee: Value, args: Sequence[Value], shape: CallShape) -> Value:
-        """What a call gives within a block."""
-        made, *others = self.outcomes(callee, args, shape)
-        if others:
-            refuse(f"{callee.type} returns {made.type} or {others[0].type}")
-        return made
-
     def outcomes(self, callee: Value, args: Sequence[Value], shape: CallShape) -> Iterator[Value]:
         """What a call may give: of a function that has a rule, or of another program function.
 
@@ -246,7 +245,14 @@ class Calling:
             if derived is not None:
                 yield derived
                 return
-        text = meaning(kind, args[:count])
+        if isinstance(callee.type, Method) and list_functions.is_owner(callee.type):
+            yield from list_functions.called(self, callee, args[:count], named)
+            return
+        ways = sequences.outcomes(SEQUENCES, self, kind, args[:count], named)
+        if ways is not None:
+            yield from ways
+            return
+        text = kind if python_draws.is_text(kind) else meaning(kind, args[:count])
         if text is None and self.w.seeded:
             text = python_draws.text(kind, args[:count])
         if text is not None and not named:
@@ -267,7 +273,10 @@ class Calling:
         if rule is not None:
             if named:
                 refuse(f"{callee.type} has no compiled form with keyword arguments")
-            made = rule(self.w, given)
+            try:
+                made = rule(self.w, given)
+            except Unfit as unfit:
+                raise Refused(f"{callee.type} {unfit.why}") from None
             yield fresh(made) if rule in torch_functions.FRESH else made
         else:
             yield from self.program(callee, given, named)
@@ -344,7 +353,11 @@ class Calling:
         for type_ in types.values():
             if any(isinstance(leaf, Array) for leaf in flat_types(type_)):
                 refuse(f"{type_} is an argument")
-        yield from self.invoked(self.unit.version(code, function, types, within=within), env)
+        site = self.version.site if self.w.of_library else self.w.site
+        callee = self.unit.version(code, function, types, within=within, site=site)
+        if callee.span is None:
+            callee.span = self.version.span if self.w.of_library else self.place.span
+        yield from self.invoked(callee, env)
 
     def invoked(self, callee: Version, env: dict[str, Value]) -> Iterator[Value]:
         if callee not in self.version.callees:

@@ -115,7 +115,9 @@ def closed(value: Value, look: Look, last: frozenset[str] | None) -> Value:
     """A value for outside of the call; ``last`` are the boxes that are settled, None for all."""
     type_ = value.type
     if isinstance(type_, Structure) and any(True for _ in open_names(type_)):
-        return structure(type_.kind, [closed(p, look, last) for p in parts(value)], type_.keys)
+        made = structure(type_.kind, [closed(p, look, last) for p in parts(value)], type_.keys)
+        assert isinstance(made.type, Structure)
+        return Value(replace(made.type, site=type_.site), made.leaves)
     if not isinstance(type_, Closure) or type_.frame is not None:
         return value
     names = reached([type_], look)

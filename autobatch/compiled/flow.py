@@ -18,11 +18,14 @@ from dataclasses import dataclass, field
 from types import FunctionType
 from typing import Any
 
+from autobatch.compiled import list_functions
 from autobatch.compiled.blocks import BlockWriter
 from autobatch.compiled.calling import Waits
 from autobatch.compiled.closures import settled
 from autobatch.compiled.derivatives import Derived
+from autobatch.compiled.listing import Lists
 from autobatch.compiled.names import Names
+from autobatch.compiled.python_draws import is_text
 from autobatch.compiled.types import Layout, Made, Type, refuse
 from autobatch.compiled.versions import (
     Key,
@@ -45,7 +48,10 @@ MOST_RESULTS = 4
 
 @dataclass(slots=True, eq=False, repr=False)
 class Unit:
-    """All functions of one compilation, and what is left to write."""
+    """All functions of one compilation, and what is left to write.
+
+    ``grown`` are the places that make lists in memory (``listing``).
+    """
 
     names: Names
     seeded: bool = False
@@ -54,6 +60,11 @@ class Unit:
     derived: dict[Any, Derived] = field(default_factory=dict)
     within: dict[tuple[int, FunctionType], Made] = field(default_factory=dict)
     todo: deque[tuple[Version, Key]] = field(default_factory=deque)
+    grown: frozenset[int | None] | None = None
+    lists: Lists = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.lists = Lists(self.write_again, self.grown)
 
     def version(
         self,
@@ -62,13 +73,15 @@ class Unit:
         env: dict[str, Type],
         is_main: bool = False,
         within: Made | None = None,
+        site: int = 0,
     ) -> Version:
         """The function for arguments of these types; its first block is to be written.
 
-        Or one ``within`` it.
+        Or one ``within`` it. What makes lists for Python's functions is written for each ``site``.
         """
         params = tuple(sorted(env.items()))
-        found = self.versions.get((within or function, params))
+        site = site if function.__module__ == list_functions.__name__ else 0
+        found = self.versions.get((within or function, params, site))
         if found is None:
             if len(self.versions) >= MOST_FUNCTIONS:
                 refuse("functions are called with too many combinations of types")
@@ -77,8 +90,11 @@ class Unit:
             name = f"f{len(self.versions)}"
             sets = written_in(lowered), assigned_once(lowered), settled(lowered)
             found = Version(name, code, function, params, is_main, fixed, *ends, *sets)
-            found.writer.seeded = self.seeded
-            self.versions[within or function, params] = found
+            w = found.writer
+            w.seeded, w.lists, w.is_main = self.seeded, self.lists, is_main
+            w.of_library = is_text(function)
+            found.site = site
+            self.versions[within or function, params, site] = found
             self.reach(found, (0, params))
         return found
 

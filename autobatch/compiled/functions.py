@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from autobatch.compiled import numbers, tensors
+from autobatch.compiled import listing, numbers, tensors
 from autobatch.compiled.machine import c_call, intrinsic, to_int64
 from autobatch.compiled.operators import as_truth, binary, compare, truth
 from autobatch.compiled.types import (
@@ -22,8 +22,10 @@ from autobatch.compiled.types import (
     FLOAT,
     INT,
     INTS,
+    Listed,
     Number,
     Range,
+    Refused,
     Rows,
     Scalar,
     Static,
@@ -47,21 +49,25 @@ C_FUNCTIONS = (
 """Functions of ``math`` that are the C library's of the same name, but for their errors."""
 
 
+class Unfit(Refused):
+    """A function has no compiled form for what it is given; ``why`` is said of the function."""
+
+
 def one(args: Sequence[Value]) -> Value:
     if len(args) != 1:
-        refuse(f"a function is called with {len(args)} arguments that has a compiled form for one")
+        raise Unfit(f"has a compiled form for one argument, not for {len(args)}")
     return args[0]
 
 
 def pair(args: Sequence[Value]) -> tuple[Value, Value]:
     if len(args) != 2:
-        refuse(f"a function is called with {len(args)} arguments that has a compiled form for two")
+        raise Unfit(f"has a compiled form for two arguments, not for {len(args)}")
     return args[0], args[1]
 
 
 def scalar(x: Value) -> Value:
     if not isinstance(x.type, Number | Scalar):
-        refuse(f"a function has no compiled form for {x.type}")
+        raise Unfit(f"has no compiled form for {x.type}")
     return x
 
 
@@ -78,18 +84,38 @@ def absolute(w: Writer, args: Sequence[Value]) -> Value:
     return numbers.absolute(w, x) if isinstance(x.type, Number) else tensors.absolute(w, x)
 
 
+def told(kind: type[int | float], args: Sequence[Value]) -> Value | None:
+    """``float("inf")``, ``int("ff", 16)``, ``int()``: what is known before anything runs."""
+    texts = [arg.type.obj for arg in args[:1] if isinstance(arg.type, Static)]
+    bases = [arg.known for arg in args[1:]]
+    if any(type(text) is not str for text in texts) or len(texts) != len(args[:1]):
+        return None
+    if (kind is float and bases) or any(type(base) is not int for base in bases):
+        return None
+    try:
+        return number(kind(*texts, *bases))
+    except (ValueError, TypeError) as error:
+        raise Unfit(f"raises here: {error}") from None
+
+
 def to_int(w: Writer, args: Sequence[Value]) -> Value:
+    found = told(int, args)
+    if found is not None:
+        return found
     x = scalar(one(args))
     return numbers.to_int(w, x) if isinstance(x.type, Number) else tensors.to_int(w, x)
 
 
 def to_float(w: Writer, args: Sequence[Value]) -> Value:
+    found = told(float, args)
+    if found is not None:
+        return found
     x = scalar(one(args))
     return numbers.to_float(w, x) if isinstance(x.type, Number) else tensors.to_float(w, x)
 
 
 def to_bool(w: Writer, args: Sequence[Value]) -> Value:
-    return as_truth(w, one(args))
+    return as_truth(w, one(args)) if args else number(False)
 
 
 def extreme(name: str, w: Writer, args: Sequence[Value]) -> Value:
@@ -108,9 +134,13 @@ def extreme(name: str, w: Writer, args: Sequence[Value]) -> Value:
 
 def rounded(w: Writer, args: Sequence[Value]) -> Value:
     """``round(x)``, to the even one of two ints as near."""
+    args = args[:1] if len(args) == 2 and args[1].type == Static(None) else args
+    digits = args[1].known if len(args) == 2 else None
+    if type(digits) is int and digits >= 0 and args[0].type in (INT, BOOL):
+        return numbers.to_int(w, args[0])
     x = one(args)
     if not isinstance(x.type, Number):
-        refuse("round has a compiled form for Python numbers")
+        raise Unfit(f"has a compiled form for Python numbers, not for {x.type}")
     if x.type != FLOAT:
         return numbers.to_int(w, x)
     return Value(INT, (to_int64(w, "double", intrinsic(w, "rint", "double", x.leaf)),))
@@ -119,7 +149,7 @@ def rounded(w: Writer, args: Sequence[Value]) -> Value:
 def divided(w: Writer, args: Sequence[Value]) -> Value:
     x, y = pair(args)
     if not (isinstance(x.type, Number) and isinstance(y.type, Number)):
-        refuse("divmod has a compiled form for Python numbers")
+        raise Unfit("has a compiled form for Python numbers")
     return structure(tuple, [binary(w, "floordiv", x, y), binary(w, "mod", x, y)])
 
 
@@ -131,6 +161,8 @@ def length(w: Writer, args: Sequence[Value]) -> Value:
     x = one(args)
     if isinstance(x.type, Structure):
         return number(len(x.type.parts))
+    if isinstance(x.type, Listed):
+        return Value(INT, (listing.length(w, x),))
     return number(x.type.shape[0]) if isinstance(x.type, Rows) else refuse(f"len of {x.type}")
 
 
@@ -139,8 +171,8 @@ def ranged(w: Writer, args: Sequence[Value]) -> Value:
     if not 1 <= len(args) <= 3:
         refuse("range has one to three arguments")
     step = args[2].known if len(args) == 3 else 1
-    if type(step) is not int or step == 0:
-        return refuse("the step of a range is not known before the program runs")
+    if not isinstance(step, int) or step == 0:
+        return stepping(w, *(_index(w, x) for x in args))
     ends = [_index(w, x) for x in args[:2]]
     start, stop = ("0", ends[0]) if len(ends) == 1 else ends
     far, near = (stop, start) if step > 0 else (start, stop)
@@ -150,6 +182,19 @@ def ranged(w: Writer, args: Sequence[Value]) -> Value:
         span = w.made(f"sdiv i64 {more}, {abs(step)}")
     some = w.made(f"icmp sgt i64 {span}, 0")
     return Value(Range(step), (start, w.select(some, "i64", span, "0")))
+
+
+def stepping(w: Writer, start: str, stop: str, step: str) -> Value:
+    """A range whose step is not known: how many items it has, forwards or backwards."""
+    w.raise_if(w.made(f"icmp eq i64 {step}, 0"), ValueError)
+    falls = w.made(f"icmp slt i64 {step}, 0")
+    stride = w.select(falls, "i64", w.checked("ssub", "0", step), step)
+    far, near = w.select(falls, "i64", start, stop), w.select(falls, "i64", stop, start)
+    span = w.checked("ssub", far, near)
+    some = w.made(f"icmp sgt i64 {span}, 0")
+    rest = w.made(f"sdiv i64 {w.made(f'sub i64 {span}, 1')}, {stride}")
+    many = w.select(some, "i64", w.made(f"add i64 {rest}, 1"), "0")
+    return Value(Range(None), (start, many, step))
 
 
 def _index(w: Writer, x: Value) -> str:

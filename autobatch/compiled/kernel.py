@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from autobatch.compiled import drawing
-from autobatch.compiled.objects import HEAP
+from autobatch.compiled import drawing, listing
+from autobatch.compiled.heap import HEAP
 from autobatch.compiled.types import Array, Rows, Type, bytes_of, flat_types, machine_of, refuse
 from autobatch.compiled.versions import Version, roomy, text_of
 from autobatch.compiled.writer import GIVEN_UP, SPENT, mark_of
@@ -51,7 +51,8 @@ class Seeds:
 class Kernel:
     """``engine`` owns the machine code that ``entry`` calls, ``held`` are tensors that it reads.
 
-    ``frame`` is what a call of one of its functions takes on the stack, at most, in bytes.
+    ``frame`` is what a call of one of its functions takes on the stack, at most, in bytes; ``heap``
+    are the bytes that its threads take otherwise, one after the other.
     """
 
     engine: Any
@@ -59,6 +60,7 @@ class Kernel:
     text: str
     held: tuple[Tensor, ...]
     frame: int
+    heap: int
 
     def run(
         self,
@@ -84,13 +86,15 @@ class Kernel:
         places = np.array([data.data_ptr() for data in outputs] or [0], dtype=np.int64)
         left = ctypes.c_int64(fuel)
         threads, key = (0, 0) if seeds is None else (seeds.threads.ctypes.data, seeds.key)
-        ends = (marks.data_ptr(), begin, end, ctypes.addressof(left), depth, threads, key)
+        heap = np.empty(self.heap, dtype=np.uint8)
+        memory = (heap.ctypes.data, self.heap)
+        ends = (marks.data_ptr(), begin, end, ctypes.addressof(left), depth, threads, key, *memory)
         reached = self.entry(table.ctypes.data, places.ctypes.data, *ends)
         return reached, left.value
 
 
 def compiled(main: Version, everyone: Iterable[Version], heap: bool) -> Kernel:
-    """Machine code for all functions, and for the loop over threads; ``heap`` is for objects."""
+    """Machine code for all functions, and for the loop over threads; ``heap``: they take memory."""
     versions = list(everyone)
     declared = sorted({line for version in versions for line in version.writer.declared})
     functions = [text_of(version) for version in versions]
@@ -101,15 +105,17 @@ def compiled(main: Version, everyone: Iterable[Version], heap: bool) -> Kernel:
     types = [version.result_text() for version in versions]
     draws = any(version.writer.draws for version in versions)
     shared = [drawing.TEXT] if draws else []
-    text = "\n".join([*types, *declared, *shared, *functions, rows_text(main, heap, draws)])
+    shared += [listing.TEXT] if any(version.writer.shares_lists for version in versions) else []
+    text = "\n".join([*types, *declared, *shared, *functions, rows_text(main, draws)])
     with LOCK:
         engine = assembled(text, [c_function(line) for line in declared if "@llvm." not in line])
-    kind = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_void_p] * 3, *[ctypes.c_int64] * 6)
+    kind = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_void_p] * 3, *[ctypes.c_int64] * 8)
     held = tuple(tensor for version in versions for tensor in version.writer.held)
     frame = max(version.frame() for version in versions)
     if frame > MOST_FRAME:
         refuse("its tensors take too much room")
-    return Kernel(engine, kind(engine.get_function_address("kernel")), text, held, frame)
+    entry = kind(engine.get_function_address("kernel"))
+    return Kernel(engine, entry, text, held, frame, HEAP if heap else 0)
 
 
 def c_function(declaration: str) -> str:
@@ -157,7 +163,7 @@ def assembled(text: str, functions: Iterable[str]) -> Any:
     return engine
 
 
-def rows_text(main: Version, heap: bool, draws: bool) -> str:
+def rows_text(main: Version, draws: bool) -> str:
     """The loop over threads: ``inputs`` holds an address and a step in bytes for each leaf.
 
     ``outputs`` has an address for each leaf of each result, of which a thread writes one.
@@ -193,12 +199,11 @@ def rows_text(main: Version, heap: bool, draws: bool) -> str:
     return "\n".join(
         [
             "define i64 @kernel(ptr %inputs, ptr %outputs, ptr %marks, "
-            "i64 %begin, i64 %end, ptr %meter, i64 %depth, ptr %threads, i64 %key) {",
+            "i64 %begin, i64 %end, ptr %meter, i64 %depth, ptr %threads, i64 %key, "
+            "i64 %first, i64 %heap) {",
             "entry:",
             f"  %fuel = alloca [{drawing.STATE} x i64]",  # objects' next place and last, then draws
-            roomy("%heap", HEAP if heap else 8),
-            "  %first = ptrtoint ptr %heap to i64",
-            f"  %last = add i64 %first, {HEAP if heap else 0}",
+            "  %last = add i64 %first, %heap",
             "  %nextobject = getelementptr i64, ptr %fuel, i64 1",
             "  %lastobject = getelementptr i64, ptr %fuel, i64 2",
             "  store i64 %last, ptr %lastobject",

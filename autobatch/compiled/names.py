@@ -8,10 +8,11 @@ another function of the name, is compiled for itself.
 from __future__ import annotations
 
 import builtins
+import sys
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from types import CellType, FunctionType
+from types import BuiltinFunctionType, CellType, FunctionType, ModuleType
 from typing import Any
 
 import torch
@@ -46,6 +47,19 @@ class Names:
         if found is MISSING:
             refuse(f"the name {name} is not defined")
         self.globals[id(namespace), name] = namespace, found
+        return found
+
+    def imported(self, name: str, level: int, names: tuple[str, ...]) -> ModuleType:
+        """What ``import`` gives, of a module that has been imported before: then it only looks."""
+        importing = self.global_(vars(builtins), "__import__")
+        if level or type(importing) is not BuiltinFunctionType:
+            refuse(f"`import {name}` does more than to look the module up")
+        top = name if names else name.partition(".")[0]
+        for each in {name, top}:
+            self.watch(in_modules, each)
+            if type(in_modules(each)) is not ModuleType:
+                refuse(f"the module {each} has not been imported before")
+        found: ModuleType = in_modules(top)
         return found
 
     def of_class(self, kind: type, name: str) -> Any:
@@ -107,6 +121,10 @@ class Names:
             and all(alike(given_by(callee), obj) for callee, obj in self.defaults.items())
             and all(self.library.code_of(callee) is code for callee, code in self.codes.items())
         )
+
+
+def in_modules(name: str) -> Any:
+    return sys.modules.get(name)
 
 
 def in_class(kind: type, name: str) -> Any:

@@ -70,6 +70,16 @@ def refuse_inexact(w: Writer, x: Value) -> None:
     w.give_up_if(w.made(f"icmp ugt i64 {moved}, {2 * EXACT}"))
 
 
+def refuse_nans(w: Writer, x: Value, y: Value) -> None:
+    """Give up where two floats are nan: whether they are one object is not known."""
+    if "float" == tag_of(x) == tag_of(y) and x.known is None and y.known is None:
+        w.give_up_if(w.made(f"and i1 {is_nan(w, x)}, {is_nan(w, y)}"))
+
+
+def is_nan(w: Writer, x: Value) -> str:
+    return w.made(f"fcmp uno double {x.leaf}, {x.leaf}")
+
+
 def binary(w: Writer, name: str, x: Value, y: Value) -> Value:
     """One of Python's binary operators."""
     tags = {tag_of(x), tag_of(y)}

@@ -17,6 +17,7 @@ from torch import nn
 from autobatch.batching.effects import effect_of
 from autobatch.batching.kinds import generated_init
 from autobatch.batching.objects.classes import is_plain_class
+from autobatch.compiled import heap
 from autobatch.compiled.closures import has_closure
 from autobatch.compiled.names import Names
 from autobatch.compiled.types import (
@@ -41,8 +42,6 @@ from autobatch.compiled.writer import Writer
 from autobatch.frontend import MISSING
 from autobatch.structure import own_attributes
 
-HEAP = 2**15
-"""Bytes for the objects of one thread."""
 MOST_FIELDS = 31
 PLAIN: Any = object.__getattribute__
 MEMBER = type(Layout.kind)  # type: ignore[misc]
@@ -103,13 +102,7 @@ def is_made(kind: Any) -> bool:
 
 def allocated(w: Writer, layout: Layout) -> Value:
     """A new object without attributes; gives up where a thread has made too many."""
-    place = w.made("getelementptr i64, ptr %fuel, i64 1")
-    next_ = w.made(f"load i64, ptr {place}")
-    after = w.made(f"add i64 {next_}, {8 * (MOST_FIELDS + 1)}")
-    end = w.made(f"load i64, ptr {w.made('getelementptr i64, ptr %fuel, i64 2')}")
-    w.give_up_if(w.made(f"icmp ugt i64 {after}, {end}"))
-    w.emit(f"store i64 {after}, ptr {place}")
-    made = w.made(f"inttoptr i64 {next_} to ptr")
+    made = heap.taken(w, str(8 * (MOST_FIELDS + 1)))
     w.emit(f"store i64 0, ptr {made}")
     return Value(Record(layout), (made,))
 

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from types import ModuleType
 from typing import Any
 
 import torch
 
-from autobatch.compiled import closures, functions, items, objects, raising
+from autobatch.compiled import (
+    closures,
+    functions,
+    items,
+    list_functions,
+    listing,
+    numbers,
+    objects,
+    raising,
+)
 from autobatch.compiled.arrays import calls, indexing
 from autobatch.compiled.arrays.lowering import real
 from autobatch.compiled.operators import as_truth, binary, compare, unary
@@ -19,6 +29,7 @@ from autobatch.compiled.types import (
     INT,
     Array,
     Items,
+    Listed,
     Method,
     Number,
     Range,
@@ -33,6 +44,7 @@ from autobatch.compiled.types import (
     parts_of,
     refuse,
     static,
+    step_of,
     structure,
 )
 from autobatch.compiled.writes import Place, assign, in_place
@@ -41,16 +53,37 @@ from autobatch.ir.ops import BINARY, COMPARE, INPLACE, UNARY
 from autobatch.ir.program import Op
 
 
-def execute(place: Place, op: Op) -> None:
-    """Write one operation; ``Refused`` if it has no compiled form."""
-    if op.name == "next":
-        advance(place, op)
-    elif op.name == "delete":
+def execute(place: Place, op: Op) -> Iterator[None]:
+    """Write one operation; ``Refused`` if it has no compiled form.
+
+    What is written after each step is for one way that the operation may go, such as one type of
+    its result.
+    """
+    if op.name in STEPS:
+        yield from STEPS[op.name](place, op)
+    elif op.name in WAYS:
+        for value in WAYS[op.name](place, op, [place.read(arg) for arg in op.args]):
+            result(place, op, value)
+            yield
+    else:
+        written(place, op)
+        yield
+
+
+def written(place: Place, op: Op) -> None:
+    """Write an operation that goes one way."""
+    if op.name == "delete":
         place.env.pop(op.attr, None)
     elif op.name == "context":
         pass  # an exception is known by its class alone
-    elif op.name == "unpack":
-        unpack(place, op)
+    elif op.name == "append":
+        owner, value = (place.held(name) for name in op.args)
+        place.share(op.args[1:])
+        listing.append(place.w, in_memory(place, owner), value)
+    elif op.name == "delitem":
+        owner, index = (place.read(name) for name in op.args)
+        owner = in_memory(place, owner)
+        listing.removed(place.w, owner, listing.place_in(place.w, owner, index))
     elif op.name in INPLACE:
         in_place(place, op)
     elif op.name == "setitem":
@@ -69,13 +102,16 @@ def execute(place: Place, op: Op) -> None:
         place.set(op.outs[0], value if op.args[0] in place.after(op) else place.held(op.args[0]))
         place.share(op.args)
     else:
-        (out,) = op.outs or (None,)
-        if out is None:
+        if not op.outs:
             refuse(f"the operation {op.name} has no compiled form")
-        value = made(place, op, [place.read(arg) for arg in op.args])
-        if keeps(place, op, value):
-            place.share(op.args)
-        place.set(out, value)
+        result(place, op, made(place, op, [place.read(arg) for arg in op.args]))
+
+
+def result(place: Place, op: Op, value: Value) -> None:
+    """What an operation gives becomes its variable's."""
+    if keeps(place, op, value):
+        place.share(op.args)
+    place.set(op.outs[0], value)
 
 
 def keeps(place: Place, op: Op, value: Value) -> bool:
@@ -90,10 +126,8 @@ def keeps(place: Place, op: Op, value: Value) -> bool:
 
 def made(place: Place, op: Op, args: list[Value]) -> Value:
     """What an operation with one result gives."""
-    if op.name in BINARY:
-        return fresh(binary(place.w, op.name, *args))
-    if op.name in COMPARE:
-        return fresh(compare(place.w, op.name, *args))
+    if op.name in BINARY or op.name in COMPARE:
+        return computed(place, op.name, args)
     if op.name in UNARY:
         value = unary(place.w, op.name, *args)
         return value if op.name == "pos" else fresh(value)
@@ -103,6 +137,10 @@ def made(place: Place, op: Op, args: list[Value]) -> Value:
         if rule is None
         else rule(place, op, args)
     )
+
+
+def computed(place: Place, name: str, args: list[Value]) -> Value:
+    return fresh((binary if name in BINARY else compare)(place.w, name, *args))
 
 
 def judged(place: Place, op: Op, args: list[Value]) -> Value:
@@ -128,6 +166,10 @@ def captured(place: Place, op: Op, args: list[Value]) -> Value:
 
 def refuse_empty(value: Value, name: str) -> Value:
     return refuse(f"the variable {name} has no value") if value.type == closures.EMPTY else value
+
+
+def imported(place: Place, op: Op, args: list[Value]) -> Value:
+    return Value(Static(place.names.imported(*op.attr)))
 
 
 def boxed(place: Place, op: Op, args: list[Value]) -> Value:
@@ -182,6 +224,10 @@ def attribute(place: Place, op: Op, args: list[Value]) -> Value:
         return Value(Method(owner.type, op.attr), owner.leaves)
     if isinstance(owner.type, Structure) and op.attr in fields_of(owner.type.kind):
         return parts_of(owner)[fields_of(owner.type.kind).index(op.attr)]
+    if list_functions.is_list(owner):
+        method = list_functions.method(place.w, owner, op.attr)
+        if method is not None:
+            return method
     return refuse(f"the attribute {op.attr} of {owner.type} has no compiled form")
 
 
@@ -197,6 +243,10 @@ def display(kind: type) -> Callable[[Place, Op, list[Value]], Value]:
     return lambda place, op, args: structure(kind, args)
 
 
+def of_list(place: Place, op: Op, args: list[Value]) -> Value:
+    return listing.display(place.w, args)
+
+
 def of_dict(place: Place, op: Op, args: list[Value]) -> Value:
     keys = []
     for key in args[::2]:
@@ -208,10 +258,6 @@ def of_dict(place: Place, op: Op, args: list[Value]) -> Value:
     return structure(dict, args[1::2], tuple(keys))
 
 
-def call(place: Place, op: Op, args: list[Value]) -> Value:
-    return place.called(args[0], args[1:], op.attr)
-
-
 def iterator(place: Place, op: Op, args: list[Value]) -> Value:
     (over,) = args
     if not isinstance(over.type, Range):
@@ -219,26 +265,76 @@ def iterator(place: Place, op: Op, args: list[Value]) -> Value:
     return Value(Range(over.type.step, is_iterator=True), over.leaves)
 
 
-def advance(place: Place, op: Op) -> None:
+def binary_of(name: str, place: Place, op: Op, args: list[Value]) -> Iterator[Value]:
+    """An operator that lists have, too."""
+    ways = list_functions.operated(place, name, args)
+    if ways is None:
+        yield computed(place, name, args)
+    else:
+        yield from ways
+
+
+def called(place: Place, op: Op, args: list[Value]) -> Iterator[Value]:
+    return place.outcomes(args[0], args[1:], op.attr)
+
+
+def advance(place: Place, op: Op) -> Iterator[None]:
     """``item, more = next(x)``, and the iterator a step further."""
     w, held = place.w, place.held(op.args[0])
     if isinstance(held.type, Items) and held.type.is_iterator:
-        for name, value in zip((op.args[0], *op.outs), items.advanced(w, held), strict=True):
-            place.set(name, value)
+        for step in items.advanced(w, held):
+            for name, value in zip((op.args[0], *op.outs), step, strict=True):
+                if value is not None:
+                    place.set(name, value)
+            yield
         return
     if not isinstance(held.type, Range) or not held.type.is_iterator:
         refuse(f"next of {held.type} has no compiled form")
-    item, left = held.leaves
+    item, left, *stride = held.leaves
     more = w.made(f"icmp sgt i64 {left}, 0")
-    after = w.made(f"add i64 {item}, {held.type.step}")
+    after = w.made(f"add i64 {item}, {step_of(held)}")
     fewer = w.select(more, "i64", w.made(f"sub i64 {left}, 1"), "0")
-    place.set(op.args[0], Value(held.type, (after, fewer)))
+    known = Value(BOOL, (more,)) if left.startswith("%") else number(int(left) > 0)
+    place.set(op.args[0], Value(held.type, (after, fewer, *stride)))
     place.set(op.outs[0], Value(INT, (item,)))
-    place.set(op.outs[1], Value(BOOL, (more,)))
+    place.set(op.outs[1], known)
+    yield
 
 
-def unpack(place: Place, op: Op) -> None:
+def in_memory(place: Place, owner: Value) -> Value:
+    """A list that is written."""
+    if isinstance(owner.type, Structure):
+        listing.refuse_written(place.w, owner.type)
+    return owner if isinstance(owner.type, Listed) else refuse(f"{owner.type} is written in place")
+
+
+def extended(place: Place, op: Op) -> Iterator[None]:
+    """``[*x, …]``, and ``x += y`` of a list."""
+    owner, items = (place.held(name) for name in op.args)
+    if op.name == "iadd" and not list_functions.is_list(owner):
+        written(place, op)
+        yield
+        return
+    items = place.read(op.args[1])
+    if op.name == "iadd" and list_functions.is_tuple(owner):
+        for value in binary_of("add", place, op, [owner, items]):
+            result(place, op, value)
+            yield
+        return
+    owner = in_memory(place, owner)
+    for _ in list_functions.extend(place, owner, items):
+        for out in op.outs:
+            place.set(out, owner)
+        yield
+
+
+def unpack(place: Place, op: Op) -> Iterator[None]:
     value = place.read(op.args[0])
+    if isinstance(value.type, Listed) and not op.attr.starred:
+        many = listing.length(place.w, value)
+        place.w.raise_if(place.w.made(f"icmp ne i64 {many}, {len(op.outs)}"), ValueError)
+        yield from unpacked(place, value, op.outs, 0)
+        return
     if isinstance(value.type, Array | Rows):
         value = calls.called(place.w, torch.unbind, [value], {}, calls.Nowhere())
     if not isinstance(value.type, Structure) or value.type.kind is dict or op.attr.starred:
@@ -248,31 +344,55 @@ def unpack(place: Place, op: Op) -> None:
         refuse(f"{value.type} is unpacked to {len(op.outs)}")
     for out, part in zip(op.outs, parts, strict=True):
         place.set(out, part)
+    yield
 
 
-def element(place: Place, op: Op, args: list[Value]) -> Value:
-    """``x[i]``: a part of a structure, by a known place, or a row of a tensor."""
+def unpacked(place: Place, value: Value, outs: Sequence[str], first: int) -> Iterator[None]:
+    """The items of a list from a place on, to variables."""
+    if not outs:
+        yield
+        return
+    for item in listing.load(place.w, value, str(first)):
+        place.set(outs[0], item)
+        yield from unpacked(place, value, outs[1:], first + 1)
+
+
+def element(place: Place, op: Op, args: list[Value]) -> Iterator[Value]:
+    """``x[i]``: a part of a structure, or a row of a tensor."""
     owner, index = args
-    if calls.has_dims(owner.type) and indexing.by_tensor(index):
-        return calls.called(place.w, operator.getitem, [owner, index], {}, calls.Nowhere())
-    if calls.has_dims(owner.type):
-        return indexing.getitem(place.w, owner, index)
-    if isinstance(owner.type, Scalar):
-        return calls.called(place.w, operator.getitem, [owner, index], {}, calls.Nowhere())
-    if not isinstance(owner.type, Structure):
+    if calls.has_dims(owner.type) and not indexing.by_tensor(index):
+        yield indexing.getitem(place.w, owner, index)
+    elif calls.is_tensor(owner.type):
+        yield calls.called(place.w, operator.getitem, [owner, index], {}, calls.Nowhere())
+    elif isinstance(owner.type, Listed):
+        yield from list_functions.element(place, owner, index)
+    elif isinstance(owner.type, Structure):
+        yield from part(place, owner, owner.type, index)
+    else:
         refuse(f"an element of {owner.type} has no compiled form")
+
+
+def part(place: Place, owner: Value, type_: Structure, index: Value) -> Iterator[Value]:
+    """A part of a structure, at a place that may not be known where all are numbers."""
     parts = parts_of(owner)
-    if owner.type.kind is dict:
+    if type_.kind is dict:
         key = index.type.obj if isinstance(index.type, Static) else None
-        if type(key) is not str or key not in owner.type.keys:
-            refuse(f"an element of {owner.type} under a key that is not known to be there")
-        return parts[owner.type.keys.index(key)]
+        if type(key) is not str or key not in type_.keys:
+            refuse(f"an element of {type_} under a key that is not known to be there")
+        yield parts[type_.keys.index(key)]
+        return
+    some = list_functions.part_of(place, owner, index)
+    if some is not None:
+        yield some
+        return
     at = index.known
-    if at is None and index.type == INT and items.is_even(owner.type):
-        return items.part_at(place.w, owner, indexing.place_in(place.w, index.leaf, len(parts)))
-    if type(at) is not int or not -len(parts) <= at < len(parts):
-        refuse(f"an element of {owner.type} at a place that is not known before the program runs")
-    return parts[at]
+    if at is None and index.type in (INT, BOOL) and parts and items.is_picked(type_):
+        found = indexing.place_in(place.w, numbers.as_int(place.w, index), len(parts))
+        yield from items.parts_at(place.w, owner, found)
+        return
+    if not isinstance(at, int) or not -len(parts) <= at < len(parts):
+        refuse(f"an element of {type_} at a place that is not known before the program runs")
+    yield parts[at]
 
 
 def fields_of(kind: type) -> tuple[str, ...]:
@@ -299,12 +419,25 @@ RULES: dict[str, Callable[[Place, Op, list[Value]], Value]] = {
     "load_outer": lambda place, op, args: args[0],
     "function": nested,
     "getattr": attribute,
-    "getitem": element,
+    "import": imported,
+    "import_from": attribute,
     "tuple": display(tuple),
-    "list": display(list),
+    "list": of_list,
     "dict": of_dict,
     "slice": display(slice),
-    "call": call,
     "iter": iterator,
     "catches": caught,
 }
+WAYS: dict[str, Callable[[Place, Op, list[Value]], Iterator[Value]]] = {
+    "call": called,
+    "getitem": element,
+    **{name: partial(binary_of, name) for name in ("add", "mul", "in", "not_in")},
+}
+"""The same, where what the operation gives may be of several types."""
+STEPS: dict[str, Callable[[Place, Op], Iterator[None]]] = {
+    "next": advance,
+    "unpack": unpack,
+    "extend": extended,
+    "iadd": extended,
+}
+"""Operations with several results, or with effects, that may go several ways."""

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from math import prod
 
-from autobatch.compiled import numbers, tensors
+from autobatch.compiled import listing, numbers, tensors
 from autobatch.compiled.arrays import calls
 from autobatch.compiled.arrays.memory import Strided, element, strided
 from autobatch.compiled.types import (
     BOOL,
+    INT,
     Array,
+    Listed,
     Number,
+    Range,
     Rows,
     Scalar,
     Static,
     Structure,
+    Type,
     Value,
     number,
     parts_of,
@@ -43,6 +47,8 @@ def compare(w: Writer, name: str, x: Value, y: Value) -> Value:
     words = [type_.obj for type_ in both if isinstance(type_, Static) and type(type_.obj) is str]
     if len(words) == 2 and name in ("eq", "ne"):
         return number((words[0] == words[1]) == (name == "eq"))
+    if name in ("eq", "ne") and are_apart(*both):
+        return number((x.type == y.type) == (name == "eq"))
     if all(isinstance(type_, Number) for type_ in both):
         return numbers.compare(w, name, x, y)
     if all(isinstance(type_, Number | Scalar) for type_ in both):
@@ -61,16 +67,42 @@ def identical(x: Value, y: Value, wanted: bool) -> Value:
     return number(same == wanted)
 
 
+def are_apart(one: Type, other: Type) -> bool:
+    """Whether one of two values is None or a string, and the other no string."""
+    both = (one, other)
+    plain = all(is_word(type_) or isinstance(type_, Number | Structure | Listed) for type_ in both)
+    return plain and any(map(is_word, both))
+
+
+def is_word(type_: Type) -> bool:
+    return isinstance(type_, Static) and type(type_.obj) in (type(None), str)
+
+
 def contained(w: Writer, x: Value, y: Value, wanted: bool) -> Value:
-    """``x in (a, b, …)`` of Python ints, which are equal where they are the same."""
-    if not isinstance(y.type, Structure) or y.type.kind is dict:
-        refuse(f"`in` has no compiled form for {y.type}")
-    found = "false"
-    for part in parts_of(y):
-        if not all(isinstance(v.type, Number) and v.type.tag != "float" for v in (x, part)):
-            refuse("`in` has a compiled form for Python ints")
-        found = w.either(numbers.compare(w, "eq", x, part).leaf, found)
+    """``x in (a, b, …)``, or in a range, of Python numbers."""
+    if isinstance(y.type, Range) and x.type in (INT, BOOL) and y.type.step is not None:
+        found = within(w, numbers.as_int(w, x), y.type.step, *y.leaves)
+    elif isinstance(y.type, Structure) and y.type.kind is not dict:
+        found = "false"
+        for part in parts_of(y):
+            if not all(isinstance(v.type, Number) or is_word(v.type) for v in (x, part)):
+                refuse(f"`in` has no compiled form for {x.type} and {part.type}")
+            if isinstance(x.type, Number) and isinstance(part.type, Number):
+                numbers.refuse_nans(w, x, part)
+            found = w.either(truth(w, compare(w, "eq", x, part)), found)
+    else:
+        return refuse(f"`in` has no compiled form for {x.type} and {y.type}")
     return Value(BOOL, (found if wanted else w.made(f"xor i1 {found}, true"),))
+
+
+def within(w: Writer, x: str, step: int, first: str, many: str) -> str:
+    """Whether an int is in a range."""
+    far = w.checked("ssub", x, first)
+    whole = w.made(f"icmp eq i64 {w.made(f'srem i64 {far}, {step}')}, 0")
+    place = w.made(f"sdiv i64 {far}, {step}") if step != -1 else w.checked("ssub", "0", far)
+    below = w.made(f"icmp slt i64 {place}, {many}")
+    some = w.made(f"icmp sge i64 {place}, 0")
+    return w.made(f"and i1 {w.made(f'and i1 {whole}, {below}')}, {some}")
 
 
 def unary(w: Writer, name: str, x: Value) -> Value:
@@ -108,6 +140,8 @@ def truth(w: Writer, x: Value) -> str:
         return numbers.truth(w, x)
     if isinstance(x.type, Scalar):
         return tensors.truth(w, x)
+    if isinstance(x.type, Listed):
+        return w.made(f"icmp ne i64 {listing.length(w, x)}, 0")
     if isinstance(x.type, Array | Rows) and prod(x.type.shape) == 1:
         y = strided(x)
         assert isinstance(y, Strided)

@@ -25,6 +25,7 @@ from autobatch.compat import any_autocast, within_duals, within_level, within_mo
 from autobatch.compiled.arguments import arguments
 from autobatch.compiled.flow import Unit
 from autobatch.compiled.kernel import Kernel, compiled, is_installed
+from autobatch.compiled.listing import Grows
 from autobatch.compiled.names import Names
 from autobatch.compiled.raising import Raised
 from autobatch.compiled.types import (
@@ -40,7 +41,7 @@ from autobatch.compiled.types import (
     Type,
     refuse,
 )
-from autobatch.compiled.versions import reached, written_in
+from autobatch.compiled.versions import Version, reached, written_in
 from autobatch.ir.program import Branch
 from autobatch.listeners import Tally
 from autobatch.options import Options
@@ -61,6 +62,10 @@ OPERATION = 3000
 """Nanoseconds of an operation for many threads at once, however many."""
 MOST_COMPILATIONS = 64
 """Of one function: past them what it reads changes too often."""
+
+
+MOST_TRIES = 32
+"""Places that make lists which are written, each of which begins anew."""
 
 
 class TooMany(Refused):
@@ -220,8 +225,7 @@ def verdict_on(
     if plans.compilations >= MOST_COMPILATIONS:
         return Refused(f"what it reads has changed {MOST_COMPILATIONS} times")
     try:
-        main = unit.version(code, function, types, is_main=True)
-        unit.write_all()
+        main, unit = written(code, function, types, unit)
         if not main.results:
             return Refused("it returns nothing on any way")
         for type_ in main.results:
@@ -231,10 +235,26 @@ def verdict_on(
         most = most_threads(unit)
         if not most:
             refuse("programs without a branch are faster block by block")
-        kernel = compiled(main, unit.versions.values(), bool(unit.layouts))
+        kernel = compiled(main, unit.versions.values(), bool(unit.layouts or unit.lists.found))
     except Refused as refused:
         return Refused(refused.why, refused.span)
     return Plan(code, kernel, tuple(main.results), most)
+
+
+def written(
+    code: Code, function: FunctionType, types: dict[str, Type], unit: Unit
+) -> tuple[Version, Unit]:
+    """The text of a program, with lists in memory where it writes them."""
+    for _ in range(MOST_TRIES):
+        try:
+            main = unit.version(code, function, types, is_main=True)
+            unit.write_all()
+        except Grows as grows:
+            grown = (unit.grown or frozenset()) | {grows.site}
+            unit = Unit(unit.names, unit.seeded, grown=grown)
+        else:
+            return main, unit
+    return refuse("lists are made in too many places")
 
 
 def most_threads(unit: Unit) -> int:

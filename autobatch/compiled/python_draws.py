@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from types import FunctionType
 from typing import Any
 
-from autobatch.compiled import library, numbers
+from autobatch.compiled import library, list_functions, numbers, sequences
 from autobatch.compiled.drawing import Draw, double
 from autobatch.compiled.types import BOOL, FLOAT, INT, Number, Type, Value, refuse
 from autobatch.compiled.writer import Writer
@@ -111,6 +111,10 @@ def text(callee: Any, args: Sequence[Value]) -> FunctionType | None:
     return callee if is_text(callee) else library.meaning(callee, args, TEXTS)
 
 
+TEXTUAL = frozenset({__name__, library.__name__, sequences.__name__, list_functions.__name__})
+"""The modules whose functions stand for others."""
+
+
 def is_text(function: object) -> bool:
     """Whether a function is Python text that stands for one of Python's own."""
-    return type(function) is FunctionType and function.__module__ in (__name__, library.__name__)
+    return type(function) is FunctionType and function.__module__ in TEXTUAL

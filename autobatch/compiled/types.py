@@ -9,7 +9,7 @@ strings, None) has no leaves: it is known by identity.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from types import FunctionType
 from typing import Any, NoReturn
@@ -134,7 +134,7 @@ class Static:
 class Method:
     """The method ``name`` of a number or tensor, whose leaves it has."""
 
-    owner: Number | Scalar | Rows | Array
+    owner: Number | Scalar | Rows | Array | Listed | Structure
     name: str
 
     def __str__(self) -> str:
@@ -175,13 +175,38 @@ class Bound:
         return f"the method {self.function.__name__} of {self.owner}"
 
 
+@dataclass(slots=True, eq=False, repr=False)
+class Contents:
+    """What the lists hold that one place of a program makes: values of ``kinds``.
+
+    ``users`` are the blocks that go by them.
+    """
+
+    kinds: list[Type] = field(default_factory=list)
+    users: dict[Any, None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A list in memory, that may grow; its leaf is its address, by which all names know it."""
+
+    contents: Contents
+
+    def __str__(self) -> str:
+        return "a list that is written"
+
+
 @dataclass(frozen=True, slots=True)
 class Structure:
-    """A tuple, a list or a dict that nobody writes; ``keys`` are a dict's."""
+    """A tuple, a list or a dict that nobody writes; ``keys`` are a dict's.
+
+    ``site``: the place of the program that makes a list, where that could be one in memory.
+    """
 
     kind: type
     parts: tuple[Type, ...]
     keys: tuple[Any, ...] = ()
+    site: int | None = None
 
     def __str__(self) -> str:
         return f"a {self.kind.__name__} of {', '.join(map(str, self.parts)) or 'nothing'}"
@@ -189,9 +214,12 @@ class Structure:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """``range(…)``, or an iterator over it: the next item and how many are left."""
+    """``range(…)``, or an iterator over it: the next item and how many are left.
 
-    step: int
+    And the step, where that is None here.
+    """
+
+    step: int | None
     is_iterator: bool = False
 
     def __str__(self) -> str:
@@ -203,12 +231,14 @@ class Items:
     """What a loop goes over that is no range: ``enumerate``, ``zip`` or ``reversed`` of ``parts``,
     or (``each``) a tensor's rows or a structure's parts, which are all of one type.
 
-    Its leaves are those of its parts; an iterator has the place that is next before them.
+    Its leaves are those of its parts; an iterator has the place that is next before them. It is
+    ``fresh`` while that is the first of items that there are.
     """
 
     kind: str
     parts: tuple[Type, ...]
     is_iterator: bool = False
+    fresh: bool = False
 
     def __str__(self) -> str:
         inner = ", ".join(map(str, self.parts))
@@ -248,8 +278,8 @@ class Closure:
 
 
 Type = (
-    Number | Scalar | Rows | Array | Static | Record | Bound | Method | Structure | Range | Items
-    | Closure
+    Number | Scalar | Rows | Array | Static | Record | Listed | Bound | Method | Structure | Range
+    | Items | Closure
 )  # fmt: skip
 INT, FLOAT, BOOL = Number("int"), Number("float"), Number("bool")
 TRUTH = Scalar(torch.bool)
@@ -282,8 +312,8 @@ def flat_types(type_: Type) -> tuple[Type, ...]:
             return flat_types(owner)
         case Closure():
             return tuple(leaf for part in held_types(type_) for leaf in flat_types(part))
-        case Range():
-            return (INT, INT)
+        case Range(step=step):
+            return (INT, INT, INT) if step is None else (INT, INT)
         case Static():
             return ()
         case _:
@@ -315,10 +345,10 @@ def _machine(leaf: Type) -> str:
 def of_leaves(type_: Type, change: Callable[[Type, int], Type], at: int = 0) -> Type:
     """A type with the types of its leaves changed, each by itself and its place."""
     match type_:
-        case Structure(kind, parts, keys):
-            return Structure(kind, _each(parts, change, at), keys)
-        case Items(kind, parts, is_iterator):
-            return Items(kind, _each(parts, change, at + is_iterator), is_iterator)
+        case Structure(parts=parts):
+            return replace(type_, parts=_each(parts, change, at))
+        case Items(parts=parts, is_iterator=is_iterator):
+            return replace(type_, parts=_each(parts, change, at + is_iterator))
         case Closure():
             return _of_held(type_, _each(held_types(type_), change, at))
         case Number() | Scalar() | Rows() | Array():
@@ -343,6 +373,19 @@ def _each(
         found.append(of_leaves(part, change, at))
         at += len(flat_types(part))
     return tuple(found)
+
+
+def unsited(type_: Type) -> Type:
+    """A type of lists wherever they were made."""
+    if not isinstance(type_, Structure):
+        return type_
+    return replace(type_, parts=tuple(map(unsited, type_.parts)), site=None)
+
+
+def step_of(x: Value) -> str:
+    """The step of a range."""
+    assert isinstance(x.type, Range)
+    return x.leaves[2] if x.type.step is None else str(x.type.step)
 
 
 def bytes_of(leaf: Type) -> int:

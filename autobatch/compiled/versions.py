@@ -18,6 +18,7 @@ from autobatch.compiled.writer import GIVEN_UP, SPENT, Writer
 from autobatch.ir.dataflow import led_to
 from autobatch.ir.ops import INPLACE
 from autobatch.ir.program import Block, Call, Function, Label, Return
+from autobatch.source import Span
 from autobatch.vm.code import Code
 
 Key = tuple[Label, tuple[tuple[str, Type], ...]]
@@ -28,7 +29,9 @@ Key = tuple[Label, tuple[tuple[str, Type], ...]]
 class Version:
     """A function for arguments of some types; ``results`` are the types that it returns.
 
-    ``callers`` are the blocks that call it, which are written anew when it returns another type.
+    ``callers`` are the blocks that call it, which are written anew when it returns another type;
+    ``span`` is where it was called first, outside of what stands for Python's functions, ``site``
+    the operation that did, where what makes lists there is compiled for itself.
     """
 
     name: str
@@ -51,6 +54,8 @@ class Version:
     callees: list[Version] = field(default_factory=list)
     costs: dict[Key, int] = field(default_factory=dict)
     rooms: dict[Key, list[tuple[str, int]]] = field(default_factory=dict)
+    span: Span | None = None
+    site: int = 0
 
     @property
     def lowered(self) -> Function:

@@ -10,6 +10,8 @@ fuel, so that the host can look around now and then.
 slower, in nanoseconds, than for many threads at once; ``widest`` is the most elements of a tensor.
 ``seeded``: threads may draw, ``draws``: they do; ``unfused``: it does what fused kernels do not.
 ``handled`` gives the label where an exception of a class goes on, within a ``try``.
+``lists`` are those in memory (``listing``), ``user`` is the block at work, ``site`` the operation;
+``of_library``: the text stands for a function of Python's.
 Addresses of arrays have a *root*: the room, the variable's slot or the argument that they point
 into. What has one root may overlap. A root is *exclusive* if all that lives of its memory has it,
 so that a write to it is seen by whoever should see it.
@@ -48,6 +50,12 @@ class Writer:
     draws: bool = False
     unfused: bool = False
     handled: Callable[[type[BaseException]], str] | None = None
+    lists: Any = None
+    user: Any = None
+    site: int = 0
+    is_main: bool = False
+    of_library: bool = False
+    shares_lists: bool = False
 
     def fresh(self) -> str:
         self.taken += 1
@@ -79,7 +87,7 @@ class Writer:
         """What an address points into."""
         return self.roots.get(leaf, leaf)
 
-    def move(self, target: str, source: str, size: int) -> None:
+    def move(self, target: str, source: str, size: int | str) -> None:
         """Copy bytes, which may overlap."""
         name = "llvm.memmove.p0.p0.i64"
         self.declared.add(f"declare void @{name}(ptr, ptr, i64, i1)")
@@ -102,6 +110,11 @@ class Writer:
         going = self.fresh()
         self.emit(f"br i1 {condition}, label %{self.handled(kind)}, label %{going}")
         self.begin(going)
+
+    def raise_always(self, kind: type[BaseException]) -> None:
+        """Raise an exception: nothing more is written on this way."""
+        label = "given_up" if self.handled is None else self.handled(kind)
+        self.emit(f"br label %{label}")
 
     def call(self, name: str, result: str, *operands: tuple[str, str]) -> str:
         """A call of a function that is defined elsewhere: an intrinsic, or the C library's."""

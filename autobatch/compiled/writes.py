@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from types import FunctionType
 from typing import Protocol
 
-from autobatch.compiled import tensors
+from autobatch.compiled import listing, tensors
 from autobatch.compiled.arrays import indexing
 from autobatch.compiled.arrays.roots import roots_of
 from autobatch.compiled.closures import boxes_of
@@ -16,10 +17,12 @@ from autobatch.compiled.names import Names
 from autobatch.compiled.operators import binary
 from autobatch.compiled.types import (
     Array,
+    Listed,
     Made,
     Number,
     Rows,
     Scalar,
+    Structure,
     Value,
     common,
     flat_types,
@@ -55,7 +58,12 @@ class Place(Protocol):
     def set(self, name: str, value: Value) -> None: ...
     def attribute(self, owner: Value, name: str) -> Value: ...
     def set_attribute(self, owner: Value, name: str, value: Value) -> None: ...
-    def called(self, callee: Value, args: Sequence[Value], shape: CallShape) -> Value: ...
+    def outcomes(
+        self, callee: Value, args: Sequence[Value], shape: CallShape
+    ) -> Iterator[Value]: ...
+    def entered(
+        self, function: FunctionType, args: Sequence[Value], named: dict[str, Value]
+    ) -> Iterator[Value]: ...
 
 
 def in_place(place: Place, op: Op) -> None:
@@ -119,6 +127,12 @@ def is_put_back(place: Place, op: Op) -> bool:
 def assign(place: Place, op: Op) -> None:
     """``x[i] = v``, where all that refers to the memory of ``x`` is known."""
     owner, index, value = (place.held(name) for name in op.args)
+    if isinstance(owner.type, Structure) and owner.type.kind is list:
+        listing.refuse_written(place.w, owner.type)
+    if isinstance(owner.type, Listed):
+        place.share(op.args[2:])
+        listing.store(place.w, owner, listing.place_in(place.w, owner, index), value)
+        return
     refuse_seen(place, op, owner)
     indexing.assign(place.w, owner, index, value)
 
