@@ -173,6 +173,29 @@ def test_what_is_done_with_lists_at_any_size(body: str) -> None:
             assert text(result.value) == text(value)
 
 
+TENSORS = (
+    "s = []\ns.append(a)\ns[0] += 1\nreturn a, s[0]",
+    "s = []\ns.append(a)\na += 1\nreturn a, s[0]",
+    "s = []\ns.append(a + 1)\nv = s[0]\nv += 1\nreturn v, s[0]",
+    "s = []\ns.append(a + 1)\nt = s[0]\ns[0] += 1\nreturn t, s[0]",
+    "z = torch.zeros(3)\ns = []\ns.append(z[0])\nz[0] = 5.0\nreturn s[0], z",
+    "z = torch.zeros(3)\ns = [z[0]]\ns.append(z[1])\nz += 5.0\nreturn s[0], s[1], z",
+    "def f(items, v):\n    items.append(v)\ns = []\nx = a + 1\nf(s, x)\nx += 5\nreturn s[0], x",
+    "s = [a, a]\ns.append(b)\nfor v in s:\n    v += 1\nreturn s[0], a",
+    "s = [(a + 1, 2)]\ns.append((b, 3))\nt, u = s[0]\nt += 1\nreturn s[0][0], t",
+    "s = [a + 1]\ns.append(b)\nt = s.pop()\nt += 1\nreturn t, b",
+    "s = [a, 1]\ns.append(b)\nt = sum(s)\nt += 1\nreturn t, s[0], s[2]",
+)
+
+
+@pytest.mark.parametrize("body", TENSORS)
+def test_tensors_in_lists_have_other_names(body: str) -> None:
+    assert_matches_loop(
+        program_of(body), [column.double() for column in EACH], batch_sizes=(1, 2, 7, ROWS),
+        configurations=({"executor": "compiled"},), rtol=0.0, atol=0.0,
+    )  # fmt: skip
+
+
 # Programs of textbooks
 
 

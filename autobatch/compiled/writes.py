@@ -108,7 +108,10 @@ def refuse_overlap(w: Writer, held: Value, other: Value) -> None:
 
 
 def is_put_back(place: Place, op: Op) -> bool:
-    """Whether ``x[i] += y`` is at work: what is written in place is then assigned to ``x[i]``."""
+    """Whether ``x[i] += y`` of a tensor is at work: what is written is then assigned to ``x[i]``.
+
+    An item of a list is a tensor that others may know, too.
+    """
     ops = place.block.ops
     at = next(n for n, other in enumerate(ops) if other is op)
     after = ops[at + 1] if at + 1 < len(ops) else None
@@ -119,6 +122,7 @@ def is_put_back(place: Place, op: Op) -> bool:
     return (
         taken is not None
         and taken.name == "getitem"
+        and not isinstance(place.held(after.args[0]).type, Listed)
         and taken.args == after.args[:2]
         and op.args[0].startswith("%")
     )
