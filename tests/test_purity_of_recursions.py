@@ -94,7 +94,47 @@ def given_back(n):
     return left is one, right is other, str((one, other, left, right))
 
 
+def leaves(n, xs):
+    return n
+
+
+def adds(n, xs):
+    xs += [n]
+    return n
+
+
+def calling(function):
+    def inner(n, xs):
+        return 0 if n <= 0 else function(n, xs) + inner(n - 1, xs)
+
+    return inner
+
+
+leaving, adding = calling(leaves), calling(adds)
+
+
+def both(n, xs):
+    return leaving(n, xs) + adding(n, xs)
+
+
+wrapped = calling(adding)
+
+
+def wrapped_twice(n):
+    seen = [0]
+    total = wrapped(n, seen) + wrapped(n + 1, seen)
+    return total, str(seen)
+
+
+def of_one_code(n):
+    seen = [0]
+    total = both(n, seen) + both(n + 1, seen)
+    return total, str(seen)
+
+
 PROGRAMS = [
+    of_one_code,
+    wrapped_twice,
     swapped_lists,
     swapped_tensors,
     swapped_in_a_ring,
@@ -108,7 +148,7 @@ def test_what_a_recursion_writes_in_other_places_is_not_lost(func):
     assert_matches_loop(func, (NUMBERS,), batch_sizes=(1, 2, 5), scalars="python")
 
 
-@pytest.mark.parametrize("func", [swapped, doubled, first, second, third, turned])
+@pytest.mark.parametrize("func", [swapped, doubled, first, second, third, turned, both, wrapped])
 def test_each_place_that_may_be_written(func):
     library = Library()
     purity = library.purity(library.code_of(func), Names.of(func))

@@ -218,7 +218,7 @@ class Library:
             def look() -> Purity:
                 return Analysis(known, self.purity_of, OPAQUE_METHODS.__contains__).purity()
 
-            return self.purities.judged(code, look)
+            return self.purities.judged(code, known, look)
 
         purity: Purity = self.judged(code, code.purities, names, judge)
         return purity
@@ -231,7 +231,7 @@ class Library:
             def look() -> Told:
                 return Sight(known, self.callee_told, OPAQUE_METHODS.__contains__).told()
 
-            return self.sights.judged(code, look)
+            return self.sights.judged(code, known, look)
 
         told: Told = self.judged(code, code.sights, names, judge)
         return told
@@ -254,7 +254,7 @@ class Library:
             def look() -> Asks:
                 return Asking(known, self.callee_asks, OPAQUE_METHODS.__contains__).asks()
 
-            return self.questions.judged(code, look)
+            return self.questions.judged(code, known, look)
 
         asks: Asks = self.judged(code, code.questions, names, judge)
         return asks
