@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -20,8 +20,9 @@ from programs.fixed_point import FixedPoint
 from programs.gcd import gcd
 from programs.lstm import VariableLengthLSTM
 from programs.treelstm import Tree, TreeLSTM, random_tree
-from tests.generator import FAMILIES, OBJECT_KINDS, programs
+from tests.generator import FAMILIES, programs
 from tests.oracle import assert_matches_loop
+from tests.test_properties import QUICK, hold_to_loop
 
 pytestmark = pytest.mark.gpu
 
@@ -115,25 +116,13 @@ def test_nothing_waits_but_the_counted_reads(
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@settings(
-    max_examples=10,
-    deadline=None,
-    derandomize=True,
-    phases=(Phase.explicit, Phase.generate),
-    database=None,
-    suppress_health_check=list(HealthCheck),
-)
+@settings(QUICK, max_examples=10)
 @given(data=st.data())
 def test_a_generated_program_matches_the_loop(data: st.DataObject, family: str) -> None:
     program = data.draw(programs(family), label="program")
-    way = data.draw(st.sampled_from(WAYS))
-    args = tuple(
-        autobatch.objects(column) if kind in OBJECT_KINDS else column.cuda()
-        for kind, column in zip(program.params, program.columns(7, 0), strict=True)
-    )
+    how = {"configurations": (data.draw(st.sampled_from(WAYS)),), "rtol": 1e-6, "atol": 1e-6}
     with torch.device("cuda"):  # where programs make tensors of their own
-        how = {"configurations": (way,), "scalars": program.scalars}
-        assert_matches_loop(program.function(), args, rtol=1e-6, atol=1e-6, **how)
+        hold_to_loop(program, 0, 7, "cuda", **how)
 
 
 def test_draws_are_the_same_however_threads_run() -> None:

@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import HealthCheck, Phase, given, note, settings
+from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
 import autobatch
 from tests.effect_programs import EffectProgram, effect_programs, rows
 from tests.oracle import RUNS, assert_matches_loop
+from tests.test_properties import LONG, QUICK
 
 WAYS: tuple[dict[str, Any], ...] = (
     {"executor": "traced", "trace_after": 0, "plain": "never"},
@@ -23,20 +24,6 @@ WAYS: tuple[dict[str, Any], ...] = (
     {"executor": "traced", "trace_after": 0, "plain": "never", "fork": "off"},
     {"executor": "vmap"},
     {"engine": "program_counter", "executor": "traced", "trace_after": 0, "plain": "never"},
-)
-QUICK = settings(
-    max_examples=30,
-    deadline=None,
-    derandomize=True,
-    phases=(Phase.explicit, Phase.generate),
-    database=None,
-    suppress_health_check=list(HealthCheck),
-)
-LONG = settings(
-    QUICK,
-    max_examples=1000,
-    derandomize=False,
-    phases=(Phase.explicit, Phase.generate, Phase.shrink),
 )
 
 
@@ -158,14 +145,14 @@ def has_failed(program: EffectProgram, args: tuple[Any, ...]) -> bool:
     return False
 
 
-@QUICK
+@settings(QUICK, max_examples=30)
 @given(data=st.data())
 def test_effects_happen_once(data: st.DataObject) -> None:
     hold_drawn(data)
 
 
 @pytest.mark.slow
-@LONG
+@settings(LONG, max_examples=1000)
 @given(data=st.data())
 def test_effects_of_many_programs_happen_once(data: st.DataObject) -> None:
     hold_drawn(data)

@@ -36,10 +36,12 @@ LONG = settings(
 )
 
 
-def hold_to_loop(program: GeneratedProgram, seed: int, size: int, **how: Any) -> None:
+def hold_to_loop(
+    program: GeneratedProgram, seed: int, size: int, device: str = "cpu", **how: Any
+) -> None:
     columns = program.columns(size, seed)
     args = tuple(
-        autobatch.objects(column) if kind in OBJECT_KINDS else column
+        autobatch.objects(column) if kind in OBJECT_KINDS else column.to(device)
         for kind, column in zip(program.params, columns, strict=True)
     )
     note(repr(program))
