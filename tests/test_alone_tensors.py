@@ -38,7 +38,8 @@ def test_a_program_is_the_loop(name, size):
             with autobatch.counts() as counts:
                 found = batched(*stacked(rows))
             assert as_plain(found) == expected
-            if name not in FOUND_OUT:
+            is_machine_code = executor == "auto" and counts.iterations > 0
+            if name not in FOUND_OUT and not is_machine_code:
                 assert (counts.plain == size) == (name not in IN_PARTS)
 
 

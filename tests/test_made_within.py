@@ -98,6 +98,31 @@ def without_tensors(x: Tensor) -> Tensor:
     return nn.CrossEntropyLoss()(probabilities, torch.tensor(1)) + nn.PReLU()(x)
 
 
+def of_an_example(x: Tensor) -> Tensor:
+    module = nn.Module()
+    module.w = nn.Parameter(x * 2)
+    (only,) = module.parameters()
+    assert isinstance(only, nn.Parameter) and only.is_leaf
+    return only.sum()
+
+
+def of_none(x: Tensor) -> Tensor:
+    layer = nn.Linear(3, 2)
+    layer.weight = nn.Parameter(x * torch.ones(2, 3))
+    layer.bias = nn.Parameter(torch.zeros(2))
+    with torch.no_grad():
+        layer.bias.add_(x[:2])
+    return layer(x)
+
+
+def registered(x: Tensor) -> Tensor:
+    module = nn.ParameterList([nn.Parameter(torch.ones(3)), nn.Parameter(x)])
+    module.register_parameter("more", nn.Parameter(torch.zeros(3), requires_grad=False))
+    while module.more.sum() < 3:
+        module.more.add_(1)
+    return module[0] * module[1] + module.more + len(list(module.parameters()))
+
+
 def one_draw(x: Tensor) -> Tensor:
     source = torch.Generator().manual_seed(3)
     return x + torch.rand((), generator=source)
@@ -129,6 +154,7 @@ def of_numpy(x: Tensor) -> Tensor:
 PROGRAMS: list[Callable[[Tensor], Tensor]] = [
     *(filled, filled_by_init, of_each_thread, statistics, at_rest, put_in_place, of_the_users),
     *(copied, without_tensors, one_draw, some_draws, in_place, of_numpy),
+    *(of_an_example, of_none, registered),
 ]
 
 

@@ -191,6 +191,8 @@ def type_effect(kind: type) -> Effect:
     if kind in BUILTIN_TYPES or issubclass(kind, BaseException):
         return "host"
     of_library = kind.__module__.split(".")[0] in LIBRARIES and not is_lowered(kind.__module__)
+    if issubclass(kind, nn.Parameter | nn.Buffer):
+        return "unknown"  # each thread's own: modules tell them from other tensors
     if issubclass(kind, nn.Module) and not holds_nothing(kind):
         return "unknown"
     if of_library or issubclass(kind, nn.Module):
