@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +44,10 @@ class Example:
 
     def to(self, device: str) -> Example:
         """The same there: the tensors among the arguments, and a module's own."""
-
-        def moved(arg: Any) -> Any:
-            if isinstance(arg, list):
-                return [moved(each) for each in arg]
-            return arg.to(device) if isinstance(arg, Tensor | nn.Module) else arg
-
-        return replace(self, function=moved(self.function), args=tuple(map(moved, self.args)))
+        args = tree_map_only(Tensor, lambda arg: arg.to(device), self.args)
+        function = self.function
+        moved = function.to(device) if isinstance(function, nn.Module) else function
+        return replace(self, function=moved, args=args)
 
     def options(self) -> dict[str, Any]:
         """What a batched call is to be given."""

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import importlib
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
-from torch.utils import _pytree as pytree
+from torch import Tensor
 
 import autobatch
 from autobatch.batching.graphed import CudaCapture, Graphed
@@ -54,12 +52,8 @@ def held(found: Graphed, k: int, *values: Any) -> Any:
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_programs_are_the_loops(name: str) -> None:
     module: Any = importlib.import_module(f"programs.{name}")
-    example = module.example(7, module.DTYPES[-1])
-    function = example.function
-    if isinstance(function, nn.Module):
-        function = function.cuda()
-    args = pytree.tree_map_only(torch.Tensor, lambda arg: arg.cuda(), example.args)
-    args = dataclasses.replace(example, args=args).mapped(autobatch.objects, autobatch.ragged)
+    example = module.example(7, module.DTYPES[-1]).to("cuda")
+    function, args = example.function, example.mapped(autobatch.objects, autobatch.ragged)
     executor = capturing()
     way = {"executor": executor, "trace_after": 0}
     options = example.options()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import importlib
 import math
 from collections.abc import Iterator
@@ -11,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from torch.utils import _pytree as pytree
 
 import autobatch
 from programs import PROGRAMS, merge_sort
@@ -108,12 +106,8 @@ def test_python_numbers(name: str) -> None:
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_on_cuda(name: str) -> None:
     dtype = importlib.import_module(f"programs.{name}").DTYPES[-1]
-    example = make_example(name, 7, dtype)
-    function = example.function
-    if isinstance(function, nn.Module):
-        function = function.cuda()
-    args = pytree.tree_map_only(torch.Tensor, lambda arg: arg.cuda(), example.args)
-    args = dataclasses.replace(example, args=args).mapped(autobatch.objects, autobatch.ragged)
+    example = make_example(name, 7, dtype).to("cuda")
+    function, args = example.function, example.mapped(autobatch.objects, autobatch.ragged)
     with torch.no_grad(), torch.device("cuda"):  # where programs make tensors of their own
         dims = (0,) * len(args)
         assert run_loop(function, args, {}, dims, seed=example.seed).error is None

@@ -155,9 +155,9 @@ def proved(
         for at, share in given.items():
             name = places.get(at) if isinstance(at, int) else at
             world.shares.add(unit, [] if name is None else [name], share)
-    asks_torch = computes or holds_tensors or bool(whole & TENSORS)
     settle(world, partial(look_through, world))
-    asks_torch = asks_torch or bool(world.modules or world.tensors)
+    meets_tensors = holds_tensors or bool(whole & TENSORS or world.modules or world.tensors)
+    asks_torch = computes or meets_tensors
     if asks_torch and not is_torch_as_it_was():
         raise NotAlone("functions of torch's have been changed")
     whole = unit.returned | world.shares.heap

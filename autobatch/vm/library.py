@@ -6,8 +6,9 @@ import threading
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from types import CodeType, FunctionType
-from typing import Any
+from typing import Any, TypeVar
 
 from autobatch.batching.calling.resolving import resolve_object
 from autobatch.batching.effects import effect_of
@@ -71,6 +72,9 @@ MOST_COPIES = 4
 """Copies of a function for constants that calls pass."""
 MOST_VERDICTS = 4
 """Judgements of a function that are kept: of closures, of what its names have meant."""
+
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -214,27 +218,35 @@ class Library:
         if (code.base or code).has_effects:
             return IMPURE
 
-        def judge(known: Known) -> tuple[Purity, bool]:
-            def look() -> Purity:
-                return Analysis(known, self.purity_of, OPAQUE_METHODS.__contains__).purity()
+        def look(known: Known) -> Purity:
+            return Analysis(known, self.purity_of, OPAQUE_METHODS.__contains__).purity()
 
-            return self.purities.judged(code, known, look)
+        return self.induced(self.purities, code, code.purities, names, look)
 
-        purity: Purity = self.judged(code, code.purities, names, judge)
-        return purity
+    def induced(
+        self,
+        induction: Induction[T],
+        code: Code,
+        verdicts: list[Verdict],
+        names: Names,
+        look: Callable[[Known], T],
+    ) -> T:
+        """What a look at a function finds, by induction where it comes back to itself."""
+
+        def judge(known: Known) -> tuple[T, bool]:
+            return induction.judged(code, known, partial(look, known))
+
+        found: T = self.judged(code, verdicts, names, judge)
+        return found
 
     def told(self, code: Code, names: Names) -> Told:
         """Whether a function, or one that it calls, can tell two names for a tensor from two."""
         code = code.base or code
 
-        def judge(known: Known) -> tuple[Told, bool]:
-            def look() -> Told:
-                return Sight(known, self.callee_told, OPAQUE_METHODS.__contains__).told()
+        def look(known: Known) -> Told:
+            return Sight(known, self.callee_told, OPAQUE_METHODS.__contains__).told()
 
-            return self.sights.judged(code, known, look)
-
-        told: Told = self.judged(code, code.sights, names, judge)
-        return told
+        return self.induced(self.sights, code, code.sights, names, look)
 
     def callee_told(self, callee: object) -> Told:
         """The same of what is known to be called; what has code that is not lowered may tell."""
@@ -250,14 +262,10 @@ class Library:
         """Whether a function, or one that it names, can see how tensors lie in memory."""
         code = code.base or code
 
-        def judge(known: Known) -> tuple[Asks, bool]:
-            def look() -> Asks:
-                return Asking(known, self.callee_asks, OPAQUE_METHODS.__contains__).asks()
+        def look(known: Known) -> Asks:
+            return Asking(known, self.callee_asks, OPAQUE_METHODS.__contains__).asks()
 
-            return self.questions.judged(code, known, look)
-
-        asks: Asks = self.judged(code, code.questions, names, judge)
-        return asks
+        return self.induced(self.questions, code, code.questions, names, look)
 
     def callee_asks(self, callee: object) -> Asks:
         """The same of what is known to be named; what has code that is not lowered may ask."""
