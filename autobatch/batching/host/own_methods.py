@@ -29,7 +29,7 @@ from autobatch.batching.effects import (
     is_library,
     is_library_module,
 )
-from autobatch.batching.host.asking import is_handed, refuse_asked
+from autobatch.batching.host.asking import asked_by, is_handed, refuse_asked
 from autobatch.batching.kinds import is_instance, is_plain_code
 from autobatch.structure import own_attribute, own_attributes
 from autobatch.values.cells import Cell, Container, Objects, Uniform, read, uniform
@@ -82,6 +82,13 @@ def shows(context: Context, function: Any, obj: Any) -> bool:
             ((type(item), item, item is obj) for item in found),
         )
     return shown
+
+
+def looks_within(function: Any, objs: Iterable[Any]) -> bool:
+    """Whether an operation may ask what its operands hold, not only the operands themselves."""
+    if is_in(function, NOTHING) or is_in(unbound(function), SHALLOW):
+        return False
+    return bool(asked_by(function, False)) or any(map(is_handed, objs))
 
 
 def unbound(function: Any) -> Any:

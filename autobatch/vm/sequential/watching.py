@@ -30,7 +30,7 @@ from autobatch.batching.host.asking import (
     refuse_called,
     refuse_subclass,
 )
-from autobatch.batching.host.own_methods import getter
+from autobatch.batching.host.own_methods import getter, looks_within
 from autobatch.batching.host.own_methods import instances as instances_of
 from autobatch.batching.kinds import is_plain_code, is_users
 from autobatch.batching.managers import enter_host, enter_mode, leave_host, leave_mode
@@ -170,8 +170,9 @@ class Watch(Unwatched):
 
     def asked(self, function: Any, objs: list[Any]) -> None:
         """Refuse an operation that makes Python call a method which is seen to write."""
+        deep = looks_within(function, objs)  # else each operation went through whole trees
         for obj in objs:
-            found = instances_of(obj, True, set())
+            found = instances_of(obj, deep, set())
             kept = ((item, item if self.foreign.holds(item) else None) for item in found)
             own = ((type(item), held, item is obj) for item, held in kept)
             refuse_asked(self.handing, function, own, filter(is_handed, objs))
