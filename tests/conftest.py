@@ -15,6 +15,7 @@ from hypothesis import settings
 from autobatch.runs import trial
 from autobatch.runs.trial import measuring
 from autobatch.vm.invariants import checking
+from tests.sweeps import leave_to_sweeps
 
 # The same examples at every run, so that a change is to blame for what it breaks;
 # --hypothesis-profile=explore looks further.
@@ -70,7 +71,9 @@ def fixed_seed() -> Iterator[None]:
         yield
 
 
+@pytest.hookimpl(tryfirst=True)  # before what is slow is left out
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    leave_to_sweeps(items)
     if torch.cuda.is_available():
         return
     skip = pytest.mark.skip(reason="needs a CUDA device")

@@ -547,6 +547,7 @@ REFUSED = [
 ]  # fmt: skip
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("function", REFUSED)
 def test_what_others_may_see_is_not_for_plain_python(function):
     x, weight, seen = X.clone(), WEIGHT.clone(), []

@@ -60,6 +60,7 @@ def same(function, *args, **options):
     return together
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", PROGRAMS)
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("executor", [*EXECUTORS, "vmap"])

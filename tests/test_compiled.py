@@ -110,7 +110,7 @@ def hold_family(data: st.DataObject, family: str) -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@settings(QUICK, max_examples=6)
+@settings(QUICK, max_examples=3)
 @given(data=st.data())
 def test_generated_programs_of_any_kind_match_the_loop(data: st.DataObject, family: str) -> None:
     hold_family(data, family)

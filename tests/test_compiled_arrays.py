@@ -98,6 +98,7 @@ WRITES_AT = [
 # fmt: on
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("expression", OF_VECTORS)
 def test_operators_on_vectors(expression: str) -> None:
     dtype = torch.float32 if expression in ("2 ** a", "a.exp()") else torch.float64
@@ -132,6 +133,7 @@ def indices(bad: int = 2) -> tuple[Tensor, Tensor]:
     return i, torch.cat((i, i.flip(1)[:, :1]), 1)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("expression", OF_INDICES)
 def test_tensors_of_places(expression: str) -> None:
     """Places from either end, and beyond the ends, of one thread."""
@@ -470,7 +472,7 @@ def hold_vectors(random: Random, options: dict[str, Any]) -> None:
     )
 
 
-@settings(QUICK, max_examples=40)
+@settings(QUICK, max_examples=15)
 @hypothesis.given(random=st.randoms(use_true_random=False))
 def test_generated_programs_that_view_and_write(random: Random) -> None:
     hold_vectors(random, COMPILED)

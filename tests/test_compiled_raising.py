@@ -195,7 +195,7 @@ def test_what_a_handler_sees_of_a_write_is_no_machine_codes() -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@settings(QUICK, max_examples=12)
+@settings(QUICK, max_examples=4)
 @given(data=st.data())
 def test_random_programs_that_catch(data: st.DataObject, family: str) -> None:
     program = data.draw(programs(family, raising=True, catching=True), label="program")

@@ -101,6 +101,7 @@ def asked(name: str) -> Callable[[Tensor], Any]:
     return program
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("name", "options"), COMBINATIONS)
 def test_as_the_loop(name: str, options: Any) -> None:
     program = asked(name)
@@ -276,6 +277,7 @@ def of_wisharts(x: Tensor) -> Tensor:
     return found + wishart(x).entropy()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("options", OPTIONS)
 def test_divergences_of_one_exponential_family(options: Any) -> None:
     wanted = torch.stack([of_wisharts(x) for x in XS])

@@ -212,6 +212,7 @@ def by_loop(program: Callable[..., Any], xs: Tensor, w: Tensor) -> tuple[Tensor,
     return torch.autograd.grad(total, (xs, w), materialize_grads=True)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
 def test_backward_is_the_loops(program: Callable[..., Any], way: str) -> None:

@@ -176,7 +176,7 @@ def resumed(place: Place, piece: Returned, count: int) -> Group:
 
 TestHeapMachine = pytest.mark.filterwarnings("ignore")(HeapMachine.TestCase)
 TestHeapMachine.settings = settings(
-    max_examples=300,
+    max_examples=100,
     stateful_step_count=30,
     deadline=None,
     derandomize=True,
@@ -184,7 +184,7 @@ TestHeapMachine.settings = settings(
 )
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=60, deadline=None, derandomize=True)
 @given(ops=st.lists(OP, max_size=12), sizes=st.tuples(st.integers(1, 3), st.integers(1, 3)))
 def test_the_same_history_gives_alike_groups(ops: list[Any], sizes: tuple[int, int]) -> None:
     """``alike`` is useful: what two groups did alike lets them meet."""

@@ -626,7 +626,7 @@ def check_faults(data: st.DataObject, program: GeneratedProgram) -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@settings(QUICK, max_examples=8)
+@settings(QUICK, max_examples=4)
 @given(data=st.data())
 def test_random_programs_that_fail(data: st.DataObject, family: str) -> None:
     one_way(data, family)

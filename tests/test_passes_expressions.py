@@ -209,7 +209,7 @@ def test_the_corpus_keeps_its_results(func, args):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@settings(QUICK, max_examples=4)
+@settings(QUICK, max_examples=2)
 @given(data=st.data())
 def test_generated_programs(data, family):
     held(data, family)

@@ -20,7 +20,7 @@ BATCH_SIZES = (2, 1, 7, 0, 64)
 CHUNK_SIZES = (None, 3)
 
 QUICK = settings(
-    max_examples=12,
+    max_examples=8,
     deadline=None,
     derandomize=True,
     phases=(Phase.explicit, Phase.generate),

@@ -222,6 +222,7 @@ def sums_of_calls(x: Tensor) -> Tensor:
     return (x**3 * (branching(x) + tree(x, 2))).sum()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_draws_are_the_same_however_a_program_runs(name: str) -> None:
     state = torch.get_rng_state(), random.getstate()
@@ -234,6 +235,7 @@ def test_draws_are_the_same_however_a_program_runs(name: str) -> None:
         assert not all(first), "all threads draw the same"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", [0, 1, 2, 5, 7, 8])
 def test_random_programs(seed: int) -> None:
     program = load_module(drawing_programs.source(seed, depth=1)).program

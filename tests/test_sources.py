@@ -127,6 +127,7 @@ FORMS = (
 )
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("form", FORMS)
 def test_each_item_is_made_where_python_makes_it(form):
     def program(n):

@@ -69,6 +69,7 @@ def test_passes_keep_places():
         assert set(spans(autobatch.lower(func))) <= set(spans(lowered)), func
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("func, args", every(3))
 def test_the_corpus_runs(func, args):
     compare(func, args, as_read)
@@ -84,6 +85,7 @@ def test_programs(name):
     same(autobatch.lower(make_example(name, 2, dtype).function))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", sorted(set(PROGRAMS) - TOLERANCES.keys()))
 def test_programs_run(name):
     dtype = importlib.import_module(f"programs.{name}").DTYPES[0]
@@ -98,7 +100,7 @@ def one_way(data, family):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@settings(QUICK, max_examples=3)
+@settings(QUICK, max_examples=2)
 @given(data=st.data())
 def test_generated_programs(data, family):
     one_way(data, family)

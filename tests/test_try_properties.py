@@ -19,7 +19,7 @@ def one_way(data: st.DataObject, family: str) -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@settings(QUICK, max_examples=12)
+@settings(QUICK, max_examples=5)
 @given(data=st.data())
 def test_random_programs_that_catch(data: st.DataObject, family: str) -> None:
     one_way(data, family)

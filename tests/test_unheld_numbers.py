@@ -34,6 +34,7 @@ def made(dtype: str, line: str) -> Any:
     return program(f"{dtype} {line}", lines, {"torch": torch})
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("line", LINES)
 def test_numbers_are_converted_as_torch_does(line: str) -> None:
     for dtype, values in NUMBERS:
