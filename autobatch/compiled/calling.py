@@ -337,7 +337,10 @@ class Calling:
         code = self.names.code_of(function)
         given = self.names.defaults_of(function, code.function.params)
         defaults = {name: static(value) for name, value in given.items()}
-        env = self.bound(code.function, function.__qualname__, args, named, defaults)
+        if python_draws.is_text(function) and not named and not defaults:
+            env = {p.name: arg for p, arg in zip(code.function.params, args, strict=True)}
+        else:
+            env = self.bound(code.function, function.__qualname__, args, named, defaults)
         yield from self.begun(code, function, env)
 
     def begun(

@@ -163,6 +163,8 @@ def length(w: Writer, args: Sequence[Value]) -> Value:
         return number(len(x.type.parts))
     if isinstance(x.type, Listed):
         return Value(INT, (listing.length(w, x),))
+    if isinstance(x.type, Range):
+        return Value(INT, (x.leaves[1],))
     return number(x.type.shape[0]) if isinstance(x.type, Rows) else refuse(f"len of {x.type}")
 
 

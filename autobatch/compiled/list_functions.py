@@ -74,30 +74,73 @@ def copied(items: Any) -> Any:
     return made
 
 
-def sliced(items: Any, start: Any, stop: Any, step: Any) -> Any:
-    many, made = len(items), []
+def ends(many: Any, start: Any, stop: Any, step: Any) -> Any:
+    """What ``slice.indices`` gives."""
     if step is None:
         step = 1
     if step == 0:
         raise ValueError
+    least, most = (0, many) if step > 0 else (-1, many - 1)
     if start is None:
-        start = 0 if step > 0 else many - 1
+        start = least if step > 0 else most
     else:
         if start < 0:
             start += many
-        least, most = (0, many) if step > 0 else (-1, many - 1)
         start = least if start < least else most if start > most else start
     if stop is None:
-        stop = many if step > 0 else -1
+        stop = most if step > 0 else least
     else:
         if stop < 0:
             stop += many
-        least, most = (0, many) if step > 0 else (-1, many - 1)
         stop = least if stop < least else most if stop > most else stop
+    return start, stop, step
+
+
+def sliced(items: Any, start: Any, stop: Any, step: Any) -> Any:
+    start, stop, step = ends(len(items), start, stop, step)
+    made: list[Any] = []
     while start < stop if step > 0 else start > stop:
         made.append(items[start])
         start += step
     return made
+
+
+def put(items: Any, start: Any, stop: Any, step: Any, others: Any) -> None:
+    whole = step is None or step == 1
+    start, stop, step = ends(len(items), start, stop, step)
+    made = copied(others)
+    if whole and stop < start:
+        stop = start
+    many = len(range(start, stop, step))
+    if many == len(made):
+        for item in made:
+            items[start] = item
+            start += step
+        return
+    if not whole:
+        raise ValueError
+    for at in range(stop, len(items)):
+        made.append(items[at])
+    while len(items) > start:
+        items.pop()
+    for item in made:
+        items.append(item)
+
+
+def cut(items: Any, start: Any, stop: Any, step: Any) -> None:
+    start, stop, step = ends(len(items), start, stop, step)
+    many, left = len(range(start, stop, step)), 0
+    if step < 0:
+        start, step = start + (many - 1) * step, -step
+    for at in range(len(items)):
+        if many and at == start:
+            start += step
+            many -= 1
+        else:
+            items[left] = items[at]
+            left += 1
+    while len(items) > left:
+        items.pop()
 
 
 def is_it(item: Any, other: Any) -> Any:
@@ -355,15 +398,29 @@ def many_of(place: Place, items: Value, many: Value) -> Iterator[Value]:
 
 def element(place: Place, owner: Value, at: Value) -> Iterator[Value]:
     """``x[i]`` and ``x[i:j]`` of a list in memory."""
-    if isinstance(at.type, Structure) and at.type.kind is slice:
+    if is_slice(at):
         yield from place.entered(text_of(sliced), [owner, *parts_of(at)], {})
     else:
         yield from listing.load(place.w, owner, listing.place_in(place.w, owner, at))
 
 
+def is_slice(at: Value) -> bool:
+    return isinstance(at.type, Structure) and at.type.kind is slice
+
+
+def put_in(place: Place, owner: Value, at: Value, items: Value) -> Iterator[Value]:
+    """``x[i:j] = …`` of a list in memory."""
+    yield from place.entered(text_of(put), [owner, *parts_of(at), gone_through(items)], {})
+
+
+def cut_out(place: Place, owner: Value, at: Value) -> Iterator[Value]:
+    """``del x[i:j]``."""
+    yield from place.entered(text_of(cut), [owner, *parts_of(at)], {})
+
+
 def part_of(place: Place, owner: Value, at: Value) -> Value | None:
     """A slice of a structure, whose ends are known; None for another index."""
-    if not isinstance(at.type, Structure) or at.type.kind is not slice:
+    if not is_slice(at):
         return None
     ends = [None if end.type == Static(None) else end.known for end in parts_of(at)]
     unknown = any(

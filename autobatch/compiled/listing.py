@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NoReturn
 
 from autobatch.compiled import heap, numbers, tensors
 from autobatch.compiled.types import (
@@ -22,6 +22,7 @@ from autobatch.compiled.types import (
     Listed,
     Number,
     Record,
+    Refused,
     Scalar,
     Static,
     Structure,
@@ -111,13 +112,18 @@ class Lists:
         return self.found.setdefault(site, Contents())
 
 
-def refuse_written(w: Writer, type_: Structure) -> None:
+def refuse_written(w: Writer, type_: Structure) -> NoReturn:
     """A list that is written is no structure."""
-    if type_.kind is list and w.lists.grown is None:
-        raise Grows(None)
+    raise grows(type_, w.lists.grown)
+
+
+def grows(type_: Structure, grown: frozenset[int | None] | None) -> Exception:
+    """What has a list be in memory; ``Refused`` if the program has not made it."""
+    if type_.kind is list and grown is None:
+        return Grows(None)
     if type_.site is None or type_.kind is not list:
-        refuse(f"{type_} is written that the program has not made as a list")
-    raise Grows(type_.site)
+        return Refused(f"{type_} is written that the program has not made as a list")
+    return Grows(type_.site)
 
 
 def display(w: Writer, parts: Sequence[Value]) -> Value:
@@ -179,7 +185,10 @@ def kinds_of(w: Writer, type_: Type) -> list[Type]:
 
 def width_of(w: Writer, type_: Type) -> int:
     """The bytes of an item."""
-    kinds = kinds_of(w, type_)
+    return width_of_kinds(kinds_of(w, type_))
+
+
+def width_of_kinds(kinds: Sequence[Type]) -> int:
     most = max((len(machine_of(kind)) for kind in kinds), default=0)
     return WORD * max(most + (len(kinds) > 1), 1)
 

@@ -80,14 +80,8 @@ def written(place: Place, op: Op) -> None:
         owner, value = (place.held(name) for name in op.args)
         place.share(op.args[1:])
         listing.append(place.w, in_memory(place, owner), value)
-    elif op.name == "delitem":
-        owner, index = (place.read(name) for name in op.args)
-        owner = in_memory(place, owner)
-        listing.removed(place.w, owner, listing.place_in(place.w, owner, index))
     elif op.name in INPLACE:
         in_place(place, op)
-    elif op.name == "setitem":
-        assign(place, op)
     elif op.name == "setattr":
         owner, value = (place.held(name) for name in op.args)
         place.share(op.args[1:])
@@ -328,6 +322,31 @@ def extended(place: Place, op: Op) -> Iterator[None]:
         yield
 
 
+def stored(place: Place, op: Op) -> Iterator[None]:
+    """``x[i] = v``, and of a list ``x[i:j] = v``."""
+    owner, at = (place.held(name) for name in op.args[:2])
+    if not list_functions.is_slice(at) or not list_functions.is_list(owner):
+        assign(place, op)
+        yield
+        return
+    owner = in_memory(place, owner)
+    place.share(op.args[2:])
+    for _ in list_functions.put_in(place, owner, at, place.read(op.args[2])):
+        yield
+
+
+def deleted(place: Place, op: Op) -> Iterator[None]:
+    """``del x[i]``, ``del x[i:j]``."""
+    owner, at = (place.read(name) for name in op.args)
+    owner = in_memory(place, owner)
+    if list_functions.is_slice(at):
+        for _ in list_functions.cut_out(place, owner, at):
+            yield
+        return
+    listing.removed(place.w, owner, listing.place_in(place.w, owner, at))
+    yield
+
+
 def unpack(place: Place, op: Op) -> Iterator[None]:
     value = place.read(op.args[0])
     if isinstance(value.type, Listed) and not op.attr.starred:
@@ -386,7 +405,10 @@ def part(place: Place, owner: Value, type_: Structure, index: Value) -> Iterator
         yield some
         return
     at = index.known
-    if at is None and index.type in (INT, BOOL) and parts and items.is_picked(type_):
+    if not parts and index.type in (INT, BOOL):
+        place.w.raise_always(IndexError)
+        return
+    if at is None and index.type in (INT, BOOL) and items.is_picked(type_):
         found = indexing.place_in(place.w, numbers.as_int(place.w, index), len(parts))
         yield from items.parts_at(place.w, owner, found)
         return
@@ -439,5 +461,7 @@ STEPS: dict[str, Callable[[Place, Op], Iterator[None]]] = {
     "unpack": unpack,
     "extend": extended,
     "iadd": extended,
+    "setitem": stored,
+    "delitem": deleted,
 }
 """Operations with several results, or with effects, that may go several ways."""

@@ -19,6 +19,7 @@ from autobatch.compiled.operators import binary, known_bit, truth
 from autobatch.compiled.types import (
     BOOL,
     Array,
+    Items,
     Listed,
     Number,
     Range,
@@ -169,7 +170,9 @@ def listed(x: Value) -> list[Value] | None:
 
 
 def gone_through(x: Value) -> Value:
-    """What text can go through."""
+    """What text can go through; ``zip(…)`` and the like are nobody's but the call's."""
+    if isinstance(x.type, Items) and not x.type.is_iterator:
+        return x
     if isinstance(x.type, Structure | Range | Rows | Array | Listed):
         return x
     raise functions.Unfit(f"has no compiled form for {x.type}")

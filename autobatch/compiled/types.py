@@ -419,6 +419,10 @@ def parts_of(value: Value) -> list[Value]:
     return found
 
 
+def parts_in(type_: Type | None) -> tuple[Type, ...]:
+    return type_.parts if isinstance(type_, Structure) else ()
+
+
 def as_written(type_: Type, leaves: tuple[str, ...]) -> int | float | bool | None:
     """The number that an operand is, if it stands there as one."""
     if not isinstance(type_, Number) or leaves[0].startswith("%"):
