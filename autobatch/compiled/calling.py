@@ -225,6 +225,8 @@ class Calling:
         named = {str(k): v for k, v in zip(shape.keywords, args[count:], strict=True)}
         if callee.type == Static(zip) and "strict" in named and known_bit(named["strict"]) is False:
             del named["strict"]
+        if callee.type == Static(enumerate) and count == 1 and "start" in named:
+            args, count = [args[0], named.pop("start")], 2
         if isinstance(callee.type, Bound):
             self_ = Value(callee.type.owner, callee.leaves)
             function = Value(Static(callee.type.function))

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from types import FunctionType
 from typing import Any
 
-from autobatch.compiled import list_functions
+from autobatch.compiled import list_texts
 from autobatch.compiled.blocks import BlockWriter
 from autobatch.compiled.calling import Waits
 from autobatch.compiled.closures import settled
@@ -83,7 +83,7 @@ class Unit:
         Or one ``within`` it. What makes lists for Python's functions is written for each ``site``.
         """
         params = tuple(sorted(env.items()))
-        site = site if function.__module__ == list_functions.__name__ else 0
+        site = site if function.__module__ == list_texts.__name__ else 0
         found = self.versions.get((within or function, params, site))
         if found is None:
             every = [each for own, each, _ in self.versions if own is (within or function)]

@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from autobatch.compiled import listing
+from autobatch.compiled import listing, numbers
 from autobatch.compiled.arrays import indexing
 from autobatch.compiled.types import (
     BOOL,
@@ -78,6 +78,8 @@ def length(w: Writer, x: Value) -> str:
             return listing.length(w, x)
         case Items("backwards"):
             return w.made(f"add i64 {x.leaves[0]}, 1")
+        case Items("enumerate"):
+            return length(w, parts_of(x)[0])
         case _:
             first, *others = (length(w, part) for part in parts_of(x))
             for other in others:
@@ -110,8 +112,10 @@ def items_at(w: Writer, x: Value, at: str) -> Iterator[Value]:
             end = w.made(f"sub i64 {length(w, inner)}, 1")
             yield from items_at(w, inner, w.made(f"sub i64 {end}, {at}"))
         case Items("enumerate"):
-            for each in items_at(w, parts_of(x)[0], at):
-                yield structure(tuple, [Value(INT, (at,)), each])
+            inner, first = parts_of(x)
+            place = at if first.leaf == "0" else w.checked("sadd", at, first.leaf)
+            for each in items_at(w, inner, at):
+                yield structure(tuple, [Value(INT, (place,)), each])
         case Items("zip"):
             for items in all_at(w, parts_of(x), at):
                 yield structure(tuple, items)
@@ -205,13 +209,20 @@ def over(kind: str, most: int, w: Writer, args: Sequence[Value]) -> Value:
     if kind == "reversed" and isinstance(args[0].type, Listed):
         last = w.made(f"sub i64 {listing.length(w, args[0])}, 1")
         return Value(Items("backwards", (INT, args[0].type)), (last, args[0].leaf))
-    parts = [sequence(x) for x in args]
+    if kind == "enumerate":
+        first = args[1] if len(args) > 1 else number(0)
+        if first.type not in (INT, BOOL):
+            refuse(f"enumerate has no compiled form for {first.type}")
+        start = Value(INT, (numbers.as_int(w, first),))
+        parts = [sequence(args[0]), start]
+    else:
+        parts = [sequence(x) for x in args]
     types = tuple(part.type for part in parts)
     return Value(Items(kind, types), tuple(leaf for part in parts for leaf in part.leaves))
 
 
 FUNCTIONS: dict[Any, Callable[[Writer, Sequence[Value]], Value]] = {
-    builtins.enumerate: partial(over, "enumerate", 1),
+    builtins.enumerate: partial(over, "enumerate", 2),
     builtins.zip: partial(over, "zip", 8),
     builtins.reversed: partial(over, "reversed", 1),
 }

@@ -453,7 +453,7 @@ RULES: dict[str, Callable[[Place, Op, list[Value]], Value]] = {
 WAYS: dict[str, Callable[[Place, Op, list[Value]], Iterator[Value]]] = {
     "call": called,
     "getitem": element,
-    **{name: partial(binary_of, name) for name in ("add", "mul", "in", "not_in")},
+    **{name: partial(binary_of, name) for name in ("add", "mul", *COMPARE)},
 }
 """The same, where what the operation gives may be of several types."""
 STEPS: dict[str, Callable[[Place, Op], Iterator[None]]] = {
