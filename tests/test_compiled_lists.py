@@ -40,7 +40,9 @@ def seen(items):
 
 def program_of(body: str, names: str = "a, b") -> Callable[..., Any]:
     """A program of some statements; ``seen`` tells what a list holds."""
-    source = f"import math\nimport torch\n{SEEN}\ndef program({names}):\n"
+    source = (
+        f"import bisect\nimport heapq\nimport math\nimport torch\n{SEEN}\ndef program({names}):\n"
+    )
     found: Callable[..., Any] = load_module(source + textwrap.indent(body, "    ")).program
     return found
 

@@ -5,16 +5,21 @@ Of lists in memory most is Python text that means the same (``list_texts``).
 
 from __future__ import annotations
 
+import bisect
 import builtins
+import heapq
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
-from autobatch.compiled import listing, numbers, tensors
+from autobatch.compiled import listing, numbers, tables, tensors
 from autobatch.compiled.functions import Unfit
 from autobatch.compiled.list_texts import (
     added,
     after,
     before,
+    bisected,
+    bisected_left,
     contained,
     copied,
     count,
@@ -22,13 +27,18 @@ from autobatch.compiled.list_texts import (
     equal,
     extended,
     extended_by_list,
+    heaped,
     in_order,
     in_order_by,
     index,
+    inserted,
+    inserted_left,
     not_after,
     not_before,
     not_contained,
     numbers_of,
+    popped,
+    pushed,
     put,
     put_in_order,
     put_in_order_by,
@@ -38,7 +48,7 @@ from autobatch.compiled.list_texts import (
     unequal,
     without,
 )
-from autobatch.compiled.sequences import Place, gone_through, listed, text_of, told
+from autobatch.compiled.sequences import Place, gone_through, in_any_order, listed, text_of, told
 from autobatch.compiled.types import (
     BOOL,
     INT,
@@ -50,6 +60,7 @@ from autobatch.compiled.types import (
     Scalar,
     Static,
     Structure,
+    Table,
     Value,
     machine_of,
     number,
@@ -182,6 +193,10 @@ def extend(place: Place, owner: Value, items: Value) -> Iterator[Value]:
 def operated(place: Place, name: str, args: Sequence[Value]) -> Iterator[Value] | None:
     """``+``, ``*``, ``in`` and comparisons of lists and tuples; None for other operands."""
     one, other = args
+    if name in ("in", "not_in") and isinstance(other.type, Table):
+        return tables.contains(place, name, other, one)
+    if name in ("in", "not_in") and listing.is_open_dict(other.type, place.w):
+        raise listing.grows(other.type, place.w.lists.grown)
     if name in ("in", "not_in"):
         if not isinstance(other.type, Listed):
             return None
@@ -304,7 +319,8 @@ def sorted_of(place: Place, args: Sequence[Value], named: dict[str, Value]) -> I
         yield listing.display(place.w, exchanged(place.w, parts, bool(falls.known)))
         return
     text = in_order if not key else in_order_by
-    yield from place.entered(text_of(text), [gone_through(args[0]), falls, *key], {})
+    over = in_any_order(args[0]) if not key else gone_through(args[0])
+    yield from place.entered(text_of(text), [over, falls, *key], {})
 
 
 def order_of(place: Place, named: dict[str, Value]) -> tuple[list[Value], Value]:
@@ -341,7 +357,30 @@ def exchanged(w: Writer, parts: Sequence[Value], falls: bool) -> list[Value]:
     return row
 
 
+def by_text(
+    text: Callable[..., Any],
+    count: int,
+    writes: bool,
+    place: Place,
+    args: Sequence[Value],
+    named: dict[str, Value],
+) -> Iterator[Value]:
+    """A function of ``heapq`` or ``bisect``, that ``writes`` its list or only reads it."""
+    if named or len(args) != count:
+        raise Unfit(f"has a compiled form for {count} arguments")
+    if writes and isinstance(args[0].type, Structure):
+        listing.refuse_written(place.w, args[0].type)
+    yield from place.entered(text_of(text), [gone_through(args[0]), *args[1:]], {})
+
+
 RULES: dict[Any, Callable[..., Iterator[Value]]] = {
+    heapq.heappush: partial(by_text, pushed, 2, True),
+    heapq.heappop: partial(by_text, popped, 1, True),
+    heapq.heapify: partial(by_text, heaped, 1, True),
+    bisect.bisect_left: partial(by_text, bisected_left, 2, False),
+    bisect.bisect_right: partial(by_text, bisected, 2, False),
+    bisect.insort_left: partial(by_text, inserted_left, 2, True),
+    bisect.insort_right: partial(by_text, inserted, 2, True),
     builtins.list: list_of,
     builtins.tuple: tuple_of,
     builtins.sorted: sorted_of,

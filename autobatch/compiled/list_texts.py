@@ -1,4 +1,4 @@
-"""Python text that means what lists, slices, comparisons and sorts do; ``list_functions`` uses it.
+"""Python text of what lists, slices, comparisons, sorts, heaps and bisections do.
 
 Where it raises, the thread gives up.
 """
@@ -279,3 +279,78 @@ def numbers_of(rows: Any) -> Any:
     for row in rows:
         made.append(row.tolist())
     return made
+
+
+def raised(heap: Any, first: Any, at: Any) -> None:
+    """Bring an item of a heap towards its top, as far as ``first``."""
+    item = heap[at]
+    while at > first:
+        above = (at - 1) // 2
+        if not item < heap[above]:
+            break
+        heap[at] = heap[above]
+        at = above
+    heap[at] = item
+
+
+def lowered(heap: Any, at: Any) -> None:
+    """Bring an item of a heap to a leaf, and from there up: the comparisons are heapq's."""
+    first, end, item = at, len(heap), heap[at]
+    child = 2 * at + 1
+    while child < end:
+        if child + 1 < end and not heap[child] < heap[child + 1]:
+            child += 1
+        heap[at] = heap[child]
+        at, child = child, 2 * child + 1
+    heap[at] = item
+    raised(heap, first, at)
+
+
+def pushed(heap: Any, item: Any) -> None:
+    heap.append(item)
+    raised(heap, 0, len(heap) - 1)
+
+
+def popped(heap: Any) -> Any:
+    last = heap.pop()
+    if len(heap) == 0:
+        return last
+    top = heap[0]
+    heap[0] = last
+    lowered(heap, 0)
+    return top
+
+
+def heaped(heap: Any) -> None:
+    for at in range(len(heap) // 2 - 1, -1, -1):
+        lowered(heap, at)
+
+
+def bisected_left(items: Any, item: Any) -> int:
+    low, high = 0, len(items)
+    while low < high:
+        middle = (low + high) // 2
+        if items[middle] < item:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def bisected(items: Any, item: Any) -> int:
+    low, high = 0, len(items)
+    while low < high:
+        middle = (low + high) // 2
+        if item < items[middle]:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+def inserted_left(items: Any, item: Any) -> None:
+    items.insert(bisected_left(items, item), item)
+
+
+def inserted(items: Any, item: Any) -> None:
+    items.insert(bisected(items, item), item)

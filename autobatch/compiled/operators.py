@@ -19,6 +19,7 @@ from autobatch.compiled.types import (
     Scalar,
     Static,
     Structure,
+    Table,
     Type,
     Value,
     number,
@@ -181,7 +182,7 @@ def truth(w: Writer, x: Value) -> str:
         return numbers.truth(w, x)
     if isinstance(x.type, Scalar):
         return tensors.truth(w, x)
-    if isinstance(x.type, Listed):
+    if isinstance(x.type, Listed | Table):
         return w.made(f"icmp ne i64 {listing.length(w, x)}, 0")
     if isinstance(x.type, Array | Rows) and prod(x.type.shape) == 1:
         y = strided(x)

@@ -39,6 +39,7 @@ from autobatch.compiled.types import (
     Refused,
     Static,
     Structure,
+    Table,
     Type,
     parts_in,
     refuse,
@@ -290,7 +291,7 @@ def has_results(kind: type) -> bool:
 def refuse_result(type_: Type, within: tuple[Type, ...] = ()) -> None:
     if isinstance(type_, Static) and type(type_.obj) is Raised:
         refuse("it returns an exception")
-    if isinstance(type_, Range | Items | Method | Bound | Record | Closure):
+    if isinstance(type_, Range | Items | Method | Bound | Record | Table | Closure):
         refuse(f"it returns {type_}")
     if isinstance(type_, Structure) and not has_results(type_.kind):
         refuse(f"it returns {type_}")

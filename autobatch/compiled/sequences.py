@@ -28,6 +28,7 @@ from autobatch.compiled.types import (
     Scalar,
     Static,
     Structure,
+    Table,
     Value,
     number,
     parts_of,
@@ -144,9 +145,16 @@ def gone_through(x: Value) -> Value:
     """What text can go through; ``zip(…)`` and the like are nobody's but the call's."""
     if isinstance(x.type, Items) and not x.type.is_iterator:
         return x
-    if isinstance(x.type, Structure | Range | Rows | Array | Listed):
+    if isinstance(x.type, Structure | Range | Rows | Array | Listed | Table):
         return x
     raise functions.Unfit(f"has no compiled form for {x.type}")
+
+
+def in_any_order(x: Value) -> Value:
+    """The same, where the order does not matter: a set's members, too."""
+    if isinstance(x.type, Table):
+        return Value(Items("members", (x.type,)), x.leaves)
+    return gone_through(x)
 
 
 def extreme(
@@ -170,10 +178,10 @@ def extreme(
     elif parts is not None:
         yield named["default"]
     elif "default" in named:
-        given = [gone_through(args[0]), named["default"], precedes]
+        given = [in_any_order(args[0]), named["default"], precedes]
         yield from place.entered(text_of(extreme_or), given, {})
     else:
-        yield from place.entered(text_of(extreme_of), [gone_through(args[0]), precedes], {})
+        yield from place.entered(text_of(extreme_of), [in_any_order(args[0]), precedes], {})
 
 
 def between(order: str, place: Place, parts: Sequence[Value]) -> Iterator[Value]:
@@ -206,7 +214,7 @@ def folded(
     made = (rest or [*named.values()] or [number(first)])[0]
     parts = listed(items)
     if parts is None:
-        yield from place.entered(text_of(text), [gone_through(items), made], {})
+        yield from place.entered(text_of(text), [in_any_order(items), made], {})
         return
     for part in parts:
         functions.scalar(part)
@@ -226,7 +234,7 @@ def judged(
     parts = listed(items)
     if parts is None:
         text = text_of(any_of if stop else all_of)
-        yield from place.entered(text, [gone_through(items)], {})
+        yield from place.entered(text, [in_any_order(items)], {})
         return
     bits: list[str] = []
     for part in parts:
