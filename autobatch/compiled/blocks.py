@@ -15,7 +15,6 @@ from autobatch.compiled.raising import kind_of, raised
 from autobatch.compiled.types import (
     Array,
     Items,
-    Listed,
     Number,
     Range,
     Refused,
@@ -314,8 +313,6 @@ class BlockWriter(Calling):
             refuse("a function is returned that reads variables of a call which is not over")
         value = closures.closed(value, self.env.get, None)
         if self.version.is_main:
-            if any(isinstance(leaf, Listed) for leaf in flat_types(value.type)):
-                refuse("it returns a list of a length that is not known before it runs")
             value = Value(unsited(value.type), value.leaves, value.known)
             value = self.taken(value)
         (type_,) = self.kept([value])

@@ -18,12 +18,14 @@ from autobatch.batching.effects import effect_of, is_calling, is_generated_init
 from autobatch.compiled import (
     closures,
     drawing,
+    hashing,
     items,
     list_functions,
     objects,
     python_draws,
     raising,
     sequences,
+    tables,
     torch_functions,
 )
 from autobatch.compiled.arrays import calls
@@ -49,6 +51,7 @@ from autobatch.compiled.types import (
     Rows,
     Scalar,
     Static,
+    Table,
     Type,
     Value,
     bytes_of,
@@ -67,9 +70,9 @@ from autobatch.ir.program import CallShape, Function, Op
 from autobatch.values.cells import Uniform
 from autobatch.vm.code import Code
 
-RULES = {**FUNCTIONS, **items.FUNCTIONS, **torch_functions.FUNCTIONS}
+RULES = {**FUNCTIONS, **items.FUNCTIONS, **hashing.FUNCTIONS, **torch_functions.FUNCTIONS}
 """The functions that have a rule of their own."""
-SEQUENCES = {**sequences.RULES, **list_functions.RULES}
+SEQUENCES = {**sequences.RULES, **list_functions.RULES, **tables.RULES}
 """Those that go through what they are given, which may give values of several types."""
 
 
@@ -225,6 +228,8 @@ class Calling:
         named = {str(k): v for k, v in zip(shape.keywords, args[count:], strict=True)}
         if callee.type == Static(zip) and "strict" in named and known_bit(named["strict"]) is False:
             del named["strict"]
+        if callee.type == Static(enumerate) and count == 1 and "start" in named:
+            args, count = [args[0], named.pop("start")], 2
         if isinstance(callee.type, Bound):
             self_ = Value(callee.type.owner, callee.leaves)
             function = Value(Static(callee.type.function))
@@ -245,6 +250,9 @@ class Calling:
             if derived is not None:
                 yield derived
                 return
+        if isinstance(callee.type, Method) and isinstance(callee.type.owner, Table):
+            yield from tables.called(self, callee, args[:count], named)
+            return
         if isinstance(callee.type, Method) and list_functions.is_owner(callee.type):
             yield from list_functions.called(self, callee, args[:count], named)
             return
@@ -337,7 +345,10 @@ class Calling:
         code = self.names.code_of(function)
         given = self.names.defaults_of(function, code.function.params)
         defaults = {name: static(value) for name, value in given.items()}
-        env = self.bound(code.function, function.__qualname__, args, named, defaults)
+        if python_draws.is_text(function) and not named and not defaults:
+            env = {p.name: arg for p, arg in zip(code.function.params, args, strict=True)}
+        else:
+            env = self.bound(code.function, function.__qualname__, args, named, defaults)
         yield from self.begun(code, function, env)
 
     def begun(

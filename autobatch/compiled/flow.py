@@ -12,22 +12,23 @@ function all of whose ways call itself first is taken to return nothing. Paths t
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from types import FunctionType
 from typing import Any
 
-from autobatch.compiled import list_functions
+from autobatch.compiled import list_texts
 from autobatch.compiled.blocks import BlockWriter
 from autobatch.compiled.calling import Waits
 from autobatch.compiled.closures import settled
 from autobatch.compiled.derivatives import Derived
-from autobatch.compiled.listing import Lists
+from autobatch.compiled.listing import Lists, grows, holds
 from autobatch.compiled.names import Names
 from autobatch.compiled.python_draws import is_text
-from autobatch.compiled.types import Layout, Made, Type, refuse
+from autobatch.compiled.types import Layout, Made, Refused, Structure, Type, parts_in, refuse
 from autobatch.compiled.versions import (
+    Env,
     Key,
     Version,
     assigned_once,
@@ -44,6 +45,8 @@ MOST_BLOCKS = 200
 MOST_FUNCTIONS = 50
 MOST_RESULTS = 4
 """Types that a function returns."""
+MOST_LENGTHS = 6
+"""Of the lists that a variable holds, where their parts are known."""
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -80,9 +83,11 @@ class Unit:
         Or one ``within`` it. What makes lists for Python's functions is written for each ``site``.
         """
         params = tuple(sorted(env.items()))
-        site = site if function.__module__ == list_functions.__name__ else 0
+        site = site if function.__module__ == list_texts.__name__ else 0
         found = self.versions.get((within or function, params, site))
         if found is None:
+            every = [each for own, each, _ in self.versions if own is (within or function)]
+            self.grow_if_many(params, every)
             if len(self.versions) >= MOST_FUNCTIONS:
                 refuse("functions are called with too many combinations of types")
             lowered = code.function
@@ -102,11 +107,24 @@ class Unit:
         """The label of a block, which is to be written if it is new."""
         label = version.labels.get(key)
         if label is None:
+            self.grow_if_many(key[1], [each for pc, each in version.labels if pc == key[0]])
             if len(version.labels) >= MOST_BLOCKS:
                 refuse("a function's variables come with too many combinations of types")
             label = version.labels[key] = f"b{len(version.labels)}"
             self.todo.append((version, key))
         return label
+
+    def grow_if_many(self, env: Env, others: Sequence[Env]) -> None:
+        """Have a variable's list in memory that comes with ever more parts (``Grows``)."""
+        if len(others) < MOST_LENGTHS:
+            return
+        for name, type_ in env:
+            if not isinstance(type_, Structure) or type_.kind is not list or not holds(type_):
+                continue
+            if type_.site is not None or self.grown is None:
+                lengths = {len(parts_in(dict(other).get(name))) for other in others}
+                if len(lengths) >= MOST_LENGTHS:
+                    raise grows(type_, self.grown)
 
     def made_of(self, code: Function, home: FunctionType) -> Made:
         """A function that stands in another, told by its identity."""
@@ -116,10 +134,22 @@ class Unit:
         return found
 
     def write_all(self) -> None:
-        while self.todo:
+        """Write what is to be written; the first refusal goes after any list that ``Grows``.
+
+        What is refused of a list whose parts are known may be none of one in memory.
+        """
+        refused: Refused | None = None
+        left = MOST_BLOCKS
+        while self.todo and left:
             version, key = self.todo.popleft()
-            with suppress(Waits):  # until it is known what its callee returns
-                version.texts[key] = BlockWriter(self, version, key).written()
+            try:
+                with suppress(Waits):  # until it is known what its callee returns
+                    version.texts[key] = BlockWriter(self, version, key).written()
+            except Refused as error:
+                refused = refused or error
+            left -= refused is not None
+        if refused is not None:
+            raise refused
 
     def write_again(self, places: Iterable[tuple[Version, Key]]) -> None:
         self.todo.extend(places)

@@ -30,6 +30,7 @@ from autobatch.compiled.types import (
     Scalar,
     Static,
     Structure,
+    Table,
     Value,
     literal,
     machine_of,
@@ -161,8 +162,10 @@ def length(w: Writer, args: Sequence[Value]) -> Value:
     x = one(args)
     if isinstance(x.type, Structure):
         return number(len(x.type.parts))
-    if isinstance(x.type, Listed):
+    if isinstance(x.type, Listed | Table):
         return Value(INT, (listing.length(w, x),))
+    if isinstance(x.type, Range):
+        return Value(INT, (x.leaves[1],))
     return number(x.type.shape[0]) if isinstance(x.type, Rows) else refuse(f"len of {x.type}")
 
 

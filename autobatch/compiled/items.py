@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from autobatch.compiled import listing
+from autobatch.compiled import listing, numbers, tables
 from autobatch.compiled.arrays import indexing
 from autobatch.compiled.types import (
     BOOL,
@@ -23,6 +23,7 @@ from autobatch.compiled.types import (
     Range,
     Rows,
     Structure,
+    Table,
     Type,
     Value,
     machine_of,
@@ -35,11 +36,13 @@ from autobatch.compiled.types import (
 from autobatch.compiled.writer import Writer
 
 
-def sequence(x: Value) -> Value:
+def sequence(w: Writer, x: Value) -> Value:
     """What a loop may go over."""
     type_ = x.type
     if isinstance(type_, Range | Items) and not type_.is_iterator:
         return x
+    if isinstance(type_, Table):
+        return tables.sequence(w, x)
     if (
         isinstance(type_, Listed)
         or (isinstance(type_, Rows | Array) and type_.shape[0])
@@ -58,10 +61,12 @@ def is_picked(type_: Structure) -> bool:
 
 def is_even(type_: Type) -> bool:
     """Whether all items of what a loop goes over are of one type."""
+    if isinstance(type_, Items) and type_.kind in ("keys", "values", "items", "members"):
+        return False
     if isinstance(type_, Items) and type_.kind != "each":
         return all(map(is_even, type_.parts))
     inner = type_.parts[0] if isinstance(type_, Items) else type_
-    if isinstance(inner, Listed):
+    if isinstance(inner, Listed | Table):
         return False
     return not isinstance(inner, Structure) or len(set(inner.parts)) == 1
 
@@ -78,6 +83,15 @@ def length(w: Writer, x: Value) -> str:
             return listing.length(w, x)
         case Items("backwards"):
             return w.made(f"add i64 {x.leaves[0]}, 1")
+        case Items("keys" | "values" | "items"):
+            begun, table = parts_of(x)
+            now = tables.stamp(w, table)
+            w.give_up_if(w.made(f"icmp ne i64 {now}, {begun.leaf}"))  # a key has come or gone
+            return listing.length(w, table)
+        case Items("members"):
+            return listing.length(w, x)
+        case Items("enumerate"):
+            return length(w, parts_of(x)[0])
         case _:
             first, *others = (length(w, part) for part in parts_of(x))
             for other in others:
@@ -109,9 +123,13 @@ def items_at(w: Writer, x: Value, at: str) -> Iterator[Value]:
             (inner,) = parts_of(x)
             end = w.made(f"sub i64 {length(w, inner)}, 1")
             yield from items_at(w, inner, w.made(f"sub i64 {end}, {at}"))
+        case Items("keys" | "values" | "items" | "members" as kind):
+            yield from tables.item_at(w, kind, parts_of(x)[-1], at)
         case Items("enumerate"):
-            for each in items_at(w, parts_of(x)[0], at):
-                yield structure(tuple, [Value(INT, (at,)), each])
+            inner, first = parts_of(x)
+            place = at if first.leaf == "0" else w.checked("sadd", at, first.leaf)
+            for each in items_at(w, inner, at):
+                yield structure(tuple, [Value(INT, (place,)), each])
         case Items("zip"):
             for items in all_at(w, parts_of(x), at):
                 yield structure(tuple, items)
@@ -156,7 +174,7 @@ def parts_at(w: Writer, x: Value, at: str) -> Iterator[Value]:
 
 
 def iterator(w: Writer, x: Value) -> Value:
-    over = sequence(x)
+    over = sequence(w, x)
     assert isinstance(over.type, Items)
     many = length(w, over)
     fresh = not many.startswith("%") and int(many) > 0
@@ -200,18 +218,25 @@ def over(kind: str, most: int, w: Writer, args: Sequence[Value]) -> Value:
     """``enumerate(x)``, ``zip(x, …)``, ``reversed(x)``."""
     if not 1 <= len(args) <= most:
         refuse(f"{kind} has a compiled form for 1 to {most} arguments")
-    if kind == "reversed" and isinstance(args[0].type, Items):
+    if kind == "reversed" and isinstance(args[0].type, Items | Table):
         refuse(f"reversed has no compiled form for {args[0].type}")
     if kind == "reversed" and isinstance(args[0].type, Listed):
         last = w.made(f"sub i64 {listing.length(w, args[0])}, 1")
         return Value(Items("backwards", (INT, args[0].type)), (last, args[0].leaf))
-    parts = [sequence(x) for x in args]
+    if kind == "enumerate":
+        first = args[1] if len(args) > 1 else number(0)
+        if first.type not in (INT, BOOL):
+            refuse(f"enumerate has no compiled form for {first.type}")
+        start = Value(INT, (numbers.as_int(w, first),))
+        parts = [sequence(w, args[0]), start]
+    else:
+        parts = [sequence(w, x) for x in args]
     types = tuple(part.type for part in parts)
     return Value(Items(kind, types), tuple(leaf for part in parts for leaf in part.leaves))
 
 
 FUNCTIONS: dict[Any, Callable[[Writer, Sequence[Value]], Value]] = {
-    builtins.enumerate: partial(over, "enumerate", 1),
+    builtins.enumerate: partial(over, "enumerate", 2),
     builtins.zip: partial(over, "zip", 8),
     builtins.reversed: partial(over, "reversed", 1),
 }

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from autobatch.compiled import drawing, listing
 from autobatch.compiled.heap import HEAP
+from autobatch.compiled.returned import has_lists
 from autobatch.compiled.types import Array, Rows, Type, bytes_of, flat_types, machine_of, refuse
 from autobatch.compiled.versions import Version, roomy, text_of
 from autobatch.compiled.writer import GIVEN_UP, SPENT, mark_of
@@ -31,6 +32,8 @@ IMPLIED = [
 """Functions that stand for an instruction where a machine has none."""
 MOST_FRAME = 2**18
 """Bytes of the tensors of one function, which lie on the stack."""
+KEPT = 16
+"""Threads whose memory lies side by side, at least, where they return lists."""
 LOCK = Lock()
 """LLVM compiles for one host thread at a time."""
 
@@ -52,7 +55,9 @@ class Kernel:
     """``engine`` owns the machine code that ``entry`` calls, ``held`` are tensors that it reads.
 
     ``frame`` is what a call of one of its functions takes on the stack, at most, in bytes; ``heap``
-    are the bytes that its threads take otherwise, one after the other.
+    are the bytes that its threads take otherwise, one after the other. If it ``keeps`` what threads
+    leave there, since they return lists, they lie side by side, and ``run`` ends early where there
+    is no room for one more.
     """
 
     engine: Any
@@ -61,6 +66,7 @@ class Kernel:
     held: tuple[Tensor, ...]
     frame: int
     heap: int
+    keeps: bool = False
 
     def run(
         self,
@@ -72,10 +78,10 @@ class Kernel:
         begin: int,
         end: int,
         fuel: int,
-    ) -> tuple[int, int]:
+    ) -> tuple[int, int, np.ndarray]:
         """The threads from ``begin`` to ``end``; which is next, and what is left of the fuel.
 
-        An input of one row goes for all threads.
+        And the memory that they had. An input of one row goes for all threads.
         """
         table = np.empty((max(len(inputs), 1), 2), dtype=np.int64)
         for at, data in enumerate(inputs):
@@ -90,11 +96,12 @@ class Kernel:
         memory = (heap.ctypes.data, self.heap)
         ends = (marks.data_ptr(), begin, end, ctypes.addressof(left), depth, threads, key, *memory)
         reached = self.entry(table.ctypes.data, places.ctypes.data, *ends)
-        return reached, left.value
+        return reached, left.value, heap
 
 
 def compiled(main: Version, everyone: Iterable[Version], heap: bool) -> Kernel:
     """Machine code for all functions, and for the loop over threads; ``heap``: they take memory."""
+    keeps = any(map(has_lists, main.results))
     versions = list(everyone)
     declared = sorted({line for version in versions for line in version.writer.declared})
     functions = [text_of(version) for version in versions]
@@ -106,7 +113,7 @@ def compiled(main: Version, everyone: Iterable[Version], heap: bool) -> Kernel:
     draws = any(version.writer.draws for version in versions)
     shared = [drawing.TEXT] if draws else []
     shared += [listing.TEXT] if any(version.writer.shares_lists for version in versions) else []
-    text = "\n".join([*types, *declared, *shared, *functions, rows_text(main, draws)])
+    text = "\n".join([*types, *declared, *shared, *functions, rows_text(main, draws, keeps)])
     with LOCK:
         engine = assembled(text, [c_function(line) for line in declared if "@llvm." not in line])
     kind = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_void_p] * 3, *[ctypes.c_int64] * 8)
@@ -115,7 +122,8 @@ def compiled(main: Version, everyone: Iterable[Version], heap: bool) -> Kernel:
     if frame > MOST_FRAME:
         refuse("its tensors take too much room")
     entry = kind(engine.get_function_address("kernel"))
-    return Kernel(engine, entry, text, held, frame, HEAP if heap else 0)
+    most = (KEPT if keeps else 1) * HEAP if heap else 0
+    return Kernel(engine, entry, text, held, frame, most, keeps)
 
 
 def c_function(declaration: str) -> str:
@@ -163,7 +171,7 @@ def assembled(text: str, functions: Iterable[str]) -> Any:
     return engine
 
 
-def rows_text(main: Version, draws: bool) -> str:
+def rows_text(main: Version, draws: bool, keeps: bool) -> str:
     """The loop over threads: ``inputs`` holds an address and a step in bytes for each leaf.
 
     ``outputs`` has an address for each leaf of each result, of which a thread writes one.
@@ -207,9 +215,10 @@ def rows_text(main: Version, draws: bool) -> str:
             "  %nextobject = getelementptr i64, ptr %fuel, i64 1",
             "  %lastobject = getelementptr i64, ptr %fuel, i64 2",
             "  store i64 %last, ptr %lastobject",
+            "  store i64 %first, ptr %nextobject",
             roomy("%area", max(main.area(), 1)),
-            "  %full = load i64, ptr %meter",
-            "  store i64 %full, ptr %fuel",
+            "  %fueled = load i64, ptr %meter",
+            "  store i64 %fueled, ptr %fuel",
             *lines,
             "  br label %test",
             "test:",
@@ -218,7 +227,7 @@ def rows_text(main: Version, draws: bool) -> str:
             "  br i1 %more, label %thread, label %leave",
             "thread:",
             "  %before = load i64, ptr %fuel",
-            "  store i64 %first, ptr %nextobject",
+            *(kept_lines() if keeps else ("  store i64 %first, ptr %nextobject",)),
             *(path_lines() if draws else ()),
             *loads,
             f"  %r = call {main.machine_result()} @{main.name}({given})",
@@ -243,6 +252,18 @@ def rows_text(main: Version, draws: bool) -> str:
             "}",
         ]
     )
+
+
+def kept_lines() -> list[str]:
+    """Where a thread's memory begins and ends, behind that of the last."""
+    return [
+        "  %mine = load i64, ptr %nextobject",
+        f"  %ends = add i64 %mine, {HEAP}",
+        "  store i64 %ends, ptr %lastobject",
+        "  %full = icmp ugt i64 %ends, %last",
+        "  br i1 %full, label %leave, label %begins",
+        "begins:",
+    ]
 
 
 def path_lines() -> list[str]:

@@ -1,17 +1,54 @@
 """What a program does with lists and tuples: their methods and operators, ``sorted``, ``list``.
 
-Of lists in memory most is Python text that means the same.
+Of lists in memory most is Python text that means the same (``list_texts``).
 """
 
 from __future__ import annotations
 
+import bisect
 import builtins
+import heapq
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
-from autobatch.compiled import listing, numbers, tensors
+from autobatch.compiled import listing, numbers, tables, tensors
 from autobatch.compiled.functions import Unfit
-from autobatch.compiled.sequences import Place, gone_through, listed, text_of, told
+from autobatch.compiled.list_texts import (
+    added,
+    after,
+    before,
+    bisected,
+    bisected_left,
+    contained,
+    copied,
+    count,
+    cut,
+    equal,
+    extended,
+    extended_by_list,
+    heaped,
+    in_order,
+    in_order_by,
+    index,
+    inserted,
+    inserted_left,
+    not_after,
+    not_before,
+    not_contained,
+    numbers_of,
+    popped,
+    pushed,
+    put,
+    put_in_order,
+    put_in_order_by,
+    repeated,
+    sliced,
+    turned,
+    unequal,
+    without,
+)
+from autobatch.compiled.sequences import Place, gone_through, in_any_order, listed, text_of, told
 from autobatch.compiled.types import (
     BOOL,
     INT,
@@ -23,6 +60,7 @@ from autobatch.compiled.types import (
     Scalar,
     Static,
     Structure,
+    Table,
     Value,
     machine_of,
     number,
@@ -37,174 +75,20 @@ MOST_SORTED = 16
 """Numbers that are sorted where they are; more are by text."""
 
 
-# The text
-
-
-def extended(owner: Any, items: Any) -> None:
-    for item in items:
-        owner.append(item)
-
-
-def extended_by_list(owner: Any, items: Any) -> None:
-    for at in range(len(items)):
-        owner.append(items[at])
-
-
-def added(owner: Any, items: Any) -> Any:
-    made: list[Any] = []
-    for item in owner:
-        made.append(item)
-    for item in items:
-        made.append(item)
-    return made
-
-
-def repeated(items: Any, count: Any) -> Any:
-    made: list[Any] = []
-    for _ in range(count):
-        for item in items:
-            made.append(item)
-    return made
-
-
-def copied(items: Any) -> Any:
-    made: list[Any] = []
-    for item in items:
-        made.append(item)
-    return made
-
-
-def sliced(items: Any, start: Any, stop: Any, step: Any) -> Any:
-    many, made = len(items), []
-    if step is None:
-        step = 1
-    if step == 0:
-        raise ValueError
-    if start is None:
-        start = 0 if step > 0 else many - 1
-    else:
-        if start < 0:
-            start += many
-        least, most = (0, many) if step > 0 else (-1, many - 1)
-        start = least if start < least else most if start > most else start
-    if stop is None:
-        stop = many if step > 0 else -1
-    else:
-        if stop < 0:
-            stop += many
-        least, most = (0, many) if step > 0 else (-1, many - 1)
-        stop = least if stop < least else most if stop > most else stop
-    while start < stop if step > 0 else start > stop:
-        made.append(items[start])
-        start += step
-    return made
-
-
-def is_it(item: Any, other: Any) -> Any:
-    if item == other:
-        return True
-    if item != item and other != other:
-        raise ValueError
-    return False
-
-
-def index(items: Any, other: Any) -> Any:
-    at = 0
-    for item in items:
-        if is_it(item, other):
-            return at
-        at += 1  # noqa: SIM113
-    raise ValueError
-
-
-def count(items: Any, other: Any) -> Any:
-    found = 0
-    for item in items:
-        if is_it(item, other):
-            found += 1
-    return found
-
-
-def contained(items: Any, other: Any) -> Any:
-    for item in items:  # noqa: SIM110
-        if is_it(item, other):
-            return True
-    return False
-
-
-def not_contained(items: Any, other: Any) -> Any:
-    return not contained(items, other)
-
-
-def without(items: Any, other: Any) -> None:
-    items.pop(index(items, other))
-
-
-def turned(items: Any) -> None:
-    low, high = 0, len(items) - 1
-    while low < high:
-        one, other = items[low], items[high]
-        items[low] = other
-        items[high] = one
-        low, high = low + 1, high - 1
-
-
-def in_order(items: Any, falls: Any) -> Any:
-    """A merge sort: as stable as Python's, so they are the same where no item is nan."""
-    made: list[Any] = []
-    other: list[Any] = []
-    for item in items:
-        if item != item:
-            raise ValueError
-        made.append(item)
-        other.append(item)
-    many, width = len(made), 1
-    while width < many:
-        start = 0
-        while start < many:
-            middle, end = min(start + width, many), min(start + 2 * width, many)
-            left, right, at = start, middle, start
-            while at < end:
-                if right >= end:
-                    first = True
-                elif left >= middle:
-                    first = False
-                elif falls:
-                    first = not made[left] < made[right]
-                else:
-                    first = not made[right] < made[left]
-                if first:
-                    other[at] = made[left]
-                    left += 1
-                else:
-                    other[at] = made[right]
-                    right += 1
-                at += 1
-            start = end
-        made, other = other, made
-        width *= 2
-    return made
-
-
-def put_in_order(items: Any, falls: Any) -> None:
-    ordered = in_order(items, falls)
-    for at in range(len(items)):
-        items[at] = ordered[at]
-
-
-def numbers_of(rows: Any) -> Any:
-    made: list[Any] = []
-    for row in rows:
-        made.append(row.tolist())
-    return made
-
-
 # Methods
 
 WRITING = frozenset(
     {"append", "pop", "insert", "clear", "extend", "remove", "reverse", "sort", "__setitem__"}
 )
 READING: dict[str, Callable[..., Any]] = {"index": index, "count": count}
+COMPARED: dict[str, Callable[..., Any]] = {
+    "eq": equal,
+    "ne": unequal,
+    "lt": before,
+    "le": not_after,
+    "gt": after,
+    "ge": not_before,
+}
 
 
 def is_list(x: Value) -> bool:
@@ -264,9 +148,10 @@ def applied(
         yield from place.entered(text_of(READING[name]), [owner, *given], {})
     elif name == "copy" and not given and not named:
         yield from list_of(place, [owner], {})
-    elif name == "sort" and not given and not named.keys() - {"reverse"}:
-        falls = named.get("reverse", number(False))
-        yield from place.entered(text_of(put_in_order), [owner, falls], {})
+    elif name == "sort" and not given:
+        key, falls = order_of(place, named)
+        text = put_in_order if not key else put_in_order_by
+        yield from place.entered(text_of(text), [owner, falls, *key], {})
     elif named:
         raise Unfit("has no compiled form with keyword arguments")
     elif name == "append" and len(given) == 1:
@@ -306,13 +191,22 @@ def extend(place: Place, owner: Value, items: Value) -> Iterator[Value]:
 
 
 def operated(place: Place, name: str, args: Sequence[Value]) -> Iterator[Value] | None:
-    """``+``, ``*`` and ``in`` of lists and tuples; None for other operands."""
+    """``+``, ``*``, ``in`` and comparisons of lists and tuples; None for other operands."""
     one, other = args
+    if name in ("in", "not_in") and isinstance(other.type, Table):
+        return tables.contains(place, name, other, one)
+    if name in ("in", "not_in") and listing.is_open_dict(other.type, place.w):
+        raise listing.grows(other.type, place.w.lists.grown)
     if name in ("in", "not_in"):
         if not isinstance(other.type, Listed):
             return None
         text = contained if name == "in" else not_contained
         return place.entered(text_of(text), [other, one], {})
+    if name in COMPARED:
+        are_lists = is_list(one) and is_list(other) and is_tuple(one) == is_tuple(other)
+        if not are_lists or not any(isinstance(x.type, Listed) for x in args):
+            return None
+        return place.entered(text_of(COMPARED[name]), [one, other], {})
     if name == "add" and is_list(one) and is_list(other):
         return sum_of(place, one, other)
     if name == "mul" and is_list(one) and other.type in (INT, BOOL):
@@ -355,15 +249,29 @@ def many_of(place: Place, items: Value, many: Value) -> Iterator[Value]:
 
 def element(place: Place, owner: Value, at: Value) -> Iterator[Value]:
     """``x[i]`` and ``x[i:j]`` of a list in memory."""
-    if isinstance(at.type, Structure) and at.type.kind is slice:
+    if is_slice(at):
         yield from place.entered(text_of(sliced), [owner, *parts_of(at)], {})
     else:
         yield from listing.load(place.w, owner, listing.place_in(place.w, owner, at))
 
 
+def is_slice(at: Value) -> bool:
+    return isinstance(at.type, Structure) and at.type.kind is slice
+
+
+def put_in(place: Place, owner: Value, at: Value, items: Value) -> Iterator[Value]:
+    """``x[i:j] = …`` of a list in memory."""
+    yield from place.entered(text_of(put), [owner, *parts_of(at), gone_through(items)], {})
+
+
+def cut_out(place: Place, owner: Value, at: Value) -> Iterator[Value]:
+    """``del x[i:j]``."""
+    yield from place.entered(text_of(cut), [owner, *parts_of(at)], {})
+
+
 def part_of(place: Place, owner: Value, at: Value) -> Value | None:
     """A slice of a structure, whose ends are known; None for another index."""
-    if not isinstance(at.type, Structure) or at.type.kind is not slice:
+    if not is_slice(at):
         return None
     ends = [None if end.type == Static(None) else end.known for end in parts_of(at)]
     unknown = any(
@@ -401,19 +309,29 @@ def tuple_of(place: Place, args: Sequence[Value], named: dict[str, Value]) -> It
 
 
 def sorted_of(place: Place, args: Sequence[Value], named: dict[str, Value]) -> Iterator[Value]:
-    """``sorted(x)``, or ``sorted(x, reverse=…)``."""
-    w = place.w
-    if len(args) != 1 or named.keys() - {"reverse"}:
-        raise Unfit("has a compiled form without a key")
-    falls = named.get("reverse", number(False))
-    if falls.type not in (INT, BOOL):
-        raise Unfit(f"has no compiled form for {falls.type}")
+    """``sorted(x)``, ``sorted(x, key=…, reverse=…)``."""
+    if len(args) != 1:
+        raise Unfit("has a compiled form for one argument")
+    key, falls = order_of(place, named)
     parts = listed(args[0])
     known = parts is not None and falls.known is not None and len(parts) <= MOST_SORTED
-    if parts is not None and known and is_even(parts):
-        yield listing.display(w, exchanged(w, parts, bool(falls.known)))
+    if parts is not None and known and is_even(parts) and not key:
+        yield listing.display(place.w, exchanged(place.w, parts, bool(falls.known)))
         return
-    yield from place.entered(text_of(in_order), [gone_through(args[0]), falls], {})
+    text = in_order if not key else in_order_by
+    over = in_any_order(args[0]) if not key else gone_through(args[0])
+    yield from place.entered(text_of(text), [over, falls, *key], {})
+
+
+def order_of(place: Place, named: dict[str, Value]) -> tuple[list[Value], Value]:
+    """What is sorted by: the key, if there is one, and whether it falls."""
+    falls = named.get("reverse", number(False))
+    if named.keys() - {"reverse", "key"} or falls.type not in (INT, BOOL):
+        raise Unfit("has a compiled form with a key, and with a bool for reverse")
+    key = [named["key"]] if named.get("key", NONE).type != NONE.type else []
+    if key and place.w.seeded:
+        refuse("a key has no compiled form under a seed")
+    return key, falls
 
 
 def is_even(parts: Sequence[Value]) -> bool:
@@ -439,7 +357,30 @@ def exchanged(w: Writer, parts: Sequence[Value], falls: bool) -> list[Value]:
     return row
 
 
+def by_text(
+    text: Callable[..., Any],
+    count: int,
+    writes: bool,
+    place: Place,
+    args: Sequence[Value],
+    named: dict[str, Value],
+) -> Iterator[Value]:
+    """A function of ``heapq`` or ``bisect``, that ``writes`` its list or only reads it."""
+    if named or len(args) != count:
+        raise Unfit(f"has a compiled form for {count} arguments")
+    if writes and isinstance(args[0].type, Structure):
+        listing.refuse_written(place.w, args[0].type)
+    yield from place.entered(text_of(text), [gone_through(args[0]), *args[1:]], {})
+
+
 RULES: dict[Any, Callable[..., Iterator[Value]]] = {
+    heapq.heappush: partial(by_text, pushed, 2, True),
+    heapq.heappop: partial(by_text, popped, 1, True),
+    heapq.heapify: partial(by_text, heaped, 1, True),
+    bisect.bisect_left: partial(by_text, bisected_left, 2, False),
+    bisect.bisect_right: partial(by_text, bisected, 2, False),
+    bisect.insort_left: partial(by_text, inserted_left, 2, True),
+    bisect.insort_right: partial(by_text, inserted, 2, True),
     builtins.list: list_of,
     builtins.tuple: tuple_of,
     builtins.sorted: sorted_of,

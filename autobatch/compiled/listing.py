@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NoReturn, TypeGuard
 
 from autobatch.compiled import heap, numbers, tensors
 from autobatch.compiled.types import (
@@ -22,9 +22,11 @@ from autobatch.compiled.types import (
     Listed,
     Number,
     Record,
+    Refused,
     Scalar,
     Static,
     Structure,
+    Table,
     Type,
     Value,
     flat_types,
@@ -111,13 +113,25 @@ class Lists:
         return self.found.setdefault(site, Contents())
 
 
-def refuse_written(w: Writer, type_: Structure) -> None:
+def refuse_written(w: Writer, type_: Structure) -> NoReturn:
     """A list that is written is no structure."""
-    if type_.kind is list and w.lists.grown is None:
-        raise Grows(None)
-    if type_.site is None or type_.kind is not list:
-        refuse(f"{type_} is written that the program has not made as a list")
-    raise Grows(type_.site)
+    raise grows(type_, w.lists.grown)
+
+
+def grows(type_: Structure, grown: frozenset[int | None] | None) -> Exception:
+    """What has a list be in memory; ``Refused`` if the program has not made it."""
+    if type_.kind in (list, dict) and grown is None:
+        return Grows(None)
+    if type_.site is None or type_.kind not in (list, dict):
+        return Refused(f"{type_} is written that the program has not made as one")
+    return Grows(type_.site)
+
+
+def is_open_dict(type_: Type, w: Writer) -> TypeGuard[Structure]:
+    """Whether a dict whose keys are known may be one in memory, as the program has made it."""
+    if not isinstance(type_, Structure) or type_.kind is not dict:
+        return False
+    return type_.site is not None or w.lists.grown is None
 
 
 def display(w: Writer, parts: Sequence[Value]) -> Value:
@@ -133,17 +147,17 @@ def is_grown(w: Writer) -> bool:
 
 
 def sited(w: Writer, value: Value) -> Value:
-    """A list that is a structure, as the place at work has made it."""
+    """A list or dict that is a structure, as the place at work has made it."""
     assert isinstance(value.type, Structure)
-    if w.lists.grown is None or value.type.kind is not list:
+    if w.lists.grown is None or value.type.kind not in (list, dict):
         return value
     return Value(replace(value.type, site=w.site), value.leaves)
 
 
-def new(w: Writer, parts: Sequence[Value], room: int = 0) -> Value:
-    """A list in memory of its own."""
+def new(w: Writer, parts: Sequence[Value], room: int = 0, whole: str = "") -> Value:
+    """A list in memory of its own; ``whole``: what it is a part of, if it is one of several."""
     site = (w.site, w.user[0].site) if w.of_library else w.site
-    made = Listed(w.lists.contents(site))
+    made = Listed(w.lists.contents((site, whole)))
     for part in parts:
         admit(w, made, part)
     room = max(len(parts), room, LEAST_ROOM)
@@ -167,7 +181,8 @@ def word(w: Writer, address: str, at: int) -> str:
 
 
 def length(w: Writer, x: Value) -> str:
-    return w.made(f"load i64, ptr {x.leaf}")
+    """How many items a list has, or entries a dict or set: those lie in its first list."""
+    return w.made(f"load i64, ptr {x.leaves[0]}")
 
 
 def kinds_of(w: Writer, type_: Type) -> list[Type]:
@@ -179,7 +194,10 @@ def kinds_of(w: Writer, type_: Type) -> list[Type]:
 
 def width_of(w: Writer, type_: Type) -> int:
     """The bytes of an item."""
-    kinds = kinds_of(w, type_)
+    return width_of_kinds(kinds_of(w, type_))
+
+
+def width_of_kinds(kinds: Sequence[Type]) -> int:
     most = max((len(machine_of(kind)) for kind in kinds), default=0)
     return WORD * max(most + (len(kinds) > 1), 1)
 
@@ -205,7 +223,7 @@ def holds(type_: Type) -> bool:
     """Whether a list in memory may hold values of a type."""
     if isinstance(type_, Structure):
         return all(map(holds, type_.parts))
-    return isinstance(type_, Number | Scalar | Static | Listed | Record)
+    return isinstance(type_, Number | Scalar | Static | Listed | Table | Record)
 
 
 def admit(w: Writer, type_: Type, item: Value) -> Type:

@@ -19,6 +19,7 @@ from autobatch.compiled import (
     numbers,
     objects,
     raising,
+    tables,
 )
 from autobatch.compiled.arrays import calls, indexing
 from autobatch.compiled.arrays.lowering import real
@@ -38,6 +39,7 @@ from autobatch.compiled.types import (
     Scalar,
     Static,
     Structure,
+    Table,
     Value,
     fresh,
     number,
@@ -80,14 +82,8 @@ def written(place: Place, op: Op) -> None:
         owner, value = (place.held(name) for name in op.args)
         place.share(op.args[1:])
         listing.append(place.w, in_memory(place, owner), value)
-    elif op.name == "delitem":
-        owner, index = (place.read(name) for name in op.args)
-        owner = in_memory(place, owner)
-        listing.removed(place.w, owner, listing.place_in(place.w, owner, index))
     elif op.name in INPLACE:
         in_place(place, op)
-    elif op.name == "setitem":
-        assign(place, op)
     elif op.name == "setattr":
         owner, value = (place.held(name) for name in op.args)
         place.share(op.args[1:])
@@ -224,6 +220,10 @@ def attribute(place: Place, op: Op, args: list[Value]) -> Value:
         return Value(Method(owner.type, op.attr), owner.leaves)
     if isinstance(owner.type, Structure) and op.attr in fields_of(owner.type.kind):
         return parts_of(owner)[fields_of(owner.type.kind).index(op.attr)]
+    if isinstance(owner.type, Table):
+        return tables.method(owner, op.attr)
+    if listing.is_open_dict(owner.type, place.w):
+        raise listing.grows(owner.type, place.w.lists.grown)
     if list_functions.is_list(owner):
         method = list_functions.method(place.w, owner, op.attr)
         if method is not None:
@@ -247,15 +247,23 @@ def of_list(place: Place, op: Op, args: list[Value]) -> Value:
     return listing.display(place.w, args)
 
 
-def of_dict(place: Place, op: Op, args: list[Value]) -> Value:
-    keys = []
-    for key in args[::2]:
-        if not isinstance(key.type, Static) or type(key.type.obj) is not str:
-            refuse("a dict has a compiled form with strings for keys")
-        keys.append(key.type.obj)
+def of_dict(place: Place, op: Op, args: list[Value]) -> Iterator[Value]:
+    """A dict under words that nobody writes is a structure."""
+    keys = [key.type.obj if isinstance(key.type, Static) else None for key in args[::2]]
+    if any(type(key) is not str for key in keys) or listing.is_grown(place.w):
+        yield from tables.of_pairs(place, list(zip(args[::2], args[1::2], strict=True)))
+        return
     if len(set(keys)) < len(keys):
         refuse("a dict has a key twice")
-    return structure(dict, args[1::2], tuple(keys))
+    yield listing.sited(place.w, structure(dict, args[1::2], tuple(keys)))
+
+
+def of_set(place: Place, op: Op, args: list[Value]) -> Iterator[Value]:
+    return tables.of_members(place, args)
+
+
+def to_set(place: Place, op: Op, args: list[Value]) -> Iterator[Value]:
+    return tables.set_of(place, args, {})
 
 
 def iterator(place: Place, op: Op, args: list[Value]) -> Value:
@@ -284,8 +292,7 @@ def advance(place: Place, op: Op) -> Iterator[None]:
     if isinstance(held.type, Items) and held.type.is_iterator:
         for step in items.advanced(w, held):
             for name, value in zip((op.args[0], *op.outs), step, strict=True):
-                if value is not None:
-                    place.set(name, value)
+                place.set(name, Value(closures.EMPTY) if value is None else value)
             yield
         return
     if not isinstance(held.type, Range) or not held.type.is_iterator:
@@ -328,6 +335,42 @@ def extended(place: Place, op: Op) -> Iterator[None]:
         yield
 
 
+def stored(place: Place, op: Op) -> Iterator[None]:
+    """``x[i] = v``, and of a list ``x[i:j] = v``."""
+    owner, at = (place.held(name) for name in op.args[:2])
+    if listing.is_open_dict(owner.type, place.w):
+        raise listing.grows(owner.type, place.w.lists.grown)
+    if isinstance(owner.type, Table):
+        place.share(op.args[1:])
+        for _ in tables.setitem(place, owner, place.read(op.args[1]), place.read(op.args[2])):
+            yield
+        return
+    if not list_functions.is_slice(at) or not list_functions.is_list(owner):
+        assign(place, op)
+        yield
+        return
+    owner = in_memory(place, owner)
+    place.share(op.args[2:])
+    for _ in list_functions.put_in(place, owner, at, place.read(op.args[2])):
+        yield
+
+
+def deleted(place: Place, op: Op) -> Iterator[None]:
+    """``del x[i]``, ``del x[i:j]``."""
+    owner, at = (place.read(name) for name in op.args)
+    if isinstance(owner.type, Table):
+        for _ in tables.delitem(place, owner, at):
+            yield
+        return
+    owner = in_memory(place, owner)
+    if list_functions.is_slice(at):
+        for _ in list_functions.cut_out(place, owner, at):
+            yield
+        return
+    listing.removed(place.w, owner, listing.place_in(place.w, owner, at))
+    yield
+
+
 def unpack(place: Place, op: Op) -> Iterator[None]:
     value = place.read(op.args[0])
     if isinstance(value.type, Listed) and not op.attr.starred:
@@ -364,6 +407,8 @@ def element(place: Place, op: Op, args: list[Value]) -> Iterator[Value]:
         yield indexing.getitem(place.w, owner, index)
     elif calls.is_tensor(owner.type):
         yield calls.called(place.w, operator.getitem, [owner, index], {}, calls.Nowhere())
+    elif isinstance(owner.type, Table):
+        yield from tables.getitem(place, owner, index)
     elif isinstance(owner.type, Listed):
         yield from list_functions.element(place, owner, index)
     elif isinstance(owner.type, Structure):
@@ -377,6 +422,8 @@ def part(place: Place, owner: Value, type_: Structure, index: Value) -> Iterator
     parts = parts_of(owner)
     if type_.kind is dict:
         key = index.type.obj if isinstance(index.type, Static) else None
+        if listing.is_open_dict(type_, place.w) and key not in type_.keys:
+            raise listing.grows(type_, place.w.lists.grown)
         if type(key) is not str or key not in type_.keys:
             refuse(f"an element of {type_} under a key that is not known to be there")
         yield parts[type_.keys.index(key)]
@@ -386,7 +433,10 @@ def part(place: Place, owner: Value, type_: Structure, index: Value) -> Iterator
         yield some
         return
     at = index.known
-    if at is None and index.type in (INT, BOOL) and parts and items.is_picked(type_):
+    if not parts and index.type in (INT, BOOL):
+        place.w.raise_always(IndexError)
+        return
+    if at is None and index.type in (INT, BOOL) and items.is_picked(type_):
         found = indexing.place_in(place.w, numbers.as_int(place.w, index), len(parts))
         yield from items.parts_at(place.w, owner, found)
         return
@@ -423,7 +473,6 @@ RULES: dict[str, Callable[[Place, Op, list[Value]], Value]] = {
     "import_from": attribute,
     "tuple": display(tuple),
     "list": of_list,
-    "dict": of_dict,
     "slice": display(slice),
     "iter": iterator,
     "catches": caught,
@@ -431,7 +480,10 @@ RULES: dict[str, Callable[[Place, Op, list[Value]], Value]] = {
 WAYS: dict[str, Callable[[Place, Op, list[Value]], Iterator[Value]]] = {
     "call": called,
     "getitem": element,
-    **{name: partial(binary_of, name) for name in ("add", "mul", "in", "not_in")},
+    "dict": of_dict,
+    "set": of_set,
+    "to_set": to_set,
+    **{name: partial(binary_of, name) for name in ("add", "mul", *COMPARE)},
 }
 """The same, where what the operation gives may be of several types."""
 STEPS: dict[str, Callable[[Place, Op], Iterator[None]]] = {
@@ -439,5 +491,7 @@ STEPS: dict[str, Callable[[Place, Op], Iterator[None]]] = {
     "unpack": unpack,
     "extend": extended,
     "iadd": extended,
+    "setitem": stored,
+    "delitem": deleted,
 }
 """Operations with several results, or with effects, that may go several ways."""

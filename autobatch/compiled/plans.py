@@ -32,13 +32,16 @@ from autobatch.compiled.types import (
     Bound,
     Closure,
     Items,
+    Listed,
     Method,
     Range,
     Record,
     Refused,
     Static,
     Structure,
+    Table,
     Type,
+    parts_in,
     refuse,
 )
 from autobatch.compiled.versions import Version, reached, written_in
@@ -285,12 +288,14 @@ def has_results(kind: type) -> bool:
     return kind in (tuple, list, dict) or hasattr(kind, "_fields")
 
 
-def refuse_result(type_: Type) -> None:
+def refuse_result(type_: Type, within: tuple[Type, ...] = ()) -> None:
     if isinstance(type_, Static) and type(type_.obj) is Raised:
         refuse("it returns an exception")
-    if isinstance(type_, Range | Items | Method | Bound | Record | Closure):
+    if isinstance(type_, Range | Items | Method | Bound | Record | Table | Closure):
         refuse(f"it returns {type_}")
     if isinstance(type_, Structure) and not has_results(type_.kind):
         refuse(f"it returns {type_}")
-    for part in type_.parts if isinstance(type_, Structure) else ():
-        refuse_result(part)
+    if isinstance(type_, Listed) and type_ in within:
+        refuse("it returns a list that may hold itself")
+    for part in type_.contents.kinds if isinstance(type_, Listed) else parts_in(type_):
+        refuse_result(part, (*within, type_))

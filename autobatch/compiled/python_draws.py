@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from types import FunctionType
 from typing import Any
 
-from autobatch.compiled import library, list_functions, numbers, sequences
+from autobatch.compiled import library, list_texts, numbers, sequences, table_texts
 from autobatch.compiled.drawing import Draw, double
 from autobatch.compiled.types import BOOL, FLOAT, INT, Number, Type, Value, refuse
 from autobatch.compiled.writer import Writer
@@ -111,7 +111,9 @@ def text(callee: Any, args: Sequence[Value]) -> FunctionType | None:
     return callee if is_text(callee) else library.meaning(callee, args, TEXTS)
 
 
-TEXTUAL = frozenset({__name__, library.__name__, sequences.__name__, list_functions.__name__})
+TEXTUAL = frozenset(
+    {__name__, *(each.__name__ for each in (library, sequences, list_texts, table_texts))}
+)
 """The modules whose functions stand for others."""
 
 

@@ -19,12 +19,16 @@ from autobatch.compiled.operators import binary, known_bit, truth
 from autobatch.compiled.types import (
     BOOL,
     Array,
+    Items,
     Listed,
     Number,
     Range,
     Refused,
     Rows,
+    Scalar,
+    Static,
     Structure,
+    Table,
     Value,
     number,
     parts_of,
@@ -50,71 +54,44 @@ class Place(Protocol):
 # The text of what goes through items one by one
 
 
-def less(best: Any, other: Any) -> Any:
-    return other if other < best else best
+def below(one: Any, other: Any) -> Any:
+    return one < other
 
 
-def greater(best: Any, other: Any) -> Any:
-    return other if other > best else best
+def above(one: Any, other: Any) -> Any:
+    return one > other
 
 
-def least(items: Any) -> Any:
+def nearer(best: Any, other: Any, precedes: Any) -> Any:
+    return other if precedes(other, best) else best
+
+
+def extreme_of(items: Any, precedes: Any) -> Any:
     best = None
     for item in items:
         if item is None:
             raise TypeError
-        if best is None or item < best:
+        if best is None or precedes(item, best):
             best = item
     if best is None:
         raise ValueError
     return best
 
 
-def greatest(items: Any) -> Any:
-    best = None
-    for item in items:
-        if item is None:
-            raise TypeError
-        if best is None or item > best:
-            best = item
-    if best is None:
-        raise ValueError
-    return best
-
-
-def least_or(items: Any, default: Any) -> Any:
+def extreme_or(items: Any, default: Any, precedes: Any) -> Any:
     for _ in items:
-        return least(items)
+        return extreme_of(items, precedes)
     return default
 
 
-def greatest_or(items: Any, default: Any) -> Any:
-    for _ in items:
-        return greatest(items)
-    return default
-
-
-def least_by(items: Any, key: Any) -> Any:
-    best = least_key = None
+def extreme_by(items: Any, key: Any, precedes: Any) -> Any:
+    best = nearest = None
     for item in items:
         own = key(item)
         if own is None or item is None:
             raise TypeError
-        if least_key is None or own < least_key:
-            best, least_key = item, own
-    if best is None:
-        raise ValueError
-    return best
-
-
-def greatest_by(items: Any, key: Any) -> Any:
-    best = greatest_key = None
-    for item in items:
-        own = key(item)
-        if own is None or item is None:
-            raise TypeError
-        if greatest_key is None or own > greatest_key:
-            best, greatest_key = item, own
+        if nearest is None or precedes(own, nearest):
+            best, nearest = item, own
     if best is None:
         raise ValueError
     return best
@@ -148,11 +125,7 @@ def all_of(items: Any) -> bool:
     return True
 
 
-EXTREMES: dict[str, tuple[Callable[..., Any], ...]] = {
-    "lt": (less, least, least_or, least_by),
-    "gt": (greater, greatest, greatest_or, greatest_by),
-}
-"""What a comparison is between two, among many, among many or a default, and by a key."""
+PRECEDES: dict[str, Callable[..., Any]] = {"lt": below, "gt": above}
 
 
 def text_of(function: Callable[..., Any]) -> FunctionType:
@@ -169,24 +142,33 @@ def listed(x: Value) -> list[Value] | None:
 
 
 def gone_through(x: Value) -> Value:
-    """What text can go through."""
-    if isinstance(x.type, Structure | Range | Rows | Array | Listed):
+    """What text can go through; ``zip(…)`` and the like are nobody's but the call's."""
+    if isinstance(x.type, Items) and not x.type.is_iterator:
+        return x
+    if isinstance(x.type, Structure | Range | Rows | Array | Listed | Table):
         return x
     raise functions.Unfit(f"has no compiled form for {x.type}")
+
+
+def in_any_order(x: Value) -> Value:
+    """The same, where the order does not matter: a set's members, too."""
+    if isinstance(x.type, Table):
+        return Value(Items("members", (x.type,)), x.leaves)
+    return gone_through(x)
 
 
 def extreme(
     order: str, place: Place, args: Sequence[Value], named: dict[str, Value]
 ) -> Iterator[Value]:
     """``min`` and ``max``."""
-    many, many_or, by = (text_of(each) for each in EXTREMES[order][1:])
+    precedes = Value(Static(PRECEDES[order]))
     if named.keys() - {"key", "default"} or len(named) > 1 or not args:
         raise functions.Unfit("has a compiled form with a key, or with a default")
     parts = list(args) if len(args) > 1 else listed(args[0])
     if "key" in named:
         if place.w.seeded:
             refuse("a key has no compiled form under a seed")
-        yield from place.entered(by, [packed(args), named["key"]], {})
+        yield from place.entered(text_of(extreme_by), [packed(args), named["key"], precedes], {})
     elif len(args) > 1 and named:
         raise functions.Unfit("raises here: a default goes with one argument")
     elif parts is not None and "default" not in named and not parts:
@@ -196,9 +178,10 @@ def extreme(
     elif parts is not None:
         yield named["default"]
     elif "default" in named:
-        yield from place.entered(many_or, [gone_through(args[0]), named["default"]], {})
+        given = [in_any_order(args[0]), named["default"], precedes]
+        yield from place.entered(text_of(extreme_or), given, {})
     else:
-        yield from place.entered(many, [gone_through(args[0])], {})
+        yield from place.entered(text_of(extreme_of), [in_any_order(args[0]), precedes], {})
 
 
 def between(order: str, place: Place, parts: Sequence[Value]) -> Iterator[Value]:
@@ -207,12 +190,12 @@ def between(order: str, place: Place, parts: Sequence[Value]) -> Iterator[Value]
     if not others:
         yield first
         return
-    for part in parts:
-        functions.scalar(part)
-    if len({part.type for part in parts}) == 1:
+    even = len({part.type for part in parts}) == 1
+    if even and isinstance(first.type, Number | Scalar):
         yield functions.extreme(order, place.w, parts)
         return
-    for best in place.entered(text_of(EXTREMES[order][0]), [first, others[0]], {}):
+    precedes = Value(Static(PRECEDES[order]))
+    for best in place.entered(text_of(nearer), [first, others[0], precedes], {}):
         yield from between(order, place, [best, *others[1:]])
 
 
@@ -231,7 +214,7 @@ def folded(
     made = (rest or [*named.values()] or [number(first)])[0]
     parts = listed(items)
     if parts is None:
-        yield from place.entered(text_of(text), [gone_through(items), made], {})
+        yield from place.entered(text_of(text), [in_any_order(items), made], {})
         return
     for part in parts:
         functions.scalar(part)
@@ -251,7 +234,7 @@ def judged(
     parts = listed(items)
     if parts is None:
         text = text_of(any_of if stop else all_of)
-        yield from place.entered(text, [gone_through(items)], {})
+        yield from place.entered(text, [in_any_order(items)], {})
         return
     bits: list[str] = []
     for part in parts:

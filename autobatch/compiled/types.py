@@ -134,7 +134,7 @@ class Static:
 class Method:
     """The method ``name`` of a number or tensor, whose leaves it has."""
 
-    owner: Number | Scalar | Rows | Array | Listed | Structure
+    owner: Number | Scalar | Rows | Array | Listed | Table | Structure
     name: str
 
     def __str__(self) -> str:
@@ -194,6 +194,17 @@ class Listed:
 
     def __str__(self) -> str:
         return "a list that is written"
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A dict or a set in memory: ``parts`` are the lists of its entries and of their places."""
+
+    kind: type
+    parts: tuple[Listed, Listed]
+
+    def __str__(self) -> str:
+        return f"a {self.kind.__name__} that is written"
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,8 +289,8 @@ class Closure:
 
 
 Type = (
-    Number | Scalar | Rows | Array | Static | Record | Listed | Bound | Method | Structure | Range
-    | Items | Closure
+    Number | Scalar | Rows | Array | Static | Record | Listed | Bound | Method | Structure | Table
+    | Range | Items | Closure
 )  # fmt: skip
 INT, FLOAT, BOOL = Number("int"), Number("float"), Number("bool")
 TRUTH = Scalar(torch.bool)
@@ -304,7 +315,7 @@ class Value:
 def flat_types(type_: Type) -> tuple[Type, ...]:
     """The type of each leaf."""
     match type_:
-        case Structure(parts=parts) | Items(parts=parts, is_iterator=False):
+        case Structure(parts=parts) | Table(parts=parts) | Items(parts=parts, is_iterator=False):
             return tuple(leaf for part in parts for leaf in flat_types(part))
         case Items(parts=parts):
             return (INT, *(leaf for part in parts for leaf in flat_types(part)))
@@ -409,7 +420,7 @@ def fresh(value: Value) -> Value:
 
 def parts_of(value: Value) -> list[Value]:
     """The values in a structure, or what a loop goes over."""
-    assert isinstance(value.type, Structure | Items)
+    assert isinstance(value.type, Structure | Table | Items)
     found, at = [], len(value.leaves) - sum(len(machine_of(part)) for part in value.type.parts)
     for part in value.type.parts:
         width = len(machine_of(part))
@@ -417,6 +428,10 @@ def parts_of(value: Value) -> list[Value]:
         found.append(Value(part, leaves, as_written(part, leaves)))
         at += width
     return found
+
+
+def parts_in(type_: Type | None) -> tuple[Type, ...]:
+    return type_.parts if isinstance(type_, Structure) else ()
 
 
 def as_written(type_: Type, leaves: tuple[str, ...]) -> int | float | bool | None:

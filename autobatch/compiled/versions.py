@@ -21,7 +21,9 @@ from autobatch.ir.program import Block, Call, Function, Label, Return
 from autobatch.source import Span
 from autobatch.vm.code import Code
 
-Key = tuple[Label, tuple[tuple[str, Type], ...]]
+Env = tuple[tuple[str, Type], ...]
+"""Variables, and the types of what they hold."""
+Key = tuple[Label, Env]
 """A block, and the variables that it is entered with."""
 
 

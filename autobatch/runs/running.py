@@ -85,7 +85,8 @@ def ran(
         shared = Shared(steps_of(options, batch), cache, observer, policy_of(options.fallback))
         chunk = by_machine_code(target, batch, options, library, shared)
         if chunk is not None:
-            return collected([chunk], function, batch, options)
+            with suppress(StackingError):  # the general way tells which returns are unlike
+                return collected([chunk], function, batch, options)
     plainly = None
     if observer is None and cache is None:
         plainly = asked(target, batch, options, library)

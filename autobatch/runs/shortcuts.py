@@ -33,6 +33,9 @@ from autobatch.vm.library import Library
 from autobatch.vm.room import ROOM
 from autobatch.vm.ways import Ways
 
+MOST_JOINED = 8
+"""Parts of a result that are put together column by column."""
+
 
 def returned_at_once(
     code: Code, value: Cell, batch: Batch, options: Options, library: Library
@@ -118,10 +121,11 @@ def by_machine_code(
             piece.rows = run.rest[piece.rows]
         errors = engine.failures.errors
     isolated = options.on_error == "isolate"
+    many = len(run.whole) + len(run.listed)
     one = None
-    if not errors and not (isolated and len(run.values) > 1):
+    if not errors and many <= MOST_JOINED and not (isolated and many > 1):
         one = joined(run.parts(), [(piece.rows, piece.value) for piece in others], batch.size)
-    if one is None and not isolated:
+    if one is None and not isolated and not run.listed:
         return None  # results that are unlike each other stack, or are refused, as ever
     pieces = [Returned(*piece) for piece in run.pieces()] + others
     if one is not None:

@@ -253,7 +253,8 @@ class Stream:
         if done is None:
             self.code = None
             return examples
-        self.hold(threads[done.rows], done.value)
+        for rows, value in done.pieces:
+            self.hold(threads[rows], value)
         self.came = True
         return [examples[row] for row in done.rest.tolist()]
 

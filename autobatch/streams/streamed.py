@@ -26,10 +26,9 @@ MOST_ROUNDS = 2**30
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """``value`` has the results of the threads at the places ``rows``; ``rest`` have given up."""
+    """``pieces`` are the places of threads, and their results; those at ``rest`` have given up."""
 
-    rows: np.ndarray
-    value: Cell
+    pieces: list[tuple[np.ndarray, Cell]]
     rest: np.ndarray
 
 
@@ -62,7 +61,4 @@ class MachineCode:
             self.why = refused.why
             return None
         self.tally.by_itself(plan.code.function.name, size, run.rounds, len(run.rest))
-        if not len(run.rest):
-            return Done(np.arange(size), run.values[0], run.rest)
-        ((rows, value),) = run.pieces()
-        return Done(rows, value, run.rest)
+        return Done(run.parts() if not len(run.rest) else run.pieces(), run.rest)
