@@ -16,7 +16,7 @@ from torch import Tensor
 from autobatch.random import transforms
 from autobatch.random.paths import Ledger, Paths, key_of, split
 from autobatch.random.philox import MASK, philox
-from autobatch.random.sources import Thread, Threads
+from autobatch.random.sources import LANES, Thread, Threads, on_a_device, on_the_host
 
 CPU = torch.device("cpu")
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -79,7 +79,22 @@ def test_a_thread_alone_has_its_words_of_the_group(n: int, size: int) -> None:
     for _ in range(3):
         for many, one in zip(group.columns(n, size, CPU), alone.columns(n, size, CPU), strict=True):
             assert many.shape == (5, n)
-            assert torch.equal(many[3] & MASK, one[0] & MASK)
+            assert torch.equal(many[3], one[0])
+
+
+@pytest.mark.parametrize("k, n, size", [(0, 2, 2), (3, 0, 1), (3, 1, 2), (3, 9, 1), (40000, 1, 2)])
+@pytest.mark.parametrize("own_keys", [False, True])
+def test_words_are_the_same_on_the_host_and_on_a_device(
+    k: int, n: int, size: int, own_keys: bool
+) -> None:
+    index = np.arange(k) + 2**33
+    blocks = -(-n * size // LANES)
+    low = np.arange(k) if own_keys else 5
+    given = (3, index & MASK, index >> 32, low, MASK)
+    host = on_the_host(given, k, blocks, n * size)
+    for one, other in zip(host, on_a_device(given, k, blocks, CPU), strict=False):
+        assert one.dtype is other.dtype and torch.equal(one, other)
+        assert ((one >= 0) & (one <= MASK)).all()
 
 
 def test_paths_differ_from_each_other_and_from_their_callers() -> None:
@@ -122,7 +137,7 @@ def test_uniform_numbers_have_all_bits_and_never_reach_one(dtype: torch.dtype) -
 def test_integers_are_the_upper_part_of_an_exact_product(size: int) -> None:
     count = 2 if size <= 2**32 or size == 2**64 else 4
     found = transforms.integers(threads(40), 3, size, CPU)
-    given = [word & MASK for word in threads(40).columns(3, count, CPU)]
+    given = threads(40).columns(3, count, CPU)
     for row in range(40):
         for place in range(3):
             whole = 0

@@ -104,6 +104,31 @@ def test_parameters_of_each_example() -> None:
     same(autobatch.vmap(run)(some, xs).detach(), torch.stack(rows).detach())
 
 
+def test_a_module_of_layers_with_given_parameters_is_one_block() -> None:
+    class Layers(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.last = nn.Linear(3, 4), nn.Linear(4, 1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            out: Tensor = self.last(torch.tanh(self.first(x)))
+            return out
+
+    model = Layers()
+    many = {name: torch.randn(6, *p.shape) for name, p in model.named_parameters()}
+    xs = torch.randn(6, 3)
+
+    def run(p: dict[str, Tensor], x: Tensor) -> Tensor:
+        out: Tensor = functional_call(model, p, (x,))
+        return out
+
+    with autobatch.counts() as counts:
+        found = autobatch.vmap(run)(many, xs)
+    assert counts.block_executions == 2
+    rows = [run({name: p[i] for name, p in many.items()}, xs[i]) for i in range(6)]
+    same(found, torch.stack(rows))
+
+
 def test_a_jacobian_and_a_hessian_of_shared_parameters() -> None:
     def predict(w: Tensor, x: Tensor) -> Tensor:
         h = w @ x

@@ -1,8 +1,8 @@
 """Random words for threads: for all of a group at once, or for one.
 
 A source gives *columns*: for each of its ``k`` threads ``n`` groups of random words, as many
-tensors ``[k, n]`` as a group has words, of which the low 32 bits count. Each request is one draw of
-each thread. Word 0 of a counter is the number of the block within the draw, word 1 the
+int64 tensors ``[k, n]`` as a group has words, of 32 bits each. Each request is one draw of each
+thread. Word 0 of a counter is the number of the block within the draw, word 1 the
 number of the draw, word 2 the thread's index, and word 3 has what is above 32 bits of either.
 """
 
@@ -17,14 +17,18 @@ from torch import Tensor
 
 from autobatch.compat import on_device
 from autobatch.random.paths import Paths, alike, split
-from autobatch.random.philox import MASK, philox
+from autobatch.random.philox import MASK, ROOM, philox
 
 LANES = 4
 FEW = 8
 """Blocks of one thread that are computed with Python's ints: a kernel takes longer to begin."""
 LARGEST = 2**48
 """Threads' indices and numbers of draws are below."""
+PART = 16384
+"""Blocks that are computed together on the CPU."""
 Shape = tuple[int, int]
+Words = tuple[np.ndarray | int, ...]
+"""Of threads: each an int, or an int64 array ``[k]`` where they differ."""
 
 
 class Source(Protocol):
@@ -111,24 +115,58 @@ def columns(
     key: Any, number: Any, threads: np.ndarray, n: int, words: int, device: torch.device
 ) -> list[Tensor]:
     """Words of a draw; ``key`` and ``number`` are ints, or arrays ``[k]`` where they differ."""
-    shape = (len(threads), -(-n * words // LANES))
-
-    def word(values: Any) -> Any:
-        return values if isinstance(values, int) else spread(values & MASK, shape, device)
-
-    block = 0 if shape[1] == 1 else torch.arange(shape[1], device=device).expand(shape)
-    if isinstance(number, int) and number | int(threads.max(initial=0)) <= MASK:
-        index, rest = spread(threads, shape, device), 0
+    blocks = -(-n * words // LANES)
+    near = isinstance(number, int) and number | int(threads.max(initial=0)) <= MASK
+    index, rest = (threads, 0) if near else (threads & MASK, alike(above(threads, number)))
+    given = (number & MASK, index, rest, key & MASK, key >> 32 & MASK)
+    if device.type == "cpu":
+        lanes = on_the_host(given, len(threads), blocks, n * words)
     else:
-        index = spread(threads & MASK, shape, device)
-        rest = word(alike(above(threads, number)))
-    counter = (block, word(number & MASK), index, rest)
-    lanes: Any = philox(counter, (word(key & MASK), word(key >> 32 & MASK)))
+        lanes = on_a_device(given, len(threads), blocks, device)
     return gathered(lanes, n, words)
 
 
-def spread(values: np.ndarray, shape: Shape, device: torch.device) -> Tensor:
-    return on_device(values, device).view(-1, 1).expand(shape)
+def on_the_host(given: Words, k: int, blocks: int, words: int) -> list[Tensor]:
+    """Lanes ``[k, blocks]``, all four or, of one block, as many as there are words.
+
+    By numpy, whose kernels begin sooner and multiply 64-bit integers faster than torch's, and
+    some rows at a time, which stay in the processor's cache.
+    """
+    lanes = words if blocks == 1 else LANES
+    made = np.empty((lanes, k, blocks), dtype=np.uint64)
+    block = 0 if blocks == 1 else np.arange(blocks, dtype=np.uint64)
+    rows = max(PART // max(blocks, 1), 1)
+    room = np.empty((ROOM, min(rows, k), blocks), dtype=np.uint64)
+    for first in range(0, k, rows):
+        part = slice(first, first + rows)
+        shape = (min(rows, k - first), blocks)
+
+        def spread(values: Any, part: slice = part, shape: Shape = shape) -> Any:
+            if isinstance(values, int):
+                return values
+            return np.broadcast_to(values[part].view(np.uint64)[:, None], shape)
+
+        number, index, rest, low, high = map(spread, given)
+        whole = block if isinstance(block, int) else np.broadcast_to(block, shape)
+        found = philox((whole, number, index, rest), (low, high), room[:, : shape[0]])
+        for lane, words_of_it in zip(made[:, part], found, strict=False):
+            np.bitwise_and(words_of_it, MASK, out=lane)
+    return [torch.from_numpy(lane.view(np.int64)) for lane in made]
+
+
+def on_a_device(given: Words, k: int, blocks: int, device: torch.device) -> list[Tensor]:
+    """The four lanes ``[k, blocks]``."""
+    shape = (k, blocks)
+
+    def spread(values: Any) -> Any:
+        if isinstance(values, int):
+            return values
+        return on_device(values, device).view(-1, 1).expand(shape)
+
+    block = 0 if blocks == 1 else torch.arange(blocks, device=device).expand(shape)
+    number, index, rest, low, high = map(spread, given)
+    lanes: Any = philox((block, number, index, rest), (low, high))
+    return [lane & MASK for lane in lanes]
 
 
 def gathered(lanes: list[Tensor], n: int, words: int) -> list[Tensor]:

@@ -33,12 +33,12 @@ def uniform(source: Source, n: int, dtype: torch.dtype, device: torch.device) ->
         return double(*source.columns(n, 2, device))
     bits = BITS[dtype]
     (words,) = source.columns(n, 1, device)
-    return ((words & MASK) >> (32 - bits)).to(torch.float32).mul_(2.0**-bits).to(dtype)
+    return (words >> (32 - bits)).to(torch.float32).mul_(2.0**-bits).to(dtype)
 
 
 def double(high: Tensor, low: Tensor) -> Tensor:
     """53 bits of two words, as a number in [0, 1)."""
-    whole = (high & MASK) >> 5 << 26 | (low & MASK) >> 6
+    whole = high >> 5 << 26 | low >> 6
     return whole.to(torch.float64).mul_(2.0**-53)
 
 
@@ -46,10 +46,10 @@ def within(source: Source, n: int, dtype: torch.dtype, device: torch.device) -> 
     """Evenly from (0, 1), in float64: neither end is met. 32 bits, 52 for float64."""
     if dtype is torch.float64:
         high, low = source.columns(n, 2, device)
-        whole = (high & MASK) >> 6 << 26 | (low & MASK) >> 6
+        whole = high >> 6 << 26 | low >> 6
         return (whole.to(torch.float64) + 0.5).mul_(2.0**-52)
     (words,) = source.columns(n, 1, device)
-    return ((words & MASK).to(torch.float64) + 0.5).mul_(2.0**-32)
+    return (words.to(torch.float64) + 0.5).mul_(2.0**-32)
 
 
 def normal(source: Source, n: int, dtype: torch.dtype, device: torch.device) -> Tensor:
@@ -60,21 +60,20 @@ def normal(source: Source, n: int, dtype: torch.dtype, device: torch.device) -> 
         radius, angle = 1.0 - double(a, b), double(c, d)
     else:
         a, b = source.columns(pairs, 2, device)
-        radius = (a & MASK).to(torch.float32).add_(1.0).mul_(2.0**-32)
-        angle = (b & MASK).to(torch.float32).mul_(2.0**-32)
-    radius = rounded(torch.sqrt, rounded(torch.log, radius).mul_(-2.0))
+        radius = a.to(torch.float32).add_(1.0).mul_(2.0**-32)
+        angle = b.to(torch.float32).mul_(2.0**-32)
+    radius = rounded(torch.sqrt_, rounded(torch.log_, radius).mul_(-2.0))
     angle.mul_(2.0 * math.pi)
     if n == 1:
-        return rounded(torch.cos, angle).mul_(radius).to(dtype)
-    both = torch.cat([radius * rounded(torch.cos, angle), radius * rounded(torch.sin, angle)], 1)
-    return both[:, :n].to(dtype)
+        return rounded(torch.cos_, angle).mul_(radius).to(dtype)
+    both = [rounded(function, angle).mul_(radius) for function in (torch.cos_, torch.sin_)]
+    return torch.cat(both, 1)[:, :n].to(dtype)
 
 
 def rounded(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    """A function of numbers; on the CPU that of float64, as the numbers have it."""
-    if x.device.type != "cpu" or x.dtype is torch.float64:
-        return function(x)
-    return function(x.to(torch.float64)).to(x.dtype)
+    """A function, in place, of a copy of numbers; on the CPU that of float64, as they have it."""
+    exact = torch.float64 if x.device.type == "cpu" else x.dtype
+    return function(x.to(exact, copy=True)).to(x.dtype)
 
 
 def integers(source: Source, n: int, size: int | Tensor, device: torch.device) -> Tensor:
@@ -83,17 +82,17 @@ def integers(source: Source, n: int, size: int | Tensor, device: torch.device) -
     One for each thread, ``[k, 1]``, is less than 2**32.
     """
     if isinstance(size, Tensor):
-        high, low = (word & MASK for word in source.columns(n, 2, device))
+        high, low = source.columns(n, 2, device)
         return upper(high * size + upper(low * size))
     if size == 2**64:
         high, low = source.columns(n, 2, device)
-        return high << 32 | low & MASK
+        return high << 32 | low
     if size <= 2**32:
-        high, low = (word & MASK for word in source.columns(n, 2, device))
+        high, low = source.columns(n, 2, device)
         if size == 2**32:
             return high
         return upper(high * size + upper(low * size))
-    return scaled([word & MASK for word in source.columns(n, 4, device)], size)
+    return scaled(source.columns(n, 4, device), size)
 
 
 def upper(product: Tensor) -> Tensor:

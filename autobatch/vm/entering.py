@@ -15,7 +15,7 @@ from autobatch.batching.operations import CAPTURED, Scope
 from autobatch.errors import UnsupportedError, placed
 from autobatch.frontend import MISSING
 from autobatch.random.paths import Paths
-from autobatch.values.cells import Cell, Container, Uniform, uniform
+from autobatch.values.cells import STATELESS, Cell, Container, Uniform, uniform
 from autobatch.vm.code import Code
 from autobatch.vm.judgements import Entrance, Judgements
 from autobatch.vm.library import Library
@@ -150,7 +150,7 @@ def entered_function(
 ) -> tuple[Code, Scope, dict[str, Cell]]:
     """A Python function, with its closure and its defaults as they are now."""
     function = target.callee
-    code = library.code_of(function, *receiver_of(target))
+    code = library.code_of(function, *receiver_of(target) or module_of(target))
     closure = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
     scope = Scope(code.function, function.__globals__, function.__qualname__, dict(closure))
     given = defaults_of(function, code.function.params)
@@ -161,6 +161,17 @@ def receiver_of(target: resolving.Target) -> tuple[Any, ...]:
     """The first argument, where it is an object that existed before the call."""
     receiver = receiver_in(target.args)
     return () if receiver is MISSING else (receiver,)
+
+
+def module_of(target: resolving.Target) -> tuple[Any, ...]:
+    """The first argument, where it is a module that has been given parameters, without these.
+
+    Lowering may go by it, as by a receiver: what a call of a part of it is, an operation or the end
+    of a block, is the shape of the text only, and the text serves modules that are called as well.
+    """
+    value = target.args[0].value if target.args else None
+    given = type(value) is Container and value.type is STATELESS
+    return (value.static[0],) if given else ()  # type: ignore[union-attr]
 
 
 def receiver_in(args: Sequence[Cell]) -> object:

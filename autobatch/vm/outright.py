@@ -17,7 +17,7 @@ from autobatch.batching.calling.resolving import Target
 from autobatch.errors import AutobatchError
 from autobatch.ir.program import Call, Return
 from autobatch.values.cells import Cell
-from autobatch.vm.entering import Entry, entrance_of, receiver_of
+from autobatch.vm.entering import Entry, entrance_of, module_of, receiver_of
 from autobatch.vm.groups import Group
 from autobatch.vm.state import Frame, RunState
 from autobatch.vm.ways import is_tail
@@ -49,7 +49,8 @@ def is_straight(state: RunState, target: Target) -> bool:
         entrance = entrance_of(state.library, target, state.judgements)
         if entrance is not None:
             return entrance.code.is_outright
-        return state.library.code_of(target.callee, *receiver_of(target)).is_outright
+        known = receiver_of(target) or module_of(target)
+        return state.library.code_of(target.callee, *known).is_outright
     except AutobatchError:  # what is wrong is told, with its place, as the call is made
         return False
 

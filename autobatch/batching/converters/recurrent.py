@@ -4,11 +4,15 @@ one example               for all threads, batch_first      otherwise
 input   [T, F]            [k, T, F]                         [T, k, F]
 input   [N, T, F]         [k * N, T, F]                     [T, k * N, F]
 hidden  [layers, H]       [layers, k, H]                    the same
+
+Where weights are each thread's own (stacked models), no kernel of torch's does all threads: the map
+of the whole sequence is one product, each step another one, and what the gates let through.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -87,16 +91,24 @@ def _out(data: Tensor, k: int, dims: int, batch_dim: int) -> Batched:
     return Batched(data.movedim(batch_dim, 0))
 
 
-def _register_kernel(function: Any) -> None:
+def _register_kernel(function: Any, of_gates: Callable[..., Any]) -> None:
     """The functions that the modules call, for modules within code that runs under vmap."""
 
     @register(function)
     def kernel(info: Info, input: Any, hx: Any, weights: Any, *settings: Any) -> Any:
-        _, layers, dropout, training, _, batch_first = settings
-        if event_dim(input) != 3 or not all(isinstance(weight, Tensor) for weight in weights):
+        if len(settings) != 6 or event_dim(input) != 3:  # others are packed sequences
             return NotImplemented
-        if training and dropout > 0 and layers > 1:
+        _, layers, dropout, training, _, batch_first = settings
+        draws = training and dropout > 0 and layers > 1
+        if draws:
             info.allow_draws(function.__name__)
+        if not all(isinstance(weight, Tensor) for weight in weights):
+            if draws:
+                return NotImplemented
+            biased, layers, _, _, bidirectional, batch_first = settings
+            return stacked(
+                info, of_gates, input, hx, weights, biased, layers, bidirectional, batch_first
+            )
         batch_dim = 0 if batch_first else 1
         hidden = hx if isinstance(hx, tuple | list) else (hx,)
         states = [_into(state, info.k, 3, 1) for state in hidden]
@@ -106,8 +118,86 @@ def _register_kernel(function: Any) -> None:
         return (out, *(_out(state, info.k, 3, 1) for state in last))
 
 
-for _kernel in (torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu):
-    _register_kernel(_kernel)
+def stacked(
+    info: Info,
+    of_gates: Callable[..., Any],
+    input: Any,
+    hx: Any,
+    weights: Sequence[Any],
+    biased: bool,
+    layers: int,
+    bidirectional: bool,
+    batch_first: bool,
+) -> Any:
+    """Layers with weights of each thread's own, step by step: ``[k, T, N, F]`` in each."""
+    states = [rows(state, info.k) for state in (hx if isinstance(hx, tuple | list) else (hx,))]
+    ways = layers * (2 if bidirectional else 1)
+    x = rows(input, info.k)
+    x = x.transpose(1, 2) if batch_first else x
+    if not fit(x, states, weights, ways, biased):
+        return NotImplemented
+    each = len(weights) // ways
+    last: list[tuple[Tensor, ...]] = []
+    for layer in range(layers):
+        outs = []
+        for way in range(ways // layers):
+            place = layer * (ways // layers) + way
+            own = Weights.of(weights[place * each : (place + 1) * each], biased)
+            before = tuple(state[:, place] for state in states)
+            out, after = own.along(info, of_gates, x.flip(1) if way else x, before)
+            outs.append(out.flip(1) if way else out)
+            last.append(after)
+        x = torch.cat(outs, -1) if len(outs) > 1 else outs[0]
+    ends = [Batched(torch.stack(parts, 1)) for parts in zip(*last, strict=True)]
+    return (Batched(x.transpose(1, 2) if batch_first else x), *ends)
+
+
+def fit(
+    x: Tensor, states: Sequence[Tensor], weights: Sequence[Any], ways: int, biased: bool
+) -> bool:
+    """Whether these are operands that torch takes: what it refuses is its own to tell."""
+    each = 4 if biased else 2
+    if len(weights) not in (ways * each, ways * (each + 1)) or x.numel() == 0:
+        return False
+    if torch.is_autocast_enabled(x.device.type):
+        return False
+    tensors = [x, *states, *(w.data if type(w) is Batched else w for w in weights)]
+    if len({(tensor.dtype, tensor.device) for tensor in tensors}) != 1:
+        return False
+    return all(state.dim() == 4 and state.shape[1:3] == (ways, x.shape[2]) for state in states)
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """Of one direction of a layer; ``projection`` is what makes the hidden state smaller."""
+
+    of_input: tuple[Any, ...]
+    of_hidden: tuple[Any, ...]
+    projection: Any = None
+
+    @classmethod
+    def of(cls, given: Sequence[Any], biased: bool) -> Weights:
+        entry, hidden, *rest = given
+        shifts = [(bias,) for bias in rest[:2]] if biased else [(), ()]
+        projection = rest[2 if biased else 0 :]
+        return cls((entry, *shifts[0]), (hidden, *shifts[1]), *projection)
+
+    def along(
+        self, info: Info, of_gates: Callable[..., Any], x: Tensor, states: tuple[Tensor, ...]
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """The hidden states ``[k, T, N, H]`` of all steps, and what the last leaves."""
+
+        def mapped(data: Tensor, *weights: Any) -> Tensor:
+            return rows(info.apply(F.linear, (Batched(data), *weights), None, info.k), info.k)
+
+        made = []
+        for step in mapped(x, *self.of_input).unbind(1):
+            found = of_gates(step, mapped(states[0], *self.of_hidden), *states)
+            states = found if isinstance(found, tuple) else (found,)
+            if self.projection is not None:
+                states = (mapped(states[0], self.projection), *states[1:])
+            made.append(states[0])
+        return torch.stack(made, 1), states
 
 
 def _register_cell_kernel(function: Any, of_gates: Callable[..., Any]) -> None:
@@ -153,7 +243,19 @@ def gru_gates(x: Tensor, h: Tensor, hidden: Tensor) -> Tensor:
     return made + (update + h_update).sigmoid() * (hidden - made)
 
 
-_register_cell_kernel(torch.lstm_cell, lstm_gates)
-_register_cell_kernel(torch.gru_cell, gru_gates)
-_register_cell_kernel(torch.rnn_tanh_cell, lambda x, h, _: (x + h).tanh())
-_register_cell_kernel(torch.rnn_relu_cell, lambda x, h, _: (x + h).relu())
+def tanh_gates(x: Tensor, h: Tensor, _: Tensor) -> Tensor:
+    return (x + h).tanh()
+
+
+def relu_gates(x: Tensor, h: Tensor, _: Tensor) -> Tensor:
+    return (x + h).relu()
+
+
+for _layers, _cell, _gates in (
+    (torch.lstm, torch.lstm_cell, lstm_gates),
+    (torch.gru, torch.gru_cell, gru_gates),
+    (torch.rnn_tanh, torch.rnn_tanh_cell, tanh_gates),
+    (torch.rnn_relu, torch.rnn_relu_cell, relu_gates),
+):
+    _register_kernel(_layers, _gates)
+    _register_cell_kernel(_cell, _gates)

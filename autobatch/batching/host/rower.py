@@ -7,6 +7,7 @@ does to them is seen through every alias.
 
 from __future__ import annotations
 
+import copy
 import types
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -231,10 +232,21 @@ def bound(function: Any, given: tuple[Any, ...]) -> Any:
 
 def with_parameters(
     module: torch.nn.Module, names: tuple[str, ...], tensors: tuple[Any, ...]
-) -> Callable[..., Any]:
-    """A module with given parameters, as a Python callable."""
+) -> torch.nn.Module:
+    """A copy of a module that has the given parameters, and shares all else with it."""
     given = dict(zip(names, tensors, strict=True))
-    return lambda *args, **kwargs: torch.func.functional_call(module, given, args, kwargs)
+    made = {id(part): copy.copy(part) for part in module.modules()}
+    for path, part in module.named_modules():
+        start = path + "." if path else ""
+        table = made[id(part)].__dict__
+        for kind in ("_parameters", "_buffers"):
+            own = getattr(part, kind)
+            table[kind] = {name: given.get(start + name, old) for name, old in own.items()}
+        parts = part._modules.items()
+        table["_modules"] = {name: None if sub is None else made[id(sub)] for name, sub in parts}
+        if isinstance(part, torch.nn.RNNBase):
+            table["_flat_weights"] = [getattr(made[id(part)], n) for n in part._flat_weights_names]
+    return made[id(module)]
 
 
 FILLED: dict[Any, Callable[[], Any]] = {

@@ -80,7 +80,10 @@ def module_key(module: nn.Module) -> Hashable:
     key: list[Any] = []
     for part in parts_of(module):
         table = part.__dict__
+        kept = KEPT if isinstance(part, nn.RNNBase) and has_its_weights(part) else ()
         for name, value in table.items():
+            if name in kept:
+                continue
             kind = type(value)
             if kind in _ATOMS:
                 key += [kind, value]
@@ -91,6 +94,18 @@ def module_key(module: nn.Module) -> Hashable:
         kind = type(part)
         key += [id(part), kind, *functions_of(kind), table.get("forward"), *hook_key(part)]
     return tuple(key)
+
+
+KEPT = ("_flat_weights", "_flat_weight_refs")
+"""Where a recurrent module keeps its parameters again, and by which it knows them."""
+
+
+def has_its_weights(module: nn.RNNBase) -> bool:
+    """Whether it computes with its parameters, which a call with others makes it look up again."""
+    if module._weights_have_changed():  # type: ignore[no-untyped-call]
+        return True
+    names = zip(module._flat_weights, module._flat_weights_names, strict=False)
+    return all(weight is getattr(module, name, None) for weight, name in names)
 
 
 def module_tensors(module: nn.Module) -> Iterator[Tensor]:

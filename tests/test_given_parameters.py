@@ -1,0 +1,81 @@
+"""Modules under ``functional_call`` that look through their parts, held to the loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+import autobatch
+
+
+class Layers(nn.Module):
+    def __init__(self, way: Callable[..., Any]) -> None:
+        super().__init__()
+        self.way = way
+        self.net = nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 3))
+        self.rnn = nn.ModuleList([nn.GRU(3, 3)])
+
+    def forward(self, x: Tensor) -> Any:
+        return self.way(self, x)
+
+
+def each(m: Any, x: Tensor) -> Tensor:
+    for place, layer in enumerate(m.net):
+        x = layer(x) * (place + 1)
+    return x
+
+
+def turned(m: Any, x: Tensor) -> Tensor:
+    i = 0
+    while i < 3 and x.sum() < 5:
+        x = m.net[i](x)
+        i += 1
+    return x
+
+
+def recurrent(m: Any, x: Tensor) -> Any:
+    for layer in m.rnn:
+        x = layer(x[None])[0][0]
+    return x
+
+
+WAYS: dict[str, Callable[..., Any]] = {
+    "each": each,
+    "turned": turned,
+    "recurrent": recurrent,
+    "place": lambda m, x: m.net[-1](x @ m.net[0].weight),
+    "slice": lambda m, x: m.net[:2](x) * len(m.net),
+    "parameters": lambda m, x: sum((p**2).sum() for p in m.net.parameters()) * x,
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_parts_that_a_module_looks_through_have_the_given_parameters(way: str) -> None:
+    torch.manual_seed(0)
+    model = Layers(WAYS[way])
+    many = {name: torch.randn(3, *p.shape) for name, p in model.named_parameters()}
+    given = {name: p.requires_grad_() for name, p in many.items()}
+    before = {name: p.clone() for name, p in model.named_parameters()}
+    xs = torch.randn(3, 3)
+
+    def run(p: dict[str, Tensor], x: Tensor) -> Any:
+        return functional_call(model, p, (x,))
+
+    found = autobatch.vmap(run)(given, xs)
+    expected = torch.stack(
+        [run({name: p[i] for name, p in given.items()}, xs[i]) for i in range(3)]
+    )
+    torch.testing.assert_close(found, expected)
+    inputs = list(given.values())
+    slopes = [
+        torch.autograd.grad(out.square().sum(), inputs, allow_unused=True, materialize_grads=True)
+        for out in (found, expected)
+    ]
+    torch.testing.assert_close(*slopes)
+    for name, p in model.named_parameters():
+        assert torch.equal(p, before[name])
