@@ -20,21 +20,21 @@ from autobatch.compiled.types import (
     static,
 )
 from autobatch.compiled.writer import Writer
-from autobatch.ir.sums import COMPENSATED, COMPENSATED_INTS, STRINGS, WHOLE_WHEN_LEFT
+from autobatch.ir import sums
 
 
 def begun(w: Writer, start: Value) -> Value:
-    if isinstance(start.type, Static) and isinstance(start.type.obj, STRINGS):
+    if isinstance(start.type, Static) and isinstance(start.type.obj, sums.STRINGS):
         w.raise_always(TypeError)
-    return number(0) if start.type == INT and COMPENSATED else beside(start.type)
+    return number(0) if start.type == INT and sums.COMPENSATED else beside(start.type)
 
 
 def beside(total: Type) -> Value:
-    return number(0.0) if total == FLOAT and COMPENSATED else static(None)
+    return number(0.0) if total == FLOAT and sums.COMPENSATED else static(None)
 
 
 def left(w: Writer, total: Value, lost: Value, item: Value) -> Value:
-    leaves = WHOLE_WHEN_LEFT and not isinstance(item.type, Number)
+    leaves = sums.WHOLE_WHEN_LEFT and not isinstance(item.type, Number)
     return whole(w, total, lost) if leaves else total
 
 
@@ -45,7 +45,7 @@ def lost_by(w: Writer, lost: Value, total: Value, item: Value, after: Value) -> 
         return lost
     if not isinstance(item.type, Number):
         return static(None)
-    if item.type != FLOAT and not COMPENSATED_INTS:
+    if item.type != FLOAT and not sums.COMPENSATED_INTS:
         return lost
     added = Value(FLOAT, (as_float(w, item),))
     larger = compare(w, "ge", absolute(w, total), absolute(w, added)).leaf

@@ -16,8 +16,8 @@ from autobatch.frontend.context import Context, ExpressionRule
 from autobatch.frontend.scope import Comprehension
 from autobatch.frontend.sources import Pairs, Source, begun, own_names
 from autobatch.frontend.targets import assign
+from autobatch.ir import sums
 from autobatch.ir.program import Label, Raise, Var
-from autobatch.ir.sums import COMPENSATED
 
 Element = Callable[[Label], None]
 """Lowers what is done with one item; the label is where the next item is taken."""
@@ -170,12 +170,12 @@ def _sum(context: Context, node: ast.Call, out: Var | None) -> Var:
         context.deliver(context.value(starts[0]), node, total)
     else:
         context.constant(0, node, total)
-    lost = context.emit("sum_begun", (total,), node) if COMPENSATED or starts else None
+    lost = context.emit("sum_begun", (total,), node) if sums.COMPENSATED or starts else None
 
     def element(_: Label) -> None:
         item = context.value(generator.elt)
         with _names_outside(context):
-            if lost is None or not COMPENSATED:
+            if lost is None or not sums.COMPENSATED:
                 context.emit("add", (total, item), generator.elt, None, total)
                 return
             context.emit("sum_left", (total, lost, item), generator.elt, None, total)
@@ -184,7 +184,7 @@ def _sum(context: Context, node: ast.Call, out: Var | None) -> Var:
             context.deliver(after, generator.elt, total)
 
     _run(context, generator, first, element)
-    if lost is not None and COMPENSATED:
+    if lost is not None and sums.COMPENSATED:
         return context.emit("sum_whole", (total, lost), node, None, out)
     return context.deliver(total, node, out)
 

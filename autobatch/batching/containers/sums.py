@@ -20,8 +20,7 @@ from autobatch.values.cells import Cell, Column, Objects, Uniform, Value, read, 
 
 TYPES: dict[str, type] = {"int": int, "float": float, "bool": bool, "tensor": Tensor}
 """Of what columns are tagged as."""
-TOLD = (*sums.STRINGS, *((int, float, complex) if sums.COMPENSATED else ()))
-"""Classes of what makes a difference to how a sum goes on."""
+NUMBERS = (int, float, complex)
 
 
 def summed(context: Context, parts: list[Cell], total: Cell) -> Cell:
@@ -123,7 +122,8 @@ def by_rows(context: Context, meaning: Callable[..., Any], *cells: Cell) -> Cell
 
 def is_plain(value: Objects) -> bool:
     """Whether it makes no difference which of some objects a thread has."""
-    return not any(issubclass(kind, TOLD) for kind in value.kinds)
+    told = (*sums.STRINGS, *NUMBERS) if sums.COMPENSATED else sums.STRINGS
+    return not any(issubclass(kind, told) for kind in value.kinds)
 
 
 def type_of(value: Value) -> type:
