@@ -92,12 +92,14 @@ class Values:
 
     def gives(self, op: Op, names: set[Var]) -> bool:
         name = op.name
-        if name in COMPARE or name in ("truth", "format", "join"):
+        if name in COMPARE or name in ("truth", "format", "join", "sum_begun", "sum_lost"):
             return True
         if name in BINARY or name in UNARY or name in ("tuple", "copy", "iter", "next"):
             return names.issuperset(op.args)
         if name == "select":
             return names.issuperset(op.args[1:])
+        if name in ("sum_left", "sum_whole"):
+            return op.args[0] in names
         if name == "getitem":
             return op.args[0] in names
         if name == "const":

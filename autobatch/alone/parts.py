@@ -28,7 +28,7 @@ from autobatch.errors import AutobatchError
 from autobatch.frontend import MISSING
 from autobatch.ir.dataflow import op_reads, terminator_reads
 from autobatch.ir.definitions import definitions_of
-from autobatch.ir.ops import INPLACE
+from autobatch.ir.ops import INPLACE, SUMS
 from autobatch.ir.program import (
     Block,
     Call,
@@ -47,7 +47,7 @@ from autobatch.vm.purity import Known, Names
 
 # fmt: off
 PLAIN = frozenset({
-    *OPERATORS, *INPLACE, *HOLDS, *WRITES, *INSIDE, *BOXES, "truth", "box", "format", "join",
+    *OPERATORS, *SUMS, *INPLACE, *HOLDS, *WRITES, *INSIDE, *BOXES, "truth", "box", "format", "join",
     "const", "global", "load_free", "getattr", "call", "copy", "load_outer", "select", "iter",
     "function", "store_box", "clear_box",
 }) - {"matmul", "imatmul"}

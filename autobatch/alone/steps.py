@@ -25,7 +25,9 @@ OPERATORS = frozenset({*UNARY, *BINARY, *COMPARE})
 NUMBERS = (int, float)
 COUNTED = INPLACE - {"imul", "iand", "ior", "ixor", "imatmul"}
 """In place with a number as their second operand, they are for numbers."""
-VALUES = frozenset({"truth", "format", "join", "catches", "delete", "context"})
+VALUES = frozenset(
+    {"truth", "format", "join", "catches", "delete", "context", "sum_begun", "sum_lost"}
+)
 HOLDS = frozenset({"tuple", "list", "set", "dict", "slice", "assertion"})
 WRITES = frozenset({"setattr", "setitem", "delattr", "delitem", "extend", "update", "append"})
 INSIDE = frozenset({"getitem", "unpack", "next", "to_tuple", "to_set"})
@@ -139,7 +141,7 @@ class Steps(Calls):
                 return made & ~CODE if asks and self.is_only_titled(op.outs[0]) else made
             case "manager":
                 return args  # its method: looked at where it is called
-            case "copy" | "load_outer" | "select" | "iter":
+            case "copy" | "load_outer" | "select" | "iter" | "sum_left" | "sum_whole":
                 return args | (shares.hidden if op.name == "iter" else NONE)
             case "box":
                 shares.box(args)

@@ -15,7 +15,7 @@ from typing import Any
 from autobatch import errors
 from autobatch.batching import calls, comparisons, operators, semantics
 from autobatch.batching.calling import resolving
-from autobatch.batching.containers import displays, iterators, subscripts
+from autobatch.batching.containers import displays, iterators, subscripts, sums
 from autobatch.batching.containers.starring import Differing, mapping_of, starred_parts, used_up
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.effects import effect_of
@@ -384,6 +384,10 @@ TABLE: dict[str, Handler] = {
     "import_from": _import_from,
     "truth": lambda context, attr, cell: truth(context, cell),
     "select": lambda context, attr, *cells: select(context, *cells),
+    "sum_begun": lambda context, attr, *cells: sums.begun(context, *cells),
+    "sum_left": lambda context, attr, *cells: sums.left(context, *cells),
+    "sum_lost": lambda context, attr, *cells: sums.lost_by(context, *cells),
+    "sum_whole": lambda context, attr, *cells: sums.whole(context, *cells),
     "assertion": lambda context, attr, *cells: catching.made(context, AssertionError, cells, {}),
     "catches": catching.catches,
     "enter": managing.mode_entered,

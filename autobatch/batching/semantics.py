@@ -23,6 +23,7 @@ from types import CellType
 from typing import Any
 
 from autobatch.batching import managers, raising
+from autobatch.ir import sums
 from autobatch.ir.ops import BINARY, OPS
 from autobatch.ir.program import CallShape, UnpackShape
 from autobatch.structure import own_attribute
@@ -272,6 +273,10 @@ SEMANTICS: dict[str, Callable[..., Any]] = {
     "import_from": import_from,
     "truth": bool,
     "select": lambda condition, yes, no: yes if condition else no,
+    "sum_begun": sums.begun,
+    "sum_left": sums.left,
+    "sum_lost": sums.lost_by,
+    "sum_whole": sums.whole,
     "catches": raising.catches,
     "enter": managers.enter_mode,
     "manager": managers.way,

@@ -19,6 +19,7 @@ from autobatch.compiled import (
     numbers,
     objects,
     raising,
+    sums,
     tables,
 )
 from autobatch.compiled.arrays import calls, indexing
@@ -457,6 +458,11 @@ def caught(place: Place, op: Op, args: list[Value]) -> Value:
     return raising.catches(*args)
 
 
+def summed(part: Callable[..., Value]) -> Callable[[Place, Op, list[Value]], Value]:
+    """A part of Python's ``sum``."""
+    return lambda place, op, args: part(place.w, *args)
+
+
 RULES: dict[str, Callable[[Place, Op, list[Value]], Value]] = {
     "const": constant,
     "truth": judged,
@@ -476,6 +482,10 @@ RULES: dict[str, Callable[[Place, Op, list[Value]], Value]] = {
     "slice": display(slice),
     "iter": iterator,
     "catches": caught,
+    "sum_begun": summed(sums.begun),
+    "sum_left": summed(sums.left),
+    "sum_lost": summed(sums.lost_by),
+    "sum_whole": summed(sums.whole),
 }
 WAYS: dict[str, Callable[[Place, Op, list[Value]], Iterator[Value]]] = {
     "call": called,

@@ -8,20 +8,18 @@ from __future__ import annotations
 
 import builtins
 import math
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from types import FunctionType
 from typing import Any, Protocol
 
-from autobatch.compiled import functions
+from autobatch.compiled import functions, sums
 from autobatch.compiled.operators import binary, known_bit, truth
 from autobatch.compiled.types import (
     BOOL,
     Array,
     Items,
     Listed,
-    Number,
     Range,
     Refused,
     Rows,
@@ -36,9 +34,6 @@ from autobatch.compiled.types import (
     structure,
 )
 from autobatch.compiled.writer import Writer
-
-COMPENSATED = sys.version_info >= (3, 12)
-"""Whether ``sum`` adds floats up by way of what each sum has lost."""
 
 
 class Place(Protocol):
@@ -98,11 +93,7 @@ def extreme_by(items: Any, key: Any, precedes: Any) -> Any:
 
 
 def total(items: Any, start: Any) -> Any:
-    for item in items:
-        start = start + item
-        if COMPENSATED and isinstance(start, float):
-            raise ValueError
-    return start
+    return sum((item for item in items), start)
 
 
 def product(items: Any, start: Any) -> Any:
@@ -216,12 +207,22 @@ def folded(
     if parts is None:
         yield from place.entered(text_of(text), [in_any_order(items), made], {})
         return
+    yield added(place.w, made, parts) if name == "add" else multiplied(place.w, made, parts)
+
+
+def added(w: Writer, total: Value, parts: Sequence[Value]) -> Value:
+    lost = sums.begun(w, total)
     for part in parts:
-        functions.scalar(part)
-        made = binary(place.w, name, made, part)
-        if COMPENSATED and name == "add" and made.type == Number("float"):
-            refuse("sum of floats has no compiled form in this version of Python")
-    yield made
+        total = sums.left(w, total, lost, functions.scalar(part))
+        after = binary(w, "add", total, part)
+        lost, total = sums.lost_by(w, lost, total, part, after), after
+    return sums.whole(w, total, lost)
+
+
+def multiplied(w: Writer, product: Value, parts: Sequence[Value]) -> Value:
+    for part in parts:
+        product = binary(w, "mul", product, functions.scalar(part))
+    return product
 
 
 def judged(

@@ -16,6 +16,7 @@ from autobatch.frontend.context import Context, ExpressionRule
 from autobatch.frontend.scope import Comprehension
 from autobatch.frontend.sources import Pairs, Source, begun, own_names
 from autobatch.frontend.targets import assign
+from autobatch.ir import sums
 from autobatch.ir.program import Label, Raise, Var
 
 Element = Callable[[Label], None]
@@ -169,13 +170,22 @@ def _sum(context: Context, node: ast.Call, out: Var | None) -> Var:
         context.deliver(context.value(starts[0]), node, total)
     else:
         context.constant(0, node, total)
+    lost = context.emit("sum_begun", (total,), node) if sums.COMPENSATED or starts else None
 
     def element(_: Label) -> None:
         item = context.value(generator.elt)
         with _names_outside(context):
-            context.emit("add", (total, item), generator.elt, None, total)
+            if lost is None or not sums.COMPENSATED:
+                context.emit("add", (total, item), generator.elt, None, total)
+                return
+            context.emit("sum_left", (total, lost, item), generator.elt, None, total)
+            after = context.emit("add", (total, item), generator.elt)
+            context.emit("sum_lost", (lost, total, item, after), generator.elt, None, lost)
+            context.deliver(after, generator.elt, total)
 
     _run(context, generator, first, element)
+    if lost is not None and sums.COMPENSATED:
+        return context.emit("sum_whole", (total, lost), node, None, out)
     return context.deliver(total, node, out)
 
 

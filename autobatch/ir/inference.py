@@ -175,6 +175,8 @@ def result(op: Op, types: Types) -> Type | None:
     given = [types.get(arg) for arg in op.args]
     if op.name == "select":
         given = given[1:]
+    elif op.name in ("sum_left", "sum_whole"):
+        given = given[:1]
     if not given or None in given:
         return None
     rule = _RULES.get(op.name)
@@ -280,6 +282,8 @@ def _inplace(name: str) -> Callable[[Type, Type], Type | None]:
 _RULES: dict[str, Callable[..., Type | None]] = {
     "copy": lambda one: one,
     "select": _select,
+    "sum_left": lambda total: total,
+    "sum_whole": lambda total: total,
     **{name: _unary(name) for name in ("neg", "pos", "invert")},
     **{name: _arithmetic(name) for name in (*BINARY, *COMPARE) if name != "matmul"},
     **{f"i{name}": _inplace(name) for name in BINARY if name != "matmul"},

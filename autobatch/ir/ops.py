@@ -335,6 +335,41 @@ OPS: dict[str, OpInfo] = {
         safe=True,
         free=True,
     ),
+    "sum_begun": OpInfo(
+        "what sum has lost before its first addition (operand start, no string; see ir.sums)",
+        1,
+        effect="pure",
+        result="value",
+        stretch="batched",
+        safe=True,
+        free=True,
+    ),
+    "sum_left": OpInfo(
+        "what sum adds an item to (operands total, lost, item)",
+        3,
+        effect="pure",
+        result="operand",
+        stretch="batched",
+        safe=True,
+        free=True,
+    ),
+    "sum_lost": OpInfo(
+        "what sum has lost after an addition (operands lost, total, item, total + item)",
+        4,
+        effect="pure",
+        result="value",
+        stretch="batched",
+        safe=True,
+    ),
+    "sum_whole": OpInfo(
+        "the sum (operands total, lost)",
+        2,
+        effect="pure",
+        result="operand",
+        stretch="batched",
+        safe=True,
+        free=True,
+    ),
     "enter": OpInfo(
         "what `with x as …` binds where x is a mode, which blocks under x enter for themselves",
         1,
@@ -407,6 +442,9 @@ OF_A_FRAME = having(lambda op: op.framed)
 """Operations of a frame: a function with one of them cannot be taken into another, or go round."""
 COMPUTED = frozenset({*UNARY, *BINARY, *COMPARE, *INPLACE})
 """Python's operators."""
+
+SUMS = ("sum_begun", "sum_left", "sum_lost", "sum_whole")
+"""What makes additions those of Python's ``sum``."""
 
 SAFE_GLOBALS = frozenset({"torch", "abs"})
 _ELEMENTWISE = (

@@ -25,9 +25,12 @@ from autobatch.ir.dataflow import (
     terminator_reads,
     terminator_writes,
 )
+from autobatch.ir.ops import SUMS
 from autobatch.ir.program import Block, Function, Op, Var
 
-TOTAL = frozenset({"const", "copy", "tuple", "list", "slice", "is", "is_not", "select"})
+TOTAL = frozenset(
+    {"const", "copy", "tuple", "list", "slice", "is", "is_not", "select", *SUMS} - {"sum_begun"}
+)
 """Operations that fail for no operand, and that nobody can see."""
 
 

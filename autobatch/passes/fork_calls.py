@@ -34,7 +34,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from autobatch.ir.dataflow import op_writes, terminator_reads, terminator_writes
-from autobatch.ir.ops import COMPUTED, INPLACE, MOVES, info
+from autobatch.ir.ops import COMPUTED, INPLACE, MOVES, SUMS, info
 from autobatch.ir.program import Block, Branch, Call, Function, Jump, Label, Op, Raise, Return, Var
 from autobatch.passes.forked_branches import taken_in, takes_branch, with_branches_taken
 from autobatch.passes.forked_results import NOTHING, STORING, Fact, Knowledge, Results
@@ -280,7 +280,7 @@ class Forking:
             return False
         if op.name in INPLACE:
             return self.are_kept(op.args[1:], fact)
-        pure = op.name in COMPUTED or op.name == "getitem" or takes_branch(op, self.taken)
+        pure = op.name in (*COMPUTED, *SUMS, "getitem") or takes_branch(op, self.taken)
         pure = pure or (op.name == "call" and self.knowledge.gives_value(op))
         return pure and self.are_kept(op.args, fact)
 

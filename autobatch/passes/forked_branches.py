@@ -38,7 +38,7 @@ from autobatch.ir.dataflow import (
     terminator_writes,
     unbound_before,
 )
-from autobatch.ir.ops import COMPUTED, INPLACE
+from autobatch.ir.ops import COMPUTED, INPLACE, SUMS
 from autobatch.ir.program import (
     Block,
     Branch,
@@ -59,6 +59,7 @@ from autobatch.source import Span
 NAME = ".if"
 """What the name of a branch's function ends in: no name of the user's does."""
 TAKEN = (COMPUTED - INPLACE) | {
+    *SUMS,
     *("const", "copy", "global", "getattr", "getitem", "tuple", "unpack", "truth", "select"),
 }
 """Operations that a branch may hold: they write nothing, and what they read is not written here."""

@@ -25,7 +25,7 @@ from autobatch.batching.containers.callees import is_updating
 from autobatch.batching.effects import effect_of
 from autobatch.frontend import MISSING
 from autobatch.ir.dataflow import op_writes
-from autobatch.ir.ops import COMPARE, COMPUTED, INPLACE, info
+from autobatch.ir.ops import COMPARE, COMPUTED, INPLACE, SUMS, info
 from autobatch.ir.program import Call, CallShape, Function, Op, Var
 from autobatch.source import Span
 from autobatch.structure import own_attribute
@@ -382,8 +382,10 @@ def results(op: Op, kinds: list[str], known: Known) -> Iterator[str]:
         yield name
     elif name in ("not", "truth", "is", "is_not", "in", "not_in"):
         yield "number"
-    elif name in ("copy", "iter"):
+    elif name in ("copy", "iter", "sum_left", "sum_whole"):
         yield kinds[0]
+    elif name in SUMS:
+        yield "number"
     elif name == "getattr" and op.attr in SIZES:
         yield SIZES[op.attr]
     elif name in ("getitem", "unpack") and kinds[0] in ("size", "unseen"):

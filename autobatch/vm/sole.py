@@ -28,13 +28,13 @@ from autobatch.ir.dataflow import (
     terminator_reads,
     terminator_writes,
 )
-from autobatch.ir.ops import BINARY, COMPARE, INPLACE, UNARY, having
+from autobatch.ir.ops import BINARY, COMPARE, INPLACE, SUMS, UNARY, having
 from autobatch.ir.program import Block, Call, Function, Op, Var
 
 NOBODY: frozenset[Var] = frozenset()
 MAKING = frozenset({*UNARY, *BINARY}) - {"not", "pos"}
 """Operators whose result, if it is a tensor, has memory of its own."""
-LOOKING = frozenset({*COMPARE, "not", "truth", "format", "join"})
+LOOKING = frozenset({*COMPARE, "not", "truth", "format", "join", "sum_begun", "sum_lost"})
 """Operations whose result holds nothing of their operands."""
 HANDING = having(
     lambda op: (
@@ -191,6 +191,8 @@ class Sole:
         """What an operation gives may hold what its operands do."""
         if op.name == "select":
             return fact.handed(op.args[1:], op.outs, self.either(op.args[1], op.args[2], fact))
+        if op.name in SUMS:
+            return fact.handed(op.args[:1], op.outs, op.args[0])
         source = op.args[0] if op.name == "copy" else ""
         fact, before = fact.handed(op.args, op.outs, source), fact
         if op.name == "getitem" and op.args[0] in before.tensors:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from autobatch.batching import arithmetic
-from autobatch.batching.containers import iterators, ordering
+from autobatch.batching.containers import iterators, ordering, sums
 from autobatch.batching.context import Context, Handler, RowsFail
 from autobatch.batching.kinds import (
     event_of,
@@ -56,14 +56,12 @@ def _sum(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | 
     parts = iterators.exhausted(context, args[0])
     if parts is None:
         return None
-    total = args[1] if len(args) > 1 else kwargs.get("start", uniform(0))
+    start = args[1] if len(args) > 1 else kwargs.get("start", uniform(0))
     try:
-        for part in parts:
-            total = binary(context, "add", total, part)
+        return sums.summed(context, parts, start)
     except RowsFail as failure:
         failure.partial = None  # that of one addition: the threads below begin again
         raise
-    return total
 
 
 def _extreme(meaning: Callable[..., Any], beats: str) -> Handler:

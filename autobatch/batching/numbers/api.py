@@ -24,6 +24,7 @@ from autobatch.batching.numbers.records import (
     Term,
     term,
 )
+from autobatch.batching.numbers.sums import SUMS
 
 _BUILTINS = ("abs", "min", "max", "round", "int", "float", "bool", "divmod", "pow")
 _TO_INT = ("floor", "ceil", "trunc")
@@ -37,7 +38,7 @@ class Operation:
 
 
 def _operations() -> dict[str, Operation]:
-    singles = {**ARITHMETIC, **COMPARISONS, **CHOICES, **CONVERSIONS}
+    singles = {**ARITHMETIC, **COMPARISONS, **CHOICES, **CONVERSIONS, **SUMS}
     in_place = {f"i{name}": rule for name, rule in ARITHMETIC.items()}
     found = {name: Operation((rule,)) for name, rule in {**singles, **in_place}.items()}
     return {**found, "divmod": Operation((ARITHMETIC["floordiv"], ARITHMETIC["mod"]))}
