@@ -24,7 +24,7 @@ from autobatch.random.repeating import default_of
 
 @dataclass(slots=True, eq=False, repr=False)
 class State:
-    """Of the generators; ``draws`` led to it, ``number`` is the place's, ``key`` is what it holds."""
+    """Of the generators, ``key`` in bytes; ``draws`` led to it, ``number`` is the place's."""
 
     number: int
     parts: tuple[Tensor, ...]
