@@ -170,7 +170,8 @@ def pushed(call: Call, strict: bool, has_aux: bool) -> Cell:
 
     def work(run: Run, given: tuple[Tensor, ...]) -> Cell:
         along = aligned(run, run.inputs, tangents, given)
-        done = parts.tree_of(run.output, jvp(run, given, along, strict))
+        found = jvp(run, given, along, strict)  # which tells the output
+        done = parts.tree_of(run.output, found)
         return pair(run.output, done) if run.aux is None else pair(run.output, done, run.aux)
 
     given = read(run.inputs)

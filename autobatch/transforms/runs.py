@@ -27,7 +27,7 @@ from autobatch.presence.guards import record_at_work
 from autobatch.random.again import Place, drawing_from, places_of
 from autobatch.transforms import parts
 from autobatch.transforms.captured import held
-from autobatch.values.cells import Cell, Column, Container, Objects, read, uniform
+from autobatch.values.cells import Cell, Column, Container, Objects, View, read, uniform
 from autobatch.values.heap import copying, selecting
 
 Pullback = Callable[..., tuple[Tensor, ...]]
@@ -154,14 +154,23 @@ class Run:
         return found
 
     def given_back(self, tree: Cell) -> Cell:
-        """A result with the arguments' own cells where the function has returned them unwritten."""
+        """A result with the arguments' own cells where the function has returned them unwritten, or
+        views of them.
+        """
         own = {
             id(cell): leaf
             for (cell, value), leaf in zip(self.stand_ins, parts.leaves(self.inputs), strict=True)
             if cell.value is value and type(read(leaf)) is not Objects
         }
-        new = [own.get(id(leaf), leaf) for leaf in parts.leaves(tree)]
-        return parts.rebuilt(tree, iter(new))
+
+        def back(leaf: Cell) -> Cell:
+            value = leaf.value
+            if type(value) is not View:
+                return own.get(id(leaf), leaf)
+            base = back(value.base)
+            return leaf if base is value.base else Cell(View(base, value.recipe, value.args))
+
+        return parts.rebuilt(tree, map(back, parts.leaves(tree)))
 
     def apart(self, out: Tensor) -> Tensor:
         """An output in which rows of threads that have failed, copies of others, are constant."""
