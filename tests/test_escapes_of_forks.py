@@ -126,6 +126,31 @@ def drawn_where_some_fail(n, m):
     return str(t), float(torch.rand(()))
 
 
+class Asking:
+    def __init__(self, yes):
+        self.yes = yes
+
+    def __bool__(self):
+        print(end="")
+        return self.yes
+
+
+def squared_until(n, m, asking):
+    t = 0
+    while m < 2**70:
+        t += length(n) + length(n + 1)
+        m = m * m + 3
+        if asking:
+            t += 1
+    return str(t + m)
+
+
+def test_a_branch_that_waits_for_forked_calls():
+    """The calls come before the branch, since it asks a class of the user's: after what waits."""
+    asking = autobatch.objects([Asking(n % 2 == 0) for n in range(len(DEPTHS))])
+    assert_matches_loop(squared_until, (DEPTHS, LARGE, asking), scalars="python")
+
+
 WAYS = [
     {"executor": "vmap"},
     {"executor": "vmap", "fork": "off"},

@@ -54,6 +54,14 @@ def statistics(x: Tensor) -> Tensor:
     return norm(x[None])[0]
 
 
+def in_training(x: Tensor) -> Tensor:
+    norm = nn.Sequential(nn.BatchNorm1d(3), nn.ReLU())
+    rows = torch.stack([x, x * 2])
+    for _ in range(2):
+        rows = norm(rows) + x if x.sum() > 0 else norm(rows)
+    return rows + norm[0].running_mean * norm[0].num_batches_tracked
+
+
 def at_rest(x: Tensor) -> Tensor:
     drop = nn.Sequential(nn.ReLU(), nn.Dropout(0.5)).eval()
     other = nn.Dropout(0.25)
@@ -153,6 +161,7 @@ def of_numpy(x: Tensor) -> Tensor:
 
 PROGRAMS: list[Callable[[Tensor], Tensor]] = [
     *(filled, filled_by_init, of_each_thread, statistics, at_rest, put_in_place, of_the_users),
+    in_training,
     *(copied, without_tensors, one_draw, some_draws, in_place, of_numpy),
     *(of_an_example, of_none, registered),
 ]

@@ -29,7 +29,11 @@ Reaching = frozenset[Site]
 
 
 def told_apart(function: Function) -> Function:
-    """The function with a name for each web; itself, where each name has one."""
+    """The function with a name for each web; itself, where each name has one.
+
+    Itself too where it has modes or handlers, in which a block may be left between two operations:
+    a proof then takes one name for all that it is used for, which refuses more and proves no more.
+    """
     writes = Counter(name for block in function.blocks for name in written(block))
     writes.update(param.name for param in function.params)
     several = {name for name, count in writes.items() if count > 1} - kept_whole(function)

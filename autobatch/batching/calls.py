@@ -165,9 +165,13 @@ def torch_call(context: Context, target: Target) -> Cell:
             return out
     refuse_backward(context, callee)
     refuse_switch(context.span, callee, target.entered)
-    if isinstance(callee, nn.Module) and modules.keeps_statistics(callee):
-        what = "the running statistics of a BatchNorm"
-        raise writes.shared_write(context, what, modules.KEEP_NONE)
+    keeping = modules.keeping(callee) if isinstance(callee, nn.Module) else []
+    if keeping:
+        if not all(context.foreign.own.get(id(part)) is part for part in keeping):
+            what = f"the running statistics of a {type(keeping[0]).__name__}"
+            raise writes.shared_write(context, what, modules.KEEP_NONE)
+        why = "it keeps statistics of its own"
+        return run_rows(context, callee, args, kwargs, why, keep=True, effect=True, fresh=False)
     if "out" in kwargs:
         return writes.write_out(context, callee, args, kwargs, draws)
     if in_place_option(callee, args, kwargs):

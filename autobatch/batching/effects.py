@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from torch.overrides import get_ignored_functions, get_testing_overrides
 
 from autobatch.batching.module_classes import has_own_functions, runs_torchs, stage_of
+from autobatch.batching.replaced import NOTHING, STATE
 from autobatch.batching.submodules import parts_of
 from autobatch.compat import draws_of_dirichlet
 from autobatch.forms import STAND_INS
@@ -116,6 +117,8 @@ def torch_functions() -> frozenset[Any]:
 def effect_of(callee: Any) -> Effect:
     """Who runs a callee, for the group or thread by thread."""
     if type(callee) is types.FunctionType:
+        if STATE.now is not NOTHING and STATE.now.is_met(callee):
+            return "unknown"
         if callee.__closure__ or callee.__defaults__:
             return found_effect(callee)  # kept, it would keep alive what it holds
         return _effect_of(callee)
@@ -124,7 +127,8 @@ def effect_of(callee: Any) -> Effect:
     if isinstance(callee, types.MethodType):
         if isinstance(callee.__self__, nn.Module) and is_library(callee.__func__):
             if not is_calling(callee.__func__):
-                return "torch"
+                met = STATE.now.is_met(callee.__func__, type(callee.__self__))
+                return "unknown" if met else "torch"
             return "program" if module_effect(callee.__self__) == "program" else "unknown"
         return "draw" if callee == DIRICHLET else effect_of(callee.__func__)
     if isinstance(callee, partial):
@@ -182,9 +186,16 @@ def module_effect(module: nn.Module) -> Effect:
         return "program"
     if any(map(has_own_functions, parts)):
         return "unknown"
+    if STATE.now is not NOTHING and any(map(holds_met, parts)):
+        return "program"
     if any(isinstance(part, DRAW_MODULES) and part.training for part in parts):
         return "draw"
     return "torch"
+
+
+def holds_met(module: nn.Module) -> bool:
+    """Whether a module holds a function of torch's that comes to what has been replaced."""
+    return any(map(STATE.now.is_met, vars(module).values()))
 
 
 def type_effect(kind: type) -> Effect:

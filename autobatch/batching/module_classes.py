@@ -15,6 +15,8 @@ from typing import Any
 
 from torch import nn
 
+from autobatch.batching.replaced import NOTHING, STATE
+
 _CALLED = ("__call__", "_call_impl")
 """What calling a module runs, the first the second, before its hooks and its ``forward``."""
 _STAGES = {"_wrapped_call_impl": 1, "_call_impl": 2}
@@ -29,6 +31,17 @@ def functions_of(kind: Any) -> tuple[Any, ...]:
 
 
 def runs_torchs(kind: type) -> bool:
+    """Whether calling a module of a class runs torch's own code, and nothing else."""
+    return is_torchs(kind) and not meets_others(kind)
+
+
+def meets_others(kind: type) -> bool:
+    """Whether torch's own code of a class comes to what has been put in the place of torch's."""
+    now = STATE.now
+    return now is not NOTHING and now.is_met(getattr(kind, "forward", None), kind)
+
+
+def is_torchs(kind: type) -> bool:
     """Whether calling a module of a class runs torch's own code, as torch has defined it."""
     own = _OWN.get(kind)
     if own is None:

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from autobatch.batching import replaced
 from autobatch.compat import default_device, set_grad
 from autobatch.errors import Diagnostic, UnsupportedError
 from autobatch.source import Span
@@ -102,14 +103,19 @@ def refuse_switch(span: Span | None, callee: object, entered: bool = False) -> N
 
 @contextmanager
 def switching_refused(span: Span | None) -> Iterator[None]:
-    """Code on the host leaves the modes as it found them; else that is refused."""
-    before = modes_in_force()
+    """Code on the host leaves the modes as it found them, and torch's functions; else that is
+    refused.
+    """
+    before, functions = modes_in_force(), replaced.look()
     try:
         yield
     finally:
         switched = modes_in_force() != before and put_back(before)
+        others = replaced.look() is not functions and replaced.put_back(functions)
     if switched:
         raise left(span, switched)
+    if others:
+        raise _others(span, others)
 
 
 def modes_in_force() -> tuple[Any, ...]:
@@ -129,6 +135,19 @@ def put_back(before: tuple[Any, ...]) -> str:
 def left(span: Span | None, names: str) -> UnsupportedError:
     hint = "within the function, write `with torch.set_grad_enabled(flag):` or the like, or put "
     return _refused(span, f"this changes {names}", hint + "back what was before.")
+
+
+def _others(span: Span | None, names: str) -> UnsupportedError:
+    return UnsupportedError(
+        Diagnostic(
+            "What a program calls puts another function in the place of torch's.",
+            span,
+            f"this replaces {names}",
+            ("all threads would go on with it, those too that have not come there.",),
+            ("replace it before the call, or put back what was before.",),
+            "replaced-function",
+        )
+    )
 
 
 def _refused(span: Span | None, label: str, hint: str) -> UnsupportedError:

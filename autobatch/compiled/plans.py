@@ -21,6 +21,7 @@ from torch.utils import _pytree as pytree
 from autobatch.arguments.batch import Batch
 from autobatch.arguments.mapped import Mapped
 from autobatch.batching.calling.resolving import Target
+from autobatch.batching.replaced import NOTHING
 from autobatch.compat import any_autocast, within_duals, within_level, within_modes
 from autobatch.compiled.arguments import arguments
 from autobatch.compiled.flow import Unit
@@ -160,6 +161,8 @@ def plan_for(
 ) -> tuple[Plan, list[Tensor]]:
     """The same, of the cells that a call's arguments are in."""
     refuse_options(options)
+    if library.replaced is not NOTHING:
+        refuse("functions of torch's have been replaced")
     function = target.callee
     if target.effect != "program" or not isinstance(function, FunctionType):
         refuse("what is mapped is no Python function")

@@ -20,6 +20,7 @@ from autobatch.compiled.types import (
     Array,
     Items,
     Listed,
+    Number,
     Range,
     Refused,
     Rows,

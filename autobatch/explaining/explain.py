@@ -87,7 +87,7 @@ def explain(func: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Report:
     batch = batch_of(wrapped, args, kwargs, options)
     watch = Watch(machine_code(wrapped, batch, options))
     watch.stretches = stretches(options)
-    plainly = asked(started(wrapped), batch, options, LIBRARY)
+    plainly = asked(started(wrapped), batch, options, LIBRARY.under(options.passes))
     watch.plainly = not options.is_one_by_one and (
         plainly is not None and better_alone(plainly) is not None
     )

@@ -18,20 +18,18 @@ import numpy as np
 import torch
 from torch import Generator, Tensor
 
+from autobatch.compat import outside_everything
 from autobatch.random.repeating import default_of
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class State:
-    """Of the generators; ``draws`` led to it, ``number`` is the place's."""
+    """Of the generators, ``key`` in bytes; ``draws`` led to it, ``number`` is the place's."""
 
     number: int
     parts: tuple[Tensor, ...]
+    key: bytes
     draws: int = 0
-
-    @property
-    def key(self) -> bytes:
-        return b"".join(part.numpy().tobytes() for part in self.parts)
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -98,8 +96,10 @@ class Alike:
             self.places = np.append(self.places, np.zeros(missing, dtype=np.int64))
 
     def now(self, draws: int) -> State:
-        parts = tuple(generator.get_state() for generator in self.generators)
-        return State(self.count, parts, draws)
+        with outside_everything():  # a level of a transform would wrap them
+            parts = tuple(generator.get_state() for generator in self.generators)
+            key = b"".join(part.numpy().tobytes() for part in parts)
+        return State(self.count, parts, key, draws)
 
     def keep(self, state: State) -> None:
         self.states[state.number] = state

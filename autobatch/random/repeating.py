@@ -108,9 +108,7 @@ def generator_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Generator | N
 @contextmanager
 def as_it_was(device: torch.device, given_up: type[BaseException]) -> Iterator[None]:
     """What ends with an exception of this type has drawn nothing."""
-    generators = [torch.default_generator]
-    if device.type == "cuda":
-        generators.append(default_of(device))
+    generators = generators_of(device)
     states = [generator.get_state() for generator in generators]
     try:
         yield
@@ -118,6 +116,12 @@ def as_it_was(device: torch.device, given_up: type[BaseException]) -> Iterator[N
         for generator, state in zip(generators, states, strict=True):
             generator.set_state(state)
         raise
+
+
+def generators_of(device: torch.device) -> list[Generator]:
+    """The host's generator, and a GPU's."""
+    own = [default_of(device)] if device.type == "cuda" else []
+    return [torch.default_generator, *own]
 
 
 def default_of(device: torch.device) -> Generator:

@@ -23,6 +23,7 @@ from autobatch.arguments.batch_size import tensor_of
 from autobatch.arguments.in_dims import is_numbers, numbers_of
 from autobatch.arguments.mapped import Mapped, objects
 from autobatch.batching.calling.resolving import resolve_object
+from autobatch.batching.replaced import NOTHING, look
 from autobatch.compiled import Plans
 from autobatch.errors import Diagnostic, OptionError, StackingError, UnknownOptionError
 from autobatch.frontend import MISSING
@@ -80,10 +81,15 @@ def execute(
     entry = Entry.of(program)
     batch = batch_of(program, entry, inputs)
     cache = {} if block_code_cache is None else block_code_cache
+    replaced = look()
+    if replaced is not NOTHING:
+        cache = cache.setdefault(("replaced", replaced), {})
     code = Code.of(entry.main)
     # Its own, by identity, which is its as long as it is kept.
     _, code.plans = cache.setdefault(("machine code", id(program.main)), (program.main, Plans()))
-    library = ProgramLibrary(function=entry.function, code=code, writes=settings.writes)
+    library = ProgramLibrary(
+        function=entry.function, code=code, writes=settings.writes, replaced=replaced
+    )
     result = of_its_own(run(entry.called, batch, settings, library, cache=cache), batch)
     return [plain(leaf) for leaf in ordered(result, program.out_vars)]
 

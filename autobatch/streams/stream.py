@@ -19,8 +19,9 @@ from autobatch.batching.calling.resolving import resolve_object
 from autobatch.batching.context import Context
 from autobatch.batching.fallbacks import policy_of
 from autobatch.batching.host.rower import Rower
+from autobatch.batching.replaced import look
 from autobatch.batching.shared.reducing import apart, applied
-from autobatch.errors import OptionError, UnknownOptionError
+from autobatch.errors import AutobatchError, OptionError, UnknownOptionError
 from autobatch.frontend import MISSING
 from autobatch.listeners import Tally
 from autobatch.options import Options, check_count
@@ -132,6 +133,7 @@ def one_by_one(plan: Plan, source: Source) -> Results:
     while (example := source.draw()) is not None:
         rows[0] = example.index
         one.steps.admit(0)
+        one = replace(one, library=plan.library.under(None, options.writes))
         result, _ = one.isolated(example.index, *admission.row(example))
         yield example.index, result if plan.isolates else result.value
     if source.error is not None:
@@ -156,6 +158,7 @@ class Stream:
     refill: Refill | None = None
     code: MachineCode | None = None
     came: bool = False
+    library: Library = field(init=False)
     admission: Admission = field(init=False)
     vacancies: Vacancies = field(init=False)
     held: dict[int, Any] = field(default_factory=dict)
@@ -163,15 +166,20 @@ class Stream:
 
     def __post_init__(self) -> None:
         plan, copies = self.plan, not self.source.keeps
+        self.library = plan.library
         scalars, device = plan.options.scalars, plan.device
         self.admission = Admission(plan.shared, scalars, device, copies, plan.function)
         self.vacancies = Vacancies(plan.width, plan.enough)
 
     def results(self) -> Results:
+        if look().by_itself:
+            yield from one_by_one(self.plan, self.source)
+            return
         error: BaseException | None = None
         try:
             while error is None:
                 try:
+                    self.check_functions()
                     if not self.is_at_work():
                         break
                     self.advance()
@@ -191,6 +199,14 @@ class Stream:
             if self.refill is not None:
                 self.apply(in_order=False)
                 self.refill.close()
+
+    def check_functions(self) -> None:
+        """What is at work goes on with what it has begun with."""
+        if self.refill is not None and look() is not self.library.replaced:
+            raise AutobatchError(
+                "Functions of torch's were replaced, or put back, while a stream was at work. "
+                "Do so before its first result is asked for, or after its last."
+            )
 
     def is_at_work(self) -> bool:
         """Draw what there is room for; whether anything is in flight then."""
@@ -268,7 +284,8 @@ class Stream:
 
     def begun(self, device: torch.device) -> Refill:
         """The engine, ready for threads whose numbers live on ``device``."""
-        plan, library = self.plan, self.plan.library
+        plan = self.plan
+        library = self.library = plan.library.under(None, plan.options.writes)
         function = runnable(plan.function)
         options = plan.options
         inlines = options.fork == "auto" and options.seed is None

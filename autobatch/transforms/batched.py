@@ -56,7 +56,7 @@ def pulled_back(context: Context, pull: Pull, args: list[Cell], kwargs: dict[str
         function, *primals = given.children()
         whole = Call(context, pull.flat, function, [*primals, args[1]], {})
         with held(context, args[:1]):  # the run of ``vjp`` has written what is to be written
-            return pulled(whole, pull.has_aux)
+            return pulled(whole, pull)
     whole = Call(context, pull, args[0], args[1:], kwargs)
     return whole.by_thread("it pulls back by functions of several kinds")
 

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from autobatch.batching.context import Context
+from autobatch.batching.host.rower import Rower
+from autobatch.compat import outside_everything
+from autobatch.errors import Diagnostic, UnsupportedError
 from autobatch.presence.guards import derived, deriving
+from autobatch.random.again import drawing_from, places_of
+from autobatch.random.repeating import generators_of
 from autobatch.transforms import parts, plain, runs
 from autobatch.transforms.records import Pull
 from autobatch.transforms.runs import (
@@ -20,7 +29,7 @@ from autobatch.transforms.runs import (
     jvp,
     vjp,
 )
-from autobatch.values.cells import METHOD, Cell, Container, read
+from autobatch.values.cells import METHOD, Cell, Container, Objects, read
 from autobatch.values.heap import copying
 
 
@@ -83,8 +92,10 @@ def gradients(run: Run, pull: Pullback, cotangents: tuple[Tensor, ...]) -> Cell:
 
 def pullback(call: Call, has_aux: bool) -> Cell:
     """``vjp``: the output, and the pullback as a function of what the arguments are now."""
-    copies = copying.duplicated([call.function, *call.args])
-    pull = Cell(Container(METHOD, [pair(*copies)], Pull(has_aux)))
+    copies, paths = copying.duplicated([call.function, *call.args]), call.context.paths
+    if paths is not None:
+        copies.append(Cell(Objects(places_of(paths))))
+    pull = Cell(Container(METHOD, [pair(*copies)], Pull(has_aux, paths is not None)))
     run = Run(call, pair(*map(parts.opened, call.args)), children, {}, has_aux)
 
     def work(run: Run, given: tuple[Tensor, ...]) -> Cell:
@@ -98,16 +109,58 @@ def children(tree: Cell) -> list[Cell]:
     return list(read(tree).children())  # type: ignore[union-attr]
 
 
-def pulled(call: Call, has_aux: bool) -> Cell:
-    """What the pullback of ``vjp`` gives; the last of the arguments are the cotangents."""
+def pulled(call: Call, pull: Pull) -> Cell:
+    """What the pullback of ``vjp`` gives; the last of the arguments are the cotangents.
+
+    Its function runs again, and draws what it drew.
+    """
     *primals, cotangents = call.args
+    context, has_aux = call.context, pull.has_aux
+    if pull.seeded:
+        assert context.paths is not None
+        places = Rower(context).rows(primals.pop())
+        drawing: AbstractContextManager[None] = drawing_from(context.paths, places)
+    else:
+        drawing = nothing_drawn(context)
     run = Run(call, pair(*map(parts.opened, primals)), children, {}, has_aux)
 
     def work(run: Run, given: tuple[Tensor, ...]) -> Cell:
         outs, pull = vjp(run, given)
         return gradients(run, pull, aligned(run, run.output, cotangents, outs))
 
-    return differentiated(run, work)
+    with drawing:
+        return differentiated(run, work)
+
+
+@contextmanager
+def nothing_drawn(context: Context) -> Iterator[None]:
+    """Refuse what draws from torch's generators, where what it gives could not be had again."""
+    before = drawn(context)
+    yield
+    if not all(map(np.array_equal, before, drawn(context))):
+        raise UnsupportedError(
+            Diagnostic(
+                "A program pulls back through a function that draws random numbers.",
+                context.span,
+                "pulled back here",
+                ("the pullback of `vjp` runs its function again, which would draw others.",),
+                (
+                    "give the call a `seed`, by which it draws the same again; or draw before "
+                    "`vjp`, and pass what has been drawn; or use `autobatch.value_and_grad`.",
+                ),
+                "draws-again",
+            )
+        )
+
+
+def drawn(context: Context) -> list[np.ndarray]:
+    """How far the threads have drawn: where each is, or where the generators are for all."""
+    alike = context.services.alike
+    if alike is not None:
+        alike.begin(context.threads)
+        return [alike.places[context.threads]]
+    with outside_everything():  # a level of a transform would wrap the states
+        return [each.get_state().numpy() for each in generators_of(context.device)]
 
 
 def pushed(call: Call, strict: bool, has_aux: bool) -> Cell:
@@ -117,7 +170,8 @@ def pushed(call: Call, strict: bool, has_aux: bool) -> Cell:
 
     def work(run: Run, given: tuple[Tensor, ...]) -> Cell:
         along = aligned(run, run.inputs, tangents, given)
-        done = parts.tree_of(run.output, jvp(run, given, along, strict))
+        found = jvp(run, given, along, strict)  # which tells the output
+        done = parts.tree_of(run.output, found)
         return pair(run.output, done) if run.aux is None else pair(run.output, done, run.aux)
 
     given = read(run.inputs)

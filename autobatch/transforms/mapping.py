@@ -48,6 +48,9 @@ from autobatch.values.numbers import fits_tensor, number_tensor
 
 def mapped(call: Call, options: dict[str, Any]) -> Cell:
     """The function for every inner row of every thread."""
+    apart = own_option(call.context, options)
+    if apart:
+        return call.by_thread(f"it has {apart} of its own")
     trees = [parts.opened(arg) for arg in call.args]
     dims = dims_of(trees, options["in_dims"])
     if dims is None:
@@ -87,6 +90,26 @@ def mapped(call: Call, options: dict[str, Any]) -> Cell:
         if dim is not None and id(cell) in changed:
             write_back(context, leaf, cell, n, dim)
     return regrouped(part, result, rows, out_dims)
+
+
+MEANING = {"scalars": "tensor", "on_error": "raise", "ragged_out": None, "seed": None}
+"""Options that say what a mapped function gets, draws and gives; and what they are by default."""
+LIMITS = ("max_steps", "max_depth")
+
+
+def own_option(context: Context, options: dict[str, Any]) -> str | None:
+    """An option that is to hold for the inner rows of each thread by themselves, if there is one.
+
+    Those that do not change what comes out are the outermost call's.
+    """
+    given = options.get("options", {})
+    for name in (*MEANING, *LIMITS):
+        if given.get(name, MEANING.get(name)) != MEANING.get(name):
+            return name
+    if context.paths is not None or context.randomness == "error":
+        return None  # a seed says what is drawn; and what refuses all draws does so here
+    drawing = options.get("randomness")
+    return None if drawing in (None, "error", context.randomness) else "randomness"
 
 
 def reaches(cell: Cell, others: list[Cell]) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
 from types import CodeType, FunctionType
@@ -65,14 +66,20 @@ class Transform:
 
 @dataclass(frozen=True, slots=True)
 class Pull:
-    """The pullback of ``vjp``, as a function of ``(f, *primals)`` and the cotangents."""
+    """The pullback of ``vjp``, as a function of ``(f, *primals)`` and the cotangents.
+
+    ``seeded``: the last of the primals says where ``f`` began to draw.
+    """
 
     has_aux: bool
+    seeded: bool = False
     __autobatch__ = "transform"
 
     def __call__(self, given: tuple[Any, ...], *cotangents: Any, **kwargs: Any) -> Any:
         f, *primals = given
-        return torch.func.vjp(f, *primals, has_aux=self.has_aux)[1](*cotangents, **kwargs)
+        with primals.pop().again() if self.seeded else nullcontext():
+            pull = torch.func.vjp(f, *primals, has_aux=self.has_aux)[1]
+        return pull(*cotangents, **kwargs)
 
     def flat(self, f: Callable[..., Any], *args: Any) -> Any:
         """The same as a function of ``f``, the primals and one tree of cotangents."""

@@ -24,9 +24,10 @@ from autobatch.batching.trace.recorder import refuse_python_gradients
 from autobatch.compat import on_device
 from autobatch.errors import AutobatchError
 from autobatch.presence.guards import record_at_work
+from autobatch.random.again import Place, drawing_from, places_of
 from autobatch.transforms import parts
 from autobatch.transforms.captured import held
-from autobatch.values.cells import Cell, Column, Container, Objects, read, uniform
+from autobatch.values.cells import Cell, Column, Container, Objects, View, read, uniform
 from autobatch.values.heap import copying, selecting
 
 Pullback = Callable[..., tuple[Tensor, ...]]
@@ -86,7 +87,8 @@ class Run:
     ``output``, ``aux`` and ``result``, which is both, are there once it has run; ``again`` is the
     call as it was before, in case it is to run once more without effect. Where threads
     fail, ``failure`` says so and ``rows`` are those that the results are of, else None.
-    ``stand_ins`` are what the function had for the leaves of ``inputs``: cells and their values.
+    ``places`` are where its threads begin to draw. ``stand_ins`` are what the function had for the
+    leaves of ``inputs``: cells and their values.
     """
 
     call: Call
@@ -101,9 +103,12 @@ class Run:
     rows: np.ndarray | None = None
     stand_ins: list[tuple[Cell, Any]] = field(default_factory=list)
     again: Call = field(init=False)
+    places: list[Place] | None = None
 
     def __post_init__(self) -> None:
         self.again = self.call.copied()
+        paths = self.call.context.paths
+        self.places = None if paths is None else places_of(paths)
 
     def __call__(self, *given: Tensor) -> tuple[Tensor, ...]:
         context = self.call.context
@@ -149,14 +154,23 @@ class Run:
         return found
 
     def given_back(self, tree: Cell) -> Cell:
-        """A result with the arguments' own cells where the function has returned them unwritten."""
+        """A result with the arguments' own cells where the function has returned them unwritten, or
+        views of them.
+        """
         own = {
             id(cell): leaf
             for (cell, value), leaf in zip(self.stand_ins, parts.leaves(self.inputs), strict=True)
             if cell.value is value and type(read(leaf)) is not Objects
         }
-        new = [own.get(id(leaf), leaf) for leaf in parts.leaves(tree)]
-        return parts.rebuilt(tree, iter(new))
+
+        def back(leaf: Cell) -> Cell:
+            value = leaf.value
+            if type(value) is not View:
+                return own.get(id(leaf), leaf)
+            base = back(value.base)
+            return leaf if base is value.base else Cell(View(base, value.recipe, value.args))
+
+        return parts.rebuilt(tree, map(back, parts.leaves(tree)))
 
     def apart(self, out: Tensor) -> Tensor:
         """An output in which rows of threads that have failed, copies of others, are constant."""
@@ -166,6 +180,13 @@ class Run:
         lost = np.isin(context.threads, list(context.lost))
         mask = on_device(lost, out.device).reshape(-1, *[1] * (out.dim() - 1))
         return torch.where(mask, out.detach(), out)
+
+    def redrawing(self, context: Context, rows: list[int]) -> AbstractContextManager[None]:
+        """Within, some of its rows draw what they have drawn."""
+        if self.places is None:
+            return nullcontext()
+        assert context.paths is not None
+        return drawing_from(context.paths, [self.places[row] for row in rows])
 
     @property
     def k(self) -> int:
@@ -299,7 +320,8 @@ def unlike(run: Run) -> Cell:
     for rows in classes.values():
         part = run.again.of_rows(np.array(rows))
         callee, given = uniform(part.callee), [part.function, *part.args]
-        with held(part.context, part.cells()):  # what it has written is written
+        with held(part.context, part.cells()), run.redrawing(part.context, rows):
+            # what it has written is written, what it has drawn is drawn
             done = part.context.invoke(part.context, callee, given, part.kwargs)
         part.context.flush()
         for row, item in zip(rows, Rower(part.context).rows(done), strict=True):

@@ -361,12 +361,12 @@ class Blocks:
 
     def branch(self, frame: Frame, terminator: Branch, group: Group, context: Context) -> Parts:
         """The rows whose condition is true go one way, the others the other way."""
-        if self.forks.is_due(frame, terminator, group):
-            group, context = self.drained(frame, group, context)
-            if not group.k:
-                return []
         try:
             try:
+                if self.forks.is_due(frame, terminator, group):
+                    group, context = self.drained(frame, group, context)
+                    if not group.k:
+                        return []
                 taken = self.decided(frame, terminator, group, context)
             except RowsFail:
                 context.settle()  # it may have failed on rows that are not what they should be

@@ -32,6 +32,7 @@ class Knowledge:
     own: Purity
     purity_of: Callable[[object], Purity | None]
     seeded: bool
+    methods: frozenset[str] = OPAQUE_METHODS
 
     def may_fork(self, call: Call) -> bool:
         found = self.known.value(call.callee)
@@ -59,7 +60,7 @@ class Knowledge:
                 return purity.may_fork(self.seeded)
             return effect_of(found) != "unknown" or (self.seeded and is_python_draw(found))
         method = self.known.method(callee)
-        return not isinstance(op, Call) and method is not None and method[1] in OPAQUE_METHODS
+        return not isinstance(op, Call) and method is not None and method[1] in self.methods
 
     def gives_value(self, op: Op) -> bool:
         found = self.known.value(op.args[0])

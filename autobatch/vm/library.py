@@ -16,6 +16,7 @@ from autobatch.batching.host.own_methods import is_quiet_code
 from autobatch.batching.kinds import generated_init, is_plain_code
 from autobatch.batching.managers import makes_mode
 from autobatch.batching.objects.classes import is_plain_class, only_holds
+from autobatch.batching.replaced import NOTHING, Replaced, look
 from autobatch.batching.switching import switches
 from autobatch.errors import AutobatchError
 from autobatch.forms import meant
@@ -82,7 +83,8 @@ class Library:
     """Lowers Python functions on demand and keeps what it has made; safe for host threads.
 
     ``writes``: its functions may write to what existed before the call. ``others`` are the
-    libraries of the same process under other ``passes``, or another ``writes``.
+    libraries of the same process under other ``passes``, or another ``writes``, or where other
+    functions of torch's are ``replaced``.
     """
 
     codes: dict[tuple[str, CodeType], Code] = field(default_factory=dict)
@@ -99,18 +101,30 @@ class Library:
     trail: list[list[Lookup]] = field(default_factory=list)
     passes: tuple[Pass, ...] = PIPELINE
     writes: bool = False
-    others: dict[tuple[tuple[Pass, ...], bool], Library] = field(default_factory=dict)
+    replaced: Replaced = NOTHING
+    others: dict[tuple[tuple[Pass, ...], bool, Replaced], Library] = field(default_factory=dict)
     subjects: Subjects[Code] = field(default_factory=Subjects)
 
     def under(self, passes: tuple[Pass, ...] | None, writes: bool = False) -> Library:
-        """The library whose functions have been through ``passes``; None for the pipeline."""
-        key = (self.passes if passes is None else passes, writes)
-        if key == (self.passes, self.writes):
+        """The library whose functions have been through ``passes``; None for the pipeline.
+
+        It is the one for what is replaced now.
+        """
+        now = look()
+        if passes is None and writes is self.writes and now is self.replaced:
+            return self  # the commonest
+        key = (self.passes if passes is None else passes, writes, now)
+        if key == (self.passes, self.writes, self.replaced):
             return self
+        found = self.others.get(key)
+        if found is not None:
+            return found
         with self.lock:
-            while key not in self.others and len(self.others) >= MOST_LIBRARIES:
-                del self.others[next(iter(self.others))]
-            return self.others.setdefault(key, Library(passes=key[0], writes=writes))
+            others = [other for other in self.others if (other[2] is NOTHING) is (now is NOTHING)]
+            if key not in self.others and len(others) >= MOST_LIBRARIES:
+                del self.others[others[0]]
+            made = Library(passes=key[0], writes=writes, replaced=now)
+            return self.others.setdefault(key, made)
 
     def passed(self, function: Function) -> Function:
         return run_passes(function, self.passes)
@@ -123,12 +137,12 @@ class Library:
     @property
     def methods(self) -> frozenset[str]:
         """Names of methods that are taken to be torch's, or a builtin's."""
-        return OPAQUE_METHODS
+        return OPAQUE_METHODS - self.replaced.names if self.replaced.names else OPAQUE_METHODS
 
     @property
     def resolver(self) -> Resolver:
         return Resolver(
-            self.classify, OPAQUE_METHODS, function_of, makes_mode, switches, self.writes, derives
+            self.classify, self.methods, function_of, makes_mode, switches, self.writes, derives
         )
 
     def classify(self, value: object) -> str:
@@ -211,7 +225,7 @@ class Library:
         if not purity.is_pure or purity.writes:
             return True
         known = Known(code.function, names, code.definitions)
-        return not known.calls_only(OPAQUE_METHODS)
+        return not known.calls_only(self.methods)
 
     def purity(self, code: Code, names: Names) -> Purity:
         """The purity of lowered code; what depends on an open question is not kept."""
@@ -219,7 +233,7 @@ class Library:
             return IMPURE
 
         def look(known: Known) -> Purity:
-            return Analysis(known, self.purity_of, OPAQUE_METHODS.__contains__).purity()
+            return Analysis(known, self.purity_of, self.methods.__contains__).purity()
 
         return self.induced(self.purities, code, code.purities, names, look)
 
@@ -244,7 +258,7 @@ class Library:
         code = code.base or code
 
         def look(known: Known) -> Told:
-            return Sight(known, self.callee_told, OPAQUE_METHODS.__contains__).told()
+            return Sight(known, self.callee_told, self.methods.__contains__).told()
 
         return self.induced(self.sights, code, code.sights, names, look)
 
@@ -263,7 +277,7 @@ class Library:
         code = code.base or code
 
         def look(known: Known) -> Asks:
-            return Asking(known, self.callee_asks, OPAQUE_METHODS.__contains__).asks()
+            return Asking(known, self.callee_asks, self.methods.__contains__).asks()
 
         return self.induced(self.questions, code, code.questions, names, look)
 
@@ -295,7 +309,7 @@ class Library:
 
         def fork(known: Known) -> tuple[Code, bool]:
             purity = self.purity(code, names)
-            knowledge = Knowledge(known, purity, self.purity_of, seeded)
+            knowledge = Knowledge(known, purity, self.purity_of, seeded, self.methods)
             inside = Targets(self, code, known, purity) if inline and not seeded else None
             changed = code.function
             if inside is not None:

@@ -35,14 +35,15 @@ KEEP_NONE = (
 )
 
 
-def keeps_statistics(module: nn.Module) -> bool:
-    """Whether a forward pass changes running statistics, as a BatchNorm's in train mode does."""
-    return any(
-        isinstance(part, nn.modules.batchnorm._NormBase)
+def keeping(module: nn.Module) -> list[nn.Module]:
+    """Its parts whose forward pass changes running statistics: a BatchNorm in train mode, say."""
+    return [
+        part
+        for part in parts_of(module)
+        if isinstance(part, nn.modules.batchnorm._NormBase)
         and part.training
         and part.track_running_stats
-        for part in parts_of(module)
-    )
+    ]
 
 
 def writes_argument(module: nn.Module) -> bool:
