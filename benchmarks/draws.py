@@ -2,12 +2,14 @@
 
 For each number of threads: the time in which every thread draws one normal number of its own, by
 the operation ``torch.randn(())`` of a program, run untraced, and by the generator alone; each over
-that of ``torch.randn`` of as many numbers. Medians of interleaved runs, one torch thread.
+that of ``torch.randn`` of as many numbers. Medians of interleaved runs, one torch thread. Before,
+so much is drawn that machine code makes the words, if ``llvmlite`` is there, but with ``--numpy``.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import statistics
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,7 +20,8 @@ from torch import Tensor
 
 from autobatch.batching.context import Context
 from autobatch.batching.tensors import torch_ops
-from autobatch.random import transforms
+from autobatch.random import host_words, transforms
+from autobatch.random.counters import Draw
 from autobatch.random.paths import Ledger, Paths, key_of
 from autobatch.random.sources import Threads
 from autobatch.values.cells import Cell, Container
@@ -51,6 +54,12 @@ def systems(threads: int) -> dict[str, Callable[[], Any]]:
     }
 
 
+def drawn_much() -> None:
+    draw = Draw(0, 0, np.arange(max(THREADS)))
+    for _ in range(-(-host_words.MANY // max(THREADS)) + 1):
+        host_words.on_the_host(draw, 1, 2)
+
+
 def measured(threads: int, seconds: float) -> str:
     """A line for a number of threads."""
     times = interleave(systems(threads), seconds)
@@ -68,8 +77,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--threads", type=int, nargs="+", default=THREADS)
     parser.add_argument("--seconds", type=float, default=2.0)
+    parser.add_argument("--numpy", action="store_true", help="without machine code")
     given = parser.parse_args(arguments)
     torch.set_num_threads(1)
+    if given.numpy:
+        host_words.CODE = host_words.Code(most=math.inf)
+    else:
+        drawn_much()
     print(f"{'threads':>8} {'randn, us':>12} {'operation, us':>14} {'times':>6} ", end="")
     print(f"{'generator, us':>13} {'times':>6}")
     for threads in given.threads:

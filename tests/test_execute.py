@@ -12,8 +12,8 @@ import torch
 
 import autobatch
 from autobatch import OptionError, Program, StackingError, execute, lower
-from autobatch.compiled.kernel import is_installed
 from autobatch.errors import VerifierError
+from autobatch.llvm import is_installed
 from tests.building import Lines, block, collatz, function, params
 
 ENGINES = pytest.mark.parametrize("engine", ["stackless", "program_counter", "sequential"])

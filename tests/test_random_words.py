@@ -13,10 +13,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from autobatch.random import transforms
+from autobatch.llvm import is_installed
+from autobatch.random import host_words, transforms
+from autobatch.random.counters import LANES, Draw
+from autobatch.random.host_words import Code, on_the_host
 from autobatch.random.paths import Ledger, Paths, key_of, split
 from autobatch.random.philox import MASK, philox
-from autobatch.random.sources import LANES, Thread, Threads, on_a_device, on_the_host
+from autobatch.random.sources import Thread, Threads, on_a_device
 
 CPU = torch.device("cpu")
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -87,14 +90,54 @@ def test_a_thread_alone_has_its_words_of_the_group(n: int, size: int) -> None:
 def test_words_are_the_same_on_the_host_and_on_a_device(
     k: int, n: int, size: int, own_keys: bool
 ) -> None:
-    index = np.arange(k) + 2**33
+    key = np.arange(k) + 2**40 if own_keys else 2**62 + 5
+    draw = Draw(key, 3, np.arange(k) + 2**33)
     blocks = -(-n * size // LANES)
-    low = np.arange(k) if own_keys else 5
-    given = (3, index & MASK, index >> 32, low, MASK)
-    host = on_the_host(given, k, blocks, n * size)
-    for one, other in zip(host, on_a_device(given, k, blocks, CPU), strict=False):
+    host = on_the_host(draw, blocks, n * size)
+    for one, other in zip(host, on_a_device(draw, blocks, CPU), strict=False):
         assert one.dtype is other.dtype and torch.equal(one, other)
         assert ((one >= 0) & (one <= MASK)).all()
+
+
+@pytest.mark.skipif(not is_installed(), reason="needs llvmlite")
+@pytest.mark.parametrize(
+    "k, blocks, words",
+    [
+        *((0, 1, 1), (3, 0, 0), (5, 1, 1), (5, 1, 2), (5, 1, 3), (5, 1, 4), (1000, 1, 2)),
+        *((3, 3, 9), (2, 70, 280)),
+    ],
+)
+def test_words_are_the_same_by_machine_code(
+    k: int, blocks: int, words: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draws = [
+        Draw(key, number, np.arange(k) + 2**33)
+        for key in (2**62 + 5, np.arange(k) - 2**50)
+        for number in (7, np.arange(k) + 2**40)
+    ]
+    by_numpy = [on_the_host(draw, blocks, words) for draw in draws]
+    code = Code(most=0)
+    monkeypatch.setattr(host_words, "CODE", code)
+    for draw, expected in zip(draws, by_numpy, strict=True):
+        found = on_the_host(draw, blocks, words)
+        assert all(map(torch.equal, found, expected)) and len(found) == len(expected)
+    ((_, made),) = code.functions.values()
+    assert made is not None
+
+
+def test_machine_code_of_words_is_made_when_much_has_been_drawn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(host_words, "CODE", Code(most=4000))
+    monkeypatch.setattr(host_words, "function", lambda name, _: (asked.append(name), None))
+    draw = Draw(5, 0, np.arange(1000))
+    for _ in range(4):
+        on_the_host(draw, 1, 1)
+        assert not asked
+    for _ in range(2):
+        on_the_host(draw, 1, 1)
+    assert asked == ["words_of_one1"]
 
 
 def test_paths_differ_from_each_other_and_from_their_callers() -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 import autobatch
 from autobatch.compiled import launching
-from autobatch.compiled.kernel import is_installed
+from autobatch.llvm import is_installed
 from autobatch.streams import streamed
 
 pytestmark = pytest.mark.skipif(not is_installed(), reason="needs llvmlite")

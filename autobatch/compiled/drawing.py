@@ -7,19 +7,17 @@ functions of a unit share, if one of them draws.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from autobatch.compiled.types import literal
 from autobatch.compiled.writer import Writer
+from autobatch.random.counters import LANES
 from autobatch.random.paths import GOLDEN, MIX
-from autobatch.random.philox import MULTIPLIERS, ROUNDS, WEYL
-from autobatch.random.sources import LANES
+from autobatch.random.philox_text import BLOCK, philox_text
 
 THREAD, KEY, NUMBER = 3, 4, 5
 """Which of the numbers behind the fuel they are."""
 STATE = 6
 """How many there are, with the fuel and what objects need (``kernel``)."""
-BLOCK = "{i32, i32, i32, i32}"
+TEXT = "\n".join(philox_text())
 
 
 def at(w: Writer, place: int) -> str:
@@ -91,47 +89,3 @@ def scaled(w: Writer, high: str, low: str, size: str) -> str:
     carried = w.made(f"lshr i64 {w.made(f'mul i64 {low}, {size}')}, 32")
     whole = w.made(f"add i64 {w.made(f'mul i64 {high}, {size}')}, {carried}")
     return w.made(f"lshr i64 {whole}, 32")
-
-
-def philox_text() -> Iterator[str]:
-    """Philox 4x32-10, of the number of a block, a draw's number, a thread's index and a key."""
-    yield f"define internal {BLOCK} @philox(i64 %block, i64 %number, i64 %thread, i64 %key) {{"
-    yield "  %a0 = trunc i64 %block to i32"
-    yield "  %b0 = trunc i64 %number to i32"
-    yield "  %c0 = trunc i64 %thread to i32"
-    yield "  %far = lshr i64 %thread, 32"
-    yield "  %later = lshr i64 %number, 32"
-    yield "  %laterup = shl i64 %later, 16"
-    yield "  %above = or i64 %far, %laterup"
-    yield "  %d0 = trunc i64 %above to i32"
-    yield "  %k0 = trunc i64 %key to i32"
-    yield "  %up = lshr i64 %key, 32"
-    yield "  %l0 = trunc i64 %up to i32"
-    for now in range(ROUNDS):
-        then = now + 1
-        yield from product(f"%a{now}", f"p{now}", f"%d{then}", MULTIPLIERS[0])
-        yield from product(f"%c{now}", f"q{now}", f"%b{then}", MULTIPLIERS[1])
-        yield f"  %x{now} = xor i32 %q{now}h, %b{now}"
-        yield f"  %a{then} = xor i32 %x{now}, %k{now}"
-        yield f"  %y{now} = xor i32 %p{now}h, %d{now}"
-        yield f"  %c{then} = xor i32 %y{now}, %l{now}"
-        yield f"  %k{then} = add i32 %k{now}, {WEYL[0]}"
-        yield f"  %l{then} = add i32 %l{now}, {WEYL[1]}"
-    made = "undef"
-    for lane, name in enumerate("abcd"):
-        yield f"  %r{lane} = insertvalue {BLOCK} {made}, i32 %{name}{ROUNDS}, {lane}"
-        made = f"%r{lane}"
-    yield f"  ret {BLOCK} {made}"
-    yield "}"
-
-
-def product(word: str, name: str, low: str, factor: int) -> Iterator[str]:
-    """The upper and the lower 32 bits of a product."""
-    yield f"  %{name}w = zext i32 {word} to i64"
-    yield f"  %{name} = mul i64 %{name}w, {factor}"
-    yield f"  %{name}u = lshr i64 %{name}, 32"
-    yield f"  %{name}h = trunc i64 %{name}u to i32"
-    yield f"  {low} = trunc i64 %{name} to i32"
-
-
-TEXT = "\n".join(philox_text())

@@ -8,12 +8,8 @@ early where the fuel does. Needs ``llvmlite`` (the extra ``compiled``).
 from __future__ import annotations
 
 import ctypes
-import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from importlib.util import find_spec
-from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -25,21 +21,12 @@ from autobatch.compiled.returned import has_lists
 from autobatch.compiled.types import Array, Rows, Type, bytes_of, flat_types, machine_of, refuse
 from autobatch.compiled.versions import Version, roomy, text_of
 from autobatch.compiled.writer import GIVEN_UP, SPENT, mark_of
+from autobatch.llvm import NotAssembled, assembled
 
-IMPLIED = [
-    name + end for name in ("fmod", "floor", "ceil", "trunc", "rint", "sqrt") for end in ("", "f")
-]
-"""Functions that stand for an instruction where a machine has none."""
 MOST_FRAME = 2**18
 """Bytes of the tensors of one function, which lie on the stack."""
 KEPT = 16
 """Threads whose memory lies side by side, at least, where they return lists."""
-LOCK = Lock()
-"""LLVM compiles for one host thread at a time."""
-
-
-def is_installed() -> bool:
-    return find_spec("llvmlite") is not None
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -114,8 +101,10 @@ def compiled(main: Version, everyone: Iterable[Version], heap: bool) -> Kernel:
     shared = [drawing.TEXT] if draws else []
     shared += [listing.TEXT] if any(version.writer.shares_lists for version in versions) else []
     text = "\n".join([*types, *declared, *shared, *functions, rows_text(main, draws, keeps)])
-    with LOCK:
+    try:
         engine = assembled(text, [c_function(line) for line in declared if "@llvm." not in line])
+    except NotAssembled as error:
+        refuse(str(error))
     kind = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_void_p] * 3, *[ctypes.c_int64] * 8)
     held = tuple(tensor for version in versions for tensor in version.writer.held)
     frame = max(version.frame() for version in versions)
@@ -128,47 +117,6 @@ def compiled(main: Version, everyone: Iterable[Version], heap: bool) -> Kernel:
 
 def c_function(declaration: str) -> str:
     return declaration.partition("@")[2].partition("(")[0]
-
-
-@lru_cache(maxsize=1)
-def c_library() -> ctypes.CDLL:
-    """The C library with the functions that Python's ``math`` calls."""
-    return ctypes.CDLL("ucrtbase" if sys.platform == "win32" else None)
-
-
-def address_of(name: str) -> int:
-    found = getattr(c_library(), name, None)
-    if found is None:
-        refuse(f"the C library has no {name}")
-    address = ctypes.cast(found, ctypes.c_void_p).value
-    assert address is not None
-    return address
-
-
-def assembled(text: str, functions: Iterable[str]) -> Any:
-    """Machine code of LLVM's text; ``functions`` of the C library's are called in it.
-
-    LLVM ends the process where it knows no address, so it is told all that it may want to call.
-    """
-    import llvmlite.binding as llvm  # noqa: PLC0415
-
-    for name in (*functions, *IMPLIED):
-        llvm.add_symbol(name, address_of(name))
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    try:
-        module = llvm.parse_assembly(text)
-        module.verify()
-    except RuntimeError as error:
-        refuse(f"LLVM does not take it: {error}")
-    machine = llvm.Target.from_default_triple().create_target_machine(
-        cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=3
-    )
-    builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(3))
-    builder.getModulePassManager().run(module, builder)
-    engine = llvm.create_mcjit_compiler(module, machine)
-    engine.finalize_object()
-    return engine
 
 
 def rows_text(main: Version, draws: bool, keeps: bool) -> str:

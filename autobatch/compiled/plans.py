@@ -25,7 +25,7 @@ from autobatch.batching.replaced import NOTHING
 from autobatch.compat import any_autocast, within_duals, within_level, within_modes
 from autobatch.compiled.arguments import arguments
 from autobatch.compiled.flow import Unit
-from autobatch.compiled.kernel import Kernel, compiled, is_installed
+from autobatch.compiled.kernel import Kernel, compiled
 from autobatch.compiled.listing import Grows
 from autobatch.compiled.names import Names
 from autobatch.compiled.raising import Raised
@@ -48,6 +48,7 @@ from autobatch.compiled.types import (
 from autobatch.compiled.versions import Version, reached, written_in
 from autobatch.ir.program import Branch
 from autobatch.listeners import Tally
+from autobatch.llvm import is_installed
 from autobatch.options import Options
 from autobatch.runs.refusing import Refusals
 from autobatch.values.cells import Cell

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from types import BuiltinMethodType, MethodType
 from typing import Any
 
-from autobatch.random.sources import LANES, Thread
+from autobatch.random.counters import LANES
+from autobatch.random.sources import Thread
 
 # fmt: off
 NAMES = (

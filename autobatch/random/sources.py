@@ -2,8 +2,7 @@
 
 A source gives *columns*: for each of its ``k`` threads ``n`` groups of random words, as many
 int64 tensors ``[k, n]`` as a group has words, of 32 bits each. Each request is one draw of each
-thread. Word 0 of a counter is the number of the block within the draw, word 1 the
-number of the draw, word 2 the thread's index, and word 3 has what is above 32 bits of either.
+thread (``counters``).
 """
 
 from __future__ import annotations
@@ -16,19 +15,15 @@ import torch
 from torch import Tensor
 
 from autobatch.compat import on_device
-from autobatch.random.paths import Paths, alike, split
-from autobatch.random.philox import MASK, ROOM, philox
+from autobatch.random.counters import LANES, Draw, above
+from autobatch.random.host_words import on_the_host
+from autobatch.random.paths import Paths, split
+from autobatch.random.philox import MASK, philox
 
-LANES = 4
 FEW = 8
 """Blocks of one thread that are computed with Python's ints: a kernel takes longer to begin."""
 LARGEST = 2**48
 """Threads' indices and numbers of draws are below."""
-PART = 16384
-"""Blocks that are computed together on the CPU."""
-Shape = tuple[int, int]
-Words = tuple[np.ndarray | int, ...]
-"""Of threads: each an int, or an int64 array ``[k]`` where they differ."""
 
 
 class Source(Protocol):
@@ -59,7 +54,7 @@ class Threads:
 
     def columns(self, n: int, words: int, device: torch.device) -> list[Tensor]:
         keys, numbers = self.paths.drawn()
-        return columns(keys, numbers, self.threads, n, words, device)
+        return columns(Draw(keys, numbers, self.threads), n, words, device)
 
     def opened(self) -> Threads:
         return Threads(self.paths.opened(), self.threads)
@@ -84,8 +79,8 @@ class Thread:
             data = [torch.tensor([lane], dtype=torch.int64, device=device) for lane in lanes]
             return gathered(data, n, words)
         self.number += 1
-        index = np.array([self.thread])
-        return columns(self.key, self.number - 1, index, n, words, device)
+        draw = Draw(self.key, self.number - 1, np.array([self.thread]))
+        return columns(draw, n, words, device)
 
     def blocks(self, count: int) -> list[tuple[int, ...]]:
         """The blocks of one draw as ints."""
@@ -106,57 +101,19 @@ class Thread:
         return Thread(self.thread, key)
 
 
-def above(thread: Any, number: Any) -> Any:
-    """What is above 32 bits."""
-    return thread >> 32 | number >> 32 << 16
-
-
-def columns(
-    key: Any, number: Any, threads: np.ndarray, n: int, words: int, device: torch.device
-) -> list[Tensor]:
-    """Words of a draw; ``key`` and ``number`` are ints, or arrays ``[k]`` where they differ."""
+def columns(draw: Draw, n: int, words: int, device: torch.device) -> list[Tensor]:
+    """Words of a draw."""
     blocks = -(-n * words // LANES)
-    near = isinstance(number, int) and number | int(threads.max(initial=0)) <= MASK
-    index, rest = (threads, 0) if near else (threads & MASK, alike(above(threads, number)))
-    given = (number & MASK, index, rest, key & MASK, key >> 32 & MASK)
     if device.type == "cpu":
-        lanes = on_the_host(given, len(threads), blocks, n * words)
+        lanes = on_the_host(draw, blocks, n * words)
     else:
-        lanes = on_a_device(given, len(threads), blocks, device)
+        lanes = on_a_device(draw, blocks, device)
     return gathered(lanes, n, words)
 
 
-def on_the_host(given: Words, k: int, blocks: int, words: int) -> list[Tensor]:
-    """Lanes ``[k, blocks]``, all four or, of one block, as many as there are words.
-
-    By numpy, whose kernels begin sooner and multiply 64-bit integers faster than torch's, and
-    some rows at a time, which stay in the processor's cache.
-    """
-    lanes = words if blocks == 1 else LANES
-    made = np.empty((lanes, k, blocks), dtype=np.uint64)
-    block = 0 if blocks == 1 else np.arange(blocks, dtype=np.uint64)
-    rows = max(PART // max(blocks, 1), 1)
-    room = np.empty((ROOM, min(rows, k), blocks), dtype=np.uint64)
-    for first in range(0, k, rows):
-        part = slice(first, first + rows)
-        shape = (min(rows, k - first), blocks)
-
-        def spread(values: Any, part: slice = part, shape: Shape = shape) -> Any:
-            if isinstance(values, int):
-                return values
-            return np.broadcast_to(values[part].view(np.uint64)[:, None], shape)
-
-        number, index, rest, low, high = map(spread, given)
-        whole = block if isinstance(block, int) else np.broadcast_to(block, shape)
-        found = philox((whole, number, index, rest), (low, high), room[:, : shape[0]])
-        for lane, words_of_it in zip(made[:, part], found, strict=False):
-            np.bitwise_and(words_of_it, MASK, out=lane)
-    return [torch.from_numpy(lane.view(np.int64)) for lane in made]
-
-
-def on_a_device(given: Words, k: int, blocks: int, device: torch.device) -> list[Tensor]:
+def on_a_device(draw: Draw, blocks: int, device: torch.device) -> list[Tensor]:
     """The four lanes ``[k, blocks]``."""
-    shape = (k, blocks)
+    shape = (draw.k, blocks)
 
     def spread(values: Any) -> Any:
         if isinstance(values, int):
@@ -164,7 +121,7 @@ def on_a_device(given: Words, k: int, blocks: int, device: torch.device) -> list
         return on_device(values, device).view(-1, 1).expand(shape)
 
     block = 0 if blocks == 1 else torch.arange(blocks, device=device).expand(shape)
-    number, index, rest, low, high = map(spread, given)
+    number, index, rest, low, high = map(spread, draw.words())
     lanes: Any = philox((block, number, index, rest), (low, high))
     return [lane & MASK for lane in lanes]
 

@@ -31,7 +31,7 @@ from autobatch.compiled.types import (
     refuse,
 )
 from autobatch.compiled.writer import Writer
-from autobatch.random.sources import LANES
+from autobatch.random.counters import LANES
 from autobatch.random.transforms import BITS
 
 Convert = Callable[[list[str]], list[str]]
