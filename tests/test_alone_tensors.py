@@ -16,6 +16,7 @@ EXECUTORS = ("traced", "auto")
 IN_PARTS = {"tree_search_of_priors", "ctc_rows"}
 """A tensor is computed with before the lists: that part is batched."""
 MACHINE_CODE = {"assignment_by_entries", "machine", "sum_of_halves"}
+MACHINE_CODE |= {"quantiles", "tree_search_of_priors"}
 """What ``auto`` makes machine code of."""
 FOUND_OUT = {"ctc_rows"}
 """It does more on objects all the same: how it runs depends on whether a run has found that out."""

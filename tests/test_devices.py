@@ -80,6 +80,11 @@ ON_THE_HOST = {
     },
     "batching/writes.py": {"torch.zeros(1, 1, requires_grad=True)": "shows what torch refuses"},
     "compiled/joining.py": {"torch.from_numpy(rows)": "machine code runs on the CPU"},
+    "compiled/returned.py": {
+        "torch.from_numpy(data)": "machine code runs on the CPU",
+        "torch.from_numpy(memory.words(place + far * WORD, leaf))": "the same",
+        "torch.from_numpy(rows)": "the same",
+    },
     "cli/datafiles.py": {
         "torch.from_numpy(array.astype(array.dtype.newbyteorder('='), order='C', copy=False))": (
             "a file"
@@ -110,6 +115,7 @@ ON_THE_HOST = {
         ),
         "torch.as_tensor(item if item.flags.writeable else item.copy())": "the caller's array",
     },
+    "random/host_words.py": {"torch.from_numpy(lane.view(np.int64))": "of draws on the CPU"},
     "random/laws.py": {
         "torch.tensor(high, dtype=out.dtype)": "read on the host",
         "torch.tensor(low, dtype=out.dtype)": "read on the host",

@@ -73,7 +73,7 @@ class Memory:
 
     def words(self, addresses: np.ndarray, leaf: Type) -> np.ndarray:
         """What lies at some places, of the type of a leaf."""
-        dtype = torch.empty(0, dtype=dtype_of(leaf)).numpy().dtype
+        dtype = torch.empty(0, dtype=dtype_of(leaf), device="cpu").numpy().dtype
         if dtype == np.bool_:
             truths: np.ndarray = self.bytes[addresses - self.bytes.ctypes.data] != 0
             return truths
