@@ -283,6 +283,7 @@ def test_one_tensor_here_and_two_there(function: Any) -> None:
     torch.testing.assert_close(found, wanted, equal_nan=True)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("engine", ["stackless", "program_counter"])
 @pytest.mark.parametrize("executor", ["vmap", "traced"])
 @pytest.mark.parametrize("batch", [1, 2, 7, 64])

@@ -54,6 +54,7 @@ def same(function, items, **options):
     return found
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", PROGRAMS)
 @pytest.mark.parametrize("size", [1, 7])
 def test_a_program_of_objects_runs_as_plain_python(name, size):

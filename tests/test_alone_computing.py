@@ -62,6 +62,7 @@ def texts():
     return autobatch.objects(list(TEXTS))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", PROGRAMS)
 @pytest.mark.parametrize(
     ("engine", "executor"),
@@ -242,6 +243,7 @@ def counts_what_is_left(x, text):
     return busy(values[0], text)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "function",
     [

@@ -178,6 +178,7 @@ BREAKS = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", BREAKS)
 def test_what_changes_between_calls_is_seen(name, monkeypatch):
     net = made().requires_grad_(name == "backward hook")
@@ -211,6 +212,7 @@ CHANGED = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("engine", "needs_grad"), [("stackless", True), ("program_counter", False)]
 )

@@ -384,6 +384,7 @@ def quiet(n):
     return (joined, f"{w[0]:>}", str(added), str(heapq.nsmallest(1, w)[0]), str(min(w)))
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "options", [{"executor": "vmap"}, {"trace_after": 0}, {"engine": "program_counter"}]
 )

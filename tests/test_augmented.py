@@ -18,6 +18,7 @@ ONES = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("operator", ["|=", "<<=", "^=", "@="])
 @pytest.mark.parametrize("kind", ONES)
 def test_operands_of_unlike_kinds(operator: str, kind: str) -> None:

@@ -56,6 +56,7 @@ def test_every_system_matches_the_plain_loop(workload: Workload) -> None:
     assert not {name for name, failure in found.items() if failure}, found
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("workload", DIFFERENT, ids=lambda workload: workload.name)
 @torch.no_grad()
 def test_by_hand_matches_the_plain_loop_for_one_example_and_several(workload: Workload) -> None:

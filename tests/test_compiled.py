@@ -55,6 +55,7 @@ MODULES = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("scalars", ["tensor", "python"])
 @pytest.mark.parametrize("name", MODULES)
 def test_scalar_programs_are_one_launch(name: str, scalars: str) -> None:
@@ -91,6 +92,7 @@ def test_an_empty_batch_says_nothing_of_the_next() -> None:
 BATCHES = (7, 0, 1, 2, 64)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("seed", range(40))
 def test_generated_programs_match_the_loop(seed: int) -> None:
     hold(seed, (BATCHES[seed % len(BATCHES)],))

@@ -105,6 +105,7 @@ def test_operators_on_vectors(expression: str) -> None:
     held(function_of(expression), given(3, dtype=dtype), given(3, dtype=dtype, seed=1))
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("expression", OF_MATRICES)
 def test_operators_on_matrices(expression: str) -> None:
     held(function_of(expression), given(3, 5), given(5, 2, seed=1))
@@ -143,6 +144,7 @@ def test_tensors_of_places(expression: str) -> None:
         assert_matches_loop(function, (given(3, 3), *indices(bad)), configurations=(COMPILED,))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("statement", WRITES_AT)
 def test_writes_at_tensors_of_places(statement: str) -> None:
     held(written_at(statement), given(3, 3), *indices())
@@ -165,12 +167,14 @@ def test_programs_that_write(kind: str) -> None:
         assert_matches_loop(function, (x.float(),), batch_sizes=SIZES, configurations=(COMPILED,))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("function", array_programs.SEEN)
 def test_what_a_write_shows_elsewhere(function: Any) -> None:
     for options in (COMPILED, {"executor": "auto"}):
         assert_matches_loop(function, (given(6),), batch_sizes=SIZES, configurations=(options,))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("function", array_programs.FAILING)
 def test_what_the_loop_refuses_or_gives_apart(function: Any) -> None:
     assert_matches_loop(function, (given(6),), batch_sizes=SIZES, configurations=(COMPILED,))

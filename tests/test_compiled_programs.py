@@ -31,6 +31,7 @@ def held(function: Callable[..., Any], *args: Any, **options: Any) -> autobatch.
     return found
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_realistic_programs_are_compiled(name: str) -> None:
     function, args, in_dims = PROGRAMS[name]
@@ -38,6 +39,7 @@ def test_realistic_programs_are_compiled(name: str) -> None:
     assert found.launches == 1 or found.given_up
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", [n for n in PROGRAMS if n.split("-")[0] not in REFUSED_TENSORS])
 def test_realistic_programs_of_tensors_match_the_loop(name: str) -> None:
     function, args, in_dims = PROGRAMS[name]

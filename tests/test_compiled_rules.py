@@ -92,6 +92,7 @@ def pairs(kinds: Sequence[str]) -> list[Tensor]:
     return [torch.tensor(c, dtype=DTYPES[k]) for c, k in zip(columns, kinds, strict=True)]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("kinds", KINDS, ids="-".join)
 @pytest.mark.parametrize("sign", OPERATORS)
 def test_operators_on_numbers(sign: str, kinds: tuple[str, str]) -> None:
@@ -108,12 +109,14 @@ def test_comparisons_of_numbers(kinds: tuple[str, str]) -> None:
     hold_each(function_of(ORDER), pairs(kinds), "python")
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("kind", ["int", "float", "bool"])
 @pytest.mark.parametrize("expression", UNARY)
 def test_functions_of_a_number(expression: str, kind: str) -> None:
     hold_each(function_of(expression, "a"), pairs([kind]), "python")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", OF_FLOATS)
 def test_functions_of_math(name: str) -> None:
     hold_each(function_of(f"math.{name}(a)", "a"), pairs(["float"]), "python")
@@ -150,6 +153,7 @@ def tensors(dtypes: Sequence[torch.dtype]) -> list[Tensor]:
     return [torch.tensor(c, dtype=d) for c, d in zip(columns, dtypes, strict=True)]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("dtypes", PAIRS, ids=str)
 @pytest.mark.parametrize("sign", ("+", "-", "*", "/", "//", "%"))
 def test_operators_on_tensors(sign: str, dtypes: tuple[torch.dtype, torch.dtype]) -> None:
@@ -171,6 +175,7 @@ WEAK = (
 )  # fmt: skip
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("dtype", [torch.int64, torch.float32, torch.uint8], ids=str)
 @pytest.mark.parametrize("expression", WEAK)
 def test_tensors_and_numbers(expression: str, dtype: torch.dtype) -> None:

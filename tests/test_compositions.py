@@ -167,6 +167,7 @@ def drawn(x: Tensor) -> Any:
     return torch.cat([total[None], picked, coins, noise, dropped, slope]), random.random()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "options",
     [

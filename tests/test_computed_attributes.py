@@ -104,6 +104,7 @@ def forgotten(x):
     return first + point.cached
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize(
     "program", [kept_by_a_descriptor, kept_by_cached_property, kept_for_the_caller, forgotten]

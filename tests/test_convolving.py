@@ -51,6 +51,7 @@ BIASES: dict[str, Callable[[Tensor], Tensor | None]] = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("bias", BIASES)
 @pytest.mark.parametrize("name", WAYS)
 def test_derivatives_are_of_each_threads_own(name: str, bias: str) -> None:

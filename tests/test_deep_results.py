@@ -103,6 +103,7 @@ def test_what_holds_itself_comes_back_as_each_examples_own(options):
         assert torch.equal(own[0]["x"], XS[row] * 2)
 
 
+@pytest.mark.sampled(3)
 @WAYS
 @pytest.mark.parametrize("chunk_size", [None, 3])
 def test_what_lies_beside_it_stacks(options, chunk_size):
@@ -131,6 +132,7 @@ def test_each_example_apart(options):
     assert [each.value[1] is each.value for each in results] == [True, False, True, True]
 
 
+@pytest.mark.sampled(2)
 @WAYS
 def test_what_nests_deep_stacks(options):
     found, depth = innermost(run(nested, options))

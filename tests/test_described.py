@@ -84,6 +84,7 @@ def wrapped(x, n):
 PROGRAMS = (told, shown, of_a_lambda, signed, of_its_own, wrapped)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_a_nested_function_is_described_as_python_describes_it(program):
     assert_matches_loop(program, (XS, NS), batch_sizes=[1, 4])

@@ -125,6 +125,7 @@ def likelihood(x: Tensor, make: Callable[[Tensor], Distribution]) -> Tensor:
     return distribution.log_prob(value_for(distribution, x))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", [name for name in MAKERS if "categorical" not in name])
 def test_nothing_runs_thread_by_thread(name: str) -> None:
     if name in ("gumbel", "log_normal") and torch.__version__ < "2.13":
@@ -147,6 +148,7 @@ def wrong_probability(x: Tensor) -> Tensor:
     return Bernoulli(x).mean
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize("program", [wrong_parameter, wrong_value, wrong_probability])
 def test_arguments_are_validated(program: Any, options: Any) -> None:
@@ -174,6 +176,7 @@ def drawn(x: Tensor, make: Callable[[Tensor], Distribution]) -> Tensor:
     return first * 1
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("name", "options"), COMBINATIONS)
 def test_seeded_draws_are_those_of_one_example(name: str, options: Any) -> None:
     make = MAKERS[name]
@@ -312,6 +315,7 @@ def test_draws_of_parameters_that_all_share_are_each_examples(name: str) -> None
         autobatch.vmap(program)(xs)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", ["gamma", "beta", "dirichlet", "poisson", "student", "normal"])
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_the_same_draws_of_parameters_that_all_share_are_one(name: str, options: Any) -> None:
@@ -338,6 +342,7 @@ OF_NUMBERS: list[Callable[[float], Tensor]] = [
 ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize("place", range(len(OF_NUMBERS)))
 def test_parameters_that_are_numbers(place: int, options: Any) -> None:

@@ -50,6 +50,7 @@ DRAWING = {
 }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("name", DRAWING)
 def test_what_draws_raises(name, engine):

@@ -66,6 +66,7 @@ BOTH = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.sampled(2)
 @engines
 @BOTH
 def test_encoded_trees_give_what_objects_give(

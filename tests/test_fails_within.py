@@ -111,6 +111,7 @@ PROGRAMS = [
 ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("func", PROGRAMS)
 def test_as_the_loop(func):
     assert_matches_loop(func, (N,), configurations=CONFIGURATIONS[:3])

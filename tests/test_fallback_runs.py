@@ -40,6 +40,7 @@ def same_run(function, args, **options):
     return counts, told
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", host_programs.PROGRAMS)
 def test_a_program_of_objects_runs_as_plain_python_and_warns_of_nothing(name):
     items = host_programs.examples(name, 5)
@@ -48,6 +49,7 @@ def test_a_program_of_objects_runs_as_plain_python_and_warns_of_nothing(name):
     assert told == []
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", mixed_programs.PROGRAMS)
 @pytest.mark.parametrize("engine", ["stackless", "program_counter"])
 def test_the_parts_of_objects_run_as_plain_python(name, engine):
@@ -147,6 +149,7 @@ def halved_number(x):
     return x
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "example",
     [

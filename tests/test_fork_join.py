@@ -355,6 +355,7 @@ def test_these_forms_fork(func):
     assert joins(func) >= 1
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("width", [1, 5, 100])
 @pytest.mark.parametrize("func", [in_one_expression, in_a_tuple], ids=lambda f: f.__name__)
 def test_a_width_limit(func, width):
@@ -713,6 +714,7 @@ SEEDS = [
 ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("func", "seed"), SEEDS)
 def test_exceptions(func, seed):
     generator = torch.Generator().manual_seed(seed)
@@ -720,6 +722,7 @@ def test_exceptions(func, seed):
     assert_matches_loop(func, [ns], scalars="python", batch_sizes=(1, 5))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("start", range(7))
 def test_exceptions_in_a_loop(start):
     trees = TREES[start:] + TREES[:start]

@@ -161,6 +161,7 @@ def executions(func: Callable[..., Any], fork: str) -> int:
     return counted.block_executions
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("func", FORKED, ids=lambda f: f.__name__)
 def test_calls_of_all_rounds_run_as_one(func: Callable[..., Any]) -> None:
     assert (executions(func, "auto"), executions(func, "off")) == FORKED[func]

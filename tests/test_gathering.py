@@ -61,6 +61,7 @@ def size_of(model: nn.Module) -> Any:
     return size
 
 
+@pytest.mark.sampled(2)
 @engines
 @pytest.mark.parametrize("steps", [torch.full((K,), 12), torch.tensor([3, 12, 1, 7, 12])])
 def test_a_modules_parameters(way: dict[str, Any], steps: Tensor) -> None:

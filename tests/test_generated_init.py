@@ -115,6 +115,7 @@ def too_many(x: Tensor) -> Any:
     return x
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "program",
     [kid, inherited, initial, of_initial, frozen, again, too_many, by_partials],

@@ -62,11 +62,13 @@ def made(source: str) -> tuple[Callable[..., Any], dict[str, Any]]:
     return program(f"given back {source}", source.split(";;"), names), names
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("source", RIGHT)
 def test_seen_under_both_names(source: str) -> None:
     assert_matches_loop(made(source)[0], [XS])
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("source", REFUSED)
 def test_refused_where_it_differs_by_thread(source: str) -> None:
     func, names = made(source)

@@ -114,6 +114,7 @@ PROGRAMS = [
 ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("func", PROGRAMS)
 def test_as_the_loop(func):
     assert_matches_loop(func, (N,), batch_sizes=(2, 7), configurations=CONFIGURATIONS[:3])

@@ -228,6 +228,7 @@ def test_backward_is_the_loops(program: Callable[..., Any], way: str) -> None:
             torch.testing.assert_close(found, list(expected), equal_nan=True)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("way", ["recorded", "vmap", "program counter"])
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
 def test_gradients_of_examples_are_the_loops(program: Callable[..., Any], way: str) -> None:
@@ -373,6 +374,7 @@ def of_some(function: Callable[[Tensor, Tensor], Tensor]) -> tuple[Any, ...]:
     return program, lazily, xs, torch.rand(2, 2, dtype=torch.float64, requires_grad=True)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", OF_MATRICES)
 def test_products_of_matrices_of_which_some_are_not_needed(name: str) -> None:
     function, ways = OF_MATRICES[name]
@@ -387,6 +389,7 @@ def test_products_of_matrices_of_which_some_are_not_needed(name: str) -> None:
             assert counts.fallbacks == 0
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", OF_MATRICES)
 def test_gradients_of_each_example_of_which_some_are_not_needed(name: str) -> None:
     function, ways = OF_MATRICES[name]

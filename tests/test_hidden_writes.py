@@ -76,6 +76,7 @@ PROGRAMS = (
 )
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("executor", ["vmap", "traced"])
 @pytest.mark.parametrize("engine", ["stackless", "program_counter"])
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda f: f.__name__)

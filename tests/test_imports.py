@@ -34,6 +34,7 @@ def rooms_of(path: Path) -> set[str]:
     return {part[1] for part in parts if part[0] == "autobatch" and len(part) > 1}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("room", FLOORS)
 def test_no_floor_stands_on_one_above_it(room: str) -> None:
     above = {*FLOORS[FLOORS.index(room) + 1 :], "batching", "vm", "transforms", "options", "api"}

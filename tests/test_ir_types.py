@@ -69,6 +69,7 @@ def operands() -> Iterator[object]:
             yield torch.ones(shape, dtype=dtype)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", SIGNS)
 def test_what_operators_give(name: str):
     """For every pair of operands for which the operator gives something at all."""

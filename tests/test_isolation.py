@@ -164,6 +164,7 @@ def star(n, xs):
     return max(*xs) + n
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "func",
     [everyone, raised_class, own_exceptions, wrong_arguments, ambiguous, different_callees],

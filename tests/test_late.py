@@ -146,6 +146,7 @@ def helped_depth(n: int) -> int:
     return helped_depth(n - 1) + helped_depth(n - 2)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("limit", range(3, 9))
 def test_a_limit_of_the_depth_holds_for_what_a_thread_calls_itself(limit):
     """A thread that stays above the limit finishes, however deep those are that it ran with."""

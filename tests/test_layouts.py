@@ -138,6 +138,7 @@ PROGRAMS = [turned, recursive, from_a_list, shared, of_weights, per_thread, repe
 SOME = torch.tensor([-2.0, 1.0, 0.0, 5.0])[:, None, None] + torch.arange(9.0).reshape(3, 3) / 8
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_threads_of_unlike_layouts_run_apart_where_it_shows(program: Any) -> None:
     assert_matches_loop(program, (SOME,))

@@ -334,6 +334,7 @@ PROGRAMS = [
 ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
 def test_lists_of_numbers(program: Callable[..., Any]) -> None:
     check(program, COUNTS)
@@ -560,6 +561,7 @@ def test_threads_whose_lists_differ_in_length_run_together() -> None:
     assert counts.by_thread == 0
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", sorted(lists.problems(2)))
 def test_the_benchmark_gives_what_the_loop_gives(name: str) -> None:
     function, args, dims = lists.problems(24)[name]

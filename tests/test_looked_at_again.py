@@ -63,6 +63,7 @@ def recursive_after_a_literal(n):
     return descended(n, acc), str(acc)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("func", [after_a_literal, in_a_dict, recursive_after_a_literal])
 @pytest.mark.parametrize("ints", [[1, 2], [2, 2], [3], [0, 1, 2, 3, 4]])
 def test_what_comes_before_a_call_that_had_a_number_for_all(func, ints):
@@ -115,6 +116,7 @@ def changed_in_place(xs, n):
 LISTS = autobatch.objects([[1, 5, 2], [3], [4, 4, 4, 4], [5, 6]])
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("func", [summed, sought, unpacked, added, changed_in_place])
 @pytest.mark.parametrize("ints", [[1, 2**62, 5, 3], [1, 2, 1, 2], [4, 4, 4, 4]])
 def test_what_each_example_has_of_its_own_is_changed_once(func, ints):

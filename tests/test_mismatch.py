@@ -107,6 +107,7 @@ def said(func, xs=XS, **options) -> str:
     return str(caught.value)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("engine", ["stackless", "sequential"])
 @pytest.mark.parametrize("chunk_size", [None, 1, 2])
 def test_golden_errors(unlike, engine, chunk_size):

@@ -120,6 +120,7 @@ def test_gradients_flow_through_torchs_own_kernels() -> None:
         torch.testing.assert_close(got, expected)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("offset", [0, 1, 2])
 @pytest.mark.parametrize("dtype", [*DTYPES, torch.complex64])
 @pytest.mark.parametrize("width", [1, 2, 3, 4, 8])

@@ -97,12 +97,14 @@ def small(func: Callable[..., Any]) -> tuple[Tensor, ...]:
     return tuple(ns.clamp(max=3) for ns in NS) if func is recursive else NS
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("scalars", ["python", "tensor"])
 @pytest.mark.parametrize("func", FORMS, ids=lambda f: f.__name__)
 def test_as_the_loop(func, scalars):
     assert_matches_loop(func, small(func), scalars=scalars)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("width", [1, 5])
 @pytest.mark.parametrize("func", FORMS, ids=lambda f: f.__name__)
 def test_in_parts(func, width):

@@ -100,6 +100,7 @@ def method(tree: Node) -> float:
     return tree.total()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kinds", [(Node,), (Heavy,), (Node, Heavy), (Node, Falsy)])
 @pytest.mark.parametrize("function", [by_turns, truths, method])
 def test_numbers_are_those_of_the_loop(

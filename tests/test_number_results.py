@@ -60,6 +60,7 @@ def of_a_complex(z):
     return isinstance(z, complex), z, rounds, z.real
 
 
+@pytest.mark.sampled(4)
 @WAYS
 @pytest.mark.parametrize("scalars", ["tensor", "python"])
 @pytest.mark.parametrize(
@@ -84,6 +85,7 @@ def test_scalars_that_torch_has_no_dtype_for_are_objects(options):
     assert found == tuple([part] * 3 for part in other_scalars(1.0))
 
 
+@pytest.mark.sampled(3)
 @WAYS
 @pytest.mark.parametrize("scalars", ["tensor", "python"])
 def test_a_complex_argument_is_a_number_where_scalars_are(scalars, options):

@@ -61,6 +61,7 @@ def test_unary_edges(name: str, kind: type, tight: bool) -> None:
     assert batched or (name == "invert" and kind is float)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("second", KINDS)
 @pytest.mark.parametrize("first", KINDS)
 @pytest.mark.parametrize("name", [*BINARY.split(), "min", "max", "divmod"])

@@ -88,6 +88,7 @@ def row_of(result: Any, row: int) -> Any:
     return tuple(part[row] for part in result) if isinstance(result, tuple) else result[row]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("way", WAYS, ids=str)
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
 def test_of_each_thread(program: Program, way: dict[str, Any]) -> None:

@@ -63,6 +63,7 @@ def raised(x, n):
     return x
 
 
+@pytest.mark.sampled(4)
 @EVERY
 @pytest.mark.parametrize(
     ("program", "operands"),

@@ -58,6 +58,7 @@ TAKEN = [
 ]
 
 
+@pytest.mark.sampled(4)
 @ENGINES
 @CHUNKS
 @pytest.mark.parametrize("func, out_dims", TAKEN)

@@ -50,6 +50,7 @@ def test_outside(source: str) -> None:
         assert state(names) != before, "the loop writes nothing here"
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("source", SHARED)
 def test_shared(source: str) -> None:
     lines = [*source.split(";;"), "return x"]

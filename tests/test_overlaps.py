@@ -204,6 +204,7 @@ GATHERED = (
 )
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("line", GATHERED)
 def test_what_is_written_at_places_of_a_tensor_or_list(line):
     before = ["t = torch.tensor([0, 2])", "i = x[0, 0].long() % 3"]
@@ -219,6 +220,7 @@ OF_ITS_OWN = (
 )
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("line", OF_ITS_OWN)
 def test_what_is_written_within_a_part_of_its_own(line):
     before = ["t = torch.tensor([1, 0])", "i = x[2, 1].long() % 3"]

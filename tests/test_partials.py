@@ -110,6 +110,7 @@ PROGRAMS = [
 ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
 def test_a_partial_call(program):
     assert_matches_loop(program, (XS, KS))

@@ -68,6 +68,7 @@ def tuples(x, n):
     return out[-1]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "program",
     [

@@ -241,6 +241,7 @@ def test_the_pipeline_is_at_a_fixed_point(func):
     assert apply_pass(clean_up, bare).blocks == bare.blocks
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("each", [fold_constants, thread_jumps, drop_dead_code, clean_up])
 @pytest.mark.parametrize("func, args", every(6, 0))
 def test_the_corpus_keeps_its_results(func, args, each):

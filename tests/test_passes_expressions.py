@@ -198,6 +198,7 @@ def test_a_program_that_computes_twice():
     assert_matches_loop(doubles, xs)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("func, args", every(6, 1))
 def test_the_corpus_keeps_its_results(func, args):
     def passed(made: Function) -> Function:

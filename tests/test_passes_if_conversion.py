@@ -355,6 +355,7 @@ FLOATS = torch.tensor([0.3, -1.2, 2.5, 0.0, 1.5, -0.7, 3.0])
 INTS = torch.tensor([3, -1, 2, 0, 1, 5, 4])
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "func",
     [
@@ -378,6 +379,7 @@ def test_tensors(func):
         assert_matches_loop(func, args, batch_sizes=(0, 1, 2, 7), configurations=CONFIGURATIONS)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("scalars", ["python", "tensor"])
 @pytest.mark.parametrize(
     "func", [numbers_differ, counts_up, collatz, guarded_division], ids=lambda func: func.__name__

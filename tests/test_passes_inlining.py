@@ -245,6 +245,7 @@ TAKEN_IN += (of_unlike_kinds,)
 LEFT = (with_defaults, under_modes)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("func", [*TAKEN_IN, *LEFT], ids=lambda func: func.__name__)
 def test_programs_give_what_the_loop_gives(func):
     assert calls_in(func) == (func in LEFT)
@@ -514,6 +515,7 @@ TAIL_CALLS: list[tuple[Callable[..., Any], tuple[Any, ...]]] = [
 ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("func, args", TAIL_CALLS)
 def test_tail_calls_give_what_the_loop_gives(func, args):
     assert_matches_loop(func, args)

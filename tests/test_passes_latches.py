@@ -93,6 +93,7 @@ def test_results_stay(func):
     assert_matches_loop(func, (STARTS,))
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("func", FUNCTIONS, ids=lambda func: func.__name__)
 def test_the_corpus_is_well_formed(func):
     assert verify(join_latches(simplify(lower_function(func)))) == []

@@ -104,6 +104,7 @@ def test_a_program():
         assert_matches_loop(scaled, (XS, flags), configurations=configurations, passes=passes)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("func, args", every(6, 2))
 def test_the_corpus_keeps_its_results(func, args):
     compare(func, args, passed(hoist_invariants))
@@ -185,6 +186,7 @@ def test_flags_that_differ_by_thread():
     assert got.tolist() == [noisy(x, flag)[0] for x, flag in zip(XS.tolist(), flags, strict=True)]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("func, args", every(6, 2))
 def test_the_corpus_keeps_its_results_with_copies(func, args):
     constants = dict.fromkeys(func.__code__.co_varnames[: func.__code__.co_argcount])

@@ -130,6 +130,7 @@ def test_gradients_flow_through_a_batch() -> None:
 # Known answers, one example at a time: the programs are plain Python.
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_examples_are_seeded_and_leave_the_generator_alone(name: str) -> None:
     state = torch.get_rng_state()
@@ -141,6 +142,7 @@ def test_examples_are_seeded_and_leave_the_generator_alone(name: str) -> None:
         check(one, other, 0.0, 0.0)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_examples_part_from_each_other(name: str) -> None:
     """A batch whose threads all did the same would test little."""

@@ -185,12 +185,14 @@ READING = (
 )
 
 
+@pytest.mark.sampled(4)
 @CONFIGURED
 @pytest.mark.parametrize("function", READING)
 def test_reading(function, options):
     match(function, floats(*LENGTHS), options=options)
 
 
+@pytest.mark.sampled(3)
 @CONFIGURED
 @pytest.mark.parametrize("size", [1, 2, 64])
 def test_batch_sizes(size, options):
@@ -226,6 +228,7 @@ def until(x, limit):
     return i, x[i:limit]
 
 
+@pytest.mark.sampled(4)
 @CONFIGURED
 @pytest.mark.parametrize("function", [at, at_two, gathered, until])
 def test_an_index_of_each_thread(function, options):
@@ -234,6 +237,7 @@ def test_an_index_of_each_thread(function, options):
     match(function, xs, torch.tensor([2, 0, 0, -4, 1], dtype=torch.int32), options=options)
 
 
+@pytest.mark.sampled(3)
 @CONFIGURED
 @pytest.mark.parametrize("function", [at, at_two, gathered])
 def test_an_index_out_of_range(function, options):
@@ -314,6 +318,7 @@ def listed_rows(x):
     return sum(part.sum() for part in parts) + sum(x).sum() if parts else torch.zeros(())
 
 
+@pytest.mark.sampled(4)
 @CONFIGURED
 @pytest.mark.parametrize("function", [reduced, whole, masked, listed_rows])
 def test_the_whole(function, options):
@@ -375,6 +380,7 @@ def not_by_rows(x, y):
     return x * y, x + torch.ones(1, 3), x.float() + 0
 
 
+@pytest.mark.sampled(2)
 @CONFIGURED
 def test_what_goes_row_by_row(options):
     match(by_rows, floats(*LENGTHS), options=options)

@@ -217,6 +217,7 @@ def own_columns(q, j):
     return read, own, q
 
 
+@pytest.mark.sampled(3)
 @CONFIGURED
 @pytest.mark.parametrize("scalars", ["python", "tensor"])
 def test_columns_of_each_threads_own(scalars, options):
@@ -251,6 +252,7 @@ def kept_out(q, k):
     return root.sum() if q.sum() < -1 else q.square().sum()
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", [*GRADIENTS, "kept_out"])
 @pytest.mark.parametrize("options", [{}, {"engine": "program_counter"}, {"executor": "vmap"}])
 def test_gradients(name, options):

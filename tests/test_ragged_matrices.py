@@ -107,6 +107,7 @@ FUNCTIONS = (
 )
 
 
+@pytest.mark.sampled(4)
 @CONFIGURED
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_operations(function, options):
@@ -114,6 +115,7 @@ def test_operations(function, options):
     match(function, rows(SIZES), rows(more, 1), options=options)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("function", [f for f in FUNCTIONS if f is not written])
 @pytest.mark.parametrize(
     "sizes", [((2, 0, 3), (1, 4, 2)), ((2, 1, 3), (1, 0, 2)), ((2, 2), (3, 3))]
@@ -185,6 +187,7 @@ def kept_out(q, k, s):
     return root.sum() if q.sum() < -1 else q.square().sum() * s
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", [*GRADIENTS, "kept_out"])
 @pytest.mark.parametrize("options", [{}, {"engine": "program_counter", "executor": "vmap"}])
 def test_gradients(name, options):

@@ -130,6 +130,7 @@ def test_operations(function, options):
     match(function, floats(4, 4, 4), options=options)
 
 
+@pytest.mark.sampled(3)
 @CONFIGURED
 @pytest.mark.parametrize("function", [extremes, ordered])
 def test_of_rows_that_are_there(function, options):
@@ -175,6 +176,7 @@ def in_place_modules(x):
     return RELU_FIRST(x).sum(), x
 
 
+@pytest.mark.sampled(4)
 @CONFIGURED
 @pytest.mark.parametrize("function", [norms, of_pairs, in_place_module, in_place_modules])
 def test_what_looks_like_it(function, options):
@@ -190,6 +192,7 @@ def test_a_shared_target_is_no_row_of_the_threads():
         )
 
 
+@pytest.mark.sampled(2)
 @CONFIGURED
 def test_joins(options):
     for size in (1, 7, 64):
@@ -217,6 +220,7 @@ def test_dtypes(dtype, options):
         match(function, rows, options=options)
 
 
+@pytest.mark.sampled(2)
 @CONFIGURED
 def test_nan_and_infinity(options):
     rows = floats(*NONEMPTY)
@@ -249,6 +253,7 @@ def edges_of(sizes, wrong=()):
     return found
 
 
+@pytest.mark.sampled(2)
 @CONFIGURED
 def test_places(options):
     for size in (1, 2, 7, 64):
@@ -305,6 +310,7 @@ def halved(x):
     return torch.cat([z, y]).cumsum(0), z.sum(0)
 
 
+@pytest.mark.sampled(2)
 @CONFIGURED
 def test_after_threads_have_parted(options):
     for size in SIZES:
@@ -328,6 +334,7 @@ GRADIENTS = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", GRADIENTS)
 def test_gradients(name):
     function = GRADIENTS[name]

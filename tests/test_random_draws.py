@@ -716,6 +716,7 @@ def begun() -> None:
 begun()
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("randomness", ["error", "different", "same", "seed"])
 @pytest.mark.parametrize("name", FOREIGN)
 def test_draws_that_are_not_torchs_are_the_loops(name, randomness):

@@ -802,6 +802,7 @@ CALLABLES: list[Any] = [
 ]
 
 
+@pytest.mark.sampled(4)
 @EXECUTORS
 @pytest.mark.parametrize("engine", ["stackless", "program_counter", "sequential"])
 @pytest.mark.parametrize("function", CALLABLES, ids=[f"callable{i}" for i in range(len(CALLABLES))])

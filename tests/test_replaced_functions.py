@@ -163,6 +163,7 @@ def branching(self, x):
     return y
 
 
+@pytest.mark.sampled(2)
 @ways
 def test_a_forward_with_branches_in_place_of_torchs(engine, executor, monkeypatch):
     """It is lowered: torch's rule for the class says nothing of it."""
@@ -184,6 +185,7 @@ def test_a_forward_that_is_there_from_the_first(monkeypatch):
             assert_is_the_loop(batched, function, X)
 
 
+@pytest.mark.sampled(2)
 @ways
 def test_functional_call_of_a_class_of_torchs(engine, executor, monkeypatch):
     model = nn.Sequential(nn.Linear(4, 4), nn.Tanh())
@@ -210,6 +212,7 @@ def test_functional_call_of_a_class_of_torchs(engine, executor, monkeypatch):
     check()
 
 
+@pytest.mark.sampled(2)
 @ways
 def test_gradients_by_functional_call(engine, executor, monkeypatch):
     model = nn.Linear(4, 4)
@@ -241,6 +244,7 @@ class Scaled(nn.Linear):
         return super().forward(x) * SCALE
 
 
+@pytest.mark.sampled(2)
 @ways
 def test_what_modules_of_the_users_read_within_one_of_torchs(engine, executor, monkeypatch):
     layer = encoder_layer()
@@ -318,6 +322,7 @@ class OwnImpl(nn.Linear):
         return super()._call_impl(x) * 3
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("hooked", [False, True])
 @pytest.mark.parametrize("kind", [OwnCall, lambda: OwnImpl(4, 4), lambda: Net(OwnCall())])
 @ways
@@ -342,6 +347,7 @@ def test_modules_of_each_example(engine, executor):
     torch.testing.assert_close(batched(autobatch.objects(modules), X), expected)
 
 
+@pytest.mark.sampled(2)
 @ways
 def test_a_call_of_one_modules_own(engine, executor):
     for function in (nn.Linear(4, 4), Net(nn.Linear(4, 4)), Calling(4, 4)):

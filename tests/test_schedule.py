@@ -53,6 +53,7 @@ def parting(n):
     return steps
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("schedule", ["most_threads", Shuffled(0), Shuffled(1)])
 @pytest.mark.parametrize("func", [collatz, nested_loops, fibonacci], ids=lambda f: f.__name__)

@@ -26,6 +26,7 @@ PROGRAMS: list[Callable[[Tensor], Any]] = [
 XS = torch.randn(5, 2, 3, 4, generator=torch.Generator().manual_seed(0))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("place", range(len(PROGRAMS)))
 def test_as_the_loop_and_for_all_at_once(place: int) -> None:
     assert_matches_loop(PROGRAMS[place], [XS], batch_sizes=[1, 5])

@@ -61,6 +61,7 @@ def made(source: str) -> Callable[..., Any]:
     return program(f"memory {source}", source.split(";;"), names)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("source", RIGHT)
 def test_writes_are_seen(source: str) -> None:
     assert_matches_loop(made(source), [XS])

@@ -304,6 +304,7 @@ def plain(function: Any, xs: Any) -> Any:
     return [function(x.clone()) for x in xs]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_as_the_loop(program: Any, options: Any) -> None:
@@ -759,6 +760,7 @@ def test_golden_refusals() -> None:
     assert_golden("shared_state", "\n".join(texts))
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("options", OPTIONS[1:], ids=str)
 @pytest.mark.parametrize("program", REFUSED)
 def test_refused_alike(program: Any, options: Any) -> None:

@@ -280,6 +280,7 @@ def up_to_nine(n, end):
     return end * 100 + n
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("func", [counted_up, over_a_range, by_turns, within, up_to_nine])
 @pytest.mark.parametrize("scalars", ["python", "tensor"])
 def test_loops_end_after_any_number_of_laps(func, scalars):
@@ -313,6 +314,7 @@ class Noted(Named):
         return super().__new__(cls, x, steps)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("engine", ["stackless", "program_counter", "sequential"])
 @pytest.mark.parametrize("kind", [Named, Held])
 def test_a_loop_over_records_takes_one_execution_a_round(kind, engine):

@@ -272,6 +272,7 @@ FORWARDS: dict[str, Any] = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("configuration", CONFIGURATIONS, ids=str)
 def test_a_forward_of_a_modules_own_is_seen(configuration):
     module = Shifted()

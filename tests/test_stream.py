@@ -161,6 +161,7 @@ TRIPS = [3, 17, 1, 0, 9, 4, 4, 30, 2, 2, 11, 5, 0, 8, 6, 1, 25, 3, 3, 7]
 # The loop is the oracle.
 
 
+@pytest.mark.sampled(4)
 @WAYS
 @ORDERS
 @WIDTHS
@@ -168,6 +169,7 @@ def test_numbers(way, order, width):
     check(trips, TRIPS, width=width, order=order, **way)
 
 
+@pytest.mark.sampled(4)
 @WAYS
 @WIDTHS
 def test_tensors_numbers_and_what_is_shared(way, width):
@@ -178,6 +180,7 @@ def test_tensors_numbers_and_what_is_shared(way, width):
     check(walk, [(x, 2.5) for (x,) in starts], width=width, **way)
 
 
+@pytest.mark.sampled(4)
 @WAYS
 @WIDTHS
 def test_several_loops_and_structures(way, width):
@@ -198,6 +201,7 @@ def test_objects(way):
     check(len, [[1], [], [1, 2], "four", {1, 2}], width=2, **way)
 
 
+@pytest.mark.sampled(2)
 @WAYS
 def test_calls_and_recursion(way):
     check(helped, [n % 7 for n in TRIPS], width=4, **way)
@@ -321,6 +325,7 @@ def test_an_infinite_iterable(engine, order):
     assert len({index for index, _ in found}) == 200
 
 
+@pytest.mark.sampled(4)
 @WAYS
 @ORDERS
 @pytest.mark.parametrize("count", [0, 1, 3, 7, 8, 20])
@@ -377,6 +382,7 @@ def test_a_bad_example():
 # Failures.
 
 
+@pytest.mark.sampled(4)
 @WAYS
 @WIDTHS
 @ORDERS

@@ -42,6 +42,7 @@ def halved(x, n):
 # Few places.
 
 
+@pytest.mark.sampled(2)
 @ENGINES
 @pytest.mark.parametrize("func", [endless, endless_rounds])
 @pytest.mark.parametrize("few", [1, 4])

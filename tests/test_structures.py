@@ -121,6 +121,7 @@ PROGRAMS = [
 ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_results_are_one_structure_with_stacked_leaves(program):
     assert_matches_loop(program, (XS,), batch_sizes=(1, 4), chunk_sizes=(None, 3))

@@ -69,6 +69,7 @@ def test_math_of_tensors_runs_batched() -> None:
     assert counts.by_thread == 0
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("expression", MIXED)
 def test_min_and_max_of_tensors_and_numbers(expression: str) -> None:
     before = "n = float(x) * 2"
@@ -126,6 +127,7 @@ OF_LISTS = (
 )  # fmt: skip
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("data", OF_LISTS)
 def test_tensors_of_lists_of_tensors_have_the_dtype_of_one_example(data: str) -> None:
     before = "n = float(x) * 2", "i = x.int()"
@@ -133,6 +135,7 @@ def test_tensors_of_lists_of_tensors_have_the_dtype_of_one_example(data: str) ->
     assert_matches_loop(made(f"torch.as_tensor({data})", *before), [DOUBLES])
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", ["uint8", "int8", "int64", "bool"])
 @pytest.mark.parametrize("data", ["tensor(n", "as_tensor([1, n]", "scalar_tensor(n"])
 def test_numbers_that_a_dtype_does_not_hold(data: str, dtype: str) -> None:

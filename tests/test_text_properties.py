@@ -79,6 +79,7 @@ def as_read(function):
     return through_text(run_passes(function))
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_programs(name):
     dtype = importlib.import_module(f"programs.{name}").DTYPES[0]

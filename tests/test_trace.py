@@ -99,11 +99,13 @@ def _write_to_view(x: Tensor) -> Tensor:
     return y
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_replay_computes_what_the_function_does(name: str) -> None:
     check(mapped(OPERATIONS[name]), rows(4, 4))
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_gradients_flow_through_a_replay(name: str) -> None:
     fn = mapped(OPERATIONS[name])

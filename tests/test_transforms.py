@@ -166,6 +166,7 @@ def same(got: Any, expected: Any) -> None:
     torch.testing.assert_close(got, expected, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.sampled(4)
 @transforms
 @programs
 def test_alone(name: str, program: Callable[..., Any]) -> None:
@@ -213,6 +214,7 @@ def test_inside_a_program(name: str, program: Callable[..., Any], module: Any) -
     same(autobatch.vmap(outer, trace_after=0)(W, X), expected)
 
 
+@pytest.mark.sampled(4)
 @transforms
 @programs
 def test_around_vmap(name: str, program: Callable[..., Any]) -> None:

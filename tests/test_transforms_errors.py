@@ -74,6 +74,7 @@ WRONG: dict[str, Callable[[Any], Callable[..., Any]]] = {
 }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", WRONG)
 def test_the_error_is_the_examples(name: str) -> None:
     wrong = WRONG[name]

@@ -92,6 +92,7 @@ def same(got: Any, rows: list[Any]) -> None:
         torch.testing.assert_close(got, torch.stack([torch.as_tensor(row) for row in rows]))
 
 
+@pytest.mark.sampled(3)
 @ways
 @pytest.mark.parametrize("func", BATCHED, ids=lambda func: func.__name__)
 def test_one_batched_call(func: Callable[..., Any], way: dict[str, Any]) -> None:

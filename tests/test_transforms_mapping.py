@@ -117,6 +117,7 @@ def plain(f: Callable[..., Any]) -> list[Any]:
         return [f(x.clone(), s.clone()) for x, s in zip(X, SCALE, strict=True)]
 
 
+@pytest.mark.sampled(4)
 @engines
 @pytest.mark.parametrize("program", INSIDE, ids=lambda f: f.__name__)
 def test_inside_a_program(program: Callable[..., Any], way: dict[str, Any]) -> None:

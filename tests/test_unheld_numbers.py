@@ -83,6 +83,7 @@ TAKEN = (
 )
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("line", TAKEN)
 def test_operators_take_numbers_that_the_tensors_do_not_hold(line: str) -> None:
     """Divisions of ints take them as floats, products of float16 round once, powers refuse."""

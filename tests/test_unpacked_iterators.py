@@ -77,6 +77,7 @@ def listed(result: Any) -> Any:
     return result.tolist() if hasattr(result, "tolist") else result
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("options", CONFIGURATIONS, ids=str)
 @pytest.mark.parametrize("kind", [iter, Own])
 @pytest.mark.parametrize("program", [pair, first, last, caught])

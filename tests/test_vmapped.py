@@ -63,6 +63,7 @@ def test_results_keep_their_structure() -> None:
 MIXED = [torch.float16, torch.float32, torch.float64, torch.int32, torch.int64, torch.bool]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("fn", [torch.add, torch.mul, torch.where, torch.lt, torch.maximum])
 @pytest.mark.parametrize("left", MIXED)
 @pytest.mark.parametrize("right", MIXED)

@@ -225,6 +225,7 @@ LIKE_THE_LOOP = [
 ]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("scalars", ["tensor", "python"])
 @pytest.mark.parametrize("func", LIKE_THE_LOOP)
 def test_matches_the_loop(func: Callable[..., Any], scalars: str) -> None:
@@ -431,6 +432,7 @@ OVER_NESTED = [
 ]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("func", "values", "executor"), OVER_NESTED)
 def test_managers_within_managers(
     func: Callable[..., Any], values: tuple[int, ...], executor: str
