@@ -146,7 +146,7 @@ return 0, s
 
 def test_lists_from_machine_code_and_elsewhere_are_told_apart() -> None:
     with pytest.raises(StackingError, match="return different structures"):
-        autobatch.vmap(program_of(GIVING_UP), **COMPILED)(*EACH)
+        autobatch.vmap(program_of(GIVING_UP), **COMPILED)(N[[6, 3, 4, 1, 8, 11, 5]], F[:7])
 
 
 def test_words_of_several_lengths_are_lists_of_their_own() -> None:
