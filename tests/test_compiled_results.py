@@ -133,6 +133,22 @@ def test_lists_of_several_lengths_are_told_with_the_line_that_returns_them() -> 
     assert "here a list of 3, in thread 0" in str(caught.value)
 
 
+GIVING_UP = """
+s = [i for i in range(a)]
+s.append(7)
+try:
+    s.sort(key=lambda v: 1 // (v - 3))
+except ZeroDivisionError:
+    return -1, s
+return 0, s
+"""
+
+
+def test_lists_from_machine_code_and_elsewhere_are_told_apart() -> None:
+    with pytest.raises(StackingError, match="return different structures"):
+        autobatch.vmap(program_of(GIVING_UP), **COMPILED)(N[[6, 3, 4, 1, 8, 11, 5]], F[:7])
+
+
 def test_words_of_several_lengths_are_lists_of_their_own() -> None:
     def program(n: int) -> Any:
         found = ["a"] * n

@@ -93,3 +93,10 @@ def test_what_a_key_raises_is_as_in_python(body: str) -> None:
 def test_what_has_no_machine_code_is_told(body: str, why: str) -> None:
     said = why_not(program_of(body), N[5:9], EACH[1][5:9], scalars="python")
     assert why in said and "line 1" in said
+
+
+@pytest.mark.parametrize("total", ["sum(s, 0.0)", "math.prod(s, start=0.1)"])
+def test_floats_are_not_added_up_in_an_order_of_their_own(total: str) -> None:
+    body = f"s = {{2**53, 1, a, 3, 2**53 + 2}}\nreturn {total}"
+    assert "the order of a set" in why_not(program_of(body), *EACH, scalars="python")
+    hold_each(program_of(body), EACH, "python", is_compiled=False)

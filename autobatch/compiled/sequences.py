@@ -17,6 +17,7 @@ from autobatch.compiled import functions, sums
 from autobatch.compiled.operators import binary, known_bit, truth
 from autobatch.compiled.types import (
     BOOL,
+    INT,
     Array,
     Items,
     Listed,
@@ -206,7 +207,9 @@ def folded(
     made = (rest or [*named.values()] or [number(first)])[0]
     parts = listed(items)
     if parts is None:
-        yield from place.entered(text_of(text), [in_any_order(items), made], {})
+        exact = made.type in (INT, BOOL)  # floats are rounded, and tuples joined, in order
+        over = in_any_order(items) if exact else gone_through(items)
+        yield from place.entered(text_of(text), [over, made], {})
         return
     yield added(place.w, made, parts) if name == "add" else multiplied(place.w, made, parts)
 

@@ -108,8 +108,10 @@ def by_machine_code(
     machine = partial(machine_of, options, library, shared, batch.device(), batch.size)
     others: list[Returned] = []
     errors: Errors = {}
+    ways = Ways()
     if len(run.rest):
         engine = machine()
+        ways = engine.state.ways
         given = batch.rows(run.rest).cells(options.scalars)
         called = target.given(*given)
         state, tensors = engine.state, given_to(called)
@@ -134,4 +136,4 @@ def by_machine_code(
     def rows(piece: Returned) -> list[Any]:
         return Rower(Context(machine().state.services, piece.rows)).rows(piece.value)
 
-    return Chunk(0, pieces, Ways(), rows, errors)
+    return Chunk(0, pieces, ways, rows, errors)
