@@ -438,6 +438,9 @@ def into(function: Callable[..., Any], out: Tensor, *args: Any, **kwargs: Any) -
 
 
 def land(context: Context, result: Cell, out: Cell) -> None:
+    for cell in (result, out):
+        if is_packed(read(cell)):
+            Rower(context, keep=True).rows(cell)
     value, target = read(result), read(out)
     if type(value) is Container and type(target) is Container:
         for part, own in zip(value.children(), target.children(), strict=True):
@@ -449,13 +452,20 @@ def land(context: Context, result: Cell, out: Cell) -> None:
         raise shared_write(context, "a tensor")
     if Objects in (type(value), type(target)):
         refuse_foreign(context, out, "{}")
-        write_rows(context, Tensor.copy_, [out, result], {}, "objects")
+        write_rows(context, filled, [out, result], {}, "objects")
         return
     dtype = target.table.dtype if type(target) is Column else target.obj.dtype  # type: ignore[union-attr]
     if type(value) is Column:
         set_content(out, Column(value.data.to(dtype)))
     elif type(value) is Uniform and isinstance(value.obj, Tensor):
         set_content(out, Uniform(value.obj.to(dtype)))
+
+
+def filled(out: Tensor, result: Tensor) -> Tensor:
+    """One example's ``out``, which takes the size of the result, too."""
+    if out.shape != result.shape:
+        out.resize_(result.shape)
+    return out.copy_(result)
 
 
 def has_column(tree: Any) -> bool:
@@ -498,7 +508,7 @@ def write_rows(
                 context.lose(row, error)
     rows: list[Tensor] = rower.rows(target)
     if type(read(target)) is not Objects:
-        data = stacked(rows)
+        data = stacked(rows) if len({row.shape for row in rows}) <= 1 else None
         set_content(target, Objects(rows) if data is None else Column(data))
     elif type(target.value) is View:
         set_content(target, Objects(rows))

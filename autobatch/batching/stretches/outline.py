@@ -12,6 +12,8 @@ from typing import Any
 import torch
 
 from autobatch.batching import operations
+from autobatch.batching.calling.modules import writes_argument
+from autobatch.batching.containers.callees import inplace_position, is_hashable, is_updating
 from autobatch.batching.context import Context
 from autobatch.batching.effects import MUTATING_METHODS, belongs_to_torch, effect_of
 from autobatch.batching.objects.attributes import is_stored, part_of
@@ -65,6 +67,9 @@ class Outline:
     numbers: set[str] = field(default_factory=set)
     stores: Stores = field(default_factory=Stores)
     writes: bool = False
+    calls_write: bool = False
+    """A call may have written a tensor that the program has made, or what that is a part of."""
+    methods: dict[str, str] = field(default_factory=dict)
 
     def take(self, op: Op) -> bool:
         """Whether the operation fits into the stretch."""
@@ -109,6 +114,8 @@ class Outline:
             pure = is_pure_call(read(cells[0]))
         if not pure or self.touched & set(op.outs) or (self.writes and cells and not structural):
             return False
+        if self.calls_write and any(map(may_be_written, cells)):
+            return False
         try:
             operations.execute(self.context, self.scope, op, self.env)
         except Exception:
@@ -135,10 +142,34 @@ class Outline:
         else:
             self.numbers.difference_update(op.outs)
             self.writes = self.writes or op.name in WRITES
+        if op.name == "call":
+            self.calls_write = self.calls_write or self.may_write(op)
+        elif op.name == "getattr":
+            self.methods[op.outs[0]] = op.attr
         self.touched.update(op.args, op.outs)
         self.made.update(op.outs)
         self.batched.append(op)
         return True
+
+    def may_write(self, op: Op) -> bool:
+        """Whether a call may write to an operand, or to what that is a part of."""
+        keywords, positional = op.attr.keywords, op.attr.positional
+        if any(name in (None, "out", "inplace") for name in keywords):
+            return True
+        if op.args[0] in self.made:
+            name = self.methods.get(op.args[0], "")
+            return not name or name.endswith("_") or name in MUTATING_METHODS
+        value = read(self.env[op.args[0]])
+        if type(value) is Container and is_gradient(value):
+            return False
+        callee = value.static if type(value) is Container else value.obj  # type: ignore[union-attr]
+        if isinstance(callee, torch.nn.Module):
+            return writes_argument(callee)
+        if effect_of(callee) in ("write", "program"):
+            return True
+        place = inplace_position(callee) if is_hashable(callee) else None
+        is_given = place is not None and (any(positional) or len(positional) > place)
+        return is_given or is_updating(callee)
 
     def is_number(self, name: str) -> bool:
         """Whether a variable is sure to hold numbers, which no operator writes to."""
@@ -162,6 +193,14 @@ def is_structural(op: Op, cells: list[Cell]) -> bool:
         return base.type in (list, tuple) and fits
     key = cells[1].value if op.name == "getitem" and base.type in (list, tuple, dict) else None
     return type(key) is Uniform and type(key.obj) in (int, bool, str)
+
+
+def may_be_written(cell: Cell) -> bool:
+    """Whether a recording may write to it: a tensor of the program's own, or what has one."""
+    value = read(cell)
+    if type(value) is Uniform:
+        return isinstance(value.obj, torch.Tensor) and not value.shared
+    return True
 
 
 def has_stored(cell: Cell, name: str) -> bool:
