@@ -150,12 +150,7 @@ def single(lanes: int) -> Iterator[str]:
     yield "  %row = phi i64 [0, %begin], [%next, %thread]"
     yield from read("%row")
     yield from stored(lanes, "0", "%row")
-    yield "  %next = add i64 %row, 1"
-    yield "  %more = icmp ult i64 %next, %k"
-    yield "  br i1 %more, label %thread, label %end"
-    yield "end:"
-    yield "  ret void"
-    yield "}"
+    yield from to_the_next()
 
 
 def several(lanes: int) -> Iterator[str]:
@@ -172,6 +167,11 @@ def several(lanes: int) -> Iterator[str]:
     yield "  %again = icmp ult i64 %after, %blocks"
     yield "  br i1 %again, label %block, label %done"
     yield "done:"
+    yield from to_the_next()
+
+
+def to_the_next() -> Iterator[str]:
+    """To the next thread, if there is one."""
     yield "  %next = add i64 %row, 1"
     yield "  %more = icmp ult i64 %next, %k"
     yield "  br i1 %more, label %thread, label %end"
