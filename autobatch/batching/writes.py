@@ -27,6 +27,7 @@ from autobatch.batching.host.rower import Rower
 from autobatch.batching.host.rows import RowDraws, call_row, note_fallback, run_rows
 from autobatch.batching.levels import Batched, DrawError, ExampleError, NoRule
 from autobatch.batching.shared import merging, refusals, updates
+from autobatch.batching.tables import packed
 from autobatch.batching.tensors import index_lists, torch_ops, unheld
 from autobatch.batching.tensors.joining import is_rounded_once
 from autobatch.batching.tensors.number_operands import subtracts_bools
@@ -438,9 +439,7 @@ def into(function: Callable[..., Any], out: Tensor, *args: Any, **kwargs: Any) -
 
 
 def land(context: Context, result: Cell, out: Cell) -> None:
-    for cell in (result, out):
-        if is_packed(read(cell)):
-            Rower(context, keep=True).rows(cell)
+    packed.unpack(context, (result, out))
     value, target = read(result), read(out)
     if type(value) is Container and type(target) is Container:
         for part, own in zip(value.children(), target.children(), strict=True):
