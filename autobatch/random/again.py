@@ -5,7 +5,7 @@ The pullback that ``vjp`` gives runs its function again: what that draws is what
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -42,12 +42,18 @@ def places_of(paths: Paths) -> list[Place]:
     return [Place(*each) for each in zip(keys.tolist(), numbers.tolist(), strict=True)]
 
 
+def apart(places: Iterable[Place]) -> tuple[np.ndarray, np.ndarray]:
+    """Their keys, and their numbers."""
+    pairs = [(place.key, place.number) for place in places]
+    keys, numbers = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+    return keys, numbers
+
+
 @contextmanager
-def drawing_from(paths: Paths, places: Sequence[Place]) -> Iterator[None]:
-    """The threads of some rows draw from these places on, and afterwards from where they were."""
+def drawing_from(paths: Paths, keys: np.ndarray, numbers: np.ndarray) -> Iterator[None]:
+    """The threads of some rows draw from there on, and afterwards from where they were."""
     rows, before = np.arange(len(paths.rows)), paths.here()
-    keys = np.array([place.key for place in places], dtype=np.int64)
-    paths.go(rows, keys, np.array([place.number for place in places], dtype=np.int64))
+    paths.go(rows, keys, numbers)
     try:
         yield
     finally:

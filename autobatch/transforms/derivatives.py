@@ -15,7 +15,7 @@ from autobatch.batching.host.rower import Rower
 from autobatch.compat import outside_everything
 from autobatch.errors import Diagnostic, UnsupportedError
 from autobatch.presence.guards import derived, deriving
-from autobatch.random.again import drawing_from, places_of
+from autobatch.random.again import apart, drawing_from, places_of
 from autobatch.random.repeating import generators_of
 from autobatch.transforms import parts, plain, runs
 from autobatch.transforms.records import Pull
@@ -119,7 +119,7 @@ def pulled(call: Call, pull: Pull) -> Cell:
     if pull.seeded:
         assert context.paths is not None
         places = Rower(context).rows(primals.pop())
-        drawing: AbstractContextManager[None] = drawing_from(context.paths, places)
+        drawing: AbstractContextManager[None] = drawing_from(context.paths, *apart(places))
     else:
         drawing = nothing_drawn(context)
     run = Run(call, pair(*map(parts.opened, primals)), children, {}, has_aux)

@@ -24,7 +24,7 @@ from autobatch.batching.trace.recorder import refuse_python_gradients
 from autobatch.compat import on_device
 from autobatch.errors import AutobatchError
 from autobatch.presence.guards import record_at_work
-from autobatch.random.again import Place, drawing_from, places_of
+from autobatch.random.again import drawing_from
 from autobatch.transforms import parts
 from autobatch.transforms.captured import held
 from autobatch.values.cells import Cell, Column, Container, Objects, View, read, uniform
@@ -87,8 +87,8 @@ class Run:
     ``output``, ``aux`` and ``result``, which is both, are there once it has run; ``again`` is the
     call as it was before, in case it is to run once more without effect. Where threads
     fail, ``failure`` says so and ``rows`` are those that the results are of, else None.
-    ``places`` are where its threads begin to draw. ``stand_ins`` are what the function had for the
-    leaves of ``inputs``: cells and their values.
+    ``places`` are where its threads begin to draw: keys and numbers. ``stand_ins`` are what the
+    function had for the leaves of ``inputs``: cells and their values.
     """
 
     call: Call
@@ -103,12 +103,12 @@ class Run:
     rows: np.ndarray | None = None
     stand_ins: list[tuple[Cell, Any]] = field(default_factory=list)
     again: Call = field(init=False)
-    places: list[Place] | None = None
+    places: tuple[np.ndarray, np.ndarray] | None = None
 
     def __post_init__(self) -> None:
         self.again = self.call.copied()
         paths = self.call.context.paths
-        self.places = None if paths is None else places_of(paths)
+        self.places = None if paths is None else paths.here()
 
     def __call__(self, *given: Tensor) -> tuple[Tensor, ...]:
         context = self.call.context
@@ -186,7 +186,8 @@ class Run:
         if self.places is None:
             return nullcontext()
         assert context.paths is not None
-        return drawing_from(context.paths, [self.places[row] for row in rows])
+        keys, numbers = self.places
+        return drawing_from(context.paths, keys[rows], numbers[rows])
 
     @property
     def k(self) -> int:
