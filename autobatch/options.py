@@ -64,7 +64,8 @@ class Options:
     engine but ``"stackless"``). ``fallback``: whether
     operations may run thread by thread, see below. ``trace_after``: executions of a stretch before
     it is first recorded; every recording doubles how often its next signature must be met, up to
-    sixteen times ``trace_after``, and past four event shapes 32 times. ``schedule``: which
+    sixteen times ``trace_after``, and past four event shapes 32 times; the first in a process waits
+    until torch's tracing is worth loading, unless ``trace_after`` is 0. ``schedule``: which
     of the waiting blocks runs next, the ``"earliest"`` in the program, the one with
     ``"most_threads"`` (before all, one that needs no host read), or what a callable picks, which
     gets a list of ``autobatch.WaitingBlock`` and gives an index; results do not depend on it.

@@ -8,3 +8,5 @@ read ratios, not seconds. ``workloads`` says what is computed and how one writes
 ``systems`` what runs it, ``dynamic_batching`` is DyNet's way, ``harness`` measures,
 ``counting`` counts, ``report`` prints, writes JSON and draws.
 """
+
+import torch._dynamo  # noqa: F401  first runs are warm then: see autobatch.batching.trace.loading

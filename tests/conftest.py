@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+import torch._dynamo  # else first recordings wait: see autobatch.batching.trace.loading
 from hypothesis import settings
 
 from autobatch.runs import trial

@@ -84,7 +84,8 @@ def work_of(options: Options, cache: dict[Any, Any] | None) -> Work | None:
         return None
     keeps = options.save == "keep"
     executor = chosen(options.executor, keeps, options.fast_math)
-    return Work(executor, options.trace_after, {} if cache is None else cache)
+    patient = options.trace_after > 0 and options.executor in ("traced", "auto")
+    return Work(executor, options.trace_after, {} if cache is None else cache, patient)
 
 
 def saver_of(options: Options, tally: Tally) -> Saver | None:

@@ -94,7 +94,7 @@ class Site:
             return self.start
         skeleton = self.skeletons.get(kinds)
         if skeleton is None:
-            if self.budget.is_cold(work.trace_after):
+            if self.budget.is_cold(work.trace_after) or work.waits(len(self.ops) - self.start):
                 context.counter.cold()
                 return ~len(self.ops)
             skeleton = self.added(kinds, scope, context, env)

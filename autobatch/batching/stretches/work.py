@@ -10,6 +10,7 @@ from typing import Any
 from autobatch.batching.operations import Env
 from autobatch.batching.stretches.executors import Executor
 from autobatch.batching.stretches.plans import Plan, Skeleton
+from autobatch.batching.trace.loading import may_wait
 from autobatch.values.cells import Cell, Value
 
 
@@ -20,18 +21,24 @@ class Work:
     ``cache`` keeps the plans of a call by stretch and signature; ``env`` is the environment
     before the stretch, ``last`` the plan that has run, ``settled`` what its host operations made,
     ``written`` the cells that it has written, with what they held before, ``granted`` whether the
-    place at work may record, ``sure`` whether bounds have said that no row fails.
+    place at work may record, ``sure`` whether bounds have said that no row fails. ``patient``: the
+    first recording in a process may wait until torch's tracing is worth loading.
     """
 
     executor: Executor
     trace_after: int
     cache: dict[Any, Plan] = field(default_factory=dict)
+    patient: bool = False
     env: Env = field(default_factory=dict)
     last: Plan | None = None
     granted: bool = False
     sure: bool = False
     settled: Env = field(default_factory=dict)
     written: list[tuple[Cell, Value]] = field(default_factory=list)
+
+    def waits(self, operations: int) -> bool:
+        """Whether these are to run unrecorded for now (see ``batching.trace.loading``)."""
+        return self.patient and may_wait(operations)
 
     def forget(self) -> None:
         """Let go of what the last stretch was about: a run's records outlive it for a while."""

@@ -1,0 +1,36 @@
+"""The first recording in a process waits until what records is worth loading."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+
+JOB = """
+    import sys, torch, autobatch
+    from programs.collatz import collatz
+
+    def run(times, **options):
+        with autobatch.counts() as made:
+            for _ in range(times):
+                autobatch.vmap(collatz, plain="never", **options)(torch.arange(1, 28))
+        print(made.traces > 0, "torch._dynamo" in sys.modules)
+
+    run(2)
+    FIRST
+"""
+
+
+def after_a_short_job(first: str) -> list[str]:
+    """Whether the job recorded and had loaded torch's tracing, and then the same of ``first``."""
+    text = textwrap.dedent(JOB).replace("FIRST", first)
+    command = [sys.executable, "-c", text]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+
+
+def test_a_short_job_does_not_load_it_and_a_long_one_does() -> None:
+    assert after_a_short_job("run(12)") == ["False", "False", "True", "True"]
+
+
+def test_it_is_loaded_where_recording_is_asked_for() -> None:
+    assert after_a_short_job("run(1, trace_after=0)") == ["False", "False", "True", "True"]
