@@ -488,11 +488,8 @@ def test_output_is_whole_or_not_there(
     monkeypatch.setattr(datafiles.np, "savez", interrupted)
     assert run(*strings, out) == 130
     assert out.read_bytes() == b"before"
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "numbers.npz",
-        "out.npz",
-        "program.py",
-    ]
+    files = sorted(path.name for path in tmp_path.iterdir() if path.is_file())
+    assert files == ["numbers.npz", "out.npz", "program.py"]
 
 
 def test_arrays_of_objects_are_not_read(program: Path, tmp_path: Path, failing: Failing) -> None:
