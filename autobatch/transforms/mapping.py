@@ -92,7 +92,13 @@ def mapped(call: Call, options: dict[str, Any]) -> Cell:
     return regrouped(part, result, rows, out_dims)
 
 
-MEANING = {"scalars": "tensor", "on_error": "raise", "ragged_out": None, "seed": None}
+MEANING = {
+    "scalars": "tensor",
+    "on_error": "raise",
+    "ragged_out": None,
+    "seed": None,
+    "stateful": "refuse",
+}
 """Options that say what a mapped function gets, draws and gives; and what they are by default."""
 LIMITS = ("max_steps", "max_depth")
 

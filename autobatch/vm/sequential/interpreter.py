@@ -18,7 +18,7 @@ from autobatch.batching.semantics import apply, handled
 from autobatch.ir.program import Branch, Call, Jump, Op, Raise, Return, Terminator
 from autobatch.random.drawing import SOURCE
 from autobatch.vm.sequential.calls import Args, Calls, Kwargs, Resolution
-from autobatch.vm.sequential.frames import OF_THE_FRAME, Callee, Closure, Frame, Lookup
+from autobatch.vm.sequential.frames import OF_THE_FRAME, Callee, Frame, Lookup
 from autobatch.vm.sequential.unwinding import Unwinding
 from autobatch.vm.sequential.watching import Unwatched
 from autobatch.vm.steps import Steps, too_deep
@@ -135,7 +135,7 @@ class Interpreter:
             target, operands = frame.called()
             return self.calls.call(self.run, op.attr, target, operands, frame.span)
         if op.name == "function":
-            return Closure(frame.callee.nested(op, frame.operands), self.run)
+            return frame.made(op, self.run)
         self.watch.operation(op.name, op.attr, frame.operands, op.span)
         return apply(op.name, op.attr, frame.operands)
 
