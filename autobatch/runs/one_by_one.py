@@ -23,6 +23,7 @@ from autobatch.random.repeating import Repeating
 from autobatch.random.sources import Thread
 from autobatch.results.outcome import Chunk
 from autobatch.results.stacking import Result
+from autobatch.runs.entry import started
 from autobatch.runs.machines import steps_of
 from autobatch.values.cells import Cell, Container, Objects
 from autobatch.vm.calling import Returned
@@ -59,12 +60,15 @@ class OneByOne:
 
         ``given`` is what of its arguments may be the caller's: by default, all of them.
         """
-        target, draws = resolve_object(self.function, [], {}), self.options.draws != "error"
+        target, draws = resolve_object(self.function, [], {}), self.options.draws
+        if target.effect == "transform":  # its function runs in frames, as within a program
+            target = started(self.function)
         receivers = tuple(map(object_of, target.args))
         named = {name: object_of(cell) for name, cell in target.kwargs.items()}
         callee = None if target.effect != "program" else self.callee(target.callee, receivers[:1])
         if callee is None:
-            with self.drawing(index), nullcontext() if draws else refusing(self.function, args):
+            asked = refusing(self.function, args) if draws == "error" else nullcontext()
+            with self.drawing(index), asked:
                 return self.function(*args, **kwargs), None
         limit = self.options.depth_limit
         watch = self.watch()

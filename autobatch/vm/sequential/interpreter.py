@@ -31,8 +31,8 @@ class Interpreter:
 
     ``lookup`` gives a callee's lowering, None to run it as plain Python; ``steps`` counts block
     executions; ``threads`` holds the thread's index, for notes and listeners. ``way`` is where
-    the last result came from; ``watch`` refuses writes to what existed before. Unless it ``draws``,
-    what draws raises.
+    the last result came from; ``watch`` refuses writes to what existed before. ``draws`` is
+    what draws mean.
     """
 
     lookup: Lookup = lambda _: None
@@ -42,7 +42,7 @@ class Interpreter:
     frames: list[Frame] = field(default_factory=list)
     way: Way | None = None
     watch: Unwatched = Unwatched()  # noqa: RUF009
-    draws: bool = True
+    draws: str = "different"
     calls: Calls = field(init=False)
     unwinding: Unwinding = field(init=False)
 
