@@ -30,7 +30,7 @@ def of_an_iterator(x):
 
 
 def of_keys_of_its_own(x):
-    d = dict([(x.item(), 1), (2.0, 3)])
+    d = dict(zip((x.item(), 2.0), (1, 3), strict=True))
     return x * d[2.0] + len(d)
 
 
@@ -78,8 +78,10 @@ def in_lists(x):
 
 @pytest.mark.parametrize(
     "function",
-    [of_names, of_pairs, of_an_iterator, of_keys_of_its_own, of_no_pairs]
-    + [tensor_as_key, looked_up, changed, deleted, in_lists],
+    [
+        *(of_names, of_pairs, of_an_iterator, of_keys_of_its_own, of_no_pairs),
+        *(tensor_as_key, looked_up, changed, deleted, in_lists),
+    ],
 )
 @pytest.mark.parametrize("way", [{"executor": "vmap"}, {"trace_after": 0}], ids=str)
 def test_as_in_the_loop(function, way):
