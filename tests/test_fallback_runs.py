@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import linecache
+import re
 import warnings
 from collections import deque
 
@@ -125,6 +126,37 @@ def test_many_block_executions_of_few_threads_are_told_of(engine):
     code = halved.__code__
     assert code.co_firstlineno < warned.lineno <= code.co_firstlineno + 8
     assert linecache.getline(__file__, warned.lineno).strip() in text
+
+
+def states(x):
+    state = 0
+    for _ in range(20):
+        if state == 0:
+            x, state = x * 1.7 % 1.0, 1 if x > 0.5 else 2
+        elif state == 1:
+            x, state = (x + 0.37) % 1.0, 0 if x > 0.3 else 2
+        else:
+            x, state = (x * 5.1 + 0.3) % 1.0, 0 if x > 0.6 else 1
+    return x
+
+
+def parted(x, depth=8):
+    if depth == 0:
+        return x
+    return parted(x * 2 % 1.0, depth - 1) + 1 if x > 0.5 else parted(x * 2, depth - 1) * 0.5
+
+
+def test_how_many_examples_may_pay():
+    """More examples part more: what is told goes by how far those at hand have parted."""
+    enough = {}
+    for size in (1, 4):
+        xs = torch.linspace(0.1, 0.9, size)
+        (warned,), _ = told_of(states, xs, plain="never")
+        (enough[size],) = re.findall(r"a batch of (\d+) examples or more", str(warned.message))
+        assert ("if they part little" in str(warned.message)) == (size == 1)
+    assert int(enough[4]) > 2 * int(enough[1])  # which was told of both
+    (warned,), _ = told_of(parted, torch.linspace(0.001, 0.999, 16), plain="never", fork="off")
+    assert "examples or more" not in str(warned.message)
 
 
 @pytest.mark.parametrize("threads", [3, 300])

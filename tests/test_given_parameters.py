@@ -19,6 +19,8 @@ class Layers(nn.Module):
         self.way = way
         self.net = nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 3))
         self.rnn = nn.ModuleList([nn.GRU(3, 3)])
+        self.listed = nn.ModuleList([nn.Linear(3, 3), nn.ModuleList([nn.Linear(3, 3)]), nn.Tanh()])
+        self.by_name = nn.ModuleDict({"first": nn.Linear(3, 3), "then": nn.ReLU()})
 
     def forward(self, x: Tensor) -> Any:
         return self.way(self, x)
@@ -44,7 +46,44 @@ def recurrent(m: Any, x: Tensor) -> Any:
     return x
 
 
+def by_children(m: Any, x: Tensor) -> Tensor:
+    for name, layer in m.listed.named_children():
+        if not isinstance(layer, nn.ModuleList):
+            x = layer(x) if x.sum() > 0 else x + len(name)
+    for layer in m.by_name.children():
+        x = layer(x)
+    for layer in m.listed[1].children():
+        x = layer(x)
+    return x
+
+
+def by_modules(m: Any, x: Tensor) -> Tensor:
+    for layer in m.listed.modules():
+        if isinstance(layer, nn.Linear):
+            x = layer(x)
+    for name, layer in m.by_name.items():
+        x = layer(x) * len(name)
+    return x
+
+
+def by_tensors(m: Any, x: Tensor) -> Tensor:
+    for name, p in m.listed.named_parameters():
+        x = x + p.sum() * len(name)
+    for p in (*m.by_name.parameters(), *m.listed.state_dict().values()):
+        x = x * p.mean()
+    return x
+
+
+def by_type(m: Any, x: Tensor) -> Tensor:
+    kinds = isinstance(m.listed, nn.ModuleList), isinstance(m.listed, tuple)
+    return m.net(x) * (2 if kinds == (True, False) else 3) + (type(m.by_name) is nn.ModuleDict)
+
+
 WAYS: dict[str, Callable[..., Any]] = {
+    "by_children": by_children,
+    "by_modules": by_modules,
+    "by_tensors": by_tensors,
+    "by_type": by_type,
     "each": each,
     "turned": turned,
     "recurrent": recurrent,

@@ -74,23 +74,83 @@ def nested(n):
     return n if n > 20 else nested(n * 1.5) + 1
 
 
+def mapped(function):
+    return lambda row, given: autobatch.vmap(function, **given)(row)
+
+
+def made_within(row, given):
+    def grown(n):
+        while n < 20:
+            n = n * 1.5 + row.sum() * 0
+        return n
+
+    return autobatch.vmap(grown, **given)(row)
+
+
+def made_and_called(row, given):
+    def nested(n):
+        return n if n > 20 else nested(n * 1.5) + 1
+
+    return torch.func.grad(lambda x: autobatch.vmap(lambda n: nested(n), **given)(x).sum())(row)
+
+
+def made_for_one_by_one(row, given):
+    def grown(n):
+        while n < 20:
+            n = n * 1.5 + row.sum() * 0
+        return n
+
+    return autobatch.vmap(grown, engine="sequential", **given)(row)
+
+
+STEPS = ("max_steps", autobatch.StepLimitError)
+DEPTH = ("max_depth", autobatch.DepthLimitError)
+
+
 @ways
-def test_limits(way):
-    for function, limit, error in [
-        (grown, "max_steps", autobatch.StepLimitError),
-        (nested, "max_depth", autobatch.DepthLimitError),
-    ]:
-        for most, fails in [(2, True), (500, False)]:
+@pytest.mark.parametrize(
+    ("function", "limit"),
+    [
+        (mapped(grown), STEPS),
+        (mapped(nested), DEPTH),
+        (made_within, STEPS),
+        (made_for_one_by_one, STEPS),
+        (made_and_called, STEPS),
+        (made_and_called, DEPTH),
+    ],
+)
+def test_limits(function, limit, way):
+    name, error = limit
+    with pytest.raises(error):
+        autobatch.vmap(lambda row: function(row, {name: 2}), **way)(X)
+    found = autobatch.vmap(lambda row: function(row, {name: 500}), **way)(X)
+    rows = [function(row, {name: 500}) for row in X]
+    torch.testing.assert_close(found, torch.stack(rows))
 
-            def inner(row, function=function, given={limit: most}):  # noqa: B006
-                return autobatch.vmap(function, **given)(row)
 
-            if fails:
-                with pytest.raises(error):
-                    autobatch.vmap(inner, **way)(X)
-            else:
-                found = autobatch.vmap(inner, **way)(X)
-                torch.testing.assert_close(found, torch.stack([inner(row) for row in X]))
+@ways
+def test_writes(way):
+    def counted(row, **given):
+        seen, total = [], torch.zeros(())
+
+        def noted(n):
+            seen.append(n)
+            total.add_(n)
+            return n * len(seen) + total
+
+        return autobatch.vmap(noted, **given)(row), len(seen), total
+
+    def one_by_one(row):
+        return counted(row, stateful="sequential")
+
+    found = autobatch.vmap(one_by_one, **way)(X)
+    first, second = (one_by_one(row) for row in X)
+    torch.testing.assert_close(found[0], torch.stack([first[0], second[0]]))
+    torch.testing.assert_close(found[1], torch.tensor([3, 3]))
+    torch.testing.assert_close(found[2], X.sum(1))
+    for given in ({}, {"scalars": "python"}):  # as where a vmap outside maps it
+        with pytest.raises(autobatch.SharedWriteError):
+            autobatch.vmap(lambda row, given=given: counted(row, **given), **way)(X)
 
 
 @ways

@@ -140,3 +140,22 @@ def test_what_makes_two_event_shapes_of_one_kind() -> None:
     static = (type(None), None)
     assert shapeless(((list, 1, static), flat)) == shapeless(((list, 2, static), flat, wide))
     assert shapeless(((int, 3), flat)) != shapeless(((int, 4), flat))
+
+
+def added_at(x, places):
+    out = torch.zeros(5)
+    out.index_add_(0, places, x)
+    return out * 2
+
+
+def test_what_torch_runs_thread_by_thread_is_found_out_once_for_each_place() -> None:
+    """The stretches before and behind ``index_add_`` are recorded, once each."""
+    x, places = torch.randn(6, 3), torch.randint(0, 5, (6, 3))
+    mapped = autobatch.vmap(added_at)
+    expected = torch.stack([added_at(*row) for row in zip(x, places, strict=True)])
+    recorded = []
+    for _ in range(16):
+        with autobatch.counts() as counts:
+            torch.testing.assert_close(mapped(x, places), expected)
+        recorded.append(counts.traces)
+    assert sum(recorded) <= 4 and not sum(recorded[8:])

@@ -92,6 +92,10 @@ def _plain_attention(x: Tensor) -> Tensor:
         return F.scaled_dot_product_attention(x, x, x)
 
 
+def _added_at(x: Tensor, places: Tensor) -> Tensor:
+    return torch.zeros(5).index_add(0, places, x)
+
+
 def _write_to_view(x: Tensor) -> Tensor:
     y = x * 2
     y[:2].add_(1.0)
@@ -303,6 +307,7 @@ REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
     "custom gradient": (lambda k, x: (Doubled.apply(x),), "gradient"),
     "custom gradient, inside": (lambda k, x: ((Doubled.apply(x) + x).sum(1),), "gradient"),
     "custom gradient, mapped": (lambda k, x: (torch.vmap(Doubled.apply)(x) * x,), "gradient"),
+    "torch's loop": (lambda k, x: (torch.vmap(_added_at)(x, x.long()),), "one after the other"),
     "not a tensor": (lambda k, x: (3,), "not a tensor"),
 }
 

@@ -27,6 +27,9 @@ from autobatch.source import Span
 SOURCE: ContextVar[Source | None] = ContextVar("autobatch_source", default=None)
 """Where the operations of this host thread draw from; None for torch's own generator."""
 
+SERVED: ContextVar[bool] = ContextVar("autobatch_served", default=False)
+"""Whether a rule is at work, whose operations draw nothing, whatever batch it is within."""
+
 
 class NoLaw(Exception):
     """A random operation that cannot be drawn from a thread's words."""
@@ -43,20 +46,32 @@ class Drawing(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
-        if not is_random(func) or is_still(func, args, kwargs):
+        if not is_random(func) or is_still(func, args, kwargs) or SERVED.get():
             return func(*args, **kwargs)
         source = SOURCE.get()
         if source is None:
             raise Drew
         refuse_generator(kwargs.get("generator"))
+        token = SERVED.set(True)
+        try:
+            return self.served(source, func, args, kwargs)
+        finally:
+            SERVED.reset(token)
+
+    def served(self, source: Source, func: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
+        """A random operation by its rule."""
         if func is aten.randperm.default and type(source) is Threads:
             return self.permutation(source, func, args, kwargs)
         rule = RULES.get(func)
         if rule is not None:
             return rule(source, func, args, kwargs)
         if func._can_decompose():  # under inference_mode it comes whole
-            with self:
-                return func.decompose(*args, **kwargs)
+            token = SERVED.set(False)
+            try:
+                with self:
+                    return func.decompose(*args, **kwargs)
+            finally:
+                SERVED.reset(token)
         if func.overloadpacket in BY_GENERATOR:
             return by_generator(source, func, args, kwargs)
         raise NoLaw(f"{func} has a generator of its own, which takes no seed")

@@ -62,11 +62,15 @@ class Threads:
 
 @dataclass(slots=True, eq=False, repr=False)
 class Thread:
-    """One thread: its index, the key of its path, and the number of its next draw."""
+    """One thread: its index, the key of its path, and the number of its next draw.
+
+    ``flat``: no call opens a path, since Python itself makes it.
+    """
 
     thread: int
     key: int
     number: int = 0
+    flat: bool = False
 
     @property
     def k(self) -> int:
@@ -91,6 +95,10 @@ class Thread:
         return [philox((block, *rest), halves) for block in range(count)]  # type: ignore[misc]
 
     def opened(self) -> Thread:
+        return self if self.flat else self.path()
+
+    def path(self) -> Thread:
+        """A path of its own, which counts as a draw."""
         self.number += 1
         (key,) = split(np.array([self.key]), np.array([self.number - 1])).tolist()
         return Thread(self.thread, key)
@@ -98,7 +106,7 @@ class Thread:
     def inner(self, row: int) -> Thread:
         """Where an inner row draws."""
         (key,) = split(np.array([self.key]), np.array([row])).tolist()
-        return Thread(self.thread, key)
+        return Thread(self.thread, key, flat=True)
 
 
 def columns(draw: Draw, n: int, words: int, device: torch.device) -> list[Tensor]:

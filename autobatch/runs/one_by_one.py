@@ -23,8 +23,9 @@ from autobatch.random.repeating import Repeating
 from autobatch.random.sources import Thread
 from autobatch.results.outcome import Chunk
 from autobatch.results.stacking import Result
+from autobatch.runs.entry import started
 from autobatch.runs.machines import steps_of
-from autobatch.values.cells import Cell, Objects
+from autobatch.values.cells import Cell, Container, Objects
 from autobatch.vm.calling import Returned
 from autobatch.vm.failing import Errors
 from autobatch.vm.handing import Handing
@@ -59,17 +60,19 @@ class OneByOne:
 
         ``given`` is what of its arguments may be the caller's: by default, all of them.
         """
-        target, draws = resolve_object(self.function, [], {}), self.options.draws != "error"
+        target, draws = resolve_object(self.function, [], {}), self.options.draws
+        if target.effect == "transform":  # its function runs in frames, as within a program
+            target = started(self.function)
         receivers = tuple(map(object_of, target.args))
         named = {name: object_of(cell) for name, cell in target.kwargs.items()}
-        if target.effect != "program" or not isinstance(target.callee, FunctionType):
-            with self.drawing(index), nullcontext() if draws else refusing(self.function, args):
+        callee = None if target.effect != "program" else self.callee(target.callee, receivers[:1])
+        if callee is None:
+            asked = refusing(self.function, args) if draws == "error" else nullcontext()
+            with self.drawing(index), asked:
                 return self.function(*args, **kwargs), None
-        lowered = self.library.code_of(target.callee, *receivers[:1]).function
-        callee = Callee.of(lowered, target.callee)
         limit = self.options.depth_limit
         watch = self.watch()
-        watch.closure(target.callee)
+        watch.closure(callee.boxes.values())
         watch.given((*receivers, *((*args, *kwargs.values()) if given is None else given)))
         interpreter = Interpreter(
             self.lookup, self.steps, limit, (index,), watch=watch, draws=draws
@@ -77,6 +80,14 @@ class OneByOne:
         with self.drawing(index):
             result = interpreter.run(callee, (*receivers, *args), {**named, **kwargs})
         return result, interpreter.way
+
+    def callee(self, called: Any, receiver: tuple[Any, ...]) -> Callee | None:
+        """What runs in a frame: of a Python function, or of one that a program has made."""
+        if isinstance(called, FunctionType):
+            return Callee.of(self.library.code_of(called, *receiver).function, called)
+        if type(called) is Container:
+            return Callee.made(called.static, list(map(object_of, called.children())))
+        return None
 
     def watch(self) -> Unwatched:
         """What keeps a thread from writing what existed before it, unless it may."""

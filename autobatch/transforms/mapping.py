@@ -48,7 +48,9 @@ from autobatch.values.numbers import fits_tensor, number_tensor
 
 def mapped(call: Call, options: dict[str, Any]) -> Cell:
     """The function for every inner row of every thread."""
-    apart = own_option(call.context, options)
+    context = call.context
+    alike = context.paths is None and context.randomness != "error"
+    apart = own_option(options, context.randomness if alike else None)
     if apart:
         return call.by_thread(f"it has {apart} of its own")
     trees = [parts.opened(arg) for arg in call.args]
@@ -59,7 +61,7 @@ def mapped(call: Call, options: dict[str, Any]) -> Cell:
     n = inner_size(leaves, dims)
     if n is None:
         return call.by_thread("what it maps has no common size")
-    context, k, out_dims = call.context, call.context.k, options["out_dims"]
+    k, out_dims = context.k, options["out_dims"]
     rows = InnerRows.of(n, context)
     shared = [leaf for leaf, dim in zip(leaves, dims, strict=True) if dim is None]
     own = selecting.select([call.function, *call.kwargs.values(), *shared], rows.owners)
@@ -92,24 +94,31 @@ def mapped(call: Call, options: dict[str, Any]) -> Cell:
     return regrouped(part, result, rows, out_dims)
 
 
-MEANING = {"scalars": "tensor", "on_error": "raise", "ragged_out": None, "seed": None}
+MEANING = {
+    "scalars": "tensor",
+    "on_error": "raise",
+    "ragged_out": None,
+    "seed": None,
+    "stateful": "refuse",
+}
 """Options that say what a mapped function gets, draws and gives; and what they are by default."""
 LIMITS = ("max_steps", "max_depth")
 
 
-def own_option(context: Context, options: dict[str, Any]) -> str | None:
+def own_option(options: dict[str, Any], randomness: str | None) -> str | None:
     """An option that is to hold for the inner rows of each thread by themselves, if there is one.
 
-    Those that do not change what comes out are the outermost call's.
+    Those that do not change what comes out are the outermost call's. ``randomness`` is what draws
+    mean outside; None where that holds within, too: a seed says what is drawn, and what refuses all
+    draws does so there.
     """
     given = options.get("options", {})
     for name in (*MEANING, *LIMITS):
         if given.get(name, MEANING.get(name)) != MEANING.get(name):
             return name
-    if context.paths is not None or context.randomness == "error":
-        return None  # a seed says what is drawn; and what refuses all draws does so here
     drawing = options.get("randomness")
-    return None if drawing in (None, "error", context.randomness) else "randomness"
+    own = randomness is not None and drawing not in (None, "error", randomness)
+    return "randomness" if own else None
 
 
 def reaches(cell: Cell, others: list[Cell]) -> bool:

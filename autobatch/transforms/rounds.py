@@ -48,7 +48,7 @@ def run(f: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
     source = SOURCE.get()
     if not isinstance(source, Thread):
         return [f(item) for item in items]
-    path, results = source.opened(), []
+    path, results = source.path(), []
     try:
         for row, item in enumerate(items):
             SOURCE.set(path.inner(row))

@@ -85,7 +85,7 @@ class Handing:
                 raise
             return item  # Python runs it
         watch = self.watch()
-        watch.closure(function)
+        watch.closure(function.__closure__ or ())
         self.foreign.note(receiver)
         interpreted = Closure(Callee.of(lowered, function), self.runner())
         return interpreted if receiver is None else partial(interpreted, receiver)

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from autobatch.batching import calls, operations
-from autobatch.batching.binding import by_name
 from autobatch.batching.calling import resolving
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.effects import effect_of
@@ -33,7 +32,7 @@ from autobatch.vm.constructing import constructed
 from autobatch.vm.entering import entered
 from autobatch.vm.failing import Failures
 from autobatch.vm.nested import Nested
-from autobatch.vm.sequential.frames import Callee, Closure, nested_title
+from autobatch.vm.sequential.frames import Callee, Closure
 from autobatch.vm.sequential.interpreter import Interpreter
 from autobatch.vm.state import RunState
 
@@ -219,18 +218,14 @@ class Within:
 
     def closure(self, static: Any) -> Callable[[tuple[Any, ...]], Closure]:
         """What makes a program's function a Python callable of one thread, of what it holds."""
-        function, namespace, title = static
-        count, own = len(function.free), nested_title(title, function)
+        function, namespace, _ = static
         handing = self.run.services.handing
         found = self.run.library.purity_of(Nested(function, namespace))
         is_own = found is not None and not found.outer and self.is_pure(static)
         handed = None if handing is None or is_own else handing.runner()
 
         def of_thread(part: tuple[Any, ...]) -> Closure:
-            boxes = dict(zip(function.free, part[:count], strict=True))
-            defaults = by_name(function.params, part[count:])
-            callee = Callee(function, namespace, own, boxes, defaults)
-            return Closure(callee, handed or self.interpreted, (static, part))
+            return Closure(Callee.made(static, part), handed or self.interpreted, (static, part))
 
         return of_thread
 

@@ -93,6 +93,10 @@ def resolve_object(obj: Any, args: list[Cell], kwargs: dict[str, Cell]) -> Targe
     if made is not None:
         function = Cell(Uniform(made.function, shared=True))
         return Target("transform", made.transform, [function, *args], kwargs)
+    if isinstance(obj, Handed) and obj.made is not None:
+        static, held = obj.made
+        boxes = [uniform(item, shared=True) for item in held]
+        return Target("program", Container(CLOSURE, boxes, static), args, kwargs)
     wrapped = meant(obj)
     if wrapped is not obj and not is_torchs(obj):  # which hands attributes on
         return resolve_object(wrapped, args, kwargs)

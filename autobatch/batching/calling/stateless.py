@@ -152,11 +152,16 @@ def names_of(module: nn.Module) -> dict[str, list[str]]:
 
 
 def cell_of(module: nn.Module, given: dict[str, Cell]) -> Cell:
-    """A module with given parameters; a list or dict of modules as one of such cells."""
+    """A module with given parameters; a list or dict of modules as one of such cells.
+
+    The module itself is the static part of that, for its methods.
+    """
     if isinstance(module, nn.ModuleList):
-        return Cell(Container(tuple, [part(module, given, name) for name, _ in children(module)]))
+        parts = [part(module, given, name) for name, _ in children(module)]
+        return Cell(Container(tuple, parts, module))
     if isinstance(module, nn.ModuleDict):
-        return Cell(Container(dict, {name: part(module, given, name) for name in module}))
+        named = {name: part(module, given, name) for name in module}
+        return Cell(Container(dict, named, module))
     if not given:
         return uniform(module, shared=True)
     return Cell(Container(STATELESS, list(given.values()), (module, tuple(given))))
@@ -173,8 +178,31 @@ def part(module: nn.Module, given: dict[str, Cell], name: str) -> Cell:
     return cell_of(getattr(module, name), own)
 
 
+def is_of_module(value: Container, name: str) -> bool:
+    """Whether an attribute is that of a module with given parameters, or of a list of such."""
+    return value.type is STATELESS or (
+        isinstance(value.static, nn.Module) and name not in ("keys", "values", "items")
+    )
+
+
+def whole(value: Container) -> Container:
+    """A list or dict of modules as the module that it stands for."""
+    given: dict[str, Cell] = {}
+    module: nn.Module = value.static
+    for (name, _), cell in zip(children(module), value.children(), strict=True):
+        inner = cell.value
+        if type(inner) is Container:
+            inner = inner if inner.type is STATELESS else whole(inner)
+            own = zip(inner.static[1], inner.children(), strict=True)
+            given |= {f"{name}.{key}": tensor for key, tensor in own}
+    return Container(STATELESS, list(given.values()), (module, tuple(given)))
+
+
 def attribute(context: Context, cell: Cell, value: Container, name: str) -> Cell:
     """``self.name`` of a module with given parameters."""
+    if value.type is not STATELESS:
+        value = whole(value)
+        cell = Cell(value)
     module, names = value.static
     given = dict(zip(names, value.children(), strict=True))
     if name in given:

@@ -14,7 +14,7 @@ from autobatch.values.cells import Cell, Container, Uniform, read, uniform
 
 
 def dict_(context: Context, attr: Any, *cells: Cell) -> Cell:
-    keys = [subscripts.static_key(cell) for cell in cells[::2]]
+    keys = [subscripts.entry_key(cell) for cell in cells[::2]]
     if any(key is subscripts.NO_KEY or not is_hashable(key) for key in keys):
         return run_rows(
             context,

@@ -15,6 +15,7 @@ from autobatch.batching.conversions import as_index
 from autobatch.batching.finishing import finished
 from autobatch.batching.host.from_rows import from_rows
 from autobatch.batching.host.rower import Rower
+from autobatch.batching.host.rows import run_rows
 from autobatch.batching.kinds import is_instance, is_tensor, own_method, parts_of
 from autobatch.batching.objects import namespaces
 from autobatch.batching.operators import binary, unary
@@ -180,7 +181,28 @@ def _dict(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell |
     value = namespaces.opened(read(args[0]))
     if type(value) is Container and value.type is dict:
         return Cell(Container(dict, {**value.cells, **kwargs}))  # type: ignore[dict-item]
-    return None
+    if type(value) is not Container or value.type not in (list, tuple, *iterators.ITERATORS):
+        return None
+    pairs = iterators.exhausted(context, args[0])
+    if pairs is None:
+        return None
+    found = [parts_of(pair) or [] for pair in pairs]
+    if all(len(pair) == 2 for pair in found):
+        keys = [value_of(pair[0]) for pair in found]
+        if all(type(key) in KEYS for key in keys):
+            values = (pair[1] for pair in found)
+            return Cell(Container(dict, {**dict(zip(keys, values, strict=True)), **kwargs}))
+    whole = Cell(Container(list, list(pairs)))  # what has been gone through is at its end
+    return run_rows(context, dict, [whole], kwargs, "keys differ", keep=True, fresh=False)
+
+
+KEYS = (str, int, bool, float, bytes, type(None))
+"""Types of keys that are the same for all threads where they are one object for all."""
+
+
+def value_of(cell: Cell) -> Any:
+    """The object that all threads share; the cell itself where each has its own."""
+    return getattr(read(cell), "obj", cell)
 
 
 def _iter(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | None:

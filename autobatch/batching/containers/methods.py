@@ -7,7 +7,7 @@ from typing import Any
 
 from autobatch.batching import lists
 from autobatch.batching.containers import entries
-from autobatch.batching.containers.subscripts import NO_KEY, static_key
+from autobatch.batching.containers.subscripts import NO_KEY, entry_key, static_key
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.kinds import named_cells, parts_of
 from autobatch.batching.objects import namespaces
@@ -60,21 +60,21 @@ def _copy(context: Context, value: Container, args: list[Cell]) -> Cell | None:
 
 
 def _get(context: Context, value: Container, args: list[Cell]) -> Cell | None:
-    key = static_key(args[0])
+    key = entry_key(args[0])
     if key is NO_KEY:
         return None
     return value.cells.get(key, args[1] if len(args) > 1 else uniform(None))  # type: ignore[union-attr]
 
 
 def _setdefault(context: Context, value: Container, args: list[Cell]) -> Cell | None:
-    key = static_key(args[0])
+    key = entry_key(args[0])
     if key is NO_KEY:
         return None
     return value.cells.setdefault(key, args[1] if len(args) > 1 else uniform(None))  # type: ignore[union-attr]
 
 
 def _dict_pop(context: Context, value: Container, args: list[Cell]) -> Cell | None:
-    key = static_key(args[0])
+    key = entry_key(args[0])
     if key is NO_KEY:
         return None
     if len(args) > 1:

@@ -64,7 +64,7 @@ def getitem(context: Context, base: Cell, index: Cell) -> Cell:
     if type(value) is Uniform and type(value.obj) is Parts:
         return part(context, value.obj, index)
     if type(value) is Uniform:
-        key = static_key(index)
+        key = key_in(value, index)
         if key is not NO_KEY:
             return shared_getitem(context, value, key)
         parts = parts_of(base)
@@ -116,7 +116,7 @@ def container_getitem(context: Context, base: Cell, value: Container, index: Cel
         return special(context, "__getitem__", [base, index])
     if is_packed(value):
         return packed_getitem(context, base, value, index)
-    key = static_key(index)
+    key = key_in(value, index)
     is_container = value.type is not range and not isinstance(value.type, Mark)
     if key is not NO_KEY and is_container:
         if type(key) not in ATOMS and asks(context, operator.getitem, (key,)):
@@ -170,6 +170,25 @@ def static_key(cell: Cell) -> Any:
     return NO_KEY
 
 
+def entry_key(cell: Cell) -> Any:
+    """The same of a dict, where a tensor is no number: it is the key that it is."""
+    return NO_KEY if holds_tensor(cell) else static_key(cell)
+
+
+def holds_tensor(cell: Cell) -> bool:
+    value = read(cell)
+    if type(value) is Container and value.type is tuple:
+        return any(map(holds_tensor, value.children()))
+    return type(value) is Uniform and isinstance(value.obj, Tensor)
+
+
+def key_in(value: Any, cell: Cell) -> Any:
+    """An index or key of what is indexed, where it is the same for all threads; or ``NO_KEY``."""
+    kind = value.type if type(value) is Container else type(getattr(value, "obj", None))
+    is_dict = isinstance(kind, type) and issubclass(kind, dict)
+    return entry_key(cell) if is_dict else static_key(cell)
+
+
 LACKS = {
     "__getitem__": "is not subscriptable",
     "__iter__": "is not iterable",
@@ -219,7 +238,7 @@ def setitem(context: Context, base: Cell, index: Cell, item: Cell) -> None:
 
 
 def container_setitem(context: Context, value: Container, index: Cell, item: Cell) -> bool:
-    key = static_key(index)
+    key = key_in(value, index)
     if key is NO_KEY or value.type not in (list, dict):
         return value.type is list and is_index(read(index)) and put(context, value, index, item)
     content: Any = item
@@ -238,7 +257,7 @@ def container_setitem(context: Context, value: Container, index: Cell, item: Cel
 def delitem(context: Context, base: Cell, index: Cell) -> None:
     """``del x[i]``."""
     value = namespaces.opened(read(base))
-    key = static_key(index)
+    key = key_in(value, index)
     if type(value) is Container and value.type in (list, dict) and key is not NO_KEY:
         try:
             del value.cells[key]

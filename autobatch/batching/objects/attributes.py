@@ -72,7 +72,7 @@ def get(context: Context, cell: Cell, name: str) -> Cell:
     match value:
         case Column(tag=tag):
             return type_attribute(context, cell, NUMBER_TYPES[tag], name)
-        case Container(type=kind) if kind is STATELESS:
+        case Container() if stateless.is_of_module(value, name):
             return stateless.attribute(context, cell, value, name)
         case Container() if is_instance(value):
             return instance_attribute(context, cell, value, name)

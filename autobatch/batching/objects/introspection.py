@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from autobatch.batching.context import Context, Handler, RowsFail
 from autobatch.batching.host.asking import refuse_subclass
@@ -53,10 +53,10 @@ def type_of(value: Any) -> Any:
             return Tensor
         case Column(tag=tag):
             return attributes.NUMBER_TYPES[tag]
-        case Container(type=kind):
+        case Container(type=kind, static=static):
             if isinstance(kind, Mark):
                 return MARKED.get(kind)
-            return kind
+            return type(static) if isinstance(static, nn.Module) else kind
     return None
 
 

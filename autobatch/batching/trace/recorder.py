@@ -31,7 +31,9 @@ from autobatch.compat import FALLBACK_OFF, quiet, within_level
 T = TypeVar("T")
 _LOCK = threading.Lock()
 _MOST_EVENTS = 5000
+_EXAMPLES = 4
 _DETACH = torch.ops.aten.detach.default
+_SELECT = torch.ops.aten.select.int
 _LITERALS = (torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.default)
 
 
@@ -132,9 +134,10 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     end the process.
     """
 
-    def __init__(self, mode: FakeTensorMode, allow_random: bool) -> None:
+    def __init__(self, mode: FakeTensorMode, allow_random: bool, k: int) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.mode = mode
+        self.k = k
         self.allow_random = allow_random
         self.events: list[Event] = []
         self.refusal: str | None = None
@@ -165,6 +168,8 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return f"{func} draws random numbers"
         if len(self.events) == _MOST_EVENTS:
             return f"more than {_MOST_EVENTS} operators run"
+        if func is _SELECT and _is_of_one_thread(arguments, self.k):
+            return "torch goes through the threads, one after the other"
         if func not in _LITERALS and _holds_real(arguments):
             return f"{func} reads a tensor that is not among the inputs"
         return None
@@ -185,6 +190,16 @@ def _holds_real(arguments: Sequence[Any]) -> bool:
     )
 
 
+def _is_of_one_thread(arguments: Sequence[Any], k: int) -> bool:
+    """Whether a thread is selected that is none of the first, which may stand for all.
+
+    Some of torch's batching rules (of ``index_add``, ``take``) are loops over the threads: what
+    they run would be known to depend on the thread count once two recordings were compared.
+    """
+    tensor, dim, index = arguments
+    return bool(index >= _EXAMPLES and tensor.shape[dim] == k)
+
+
 def run_fake(
     fn: Callable[..., Sequence[Tensor]],
     k: int,
@@ -194,7 +209,7 @@ def run_fake(
     allow_random: bool,
 ) -> Recording:
     """Record one run of ``fn`` with ``k`` threads; call it inside ``outside``."""
-    recorder = _Recorder(mode, allow_random)
+    recorder = _Recorder(mode, allow_random, k)
     with mode, ambient.entered():
         inputs = tuple(make_inputs())
         with recorder:

@@ -21,8 +21,7 @@ from autobatch.batching.trace.unify import unify
 from autobatch.compat import fake_mode
 from autobatch.values.layouts import carried, gaps_of
 
-# Prime and uncommon, so that no event size divides or equals one; small, because some of torch's
-# own code loops over the threads, which is found out the sooner.
+# Prime and uncommon, so that no event size divides or equals one.
 _PRIMES = (211, 223, 227, 229, 233, 239, 241, 251, 257, 263, 269, 271, 277, 281, 283, 293)
 _LARGEST_STEP = 1000
 _FREE = ("aten::empty", "aten::new_empty", "aten::_unsafe_view", "aten::lift_fresh")

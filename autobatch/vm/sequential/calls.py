@@ -22,10 +22,11 @@ from autobatch.batching.semantics import arguments
 from autobatch.ir.program import CallShape
 from autobatch.random.drawing import SOURCE
 from autobatch.source import Span
-from autobatch.transforms.records import DIRECT, TORCH, Made, kind_of, made_of
+from autobatch.transforms.mapping import own_option
+from autobatch.transforms.records import DIRECT, TORCH, Made, kind_of, made_of, transform_of
 from autobatch.transforms.rounds import round_by_round
 from autobatch.values.cells import Cell, Uniform
-from autobatch.vm.sequential.draws import refusing
+from autobatch.vm.sequential.draws import alike, drawing_as, refusing, unopened
 from autobatch.vm.sequential.frames import Callee, Closure, Lookup, receiver_of
 from autobatch.vm.sequential.watching import Unwatched
 from autobatch.vm.steps import Steps
@@ -59,14 +60,15 @@ class Calls:
     """``lookup`` gives a callee's lowering, None to run it as plain Python; ``watch`` refuses what
     that would write that existed before. ``run`` runs a lowered function in frames; it is given
     with each call, since an interpreter that it were kept for would be kept by it. A batch within
-    the call takes of the ``steps`` of its ``threads``. Unless it ``draws``, torch may not either.
+    the call takes of the ``steps`` of its ``threads``. ``draws`` is what draws
+    mean, as in ``torch.vmap``: where that is an error, torch may draw nothing.
     """
 
     lookup: Lookup
     watch: Unwatched
     steps: Steps
     threads: tuple[int, ...]
-    draws: bool = True
+    draws: str = "different"
 
     def call(self, run: Run, shape: CallShape, target: Any, operands: Args, span: Span) -> Any:
         """A call within a block."""
@@ -113,7 +115,7 @@ class Calls:
         if isinstance(found.called, Callee):
             return run(found.called, found.args, found.kwargs, found.instance)
         called, args = found.called, list(found.args)
-        if not (self.draws or found.is_chain):
+        if self.draws == "error" and not found.is_chain:
             with refusing(called, args):
                 return self.plainly(run, found, args, span)
         return self.plainly(run, found, args, span)
@@ -154,12 +156,14 @@ class Calls:
     def framed(self, run: Run, function: Any, span: Span) -> Any:
         """A function that Python calls, so that what it runs is of this thread.
 
-        Under a seed Python itself makes its calls, which open no paths (see ``runs.unopened``).
+        Under a seed no call within opens a path (see ``runs.unopened``).
         """
         made = made_of(function)
         if made is not None:
             return self.remade(run, made, span)
-        if isinstance(function, Closure) or not callable(function) or SOURCE.get() is not None:
+        if isinstance(function, Closure):
+            return Closure(function.callee, unopened(function.run), function.made)
+        if not callable(function):
             return function
         opened = resolve_object(function, [], {})
         own = tuple(object_of(cell) for cell in opened.args)
@@ -169,24 +173,31 @@ class Calls:
         if callee is None:
             return function
         named = {name: object_of(cell) for name, cell in opened.kwargs.items()}
-        closure = Closure(callee, run)
+        closure = Closure(callee, unopened(run))
         return partial(closure, *own, **named) if own or named else closure
 
     def remade(self, run: Run, made: Made, span: Span) -> Any:
         """What a transform has made, of a function that runs in frames.
 
         Rows that ``torch.vmap`` maps may branch, and go one by one: torch has no way for them. A
-        ``vmap`` of ours is a batch of its own.
+        ``vmap`` of ours is a batch of its own, unless a seed says what its rows draw.
         """
         transform, source = made.transform, SOURCE.get()
         if transform.kind != "vmap":
-            return partial(transform, self.framed(run, made.function, span))
-        if transform.make in TORCH or source is not None:
+            return partial(alike(transform), self.framed(run, made.function, span))
+        options, ours = transform.options(), transform.make not in TORCH
+        apart = ours and own_option(options, None) is not None
+        if not (ours and (apart or source is None)):
             function = self.framed(run, made.function, span)
             if function is made.function and not isinstance(function, Closure) and source is None:
                 return made.result  # no code of the user's runs
             return partial(row_by_row, replace(made, function=function))
-        return made.result if self.steps.max_steps is None else partial(self.within, made, span)
+        if not apart:
+            given = drawing_as(options, self.draws)
+            made = replace(made, transform=transform_of(transform.make, (), given))
+        if self.steps.max_steps is None:
+            return partial(made.transform, made.function)
+        return partial(self.within, made, span)
 
     def within(self, made: Made, span: Span, *args: Any, **kwargs: Any) -> Any:
         """A batch within the call, whose steps count as the thread's."""

@@ -1,4 +1,4 @@
-"""``randomness="error"`` for one thread: what torch runs for it may not draw.
+"""Draws of one thread: those of transforms, and none, by torch, under ``randomness="error"``.
 
 In: what is called as plain Python. Out: a context for that call, in which an operation of torch's
 that draws raises what it raises in a batch. As there, a draw from a generator that is named is
@@ -7,16 +7,19 @@ allowed, and so is what runs thread by thread in a batch, too, which nobody look
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from autobatch.batching.effects import effect_of
 from autobatch.batching.refused_draws import looking, makes_modules, unseen
+from autobatch.random.drawing import SOURCE
+from autobatch.random.sources import Thread
 from autobatch.structure import own_attribute
-from autobatch.transforms.records import TORCH, made_of
+from autobatch.transforms.records import TORCH, Transform, made_of, transform_of
 
 OF_TORCH = frozenset({"torch", "draw", "write", "transform"})
 """Effects of callees that are torch's."""
@@ -32,3 +35,46 @@ def refusing(callee: Any, args: Sequence[Any]) -> AbstractContextManager[None]:
     if effect in OF_TORCH or handed or of_tensor or makes_modules(callee):
         return looking(callee)
     return unseen() if effect == "unknown" else nullcontext()
+
+
+def alike(transform: Transform) -> Transform:
+    """A transform whose function draws once: a Jacobian by tangents runs it for all at once."""
+    if transform.kind not in ("jacfwd", "hessian"):
+        return transform
+    given = transform.options()
+    given.pop("randomness", None)
+    make = torch.func.jacfwd if transform.kind == "jacfwd" else second
+    return transform_of(make, (), {**given, "randomness": "same"})
+
+
+def second(func: Any, argnums: Any, randomness: str) -> Any:
+    """``torch.func.hessian`` with an option for draws, which it has not."""
+    inner = torch.func.jacrev(func, argnums)
+    return torch.func.jacfwd(inner, argnums, randomness=randomness)
+
+
+def drawing_as(options: dict[str, Any], draws: str) -> dict[str, Any]:
+    """The options of a ``vmap`` of ours within a program in which draws mean ``draws``.
+
+    That holds where it is an error, and where the ``vmap`` itself lets nothing be drawn.
+    """
+    given = dict(options)
+    own = given["randomness"]
+    holds = draws == "error" or own in (None, "error")
+    return {**given.pop("options"), **given, "randomness": draws if holds else own}
+
+
+def unopened(run: Callable[..., Any]) -> Callable[..., Any]:
+    """What runs a function in frames, for Python: under a seed no call within opens a path."""
+
+    def flat(*call: Any) -> Any:
+        source = SOURCE.get()
+        if type(source) is not Thread:
+            return run(*call)
+        before, source.flat = source.flat, True
+        try:
+            return run(*call)
+        finally:
+            source.flat = before
+
+    return flat

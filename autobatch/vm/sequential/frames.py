@@ -8,7 +8,7 @@ thread, a ``with`` statement enters and leaves its manager once, as in Python.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import takewhile
@@ -61,14 +61,17 @@ class Callee:
         lowered = lookup(target)
         return cls.of(lowered, target) if lowered is not None else None
 
-    def nested(self, op: Op, operands: tuple[Any, ...]) -> Callee:
-        """What a ``function`` operation makes: its operands are boxes, then defaults."""
-        function: Function = op.attr
+    @classmethod
+    def made(cls, static: tuple[Function, dict[str, Any], str], held: Sequence[Any]) -> Callee:
+        """What a ``function`` operation makes: it is given boxes, then defaults.
+
+        ``static`` is the function, its module's names, and the title of the one that it stands in.
+        """
+        function, namespace, outer = static
         count = len(function.free)
-        boxes = dict(zip(function.free, operands[:count], strict=True))
-        title = nested_title(self.title, function)
-        defaults = by_name(function.params, operands[count:])
-        return Callee(function, self.namespace, title, boxes, defaults)
+        boxes = dict(zip(function.free, held[:count], strict=True))
+        title = nested_title(outer, function)
+        return cls(function, namespace, title, boxes, by_name(function.params, held[count:]))
 
     def load_free(self, name: str) -> Any:
         return load_box(name, self.boxes[name], unbound_free)
@@ -190,6 +193,11 @@ class Frame:
                 module, level, names = op.attr
                 return __import__(module, self.callee.namespace, None, names, level)
         raise AssertionError(op)
+
+    def made(self, op: Op, run: Callable[..., Any]) -> Closure:
+        """The function that a ``function`` operation makes, to be run by ``run``."""
+        static = (op.attr, self.callee.namespace, self.callee.title)
+        return Closure(Callee.made(static, self.operands), run, (static, self.operands))
 
     def delete(self, name: Var) -> None:
         self.read(name)

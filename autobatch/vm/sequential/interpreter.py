@@ -18,7 +18,7 @@ from autobatch.batching.semantics import apply, handled
 from autobatch.ir.program import Branch, Call, Jump, Op, Raise, Return, Terminator
 from autobatch.random.drawing import SOURCE
 from autobatch.vm.sequential.calls import Args, Calls, Kwargs, Resolution
-from autobatch.vm.sequential.frames import OF_THE_FRAME, Callee, Closure, Frame, Lookup
+from autobatch.vm.sequential.frames import OF_THE_FRAME, Callee, Frame, Lookup
 from autobatch.vm.sequential.unwinding import Unwinding
 from autobatch.vm.sequential.watching import Unwatched
 from autobatch.vm.steps import Steps, too_deep
@@ -31,8 +31,8 @@ class Interpreter:
 
     ``lookup`` gives a callee's lowering, None to run it as plain Python; ``steps`` counts block
     executions; ``threads`` holds the thread's index, for notes and listeners. ``way`` is where
-    the last result came from; ``watch`` refuses writes to what existed before. Unless it ``draws``,
-    what draws raises.
+    the last result came from; ``watch`` refuses writes to what existed before. ``draws`` is
+    what draws mean.
     """
 
     lookup: Lookup = lambda _: None
@@ -42,7 +42,7 @@ class Interpreter:
     frames: list[Frame] = field(default_factory=list)
     way: Way | None = None
     watch: Unwatched = Unwatched()  # noqa: RUF009
-    draws: bool = True
+    draws: str = "different"
     calls: Calls = field(init=False)
     unwinding: Unwinding = field(init=False)
 
@@ -135,7 +135,7 @@ class Interpreter:
             target, operands = frame.called()
             return self.calls.call(self.run, op.attr, target, operands, frame.span)
         if op.name == "function":
-            return Closure(frame.callee.nested(op, frame.operands), self.run)
+            return frame.made(op, self.run)
         self.watch.operation(op.name, op.attr, frame.operands, op.span)
         return apply(op.name, op.attr, frame.operands)
 

@@ -8,10 +8,10 @@ itself, or by way of a method that Python calls by itself and that lowering woul
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from types import BuiltinFunctionType, CellType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 from torch import Tensor, nn
@@ -81,7 +81,7 @@ class Unwatched:
     def given(self, args: tuple[Any, ...]) -> None:
         """Arguments: their builtin containers and tensors are copies."""
 
-    def closure(self, function: FunctionType) -> None:
+    def closure(self, boxes: Iterable[CellType]) -> None:
         """What a function closes over existed before."""
 
     def lookup(self, receiver: tuple[Any, ...]) -> Callable[[FunctionType], Any] | None:
@@ -233,14 +233,14 @@ class Watch(Unwatched):
         def found(function: FunctionType) -> Any:
             if effect_of(function) != "program":
                 return None
-            self.closure(function)
+            self.closure(function.__closure__ or ())
             return self.lowered(function, *receiver).function
 
         return found
 
-    def closure(self, function: FunctionType) -> None:
+    def closure(self, boxes: Iterable[CellType]) -> None:
         """What a function closes over existed before."""
-        for cell in function.__closure__ or ():
+        for cell in boxes:
             self.foreign.note(content(cell))
 
     def lowered(self, function: FunctionType, *receiver: Any) -> Any:
