@@ -173,7 +173,6 @@ def is_wanted(options: Options) -> bool:
     """Whether what threads return may be stacked at once, and nobody asks for another way."""
     return (
         options.lets_run_plainly
-        and options.ragged_out is None
         and options.out_dims == 0
         and options.schedule in ("earliest", "most_threads")
     )
