@@ -45,6 +45,9 @@ class Functions(ABC):
     functions: dict[int, FunctionType] = field(default_factory=dict)
     nested: Inner = field(default_factory=Inner)
     scale: Scale = field(default_factory=Scale)
+    may_print: bool = False
+    """Whether threads that come to a ``print`` may be given up (see ``printing``)."""
+    has_prints: bool = False
 
     @abstractmethod
     def met(self, value: Any) -> Share:
@@ -125,6 +128,19 @@ class Functions(ABC):
             self.shares.add(unit, [name] if name in params else [], share)
 
     # What names mean.
+
+    def prints(self, namespace: Mapping[str, Any]) -> None:
+        """It calls Python's ``print``, by a name that is no module's own."""
+
+        def look() -> object:
+            return namespace.get("print", MISSING)
+
+        if not self.may_print or look() is not MISSING:
+            raise NotAlone("it prints")
+        self.has_prints = True
+        if (id(namespace), "print") not in self.looked:
+            self.looked.add((id(namespace), "print"))
+            self.lookups.append((look, MISSING))
 
     def doubt(self, reason: str) -> None:
         """What is known of a value does not do; a value may still turn out to be a tensor."""

@@ -8,6 +8,7 @@ better run so (``runs.trial`` decides). Nobody sees that threads run once more: 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from time import thread_time
 from typing import Any
 
@@ -47,10 +48,11 @@ class Kind:
         return not asked.findings.refused.holds((True, asked.outline))
 
     def may_end(self) -> bool:
-        if worth_it(self.asked, computes=True) is None:
+        proof = worth_it(self.asked, computes=True)
+        if proof is None:
             return False
         note(self.asked.findings.apart, self.asked.outline, self.asked.batch.size)
-        return True
+        return not proof.prints  # else somebody may have seen the run
 
     def plain_seconds(self, spent: float) -> float | None:
         asked = self.asked
@@ -99,8 +101,10 @@ def seconds(asked: Asked, proof: Proof, spent: float, again: bool) -> float:
 
 
 def timed(asked: Asked, proof: Proof) -> float:
+    """What plain Python takes; of threads that it gives up, no time is worth it."""
     begin = thread_time()
-    run(asked, proof)
+    if run(asked, proof).printed:
+        return inf
     return max(thread_time() - begin, 1e-9)
 
 

@@ -19,6 +19,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from autobatch.alone import printing
 from autobatch.alone.computing import FEWEST, Limits
 from autobatch.alone.kinds import NotAlone
 from autobatch.alone.steps import Steps
@@ -73,7 +74,8 @@ class Proof:
     ``keeps_tensors``: some may be in what it gives back. Where all that differs by thread are
     tensors and numbers, up to ``most_threads`` are better run so (None: any number). It rests on
     its ``grounds``, on what ``data`` held that all threads share and, where it ``computes``, on the
-    ``tensors`` that it reads; where it ``asks_torch``, on what torch's functions are.
+    ``tensors`` that it reads; where it ``asks_torch``, on what torch's functions are. ``prints``:
+    threads may come to a ``print``, where they are given up (see ``printing``).
     """
 
     copies: bool
@@ -85,6 +87,7 @@ class Proof:
     computes: bool = False
     tensors: tuple[Tensor, ...] = ()
     asks_torch: bool = False
+    prints: bool = False
 
     def holds(self, limits: Limits) -> bool:
         """Whether all that it rests on is still the same, and within what a call allows."""
@@ -131,7 +134,7 @@ def proved(
     tensors within the ``limits``; ``holds_tensors``: objects among the arguments hold some;
     ``modules`` are among them.
     """
-    world = World(library, Shares(computes), limits=limits)
+    world = World(library, Shares(computes), limits=limits, may_print=True)
     if holds_tensors:
         world.shares.store(TENSORS)
     for kind in classes:
@@ -156,6 +159,9 @@ def proved(
             name = places.get(at) if isinstance(at, int) else at
             world.shares.add(unit, [] if name is None else [name], share)
     settle(world, partial(look_through, world))
+    if world.has_prints:
+        for found, known in world.units.values():
+            printing.check(found.function, known)
     meets_tensors = holds_tensors or bool(whole & TENSORS or world.modules or world.tensors)
     asks_torch = computes or meets_tensors
     if asks_torch and not is_torch_as_it_was():
@@ -171,6 +177,7 @@ def proved(
         computes,
         tuple(world.tensors.values()),
         asks_torch,
+        world.has_prints,
     )
 
 

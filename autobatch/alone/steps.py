@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from autobatch.alone import computing, lasting, patterns, reads
+from autobatch.alone import computing, lasting, patterns, printing, reads
 from autobatch.alone.calls import Calls
 from autobatch.alone.contents import SCALARS
 from autobatch.alone.kinds import NotAlone
@@ -31,6 +31,7 @@ VALUES = frozenset(
 HOLDS = frozenset({"tuple", "list", "set", "dict", "slice", "assertion"})
 WRITES = frozenset({"setattr", "setitem", "delattr", "delitem", "extend", "update", "append"})
 INSIDE = frozenset({"getitem", "unpack", "next", "to_tuple", "to_set"})
+TEXTS = frozenset({"format", "join"})
 BOXES = frozenset({"load_box", "load_outer_box"})
 
 
@@ -59,7 +60,9 @@ class Steps(Calls):
             raise NotAlone("a mode is entered")
         for op in block.ops:
             place[0] = op.span
-            self.op(op)
+            shown = self.world.may_print and op.name in TEXTS
+            if not shown or not printing.ahead(self.known, block, op):
+                self.op(op)
         place[0] = block.terminator.span
         shares, unit = self.world.shares, self.unit
         if block.handler is not None:
