@@ -186,6 +186,12 @@ def shapes_differ(tensors: Sequence[Tensor], part: Part) -> StackingError:
     hint = 'pass ragged_out="list", pad the results to one shape, or return an object of your own'
     if part.ragged in ("nested", "pad"):
         hint = f'ragged_out="{part.ragged}" is of lengths alone, the first dimension; pass "list"'
+    ragged = ragged_dimension(tensors)
+    if ragged:
+        hint += (
+            f"; where dimension {ragged}, in which they differ, is the first (y[:, None] for "
+            f'y[None], torch.stack(items, 1), y.movedim({ragged}, 0)), "nested" and "pad" take it'
+        )
     if differ_in_length(tensors):
         hint = 'pass ragged_out="nested", "list" or "pad" for results of different lengths'
     headline = "Threads return tensors of different shapes."
@@ -205,6 +211,15 @@ def differ_in_length(tensors: Sequence[Tensor]) -> bool:
     """Whether the first dimension is all in which their shapes differ, if they do at all."""
     shapes = {tensor.shape[1:] if tensor.dim() else None for tensor in tensors}
     return len(shapes) == 1 and None not in shapes
+
+
+def ragged_dimension(tensors: Sequence[Tensor]) -> int | None:
+    """The one dimension in which their shapes differ, if there is one."""
+    if len({tensor.dim() for tensor in tensors}) != 1:
+        return None
+    sizes = enumerate(zip(*(tensor.shape for tensor in tensors), strict=True))
+    found = [dim for dim, own in sizes if len(set(own)) > 1]
+    return found[0] if len(found) == 1 else None
 
 
 def unlike(
