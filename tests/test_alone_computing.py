@@ -534,7 +534,7 @@ def is_told_apart_by_hash(x, text):
 
 
 def sets_a_mode(x, text):
-    with torch.no_grad():
+    with torch.inference_mode():
         return busy(x, text)
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from autobatch.alone.inner import Inner
 from autobatch.alone.kinds import NotAlone
+from autobatch.alone.modes import decorated
 from autobatch.alone.scale import Scale
 from autobatch.alone.taint import NONE, Share, Shares, Unit
 from autobatch.alone.webs import told_apart
@@ -128,6 +129,16 @@ class Functions(ABC):
             self.shares.add(unit, [name] if name in params else [], share)
 
     # What names mean.
+
+    def meant(self, function: FunctionType) -> FunctionType:
+        """What a function runs; of one under ``@torch.no_grad()`` that is what this has wrapped."""
+        inner = decorated(function) if self.shares.computes else None
+        if inner is None:
+            return function
+        if (id(function), "wrapped") not in self.looked:
+            self.looked.add((id(function), "wrapped"))
+            self.lookups.append((lambda: decorated(function), inner))
+        return self.meant(inner)
 
     def prints(self, namespace: Mapping[str, Any]) -> None:
         """It calls Python's ``print``, by a name that is no module's own."""

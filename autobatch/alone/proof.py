@@ -141,7 +141,7 @@ def proved(
         world.add_class(kind)
     for module in modules:
         world.met(module)
-    is_module = isinstance(receiver, nn.Module)
+    function, is_module = world.meant(function), isinstance(receiver, nn.Module)
     unit = world.unit(function, receiver if is_module else MISSING)
     whole = NONE
     for share in given.values():
@@ -166,7 +166,7 @@ def proved(
     asks_torch = computes or meets_tensors
     if asks_torch and not is_torch_as_it_was():
         raise NotAlone("functions of torch's have been changed")
-    whole = unit.returned | world.shares.heap
+    whole = unit.returned | world.shares.heap | world.shares.held
     return Proof(
         world.shares.writes_own,
         (whole if computes else unit.returned) & ~TENSOR != NONE,

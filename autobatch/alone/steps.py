@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from autobatch.alone import computing, lasting, patterns, printing, reads
+from autobatch.alone import computing, lasting, modes, patterns, printing, reads
 from autobatch.alone.calls import Calls
 from autobatch.alone.contents import SCALARS
 from autobatch.alone.kinds import NotAlone
@@ -56,7 +56,7 @@ class Steps(Calls):
 
     def through(self, block: Block, place: list[Span]) -> None:
         """The operations of a block; ``place`` is where the last one stands that was looked at."""
-        if not all(map(self.is_managed, block.modes)):
+        if not all(map(self.is_managed, block.modes)) and not self.is_without_gradients(block):
             raise NotAlone("a mode is entered")
         for op in block.ops:
             place[0] = op.span
@@ -79,6 +79,13 @@ class Steps(Calls):
                 shares.store(unit.join([exception]))
             case Join():
                 raise NotAlone("calls are forked")
+
+    def is_without_gradients(self, block: Block) -> bool:
+        """Whether the only modes that are entered are ``torch.no_grad()``."""
+        entered = [mode for mode in block.modes if not self.is_managed(mode)]
+        return self.world.shares.computes and all(
+            modes.is_no_grad(self.known, mode) for mode in entered
+        )
 
     def op(self, op: Op) -> None:
         self.world.shares.add(self.unit, op.outs, self.result(op))
