@@ -24,6 +24,7 @@ from autobatch.errors import AutobatchError
 from autobatch.frontend import MISSING
 from autobatch.ir.definitions import definitions_of
 from autobatch.ir.program import CallShape, Function, Op, Var
+from autobatch.source import Span
 from autobatch.vm.library import Library
 from autobatch.vm.purity import Known, Names, content
 
@@ -48,7 +49,8 @@ class Functions(ABC):
     scale: Scale = field(default_factory=Scale)
     may_print: bool = False
     """Whether threads that come to a ``print`` may be given up (see ``printing``)."""
-    has_prints: bool = False
+    printed: Span | None = None
+    """Where it has a ``print``, if it has one."""
 
     @abstractmethod
     def met(self, value: Any) -> Share:
@@ -140,7 +142,7 @@ class Functions(ABC):
             self.lookups.append((lambda: decorated(function), inner))
         return self.meant(inner)
 
-    def prints(self, namespace: Mapping[str, Any]) -> None:
+    def prints(self, namespace: Mapping[str, Any], span: Span) -> None:
         """It calls Python's ``print``, by a name that is no module's own."""
 
         def look() -> object:
@@ -148,7 +150,7 @@ class Functions(ABC):
 
         if not self.may_print or look() is not MISSING:
             raise NotAlone("it prints")
-        self.has_prints = True
+        self.printed = self.printed or span
         if (id(namespace), "print") not in self.looked:
             self.looked.add((id(namespace), "print"))
             self.lookups.append((look, MISSING))

@@ -62,7 +62,7 @@ class Kind:
         if proof is None:
             return False
         note(self.asked.findings.apart, self.outline, self.asked.batch.size)
-        return not proof.prints  # else somebody may have seen the run
+        return proof.prints is None  # else somebody may have seen the run
 
     def plain_seconds(self, spent: float) -> float | None:
         asked = self.asked

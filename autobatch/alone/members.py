@@ -44,7 +44,7 @@ class Members(Looks):
         if isinstance(value, nn.Module):
             return self.module(op, value)
         if printing.is_print(value) and op.attr == "print" and self.is_only_called(op.outs[0]):
-            self.world.prints(self.known.names.namespace)
+            self.world.prints(self.known.names.namespace, op.span)
             return NONE
         asked = asking.is_asking(value) or self.world.is_callable(value)
         if asked and self.is_only_called(op.outs[0]):

@@ -27,6 +27,7 @@ from autobatch.alone.taint import NONE, OUTER_DEEP, TENSOR, TENSORS, Share, Shar
 from autobatch.alone.torchs import is_torch_as_it_was
 from autobatch.alone.world import Data, World
 from autobatch.frontend import MISSING
+from autobatch.source import Span
 from autobatch.vm.library import Library
 from autobatch.vm.purity import is_same
 
@@ -74,8 +75,8 @@ class Proof:
     ``keeps_tensors``: some may be in what it gives back. Where all that differs by thread are
     tensors and numbers, up to ``most_threads`` are better run so (None: any number). It rests on
     its ``grounds``, on what ``data`` held that all threads share and, where it ``computes``, on the
-    ``tensors`` that it reads; where it ``asks_torch``, on what torch's functions are. ``prints``:
-    threads may come to a ``print``, where they are given up (see ``printing``).
+    ``tensors`` that it reads; where it ``asks_torch``, on what torch's functions are. ``prints``
+    is where threads may come to a ``print``, and are given up (see ``printing``).
     """
 
     copies: bool
@@ -87,7 +88,7 @@ class Proof:
     computes: bool = False
     tensors: tuple[Tensor, ...] = ()
     asks_torch: bool = False
-    prints: bool = False
+    prints: Span | None = None
 
     def holds(self, limits: Limits) -> bool:
         """Whether all that it rests on is still the same, and within what a call allows."""
@@ -159,7 +160,7 @@ def proved(
             name = places.get(at) if isinstance(at, int) else at
             world.shares.add(unit, [] if name is None else [name], share)
     settle(world, partial(look_through, world))
-    if world.has_prints:
+    if world.printed is not None:
         for found, known in world.units.values():
             printing.check(found.function, known)
     meets_tensors = holds_tensors or bool(whole & TENSORS or world.modules or world.tensors)
@@ -177,7 +178,7 @@ def proved(
         computes,
         tuple(world.tensors.values()),
         asks_torch,
-        world.has_prints,
+        world.printed,
     )
 
 

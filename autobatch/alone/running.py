@@ -195,12 +195,13 @@ def alone(asked: Asked) -> Alone | None:
     if proof is None:
         return None
     printing = asked.findings.printing
-    if proof.prints and printing.holds(asked.outline):
+    if proof.prints is not None and printing.holds(asked.outline):
         return None
     found = run(asked, proof)
     if is_much(found.printed, asked.batch.size):
         printing.refused(asked.outline)
-    elif proof.prints:
+        return None  # nobody has seen anything, and all go one way
+    if proof.prints is not None:
         printing.lifted(asked.outline)
     return found
 
@@ -300,7 +301,7 @@ def run(asked: Asked, proof: Proof) -> Alone:
     failures: dict[int, BaseException] = {}
     stopped, printed = False, 0
     rows = zip(*[items(name) for name in given], strict=True)
-    with giving_up(proof.prints):
+    with giving_up(proof.prints is not None):
         for index, row in enumerate(rows):
             if printed >= FEW and is_much(printed, index):
                 rest += range(index, size)
