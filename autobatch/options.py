@@ -93,8 +93,11 @@ class Options:
     ``ragged_out``: how tensors that have lengths of their own in each thread come back: as a
     ``"nested"`` tensor (jagged), a ``"list"`` of B tensors, or ``"pad"``, a pair of a tensor
     ``[B, T, *E]`` with zeros behind each thread's rows and the lengths ``[B]``. It goes for every
-    tensor of the result that has a first dimension, whether the lengths happen to be equal or not;
-    nested like the result it says so part by part (``("pad", None)``). None: they must stack.
+    tensor of the result that has a first dimension, whether the lengths happen to be equal or not,
+    and for every Python list: under ``"list"`` each example has its own list, with the Python
+    values that the loop gives (``[[0, 1], [2]]``), under the others lists of numbers, or of lists
+    or tuples of as many numbers, are tensors of their numbers, int64, float64 or bool. Nested like
+    the result it says so part by part (``("pad", None)``). None: they must stack.
 
     ``save``: what is there between a call and its backward. ``"keep"``: all that torch saves.
     ``"recompute"``: what recorded stretches save is computed once more, in segments of about the
@@ -281,6 +284,12 @@ class Options:
                 f'out_dims is {self.out_dims!r}; on_error="isolate" gives a list of results, '
                 "which has no dimensions."
             )
+
+    @property
+    def gives_own(self) -> bool:
+        """Whether parts of results are each example's own Python values, whatever their types."""
+        lists = self.ragged_out is not None and "list" in leaves(self.ragged_out)
+        return lists or self.on_error == "isolate"
 
 
 NAMES = tuple(field.name for field in fields(Options))

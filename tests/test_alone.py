@@ -396,7 +396,7 @@ class Loud:
         self.word = word
 
     def __lt__(self, other):
-        print(self.word)
+        time.perf_counter()
         return self.word < other.word
 
 
@@ -419,12 +419,12 @@ class Printing:
 
     @property
     def word(self):
-        print("read")
+        time.perf_counter()
         return self.kept
 
     @word.setter
     def word(self, word):
-        print("written")
+        time.perf_counter()
         self.kept = word
 
 
@@ -443,12 +443,13 @@ class Told:
     word: str
 
     def __post_init__(self):
+        time.perf_counter()
         print("made")
 
 
 class Quiet:
     def __init__(self, word):
-        print("quiet")
+        time.perf_counter()
 
 
 def builds_unseen(word):
@@ -593,7 +594,9 @@ def test_a_method_that_is_replaced(monkeypatch):
     assert same(skipped, ["abc"]) == ["ac"]
     monkeypatch.setattr(Base, "step", 1)
     assert same(skipped, ["abc"]) == ["abc"]
-    monkeypatch.setattr(Skipping, "move", lambda self: print("moved") or setattr(self, "at", 9))
+    monkeypatch.setattr(
+        Skipping, "move", lambda self: time.perf_counter() and setattr(self, "at", 9)
+    )
     assert outcome(skipped, ["abc"])[1] == 0
 
 

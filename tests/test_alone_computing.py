@@ -5,6 +5,7 @@ A program is kept together until it has been found to do so; what nobody may see
 
 import math
 import random
+import time
 
 import pytest
 import torch
@@ -298,7 +299,7 @@ def test_a_table_of_functions_is_looked_at_again(monkeypatch):
     found, count = outcome(by_a_table, X, texts())
     torch.testing.assert_close(found, stack(loop(by_a_table)))
     assert count > 0
-    monkeypatch.setitem(HALVED, "a", lambda a, b: print(end="") or a)
+    monkeypatch.setitem(HALVED, "a", lambda a, b: time.perf_counter() and a)
     found, count = outcome(by_a_table, X, texts())
     torch.testing.assert_close(found, stack(loop(by_a_table)))
     assert count == 0
@@ -533,7 +534,7 @@ def is_told_apart_by_hash(x, text):
 
 
 def sets_a_mode(x, text):
-    with torch.no_grad():
+    with torch.inference_mode():
         return busy(x, text)
 
 

@@ -1,6 +1,7 @@
 """Programs that are measured to be slower together than one by one run so, and nobody can tell."""
 
 import math
+import time
 from abc import ABCMeta
 from collections import defaultdict
 from contextlib import suppress
@@ -345,7 +346,7 @@ class Shown:
 
     @property
     def shown(self):
-        print(end="")
+        time.perf_counter()
         return self.times
 
 
@@ -357,7 +358,7 @@ class Held:
 class Asked(metaclass=ABCMeta):  # noqa: B024
     @classmethod
     def __subclasshook__(cls, other):
-        print(end="")
+        time.perf_counter()
         return NotImplemented
 
 

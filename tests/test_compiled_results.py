@@ -209,6 +209,44 @@ def test_a_list_that_may_hold_itself_is_told() -> None:
     assert "it returns a list that may hold itself" in said
 
 
+def named_twice(n: int) -> Any:
+    one, other = [n], [n]
+    if n > 1:
+        other = one
+    return one, (other, [n]), {"a": [one, one]}
+
+
+def given_twice(given: list[int], n: int) -> Any:
+    return given, [n, given]
+
+
+@pytest.mark.parametrize("options", [{"on_error": "isolate"}, {"ragged_out": "list"}], ids=str)
+def test_a_list_that_is_named_twice_is_one(options: dict[str, Any]) -> None:
+    """Also where nobody writes it."""
+    counts = torch.tensor([1, 2, 3])
+
+    def alone(found: Any, at: int) -> Any:
+        if "on_error" in options:
+            return found[at].value
+        one, (other, own), inner = found
+        return one[at], (other[at], own[at]), {"a": inner["a"][at]}
+
+    with autobatch.counts() as seen:
+        found = autobatch.vmap(named_twice, **COMPILED, **options)(counts)
+    assert seen.block_executions == 1
+    for at, n in enumerate(counts.tolist()):
+        one, (other, own), inner = alone(found, at)
+        assert ((one, (other, own), inner)) == named_twice(n) and own is not one
+        assert inner["a"][0] is inner["a"][1] is one and (other is one) == (n > 1)
+
+
+def test_an_argument_that_is_named_twice_is_left_to_the_blocks() -> None:
+    given = [torch.tensor([1, 2]), torch.tensor([3, 4])]
+    batched = autobatch.vmap(given_twice, on_error="isolate", **COMPILED)
+    for result in batched(given, torch.tensor([5, 6])):
+        assert result.value[1][1] is result.value[0]
+
+
 def test_an_object_in_a_list_is_told() -> None:
     class Point:
         def __init__(self, x: int) -> None:

@@ -148,16 +148,17 @@ def test_returns_within_modes_are_named(unlike, engine, executor):
 def test_lists_of_unequal_length_may_be_tensors():
     text = said(positives, torch.tensor([[1.0, 0.0], [2.0, 3.0]]))
     assert text.endswith(
-        "Hint: return one tensor instead, torch.stack(items) or torch.tensor(items), and pass "
-        'ragged_out="nested", "list" or "pad"; on_error="isolate" gives each example\'s result by '
-        "itself, whatever it is."
+        'Hint: pass ragged_out="list", under which each example has its own list, or return one '
+        'tensor (torch.stack, torch.tensor) for "nested" or "pad"; on_error="isolate" gives each '
+        "example's result by itself, whatever it is."
     )
 
     def stacked(x):
         return torch.stack(positives(x))
 
     xs = torch.tensor([[1.0, 0.0], [2.0, 3.0]])
-    assert [len(part) for part in autobatch.vmap(stacked, ragged_out="list")(xs)] == [1, 2]
+    for func in (stacked, positives):
+        assert [len(part) for part in autobatch.vmap(func, ragged_out="list")(xs)] == [1, 2]
     alone = autobatch.vmap(positives, on_error="isolate")(xs)
     assert [len(result.value) for result in alone] == [1, 2]
 
@@ -170,7 +171,7 @@ def test_lists_of_strings_and_numbers_are_told_what_does_come_back():
     with pytest.raises(autobatch.StackingError) as caught:
         autobatch.vmap(counted_words)(autobatch.objects(["a b", "c"]))
     assert "torch.stack" not in str(caught.value)
-    assert "return a list without numbers and tensors, or an object of a" in str(caught.value)
+    assert 'pass ragged_out="list", under which each example has its own list;' in str(caught.value)
 
 
 def test_dicts_of_unequal_length_may_be_wrapped():

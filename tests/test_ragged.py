@@ -592,6 +592,27 @@ def test_results_must_stack_unless_told():
             autobatch.vmap(lambda x: x.T, ragged_out=form)(ragged(floats(2, 3)))
 
 
+NEW_FIRST = [lambda y: y[None], lambda y: y.unsqueeze(0), lambda y: torch.stack([y, y])]
+
+
+@pytest.mark.parametrize("function", NEW_FIRST)
+def test_a_new_dimension_before_the_lengths_is_told(function):
+    """Where the results are to stack, and where nothing is to run thread by thread."""
+    given = ragged(floats(2, 3, 1))
+    told = r"where dimension 1, in which they differ, is the first \(y\[:, None\] for y\[None\]"
+    for form in (None, "pad"):
+        with pytest.raises(StackingError, match=told):
+            autobatch.vmap(function, ragged_out=form)(given)
+    told = (
+        r"ragged tensors, of shapes \(2, 3\), \(3, 3\) and so on; it stays batched .* y\[:, None\]"
+    )
+    with pytest.raises(autobatch.FallbackError, match=told):
+        autobatch.vmap(lambda y: function(y).sum(), fallback="error")(given)
+    for other in (lambda y: y[:, None], lambda y: torch.stack([y, y], 1)):
+        padded, lengths = autobatch.vmap(other, ragged_out="pad", fallback="error")(given)
+        assert lengths.tolist() == [2, 3, 1] and padded.shape[:2] == (3, 3)
+
+
 def unlike(x):
     return x @ x.T, x.T, x.sum() if len(x) > 2 else x
 

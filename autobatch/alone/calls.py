@@ -17,7 +17,7 @@ from types import (
 
 from torch import nn
 
-from autobatch.alone import asking, computing, patterns, reads
+from autobatch.alone import asking, computing, patterns, printing, reads
 from autobatch.alone.classes import own_function
 from autobatch.alone.kinds import NotAlone
 from autobatch.alone.known_calls import KnownCalls
@@ -39,6 +39,8 @@ class Calls(KnownCalls):
         given = [self.unit.of.get(arg, NONE) for arg in args]
         method = self.known.method(callee)
         found = world.value(self.unit, self.known, callee)
+        if printing.is_print(found):
+            return NONE  # which never comes: the thread gives up (``brought`` has seen to it)
         if is_method(found) and not self.is_of_torch(found):
             if isinstance(own_attribute(found, "__self__"), random.Random):
                 raise NotAlone("it draws from a generator that others see")

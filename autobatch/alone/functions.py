@@ -14,6 +14,7 @@ from typing import Any
 
 from autobatch.alone.inner import Inner
 from autobatch.alone.kinds import NotAlone
+from autobatch.alone.modes import decorated
 from autobatch.alone.scale import Scale
 from autobatch.alone.taint import NONE, Share, Shares, Unit
 from autobatch.alone.webs import told_apart
@@ -23,6 +24,7 @@ from autobatch.errors import AutobatchError
 from autobatch.frontend import MISSING
 from autobatch.ir.definitions import definitions_of
 from autobatch.ir.program import CallShape, Function, Op, Var
+from autobatch.source import Span
 from autobatch.vm.library import Library
 from autobatch.vm.purity import Known, Names, content
 
@@ -45,6 +47,10 @@ class Functions(ABC):
     functions: dict[int, FunctionType] = field(default_factory=dict)
     nested: Inner = field(default_factory=Inner)
     scale: Scale = field(default_factory=Scale)
+    may_print: bool = False
+    """Whether threads that come to a ``print`` may be given up (see ``printing``)."""
+    printed: Span | None = None
+    """Where it has a ``print``, if it has one."""
 
     @abstractmethod
     def met(self, value: Any) -> Share:
@@ -125,6 +131,29 @@ class Functions(ABC):
             self.shares.add(unit, [name] if name in params else [], share)
 
     # What names mean.
+
+    def meant(self, function: FunctionType) -> FunctionType:
+        """What a function runs; of one under ``@torch.no_grad()`` that is what this has wrapped."""
+        inner = decorated(function) if self.shares.computes else None
+        if inner is None:
+            return function
+        if (id(function), "wrapped") not in self.looked:
+            self.looked.add((id(function), "wrapped"))
+            self.lookups.append((lambda: decorated(function), inner))
+        return self.meant(inner)
+
+    def prints(self, namespace: Mapping[str, Any], span: Span) -> None:
+        """It calls Python's ``print``, by a name that is no module's own."""
+
+        def look() -> object:
+            return namespace.get("print", MISSING)
+
+        if not self.may_print or look() is not MISSING:
+            raise NotAlone("it prints")
+        self.printed = self.printed or span
+        if (id(namespace), "print") not in self.looked:
+            self.looked.add((id(namespace), "print"))
+            self.lookups.append((look, MISSING))
 
     def doubt(self, reason: str) -> None:
         """What is known of a value does not do; a value may still turn out to be a tensor."""

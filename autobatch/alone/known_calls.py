@@ -16,6 +16,7 @@ from types import (
     MethodType,
 )
 
+import torch
 from torch import nn
 
 from autobatch.alone import computing, kept, reads
@@ -48,6 +49,12 @@ class KnownCalls(Members):
 
     def known_call(self, found: object, given: list[Share], shape: CallShape) -> Share:
         world, shares = self.world, self.world.shares
+        if found is torch.no_grad and not given and shares.computes:
+            return NONE  # a mode, which is looked at where it is entered
+        if isinstance(found, FunctionType):
+            found = world.meant(found)
+        elif isinstance(found, MethodType) and isinstance(found.__func__, FunctionType):
+            found = MethodType(world.meant(found.__func__), found.__self__)
         whole = NONE
         for share in given:
             whole |= share

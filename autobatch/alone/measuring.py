@@ -8,6 +8,7 @@ better run so (``runs.trial`` decides). Nobody sees that threads run once more: 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from time import thread_time
 from typing import Any
 
@@ -32,50 +33,62 @@ SURE = 3
 
 @dataclass(slots=True, eq=False, repr=False)
 class Kind:
-    """A call among those like it, as ``runs.trial`` asks of it; ``plain`` has been measured."""
+    """A call among those like it, as ``runs.trial`` asks of it; ``plain`` has been measured.
+
+    It is asked within blocks, under their modes; ``gradients``: whether the call is without one.
+    """
 
     asked: Asked
+    gradients: bool
+    outline: Outline
     plain: float | None = None
+
+    @classmethod
+    def of(cls, asked: Asked) -> Kind:
+        return cls(asked, torch.is_grad_enabled(), asked.outline)
 
     @property
     def is_open(self) -> bool:
         """Whether it may be proved and measured that plain Python is better; it may not often."""
         asked = self.asked
-        size, times = asked.findings.together.get(asked.outline, (0, 0))
+        size, times = asked.findings.together.get(self.outline, (0, 0))
         if asked.batch.size >= size and times >= SURE:
             return False
-        return not asked.findings.refused.holds((True, asked.outline))
+        return not asked.findings.refused.holds((True, self.outline))
 
     def may_end(self) -> bool:
-        if worth_it(self.asked, computes=True) is None:
+        with torch.set_grad_enabled(self.gradients):
+            proof = worth_it(self.asked, computes=True)
+        if proof is None:
             return False
-        note(self.asked.findings.apart, self.asked.outline, self.asked.batch.size)
-        return True
+        note(self.asked.findings.apart, self.outline, self.asked.batch.size)
+        return proof.prints is None  # else somebody may have seen the run
 
     def plain_seconds(self, spent: float) -> float | None:
         asked = self.asked
         if self.plain is None:
-            proof = worth_it(asked, computes=True)
-            if proof is not None:
-                again = asked.findings.slower.get(asked.outline, False)
-                self.plain = seconds(asked, proof, spent, again)
+            with torch.set_grad_enabled(self.gradients):
+                proof = worth_it(asked, computes=True)
+                if proof is not None:
+                    again = asked.findings.slower.get(self.outline, False)
+                    self.plain = seconds(asked, proof, spent, again)
         return self.plain
 
     def in_all(self, spent: float) -> float:
         before = self.asked.findings.spent
-        note(before, self.asked.outline, before.get(self.asked.outline, 0.0) + spent)
-        return before[self.asked.outline]
+        note(before, self.outline, before.get(self.outline, 0.0) + spent)
+        return before[self.outline]
 
     def again(self, slower: bool) -> bool:
-        found, outline = self.asked.findings.slower, self.asked.outline
+        found, outline = self.asked.findings.slower, self.outline
         before = found.get(outline, False)
         note(found, outline, slower)
         return slower and before
 
     def stays(self) -> None:
         found, asked = self.asked.findings.together, self.asked
-        size, times = found.get(asked.outline, (asked.batch.size, 0))
-        note(found, asked.outline, (min(size, asked.batch.size), times + 1))
+        size, times = found.get(self.outline, (asked.batch.size, 0))
+        note(found, self.outline, (min(size, asked.batch.size), times + 1))
 
 
 def note(found: dict[Outline, Any], outline: Outline, what: Any) -> None:
@@ -99,8 +112,10 @@ def seconds(asked: Asked, proof: Proof, spent: float, again: bool) -> float:
 
 
 def timed(asked: Asked, proof: Proof) -> float:
+    """What plain Python takes; of threads that it gives up, no time is worth it."""
     begin = thread_time()
-    run(asked, proof)
+    if run(asked, proof).printed:
+        return inf
     return max(thread_time() - begin, 1e-9)
 
 
@@ -111,6 +126,6 @@ def trial(asked: Asked) -> Trial | None:
     """
     if asked.is_apart or not asked.may_compute():
         return None
-    call = Kind(asked)
+    call = Kind.of(asked)
     same_each_time = torch.are_deterministic_algorithms_enabled()  # to the last bit
     return Trial.measured(call) if call.is_open and not same_each_time else Trial(call)

@@ -17,7 +17,7 @@ from types import (
 
 from torch import Tensor, nn
 
-from autobatch.alone import asking, computing, reads
+from autobatch.alone import asking, computing, printing, reads
 from autobatch.alone.kinds import NotAlone
 from autobatch.alone.looks import Looks
 from autobatch.alone.taint import CODE, NONE, TENSOR, TENSORS, Share
@@ -43,6 +43,9 @@ class Members(Looks):
             return CODE
         if isinstance(value, nn.Module):
             return self.module(op, value)
+        if printing.is_print(value) and op.attr == "print" and self.is_only_called(op.outs[0]):
+            self.world.prints(self.known.names.namespace, op.span)
+            return NONE
         asked = asking.is_asking(value) or self.world.is_callable(value)
         if asked and self.is_only_called(op.outs[0]):
             return NONE  # looked at where it is called

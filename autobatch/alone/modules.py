@@ -93,7 +93,8 @@ def check_module(module: nn.Module) -> None:
     base, forward = forward_of(kind)
     if kind not in KINDS:
         check_own(kind)
-        if not isinstance(forward, FunctionType) or not (base in KINDS or not is_library(forward)):
+        known = base in KINDS or forward is nn.Module.forward  # which raises: it has none
+        if not isinstance(forward, FunctionType) or not (known or not is_library(forward)):
             raise NotAlone(f"{name} has no forward that is known")
     if not own.keys().isdisjoint(methods_of(base) if base in KINDS else CALLING):
         raise NotAlone(f"a module of {name} has functions of its own in place of its class's")

@@ -18,11 +18,13 @@ def objection(asked: Asked, name: str) -> str:
     """What keeps a call of what is called ``name`` from it."""
     computes = any(each.tensor is not None for each in asked.given.values())
     try:
-        new_proof(asked, computes)
+        prints = new_proof(asked, computes).prints
     except NotAlone as error:
         if error.span is None:
             return f"{KEPT.format(name)} {error}."
         return render(Diagnostic(KEPT.format(name), users_place(error.span), str(error)))
     except AutobatchError:
         return ""  # a form of the language that is refused: the run has said so
-    return ""
+    if prints is None or not asked.findings.printing.found:
+        return ""
+    return render(Diagnostic(KEPT.format(name), users_place(prints), "most examples print"))

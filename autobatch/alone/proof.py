@@ -19,6 +19,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from autobatch.alone import printing
 from autobatch.alone.computing import FEWEST, Limits
 from autobatch.alone.kinds import NotAlone
 from autobatch.alone.steps import Steps
@@ -26,6 +27,7 @@ from autobatch.alone.taint import NONE, OUTER_DEEP, TENSOR, TENSORS, Share, Shar
 from autobatch.alone.torchs import is_torch_as_it_was
 from autobatch.alone.world import Data, World
 from autobatch.frontend import MISSING
+from autobatch.source import Span
 from autobatch.vm.library import Library
 from autobatch.vm.purity import is_same
 
@@ -73,7 +75,8 @@ class Proof:
     ``keeps_tensors``: some may be in what it gives back. Where all that differs by thread are
     tensors and numbers, up to ``most_threads`` are better run so (None: any number). It rests on
     its ``grounds``, on what ``data`` held that all threads share and, where it ``computes``, on the
-    ``tensors`` that it reads; where it ``asks_torch``, on what torch's functions are.
+    ``tensors`` that it reads; where it ``asks_torch``, on what torch's functions are. ``prints``
+    is where threads may come to a ``print``, and are given up (see ``printing``).
     """
 
     copies: bool
@@ -85,6 +88,7 @@ class Proof:
     computes: bool = False
     tensors: tuple[Tensor, ...] = ()
     asks_torch: bool = False
+    prints: Span | None = None
 
     def holds(self, limits: Limits) -> bool:
         """Whether all that it rests on is still the same, and within what a call allows."""
@@ -131,14 +135,14 @@ def proved(
     tensors within the ``limits``; ``holds_tensors``: objects among the arguments hold some;
     ``modules`` are among them.
     """
-    world = World(library, Shares(computes), limits=limits)
+    world = World(library, Shares(computes), limits=limits, may_print=True)
     if holds_tensors:
         world.shares.store(TENSORS)
     for kind in classes:
         world.add_class(kind)
     for module in modules:
         world.met(module)
-    is_module = isinstance(receiver, nn.Module)
+    function, is_module = world.meant(function), isinstance(receiver, nn.Module)
     unit = world.unit(function, receiver if is_module else MISSING)
     whole = NONE
     for share in given.values():
@@ -156,11 +160,14 @@ def proved(
             name = places.get(at) if isinstance(at, int) else at
             world.shares.add(unit, [] if name is None else [name], share)
     settle(world, partial(look_through, world))
+    if world.printed is not None:
+        for found, known in world.units.values():
+            printing.check(found.function, known)
     meets_tensors = holds_tensors or bool(whole & TENSORS or world.modules or world.tensors)
     asks_torch = computes or meets_tensors
     if asks_torch and not is_torch_as_it_was():
         raise NotAlone("functions of torch's have been changed")
-    whole = unit.returned | world.shares.heap
+    whole = unit.returned | world.shares.heap | world.shares.held
     return Proof(
         world.shares.writes_own,
         (whole if computes else unit.returned) & ~TENSOR != NONE,
@@ -171,6 +178,7 @@ def proved(
         computes,
         tuple(world.tensors.values()),
         asks_torch,
+        world.printed,
     )
 
 

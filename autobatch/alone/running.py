@@ -23,6 +23,7 @@ from autobatch.alone.computing import Limits
 from autobatch.alone.contents import Contents
 from autobatch.alone.given import Given, arguments
 from autobatch.alone.kinds import NotAlone
+from autobatch.alone.printing import GaveUp, giving_up
 from autobatch.alone.proof import Proof, proved
 from autobatch.alone.taint import Share
 from autobatch.arguments.batch import Batch
@@ -39,6 +40,8 @@ from autobatch.vm.library import Library
 
 MOST_PROOFS = 8
 """Of one function."""
+FEW = 4
+"""Threads that may print before any judgement."""
 MOST_RENEWED = 8
 """Times on end that a proof does not hold when it is looked at again."""
 Outline = tuple[object, ...]
@@ -62,7 +65,8 @@ class Findings:
     than running a program that is none of objects alone. ``apart`` has calls that compute with
     tensors and have been found to be better alone, and of how many threads at most; ``together``
     those that have been measured and are not, of how many at least, and how often that was;
-    ``slower``, whether the last one measured was. ``spent`` are seconds.
+    ``slower``, whether the last one measured was. ``spent`` are seconds. ``printing`` are calls
+    most of whose threads print.
     """
 
     proofs: dict[Any, Kept] = field(default_factory=dict)
@@ -71,6 +75,7 @@ class Findings:
     together: dict[Outline, tuple[int, int]] = field(default_factory=dict)
     slower: dict[Outline, bool] = field(default_factory=dict)
     spent: dict[Outline, float] = field(default_factory=dict)
+    printing: Refusals = field(default_factory=Refusals)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +83,14 @@ class Alone:
     """What threads have returned, by their indices; ``rest`` are those that have not.
 
     ``failures`` are what these have raised. ``stopped``: the last has failed, and none has run
-    after it.
+    after it. So many have ``printed``: they have been given up where they were to do so.
     """
 
     items: list[Any]
     rest: np.ndarray
     stopped: bool
     failures: dict[int, BaseException]
+    printed: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +179,6 @@ def is_wanted(options: Options) -> bool:
     """Whether what threads return may be stacked at once, and nobody asks for another way."""
     return (
         options.lets_run_plainly
-        and options.ragged_out is None
         and options.out_dims == 0
         and options.schedule in ("earliest", "most_threads")
     )
@@ -187,7 +192,18 @@ def is_all(tensor: Tensor) -> bool:
 def alone(asked: Asked) -> Alone | None:
     """What the threads return, each run by itself; None if they are better run together."""
     proof = better_alone(asked)
-    return None if proof is None else run(asked, proof)
+    if proof is None:
+        return None
+    printing = asked.findings.printing
+    if proof.prints is not None and printing.holds(asked.outline):
+        return None
+    found = run(asked, proof)
+    if is_much(found.printed, asked.batch.size):
+        printing.refused(asked.outline)
+        return None  # nobody has seen anything, and all go one way
+    if proof.prints is not None:
+        printing.lifted(asked.outline)
+    return found
 
 
 def better_alone(asked: Asked) -> Proof | None:
@@ -283,33 +299,46 @@ def run(asked: Asked, proof: Proof) -> Alone:
     found: list[Any] = []
     rest: list[int] = []
     failures: dict[int, BaseException] = {}
-    stopped = False
+    stopped, printed = False, 0
     rows = zip(*[items(name) for name in given], strict=True)
-    for index, row in enumerate(rows):
-        try:
-            memo: Memo = {}
-            row = tuple(
-                private(item, memo=memo) if copies else item
-                for copies, item in zip(copied, row, strict=True)
-            )
-            value = given_back(
-                plain(*row[: len(places)], **dict(zip(names, row[len(places) :], strict=True)))
-            )
-        except KeyboardInterrupt:  # the user's, not the program's
-            raise
-        except RecursionError:  # of the copies, perhaps: there is more room in the general way
-            rest.append(index)
-            value = None
-        except BaseException as error:
-            rest.append(index)
-            failures[index] = error
-            value = None
-            stopped = not asked.isolates
-            if stopped:
+    with giving_up(proof.prints is not None):
+        for index, row in enumerate(rows):
+            if printed >= FEW and is_much(printed, index):
+                rest += range(index, size)
                 break
-        found.append(value)
+            try:
+                memo: Memo = {}
+                row = tuple(
+                    private(item, memo=memo) if copies else item
+                    for copies, item in zip(copied, row, strict=True)
+                )
+                value = given_back(
+                    plain(*row[: len(places)], **dict(zip(names, row[len(places) :], strict=True)))
+                )
+            except KeyboardInterrupt:  # the user's, not the program's
+                raise
+            except GaveUp:
+                rest.append(index)
+                printed += 1
+                value = None
+            except RecursionError:  # of the copies, perhaps: there is more room in the general way
+                rest.append(index)
+                value = None
+            except BaseException as error:
+                rest.append(index)
+                failures[index] = error
+                value = None
+                stopped = not asked.isolates
+                if stopped:
+                    break
+            found.append(value)
     found += [None] * (size - len(found))
-    return Alone(found, np.array(rest, dtype=np.int64), stopped, failures)
+    return Alone(found, np.array(rest, dtype=np.int64), stopped, failures, printed)
+
+
+def is_much(printed: int, threads: int) -> bool:
+    """Whether so many of the threads print that the others are not worth a way of their own."""
+    return 2 * printed > threads
 
 
 def read(given: Mapping[int | str, Given], attached: bool) -> dict[int | str, Given]:

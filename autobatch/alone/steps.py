@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from autobatch.alone import computing, lasting, patterns, reads
+from autobatch.alone import computing, lasting, modes, patterns, printing, reads
 from autobatch.alone.calls import Calls
 from autobatch.alone.contents import SCALARS
 from autobatch.alone.kinds import NotAlone
@@ -31,6 +31,7 @@ VALUES = frozenset(
 HOLDS = frozenset({"tuple", "list", "set", "dict", "slice", "assertion"})
 WRITES = frozenset({"setattr", "setitem", "delattr", "delitem", "extend", "update", "append"})
 INSIDE = frozenset({"getitem", "unpack", "next", "to_tuple", "to_set"})
+TEXTS = frozenset({"format", "join"})
 BOXES = frozenset({"load_box", "load_outer_box"})
 
 
@@ -55,11 +56,13 @@ class Steps(Calls):
 
     def through(self, block: Block, place: list[Span]) -> None:
         """The operations of a block; ``place`` is where the last one stands that was looked at."""
-        if not all(map(self.is_managed, block.modes)):
+        if not all(map(self.is_managed, block.modes)) and not self.is_without_gradients(block):
             raise NotAlone("a mode is entered")
         for op in block.ops:
             place[0] = op.span
-            self.op(op)
+            shown = self.world.may_print and op.name in TEXTS
+            if not shown or not printing.ahead(self.known, block, op):
+                self.op(op)
         place[0] = block.terminator.span
         shares, unit = self.world.shares, self.unit
         if block.handler is not None:
@@ -76,6 +79,13 @@ class Steps(Calls):
                 shares.store(unit.join([exception]))
             case Join():
                 raise NotAlone("calls are forked")
+
+    def is_without_gradients(self, block: Block) -> bool:
+        """Whether the only modes that are entered are ``torch.no_grad()``."""
+        entered = [mode for mode in block.modes if not self.is_managed(mode)]
+        return self.world.shares.computes and all(
+            modes.is_no_grad(self.known, mode) for mode in entered
+        )
 
     def op(self, op: Op) -> None:
         self.world.shares.add(self.unit, op.outs, self.result(op))

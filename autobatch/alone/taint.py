@@ -75,6 +75,8 @@ class Shares:
     """What calls get that call functions in their turn."""
     hidden: Share = NONE
     """What functions give that Python calls by itself."""
+    held: Share = NONE
+    """What modules hold that existed before; it comes out of what existed before alone."""
     writes_own: bool = False
     changed: bool = False
 
@@ -135,9 +137,17 @@ class Shares:
         elif unit.is_handed_on:
             self.add(unit, params, self.given)
 
+    def hold(self, share: Share) -> None:
+        """A module holds something."""
+        if self.held | share != self.held:
+            self.held |= share
+            self.changed = True
+        self.met(share)
+
     def within(self, share: Share) -> Share:
         """What may come out of something."""
-        return (share & IN_DEEP) | self.heap | self.hidden
+        held = self.held if share & OUTER else NONE
+        return (share & IN_DEEP) | self.heap | self.hidden | held
 
     def write(self, share: Share, attribute: bool = False) -> None:
         """Something is written to; ``attribute``: an attribute of it."""

@@ -9,6 +9,7 @@ from dataclasses import replace
 from autobatch.compiled import closures
 from autobatch.compiled.arrays.roots import handed, owned, roots_of, unmarked
 from autobatch.compiled.calling import Calling, Functions
+from autobatch.compiled.listing import refuse_twice
 from autobatch.compiled.operations import execute
 from autobatch.compiled.operators import known_bit, truth
 from autobatch.compiled.raising import kind_of, raised
@@ -313,6 +314,7 @@ class BlockWriter(Calling):
             refuse("a function is returned that reads variables of a call which is not over")
         value = closures.closed(value, self.env.get, None)
         if self.version.is_main:
+            refuse_twice(w, value.type)
             value = Value(unsited(value.type), value.leaves, value.known)
             value = self.taken(value)
         (type_,) = self.kept([value])

@@ -1,6 +1,7 @@
 """What a block calls: rules, torch's functions, classes, derivatives and other program functions.
 
 Another function may have several results, of other types; what follows a call goes on for each.
+Threads that come to a ``print`` give up: machine code is not seen.
 """
 
 from __future__ import annotations
@@ -239,6 +240,9 @@ class Calling:
             yield from self.closure_called(callee, args[:count], named)
             return
         kind = callee.type.obj if isinstance(callee.type, Static) else None
+        if kind is print:
+            self.w.emit("br label %given_up")
+            return
         if raising.is_exception(kind):
             yield raising.raised(kind)
             return

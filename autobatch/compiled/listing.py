@@ -32,6 +32,7 @@ from autobatch.compiled.types import (
     flat_types,
     machine_of,
     of_leaves,
+    parts_in,
     refuse,
     structure,
 )
@@ -116,6 +117,20 @@ class Lists:
 def refuse_written(w: Writer, type_: Structure) -> NoReturn:
     """A list that is written is no structure."""
     raise grows(type_, w.lists.grown)
+
+
+def refuse_twice(w: Writer, type_: Type) -> None:
+    """Where a result may have one list at two places, it is to be one there: one in memory."""
+    pending, seen = [type_], set[Structure]()
+    while pending:
+        found = pending.pop()
+        if isinstance(found, Structure) and found.kind in (list, dict):
+            if found in seen:
+                if found.site is None and w.lists.grown is not None:
+                    refuse(f"it may return {found} twice that it has not made")
+                raise grows(found, w.lists.grown)
+            seen.add(found)
+        pending += parts_in(found)
 
 
 def grows(type_: Structure, grown: frozenset[int | None] | None) -> Exception:

@@ -8,7 +8,7 @@ with; ``text_of`` makes one LLVM function of them, ``define {i8, …} @f0(…, p
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import FunctionType
 from typing import Any
@@ -128,23 +128,42 @@ def reached(version: Version) -> list[Version]:
     return found
 
 
-def returning(
-    function: Function, ways: Callable[[Block], tuple[Label, ...]] = Block.successors
-) -> frozenset[Label]:
+def returning(function: Function) -> frozenset[Label]:
     """The blocks from which a return can be reached."""
-    found = {pc for pc, block in enumerate(function.blocks) if type(block.terminator) is Return}
-    size = -1
+    ends = {pc for pc, block in enumerate(function.blocks) if type(block.terminator) is Return}
+    return leading_to(ends, [block.successors() for block in function.blocks])
+
+
+def leading_to(ends: set[Label], edges: Sequence[Sequence[Label]]) -> frozenset[Label]:
+    """The blocks from which some can be reached, and these."""
+    found, size = set(ends), -1
     while size != len(found):
         size = len(found)
-        found |= {pc for pc, block in enumerate(function.blocks) if found.intersection(ways(block))}
+        found |= {pc for pc, ways in enumerate(edges) if found.intersection(ways)}
     return frozenset(found)
 
 
 def without_failing(function: Function) -> frozenset[Label]:
-    """The blocks that run though nothing is raised, and from which a return can be reached."""
-    edges = [block.targets() for block in function.blocks]
+    """The blocks that run though nothing is raised or printed, and from which one may return."""
+    silent = silent_blocks(function)
+    edges = [block.targets() if pc in silent else () for pc, block in enumerate(function.blocks)]
     runs = {0} | led_to(0, set(range(len(edges))), edges)
-    return returning(function, Block.targets) & runs
+    ends = {pc for pc in silent if type(function.blocks[pc].terminator) is Return}
+    return leading_to(ends, edges) & runs
+
+
+def silent_blocks(function: Function) -> frozenset[Label]:
+    """The blocks that do not call ``print``, by that name: where they do, threads give up."""
+    ops = [op for block in function.blocks for op in block.ops]
+    names = {op.outs[0] for op in ops if op.name == "global" and op.attr == "print"}
+
+    def callees(block: Block) -> set[str]:
+        ends = {block.terminator.callee} if isinstance(block.terminator, Call) else set()
+        return ends | {op.args[0] for op in block.ops if op.name == "call"}
+
+    return frozenset(
+        pc for pc, block in enumerate(function.blocks) if names.isdisjoint(callees(block))
+    )
 
 
 def written_in(function: Function) -> frozenset[str]:

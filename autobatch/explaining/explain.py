@@ -88,8 +88,9 @@ def explain(func: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Report:
     watch = Watch(machine_code(wrapped, batch, options))
     watch.stretches = stretches(options)
     plainly = asked(started(wrapped), batch, options, LIBRARY.under(options.passes))
+    proof = None if plainly is None else better_alone(plainly)
     watch.plainly = not options.is_one_by_one and (
-        plainly is not None and better_alone(plainly) is not None
+        proof is not None and proof.prints is None  # else it goes by what examples do
     )
     given, options = options, options.updated({"engine": engine, "executor": "vmap"})
     report = None

@@ -21,7 +21,7 @@ from autobatch.compat import storage_id
 from autobatch.ragged import Packed
 from autobatch.results.nesting import rings, roomy, structures
 from autobatch.results.stacking import Batchless, Result
-from autobatch.structure import leaves, mapped
+from autobatch.structure import is_structure, leaves, mapped
 
 
 def of_its_own(result: Any, batch: Batch) -> Any:
@@ -56,10 +56,10 @@ def places(data: Iterable[Any]) -> Iterator[int]:
 
 @dataclass(frozen=True, slots=True)
 class Copying:
-    """Copies tensors whose memory is ``given``, each of them once, and what holds them."""
+    """Copies tensors whose memory is ``given``, and what examples have that holds them, once."""
 
     given: set[int]
-    made: dict[int, Tensor] = field(default_factory=dict)
+    made: dict[int, Any] = field(default_factory=dict)
 
     def part(self, part: Any) -> Any:
         if isinstance(part, Tensor) or is_whole(part):
@@ -71,26 +71,35 @@ class Copying:
         if type(leaf) is Result:
             return self.result(leaf)
         if type(leaf) is Batchless:
-            made = [self.leaf(item) if isinstance(item, Tensor) else item for item in leaf]
-            same = all(map(lambda one, other: one is other, made, leaf))
-            return leaf if same else Batchless(made)
+            items = list(map(self.own, leaf))
+            same = all(map(lambda one, other: one is other, items, leaf))
+            return leaf if same else Batchless(items)
         if not isinstance(leaf, Tensor) or self.given.isdisjoint(places((leaf,))):
             return leaf
         if id(leaf) not in self.made:
             self.made[id(leaf)] = leaf.clone()
-        return self.made[id(leaf)]
+        made: Tensor = self.made[id(leaf)]
+        return made
 
     def result(self, result: Result) -> Result:
-        """That of one example. What holds itself is an object of its own, and is left as it is."""
-        value = result.value
+        value = self.own(result.value)
+        return result if value is result.value else replace(result, value=value)
+
+    def own(self, value: Any) -> Any:
+        """What one example has. What holds itself is an object of its own, and left as it is."""
         if isinstance(value, Tensor):
-            return replace(result, value=self.leaf(value))
+            return self.leaf(value)
+        if not is_structure(value):
+            return value
+        if id(value) in self.made:
+            return self.made[id(value)]
         held = (part for _, parts in structures([value]).values() for part in parts)
         tensors = (part for part in held if isinstance(part, Tensor))
         if self.given.isdisjoint(places(tensors)) or rings([value]):
-            return result
+            return value
         made = roomy(partial(self.part, value), lambda: len(structures([value])))
-        return replace(result, value=made)
+        self.made[id(value)] = made
+        return made
 
 
 def is_whole(part: Any) -> bool:

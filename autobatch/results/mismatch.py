@@ -15,13 +15,24 @@ from torch import Tensor
 
 from autobatch.batching.fallbacks import quoted
 from autobatch.errors import Diagnostic, OptionError, StackingError
-from autobatch.results.own_lists import Holding, parts_of, stacks, way_to
+from autobatch.results.number_lists import are_of_numbers
+from autobatch.results.own_lists import Holding, may_be_listed, parts_of, stacks, way_to
 from autobatch.source import Span
-from autobatch.structure import DICTS, Form, attributes, form_of, is_collection, is_record
+from autobatch.structure import (
+    DICTS,
+    Form,
+    attributes,
+    form_of,
+    is_collection,
+    is_record,
+    is_record_type,
+)
 from autobatch.values.numbers import fits_tensor
 
 MOST = 4
 """Unlike results that an error tells of."""
+LONGEST = 60
+"""Characters of an option that a hint writes out."""
 
 
 def nowhere(thread: int) -> tuple[Span, ...]:
@@ -32,24 +43,35 @@ def nowhere(thread: int) -> tuple[Span, ...]:
 class Part:
     """A part of the results: ``path`` leads to it, ``spans`` says where a thread returned it.
 
-    ``ragged`` is how its tensors of different lengths come back (``ragged_out``), ``rings`` are
-    the structures that hold themselves, by identity: objects, which have no parts. ``holding`` is
-    what is known to hold what stacks (see ``own_lists``).
+    ``ragged`` is how its tensors of different lengths come back, and its lists (``ragged_out``),
+    ``rings`` are the structures that hold themselves, by identity: objects, which have no parts.
+    ``holding`` is what is known to hold what stacks (see ``own_lists``). ``way`` has the part that
+    this is in, and as what.
     """
 
     spans: Callable[[int], tuple[Span, ...]] = nowhere
-    way: tuple[Any, str] | None = None
+    way: Way | None = None
     ragged: Any = None
     rings: Mapping[int, Any] = field(default_factory=dict)
     holding: Holding = field(default_factory=dict)
 
     @property
     def path(self) -> str:
-        places, way = [], self.way
+        return "".join(way.form.place(way.key) for way in reversed(self.ways))
+
+    @property
+    def ways(self) -> list[Way]:
+        """From this part out to the whole."""
+        found, way = [], self.way
         while way is not None:
-            way, place = way
-            places.append(place)
-        return "".join(reversed(places))
+            found.append(way)
+            way = way.outer.way
+        return found
+
+    @property
+    def has_own_lists(self) -> bool:
+        """Whether lists here are each example's own, be their lengths equal or not."""
+        return type(self.ragged) is str
 
     def inside(self, form: Form) -> list[Part]:
         """The parts of a structure."""
@@ -65,9 +87,17 @@ class Part:
             raise self.misfit(form)
         named = zip(keys, forms, strict=True)
         return [
-            Part(self.spans, (self.way, form.place(key)), own, self.rings, self.holding)
+            Part(self.spans, Way(self, form, key, forms), own, self.rings, self.holding)
             for key, own in named
         ]
+
+    def option(self, wanted: str) -> str:
+        """``ragged_out`` as it is to be for this part, or for the list that this is in."""
+        text, ways = written(wanted), self.ways
+        lists = [place for place, way in enumerate(ways) if way.form.kind is list]
+        for way in ways[lists[-1] + 1 if lists else 0 :]:
+            text = way.option(text)
+        return text if len(text) <= LONGEST else written(wanted)
 
     def told(self, item: Any) -> str:
         itself = " that holds itself" if id(item) in self.rings else ""
@@ -86,6 +116,30 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
+class Way:
+    """How a part lies in another: ``key`` in its form; ``forms`` are the options of all keys."""
+
+    outer: Part
+    form: Form
+    key: Any
+    forms: Sequence[Any]
+
+    def option(self, text: str) -> str:
+        """``ragged_out`` of the whole, where that of the part is to be ``text``."""
+        pairs = zip(self.form.keys, self.forms, strict=True)
+        parts = [text if key == self.key else written(form) for key, form in pairs]
+        if self.form.kind in DICTS or is_record_type(self.form.kind):
+            keys = map(written, self.form.keys)
+            inner = ", ".join(f"{key}: {part}" for key, part in zip(keys, parts, strict=True))
+            return f"{{{inner}}}"
+        return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
+
+
+def written(option: Any) -> str:
+    return f'"{option}"' if type(option) is str else repr(option)
+
+
+@dataclass(frozen=True, slots=True)
 class Example:
     """A thread that returns something of its kind, the first to do so."""
 
@@ -101,17 +155,14 @@ def structures_differ(items: Sequence[Any], part: Part) -> StackingError:
             "give all examples the same parts, or return an object of a class of your own that is "
             "no dataclass: it comes back as it is, in a list"
         )
-    lists = all(type(item) is list for item in items)
-    if lists and way_to(lambda leaf: not stacks(leaf), items, parts_of) is None:
-        hint = (
-            "return one tensor instead, torch.stack(items) or torch.tensor(items), and pass "
-            'ragged_out="nested", "list" or "pad"'
-        )
-    elif lists:
-        hint = (
-            "give all examples as many parts, or return a list without numbers and tensors, or an "
-            "object of a class of your own: these come back as they are, in a list"
-        )
+    if part.ragged != "list" and may_be_listed(items):
+        own = f"pass ragged_out={part.option('list')}, under which each example has its own list"
+        hint = own if all(type(item) is list for item in items) else f"{hint}, or {own}"
+    if all(type(item) is list for item in items):
+        if are_of_numbers(items) and all(way.form.kind is not list for way in part.ways):
+            hint += ', or "nested" or "pad" for tensors'
+        elif way_to(lambda leaf: not stacks(leaf), items, parts_of) is None:
+            hint += ', or return one tensor (torch.stack, torch.tensor) for "nested" or "pad"'
     if not part.path and any(item is None for item in items):
         hint += "; a path that ends without `return` gives None"
     hint += '; on_error="isolate" gives each example\'s result by itself, whatever it is'
@@ -119,10 +170,28 @@ def structures_differ(items: Sequence[Any], part: Part) -> StackingError:
     return unlike("Threads return different structures.", found, part, hint, "mixed-results")
 
 
+def lists_misfit(items: Sequence[Any], part: Part, why: Exception) -> StackingError:
+    """Lists of numbers that are no tensors, where tensors are asked for."""
+    headline = (
+        f'Threads return lists that are no tensors, as ragged_out="{part.ragged}" wants them.'
+    )
+    span = part.spans(0)[0] if len(part.spans(0)) == 1 else None
+    place = f" at result{part.path}" if part.path else ""
+    label = "" if span is None else f"here{place}"
+    hint = f"pass ragged_out={part.option('list')}, under which each example has its own list."
+    return StackingError(Diagnostic(headline, span, label, (f"{why}.",), (hint,), "lists-misfit"))
+
+
 def shapes_differ(tensors: Sequence[Tensor], part: Part) -> StackingError:
     hint = 'pass ragged_out="list", pad the results to one shape, or return an object of your own'
     if part.ragged in ("nested", "pad"):
         hint = f'ragged_out="{part.ragged}" is of lengths alone, the first dimension; pass "list"'
+    ragged = ragged_dimension(tensors)
+    if ragged:
+        hint += (
+            f"; where dimension {ragged}, in which they differ, is the first (y[:, None] for "
+            f'y[None], torch.stack(items, 1), y.movedim({ragged}, 0)), "nested" and "pad" take it'
+        )
     if differ_in_length(tensors):
         hint = 'pass ragged_out="nested", "list" or "pad" for results of different lengths'
     headline = "Threads return tensors of different shapes."
@@ -142,6 +211,15 @@ def differ_in_length(tensors: Sequence[Tensor]) -> bool:
     """Whether the first dimension is all in which their shapes differ, if they do at all."""
     shapes = {tensor.shape[1:] if tensor.dim() else None for tensor in tensors}
     return len(shapes) == 1 and None not in shapes
+
+
+def ragged_dimension(tensors: Sequence[Tensor]) -> int | None:
+    """The one dimension in which their shapes differ, if there is one."""
+    if len({tensor.dim() for tensor in tensors}) != 1:
+        return None
+    sizes = enumerate(zip(*(tensor.shape for tensor in tensors), strict=True))
+    found = [dim for dim, own in sizes if len(set(own)) > 1]
+    return found[0] if len(found) == 1 else None
 
 
 def unlike(

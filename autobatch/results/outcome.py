@@ -25,19 +25,26 @@ from autobatch.vm.calling import Returned
 from autobatch.vm.failing import Errors
 from autobatch.vm.ways import Ways
 
+Reader = Callable[[Cell], list[Any]]
+
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
     """The groups that a chunk's run has returned; ``start`` is its first thread's index.
 
-    ``rows`` gives the real values of a group's result, ``errors`` are of the threads that failed.
+    ``reader`` gives what reads real values of cells, for some threads of the chunk: one reader
+    gives one object where there is one. ``errors`` are of the threads that failed.
     """
 
     start: int
     pieces: list[Returned]
     ways: Ways
-    rows: Callable[[Returned], list[Any]]
+    reader: Callable[[np.ndarray], Reader]
     errors: Errors = field(default_factory=dict)
+
+    def rows(self, piece: Returned) -> list[Any]:
+        """The real values of a group's result."""
+        return self.reader(piece.rows)(piece.value)
 
     def spans(self, thread: int) -> tuple[Span, ...]:
         """Where a thread's result comes from, by its index; none if it is not of this chunk."""
@@ -89,19 +96,13 @@ def stacked_whole(chunks: list[Chunk], size: int, device: torch.device, whole: P
     found = [(chunk, piece) for chunk in chunks for piece in chunk.pieces]
     if len(found) == 1 and len(found[0][1].rows) == size:
         (chunk, piece) = found[0]  # with its rows in order, as all that has returned
-
-        def all_rows(cell: Cell) -> list[Any]:
-            return chunk.rows(Returned(piece.rows, cell))
-
-        return stacked_cell(piece.value, size, device, all_rows, whole)
+        return stacked_cell(piece.value, size, device, chunk.reader(piece.rows), whole)
     alike = len({likeness.alike([piece.value]) for _, piece in found}) == 1
     in_order = all(len(chunk.pieces) == 1 for chunk in chunks)
     if alike and in_order:
         sizes = [len(piece.rows) for _, piece in found]
         (value,) = merging.merge([[piece.value] for _, piece in found], sizes, device)
-        everyone = np.arange(size)
-        rows = chunks[0].rows
-        return stacked_cell(value, size, device, lambda cell: rows(Returned(everyone, cell)), whole)
+        return stacked_cell(value, size, device, chunks[0].reader(np.arange(size)), whole)
     return stacked_rows(items_of(chunks, size), device, whole)
 
 

@@ -4,6 +4,9 @@ So are words, as many as an example has: of one length in all examples or not, t
 What a list holds in lists, tuples, dicts and records counts; an object of another class is one
 object. Where all examples have an empty list it is a structure without parts.
 
+Under ``ragged_out="list"`` every list is each example's own, and some examples may have what comes
+back in a list anyway in its place (``may_be_listed``).
+
 A list that does hold what stacks is noted (``holding``), as are those on the way to it, so that
 one that nests deep is gone through once. What holds itself is seen once.
 """
@@ -15,7 +18,13 @@ from typing import Any
 
 from torch import Tensor
 
-from autobatch.structure import form_of, is_collection, is_record_type, is_tuple_type
+from autobatch.structure import (
+    form_of,
+    is_collection,
+    is_record_type,
+    is_structure,
+    is_tuple_type,
+)
 from autobatch.values.cells import PACKED, Column, Container, Uniform, read
 from autobatch.values.numbers import is_stacking_number
 
@@ -37,6 +46,19 @@ def may_be_own(value: Container, holding: Holding) -> bool:
     if not value.cells or id(value) in holding:
         return False
     return holds_no(must_stack, [value], values_in, holding)
+
+
+def may_be_listed(items: Sequence[Any]) -> bool:
+    """Whether values, one for each thread, are lists, or come back in a list of B as they are."""
+    return any(type(item) is list for item in items) and all(map(is_by_itself, items))
+
+
+def is_by_itself(item: Any) -> bool:
+    if isinstance(item, Tensor):
+        return item.dim() > 0
+    if type(item) is list:
+        return True
+    return not (is_structure(item) or is_collection(item) or is_stacking_number(item))
 
 
 def holds_no(

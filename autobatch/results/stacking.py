@@ -2,7 +2,8 @@
 
 Numbers and tensors stack along a new dimension 0, structures (see ``structure``) are those of one
 example with stacked leaves, anything else is a list of B, and so is a list that holds neither (see
-``own_lists``). Structures that differ between threads are an error.
+``own_lists``). Structures that differ between threads are an error. Where ``ragged_out`` is set,
+lists are no structures: each example has its own, or a tensor of it (see ``number_lists``).
 """
 
 from __future__ import annotations
@@ -20,11 +21,19 @@ from autobatch.results.mismatch import (
     Part,
     differ_in_length,
     dtypes_differ,
+    lists_misfit,
     shapes_differ,
     structures_differ,
 )
 from autobatch.results.nesting import roomy, structures
-from autobatch.results.own_lists import are_own, is_made, may_be_own
+from autobatch.results.number_lists import (
+    Misfit,
+    are_of_numbers,
+    of_numbers,
+    table_of,
+    tensors_of,
+)
+from autobatch.results.own_lists import are_own, is_made, may_be_listed, may_be_own
 from autobatch.structure import (
     Form,
     form_of,
@@ -70,6 +79,10 @@ def stacked_cell(
 ) -> Any:
     """The result for the threads of one group; ``rows`` gives a cell's real values."""
     value = read(cell)
+    if type(value) is Container and value.type is list and part.has_own_lists:
+        own = own_lists(cell, k, device, rows, part)
+        if own is not None:
+            return own
     match value:
         case Column(data=data):
             return whole(data, part)
@@ -87,6 +100,25 @@ def stacked_cell(
         case Container(type=kind, static=table) if kind is PACKED and part.ragged is not None:
             return as_ragged(rows(cell), table[None, :0][:0], part)
     return stacked_rows(rows(cell), device, part)
+
+
+def own_lists(
+    cell: Cell,
+    k: int,
+    device: torch.device,
+    rows: Callable[[Cell], list[Any]],
+    part: Part,
+) -> Any:
+    """A program's list as ``ragged_out`` wants each example's own; None where it is a structure."""
+    numbers = None if part.ragged == "list" else of_numbers(cell)
+    if numbers is None:
+        return stacked_rows(rows(cell), device, part)
+    if not numbers:
+        return None
+    try:
+        return whole(table_of(cell, k, device), part)
+    except Misfit as misfit:
+        raise lists_misfit(rows(cell), part, misfit) from None
 
 
 def whole(data: Tensor, part: Part) -> Any:
@@ -117,6 +149,11 @@ def form_of_container(value: Container) -> Form:
 def stacked_rows(items: Sequence[Any], device: torch.device, part: Part) -> Any:
     """The result for one real value per thread; ``part`` says which part of the whole it is."""
     first: Any = items[0] if items else None
+    if part.has_own_lists and any(type(item) is list for item in items):
+        if part.ragged == "list":
+            return listed(items, part)
+        if are_of_numbers(items):
+            return tabled(items, device, part)
     if any(isinstance(item, Tensor) or is_stacking_number(item) for item in items):
         return stacked_leaves(items, device, part)
     if part.rings and any(id(item) in part.rings for item in items):
@@ -135,6 +172,22 @@ def stacked_rows(items: Sequence[Any], device: torch.device, part: Part) -> Any:
     columns = zip(*map(form.parts, items), strict=True)
     inner = zip(columns, part.inside(form), strict=True)
     return form.made([stacked_rows(column, device, own) for column, own in inner])
+
+
+def listed(items: Sequence[Any], part: Part) -> Any:
+    """Each example's own list; some may have what comes back in a list anyway, as None does."""
+    if not may_be_listed(items):
+        raise structures_differ(items, part)
+    return Batchless(items)
+
+
+def tabled(items: Sequence[Any], device: torch.device, part: Part) -> Any:
+    """Lists of numbers as one tensor for each example."""
+    try:
+        tensors = tensors_of(items, device)
+    except Misfit as misfit:
+        raise lists_misfit(items, part, misfit) from None
+    return as_ragged(tensors, tensors[0][None, :0], part)
 
 
 def stacked_rings(items: Sequence[Any], part: Part) -> Any:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
-from typing import Any
 
 import numpy as np
 import torch
@@ -21,7 +20,7 @@ from autobatch.batching.host.rower import Rower
 from autobatch.options import Options
 from autobatch.presence.guards import Record, presence
 from autobatch.random.repeating import Repeating
-from autobatch.results.outcome import Chunk
+from autobatch.results.outcome import Chunk, Reader
 from autobatch.runs.machines import Shared, machine_of
 from autobatch.saving.savers import saving
 from autobatch.transforms.parts import changed, tensors
@@ -87,10 +86,10 @@ def run_chunk(
         raise InvariantError(f"{lost} of {len(threads)} threads have neither returned nor failed")
     left(pieces, record)
 
-    def rows(piece: Returned) -> list[Any]:
-        return Rower(Context(state.services, piece.rows + start)).rows(piece.value)
+    def reader(rows: np.ndarray) -> Reader:
+        return Rower(Context(state.services, rows + start)).rows
 
-    return Chunk(start, pieces, state.ways, rows, machine.failures.errors)
+    return Chunk(start, pieces, state.ways, reader, machine.failures.errors)
 
 
 def given_to(target: Target) -> list[Tensor]:

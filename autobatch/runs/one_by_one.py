@@ -148,4 +148,4 @@ def run_sequential(
         if repeating is not None:
             repeating.end()
     piece = Returned(np.arange(batch.size), Cell(Objects(items)), ways=marks)
-    return Chunk(0, [piece], ways, lambda piece: items, errors)
+    return Chunk(0, [piece], ways, lambda rows: lambda cell: items, errors)

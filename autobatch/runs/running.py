@@ -126,10 +126,10 @@ def ran(
     if shared.steps.tally.trial is not None:
         shared.steps.tally.trial.ended()
     if policy is not None and seen is not None:
-        ran = shared.steps.ran or {}
-        tell(
-            policy, function, batch, options, chunks, seen, ran, partial(against, plainly, function)
-        )
+        tried = shared.steps.tally.trial
+        often = is_often(seen.meant, seen.launches) or (tried is not None and tried.is_sure())
+        ran, told = shared.steps.ran or {}, partial(against, plainly, function)
+        tell(policy, function, batch, options, chunks, seen, ran, often, told)
     return collected(chunks, function, batch, options)
 
 
@@ -146,12 +146,15 @@ def tell(
     chunks: list[Chunk],
     seen: Counts,
     ran: Ran,
+    often: bool,
     objection: Callable[[], str],
 ) -> None:
-    """Warn of what a run as a whole has spent its time on, if that was not its operations."""
+    """Warn of what a run as a whole has spent its time on, if that was not its operations.
+
+    ``often``: it was much on objects.
+    """
     name, results = name_of(function), has_tensors(chunks)
     tensors = results or not is_of_objects(batch)
-    often = is_often(seen.meant, seen.launches)
     policy.spent(name, place_of(function), tensors, often, objection)
     if often or not tensors or not is_cheap(batch):
         return

@@ -7,7 +7,6 @@ that a short way gives up on go through an engine, under their own indices.
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -20,7 +19,7 @@ from autobatch.batching.host.rower import Rower
 from autobatch.compiled import Refused, joined, launched, plan_if_worth, seeds_of
 from autobatch.options import Options
 from autobatch.presence.guards import presence
-from autobatch.results.outcome import Chunk
+from autobatch.results.outcome import Chunk, Reader
 from autobatch.runs.chunks import given_to, left
 from autobatch.runs.machines import Shared, machine_of, steps_of
 from autobatch.saving.savers import saving
@@ -44,12 +43,12 @@ def returned_at_once(
     ways = Ways()
     piece = Returned(np.arange(batch.size), value, ways=ways.number(code.function, 0))
 
-    def rows(piece: Returned) -> list[Any]:
+    def reader(rows: np.ndarray) -> Reader:
         shared = Shared(steps_of(options, batch), None, None, policy_of(options.fallback))
         machine = machine_of(options, library, shared, batch.device(), batch.size)
-        return Rower(Context(machine.state.services, piece.rows)).rows(piece.value)
+        return Rower(Context(machine.state.services, rows)).rows
 
-    return Chunk(0, [piece], ways, rows)
+    return Chunk(0, [piece], ways, reader)
 
 
 def by_plain_python(
@@ -83,7 +82,7 @@ def by_plain_python(
     good = np.array([at for at in range(batch.size) if at not in errors], dtype=np.int64)
     items = [done.items[at] for at in good]
     piece = Returned(good, Cell(Objects(items)))
-    return Chunk(0, [piece], Ways(), lambda piece: items, errors)
+    return Chunk(0, [piece], Ways(), lambda rows: lambda cell: items, errors)
 
 
 def by_machine_code(
@@ -122,7 +121,7 @@ def by_machine_code(
         for piece in others:
             piece.rows = run.rest[piece.rows]
         errors = engine.failures.errors
-    isolated = options.on_error == "isolate"
+    isolated = options.gives_own
     many = len(run.whole) + len(run.listed)
     one = None
     if not errors and many <= MOST_JOINED and not (isolated and many > 1):
@@ -133,7 +132,7 @@ def by_machine_code(
     if one is not None:
         pieces = [Returned(np.arange(batch.size), one)]
 
-    def rows(piece: Returned) -> list[Any]:
-        return Rower(Context(machine().state.services, piece.rows)).rows(piece.value)
+    def reader(rows: np.ndarray) -> Reader:
+        return Rower(Context(machine().state.services, rows)).rows
 
-    return Chunk(0, pieces, ways, rows, errors)
+    return Chunk(0, pieces, ways, reader, errors)

@@ -10,6 +10,7 @@ threads are alike, it goes thread by thread.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -30,6 +31,11 @@ from autobatch.values.packs import is_packed
 
 Apply = Callable[[Context, Callable[..., Any], list[Cell], dict[str, Cell], bool], Cell]
 NO_STACK = "objects that do not stack"
+BEFORE = frozenset({operator.getitem, Tensor.unsqueeze, torch.unsqueeze, torch.stack})
+"""Functions that may put a dimension before the lengths."""
+BEHIND = (
+    "; it stays batched where the length is the first dimension: y[:, None], torch.stack(items, 1)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +63,8 @@ def apply(
     operands = [operand(rower, cell) for cell in cells]
     groups = grouped(context.k, operands)
     if groups is None or not grouping.repays(groups, context.k):
-        return by_thread(context, function, args, kwargs, why)
+        told = reason(rower, function, cells) if why == NO_STACK else why
+        return by_thread(context, function, args, kwargs, told)
     outs: list[Cell] = []
     for rows in groups:
         made = [given.taken(rows) for given in operands]
@@ -73,6 +80,23 @@ def apply(
         return outs[0]
     result = together(context, groups, outs)
     return linked(context, result, function, args, kwargs, why) if is_part else result
+
+
+def reason(rower: Rower, function: Callable[..., Any], cells: Sequence[Cell]) -> str:
+    """Why a function goes thread by thread: which tensors are ragged, and what is batched."""
+    for cell in cells:
+        held = (tensors_in(item) for item in rower.rows(cell))
+        shapes = list(dict.fromkeys(tuple(tensor.shape) for own in held for tensor in own[:1]))
+        if len(shapes) > 1:
+            told = f"it gets ragged tensors, of shapes {shapes[0]}, {shapes[1]} and so on"
+            return told + (BEHIND if function in BEFORE else "")
+    return NO_STACK
+
+
+def tensors_in(item: Any) -> list[Tensor]:
+    """A tensor, or those in a list or tuple."""
+    items = item if isinstance(item, tuple | list) else [item]
+    return [each for each in items if isinstance(each, Tensor)]
 
 
 def is_outside(value: Any) -> bool:
