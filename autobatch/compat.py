@@ -369,7 +369,7 @@ def on_host(tensor: Tensor) -> np.ndarray:
     if tensor.requires_grad:
         tensor = tensor.detach()
     if current_level() is None and not _functorch.is_functorch_wrapped_tensor(tensor):
-        return tensor.numpy() if tensor.is_cpu else tensor.cpu().numpy()
+        return tensor.cpu().numpy()
     while _functorch.is_functorch_wrapped_tensor(tensor):
         if is_batched(tensor):
             raise AutobatchError(

@@ -36,13 +36,15 @@ NO_ROWS = np.zeros(0, dtype=np.int64)
 @dataclass(frozen=True, slots=True)
 class Parts:
     """``rest`` takes the inputs of the whole and what ``once`` gives; ``steady`` picks the inputs
-    that ``once`` reads. ``of_rows``: each that it gives has a row for each thread first.
+    that ``once`` reads. ``of_rows``: each that it gives has a row for each thread first, but for
+    the last ``views``, of what all threads share.
     """
 
     once: Trace
     rest: Trace
     steady: Callable[[Sequence[Any]], Sequence[Any]]
     of_rows: bool
+    views: int
 
 
 def parts_of(run: Run, steady: Set[int]) -> Parts | None:
@@ -52,10 +54,11 @@ def parts_of(run: Run, steady: Set[int]) -> Parts | None:
         return None
     assert type(run) is Trace
     once, rest = run.printing.trace(found.once), run.printing.trace(found.rest)
-    metas = [found.once.metas[out] for out in found.once.outputs]
+    own = len(found.once.outputs) - found.views
+    metas = [found.once.metas[out] for out in found.once.outputs[:own]]
     of_rows = all(meta.shape[:1] == (Count(1),) for meta in metas)
     places = sorted(steady)
-    return Parts(once, rest, itemgetter(*places, places[0]), of_rows)  # of two or more: a tuple
+    return Parts(once, rest, itemgetter(*places, places[0]), of_rows, found.views)
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -89,15 +92,22 @@ class Kept:
             self.made = self.parts.once.replay(k, *values)
             self.kernels += self.parts.once.kernels
             return
-        index = {each.device: on_device(places, each.device) for each in self.made}
-        self.made = [each.index_select(0, index[each.device]) for each in self.made]
-        self.kernels += len(self.made)
+        own = self.own
+        index = {each.device: on_device(places, each.device) for each in own}
+        chosen = [each.index_select(0, index[each.device]) for each in own]
+        self.made = [*chosen, *self.made[len(own) :]]
+        self.kernels += len(own)
+
+    @property
+    def own(self) -> Sequence[Tensor]:
+        """What is kept that has a row for each thread."""
+        return self.made[: len(self.made) - self.parts.views]
 
     def places(self) -> np.ndarray | None:
         """Where the rows are in what is kept, if they can be picked from it."""
         if not self.parts.of_rows:
             return None
-        if any(each.requires_grad or not each.is_contiguous() for each in self.made):
+        if any(each.requires_grad or not each.is_contiguous() for each in self.own):
             return None
         places = self.of.searchsorted(self.rows)
         if not len(places) or places.max() >= len(self.of):
