@@ -138,6 +138,19 @@ class Tally:
             counts.by_block[self.block] += 1
             counts.threads_by_block[self.block] += threads
 
+    def executions(self, number: int, threads: int, launches: int, reads: int) -> None:
+        """So many of the block at work, for ``threads`` in all, with what their branches read."""
+        if self.trial is not None:
+            self.trial.blocks(number, threads, launches)
+        for counts in self.active:
+            counts.block_executions += number
+            counts.by_block[self.block] += number
+            counts.threads_by_block[self.block] += threads
+            counts.launches += launches
+            counts.launches_by_block[self.block] += launches
+            counts.host_reads += reads
+            counts.reads_by_block[self.block] += reads
+
     def by_itself(self, function: str, threads: int, rounds: int, given_up: int) -> None:
         """A launch of machine code, in which each thread went its own way."""
         self.block = (function, 0)

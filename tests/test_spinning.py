@@ -216,8 +216,9 @@ def test_a_loop_asks_the_queue_once(asked):
     assert asked["queue"] <= 4
 
 
-def test_laps_glide(monkeypatch):
-    """Once they have come twice alike, for as long as no thread leaves."""
+@pytest.fixture
+def gliding_laps(monkeypatch):
+    """How many laps each glide has taken."""
     laps = []
     whole = gliding.glided
 
@@ -228,13 +229,43 @@ def test_laps_glide(monkeypatch):
         return found
 
     monkeypatch.setattr(spinning, "glided", counted)
+    return laps
+
+
+def test_laps_glide(gliding_laps):
+    """Once they have come twice alike, for as long as no thread leaves."""
     batched = autobatch.vmap(of_its_own(until_large), trace_after=0)
     xs = torch.full((4, 4), -1.0)
     with torch.no_grad():
         for _ in range(4):
-            laps.clear()
+            gliding_laps.clear()
             batched(xs)
-    assert sum(laps) >= 10
+    assert sum(gliding_laps) >= 10
+
+
+def past(x: Tensor, limit: Tensor) -> Tensor:
+    for _ in range(40):
+        x = torch.tanh(x) + 0.2
+        limit = limit - 1
+        if (x * x).sum() > limit:
+            break
+    return x
+
+
+def test_laps_glide_again_at_once_when_some_have_left(gliding_laps):
+    """What the replays make is known by then, so one round looks at what comes from before."""
+    batched = autobatch.vmap(of_its_own(past), trace_after=0)
+    xs, limits = torch.linspace(0.0, 1.0, 16).reshape(4, 4), torch.tensor([12.0, 22.0, 32.0, 60.0])
+    with torch.no_grad():
+        for _ in range(4):
+            gliding_laps.clear()
+            with autobatch.counts() as counted:
+                found = batched(xs, limits)
+    for row, x, limit in zip(found, xs, limits, strict=True):
+        torch.testing.assert_close(row, past(x, limit))
+    assert len([laps for laps in gliding_laps if laps]) == 4
+    assert sum(gliding_laps) >= 80 - 5 - 3 * 3 - 1
+    assert counted.block_executions == counted.by_block.total() >= 80
 
 
 def counted_up(n, end):

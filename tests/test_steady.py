@@ -97,6 +97,15 @@ def of_columns(x: Tensor, n: Tensor) -> Tensor:
     return s
 
 
+def of_a_view(x: Tensor, n: Tensor) -> Tensor:
+    """A product takes the shared matrix transposed."""
+    s = x * 0
+    while n > 0:
+        s = torch.tanh(W @ s + 0.1 * x)
+        n = n - 1
+    return s
+
+
 def of_columns_twice(x: Tensor, n: Tensor) -> tuple[Tensor, Tensor]:
     """What is kept in the inner loop changes in the outer one."""
     s, total = x * 0, x
@@ -144,7 +153,7 @@ def compared(x: Tensor, n: Tensor) -> Tensor:
 
 FUNCTIONS = (
     *(shared, of_two_loops, written, put_by, shown, compared),
-    *(of_columns, of_columns_twice, written_elsewhere, kept_in_a_list),
+    *(of_columns, of_a_view, of_columns_twice, written_elsewhere, kept_in_a_list),
 )
 
 
@@ -184,6 +193,19 @@ def test_kernels_on_what_the_loop_leaves_alone_run_once(engine):
     """Three of seven, but for the first of seven laps."""
     spun, heard = launches(of_columns, torch.full((9,), 7), engine=engine)
     assert heard - spun == 3 * 6
+
+
+@pytest.mark.parametrize("rounds", [torch.full((9,), 7), torch.tensor([3, 1, 7, 1, 5, 7, 3, 5, 7])])
+def test_views_of_what_all_threads_share_are_kept_too(rounds):
+    """Also where the rows of what is kept with them are picked anew."""
+    batched = autobatch.vmap(of_a_view, trace_after=0)
+    for _ in range(4):
+        batched(XS, rounds)
+    with Operations() as ran:
+        found = batched(XS, rounds)
+    assert ran.seen["permute"] + ran.seen["t"] == 1
+    rows = [of_a_view(x, n) for x, n in zip(XS, rounds, strict=True)]
+    torch.testing.assert_close(found, torch.stack(rows))
 
 
 @pytest.mark.parametrize("differentiated, again", [(False, 1), (True, 3)])

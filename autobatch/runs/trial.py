@@ -117,6 +117,12 @@ class Trial:
         if self.due < NEVER:
             self.watch.tick()
 
+    def blocks(self, number: int, threads: int, launches: int) -> None:
+        """So many of one block, for ``threads`` in all."""
+        self.block(threads // number)
+        self.plainly += OF_A_BLOCK * (threads - threads // number)
+        self.plainly += OF_A_KERNEL * launches * (threads / number)
+
     def launch(self, number: int) -> None:
         self.plainly += OF_A_KERNEL * number * self.threads
 

@@ -54,11 +54,11 @@ def in_layout(parts: Sequence[Tensor], kernel: Kernel) -> Tensor:
     order = row_order(parts[0])
     if order and any(row_order(part) != order for part in parts):
         order = ()
-    if not are_seen():
+    gaps = gaps_of(parts[0])
+    if (gaps is None and not parts[0].is_conj()) or not are_seen():  # to ask that takes long
         return in_order(parts, order, kernel)
     if parts[0].is_conj():
         return in_layout([part.conj() for part in parts], kernel).conj()
-    gaps = gaps_of(parts[0])
     made = in_order(parts, order, kernel)
     known = gaps is not None and all(gaps_of(part) == gaps for part in parts)
     return with_gaps(made, gaps) if known else made  # type: ignore[arg-type]

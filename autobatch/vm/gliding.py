@@ -3,9 +3,9 @@
     b2 -> b1 -> b2 -> b1 -> ...        a loop over a range, and its body
 
 Once such laps have come twice in the same order, for the same rows, the next ones find the kinds of
-columns that these have found: a replay makes one kind, and no other variable has changed. So the
-laps *glide*: nothing is asked but what differs by value, and which way threads go is looked at by
-one count.
+columns that these have found: a replay makes one kind, and no other variable has changed. When rows
+have left, once is enough, for what comes from before. So the laps *glide*: nothing is asked but
+what differs by value, and which way threads go is looked at by one count.
 
 In: a spin whose last laps were twice those of the ring. Out: the lap that has just run, once its
 threads part, all leave, or that is not plain to see; None where the next lap has still to run.
@@ -21,12 +21,12 @@ import numpy as np
 import torch
 
 from autobatch.batching.arithmetic import loose_columns
+from autobatch.batching.containers.iterators import plain_range
 from autobatch.batching.fused import Hot
 from autobatch.batching.operations import Env
 from autobatch.compat import on_host
-from autobatch.ir.program import Branch, Jump, Label
-from autobatch.listeners import Tally
-from autobatch.values.cells import Column, Uniform
+from autobatch.ir.program import Branch, Label, Op, Var
+from autobatch.values.cells import Cell, Column, Container, Uniform
 from autobatch.vm.groups import Group, Parts
 from autobatch.vm.laps import Lap
 from autobatch.vm.speculating import Riders
@@ -52,12 +52,15 @@ class Spinning(Protocol):
 
 @dataclass(slots=True, eq=False, repr=False)
 class Track:
-    """The laps of a spin since its rows have last changed: ``path`` since those of ``ring``, which
-    ``glides`` if it has been ``judged`` to be one.
+    """The laps of a spin since its rows have last changed.
+
+    ``path`` are those since ``ring``, which ``glides`` if it has been ``judged`` to be one, and
+    ``known`` is one that has glided, with more rows.
     """
 
     path: list[Lap] = field(default_factory=list)
     ring: list[Lap] = field(default_factory=list)
+    known: list[Lap] = field(default_factory=list)
     judged: bool = False
     glides: bool = False
 
@@ -65,7 +68,9 @@ class Track:
         """A lap has run, and checked all that it reads."""
         path = self.path
         if path and path[0] is lap:
-            if path != self.ring:
+            if is_turned(path, self.known):  # what its replays make has been checked before
+                self.judged = self.glides = True
+            elif path != self.ring:
                 self.judged = self.glides = False
             elif not self.judged:
                 self.judged, self.glides = True, are_a_ring(path)
@@ -83,7 +88,17 @@ class Track:
 
     def forget(self) -> None:
         """Rows have changed, or their way."""
+        if self.glides:
+            self.known = self.ring
         self.path, self.ring, self.judged, self.glides = [], [], False, False
+
+
+def is_turned(path: Sequence[Lap], ring: Sequence[Lap]) -> bool:
+    """Whether they are the same laps in the same order, wherever each begins."""
+    if len(path) != len(ring) or path[0] not in ring:
+        return False
+    at = ring.index(path[0])
+    return [*ring[at:], *ring[:at]] == path
 
 
 def are_a_ring(laps: Sequence[Lap]) -> bool:
@@ -101,63 +116,179 @@ def are_a_ring(laps: Sequence[Lap]) -> bool:
     return all(checked & driver.assigns <= driver.makes for driver in drivers)
 
 
-def glided(spin: Spinning, laps: Sequence[Lap]) -> tuple[Lap, Parts | None] | None:
-    """Go round a ring, of which the first lap has just run."""
-    state, group = spin.state, spin.group
-    env, k, tally, steps = group.env, group.k, state.tally, state.steps
-    counts = any(lap.counts for lap in laps)
-    if not counts and loose_columns(env):
-        return None
-    name, size, place = spin.frame.code.function.name, len(laps), 0
-    while True:
-        place = (place + 1) % size
-        lap, riders = laps[place], spin.riders
-        if spin.pc >= spin.nearest or (riders is not None and not riders.may_ride(1)):
+@dataclass(slots=True, eq=False, repr=False)
+class Counting:
+    """A range in which all threads of a ring stand and stop at one place; ``cells`` are what the
+    ``iterator`` holds, ``end`` and ``ahead`` where it stops and how it goes on.
+    """
+
+    iterator: Var
+    item: Var
+    more: Var
+    value: Container
+    cells: list[Cell]
+    end: int
+    ahead: int
+    goes_on: Cell = field(default_factory=lambda: Cell(Uniform(True)))
+
+    @classmethod
+    def of(cls, advance: Op, env: Env) -> Counting | None:
+        """None where threads may differ."""
+        iterator = advance.args[0]
+        cells = plain_range(env[iterator]) if iterator in env else None
+        if cells is None:
             return None
-        try:
+        value, end, ahead = env[iterator].value, cells[1].value, cells[2].value
+        if type(value) is not Container or type(end) is not Uniform or type(ahead) is not Uniform:
+            return None
+        item, more = advance.outs
+        return cls(iterator, item, more, value, cells, end.obj, ahead.obj)
+
+    def is_there(self, env: Env) -> bool:
+        """Whether it is still the range that was looked at."""
+        return env[self.iterator].value is self.value and self.value.cells is self.cells
+
+    def go_on(self, env: Env) -> bool:
+        """``next``; whether there was one."""
+        cells = self.cells
+        env[self.item] = now = cells[0]
+        at = now.value.obj  # type: ignore[union-attr]
+        if at < self.end if self.ahead > 0 else at > self.end:
+            cells[0] = Cell(Uniform(at + self.ahead))
+            env[self.more] = self.goes_on
+            return True
+        env[self.more] = Cell(Uniform(False))
+        return False
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Hop:
+    """A lap of a ring, with all that stays as it is while the ring glides.
+
+    Threads go on to ``ahead``, where ``dead`` are of no more use, if ``condition`` is ``sign`` for
+    all of them, and to ``out`` if it is for none; without a condition they always do. ``counting``
+    is its ``next``, where that is alike for all. It has run ``runs``
+    times since that was last counted, for ``threads`` in all, with so many ``launches``, one of
+    them ``kernels`` each time, and ``reads``.
+    """
+
+    lap: Lap
+    ahead: Label
+    dead: Sequence[Var]
+    condition: Var | None
+    sign: bool
+    out: Label
+    counting: Counting | None
+    kernels: int
+    runs: int = 0
+    threads: int = 0
+    launches: int = 0
+    reads: int = 0
+
+    @classmethod
+    def of(cls, lap: Lap, ahead: Label, env: Env) -> Hop:
+        """``ahead`` is where the ring goes on."""
+        turn, end = lap.turn, lap.turn.terminator
+        counting = None if turn.advance is None else Counting.of(turn.advance, env)
+        condition, sign, out = None, True, ahead
+        if type(end) is Branch:
+            condition, sign = end.condition, end.then == ahead
+            out = end.otherwise if sign else end.then
+            if counting is not None and counting.more != condition:
+                counting = None
+        kernels = lap.kernels + lap.compares
+        return cls(lap, ahead, turn.dead[ahead], condition, sign, out, counting, kernels)
+
+    def run(self, env: Env, k: int) -> bool | None:
+        """Whether the condition of its branch is true for all, if it is seen to be; else None.
+
+        ``NotGliding`` where it has not run.
+        """
+        lap, counting = self.lap, self.counting
+        if counting is None:
             if not lap.glides(env, k):
-                return None
-        except Exception:  # the general way finds out what is wrong
-            return None
-        steps.taken += 1
-        tally.block = (name, spin.pc)
-        tally.execution(k if riders is None else riders.active)
-        target = way_of_all(lap, env, tally, counts) if riders is None else None
-        if isinstance(target, int):
-            if target != laps[(place + 1) % size].pc:
-                return lap, [(target, group)]
-            spin.pc = target
-            for dead in lap.turn.dead[target]:
-                env.pop(dead, None)
-        else:
-            parts = spin.end(lap, target)
-            if parts is None or size > 1 or parts[0] != (spin.pc, group):
-                return lap, parts
-            spin.part(lap, parts)
-        tally.launch(lap.kernels + lap.compares)
+                raise NotGliding
+            return True if self.condition is None else None
+        if not counting.is_there(env) or not (lap.glide is None or lap.glide(env, k)):
+            raise NotGliding
+        more = counting.go_on(env)
+        return True if self.condition is None else more
 
-
-def way_of_all(lap: Lap, env: Env, tally: Tally, counts: bool) -> Label | np.ndarray | None:
-    """Where all threads go after a lap; else which of them take its branch, or None, unread."""
-    end = lap.turn.terminator
-    if type(end) is Jump:
-        return end.target
-    assert type(end) is Branch
-    value = env[end.condition].value
-    if type(value) is Uniform:
-        taken = value.obj
-        if type(taken) is not bool:
-            return None
-    else:
+    def read(self, env: Env, counts: bool) -> np.ndarray | bool | None:
+        """The same, or that of each thread, by a look at it; None where it is not plain to see."""
+        assert self.condition is not None
+        value = env[self.condition].value
+        if type(value) is Uniform:
+            return value.obj if type(value.obj) is bool else None
         if type(value) is not Column or (counts and loose_columns(env)):
             return None
         data = value.data
         if data.dtype is not torch.bool or data.dim() != 1:
             return None
-        tally.host_read("branch")
+        self.reads += 1
         each = on_host(data)
         number = np.count_nonzero(each)
-        if 0 < number < len(each):
-            return each
-        taken = number > 0
-    return end.then if taken else end.otherwise
+        return each if 0 < number < len(each) else bool(number)
+
+    def told(self, state: RunState, name: str) -> None:
+        """Count what it has run."""
+        state.steps.taken += self.runs
+        state.tally.block = (name, self.lap.pc)
+        state.tally.executions(self.runs, self.threads, self.launches, self.reads)
+
+
+class NotGliding(Exception):
+    """A lap has to be run otherwise; nothing has changed."""
+
+
+def glided(spin: Spinning, laps: Sequence[Lap]) -> tuple[Lap, Parts | None] | None:
+    """Go round a ring, of which the first lap has just run."""
+    group, state = spin.group, spin.state
+    counts = any(lap.counts for lap in laps)
+    if not counts and loose_columns(group.env):
+        return None
+    ahead = [*laps[1:], laps[0]]
+    hops = [Hop.of(lap, to.pc, group.env) for lap, to in zip(laps, ahead, strict=True)]
+    try:
+        return gone_round(spin, hops, counts)
+    finally:
+        name = spin.frame.code.function.name
+        for hop in hops:
+            if hop.runs:
+                hop.told(state, name)
+        state.tally.block = (name, spin.pc)
+
+
+def gone_round(
+    spin: Spinning, hops: Sequence[Hop], counts: bool
+) -> tuple[Lap, Parts | None] | None:
+    """The same, by hops, which are told later what they come to."""
+    group = spin.group
+    env, k, size, place = group.env, group.k, len(hops), 0
+    while True:
+        place = (place + 1) % size
+        hop, riders = hops[place], spin.riders
+        lap = hop.lap
+        if lap.pc >= spin.nearest or (riders is not None and not riders.may_ride(1)):
+            return None
+        try:
+            taken: np.ndarray | bool | None = hop.run(env, k)
+        except Exception:  # the general way finds out what is wrong
+            return None
+        hop.runs += 1
+        hop.threads += k if riders is None else riders.active
+        if taken is None and riders is None:
+            taken = hop.read(env, counts)
+        if taken is hop.sign:
+            spin.pc = hop.ahead
+            for dead in hop.dead:
+                env.pop(dead, None)
+        elif taken is True or taken is False:
+            return lap, [(hop.out, group)]
+        else:
+            spin.state.tally.block = (spin.frame.code.function.name, lap.pc)
+            parts = spin.end(lap, taken)
+            if parts is None or size > 1 or parts[0] != (spin.pc, group):
+                return lap, parts
+            spin.part(lap, parts)
+        hop.launches += hop.kernels if lap.kept is None else lap.kept.kernels + lap.compares

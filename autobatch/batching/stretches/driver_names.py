@@ -39,7 +39,7 @@ def dense_rows(column: Column) -> Tensor | None:
     A column whose rows have gaps between them only, none within, keeps what they come to.
     """
     table = column.table
-    if row_order(table) or (are_seen() and gaps_of(table) is not None):
+    if row_order(table) or (gaps_of(table) is not None and are_seen()):
         return None
     dense = table.contiguous()
     if table[:1].is_contiguous() and not table.requires_grad:

@@ -108,7 +108,7 @@ def printed_column(printer: Printer, cell: str, expression: str, value: Column) 
     table = value.table
     if row_order(table) or is_shared(table) or table.is_conj():
         raise Undrivable
-    has_gaps = value.rows is None and are_seen() and gaps_of(table) is not None
+    has_gaps = value.rows is None and gaps_of(table) is not None and are_seen()
     if has_gaps and dense(table)[0] is not table:
         raise Undrivable
     c = printer.fresh(expression, "c")

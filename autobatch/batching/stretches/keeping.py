@@ -16,9 +16,9 @@ are none: recordings hold no draws.
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field
-from operator import is_
+from operator import is_, itemgetter
 from typing import Any
 
 import numpy as np
@@ -35,26 +35,30 @@ NO_ROWS = np.zeros(0, dtype=np.int64)
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """``rest`` takes the inputs of the whole and what ``once`` gives; ``steady`` are the places of
-    the inputs that ``once`` reads. ``of_rows``: each that it gives has a row for each thread first.
+    """``rest`` takes the inputs of the whole and what ``once`` gives; ``steady`` picks the inputs
+    that ``once`` reads. ``of_rows``: each that it gives has a row for each thread first, but for
+    the last ``views``, of what all threads share.
     """
 
     once: Trace
     rest: Trace
-    steady: tuple[int, ...]
+    steady: Callable[[Sequence[Any]], Sequence[Any]]
     of_rows: bool
+    views: int
 
 
 def parts_of(run: Run, steady: Set[int]) -> Parts | None:
     """The replay in two, where it is a recording as it stands and that spares kernels."""
-    found = halved(run.graph, steady) if type(run) is Trace else None
+    found = halved(run.graph, steady) if type(run) is Trace and steady else None
     if found is None:
         return None
     assert type(run) is Trace
     once, rest = run.printing.trace(found.once), run.printing.trace(found.rest)
-    metas = [found.once.metas[out] for out in found.once.outputs]
+    own = len(found.once.outputs) - found.views
+    metas = [found.once.metas[out] for out in found.once.outputs[:own]]
     of_rows = all(meta.shape[:1] == (Count(1),) for meta in metas)
-    return Parts(once, rest, tuple(sorted(steady)), of_rows)
+    places = sorted(steady)
+    return Parts(once, rest, itemgetter(*places, places[0]), of_rows, found.views)
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -74,7 +78,7 @@ class Kept:
 
     def __call__(self, k: int, *values: Any) -> Sequence[Tensor]:
         parts = self.parts
-        given = [values[place] for place in parts.steady]
+        given = parts.steady(values)
         self.kernels = parts.rest.kernels
         if len(self.of) != k or not all(map(is_, given, self.given)):
             self.renew(k, values)
@@ -88,18 +92,25 @@ class Kept:
             self.made = self.parts.once.replay(k, *values)
             self.kernels += self.parts.once.kernels
             return
-        index = {each.device: on_device(places, each.device) for each in self.made}
-        self.made = [each.index_select(0, index[each.device]) for each in self.made]
-        self.kernels += len(self.made)
+        own = self.own
+        index = {each.device: on_device(places, each.device) for each in own}
+        chosen = [each.index_select(0, index[each.device]) for each in own]
+        self.made = [*chosen, *self.made[len(own) :]]
+        self.kernels += len(own)
+
+    @property
+    def own(self) -> Sequence[Tensor]:
+        """What is kept that has a row for each thread."""
+        return self.made[: len(self.made) - self.parts.views]
 
     def places(self) -> np.ndarray | None:
         """Where the rows are in what is kept, if they can be picked from it."""
         if not self.parts.of_rows:
             return None
-        if any(each.requires_grad or not each.is_contiguous() for each in self.made):
+        if any(each.requires_grad or not each.is_contiguous() for each in self.own):
             return None
-        stays = np.zeros(max(self.of.max(), self.rows.max()) + 1, dtype=bool)
-        stays[self.rows] = True
-        places = stays[self.of].nonzero()[0]
-        same = np.array_equal(self.of[places], self.rows)
+        places = self.of.searchsorted(self.rows)
+        if not len(places) or places.max() >= len(self.of):
+            return None
+        same = np.array_equal(self.of[places], self.rows)  # where they are not in order, it is not
         return places if same else None

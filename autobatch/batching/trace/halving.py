@@ -6,8 +6,9 @@
       return b
 
 with ``x`` and ``w`` given as steady. The second may run again and again with what the first gave:
-that is in memory which nothing writes to and no result shows. Views of inputs are free, so they are
-made again.
+that is in memory which nothing writes to and no result shows. Views of inputs launch nothing, so
+they are no reason for a second half; where there is one, those of what all threads share, such as
+``w.t()``, are kept with it.
 
 In: a graph, and the inputs that are steady. Out: the two, or None where they would keep as many
 values as they spare kernels.
@@ -19,15 +20,19 @@ from collections.abc import Iterator, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
-from autobatch.batching.trace.graph import Graph, Node, Symbol, rename
+from autobatch.batching.trace.graph import Count, Graph, Meta, Node, Symbol, rename
 
 
 @dataclass(frozen=True, slots=True)
 class Halves:
-    """Both take the inputs of the whole, ``rest`` after them what ``once`` gives."""
+    """Both take the inputs of the whole, ``rest`` after them what ``once`` gives.
+
+    Of that, so many come last as ``views``, of what all threads share.
+    """
 
     once: Graph
     rest: Graph
+    views: int
 
 
 def halved(graph: Graph, steady: Set[int]) -> Halves | None:
@@ -35,6 +40,8 @@ def halved(graph: Graph, steady: Set[int]) -> Halves | None:
     apart = graph.written() | graph.leaving()
     given = {graph.metas[i].storage for i in range(graph.inputs) if i in graph.metas}
     known, made = set(steady) | set(graph.literals), set(graph.literals)
+    shared = {i for i in steady if i in graph.metas and is_shared(graph.metas[i])}
+    views: set[int] = set()
     early: list[Node] = []
     kernels = 0
     for node in graph.nodes:
@@ -48,14 +55,36 @@ def halved(graph: Graph, steady: Set[int]) -> Halves | None:
         if not all(graph.metas[out].storage in given for out in outs):
             made |= outs
             kernels += not node.is_view
-    late = [n for n in graph.nodes if n not in early or made.isdisjoint(n.outs)]
+        elif node.is_view and shared.issuperset(node.reads()) and not has_count(node):
+            views |= outs
+            shared |= outs
+    late = [n for n in graph.nodes if n not in early or (made | views).isdisjoint(n.outs)]
     late = without_unread_views(late, set(graph.outputs))
     reads = {value for node in late for value in node.reads()}
     kept = sorted(reads & made - set(graph.literals))
     if not kernels or len(kept) > kernels:
         return None
+    shown = sorted(reads & views)
+    kept += shown
     once = replace(graph, nodes=tuple(without_unread_views(early, set(kept))), outputs=tuple(kept))
-    return Halves(once, with_inputs(replace(graph, nodes=tuple(late)), kept))
+    return Halves(once, with_inputs(replace(graph, nodes=tuple(late)), kept), len(shown))
+
+
+def is_shared(meta: Meta) -> bool:
+    """Whether a tensor is the same however many threads there are."""
+    return not any(isinstance(size, Count) or size is None for size in (*meta.shape, *meta.stride))
+
+
+def has_count(node: Node) -> bool:
+    return any(isinstance(each, Count) for each in parts_of((node.args, *node.kwargs.values())))
+
+
+def parts_of(argument: Any) -> Iterator[Any]:
+    if isinstance(argument, (tuple, list)):
+        for item in argument:
+            yield from parts_of(item)
+    else:
+        yield argument
 
 
 def is_of(node: Node, known: Set[int], steady: Set[int]) -> bool:
@@ -70,11 +99,7 @@ def values_of(node: Node) -> set[int]:
 
 
 def symbols_in(argument: Any) -> Iterator[Symbol]:
-    if isinstance(argument, Symbol):
-        yield argument
-    elif isinstance(argument, (tuple, list)):
-        for item in argument:
-            yield from symbols_in(item)
+    return (each for each in parts_of(argument) if isinstance(each, Symbol))
 
 
 def without_unread_views(nodes: list[Node], wanted: set[int]) -> list[Node]:
