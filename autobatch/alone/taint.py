@@ -75,6 +75,8 @@ class Shares:
     """What calls get that call functions in their turn."""
     hidden: Share = NONE
     """What functions give that Python calls by itself."""
+    members: dict[str, Share] = field(default_factory=dict)
+    """What classes have that is data, by name: nothing else leads there but to ask for the name."""
     writes_own: bool = False
     changed: bool = False
 
@@ -108,6 +110,21 @@ class Shares:
             self.changed = True
         self.met(share)
 
+    def has(self, name: str, share: Share) -> None:
+        """A class has something by a name; what is no data alone may be anywhere."""
+        if share & ~OUTER:
+            self.store(share)
+            return
+        before = self.members.get(name, NONE)
+        if before | share != before:
+            self.members[name] = before | share
+            self.changed = True
+        self.met(share)
+
+    def hold(self, name: str) -> None:
+        """What classes have by a name is put into something."""
+        self.store(self.members.get(name, NONE))
+
     def box(self, share: Share) -> None:
         """Something is put into a captured variable."""
         if self.boxed | share != self.boxed:
@@ -138,6 +155,10 @@ class Shares:
     def within(self, share: Share) -> Share:
         """What may come out of something."""
         return (share & IN_DEEP) | self.heap | self.hidden
+
+    def asked(self, share: Share, name: str) -> Share:
+        """What something gives, or its class, that is asked for by name."""
+        return self.within(share) | self.members.get(name, NONE)
 
     def write(self, share: Share, attribute: bool = False) -> None:
         """Something is written to; ``attribute``: an attribute of it."""
