@@ -27,14 +27,11 @@ from autobatch.vm.entering import opened, receiver_in
 from autobatch.vm.forks.pending import entries
 from autobatch.vm.forks.targets import ITERATORS, MOST_PARTS, VALUES
 from autobatch.vm.groups import FORKED, Group
-from autobatch.vm.library import Library
 from autobatch.vm.nested import Nested
 from autobatch.vm.purity import may_change
 from autobatch.vm.settled import Settled
 from autobatch.vm.state import RunState
 
-WRITING = ("writes", "advances")
-"""Effects of operations that change their first operand."""
 ATOMS = VALUES - {tuple, frozenset}
 Place = tuple[str, int]
 
@@ -51,13 +48,13 @@ class Disturbing:
             return False
         cells = [group.env[name] for name in op.args if name in group.env]
         if op.name != "call":
-            writes = info(op.name).effect in WRITING
-            return writes and self.meets(group, cells[:1], within=False)
-        if not self.meets(group, cells):
-            return False
-        if "out" in op.attr.keywords:
-            return True
+            effect = info(op.name).effect
+            if effect == "advances":
+                return self.advances(group, cells[:1])
+            return effect == "writes" and self.meets(group, cells[:1], within=False)
         callee, *given = cells
+        if "out" in op.attr.keywords:
+            return self.meets(group, given)
         return self.is_call(group, resolving.resolve(callee, given, {}), callee)
 
     def is_call(self, group: Group, target: resolving.Target, called: Cell | None = None) -> bool:
@@ -65,12 +62,41 @@ class Disturbing:
         if FORKED not in group.env:
             return False
         if target.effect in ("program", "construct"):
-            written = written_by(self.state.library, target)
-            return written is None or self.meets(group, written)
+            return self.is_program(group, target)
         if target.effect == "objects":
             return self.meets(group, [*target.args, *target.kwargs.values(), target.callee])
         written = target.args[:1] if called is None else [called, *target.args[:1]]
         return may_change(target.callee) and self.meets(group, written, within=False)
+
+    def is_program(self, group: Group, target: resolving.Target) -> bool:
+        """The same of a program function: one that calls what is not known may write all it has."""
+        library, found = self.state.library, called_by(target)
+        purity = library.purity_of(found)
+        if purity is None or not purity.is_pure:
+            return True
+        is_known = Settled(library, draws=True).is_settled_callee(found)
+        if is_known and not purity.writes:
+            return False
+        given = [*target.args, *target.kwargs.values()]
+        if isinstance(target.callee, Container):
+            given += target.callee.children()
+        if not self.meets(group, given):
+            return False
+        if not is_known or target.effect == "construct":
+            return True
+        try:
+            _, _, env = opened(library, target)
+        except (TypeError, AutobatchError):
+            return True  # the call raises it; what comes before may fail first
+        return self.meets(group, [env[name] for name in purity.writes])
+
+    def advances(self, group: Group, cells: Iterable[Cell]) -> bool:
+        """Whether entries got what is gone through, an iterator, themselves."""
+        values = objects_in(cells)
+        kinds = {kind for value in values for kind in value.kinds}
+        alike = [value for value in noted_objects(group) if not kinds.isdisjoint(value.kinds)]
+        own = {id(item) for value in values for item in value.items}
+        return any(id(item) in own for value in alike for item in value.items)
 
     def meets(self, group: Group, cells: Iterable[Cell], within: bool = True) -> bool:
         """Whether entries read what some cells have, or what that holds if ``within``."""
@@ -83,40 +109,33 @@ class Disturbing:
         own = objects_in(walks.reached(cells) if within else cells)
         if not own:
             return False
-        read = objects_in(walks.reached(cell for entry in noted for cell in entry.children()))
         foreign = self.state.services.foreign
-        return bool(read) and may_meet(held(own, foreign, within), held(read, foreign))
+        read = foreign.others(item for value in noted_objects(group) for item in value.items)
+        if ATOMS.issuperset(map(type, read)):
+            return False
+        mine = foreign.others(item for value in own for item in value.items)
+        return may_meet(held(mine, foreign, within), held(read, foreign))
 
 
-def written_by(library: Library, target: resolving.Target) -> list[Cell] | None:
-    """What a call of a program function may write; None if it may have effects of another kind.
-
-    That is all that it is given or has captured, where it calls what is not known.
-    """
-    given = [*target.args, *target.kwargs.values()]
-    found: Any = target.callee
-    if isinstance(found, Container):
-        found = Nested(*found.static[:2])
-    elif target.effect == "program" and receiver_in(target.args) is not MISSING:
-        found = MethodType(found, receiver_in(target.args))
-    purity = library.purity_of(found)
-    if purity is None or not purity.is_pure:
-        return None
-    if target.effect == "construct":
-        return given
-    try:
-        _, _, env = opened(library, target)
-    except (TypeError, AutobatchError):
-        return None  # the call raises it; what comes before may fail first
-    if Settled(library, draws=True).is_settled_callee(found):
-        return [env[name] for name in purity.writes]
-    return list(env.values())
+def called_by(target: resolving.Target) -> object:
+    """The program function of a call, as it is known to what judges it."""
+    callee: Any = target.callee
+    if isinstance(callee, Container):
+        return Nested(*callee.static[:2])
+    receiver = receiver_in(target.args) if target.effect == "program" else MISSING
+    return callee if receiver is MISSING else MethodType(callee, receiver)
 
 
 def objects_in(cells: Iterable[Cell]) -> list[Objects]:
     """The threads' own objects; lists that lie in one table are copied with their cells."""
     values = (cell.value for cell in cells)
     return [value for value in values if type(value) is Objects and value.lists is None]
+
+
+def noted_objects(group: Group) -> list[Objects]:
+    """Those that a group's entries have as they are."""
+    cells = (cell for _, entry in entries(group) for cell in entry.children())
+    return objects_in(walks.reached(cells))
 
 
 def may_meet(written: Iterable[Place | None], read: Iterable[Place | None]) -> bool:
@@ -132,14 +151,12 @@ def may_meet(written: Iterable[Place | None], read: Iterable[Place | None]) -> b
     return any(place is None or place in places or count > MOST_PARTS for count, place in known)
 
 
-def held(
-    values: Iterable[Objects], foreign: Foreign, within: bool = True
-) -> Iterator[Place | None]:
+def held(items: Iterable[Any], foreign: Foreign, within: bool = True) -> Iterator[Place | None]:
     """Where what can be written lies, among some objects and what they hold ``within``.
 
     None for what may hold more than can be seen.
     """
-    waiting: list[Any] = [item for value in values for item in value.items]
+    waiting = list(items)
     seen: set[int] = set()
     while waiting:
         item = waiting.pop()
