@@ -129,7 +129,7 @@ class Classes(Functions):
         elif name in self.names and not is_slot(member):
             if issubclass(kind, Enum) and isinstance(member, kind):
                 return
-            self.shares.store(self.met(member))
+            self.shares.has(name, self.met(member))
 
     def cached(self, function: object) -> None:
         """A cached property is computed, and kept in its instance (see ``asks``)."""
@@ -172,8 +172,7 @@ class Classes(Functions):
         if isinstance(value, type) and not isinstance(value, EnumMeta):
             self.met_class(value)
             return CODE
-        share = self.met(value)
-        return share | (share and OUTER_DEEP)
+        return self.met(value)
 
     def called_by_name(self, name: str) -> list[tuple[Unit, Any]]:
         """The user's methods of a name, and what the classes have as such."""

@@ -77,7 +77,8 @@ class Contents:
             elif kind in self.slots:
                 written += 2
             elif kind is not tuple and kind is not frozenset:
-                written += 2 * self.is_written(part)
+                depth = 1 if part is value and not isinstance(part, nn.Module) else 2
+                written += depth * self.is_written(part)
             within = self.parts(part)
             self.has_instances |= bool(within) and kind not in COPIED
             for inner in within:

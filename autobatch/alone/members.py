@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
-from operator import attrgetter, methodcaller
+from functools import reduce
+from operator import attrgetter, methodcaller, or_
 from types import (
     BuiltinMethodType,
     ClassMethodDescriptorType,
@@ -108,11 +109,11 @@ class Members(Looks):
         if base & TENSOR and name in reads.SHAPES:
             base &= ~TENSORS
         if base & TENSOR and shares.computes and name in computing.OF_PARTS:
-            return base | shares.within(base)
+            return base | shares.asked(base, name)
         if base & TENSOR and shares.computes and name in computing.OF_KINDS:
             base &= ~TENSORS
         if base & TENSOR and shares.computes and name in computing.OF_RESULTS:
-            return TENSOR | shares.within(base)
+            return TENSOR | shares.asked(base, name)
         if name == "__class__":
             return CODE
         if name[:2] == "__" and name != "__init__":
@@ -124,7 +125,7 @@ class Members(Looks):
             world.met(part)
         if base & TENSOR and reads.is_of_tensors(name):
             raise NotAlone(f"{name} is asked of a tensor")
-        return shares.within(base & ~TENSORS)
+        return shares.asked(base & ~TENSORS, name)
 
     def title(self, name: str, base: Share) -> Share:
         """``type(x).__name__``: a text, or what an instance has by that name."""
@@ -158,6 +159,7 @@ class Members(Looks):
                 raise NotAlone("any attribute is asked for")
             for each in name.split("."):
                 self.attribute_of(each, self.world.shares.anything)
+                self.world.shares.hold(each)
                 if found is methodcaller and each in callees.ASKING:
                     self.unknown(each)
         self.world.shares.store(self.unit.join(args))
@@ -188,7 +190,9 @@ class Members(Looks):
             if each.startswith(prefix):
                 world.asks(each)
                 self.escaping(each, bound=True)
-        return world.shares.within(base)
+        members = world.shares.members.items()
+        found = [share for each, share in members if each.startswith(prefix)]
+        return reduce(or_, found, world.shares.within(base))
 
     def unknown(self, name: str) -> Share:
         raise NotAlone(f"{name} is a method that is a value")

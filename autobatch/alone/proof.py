@@ -148,8 +148,10 @@ def proved(
     for share in given.values():
         whole |= share
     if receiver is not MISSING:
-        world.know(receiver) if isinstance(receiver, nn.Module) else world.met(receiver)
-        world.shares.add(unit, [unit.function.params[0].name], OUTER_DEEP)
+        found = world.know(receiver) if is_module else world.met(receiver)
+        if is_module or type(receiver) not in world.classes:
+            found |= OUTER_DEEP
+        world.shares.add(unit, [unit.function.params[0].name], found)
     rest = unit.function.params[receiver is not MISSING :]
     if any(param.kind.startswith("var_") for param in rest):
         world.shares.add(unit, [param.name for param in rest], whole)

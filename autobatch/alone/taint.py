@@ -77,6 +77,8 @@ class Shares:
     """What functions give that Python calls by itself."""
     held: Share = NONE
     """What modules hold that existed before; it comes out of what existed before alone."""
+    members: dict[str, Share] = field(default_factory=dict)
+    """What classes have that is data, by name: nothing else leads there but to ask for the name."""
     writes_own: bool = False
     changed: bool = False
 
@@ -109,6 +111,21 @@ class Shares:
             self.heap |= share
             self.changed = True
         self.met(share)
+
+    def has(self, name: str, share: Share) -> None:
+        """A class has something by a name; what is no data alone may be anywhere."""
+        if share & ~OUTER:
+            self.store(share)
+            return
+        before = self.members.get(name, NONE)
+        if before | share != before:
+            self.members[name] = before | share
+            self.changed = True
+        self.met(share)
+
+    def hold(self, name: str) -> None:
+        """What classes have by a name is put into something."""
+        self.store(self.members.get(name, NONE))
 
     def box(self, share: Share) -> None:
         """Something is put into a captured variable."""
@@ -148,6 +165,10 @@ class Shares:
         """What may come out of something."""
         held = self.held if share & OUTER else NONE
         return (share & IN_DEEP) | self.heap | self.hidden | held
+
+    def asked(self, share: Share, name: str) -> Share:
+        """What something gives, or its class, that is asked for by name."""
+        return self.within(share) | self.members.get(name, NONE)
 
     def write(self, share: Share, attribute: bool = False) -> None:
         """Something is written to; ``attribute``: an attribute of it."""

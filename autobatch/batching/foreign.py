@@ -85,6 +85,13 @@ class Foreign:
             return True
         return any(part is not None and part.holds(item) for part in (self.older, self.inner))
 
+    def others(self, items: Iterable[Any]) -> list[Any]:
+        """Items without those that are known to be held, at a glance: others may be, too."""
+        while self.roots:
+            self.visit(self.roots.popitem()[1])
+        known = self.known
+        return [item for item in items if id(item) not in known]
+
     def visit(self, obj: Any) -> None:
         waiting = [obj]
         while waiting:

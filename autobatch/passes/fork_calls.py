@@ -296,9 +296,14 @@ class Forking:
         self.written |= self.results.sources.origins(names) - {OUTER}
 
     def is_nested(self, label: Label, op: Op, fact: Fact) -> bool:
-        """Whether a fork of what others give waits for them; not for itself, time after time."""
+        """Whether a fork of what others give waits for them; not for itself, time after time.
+
+        One that may write more than that does not wait: what comes after it would not see it.
+        """
         callee, *args = op.args
         if not self.nested or callee in fact.tainted or not self.are_kept(args, fact):
+            return False
+        if not fact.tainted.issuperset(self.results.written_by(op)):
             return False
         return label not in self.results.given[label]
 

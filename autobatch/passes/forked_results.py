@@ -136,7 +136,7 @@ class Results:
         """What an operation may write."""
         if op.name in (*STORES, *INPLACE):
             return op.args[:1]
-        return self.knowledge.written_by(op) if op.name == "call" else ()
+        return self.knowledge.written_by(op) if op.name in ("call", "fork") else ()
 
     def is_unshared(self, name: Var, label: Label) -> bool:
         """Whether a variable, when a block runs, names something made here, and alone does.

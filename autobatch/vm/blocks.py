@@ -33,6 +33,10 @@ from autobatch.vm.groups import Group, Parts, restricted
 from autobatch.vm.state import Frame, Leaving, RunState
 
 
+class Due(Exception):
+    """What is to run now may change what calls were noted with: they run before it."""
+
+
 class Forks(Protocol):
     """What operations need of fork-join calls; see ``forks``."""
 
@@ -86,6 +90,11 @@ class Blocks:
                     context.settle()
             except errors.AutobatchError:
                 raise
+            except Due:
+                group, context = self.drained(frame, group, context)
+                if not group.k:
+                    break
+                continue
             except Escaped as escaped:
                 group, context, position = self.taken_back(frame, ops, group, context, escaped)
                 alone = len(ops)

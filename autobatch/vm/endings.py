@@ -148,6 +148,9 @@ class Endings(ABC):
         if differing is not None:
             return self.parted_call(frame, terminator, group, differing)
         target = resolving.resolve(callee, args, kwargs)
+        if self.forks.is_call_due(group, target):
+            group, context = self.blocks.drained(frame, group, context)
+            return self.finish_call(frame, terminator, group, context) if group.k else []
         if target.effect == "objects":
             return self.scattered_call(frame, terminator, group, callee)
         if target.effect not in FRAMED:

@@ -24,6 +24,7 @@ from autobatch.vm.calling import reach
 from autobatch.vm.code import Code
 from autobatch.vm.entering import Entry
 from autobatch.vm.failing import Failures
+from autobatch.vm.forks.disturbing import Disturbing
 from autobatch.vm.forks.pending import entries
 from autobatch.vm.forks.targets import is_value, may_wait
 from autobatch.vm.groups import FORKED, Group
@@ -40,11 +41,16 @@ class BeginAgain(BaseException):
 
 
 class NotPure(BaseException):
-    """A forked call is about to have an effect that others can see; ``writes``: on arguments."""
+    """A forked call is about to have an effect that others can see; ``writes``: on arguments.
 
-    def __init__(self, writes: bool) -> None:
+    ``objects``: on threads' own objects, which are no copies, so that it comes late to what was
+    done since the call was noted.
+    """
+
+    def __init__(self, writes: bool, objects: bool = False) -> None:
         super().__init__()
         self.writes = writes
+        self.objects = objects
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -55,8 +61,10 @@ class Guard:
     failures: Failures
     within: Within
     own_code: OwnCode = field(init=False)
+    disturbing: Disturbing = field(init=False)
 
     def __post_init__(self) -> None:
+        self.disturbing = Disturbing(self.state)
         seeded = self.state.settings.seed is not None
         self.own_code = OwnCode(self.state.library.purity_of, self.within.is_pure, seeded)
 
@@ -87,7 +95,7 @@ class Guard:
         """
         pending = FORKED in group.env
         if asks and isinstance(op, Op) and changes_objects(op, group.env):
-            raise NotPure(writes=False)  # they are the caller's own, no copies
+            raise NotPure(writes=True, objects=True)
         if pending and isinstance(op, Op) and op.name == "defer":
             pc = self.state.tally.block[1]
             if not may_wait(frame.code, pc, op, group.env, self.state.services.foreign):
@@ -97,6 +105,8 @@ class Guard:
         else:  # a property and a method are entered, and so seen, where no call is pending
             shown = (pending or op.name != "getattr") and self.own_code.may_show(op, group.env)
             shown = shown or (pending and writes_shared(op, group.env))
+            if pending and not shown and self.disturbing.is_op(op, group):
+                return True
         if shown and active:
             raise NotPure(writes=False)
         return shown
@@ -114,7 +124,7 @@ class Guard:
                     continue
                 code: Code = known.static[0]
                 self.state.library.turns_out_impure(code)
-                if lost is None and reach(known.children()):
+                if lost is None and (found.objects or reach(known.children())):
                     lost = known.static[2]
         if lost is not None and not self.state.tally.shown:
             raise BeginAgain

@@ -48,7 +48,7 @@ class Forks:
 
     def __post_init__(self, run: Run) -> None:
         self.guard = Guard(self.state, self.failures, self.within)
-        self.noting = Noting(self.state, self.within)
+        self.noting = Noting(self.state, self.within, self.guard.disturbing)
         self.again = Again(self.state, self.noting)
         self.together = Together(self.state, run, self.noting.scopes)
         self.resolving = Resolving(self.state, self.failures, self.noting, self.together)
@@ -74,6 +74,10 @@ class Forks:
         active = self.together.active > 0
         asks = active and self.together.asks
         return (active or FORKED in group.env) and self.guard.is_due(frame, op, group, active, asks)
+
+    def is_call_due(self, group: Group, target: Target) -> bool:
+        """Whether they come first, since a call may change what they were noted with."""
+        return FORKED in group.env and self.guard.disturbing.is_call(group, target)
 
     def watch(self, context: Context, entry: Entry) -> None:
         if self.active:

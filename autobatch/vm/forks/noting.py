@@ -9,6 +9,7 @@ forked, so that it does not matter when they run.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from types import BuiltinMethodType, FunctionType, MethodType
@@ -42,8 +43,10 @@ from autobatch.values.cells import (
     is_mutable,
 )
 from autobatch.values.heap import selecting, walks
+from autobatch.vm.blocks import Due
 from autobatch.vm.calling import Returned, carry, reach
 from autobatch.vm.entering import Entry, Forking, entered, receiver_in
+from autobatch.vm.forks.disturbing import Disturbing
 from autobatch.vm.forks.pending import is_branch, is_forked, is_pending, remember, snapshot
 from autobatch.vm.forks.targets import is_behind
 from autobatch.vm.groups import CARRIED, FORKED, Group
@@ -52,6 +55,7 @@ from autobatch.vm.within import Within
 
 KEYS = "%keys"
 """Holds the keys by which a forked call draws, among its parameters."""
+IN_PLACE = frozenset([list, dict, set, deque, bytearray, torch.Tensor])
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -94,11 +98,15 @@ class Noting:
 
     state: RunState
     within: Within
+    disturbing: Disturbing
     scopes: dict[tuple[int, int], tuple[Scope, Any]] = field(default_factory=dict)
     known: dict[int, Known] = field(default_factory=dict)
 
     def note(self, frame: Frame, op: Op, group: Group, context: Context) -> None:
-        """Run a ``fork`` or ``defer`` operation: the group remembers it until it joins."""
+        """Run a ``fork`` or ``defer`` operation: the group remembers it until it joins.
+
+        ``Due`` where what it remembers already comes first.
+        """
         context.span = op.span
         if op.name == "defer":
             self.defer(frame, op, group, context)
@@ -110,7 +118,7 @@ class Noting:
         kept = self.kept(frame, op, group)
         plain = op if op.name == "fork" else Op("fork", op.outs, op.args, op.attr[1], op.span)
         cells = operations.operands(context, op.args, group.env)
-        cell = group.env[op.outs[0]] = self.forked(frame, plain, context, cells, kept)
+        cell = group.env[op.outs[0]] = self.forked(frame, plain, context, cells, kept, group)
         if is_forked(cell):
             remember(group, cell)
 
@@ -139,9 +147,18 @@ class Noting:
         return self.within.joined(context, found)
 
     def forked(
-        self, frame: Frame, op: Op, context: Context, cells: Sequence[Cell], kept: Sequence[Cell]
+        self,
+        frame: Frame,
+        op: Op,
+        context: Context,
+        cells: Sequence[Cell],
+        kept: Sequence[Cell],
+        group: Group | None = None,
     ) -> Cell:
-        """A call that waits for a join, or its result; ``kept`` is what its caller goes on with."""
+        """A call that waits for a join, or its result; ``kept`` is what its caller goes on with.
+
+        Where what its ``group`` has noted comes first, nothing is done, and ``Due`` raised.
+        """
         callee, *given = cells
         try:
             args, kwargs = operations.arguments(context, op.attr, callee, given)
@@ -155,6 +172,8 @@ class Noting:
         context.flush()
         entry = self.forkable(context, target, kept)
         if entry is None:
+            if group is not None and self.disturbing.is_call(group, target):
+                raise Due
             return self.within.invoke(context, callee, args, kwargs, True)
         params = dict(zip(entry.env, snapshot(entry.env.values()), strict=True))
         static = self.static(entry, target, op.span)
@@ -241,6 +260,8 @@ class Noting:
         surely = [entry.env[name] for name in purity.sure]
         if not purity.may_fork(seeded) or reach(written) or holds_objects(surely):
             return None
+        if self.state.tally.shown and holds_builtin(written):
+            return None  # it could not begin again
         for name in purity.returns:
             entry.env[name] = packed.by_value(entry.env[name])
         handed_back = [entry.env[name] for name in purity.returns]
@@ -342,6 +363,12 @@ def is_plain(cell: Cell) -> bool:
 def holds_objects(cells: Iterable[Cell]) -> bool:
     """Whether threads have objects of their own in some cells: a write to them is seen at once."""
     return any(type(cell.value) is Objects for cell in walks.reached(cells))
+
+
+def holds_builtin(cells: Iterable[Cell]) -> bool:
+    """Whether threads have objects of their own in some cells that ``+=`` writes in place."""
+    values = (cell.value for cell in walks.reached(cells))
+    return any(type(value) is Objects and value.kinds & IN_PLACE for value in values)
 
 
 def captured(boxes: Cell) -> list[Cell]:
