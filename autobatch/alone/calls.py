@@ -125,7 +125,7 @@ class Calls(KnownCalls):
             for name in patterns.asked_of(self.world, self.known, args):
                 self.world.asks(name)
                 self.escaping(name, bound=True)
-                self.world.shares.hold(name)
+                self.world.shares.hand_out(name)
         return patterns.taken(self.world, pattern, whole)
 
     def may_call(self, found: object, method: tuple[Var, str] | None) -> bool:

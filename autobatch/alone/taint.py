@@ -123,7 +123,7 @@ class Shares:
             self.changed = True
         self.met(share)
 
-    def hold(self, name: str) -> None:
+    def hand_out(self, name: str) -> None:
         """What classes have by a name is put into something."""
         self.store(self.members.get(name, NONE))
 
