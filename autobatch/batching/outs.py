@@ -57,9 +57,9 @@ def write_out(
     out = kwargs["out"]
     rest = {name: arg for name, arg in kwargs.items() if name != "out"}
     operands = [*args, *rest.values()]
-    if context.k and torch_ops.has_numbers(operands):
-        if (refused := refused_numbers(function, args, kwargs)) is not None:
-            raise RowsFail(context.lowest(), refused) from refused
+    has_numbers = context.k > 0 and torch_ops.has_numbers(operands)
+    if has_numbers and (refused := refused_numbers(function, args, kwargs)) is not None:
+        raise RowsFail(context.lowest(), refused) from refused
     why = ""
     if overlaps(out, operands):
         why = OVERLAP
