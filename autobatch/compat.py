@@ -44,6 +44,7 @@ from torch.overrides import _get_current_function_mode_stack as function_modes
 from torch.utils._device import DeviceContext
 from torch.utils._python_dispatch import _disable_current_modes
 
+from autobatch import firsthand
 from autobatch.errors import AutobatchError
 
 __all__ = [
@@ -315,7 +316,7 @@ def storage_id(tensor: Tensor) -> int:
         tensor = _functorch.get_unwrapped(tensor)
     if tensor.layout in SPARSE:
         return id(tensor)
-    return int(tensor.untyped_storage()._cdata)
+    return int(firsthand.untyped_storage(tensor)._cdata)
 
 
 def holders_of(tensor: Tensor) -> tuple[int, int]:

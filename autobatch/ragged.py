@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from autobatch import firsthand
 from autobatch.errors import OptionError, UnknownOptionError
 from autobatch.values import packs
 from autobatch.values.cells import Cell
@@ -82,21 +83,23 @@ class ragged:
         if isinstance(self.tensors, Tensor):
             parts = alike(list(self.tensors.unbind())) if len(self) else []
             return joined(parts, self.tensors)
-        return joined(self.tensors, torch.empty(0))
+        return joined(self.tensors, firsthand.empty(0))
 
 
 def joined(parts: Sequence[Tensor], none: Tensor) -> Packed:
     """Tensors one after the other; ``none`` has the dtype and device where there is no part."""
-    lengths = torch.tensor([part.shape[0] for part in parts], dtype=torch.int64)
-    table = (
-        torch.cat(list(parts)) if parts else torch.empty(0, dtype=none.dtype, device=none.device)
-    )
-    return Packed(table, lengths.cumsum(0) - lengths, lengths)
+    lengths = firsthand.tensor([part.shape[0] for part in parts], dtype=torch.int64)
+    if parts:
+        table = firsthand.cat(list(parts))
+    else:
+        table = firsthand.empty(0, dtype=none.dtype, device=none.device)
+    begins = firsthand.subtract(firsthand.cumsum(lengths, 0), lengths)
+    return Packed(table, begins, lengths)
 
 
 def as_tensor(item: Any) -> Tensor:
     if isinstance(item, np.ndarray):
-        return torch.as_tensor(item if item.flags.writeable else item.copy())
+        return firsthand.as_tensor(item if item.flags.writeable else item.copy())
     if not isinstance(item, Tensor):
         raise OptionError(
             f"ragged(...) holds a {type(item).__name__}; it must hold tensors: "
@@ -108,7 +111,7 @@ def as_tensor(item: Any) -> Tensor:
 def alike(parts: list[Tensor]) -> list[Tensor]:
     """The parts, if they differ in their first dimension only."""
     for part in parts:
-        if not part.dim():
+        if not part.shape:
             raise OptionError("ragged(...) holds a 0-d tensor; its tensors need a first dimension.")
         for what in ("dtype", "device"):
             one, other = getattr(parts[0], what), getattr(part, what)
@@ -165,8 +168,10 @@ class Packed:
         """One thread's tensor, or some of the threads, by a slice or a tensor of places."""
         if not isinstance(index, int):
             return Packed(self.table, self.begins[index], self.lengths[index])
-        begin = int(self.begins[index])
-        return self.table[begin : begin + int(self.lengths[index])]
+        begin, length = (
+            firsthand.item(firsthand.getitem(each, index)) for each in (self.begins, self.lengths)
+        )
+        return firsthand.getitem(self.table, slice(begin, begin + length))
 
     def cell(self) -> Cell:
         """The threads' tensors as a packed value."""
@@ -187,9 +192,12 @@ def collected(rows: Sequence[Tensor], none: Tensor, form: str) -> Any:
     """
     if form == "list":
         return list(rows)
-    lengths = torch.tensor([len(row) for row in rows], dtype=torch.int64, device=none.device)
+    lengths = firsthand.tensor(
+        [row.shape[0] for row in rows], dtype=torch.int64, device=none.device
+    )
     if form == "pad":
         return (pad_sequence(list(rows), batch_first=True) if rows else none), lengths
-    offsets = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
-    values = torch.cat(list(rows)) if rows else none.flatten(0, 1)
+    sums = firsthand.cumsum(lengths, 0)
+    offsets = firsthand.cat([firsthand.new_zeros(lengths, 1), sums])
+    values = firsthand.cat(list(rows)) if rows else firsthand.flatten(none, 0, 1)
     return torch.nested.nested_tensor_from_jagged(values, offsets)

@@ -13,14 +13,14 @@ from hypothesis import HealthCheck, Phase, given, note, settings
 from hypothesis import strategies as st
 
 import autobatch
-from tests.generator import FAMILIES, OBJECT_KINDS, GeneratedProgram, programs
+from tests.generator import FAMILIES, OBJECT_KINDS, WRITING, GeneratedProgram, programs
 from tests.oracle import CONFIGURATIONS, assert_matches_loop
 
 BATCH_SIZES = (2, 1, 7, 0, 64)
 CHUNK_SIZES = (None, 3)
 
 QUICK = settings(
-    max_examples=8,
+    max_examples=7,
     deadline=None,
     derandomize=True,
     phases=(Phase.explicit, Phase.generate),
@@ -76,8 +76,15 @@ def test_a_program_matches_the_loop(data: st.DataObject, family: str) -> None:
     one_way(data, family)
 
 
+@pytest.mark.parametrize("family", WRITING)
+@settings(QUICK, max_examples=2)
+@given(data=st.data())
+def test_a_program_that_writes_matches_the_loop(data: st.DataObject, family: str) -> None:
+    one_way(data, family)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", [*FAMILIES, *WRITING])
 @LONG
 @given(data=st.data())
 def test_many_programs_match_the_loop(data: st.DataObject, family: str) -> None:
@@ -85,7 +92,7 @@ def test_many_programs_match_the_loop(data: st.DataObject, family: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", [*FAMILIES, *WRITING])
 @settings(LONG, max_examples=40)
 @given(data=st.data())
 def test_a_program_matches_the_loop_in_every_way(data: st.DataObject, family: str) -> None:

@@ -159,7 +159,7 @@ class Members(Looks):
                 raise NotAlone("any attribute is asked for")
             for each in name.split("."):
                 self.attribute_of(each, self.world.shares.anything)
-                self.world.shares.hold(each)
+                self.world.shares.hand_out(each)
                 if found is methodcaller and each in callees.ASKING:
                     self.unknown(each)
         self.world.shares.store(self.unit.join(args))

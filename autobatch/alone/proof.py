@@ -163,8 +163,8 @@ def proved(
             world.shares.add(unit, [] if name is None else [name], share)
     settle(world, partial(look_through, world))
     if world.printed is not None:
-        for found, known in world.units.values():
-            printing.check(found.function, known)
+        for printer, known in world.units.values():
+            printing.check(printer.function, known)
     meets_tensors = holds_tensors or bool(whole & TENSORS or world.modules or world.tensors)
     asks_torch = computes or meets_tensors
     if asks_torch and not is_torch_as_it_was():

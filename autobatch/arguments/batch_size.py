@@ -12,11 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from autobatch import structure
+from autobatch import firsthand, structure
 from autobatch.arguments.mapped import Mapped, objects
 from autobatch.arguments.unmapped import (
     no_numbers,
@@ -63,7 +62,7 @@ def tensor_of(array: np.ndarray, title: Callable[[], str]) -> Tensor:
     if array.dtype.kind not in "biufc":
         raise no_numbers(title(), array)
     backwards = any(stride < 0 for stride in array.strides)
-    return torch.as_tensor(array.copy() if backwards or not array.flags.writeable else array)
+    return firsthand.as_tensor(array.copy() if backwards or not array.flags.writeable else array)
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -97,12 +96,13 @@ class Sizes:
         if not isinstance(leaf, Tensor):
             raise no_tensor(option, self.title(), self.name, leaf)
         self.check(leaf, dim, option)
-        data = leaf.movedim(dim, 0)
+        data = firsthand.movedim(leaf, dim, 0)
         self.add(data.shape[0])
         return Mapped(data)
 
     def check(self, leaf: Any, dim: Any, option: str) -> None:
-        if type(dim) is not int or not -leaf.dim() <= dim < leaf.dim():
+        dims = len(leaf.shape)
+        if type(dim) is not int or not -dims <= dim < dims:
             raise no_such_dimension(option, dim, self.title(), self.name, leaf.shape)
 
     def unbound(self, leaf: Any, dim: Any, option: str) -> Mapped:

@@ -13,7 +13,7 @@ import numpy as np
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from autobatch import structure
+from autobatch import firsthand, structure
 from autobatch.arguments.batch import Batch
 from autobatch.arguments.batch_size import Sizes, is_leaf, leaf_titles, titles
 from autobatch.arguments.mapped import Mapped, has_mapped, objects
@@ -135,10 +135,10 @@ def mapped_tensors(args: tuple[Any, ...], in_dims: Any) -> Batch | None:
     for arg, dim in zip(args, dims, strict=True):
         if type(arg) is not Tensor or type(dim) is not int or arg.is_nested:
             return None
-        if not 0 <= dim < arg.dim() or arg.shape[dim] != (size if leaves else arg.shape[dim]):
+        if not 0 <= dim < len(arg.shape) or arg.shape[dim] != (size if leaves else arg.shape[dim]):
             return None
         size = arg.shape[dim]
-        leaves.append(Mapped(arg.movedim(dim, 0) if dim else arg))
+        leaves.append(Mapped(firsthand.movedim(arg, dim, 0) if dim else arg))
     return None if size is None else Batch(tuple(leaves), {}, size)
 
 

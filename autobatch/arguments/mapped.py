@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from autobatch import structure
+from autobatch import firsthand, structure
 from autobatch.errors import UnknownOptionError
 from autobatch.ragged import Packed
 
@@ -53,7 +53,7 @@ class Mapped:
     data: Tensor | list[Any] | Packed
 
     def __len__(self) -> int:
-        return len(self.data)
+        return self.data.shape[0] if isinstance(self.data, Tensor) else len(self.data)
 
     def chunk(self, start: int, stop: int) -> Mapped:
         return Mapped(self.data[start:stop])
@@ -81,8 +81,8 @@ def tree_row(
 
     def pick(leaf: Any) -> Any:
         if not isinstance(leaf, Mapped):
-            return leaf.clone() if copies and isinstance(leaf, Tensor) else leaf
-        item = leaf.data[index]
+            return firsthand.clone(leaf) if copies and isinstance(leaf, Tensor) else leaf
+        item = part_of(leaf.data, index)
         if isinstance(item, Tensor) and (copies or not isinstance(leaf.data, list)):
             return row_of(item, scalars)
         return private(item, memo=memo) if copies else item
@@ -90,6 +90,10 @@ def tree_row(
     if has_mapped(tree) or (copies and any(map(is_opaque, structure.leaves(tree, is_opaque)))):
         return tree_map(pick, tree)
     return private(tree, is_copied_part, memo) if copies else tree
+
+
+def part_of(data: Tensor | list[Any] | Packed, index: int) -> Any:
+    return firsthand.getitem(data, index) if isinstance(data, Tensor) else data[index]
 
 
 def is_opaque(part: Any) -> bool:
@@ -109,8 +113,9 @@ def has_mapped(tree: Any) -> bool:
 
 def row_of(item: Tensor, scalars: str) -> Any:
     """One thread's row: a private, contiguous copy, or a number if ``scalars`` says so."""
-    number = scalars == "python" and item.dim() == 0
-    return item.item() if number else item.clone(memory_format=torch.contiguous_format)
+    if scalars == "python" and not item.shape:
+        return firsthand.item(item)
+    return firsthand.clone(item, memory_format=torch.contiguous_format)
 
 
 def tree_leaves(tree: Any) -> Iterator[Any]:
@@ -166,7 +171,7 @@ def copying(
     if isinstance(part, np.ndarray | bytearray):
         memo[id(part)] = made = part.copy()
     elif type(part) not in COPIED and not isinstance(part, tuple):
-        memo[id(part)] = made = part.clone()
+        memo[id(part)] = made = firsthand.clone(part) if isinstance(part, Tensor) else part.clone()
     elif isinstance(part, list | deque):
         made = memo[id(part)] = deque(maxlen=part.maxlen) if isinstance(part, deque) else []
         for entry in part:

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from autobatch.batching import arithmetic, builtins, guards, writes
+from autobatch.batching import arithmetic, builtins, guards, outs, writes
 from autobatch.batching.calling import modules, seeding, stateless
 from autobatch.batching.calling.resolving import PYTHON, Target
 from autobatch.batching.containers import iteration, methods
@@ -173,7 +173,7 @@ def torch_call(context: Context, target: Target) -> Cell:
         why = "it keeps statistics of its own"
         return run_rows(context, callee, args, kwargs, why, keep=True, effect=True, fresh=False)
     if "out" in kwargs:
-        return writes.write_out(context, callee, args, kwargs, draws)
+        return outs.write_out(context, callee, args, kwargs, draws)
     if in_place_option(callee, args, kwargs):
         return writes.write(context, callee, args, kwargs)
     written = updated(callee, args, kwargs) if is_hashable(callee) else []

@@ -18,6 +18,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 from torch import Tensor, nn
 
+from autobatch import firsthand
 from autobatch.batching.effects import is_library
 from autobatch.batching.handed import Handed
 from autobatch.structure import is_collection, own_attributes
@@ -120,7 +121,7 @@ def memory_of(item: Any) -> int:
     if not isinstance(item, Tensor):
         return 0
     try:
-        storage = item.untyped_storage()
+        storage = firsthand.untyped_storage(item)
         return 0 if storage.device.type == "meta" else storage.data_ptr()  # a recording's has none
     except (RuntimeError, NotImplementedError):  # sparse, or a wrapper of another
         return 0

@@ -7,9 +7,13 @@ belongs to what has been replaced when that was found out: each ``Replaced`` has
 own (see ``vm.library``). A function of torch's that comes to what has been replaced runs thread by
 thread, as Python code of nobody knows what; a module is lowered as one of the user's.
 
+The engines compute with torch by name as well: what is replaced under a name that autobatch's own
+code reads (``torch.where``) would compute something else there, so examples run one after the other
+meanwhile. The little that this does with tensors itself it has from ``firsthand``.
+
 Looked at: the names that torch's Python for tensors and modules reads, in the modules where it
-looks for them, and all that tensors have. ``look`` is the check before each call, under a
-microsecond: it asks whether any of these namespaces has changed at all.
+looks for them, all functions of torch's in C, and all that tensors have. ``look`` is the check
+before each call, under a microsecond: it asks whether any of these namespaces has changed at all.
 """
 
 from __future__ import annotations
@@ -17,9 +21,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import repeat
 from operator import is_
-from types import CellType, CodeType, FunctionType, MethodDescriptorType
+from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodDescriptorType
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -76,13 +81,31 @@ def _is_function(found: Any) -> bool:
     return callable(found) and not isinstance(found, type)
 
 
+def _is_noted(name: str, found: Any) -> bool:
+    return isinstance(found, BuiltinFunctionType) or (name in _READ and _is_function(found))
+
+
+@lru_cache
+def _ours(loaded: int, prefix: str) -> frozenset[str]:
+    """The names that the functions of autobatch's modules read."""
+    places = [found for name, found in sys.modules.items() if name.startswith(prefix)]
+    codes = (function.__code__ for place in places for function in defined_in(place))
+    return frozenset(name for code in codes for name in read_in(code))
+
+
+def read_by(prefix: str) -> frozenset[str]:
+    """The names that the functions of some of autobatch's modules read: 0.1 s, and kept."""
+    return _ours(sum(name.startswith(prefix) for name in sys.modules), prefix)
+
+
 def _noted(at: int, space: Mapping[str, Any]) -> dict[str, Any]:
     """What a namespace has under the names that matter."""
     if at >= len(_HOMES):
         own = dict.fromkeys(_INHERITED, MISSING) | dict(space)
         return {name: found for name, found in own.items() if name not in _SHOWS}
-    names = space if space is vars(F) else _READ & space.keys()
-    return {name: space[name] for name in names if _is_function(space[name])}
+    if space is vars(F):
+        return {name: found for name, found in space.items() if _is_function(found)}
+    return {name: found for name, found in space.items() if _is_noted(name, found)}
 
 
 _NOTED = tuple(_noted(*each) for each in enumerate(_SPACES))
@@ -101,21 +124,22 @@ def is_torchs(function: Any) -> bool:
 class Replaced:
     """What has been replaced: ``names``, wherever they are. There is one of it for the same.
 
-    ``by_itself``: what Python asks tensors by itself is among that, or what is no plain method.
+    ``one_by_one``: examples run one after the other meanwhile. Among that is what Python asks
+    tensors by itself, or what is no plain method, or what the engines compute with.
     """
 
     places: tuple[Place, ...]
     names: frozenset[str] = field(init=False)
-    by_itself: bool = field(init=False)
+    one_by_one: bool = field(init=False)
     known: dict[tuple[Any, Any], bool] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.names = frozenset(name for _, name, _ in self.places)
         of_tensors = [(name, new) for at, name, new in self.places if at >= len(_HOMES)]
-        self.by_itself = any(
+        self.one_by_one = any(
             name.startswith("__") or not isinstance(new, (FunctionType, MethodDescriptorType))
             for name, new in of_tensors
-        )
+        ) or bool(self.names and self.names & read_by("autobatch."))
 
     def is_met(self, function: Any, kind: type | None = None) -> bool:
         """Whether a function of torch's comes to what has been replaced, as far as names tell.

@@ -28,12 +28,12 @@ def _of_device(kind: str) -> tuple[Mode, ...]:
     return (
         (
             f"autocast on {kind}",
-            lambda: torch.is_autocast_enabled(kind),
+            partial(torch.is_autocast_enabled, kind),
             lambda flag: torch.set_autocast_enabled(kind, flag),
         ),
         (
             f"the dtype of autocast on {kind}",
-            lambda: torch.get_autocast_dtype(kind),
+            partial(torch.get_autocast_dtype, kind),
             lambda dtype: torch.set_autocast_dtype(kind, dtype),
         ),
     )

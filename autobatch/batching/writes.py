@@ -27,10 +27,9 @@ from autobatch.batching.host.rower import Rower
 from autobatch.batching.host.rows import RowDraws, call_row, note_fallback, run_rows
 from autobatch.batching.levels import Batched, DrawError, ExampleError, NoRule
 from autobatch.batching.shared import merging, refusals, updates
-from autobatch.batching.tables import packed
 from autobatch.batching.tensors import index_lists, torch_ops, unheld
 from autobatch.batching.tensors.joining import is_rounded_once
-from autobatch.batching.tensors.number_operands import subtracts_bools
+from autobatch.batching.tensors.number_operands import refused_numbers
 from autobatch.batching.tensors.views import is_unbound, viewed
 from autobatch.batching.trace import Untraceable
 from autobatch.batching.trace.recorder import is_recording
@@ -311,7 +310,8 @@ def write_own(
         named = {name: tree_of(arg, like) for name, arg in kwargs.items()}
     except NotATree:
         raise NoRule("an operand is no tensor or number") from None
-    if context.k and (refused := subtracts_bools(function, args)) is not None:
+    with_numbers = context.k > 0 and torch_ops.has_numbers([*args[1:], *kwargs.values()])
+    if with_numbers and (refused := refused_numbers(function, args, kwargs)) is not None:
         raise RowsFail(context.lowest(), refused) from refused
     if is_rounded_once(function, [*args, *kwargs.values()], kwargs):
         twin = inplace.twin(function)
@@ -339,6 +339,8 @@ def write_own(
                 function, made, named, context.k, randomness=context.randomness
             )
     except ExampleError as failure:
+        if with_numbers:
+            raise NoRule(torch_ops.OWN_NUMBER) from None
         raise RowsFail(context.lowest(), failure.original) from failure.original
     context.counter.launch()
     if function in unheld.CONVERTING:
@@ -408,63 +410,6 @@ def is_constant(value: Value) -> bool:
     """Whether what all threads share cannot be written."""
     kinds = (type(None), int, float, str)
     return type(value) is Uniform and isinstance(value.obj, kinds)
-
-
-def write_out(
-    context: Context,
-    function: Callable[..., Any],
-    args: list[Cell],
-    kwargs: dict[str, Cell],
-    draws: bool,
-) -> Cell:
-    """``function(..., out=y)``: the result becomes the content of ``y``, in its dtype."""
-    if updates.write_out(context, function, args, kwargs):
-        return kwargs["out"]
-    rest = {name: arg for name, arg in kwargs.items() if name != "out"}
-    if overlaps(kwargs["out"], [*args, *rest.values()]):
-        write_rows(context, partial(into, function), [kwargs["out"], *args], rest, OVERLAP)
-        return kwargs["out"]
-    try:
-        check_own_overlap(context, kwargs["out"], [*args, *rest.values()])
-    except NoRule:
-        write_rows(context, partial(into, function), [kwargs["out"], *args], rest, OVERLAP)
-        return kwargs["out"]
-    result = torch_ops.apply(context, function, args, rest, draws)
-    land(context, result, kwargs["out"])
-    return kwargs["out"]
-
-
-def into(function: Callable[..., Any], out: Tensor, *args: Any, **kwargs: Any) -> Any:
-    return function(*args, out=out, **kwargs)
-
-
-def land(context: Context, result: Cell, out: Cell) -> None:
-    packed.unpack(context, (result, out))
-    value, target = read(result), read(out)
-    if type(value) is Container and type(target) is Container:
-        for part, own in zip(value.children(), target.children(), strict=True):
-            land(context, part, own)
-        return
-    context.services.tensor_written(context.span)
-    refuse_tied(context, out)
-    if (type(target) is Uniform and target.shared) or is_outside(out):
-        raise shared_write(context, "a tensor")
-    if Objects in (type(value), type(target)):
-        refuse_foreign(context, out, "{}")
-        write_rows(context, filled, [out, result], {}, "objects")
-        return
-    dtype = target.table.dtype if type(target) is Column else target.obj.dtype  # type: ignore[union-attr]
-    if type(value) is Column:
-        set_content(out, Column(value.data.to(dtype)))
-    elif type(value) is Uniform and isinstance(value.obj, Tensor):
-        set_content(out, Uniform(value.obj.to(dtype)))
-
-
-def filled(out: Tensor, result: Tensor) -> Tensor:
-    """One example's ``out``, which takes the size of the result, too."""
-    if out.shape != result.shape:
-        out.resize_(result.shape)
-    return out.copy_(result)
 
 
 def has_column(tree: Any) -> bool:

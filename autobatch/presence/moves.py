@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from autobatch import firsthand
 from autobatch.compat import set_grad, within_duals, within_level
 from autobatch.presence.layers import differentiated
 from autobatch.presence.wide_rows import rows_at
@@ -133,7 +134,7 @@ def keeping() -> AbstractContextManager[Any]:
     """In here rows that move keep their gradients, whatever ``no_grad`` says, as those of a loop,
     which moves nothing, do; torch's inference mode has none to keep.
     """
-    if torch.is_grad_enabled() or torch.is_inference_mode_enabled():
+    if firsthand.is_grad_enabled() or firsthand.is_inference_mode_enabled():
         return AS_IT_IS
     return RECORDED
 

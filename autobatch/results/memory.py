@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from autobatch import firsthand
 from autobatch.arguments.batch import Batch
 from autobatch.arguments.mapped import Mapped, tree_leaves
 from autobatch.compat import storage_id
@@ -30,7 +31,7 @@ def of_its_own(result: Any, batch: Batch) -> Any:
     if type(result) is Tensor and len(args) == 1 and type(args[0]) is Mapped and not batch.kwargs:
         given = args[0].data  # the commonest call, which is to cost little
         if type(given) is Tensor and result.layout is given.layout is torch.strided:
-            return result.clone() if storage_id(result) == storage_id(given) else result
+            return firsthand.clone(result) if storage_id(result) == storage_id(given) else result
     memory = set(places(mapped_leaves(batch)))
     return Copying(memory).part(result) if memory else result
 
@@ -77,7 +78,7 @@ class Copying:
         if not isinstance(leaf, Tensor) or self.given.isdisjoint(places((leaf,))):
             return leaf
         if id(leaf) not in self.made:
-            self.made[id(leaf)] = leaf.clone()
+            self.made[id(leaf)] = firsthand.clone(leaf)
         made: Tensor = self.made[id(leaf)]
         return made
 

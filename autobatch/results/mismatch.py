@@ -209,7 +209,7 @@ def dtypes_differ(tensors: Sequence[Tensor], part: Part) -> StackingError:
 
 def differ_in_length(tensors: Sequence[Tensor]) -> bool:
     """Whether the first dimension is all in which their shapes differ, if they do at all."""
-    shapes = {tensor.shape[1:] if tensor.dim() else None for tensor in tensors}
+    shapes = {tensor.shape[1:] if tensor.shape else None for tensor in tensors}
     return len(shapes) == 1 and None not in shapes
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from autobatch import firsthand
 from autobatch.structure import is_tuple_type
 from autobatch.values.cells import Cell, Column, Container, Objects, Uniform, read
 from autobatch.values.numbers import fits_tensor, is_stacking_number, number_dtype, number_tensor
@@ -60,7 +61,7 @@ def tensors_of(items: Sequence[Any], device: torch.device | None) -> list[Tensor
     if any(shape[0] and shape[1:] != inner for shape in shapes):
         raise Misfit("what they hold is of several lengths")
     return [
-        torch.tensor(own, dtype=dtype, device=device).reshape(shape[0], *inner)
+        firsthand.reshape(firsthand.tensor(own, dtype=dtype, device=device), (shape[0], *inner))
         for own, shape in zip(numbers, shapes, strict=True)
     ]
 

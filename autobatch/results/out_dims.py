@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from autobatch import firsthand
 from autobatch.errors import OptionError
 from autobatch.results.own_lists import is_made
 from autobatch.results.stacking import form_of_container
@@ -82,13 +83,13 @@ def dims_of(out_dims: Any, spec: pytree.TreeSpec) -> list[int | None] | None:
 
 def move(leaf: Any, dim: int) -> Any:
     if is_collection(leaf) and dim != 0:
-        return torch.stack(leaf.unbind(0), dim)
+        return firsthand.stack(leaf.unbind(0), dim)
     if not isinstance(leaf, Tensor) or dim == 0:
         return leaf
-    if not -leaf.dim() <= dim < leaf.dim():
-        shape = tuple(leaf.shape)
+    shape = tuple(leaf.shape)
+    if not -len(shape) <= dim < len(shape):
         raise OptionError(f"out_dims has dimension {dim} for a result of shape {shape}.")
-    return leaf.movedim(0, dim)
+    return firsthand.movedim(leaf, 0, dim)
 
 
 def refusal(place: int, spec: pytree.TreeSpec, name: str) -> str:
@@ -176,11 +177,12 @@ def same_value(one: Any, other: Any) -> bool:
 def same_bits(one: Tensor, other: Tensor) -> bool:
     if (one.dtype, one.shape, one.device) != (other.dtype, other.shape, other.device):
         return False
-    return torch.equal(bits(one), bits(other))
+    return firsthand.equal(bits(one), bits(other))
 
 
 def bits(tensor: Tensor) -> Tensor:
-    tensor = tensor.detach()
+    tensor = firsthand.detach(tensor)
     if tensor.layout is not torch.strided:
         return tensor
-    return tensor.reshape(-1).contiguous().view(torch.uint8)
+    flat = firsthand.contiguous(firsthand.reshape(tensor, -1))
+    return cast(Tensor, firsthand.view(flat, torch.uint8))

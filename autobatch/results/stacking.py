@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from autobatch import firsthand
 from autobatch.ragged import FORMS, collected
 from autobatch.results.mismatch import (
     Part,
@@ -202,7 +203,7 @@ def stacked_collections(items: Sequence[Any], part: Part) -> Any:
     if not all(type(item) is type(items[0]) for item in items):
         raise structures_differ(items, part)
     try:
-        return torch.stack(list(items))
+        return firsthand.stack(list(items))
     except RuntimeError as error:
         raise structures_differ(items, part) from error
 
@@ -224,13 +225,13 @@ def stacked_leaves(items: Sequence[Any], device: torch.device | None, part: Part
     if not ragged and are_unlike:
         raise shapes_differ(tensors, part)
     try:
-        dtype = reduce(torch.promote_types, (tensor.dtype for tensor in tensors))
+        dtype = reduce(firsthand.promote_types, (tensor.dtype for tensor in tensors))
     except RuntimeError as error:
         raise dtypes_differ(tensors, part) from error
-    tensors = [tensor.to(dtype) for tensor in tensors]
+    tensors = [firsthand.to(tensor, dtype) for tensor in tensors]
     if ragged:
-        return as_ragged(tensors, tensors[0][None, :0], part)
-    return torch.stack(tensors)
+        return as_ragged(tensors, firsthand.getitem(tensors[0], (None, slice(0))), part)
+    return firsthand.stack(tensors)
 
 
 def plain(result: Any) -> Any:

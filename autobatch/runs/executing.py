@@ -243,7 +243,7 @@ def mapped(name: str, value: Any, shape: EventShape | None) -> Mapped:
             f"The input {name} is of type {type(value).__name__}; it must be a tensor or an array "
             "[B, *E], a list of numbers, or autobatch.objects(...)."
         )
-    if not value.dim():
+    if not value.shape:
         raise OptionError(f"The input {name} is a 0-d tensor; its dimension 0 must be the batch.")
     held(f"The input {name}", value.shape[1:], shape)
     return Mapped(value)

@@ -14,6 +14,7 @@ from autobatch.arguments.batch import Batch
 from autobatch.batching.calling.resolving import resolve_object
 from autobatch.batching.effects import effect_of
 from autobatch.batching.foreign import Foreign
+from autobatch.batching.replaced import NOTHING, Replaced, read_by
 from autobatch.errors import LIMITS, AutobatchError
 from autobatch.ir.program import Function
 from autobatch.options import Options
@@ -104,6 +105,8 @@ class OneByOne:
         options = self.options
         if options.seed is None:
             return nullcontext() if self.repeating is None else self.repeating.thread()
+        if self.library.replaced is not NOTHING:
+            refuse_seed(self.library.replaced)
         return drawing(Thread(index + options.thread_offset, key_of(options.seed)))
 
     def isolated(
@@ -122,6 +125,16 @@ class OneByOne:
                 raise
             return Result(None, error.with_traceback(None)), None
         return Result(value), way
+
+
+def refuse_seed(replaced: Replaced) -> None:
+    """Refuse numbers of a seed that would be made by what somebody has put in torch's place."""
+    names = sorted(replaced.names & read_by("autobatch.random"))
+    if names:
+        raise AutobatchError(
+            f"Torch's {' and '.join(names)} has been replaced, by which autobatch makes the "
+            "numbers of a seed. Put it back for this call, or pass no seed."
+        )
 
 
 def run_sequential(

@@ -76,7 +76,7 @@ def ran(
     """The same; ``BeginAgain`` where calls were forked that should not have been."""
     if options.on_error == "isolate" and not batch.size:
         return []
-    if batch.size and (options.is_one_by_one or library.replaced.by_itself):
+    if batch.size and (options.is_one_by_one or library.replaced.one_by_one):
         return collected(
             [run_sequential(function, batch, options, library)], function, batch, options
         )

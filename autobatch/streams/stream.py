@@ -172,7 +172,7 @@ class Stream:
         self.vacancies = Vacancies(plan.width, plan.enough)
 
     def results(self) -> Results:
-        if look().by_itself:
+        if look().one_by_one:
             yield from one_by_one(self.plan, self.source)
             return
         error: BaseException | None = None

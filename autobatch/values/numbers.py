@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from autobatch import firsthand
 from autobatch.compat import on_device
 from autobatch.values.cells import NUMBER_DTYPES, NUMBER_TAGS, fits_column
 
@@ -50,7 +51,7 @@ def number_tensor(obj: Any, device: torch.device | None) -> Tensor:
     """One number in its own dtype."""
     if isinstance(obj, np.generic):
         return on_device(np.array(obj), device)
-    return torch.tensor(obj, dtype=number_dtype(obj), device=device)
+    return firsthand.tensor(obj, dtype=number_dtype(obj), device=device)
 
 
 def beside_tensors(obj: Any, device: torch.device | None) -> Tensor:
@@ -59,11 +60,11 @@ def beside_tensors(obj: Any, device: torch.device | None) -> Tensor:
         return obj
     if isinstance(obj, np.generic):
         return number_tensor(obj, device)
-    return torch.as_tensor(obj, device=device)
+    return firsthand.as_tensor(obj, device=device)
 
 
 def numbers_tensor(items: list[Any], device: torch.device | None) -> Tensor:
     """Numbers of one type, one for each example."""
     if isinstance(items[0], np.generic):
         return on_device(np.array(items, dtype=items[0].dtype), device)
-    return torch.tensor(items, dtype=number_dtype(items[0]), device=device)
+    return firsthand.tensor(items, dtype=number_dtype(items[0]), device=device)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .families import FAMILIES, programs
+from .families import FAMILIES, WRITING, programs
 from .record import OBJECT_KINDS, GeneratedProgram
 
-__all__ = ["FAMILIES", "OBJECT_KINDS", "GeneratedProgram", "programs"]
+__all__ = ["FAMILIES", "OBJECT_KINDS", "WRITING", "GeneratedProgram", "programs"]

@@ -36,6 +36,17 @@ class Record:
         return start + sum(self.items)
 
 
+class Held:
+    def __init__(self, tensor):
+        self.tensor = tensor
+        self.times = 0
+
+    def write(self, other):
+        self.times += 1
+        self.tensor.add_(other * 1.0)
+        return self.tensor
+
+
 class Managed:
     def __init__(self, log, number, takes):
         self.log = log
@@ -62,6 +73,8 @@ OBSERVATIONS = {
     "counts": "{0}['a'], {0}['b'], len({0})",
     "record": "{0}.value, len({0}.items), sum({0}.items)",
     "fn": "{0}(1)",
+    "table": "{0}['x'], {0}['y'], len({0})",
+    "held": "{0}.tensor, {0}.times",
 }
 # A first int that differs between threads, whatever kind the first parameter has.
 FIRST_INT = {
@@ -73,6 +86,9 @@ TYPE_OF_KIND = {"d0": "f0", "d3": "f3", "b0": "bool", "text": "str", "numbers": 
 NUMBERS = frozenset({"int", "float", "bool", "opt", "ints", "fn"})
 TENSORS = frozenset({"int", "float", "bool", "i0", "f0", "i3", "f3", "f2"})
 ALIASES = frozenset({"int", "float", "bool", "f0", "f3", "f2", "i3", "ints", "tensors", "record"})
+WRITTEN_TYPES = frozenset(
+    {"int", "float", "bool", "f0", "f3", "f2", "i3", "m3", "b3", "ints", "counts", "tensors"}
+) | {"table", "held", "fn"}
 OBJECTS = frozenset({"int", "float", "bool", "opt", "str", "ints", "counts", "record", "fn"})
 
 Core = tuple[tuple[str, str, str], ...]
@@ -89,6 +105,8 @@ class Family:
     python_numbers: bool = True
     helpers: int = 2
     recursive: bool = False
+    writes: bool = False
+    budget: int = 22
 
 
 SCALAR = Family(
@@ -134,6 +152,53 @@ RECURSIVE = Family(
     (("n", "int", ""), ("s", "float", "0.0"), ("xs", "ints", "[]"), ("y", "f3", "torch.ones(3)")),
     recursive=True,
 )
+WRITING_PARAMS = (("f3", "f3"), ("f3", "d3"), ("f3", "f3", "f0"), ("d3", "i3"), ("f3", "i3", "f3"))
+WRITTEN = Family(
+    WRITTEN_TYPES,
+    WRITING_PARAMS,
+    (
+        ("y", "f3", "torch.zeros(3)"), ("m", "m3", "torch.zeros(3, 3)"), ("v", "f3", "m[1]"),
+        ("k", "i3", "torch.arange(3)"), ("n", "int", ""),
+    ),
+    observe=("torch.cos(y)", "v + 1"),
+    python_numbers=False,
+    helpers=1,
+    budget=7,
+    writes=True,
+)  # fmt: skip
+WRITTEN_VIEWS = replace(
+    WRITTEN,
+    core=(
+        ("y", "f3", "a.new_zeros(3)"), ("w", "f2", "y[1:]"), ("m", "m3", "torch.eye(3)"),
+        ("q", "m3", "m.t()"), ("n", "int", ""),
+    ),
+    observe=("torch.cos(m)", "w + 1"),
+)  # fmt: skip
+WRITTEN_PARTS = replace(
+    WRITTEN,
+    core=(
+        ("y", "f3", "torch.ones(3)"), ("ts", "tensors", "[y, a]"), ("h", "held", "Held(y)"),
+        ("t", "table", "{'x': y, 'y': torch.zeros_like(a)}"), ("n", "int", ""),
+    ),
+    observe=("torch.cos(y)", "any(e is y for e in ts)", "h.tensor is y"),
+)  # fmt: skip
+WRITTEN_LISTS = replace(
+    WRITTEN,
+    core=(
+        ("xs", "ints", "[2, 1]"), ("counts", "counts", "{'a': 0, 'b': 1}"), ("n", "int", ""),
+        ("ts", "tensors", "[]"), ("y", "f3", "torch.zeros(3)"),
+    ),
+    observe=("str(xs)", "str(counts)", "torch.cos(y)"),
+)  # fmt: skip
+WRITTEN_CALLS = replace(
+    WRITTEN,
+    core=(
+        ("y", "f3", "torch.zeros(3)"), ("m", "m3", "torch.zeros(3, 3)"), ("ts", "tensors", "[a]"),
+        ("h", "held", "Held(y)"), ("xs", "ints", "[1]"), ("n", "int", ""), ("s", "float", "0.0"),
+    ),
+    observe=("torch.cos(y)",),
+    recursive=True,
+)  # fmt: skip
 
 
 class _ProgramWriter(Writer):
@@ -148,7 +213,7 @@ class _ProgramWriter(Writer):
         for _ in range(self.below(family.helpers + 1)):
             self._helper()
         self.scope = Scope()
-        self.budget = 22
+        self.budget = family.budget
         params = [chr(ord("a") + place) for place in range(len(kinds))]
         with self.block(f"\ndef program({', '.join(params)}):"):
             for name, kind in zip(params, kinds, strict=True):
@@ -195,7 +260,8 @@ class _ProgramWriter(Writer):
     def _recursion(self) -> None:
         """One function that calls itself, or two that call each other, at most twice a level."""
         names = [self.fresh("walk") for _ in range(1 + self.below(2))]
-        type_ = self.pick(("int", "float", *(("f3",) if "f3" in self.features.types else ())))
+        kinds = ("int", "float", "f3", "m3", "tensors", "held")
+        type_ = self.pick([kind for kind in kinds if kind in self.features.types])
         for place, name in enumerate(names):
             self._level(name, names[(place + 1) % len(names)], type_)
         call = f"{names[0]}({{int}} % 5, {{{type_}}}, {{ints}})"
@@ -235,10 +301,17 @@ FAMILIES = {
     "object": OBJECT,
     "recursive": RECURSIVE,
 }
+WRITING = {
+    "written": WRITTEN,
+    "written_views": WRITTEN_VIEWS,
+    "written_parts": WRITTEN_PARTS,
+    "written_lists": WRITTEN_LISTS,
+    "written_calls": WRITTEN_CALLS,
+}
 _TENSOR_KINDS = {"int": "i0", "float": "d0", "bool": "b0"}
 _FEATURES = {
-    (name, raises, catches): Features(family.types, raises, catches)
-    for name, family in FAMILIES.items()
+    (name, raises, catches): Features(family.types, raises, catches, family.writes)
+    for name, family in (FAMILIES | WRITING).items()
     for raises in (False, True)
     for catches in (False, True)
 }
@@ -252,7 +325,7 @@ def programs(
 
     Where they are ``catching``, they hold ``try`` statements.
     """
-    record = FAMILIES[family]
+    record = (FAMILIES | WRITING)[family]
     raises = draw(st.integers(0, 7)) == 7 if raising is None else raising
     kinds = draw(st.sampled_from(record.params))
     numbers = record.python_numbers and draw(st.integers(0, 2)) < 2

@@ -145,7 +145,15 @@ def closure(w: Writer) -> None:
         return w.statement()
     name = w.fresh("fn")
     free = w.pick([*w.names("int"), "1"])
-    if w.chance(2):
+    if w.features.writes and w.chance(2):
+        readonly = set(w.scope.readonly)
+        w.scope.readonly.update(w.scope.types)
+        with w.indented(f"def {name}(p):"):
+            for _ in range(1 + w.below(2)):
+                w.statement()
+            w.line(f"return p - {free}")
+        w.scope.readonly = readonly
+    elif w.chance(2):
         with w.indented(f"def {name}(p, q={w.atom('int')}):"):
             w.line(f"return p + {free} * q")
     else:

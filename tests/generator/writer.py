@@ -15,16 +15,18 @@ from typing import Any, TypeVar
 
 from hypothesis import strategies as st
 
+from . import writing
 from .grammar import (
     CONDITIONS,
     EXPRESSIONS,
-    LITERALS,
     RISKY_EXPRESSIONS,
     RISKY_STATEMENTS,
     STATEMENTS,
 )
+from .grammar import LITERALS as OWN_LITERALS
 
 T = TypeVar("T")
+LITERALS = OWN_LITERALS | writing.LITERALS
 TYPES = frozenset({*LITERALS, "fn"})
 HOLE = re.compile(r"\{(var:)?(new|" + "|".join(sorted(TYPES)) + r")(\$\d)?\}")
 ENCLOSED = re.compile(r"(?:[(\[]|(?:^|[^=<>!])= )$")
@@ -38,25 +40,33 @@ def _below(n: int) -> st.SearchStrategy[int]:
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """What the programs of a family hold: types, whether threads may raise and catch."""
+    """What the programs of a family hold: types, whether threads may raise and catch.
+
+    ``writes``: they write in place in all ways that there are, see ``writing``.
+    """
 
     types: frozenset[str]
     raises: bool = False
     catches: bool = False
+    writes: bool = False
 
     @lru_cache(maxsize=256)  # noqa: B019  (a family is small and lives for the session)
     def expressions(self, type_: str) -> tuple[str, ...]:
         extra = RISKY_EXPRESSIONS.get(type_, ()) if self.raises else ()
-        return tuple(t for t in (*EXPRESSIONS[type_], *extra) if self._holds(t))
+        written = writing.EXPRESSIONS.get(type_, ()) if self.writes else ()
+        own = EXPRESSIONS.get(type_, ())
+        return tuple(t for t in (*own, *written, *extra) if self._holds(t))
 
     @lru_cache(maxsize=4)  # noqa: B019
     def conditions(self) -> tuple[str, ...]:
-        return tuple(t for t in CONDITIONS if self._holds(t))
+        written = writing.CONDITIONS if self.writes else ()
+        return tuple(t for t in (*CONDITIONS, *written) if self._holds(t))
 
     @lru_cache(maxsize=4)  # noqa: B019
     def statements(self) -> tuple[str, ...]:
         extra = RISKY_STATEMENTS if self.raises else ()
-        return tuple(t for t in (*STATEMENTS, *extra) if self._holds(t))
+        written = writing.STATEMENTS if self.writes else ()
+        return tuple(t for t in (*STATEMENTS, *written, *extra) if self._holds(t))
 
     def _holds(self, template: str) -> bool:
         return {hole[1] for hole in HOLE.findall(template)} <= self.types | {"new"}

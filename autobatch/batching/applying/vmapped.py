@@ -185,7 +185,10 @@ def apply_inplace(
             raise first_row(fn, whole, keywords) or failure from None
         if args is not given:
             out = ended(out)
-        new = explained(fn, whole, keywords, lambda: inplace.landed(fn, args[0], out, k))
+        try:
+            new = explained(fn, whole, keywords, lambda: inplace.landed(fn, args[0], out, k))
+        except ExampleError as failure:  # torch may say so in other words
+            raise first_row(fn, whole, keywords) or failure from None
         new = unrecorded(args[0], new, k)
         return new, new
     if fn is Tensor.requires_grad_:

@@ -58,6 +58,16 @@ def subtracts_bools(function: Callable[..., Any], cells: list[Cell]) -> RuntimeE
     return None
 
 
+def refused_numbers(
+    function: Callable[..., Any], args: list[Cell], kwargs: dict[str, Cell]
+) -> Exception | None:
+    """What torch says of numbers where it wants tensors; None where it takes them."""
+    expected = answer(function, args, kwargs)
+    if expected is not None and expected.error is not None:
+        return TypeError(*expected.error.args)
+    return subtracts_bools(function, args)
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """What a function of torch's makes of numbers: an error, or leaves of these types or dtypes.
