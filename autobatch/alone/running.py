@@ -283,14 +283,14 @@ def run(asked: Asked, proof: Proof) -> Alone:
         plain = asked.function.__get__(asked.receiver)
     attached = proof.computes and asked.limits.gradients
     size, given = asked.batch.size, read(asked.given, attached)
-    places = [name for name in given if isinstance(name, int)]
     names = [name for name in given if not isinstance(name, int)]
+    count = len(given) - len(names)
     shared = [each.is_as_it_is for each in given.values()]
     own = [each.is_copied for each in asked.given.values()]
     kept = map(operator.or_, shared, own)
     copied = [proof.copies and not each for each in kept]
-    is_copied = proof.returns and (any(shared) or not proof.copies)
-    given_back = private if is_copied else as_it_is
+    copies = any(copied)
+    gives_copies = proof.returns and (any(shared) or not proof.copies)
 
     def items(name: int | str) -> Sequence[Any]:
         each = given[name]
@@ -307,14 +307,18 @@ def run(asked: Asked, proof: Proof) -> Alone:
                 rest += range(index, size)
                 break
             try:
-                memo: Memo = {}
-                row = tuple(
-                    private(item, memo=memo) if copies else item
-                    for copies, item in zip(copied, row, strict=True)
-                )
-                value = given_back(
-                    plain(*row[: len(places)], **dict(zip(names, row[len(places) :], strict=True)))
-                )
+                if copies:
+                    memo: Memo = {}
+                    row = tuple(
+                        private(item, memo=memo) if is_copied else item
+                        for is_copied, item in zip(copied, row, strict=True)
+                    )
+                if names:
+                    value = plain(*row[:count], **dict(zip(names, row[count:], strict=True)))
+                else:
+                    value = plain(*row)
+                if gives_copies:
+                    value = private(value)
             except KeyboardInterrupt:  # the user's, not the program's
                 raise
             except GaveUp:
@@ -354,7 +358,3 @@ def read(given: Mapping[int | str, Given], attached: bool) -> dict[int | str, Gi
         else:
             found[name] = each.read(attached)
     return found
-
-
-def as_it_is(item: Any) -> Any:
-    return item

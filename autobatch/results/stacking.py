@@ -51,6 +51,8 @@ from autobatch.values.cells import (
     read,
 )
 from autobatch.values.numbers import (
+    are_fitting,
+    are_stacking_numbers,
     beside_tensors,
     fits_tensor,
     is_stacking_number,
@@ -209,8 +211,8 @@ def stacked_collections(items: Sequence[Any], part: Part) -> Any:
 
 
 def stacked_leaves(items: Sequence[Any], device: torch.device | None, part: Part) -> Any:
-    if all(map(is_stacking_number, items)):
-        if not all(map(fits_tensor, items)):
+    if are_stacking_numbers(items):
+        if not are_fitting(items):
             return Batchless(items)
         if len(set(map(type, items))) == 1:
             return numbers_tensor(list(items), device)

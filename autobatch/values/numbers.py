@@ -7,6 +7,7 @@ has the dtype that holds it (bool, int64, float64, complex128), beside tensors t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,13 @@ from torch import Tensor
 
 from autobatch import firsthand
 from autobatch.compat import on_device
-from autobatch.values.cells import NUMBER_DTYPES, NUMBER_TAGS, fits_column
+from autobatch.values.cells import (
+    INT_MAX,
+    INT_MIN,
+    NUMBER_DTYPES,
+    NUMBER_TAGS,
+    fits_column,
+)
 
 INTEGERS = ("uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64")
 OTHERS = ("bool", "float16", "float32", "float64", "complex64", "complex128")
@@ -23,6 +30,7 @@ DTYPES: dict[Any, torch.dtype] = {
     np.dtype(name): getattr(torch, name) for name in (*INTEGERS, *OTHERS)
 }
 """Those of numpy's dtypes that torch has; a long double, a date or a text is an object."""
+_PYTHONS = {*NUMBER_TAGS, complex}
 
 
 def is_stacking_number(obj: Any) -> bool:
@@ -38,6 +46,18 @@ def is_numpy_number(obj: Any) -> bool:
 def fits_tensor(obj: Any) -> bool:
     """Whether it is a number that a tensor holds: an int may be too large."""
     return fits_column(obj) or type(obj) is complex or is_numpy_number(obj)
+
+
+def are_stacking_numbers(items: Sequence[Any]) -> bool:
+    """Whether all are numbers: those of Python's own types are asked together."""
+    return set(map(type, items)) <= _PYTHONS or all(map(is_stacking_number, items))
+
+
+def are_fitting(items: Sequence[Any]) -> bool:
+    """Whether a tensor holds each of some numbers: ints of Python's are asked together."""
+    if set(map(type, items)) == {int}:
+        return bool(INT_MIN <= min(items) <= max(items) <= INT_MAX)
+    return all(map(fits_tensor, items))
 
 
 def number_dtype(obj: Any) -> torch.dtype:
