@@ -9,7 +9,7 @@ read. The caller's objects are not among that: to write one is refused, and they
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import BuiltinMethodType, MethodType
 from typing import Any
 
@@ -24,7 +24,7 @@ from autobatch.values.cells import DEFERRAL, Cell, Container, Objects
 from autobatch.values.heap import walks
 from autobatch.vm.calling import reach
 from autobatch.vm.entering import opened, receiver_in
-from autobatch.vm.forks.pending import entries
+from autobatch.vm.forks.pending import entries, has_deferred
 from autobatch.vm.forks.targets import ITERATORS, MOST_PARTS, VALUES
 from autobatch.vm.groups import FORKED, Group
 from autobatch.vm.nested import Nested
@@ -41,6 +41,9 @@ class Disturbing:
     """Asks that of what a run comes to."""
 
     state: RunState
+    noted: list[Cell] = field(default_factory=list)
+    known: list[Objects] = field(default_factory=list)
+    """Entries, and threads' own objects in them: calls that are noted one by one add to both."""
 
     def is_op(self, op: Op, group: Group) -> bool:
         """Whether an operation may that is no fork; what a deferred one writes keeps its place."""
@@ -93,24 +96,42 @@ class Disturbing:
     def advances(self, group: Group, cells: Iterable[Cell]) -> bool:
         """Whether entries got what is gone through, an iterator, themselves."""
         values = objects_in(cells)
+        if not values:
+            return False
         kinds = {kind for value in values for kind in value.kinds}
-        alike = [value for value in noted_objects(group) if not kinds.isdisjoint(value.kinds)]
+        alike = [value for value in self.objects(group) if not kinds.isdisjoint(value.kinds)]
         own = {id(item) for value in values for item in value.items}
         return any(id(item) in own for value in alike for item in value.items)
+
+    def objects(self, group: Group) -> list[Objects]:
+        """Those that a group's entries have as they are; operands of deferred operations change."""
+        now = [cell for cell, _ in entries(group)]
+        before = len(self.noted)
+        if has_deferred(group) or now[:before] != self.noted:
+            before, self.known = 0, []
+        new = (part for cell in now[before:] for part in cell.value.children())  # type: ignore[union-attr]
+        self.known += objects_in(walks.reached(new))
+        self.noted = now
+        return self.known
+
+    def forget(self) -> None:
+        """The entries have run."""
+        self.noted, self.known = [], []
 
     def meets(self, group: Group, cells: Iterable[Cell], within: bool = True) -> bool:
         """Whether entries read what some cells have, or what that holds if ``within``."""
         cells = list(cells)
-        noted = [entry for _, entry in entries(group)]
-        written = reach(cells) if within else set(map(id, cells))
-        deferred = (cell for entry in noted if entry.type is DEFERRAL for cell in entry.children())
-        if written and any(id(cell) in written for cell in walks.reached(deferred)):
-            return True
+        if has_deferred(group):  # else many calls that are noted one by one would all be asked
+            written = reach(cells) if within else set(map(id, cells))
+            noted = [entry for _, entry in entries(group) if entry.type is DEFERRAL]
+            deferred = (cell for entry in noted for cell in entry.children())
+            if written and any(id(cell) in written for cell in walks.reached(deferred)):
+                return True
         own = objects_in(walks.reached(cells) if within else cells)
         if not own:
             return False
         foreign = self.state.services.foreign
-        read = foreign.others(item for value in noted_objects(group) for item in value.items)
+        read = foreign.others(item for value in self.objects(group) for item in value.items)
         if ATOMS.issuperset(map(type, read)):
             return False
         mine = foreign.others(item for value in own for item in value.items)
@@ -130,12 +151,6 @@ def objects_in(cells: Iterable[Cell]) -> list[Objects]:
     """The threads' own objects; lists that lie in one table are copied with their cells."""
     values = (cell.value for cell in cells)
     return [value for value in values if type(value) is Objects and value.lists is None]
-
-
-def noted_objects(group: Group) -> list[Objects]:
-    """Those that a group's entries have as they are."""
-    cells = (cell for _, entry in entries(group) for cell in entry.children())
-    return objects_in(walks.reached(cells))
 
 
 def may_meet(written: Iterable[Place | None], read: Iterable[Place | None]) -> bool:

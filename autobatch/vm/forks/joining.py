@@ -100,6 +100,7 @@ class Forks:
                 group = self.call_within(frame, group)
             else:
                 group = self.resolving.run_first(frame, group)
+        self.guard.disturbing.forget()
         frame.span, self.state.tally.block = span, at
         return group
 
@@ -141,6 +142,7 @@ class Forks:
         waiting = [group for group in groups if FORKED in group.env]
         if not waiting:
             return parts
+        self.guard.disturbing.forget()
         before = Failed.of(self.failures)
         try:
             forked = self.together.run_calls(frame, waiting)

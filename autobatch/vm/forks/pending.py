@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from autobatch.ir.program import Op
-from autobatch.values.cells import CLOSURE, FORK, PENDING, Cell, Container
+from autobatch.values.cells import CLOSURE, DEFERRAL, FORK, PENDING, Cell, Container
 from autobatch.values.heap import copying, walks
 from autobatch.vm.calling import relinked
 from autobatch.vm.groups import FORKED, Group
@@ -44,8 +44,28 @@ def is_branch(op: Op, operands: Sequence[Cell]) -> bool:
 def remember(group: Group, cell: Cell) -> None:
     """Add to what a group has to run when it joins."""
     held = group.env.get(FORKED)
-    before = [] if held is None else list(held.value.children())  # type: ignore[union-attr]
-    group.env[FORKED] = Cell(Container(tuple, [*before, cell]))
+    if held is None:
+        group.env[FORKED] = held_entries([cell])
+        return
+    before = held.value
+    assert type(before) is Container
+    defers = before.static or is_deferred(cell)
+    group.env[FORKED] = Cell(Container(tuple, [*before.children(), cell], defers))
+
+
+def held_entries(cells: list[Cell]) -> Cell:
+    """What holds a group's entries, and says whether deferred operations are among them."""
+    return Cell(Container(tuple, cells, any(map(is_deferred, cells))))
+
+
+def is_deferred(cell: Cell) -> bool:
+    return type(cell.value) is Container and cell.value.type is DEFERRAL
+
+
+def has_deferred(group: Group) -> bool:
+    """Whether operations are deferred, and not only calls noted."""
+    held = group.env[FORKED].value
+    return type(held) is Container and held.static is True
 
 
 def entries(group: Group) -> list[tuple[Cell, Container]]:
@@ -71,7 +91,7 @@ def without_entries(group: Group, known: dict[int, Cell]) -> Group:
 def with_entries(group: Group, known: dict[int, Cell], rest: Sequence[Cell]) -> Group:
     """The same, with what is left to run."""
     memo: dict[int, Cell] = {}
-    kept = Cell(Container(tuple, [relinked(cell, known, memo) for cell in rest]))
+    kept = held_entries([relinked(cell, known, memo) for cell in rest])
     env = {name: relinked(cell, known, memo) for name, cell in group.env.items() if name != FORKED}
     env[FORKED] = kept
     return Group(group.rows, env, group.checks, group.ways, group.pending)
