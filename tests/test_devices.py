@@ -37,9 +37,10 @@ FACTORIES = frozenset(
     | {"randint", "randn", "randperm", "scalar_tensor", "tensor", "zeros"}
 )
 FROM_HOST = frozenset({"from_numpy", "as_tensor"})
+OWNERS = ("torch", "firsthand")
 ON_THE_HOST = {
     "arguments/batch_size.py": {
-        "torch.as_tensor(array.copy() if backwards or not array.flags.writeable else array)": (
+        "firsthand.as_tensor(array.copy() if backwards or not array.flags.writeable else array)": (
             "the caller's array"
         ),
     },
@@ -109,11 +110,11 @@ ON_THE_HOST = {
     },
     "ragged.py": {
         "torch.arange(size)": "moved to the table's device as it enters",
-        "torch.empty(0)": "tells a dtype",
-        "torch.tensor([part.shape[0] for part in parts], dtype=torch.int64)": (
+        "firsthand.empty(0)": "tells a dtype",
+        "firsthand.tensor([part.shape[0] for part in parts], dtype=torch.int64)": (
             "moved to the table's device as it enters"
         ),
-        "torch.as_tensor(item if item.flags.writeable else item.copy())": "the caller's array",
+        "firsthand.as_tensor(item if item.flags.writeable else item.copy())": "the caller's array",
     },
     "random/host_words.py": {"torch.from_numpy(lane.view(np.int64))": "of draws on the CPU"},
     "random/laws.py": {
@@ -158,7 +159,7 @@ def unplaced(path: Path) -> Iterator[str]:
         function = node.func if isinstance(node, ast.Call) else None
         if not isinstance(function, ast.Attribute) or not isinstance(node, ast.Call):
             continue
-        if not isinstance(function.value, ast.Name) or function.value.id != "torch":
+        if not isinstance(function.value, ast.Name) or function.value.id not in OWNERS:
             continue
         if function.attr not in FACTORIES | FROM_HOST or id(node) in moved:
             continue

@@ -250,9 +250,9 @@ def test_traces_do_not_grow_with_trips_or_threads():
 
 
 def named(x):
-    table = dict(LINEAR.named_parameters())
+    table = dict.fromkeys(["bias", "weight"], 2.0)
     for _, value in table.items():
-        x = x + value.sum()
+        x = x + value
     return x.unique().sum()
 
 
@@ -266,6 +266,6 @@ def test_fallbacks_are_what_is_warned_of_and_what_is_meant_counts_apart():
     lines = {line for _, line, _, _ in counted.fallbacks_by_place}
     assert lines == {warning.lineno for warning in told}
     assert counted.fallbacks == len(told) == len(counted.fallbacks_by_place) > 0
-    assert {what for _, _, what, _ in counted.meant_by_place} >= {"dict", "dict.items"}
+    assert {what for _, _, what, _ in counted.meant_by_place} >= {"iter", "dict.items"}
     assert counted.meant == sum(counted.meant_by_place.values())
     assert counted.by_thread == counted.meant + counted.fallbacks

@@ -76,9 +76,11 @@ def used() -> Iterator[tuple[Any, str]]:
                 yield owner, name
 
 
+# Not ``__getitem__``: Python takes tensors for sequences for good once that has been replaced, and
+# ``torch.tensor([x, x])`` is an error.
 FEW = [
     *((torch, name) for name in ("where", "cat", "stack", "tensor", "is_grad_enabled")),
-    *((Tensor, name) for name in ("__getitem__", "clone", "dim", "movedim", "reshape", "to")),
+    *((Tensor, name) for name in ("clone", "dim", "movedim", "reshape", "to")),
 ]
 
 

@@ -156,7 +156,7 @@ def tell(
     name, results = name_of(function), has_tensors(chunks)
     tensors = results or not is_of_objects(batch)
     policy.spent(name, place_of(function), tensors, often, objection)
-    if often or not tensors or not is_cheap(batch):
+    if often or not tensors or not batch.size or not is_cheap(batch):
         return
     numbers = options.scalars == "python" and is_scalar(batch) and not results
     lost = overhead(seen, ran, numbers)
