@@ -22,9 +22,14 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import get_ignored_functions, get_testing_overrides
 
-from autobatch.batching.module_classes import has_own_functions, runs_torchs, stage_of
+from autobatch.batching.module_classes import (
+    has_own_functions,
+    is_chain,
+    runs_torchs,
+    stage_of,
+)
 from autobatch.batching.replaced import NOTHING, STATE
-from autobatch.batching.submodules import parts_of
+from autobatch.batching.submodules import forward_hooks, has_forward_hooks, parts_of
 from autobatch.compat import draws_of_dirichlet
 from autobatch.forms import STAND_INS
 from autobatch.structure import own_attribute
@@ -127,6 +132,8 @@ def effect_of(callee: Any) -> Effect:
     if isinstance(callee, types.MethodType):
         if isinstance(callee.__self__, nn.Module) and is_library(callee.__func__):
             if not is_calling(callee.__func__):
+                if has_hooked_parts(parts_of(callee.__self__)):
+                    return "unknown"
                 met = STATE.now.is_met(callee.__func__, type(callee.__self__))
                 return "unknown" if met else "torch"
             return "program" if module_effect(callee.__self__) == "program" else "unknown"
@@ -188,9 +195,32 @@ def module_effect(module: nn.Module) -> Effect:
         return "unknown"
     if STATE.now is not NOTHING and any(map(holds_met, parts)):
         return "program"
+    if any(map(has_forward_hooks, parts)):
+        return hooked_effect(module, parts)
     if any(isinstance(part, DRAW_MODULES) and part.training for part in parts):
         return "draw"
     return "torch"
+
+
+def hooked_effect(module: nn.Module, parts: list[nn.Module]) -> Effect:
+    """Who runs a module of torch's with hooks, its own or its parts'.
+
+    A user's hooks are programs around the ``forward``; within another of torch's modules than an
+    ``nn.Sequential``, and where they are no Python of the user's, all of it runs thread by thread.
+    """
+    if not has_program_hooks(module) or (has_hooked_parts(parts) and not is_chain(module)):
+        return "unknown"
+    return "program"
+
+
+def has_program_hooks(module: nn.Module) -> bool:
+    """Whether the hooks that calling a module runs, if any, are the user's Python."""
+    return all(effect_of(hook) == "program" for hook in forward_hooks(module))
+
+
+def has_hooked_parts(parts: list[nn.Module]) -> bool:
+    """Whether any but the first, which holds them, has hooks."""
+    return any(map(has_forward_hooks, parts[1:]))
 
 
 def holds_met(module: nn.Module) -> bool:

@@ -119,3 +119,9 @@ _USUAL = (nn.Module.__call__, nn.Module._call_impl) if call_of(nn.Module) is Non
 def has_own_functions(module: nn.Module) -> bool:
     """Whether it has been given a ``forward`` in place of its class's, or what calls that."""
     return "forward" in module.__dict__ or "_call_impl" in module.__dict__
+
+
+def is_chain(module: nn.Module) -> bool:
+    """Whether its ``forward`` is that of ``nn.Sequential``, as torch has defined it."""
+    is_own = type(module).forward is nn.Sequential.forward and not has_own_functions(module)
+    return is_own and is_defined(nn.Sequential.forward, nn.Sequential)

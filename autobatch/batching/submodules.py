@@ -5,7 +5,8 @@ A warm call asks for them several times; ``modules()`` puts names together that 
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
+from typing import Any
 
 from torch import nn
 
@@ -17,6 +18,12 @@ def has_forward_hooks(module: nn.Module) -> bool:
     return bool(
         module._forward_hooks or module._forward_pre_hooks or FORWARD_HOOKS or FORWARD_PRE_HOOKS
     )
+
+
+def forward_hooks(module: nn.Module) -> tuple[Callable[..., Any], ...]:
+    """The hooks that calling it runs, before or after."""
+    before = (*FORWARD_PRE_HOOKS.values(), *module._forward_pre_hooks.values())
+    return (*before, *FORWARD_HOOKS.values(), *module._forward_hooks.values())
 
 
 def is_hooked(module: nn.Module) -> bool:

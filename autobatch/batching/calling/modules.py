@@ -15,19 +15,12 @@ from torch import nn
 from autobatch.batching.context import Context
 from autobatch.batching.foreign import memory_of
 from autobatch.batching.host.rows import run_rows
-from autobatch.batching.module_classes import has_own_functions, is_defined
+from autobatch.batching.module_classes import is_chain
 from autobatch.batching.submodules import parts_of
 from autobatch.compat import FORWARD_HOOKS, FORWARD_HOOKS_WITH_KWARGS, FORWARD_PRE_HOOKS
 from autobatch.structure import own_attribute
 from autobatch.values.cells import Cell, Container, Objects, Uniform, read, uniform
 from autobatch.values.heap import walks
-
-
-def is_chain(module: nn.Module) -> bool:
-    """Whether its ``forward`` is that of ``nn.Sequential``, as torch has defined it."""
-    is_own = type(module).forward is nn.Sequential.forward and not has_own_functions(module)
-    return is_own and is_defined(nn.Sequential.forward, nn.Sequential)
-
 
 KEEP_NONE = (
     "call eval() on the module, or make the layer with track_running_stats=False; "

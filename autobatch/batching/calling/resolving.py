@@ -16,10 +16,15 @@ from typing import Any
 from torch import nn
 
 from autobatch.batching.calling import modules, stateless
-from autobatch.batching.effects import effect_of, is_calling
+from autobatch.batching.effects import effect_of, has_program_hooks, is_calling
 from autobatch.batching.handed import Handed
 from autobatch.batching.kinds import found_in_class, is_instance
-from autobatch.batching.module_classes import bound_call, has_own_functions, stage_of
+from autobatch.batching.module_classes import (
+    bound_call,
+    has_own_functions,
+    is_chain,
+    stage_of,
+)
 from autobatch.batching.submodules import has_forward_hooks
 from autobatch.forms import meant
 from autobatch.ir.program import CallShape
@@ -112,7 +117,7 @@ def resolve_object(obj: Any, args: list[Cell], kwargs: dict[str, Cell]) -> Targe
         return resolve_object(obj.__func__, [uniform(obj.__self__, shared=True), *args], kwargs)
     effect: str = effect_of(obj)
     if isinstance(obj, nn.Module) and effect != "program" and modules.writes_argument(obj):
-        effect = "chain" if modules.is_chain(obj) else "write"
+        effect = "chain" if is_chain(obj) else "write"
     if effect != "program":
         return Target(effect, obj, args, kwargs)
     if isinstance(obj, types.MethodType):
@@ -161,8 +166,9 @@ def module_target(
     if call is not None:
         return resolve_object(call, args, kwargs)
     if has_forward_hooks(module):
-        return Target("hooked", module, args, kwargs)
-    if modules.is_chain(module):
+        effect = "hooked" if has_program_hooks(module) else "unknown"
+        return Target(effect, module, args, kwargs)
+    if is_chain(module):
         return Target("chain", module, args, kwargs)
     if has_own_functions(module):
         return resolve_object(module.forward, args, kwargs)

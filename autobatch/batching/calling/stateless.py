@@ -18,12 +18,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from autobatch.batching.calling import modules
 from autobatch.batching.context import Context
 from autobatch.batching.converters.dense import affine, weighted
 from autobatch.batching.converters.registry import unhooked
 from autobatch.batching.effects import effect_of
-from autobatch.batching.module_classes import call_of, has_own_functions
+from autobatch.batching.module_classes import call_of, has_own_functions, is_chain
 from autobatch.batching.submodules import has_forward_hooks, parts_of
 from autobatch.values.cells import (
     METHOD,
@@ -101,7 +100,7 @@ def goes_by_parts(module: nn.Module, given: Iterable[Cell]) -> bool:
 
     As one operation it would read that for each thread; where all are small, one is faster.
     """
-    if not modules.is_chain(module) and type(module) not in (nn.Linear, *CONVOLUTIONS):
+    if not is_chain(module) and type(module) not in (nn.Linear, *CONVOLUTIONS):
         return False
     values = map(read, given)
     return any(type(value) is Column and is_repeated(value.table) for value in values)
@@ -228,7 +227,7 @@ def target(value: Container, stage: int = 0) -> tuple[str, Any, list[Cell]]:
     if call is not None:
         return "program", call, [Cell(value)]
     given = dict(zip(names, value.children(), strict=True))
-    if modules.is_chain(module) and (
+    if is_chain(module) and (
         effect_of(module) == "program" or goes_by_parts(module, value.children())
     ):
         return "chain", Chain(tuple(part(module, given, name) for name, _ in children(module))), []
