@@ -68,6 +68,24 @@ class Acc:
         self.count = 0
 
 
+class Told:
+    def __init__(self, xs):
+        self.xs = xs
+
+    @property
+    def last(self):
+        self.xs.append(0)
+        return 1
+
+    def __getattr__(self, name):
+        self.xs.append(0)
+        return name
+
+    def __lt__(self, other):
+        self.xs.append(0)
+        return True
+
+
 def counts(n, o):
     if n < 0:
         return counts(n + 1, o)
@@ -97,6 +115,10 @@ BODIES = {
     "by_a_function_that_is_handed_over": (
         "add = lambda v: xs.append(v) or v\na = size(n, xs)\nsorted([3, 1], key=add)\n"
         "return a, size(n, xs)"
+    ),
+    "by_methods_that_python_calls": (
+        "o, p = Told(xs), Told(xs)\na = size(n, xs)\nsorted([o, p])\nb = size(n, xs)\no.last\n"
+        "c = size(n, xs)\no.none\nreturn a, b, c, size(n, xs)"
     ),
     "of_an_iterator": "it = iter(xs)\nreturn left(n, it), left(n + 5, it)",
     "of_an_enumeration": "it = enumerate(xs)\nreturn left(n, it), left(n + 5, it)",
