@@ -94,3 +94,18 @@ def test_a_hook_of_torchs_runs_example_by_example(way: dict[str, Any]) -> None:
     expected = torch.stack([theirs(x) for x in XS])
     check(autobatch.vmap(ours, **way)(XS), expected)
     check(ours.weight_u, theirs.weight_u)
+
+
+@ways
+def test_functional_call_runs_them_example_by_example(way: dict[str, Any]) -> None:
+    layer, sums = linear(), []
+    layer.register_forward_hook(lambda module, given, out: sums.append(float(out.sum())))
+    given = {name: param.detach() for name, param in layer.named_parameters()}
+
+    def func(params: dict[str, Tensor], x: Tensor) -> Tensor:
+        return torch.func.functional_call(layer, params, (x,))
+
+    expected = torch.stack([func(given, x) for x in XS])
+    kept, sums[:] = list(sums), []
+    check(autobatch.vmap(func, in_dims=(None, 0), **way)(given, XS), expected)
+    assert sums == pytest.approx(kept)

@@ -45,6 +45,12 @@ def size(n, xs):
     return len(xs) + n
 
 
+def left(n, xs):
+    if n < 0:
+        return left(n + 1, xs)
+    return len(list(xs)) + n
+
+
 def made(function):
     def inner(n, xs):
         return 0 if n <= 0 else function(n, xs) + inner(n - 1, xs)
@@ -60,6 +66,24 @@ class Acc:
     def __init__(self, xs):
         self.xs = xs
         self.count = 0
+
+
+class Told:
+    def __init__(self, xs):
+        self.xs = xs
+
+    @property
+    def last(self):
+        self.xs.append(0)
+        return 1
+
+    def __getattr__(self, name):
+        self.xs.append(0)
+        return name
+
+    def __lt__(self, other):
+        self.xs.append(0)
+        return True
 
 
 def counts(n, o):
@@ -82,6 +106,29 @@ BODIES = {
     "appended_between": "a = size(n, xs)\nxs.append(1)\nreturn a, size(n, xs)",
     "by_a_bound_method": "add, a = xs.append, size(n, xs)\nadd(1)\nreturn a, size(n, xs)",
     "in_place_between": "a = size(n, xs)\nxs += [1]\nreturn a, size(n, xs)",
+    "by_a_method_that_is_handed_over": (
+        "a = size(n, xs)\nlist(map(xs.append, [1, 2]))\nreturn a, size(n, xs)"
+    ),
+    "by_what_is_gone_through": (
+        "m = map(xs.append, [1, 2, 3])\na = size(n, xs)\nnone, *rest = m\nreturn a, size(n, xs)"
+    ),
+    "by_a_function_that_is_handed_over": (
+        "add = lambda v: xs.append(v) or v\na = size(n, xs)\nsorted([3, 1], key=add)\n"
+        "return a, size(n, xs)"
+    ),
+    "by_methods_that_python_calls": (
+        "o, p = Told(xs), Told(xs)\na = size(n, xs)\nsorted([o, p])\nb = size(n, xs)\no.last\n"
+        "c = size(n, xs)\no.none\nreturn a, b, c, size(n, xs)"
+    ),
+    "of_an_iterator": "it = iter(xs)\nreturn left(n, it), left(n + 5, it)",
+    "of_an_enumeration": "it = enumerate(xs)\nreturn left(n, it), left(n + 5, it)",
+    "of_an_iterator_of_a_loop": (
+        "it, t = iter(xs), 0\nfor i in range(3):\n    t = 10 * t + left(i, it)\nreturn t"
+    ),
+    "of_what_is_an_iterator_at_last": (
+        "t, ys = 0, [0]\nfor i in range(4):\n    t = 10 * t + left(i, ys)\n"
+        "    if i == 1:\n        ys = enumerate(xs)\nreturn t"
+    ),
     "deleted_between": "a = size(n, xs)\ndel xs[0]\nreturn a, size(n, xs)",
     "within_another": "ys = [xs, 1]\na = size(n, xs)\nys[0].append(2)\nreturn a, size(n, xs)",
     "by_a_list_of_functions": (

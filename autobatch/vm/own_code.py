@@ -57,6 +57,20 @@ class OwnCode:
             return True
         return any(self.may_ask(cell, op.name == "defer") for cell in cells)
 
+    def may_write(self, op: Op, env: Mapping[str, Cell]) -> bool:
+        """Whether an operation may run a method that writes what its operands hold."""
+        if op.name in MOVES or op.does == "fork":
+            return False
+        cells = [env[arg] for arg in op.args if arg in env]
+        if op.name == "getattr":
+            own = set(kinds(cells[0]))
+            return any(self.is_attribute_shown(kind, op.attr, cells[0], True) for kind in own)
+        if op.name in ("setattr", "delattr"):
+            found = [found_in_class(kind, op.attr) for kind in kinds(cells[0])]
+            if any(hasattr(type(each), "__set__") for each in found):
+                return True
+        return any(self.may_ask(cell, True) for cell in cells)
+
     def may_ask(self, cell: Cell, writes: bool = False) -> bool:
         """Whether a special method of what is in a cell may have effects."""
         return any(
@@ -84,17 +98,17 @@ class OwnCode:
             return False
         return not purity.is_silent or (writes and bool(purity.writes))
 
-    def is_attribute_shown(self, kind: type, name: str, cell: Cell) -> bool:
+    def is_attribute_shown(self, kind: type, name: str, cell: Cell, writes: bool = False) -> bool:
         static = found_in_class(kind, name)
         if isinstance(static, property):
-            return self.is_shown(received(static.fget, cell))
+            return self.is_shown(received(static.fget, cell), writes)
         if static is None:
             fallback = getattr(kind, "__getattr__", None)
             own = isinstance(fallback, FunctionType) and not is_library(fallback)
-            return own and self.is_shown(received(fallback, cell))
+            return own and self.is_shown(received(fallback, cell), writes)
         getter = getattr(type(static), "__get__", None)
         own = isinstance(getter, FunctionType) and not is_library(getter)
-        return own and self.is_shown(getter)
+        return own and self.is_shown(getter, writes)
 
     def is_call_shown(self, callee: Cell) -> bool:
         value = callee.value

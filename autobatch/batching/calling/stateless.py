@@ -22,6 +22,7 @@ from autobatch.batching.context import Context
 from autobatch.batching.converters.dense import affine, weighted
 from autobatch.batching.converters.registry import unhooked
 from autobatch.batching.effects import effect_of
+from autobatch.batching.host.rows import run_rows
 from autobatch.batching.module_classes import call_of, has_own_functions, is_chain
 from autobatch.batching.submodules import has_forward_hooks, parts_of
 from autobatch.values.cells import (
@@ -77,7 +78,10 @@ def called(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell 
     module = getattr(read(args[0]), "obj", None)
     if not isinstance(module, nn.Module):
         return None
-    if any(has_forward_hooks(m) or has_own_functions(m) for m in parts_of(module)):
+    if any(map(has_forward_hooks, parts_of(module))):
+        why = "the module has hooks"
+        return run_rows(context, torch.func.functional_call, args, kwargs, why)
+    if any(map(has_own_functions, parts_of(module))):
         return None
     given = parameters(args[1])
     if given is None or not given.keys() <= names_of(module).keys():

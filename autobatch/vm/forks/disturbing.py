@@ -20,7 +20,15 @@ from autobatch.errors import AutobatchError
 from autobatch.frontend import MISSING
 from autobatch.ir.ops import info
 from autobatch.ir.program import Op
-from autobatch.values.cells import DEFERRAL, Cell, Container, Objects
+from autobatch.values.cells import (
+    CLOSURE,
+    DEFERRAL,
+    METHOD,
+    PARTIAL,
+    Cell,
+    Container,
+    Objects,
+)
 from autobatch.values.heap import walks
 from autobatch.vm.calling import reach
 from autobatch.vm.entering import opened, receiver_in
@@ -28,6 +36,7 @@ from autobatch.vm.forks.pending import entries, has_deferred
 from autobatch.vm.forks.targets import ITERATORS, MOST_PARTS, VALUES
 from autobatch.vm.groups import FORKED, Group
 from autobatch.vm.nested import Nested
+from autobatch.vm.own_code import MOVES
 from autobatch.vm.purity import may_change
 from autobatch.vm.settled import Settled
 from autobatch.vm.state import RunState
@@ -51,6 +60,8 @@ class Disturbing:
             return False
         cells = [group.env[name] for name in op.args if name in group.env]
         if op.name != "call":
+            if op.name not in MOVES and self.runs(group, cells):
+                return True
             effect = info(op.name).effect
             if effect == "advances":
                 return self.advances(group, cells[:1])
@@ -64,6 +75,8 @@ class Disturbing:
         """Whether a call may, or may have an effect of another kind; ``called`` names it."""
         if FORKED not in group.env:
             return False
+        if self.runs(group, [*target.args, *target.kwargs.values()]):
+            return True
         if target.effect in ("program", "construct"):
             return self.is_program(group, target)
         if target.effect == "objects":
@@ -118,6 +131,14 @@ class Disturbing:
         """The entries have run."""
         self.noted, self.known = [], []
 
+    def runs(self, group: Group, cells: Iterable[Cell]) -> bool:
+        """Whether among operands is what may write, when it is called, what entries read.
+
+        ``map(xs.append, ys)``, ``sorted(ys, key=adds_to_xs)``; or what does as it is gone through.
+        """
+        own = list(filter(may_call, cells))
+        return bool(own) and self.meets(group, own)
+
     def meets(self, group: Group, cells: Iterable[Cell], within: bool = True) -> bool:
         """Whether entries read what some cells have, or what that holds if ``within``."""
         cells = list(cells)
@@ -136,6 +157,20 @@ class Disturbing:
             return False
         mine = foreign.others(item for value in own for item in value.items)
         return may_meet(held(mine, foreign, within), held(read, foreign))
+
+
+def may_call(cell: Cell) -> bool:
+    """Whether it holds functions or methods that may write, or what runs code as it gives items."""
+    value = cell.value
+    if type(value) is Container:
+        return value.type in (CLOSURE, METHOD, PARTIAL)
+    return type(value) is Objects and any(map(is_called, value.kinds))
+
+
+def is_called(kind: type) -> bool:
+    if kind in (BuiltinMethodType, MethodType):
+        return True
+    return hasattr(kind, "__next__") and kind not in ITERATORS
 
 
 def called_by(target: resolving.Target) -> object:

@@ -105,11 +105,19 @@ class Guard:
         else:  # a property and a method are entered, and so seen, where no call is pending
             shown = (pending or op.name != "getattr") and self.own_code.may_show(op, group.env)
             shown = shown or (pending and writes_shared(op, group.env))
-            if pending and not shown and self.disturbing.is_op(op, group):
+            if pending and not shown and self.is_disturbing(op, group):
                 return True
         if shown and active:
             raise NotPure(writes=False)
         return shown
+
+    def is_disturbing(self, op: Op, group: Group) -> bool:
+        """Whether an operation may write what a group's forked calls are to read."""
+        if self.disturbing.is_op(op, group):
+            return True
+        if not self.own_code.may_write(op, group.env):
+            return False
+        return self.disturbing.meets(group, [group.env[each] for each in op.args])
 
     def give_up(self, groups: Sequence[Group], found: NotPure) -> None:
         """Calls turned out to have effects: their functions are not forked again.

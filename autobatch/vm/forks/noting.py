@@ -20,6 +20,7 @@ import torch
 
 from autobatch.batching import operations
 from autobatch.batching.calling import resolving
+from autobatch.batching.containers import iterators
 from autobatch.batching.containers.starring import Differing
 from autobatch.batching.context import Context
 from autobatch.batching.operations import CAPTURED, Scope
@@ -89,7 +90,9 @@ class Known:
             return None
         if len(args) != len(self.names) or not args or receiver_in(args) is not self.receiver:
             return None
-        return args if all(is_plain(args[place]) for place in self.seen) else None
+        if not all(is_plain(args[place]) for place in self.seen) or holds_iterators(args):
+            return None
+        return args
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -260,6 +263,8 @@ class Noting:
         surely = [entry.env[name] for name in purity.sure]
         if not purity.may_fork(seeded) or reach(written) or holds_objects(surely):
             return None
+        if holds_iterators(entry.env.values()):
+            return None  # all that goes through one writes it
         if self.state.tally.shown and holds_builtin(written):
             return None  # it could not begin again
         for name in purity.returns:
@@ -363,6 +368,22 @@ def is_plain(cell: Cell) -> bool:
 def holds_objects(cells: Iterable[Cell]) -> bool:
     """Whether threads have objects of their own in some cells: a write to them is seen at once."""
     return any(type(cell.value) is Objects for cell in walks.reached(cells))
+
+
+def holds_iterators(cells: Iterable[Cell]) -> bool:
+    """Whether what some cells hold are iterators, as far as cells go."""
+    return any(map(is_iterator, walks.reached(cells)))
+
+
+def is_iterator(cell: Cell) -> bool:
+    match cell.value:
+        case Container(type=kind):
+            return kind in iterators.ITERATORS
+        case Uniform(obj=obj):
+            return hasattr(type(obj), "__next__")
+        case Objects(kinds=kinds):
+            return any(hasattr(kind, "__next__") for kind in kinds)
+    return False
 
 
 def holds_builtin(cells: Iterable[Cell]) -> bool:
