@@ -27,6 +27,10 @@ def linear() -> nn.Linear:
     return nn.Linear(3, 3)
 
 
+def calling(module: nn.Module) -> Any:
+    return lambda x: module(x)
+
+
 def rounds(layer: nn.Module) -> Any:
     def program(x: Tensor) -> Tensor:
         n = 0
@@ -54,7 +58,7 @@ def test_what_a_hook_writes_is_refused(way: dict[str, Any], keeps: str) -> None:
             module.calls.mul_(2).add_(out.sum())
 
     layer.register_forward_hook(hook)
-    for func in (rounds(layer), layer, nn.Sequential(layer, nn.ReLU())):
+    for func in (rounds(layer), calling(layer), calling(nn.Sequential(layer, nn.ReLU()))):
         with pytest.raises(autobatch.SharedWriteError):
             autobatch.vmap(func, **way)(XS)
     assert seen == [0] and layer.calls == 0
@@ -67,7 +71,7 @@ def test_what_a_hook_gives_is_each_examples_own(way: dict[str, Any]) -> None:
     layer.register_forward_hook(
         lambda module, given, out: out + 1 if out.sum() > 0 else out - given[0]
     )
-    for func in (rounds(layer), layer, nn.Sequential(layer, nn.ReLU())):
+    for func in (rounds(layer), calling(layer), calling(nn.Sequential(layer, nn.ReLU()))):
         check(autobatch.vmap(func, **way)(XS), torch.stack([func(x) for x in XS]))
 
 
@@ -81,7 +85,7 @@ def test_hooks_within_a_module_of_torchs_run_example_by_example(way: dict[str, A
     xs = torch.linspace(-1.0, 1.0, 24, dtype=torch.float64).reshape(2, 3, 4)
     expected = torch.stack([encoder(x) for x in xs])
     kept, norms[:] = list(norms), []
-    check(autobatch.vmap(encoder, **way)(xs), expected)
+    check(autobatch.vmap(calling(encoder), **way)(xs), expected)
     assert norms == pytest.approx(kept)
 
 
@@ -92,7 +96,7 @@ def test_a_hook_of_torchs_runs_example_by_example(way: dict[str, Any]) -> None:
 
     ours, theirs = made(), made()
     expected = torch.stack([theirs(x) for x in XS])
-    check(autobatch.vmap(ours, **way)(XS), expected)
+    check(autobatch.vmap(calling(ours), **way)(XS), expected)
     check(ours.weight_u, theirs.weight_u)
 
 
