@@ -5,6 +5,7 @@ import contextlib
 import functools
 import json
 import operator
+import re
 import types
 from dataclasses import dataclass
 from enum import Enum
@@ -13,6 +14,7 @@ from typing import NamedTuple
 import pytest
 
 import autobatch
+from autobatch.alone import running
 from tests.test_alone import outcome, same
 
 WORDS = ["b", "aBc", "", "ccc", "a b", "7"]
@@ -540,3 +542,30 @@ def test_nothing_is_told_of_a_program_that_is_plain(capsys):
     autobatch.explain(formatted, autobatch.objects(["a", "bb"]))
     autobatch.explain(lambda x: x + 1, autobatch.objects([1, 2]))
     assert "What keeps" not in capsys.readouterr().out
+
+
+DIGITS = re.compile(r"\d+")
+
+
+def found_by_iterator(text):
+    return sum(int(found.group()) for found in DIGITS.finditer(text))
+
+
+def found_at_once(text):
+    return DIGITS.match(text) is not None
+
+
+@pytest.mark.parametrize("function", [found_by_iterator, found_at_once])
+def test_a_bound_method_of_what_all_share_proves_once(function, monkeypatch):
+    made = []
+
+    def counted(*args):
+        made.append(args)
+        return proof_for(*args)
+
+    proof_for = running.proof_for
+    monkeypatch.setattr(running, "proof_for", counted)
+    texts = autobatch.objects(["1 and 22", "x"])
+    for _ in range(3):
+        autobatch.vmap(function)(texts)
+    assert len(made) == 1

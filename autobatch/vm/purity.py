@@ -251,7 +251,7 @@ def is_same(left: object, right: object) -> bool:
     """The same object; methods are bound, and nested functions found, anew at each look."""
     if type(left) is Derived and type(right) is Derived:
         return left.make is right.make and is_same(left.function, right.function)
-    return left is right or (type(left) in ANEW and type(left) is type(right) and left == right)
+    return left is right or (isinstance(left, ANEW) and type(left) is type(right) and left == right)
 
 
 @dataclass(eq=False, repr=False)
