@@ -63,7 +63,7 @@ def texts():
     return autobatch.objects(list(TEXTS))
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", PROGRAMS)
 @pytest.mark.parametrize(
     ("engine", "executor"),
@@ -550,7 +550,7 @@ REFUSED = [
 ]  # fmt: skip
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("function", REFUSED)
 def test_what_others_may_see_is_not_for_plain_python(function):
     x, weight, seen = X.clone(), WEIGHT.clone(), []

@@ -178,7 +178,7 @@ BREAKS = {
 }
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", BREAKS)
 def test_what_changes_between_calls_is_seen(name, monkeypatch):
     net = made().requires_grad_(name == "backward hook")

@@ -40,7 +40,7 @@ WAYS = (handwritten.masked, handwritten.compacting, handwritten.compacting_at_ha
 DIFFERENT = [w for w in WORKLOADS if w.name not in ("treelstm_256", "syntax_trees")]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("workload", DIFFERENT, ids=lambda workload: workload.name)
 def test_every_system_matches_the_plain_loop(workload: Workload) -> None:
     """In training, where there is any: results and gradients."""
@@ -303,7 +303,7 @@ def test_the_table_of_passes():
     assert rows[0][2:4] == ("6", "5") and rows[-1][2:4] == ("8", "3")
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.slow
 @pytest.mark.parametrize(("loop", "less"), [("residual", 4), ("lstm", 2)])
 def test_memory_of_a_loop(loop: str, less: int, capsys: pytest.CaptureFixture[str]) -> None:
     sizes = ["--steps", "256", "--rows", "4", "--width", "8", "--seconds", "0"]

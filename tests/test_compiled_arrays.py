@@ -98,7 +98,7 @@ WRITES_AT = [
 # fmt: on
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("expression", OF_VECTORS)
 def test_operators_on_vectors(expression: str) -> None:
     dtype = torch.float32 if expression in ("2 ** a", "a.exp()") else torch.float64

@@ -166,7 +166,7 @@ HALVES = [
 ]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(("name", "way", "half"), HALVES)
 def test_derivatives_of_examples_are_the_loops(name: str, way: str, half: int) -> None:
     for program, xs, w in CASES[half::2]:
@@ -210,7 +210,7 @@ OUTSIDE: dict[str, Callable[..., Any]] = {
 }
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("way", ENGINES)
 @pytest.mark.parametrize("name", OUTSIDE)
 def test_derivatives_of_batches_are_the_loops(name: str, way: str) -> None:

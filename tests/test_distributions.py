@@ -101,7 +101,7 @@ def asked(name: str) -> Callable[[Tensor], Any]:
     return program
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(("name", "options"), COMBINATIONS)
 def test_as_the_loop(name: str, options: Any) -> None:
     program = asked(name)

@@ -66,7 +66,7 @@ BOTH = pytest.mark.parametrize(
 )
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @engines
 @BOTH
 def test_encoded_trees_give_what_objects_give(

@@ -159,7 +159,7 @@ WAYS = [
 ]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("func", [drawn_after_results, drawn_where_some_fail])
 def test_what_runs_again_draws_the_same(func, way):

@@ -307,7 +307,7 @@ OVER_TUPLES = [appended_of_tuples, of_tuples_by_another, summed_lists_of_tuples]
 OTHER_FORMS = [list_returned, writes_what_it_makes, merge_sort]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("func", [*OVER_NUMBERS, local_recursion], ids=lambda f: f.__name__)
 @pytest.mark.parametrize("scalars", ["python", "tensor"])
 def test_numbers(func, scalars):
@@ -317,7 +317,7 @@ def test_numbers(func, scalars):
     assert_matches_loop(func, NUMBERS, scalars=scalars, batch_sizes=sizes)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("func", OVER_TREES, ids=lambda f: f.__name__)
 def test_trees(func):
     assert_matches_loop(func, [autobatch.objects(TREES)], batch_sizes=BATCHES[1:])
@@ -722,7 +722,7 @@ def test_exceptions(func, seed):
     assert_matches_loop(func, [ns], scalars="python", batch_sizes=(1, 5))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("start", range(7))
 def test_exceptions_in_a_loop(start):
     trees = TREES[start:] + TREES[:start]

@@ -33,7 +33,7 @@ from tests.number_rows import (
 torch.set_num_threads(1)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("tight", [False, True])
 @pytest.mark.parametrize("second", KINDS)
 @pytest.mark.parametrize("first", KINDS)

@@ -93,7 +93,7 @@ CALLS: list[tuple[Any, list[Any]]] = [
 ]
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("scalar", [None, 3])
 @pytest.mark.parametrize(("name", "kinds"), CALLS)
 def test_rows_of_vmap_and_a_recording_give_the_same(

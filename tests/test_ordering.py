@@ -151,7 +151,7 @@ PROGRAMS = (
 )
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("function", PROGRAMS, ids=lambda f: f.__name__)
 def test_an_order_by_keys_is_the_loops(function: Any) -> None:
     assert_matches_loop(function, (XS,), batch_sizes=SIZES)

@@ -35,7 +35,7 @@ CONFIGURATIONS = (
 )
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("source", SOURCES)
 def test_outside(source: str) -> None:
     for configuration in CONFIGURATIONS:
@@ -75,7 +75,7 @@ def rounded(text: str) -> str:
     return re.sub(r"\d\.\d{4,}", lambda number: f"{float(number[0]):.4f}", text)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("source", OWN)
 def test_own(source: str) -> None:
     used = [name for name in MAKERS if re.search(rf"\b{name}\b", source)]

@@ -231,7 +231,7 @@ def test_a_fault_names_the_pass_within(monkeypatch: pytest.MonkeyPatch):
 # On programs.
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("func", FUNCTIONS, ids=lambda func: func.__name__)
 def test_the_pipeline_is_at_a_fixed_point(func):
     """A second run finds nothing, nor does any pass of the clean-up by itself."""
@@ -343,7 +343,7 @@ def test_strip_debug_by_hand():
     assert_golden("strip_debug", f"{made}\n\n== stripped\n\n{run_passes(made, [strip_debug])}\n")
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("func", FUNCTIONS, ids=lambda func: func.__name__)
 def test_strip_debug_keeps_the_rules(func):
     assert verify(apply_pass(strip_debug, lower_function(func))) == []

@@ -69,7 +69,7 @@ def test_a_step_of_the_ode_solver_is_one_execution():
     assert counts.block_executions == rounds + 2 and counts.host_reads == rounds + 1
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("func", FUNCTIONS, ids=lambda func: func.__name__)
 def test_the_corpus_is_well_formed(func):
     assert verify(passed(func)) == []

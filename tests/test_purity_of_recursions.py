@@ -143,7 +143,7 @@ PROGRAMS = [
 ]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("func", PROGRAMS)
 def test_what_a_recursion_writes_in_other_places_is_not_lost(func):
     assert_matches_loop(func, (NUMBERS,), batch_sizes=(1, 2, 5), scalars="python")

@@ -192,7 +192,7 @@ def test_reading(function, options):
     match(function, floats(*LENGTHS), options=options)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @CONFIGURED
 @pytest.mark.parametrize("size", [1, 2, 64])
 def test_batch_sizes(size, options):

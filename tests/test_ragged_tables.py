@@ -120,7 +120,7 @@ def exact(x):
     return x.T @ x, x.T @ (x * 2), (x @ x.T).softmax(-1) @ x, x.transpose(0, 1) @ x[:, 0]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @CONFIGURED
 @pytest.mark.parametrize("function", [sums, normalised, masked, products, exact, turned, ranked])
 def test_operations(function, options):
@@ -199,7 +199,7 @@ def test_joins(options):
         match(joined, floats(*lengths(size)), floats(*lengths(size, 1), seed=1), options=options)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @CONFIGURED
 @pytest.mark.parametrize(
     "dtype", [torch.float64, torch.float16, torch.int32, torch.int64, torch.bool]
@@ -334,7 +334,7 @@ GRADIENTS = {
 }  # fmt: skip
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", GRADIENTS)
 def test_gradients(name):
     function = GRADIENTS[name]

@@ -222,7 +222,7 @@ def sums_of_calls(x: Tensor) -> Tensor:
     return (x**3 * (branching(x) + tree(x, 2))).sum()
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_draws_are_the_same_however_a_program_runs(name: str) -> None:
     state = torch.get_rng_state(), random.getstate()
@@ -716,7 +716,7 @@ def begun() -> None:
 begun()
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("randomness", ["error", "different", "same", "seed"])
 @pytest.mark.parametrize("name", FOREIGN)
 def test_draws_that_are_not_torchs_are_the_loops(name, randomness):

@@ -158,7 +158,7 @@ CASES = {
 }
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", CASES)
 def test_the_loops_results(name):
     func, args = CASES[name]
@@ -171,7 +171,7 @@ def test_the_loops_results_of_numbers(func):
     assert_matches_loop(func, (STARTS,), batch_sizes=SIZES, scalars="python")
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("engine", ["stackless", "program_counter"])
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("size", [1, 2, 7, 64])

@@ -140,7 +140,7 @@ def test_threads_leave_inner_loops_one_by_one(func, examples, mask, blocks):
     assert found >= mask and ratio >= blocks, (found, ratio)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @WAYS
 @pytest.mark.parametrize("func", [nested, calls, calls_of_a_closure, guarded, comprehended])
 def test_loops_in_loops(func, way):

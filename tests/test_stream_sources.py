@@ -42,7 +42,7 @@ def halved(x, n):
 # Few places.
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @ENGINES
 @pytest.mark.parametrize("func", [endless, endless_rounds])
 @pytest.mark.parametrize("few", [1, 4])
