@@ -78,10 +78,11 @@ def called(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell 
     module = getattr(read(args[0]), "obj", None)
     if not isinstance(module, nn.Module):
         return None
-    if any(map(has_forward_hooks, parts_of(module))):
+    parts = parts_of(module)
+    if any(map(has_forward_hooks, parts)):
         why = "the module has hooks"
         return run_rows(context, torch.func.functional_call, args, kwargs, why)
-    if any(map(has_own_functions, parts_of(module))):
+    if any(map(has_own_functions, parts)):
         return None
     given = parameters(args[1])
     if given is None or not given.keys() <= names_of(module).keys():
