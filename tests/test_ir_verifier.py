@@ -11,6 +11,7 @@ from autobatch.ir.dataflow import liveness
 from autobatch.ir.printer import HEADER
 from autobatch.ir.program import CallShape, Function, Handler, Join, Op, Param, Program, UnpackShape
 from autobatch.ir.verifier import FLOW, FORM, check, verify
+from autobatch.passes import apply_pass
 from autobatch.source import Span
 from tests.building import Lines, block, collatz, function, params
 from tests.goldens import assert_golden
@@ -230,3 +231,34 @@ def test_an_unknown_operation_hides_no_other_fault():
         (14, (0, 2)),
         (14, (0, 3)),
     ]
+
+
+def test_what_has_been_found_right_is_judged_anew_where_it_stands_now():
+    """Blocks are judged by themselves once, and the function that they are in when it is new."""
+    left, right = collatz(), function("f", "x", block(AT.jump(1)), GIVE)
+    assert verify(left) == verify(right) == []
+    moved = replace(left, blocks=(*left.blocks[:-1], right.blocks[0]))
+    assert 4 in [fault.rule for fault in verify(moved)]
+    assert verify(moved) == verify(moved)
+    worse = replace(left, blocks=(*left.blocks[:-1], block(AT.op("%1 = add x"), AT.give("x"))))
+    assert [(fault.rule, fault.place) for fault in verify(worse)] == [
+        (9, (len(left.blocks) - 1, 0))
+    ]
+    assert verify(replace(left, params=params("n, n")))[0].rule == 7
+    assert verify(left) == []
+
+
+def test_a_pass_that_changes_nothing_gives_the_function_itself():
+    """So it is not verified again; a pass that puts another literal of the same value counts."""
+
+    def same(function: Function) -> Function:
+        return replace(function, blocks=tuple(function.blocks))
+
+    def floats(function: Function) -> Function:
+        start, *others = function.blocks
+        ops = tuple(replace(op, attr=1.0) if op.name == "const" else op for op in start.ops)
+        return replace(function, blocks=(replace(start, ops=ops), *others))
+
+    one = function("f", "x", block(AT.op("%1 = const", 1), AT.give("%1")))
+    assert apply_pass(same, one) is one
+    assert type(apply_pass(floats, one).blocks[0].ops[0].attr) is float

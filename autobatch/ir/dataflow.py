@@ -95,17 +95,23 @@ def predecessors(blocks: Sequence[Block]) -> list[list[Label]]:
 
 def solve(blocks: Sequence[Block], analysis: Analysis[Fact]) -> Solution[Fact]:
     """The least solution of ``analysis``."""
-    comes_from, goes_to = predecessors(blocks), [block.successors() for block in blocks]
-    depends = goes_to if analysis.forward else comes_from
-    facts = Facts(blocks, analysis, comes_from)
-    work = deque(range(len(blocks)) if analysis.forward else range(len(blocks) - 1, -1, -1))
-    done = [False] * len(blocks)
+    facts = Facts(blocks, analysis)
+    if analysis.forward:
+        order, advance = range(len(blocks)), facts.forward
+        depends: Sequence[Collection[Label]] = [block.successors() for block in blocks]
+    else:
+        order, advance = range(len(blocks) - 1, -1, -1), facts.backward
+        depends = predecessors(blocks)
+    work, waiting, done = deque(order), [True] * len(blocks), [False] * len(blocks)
     while work:
         label = work.popleft()
-        changed = facts.backward(label) if not analysis.forward else facts.forward(label)
-        if changed or not done[label]:
+        waiting[label] = False
+        if advance(label) or not done[label]:
             done[label] = True
-            work.extend(target for target in depends[label] if target not in work)
+            for target in depends[label]:
+                if not waiting[target]:
+                    waiting[target] = True
+                    work.append(target)
     return Solution(tuple(facts.before), tuple(facts.after))
 
 
@@ -115,32 +121,41 @@ class Facts(Generic[Fact]):
 
     blocks: Sequence[Block]
     analysis: Analysis[Fact]
-    comes_from: Sequence[Sequence[Label]]
+    targets: list[tuple[Label, ...]] = field(init=False)
+    sources: list[list[Label]] = field(init=False)
+    handled: list[list[Label]] = field(init=False)
+    """For each block, those whose terminators go to it, and those whose handler it is."""
     before: list[Fact] = field(init=False)
     after: list[Fact] = field(init=False)
     raised: list[Fact] = field(init=False)
 
     def __post_init__(self) -> None:
+        self.targets = [block.targets() for block in self.blocks]
+        self.sources = [[] for _ in self.blocks]
+        self.handled = [[] for _ in self.blocks]
+        for label, block in enumerate(self.blocks):
+            for target in dict.fromkeys(self.targets[label]):
+                self.sources[target].append(label)
+            if block.handler is not None:
+                self.handled[block.handler.target].append(label)
         self.before, self.after, self.raised = (
             [self.analysis.unknown] * len(self.blocks) for _ in range(3)
         )
         if self.analysis.forward:
             self.before[0] = self.analysis.start
             return
-        for label, block in enumerate(self.blocks):
-            if not block.targets():
+        for label, targets in enumerate(self.targets):
+            if not targets:
                 self.after[label] = self.analysis.start
 
     def forward(self, label: Label) -> bool:
         """Take the facts through a block; whether what follows it changes."""
         analysis, block = self.analysis, self.blocks[label]
         fact = self.before[label]
-        for source in self.comes_from[label]:
-            if label in self.blocks[source].targets():
-                fact = analysis.join(fact, self.after[source])
-            handler = self.blocks[source].handler
-            if handler is not None and handler.target == label:
-                fact = analysis.join(fact, self.raised[source])
+        for source in self.sources[label]:
+            fact = analysis.join(fact, self.after[source])
+        for source in self.handled[label]:
+            fact = analysis.join(fact, self.raised[source])
         old = self.after[label], self.raised[label]
         self.before[label], self.after[label] = fact, analysis.transfer(block, fact)
         if block.handler is not None:
@@ -151,7 +166,7 @@ class Facts(Generic[Fact]):
         """The same against the flow; whether what leads to the block changes."""
         analysis, block = self.analysis, self.blocks[label]
         fact = self.after[label]
-        for target in block.targets():
+        for target in self.targets[label]:
             fact = analysis.join(fact, self.before[target])
         old, new = self.before[label], analysis.transfer(block, fact)
         if block.handler is not None:
@@ -278,8 +293,32 @@ def unbound_before(blocks: Sequence[Block], params: Collection[Var]) -> tuple[fr
         names.update(block.modes, terminator_reads(block.terminator))
     nothing: frozenset[Var] = frozenset()
     start = frozenset(names.difference(params))
-    analysis = Analysis(True, start, nothing, frozenset.union, _unbound_after, unbound_within)
+    through = _gained_and_lost(blocks, _unbound_after)
+    analysis = Analysis(True, start, nothing, frozenset.union, through, unbound_within)
     return solve(blocks, analysis).before
+
+
+def _gained_and_lost(
+    blocks: Sequence[Block], transfer: Callable[[Block, frozenset[Var]], frozenset[Var]]
+) -> Callable[[Block, frozenset[Var]], frozenset[Var]]:
+    """``transfer`` by what it adds to any fact and what it takes from it, found once per block.
+
+    So it may be where what it does with one variable depends on no other ("gen" and "kill" sets).
+    """
+    nothing: frozenset[Var] = frozenset()
+    sets = {id(block): (transfer(block, nothing), _written(block)) for block in blocks}
+
+    def through(block: Block, fact: frozenset[Var]) -> frozenset[Var]:
+        gained, lost = sets[id(block)]
+        return fact.difference(lost).union(gained)
+
+    return through
+
+
+def _written(block: Block) -> frozenset[Var]:
+    """The variables that a block binds or unbinds."""
+    written = {name for op in block.ops for name in op_writes(op)}
+    return frozenset(written.union(terminator_writes(block.terminator)))
 
 
 def _unbound_after_op(op: Op, unbound: frozenset[Var]) -> frozenset[Var]:
@@ -331,5 +370,6 @@ def live_after_each(block: Block, later: frozenset[Var]) -> Iterator[frozenset[V
 def liveness(blocks: Sequence[Block]) -> tuple[frozenset[Var], ...]:
     """For each block, the variables whose value at its start may still be read."""
     nothing: frozenset[Var] = frozenset()
-    analysis = Analysis(False, nothing, nothing, frozenset.union, _live_before, _live_within)
+    through = _gained_and_lost(blocks, _live_before)
+    analysis = Analysis(False, nothing, nothing, frozenset.union, through, _live_within)
     return solve(blocks, analysis).before

@@ -36,13 +36,16 @@ def _undefined(
     """Temporaries that straight-line code from ``place`` on reads without a value."""
     label, start = place
     for index, op in enumerate(ops, start):
-        yield from _reported((label, index), _temporaries(op.args), unbound)
+        if not unbound.isdisjoint(op.args):
+            yield from _reported((label, index), _temporaries(op.args), unbound)
         unbound = _after(op, unbound)
     reads = _temporaries(terminator_reads(terminator))
     yield from _reported((label, start + len(ops)), reads, unbound)
 
 
 def modes_defined(function: Function) -> Iterator[Finding]:
+    if not any(block.modes for block in function.blocks):
+        return
     for label, unbound in enumerate(_unbound(function)):
         block = function.blocks[label]
         yield from _reported((label, -1), block.modes, unbound)
@@ -70,6 +73,8 @@ def _after(op: Op, unbound: frozenset[Var]) -> frozenset[Var]:
 def boxes_kept_apart(function: Function) -> Iterator[Finding]:
     """Where a box belongs there is one, and nowhere else: a box is no value of the user's."""
     boxes = {out for _, op in ops_of(function) if op.name in ("box", "free_box") for out in op.outs}
+    if not boxes and not any(_box_operands(op) for _, op in ops_of(function)):
+        return
     for place, op in ops_of(function):
         count = _box_operands(op)
         for name in op.args[:count]:

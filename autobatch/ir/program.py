@@ -168,7 +168,7 @@ class Handler:
     out: Var
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Block:
     """Straight-line ``ops`` and a terminator.
 
@@ -186,7 +186,12 @@ class Block:
     converted: Converted | None = None
 
     def retargeted(self, place: Mapping[Label, Label]) -> Block:
-        """The block with every label of its terminator and its handler looked up in ``place``."""
+        """The block with every label of its terminator and its handler looked up in ``place``.
+
+        It is the block itself where nothing changes, so that one sees at once that it is.
+        """
+        if self.converted is None and all(place[at] == at for at in self.successors()):
+            return self
         handler = self.handler
         if handler is not None:
             handler = replace(handler, target=place[handler.target])
@@ -225,7 +230,7 @@ class Param:
     has_default: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Function:
     """A lowered Python function. Its entry is block 0; its only ``Return`` is in the last block.
 

@@ -7,7 +7,8 @@ since the driver hands them over first. The verifier runs on what comes in and a
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
+from operator import is_
 
 from autobatch.errors import OptionError
 from autobatch.ir.program import Block, Function, Op, Program
@@ -99,7 +100,8 @@ def stages(program: Program, passes: Sequence[Pass]) -> Iterator[tuple[str, Prog
 
 def without_converted(function: Function) -> Function:
     """The function as it was before if-conversion, whose result passes need not keep up."""
-    return replace(function, blocks=tuple(replace(b, converted=None) for b in function.blocks))
+    blocks = (b if b.converted is None else replace(b, converted=None) for b in function.blocks)
+    return replace(function, blocks=tuple(blocks))
 
 
 def apply_pass(each: Pass, function: Function) -> Function:
@@ -116,13 +118,22 @@ def _applied(each: Pass, function: Function) -> Function:
     made: object = each(function)
     if not isinstance(made, Function):
         raise OptionError(f"The pass {pass_name(each)} gives {made!r}; it must give a Function.")
+    if len(made.blocks) == len(function.blocks) and all(map(is_, made.blocks, function.blocks)):
+        made = replace(made, blocks=function.blocks)
     if made.blocks is function.blocks:
-        return made
+        return function if _is_same(made, function) else made
     if made.types is function.types:  # what is noted is of the blocks that there were
         made = replace(made, types=())
     if made.live_in and made.live_in is function.live_in:
         return annotate_liveness(made)
     return made
+
+
+def _is_same(made: Function, function: Function) -> bool:
+    """Whether a pass has changed nothing, so that nothing need be verified again."""
+    return all(
+        getattr(made, each.name) is getattr(function, each.name) for each in fields(Function)
+    )
 
 
 def _with_nested(block: Block, new: dict[int, Function]) -> Block:

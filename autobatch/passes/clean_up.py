@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import cycle, islice
 
 from autobatch.ir.program import Function
 from autobatch.ir.verifier import check
@@ -32,13 +33,13 @@ MOST = 100
 
 def clean_up(function: Function) -> Function:
     """The function after the passes of ``ROUND``, as often as they find something."""
-    for _ in range(MOST):
-        before = function
-        for each in ROUND:
-            made = each(function)
-            if made.blocks != function.blocks:
-                function = replace(made, live_in=())
-                check(function, each.__name__)
-        if function is before:
+    idle = 0
+    for each in islice(cycle(ROUND), MOST * len(ROUND)):
+        made = each(function)
+        idle += 1
+        if made.blocks != function.blocks:
+            function, idle = replace(made, live_in=()), 0
+            check(function, each.__name__)
+        if idle == len(ROUND):
             break
     return function

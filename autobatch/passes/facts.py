@@ -88,9 +88,11 @@ def _through(block: Block, facts: Facts | None) -> Facts | None:
 
 def facts_after(block: Block, facts: Facts) -> Facts:
     """What is known at the end of a block."""
+    course = Course(facts)
     for op in block.ops:
-        facts = after(op, facts)
-    return unwritten(facts, terminator_writes(block.terminator))
+        course.take(op)
+    course.forget(terminator_writes(block.terminator))
+    return course.facts
 
 
 def _raised(block: Block, facts: Facts | None) -> Facts | None:
@@ -114,11 +116,42 @@ def unwritten(facts: Facts, written: Sequence[Var] | set[Var]) -> Facts:
 
 def after(op: Op, facts: Facts) -> Facts:
     """What is known after an operation."""
-    known = result(op, facts)
-    facts = unwritten(facts, op_writes(op))
-    if known is None or known == Same(op.outs[0]):
-        return facts
-    return {**facts, op.outs[0]: known}
+    course = Course(facts)
+    course.take(op)
+    return course.facts
+
+
+class Course:
+    """Facts on their way through a block: ``facts`` are those at the place that it has come to.
+
+    They change in place, since most operations write what nothing is known of: a new mapping for
+    each took a third of the time of folding.
+    """
+
+    def __init__(self, facts: Facts) -> None:
+        self.facts = dict(facts)
+        self._sources = {each.source for each in facts.values() if isinstance(each, Same)}
+
+    def take(self, op: Op) -> None:
+        """Go past an operation."""
+        known = result(op, self.facts)
+        self.forget(op_writes(op))
+        if known is None:
+            return
+        if isinstance(known, Same):
+            if known.source == op.outs[0]:
+                return
+            self._sources.add(known.source)
+        self.facts[op.outs[0]] = known
+
+    def forget(self, written: Sequence[Var]) -> None:
+        """Go past where variables are written."""
+        if self._sources.isdisjoint(written):
+            for name in written:
+                self.facts.pop(name, None)
+        else:
+            self.facts = dict(unwritten(self.facts, written))
+            self._sources.difference_update(written)
 
 
 def result(op: Op, facts: Facts) -> Literal | Same | None:

@@ -25,7 +25,7 @@ from dataclasses import replace
 
 from autobatch.ir.ops import info
 from autobatch.ir.program import Block, Branch, Call, Function, Jump, Op, Terminator, Var
-from autobatch.passes.facts import Facts, Literal, Same, after, facts_before, result
+from autobatch.passes.facts import Course, Facts, Literal, Same, facts_before, result
 
 _OWN_OPERANDS = ("enter", "fork", "defer", "box", "function", "delete")
 """Operations whose operands stay: others go by their names."""
@@ -42,10 +42,11 @@ def fold_constants(function: Function) -> Function:
 
 def folded_block(block: Block, facts: Facts) -> Block:
     ops: list[Op] = []
+    course = Course(facts)
     for op in block.ops:
-        ops.append(folded(op, facts))
-        facts = after(op, facts)
-    end = ended(block.terminator, facts)
+        ops.append(folded(op, course.facts))
+        course.take(op)
+    end = ended(block.terminator, course.facts)
     if tuple(ops) == block.ops and end == block.terminator:
         return block
     return replace(block, ops=tuple(ops), terminator=end, converted=None)
