@@ -4,6 +4,7 @@ import copy
 import dataclasses
 import itertools
 import operator
+import random
 from contextlib import suppress
 from dataclasses import dataclass
 from operator import attrgetter
@@ -565,3 +566,99 @@ def test_errors_are_those_of_the_loop():
 
     with pytest.raises(IndexError):
         autobatch.vmap(fails)(autobatch.objects(WORDS))
+
+
+def shows(text, x):
+    made = Holder(x)
+    seen = [f"{made.item}", str(x * 2), f"{x.sum():.2f}", repr(x), "{}".format(x[0])]  # noqa: UP032
+    return " ".join([text, *seen])
+
+
+def test_texts_of_tensors_that_need_no_gradient_are_the_loops():
+    words, rows = list("abcdefghij"), torch.arange(20.0).reshape(10, 2) / 3
+    assert proved(shows, True, autobatch.objects(words), rows)
+    with torch.no_grad():
+        assert not proved(shows, True, autobatch.objects(words), rows)
+    assert not proved(shows, True, autobatch.objects(words[:4]), rows[:4])
+
+
+class Node:
+    """Of a search that draws."""
+
+    def __init__(self, place):
+        self.place, self.left, self.wins = place, [1, 2, 3], 0
+
+
+def searches(text):
+    rng = random.Random(7)
+    root = Node(text)
+    for _ in range(4):
+        root.wins += root.left[rng.randrange(len(root.left))] + rng.choice([0, 5])
+    rng.shuffle(root.left)
+    return root.wins, root.left
+
+
+OWN = random.Random(1)
+
+
+def draws_for_all(text):
+    return len(text) + OWN.randrange(3)
+
+
+def draws_by_a_method(text, draw=OWN.random):
+    return len(text) + draw()
+
+
+def draws_what_is_held(text):
+    return Holder(OWN).item.random() + len(text)
+
+
+def draws_of_the_module(text):
+    return random.choice([1, 2]) + len(text)
+
+
+def test_a_generator_of_the_program_itself_draws_what_the_loops_does():
+    with autobatch.counts() as counts:
+        wins, left = autobatch.vmap(searches)(autobatch.objects(WORDS))
+    assert counts.plain == len(WORDS)
+    loop = [searches(text) for text in WORDS]
+    assert wins.tolist() == [each for each, _ in loop]
+    assert [part.tolist() for part in left] == torch.tensor([each for _, each in loop]).T.tolist()
+
+
+@pytest.mark.filterwarnings("ignore::autobatch.FallbackWarning")
+@pytest.mark.parametrize(
+    "function", [draws_for_all, draws_by_a_method, draws_what_is_held, draws_of_the_module]
+)
+def test_generators_that_existed_before_are_no_programs_own(function):
+    with autobatch.counts() as counts, suppress(autobatch.AutobatchError):
+        autobatch.vmap(function)(autobatch.objects(WORDS))
+    assert counts.plain == 0
+    assert not proved(function, False, autobatch.objects(WORDS))
+
+
+TABLE_OF_TORCH = {"abs": torch.abs, "neg": torch.neg}
+
+
+def uses_table(text):
+    found = 0
+    for letter in text * 4:
+        found += ord(letter)
+    return TABLE_OF_TORCH["abs"](torch.as_tensor(found)) if text == "!" else found
+
+
+def test_all_that_keeps_a_program_from_it_is_told_at_once():
+    def bad(text):
+        if len(text) > 99:
+            Holder(SHARED).item.append(id(text))
+        return OWN.random() + len(text)
+
+    told = str(autobatch.explain(bad, autobatch.objects(["a", "bb"])))
+    for why in ("is not known", "it may write what existed before", "others see"):
+        assert why in told
+    assert "random.Random(number)" in told and "per_thread" in told
+
+
+def test_a_table_of_torchs_functions_is_no_reason():
+    assert proved(uses_table, True, autobatch.objects(WORDS))
+    assert "What keeps" not in str(autobatch.explain(uses_table, autobatch.objects(WORDS)))

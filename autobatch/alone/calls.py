@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 from types import (
+    BuiltinMethodType,
     FunctionType,
     MethodType,
 )
@@ -43,9 +44,10 @@ class Calls(KnownCalls):
         found = world.value(self.unit, self.known, callee)
         if printing.is_print(found):
             return NONE  # which never comes: the thread gives up (``brought`` has seen to it)
+        is_bound = isinstance(found, MethodType | BuiltinMethodType)
+        if is_bound and isinstance(own_attribute(found, "__self__"), random.Random):
+            raise NotAlone("it draws from a generator that others see")
         if is_method(found) and not self.is_of_torch(found):
-            if isinstance(own_attribute(found, "__self__"), random.Random):
-                raise NotAlone("it draws from a generator that others see")
             if method is not None:
                 self.check_own(found, *method)
             found = MISSING

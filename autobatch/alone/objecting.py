@@ -14,7 +14,7 @@ from autobatch.source import Span, excerpt, users_place
 
 KEPT = "What keeps {0} from running as plain Python, where it would take less time:"
 MOST = 4
-"""Reasons that are shown."""
+"""Reasons that are shown, each where it is met first."""
 INSTEAD = {
     "it may write what existed before": (
         "what a program writes, it makes itself (`cache = {}` in it), or gets as an argument of "
@@ -62,12 +62,13 @@ def tried(asked: Asked, computes: bool) -> tuple[Proof | None, Reasons]:
 
 def told(headline: str, reasons: Reasons) -> str:
     """All of some reasons, each at its place, and what to write instead."""
-    shown = list(reasons)[:MOST]
-    if shown == [(text := shown[0][0], None)]:
-        return f"{headline} {text}."
+    first = dict(reversed(reasons))
+    shown = [(text, first[text]) for text in dict.fromkeys(text for text, _ in reasons)][:MOST]
+    if len(reasons) == 1 and shown[0][1] is None:
+        return f"{headline} {shown[0][0]}."
     lines = [headline, *(placed(text, span) for text, span in shown)]
-    if len(reasons) > MOST:
-        lines.append(f"  and {len(reasons) - MOST} more like these")
+    if len(reasons) > len(shown):
+        lines.append(f"  and {len(reasons) - len(shown)} more, most of them like these")
     advice = dict.fromkeys(INSTEAD[text] for text, _ in shown if text in INSTEAD)
     lines += [f"  Hint: {each}." for each in advice]
     return "\n".join([*lines, f"  Hint: {ANYWAY}"])

@@ -109,7 +109,7 @@ class Steps(Calls):
         shares, args = self.world.shares, self.unit.join(op.args)
         name = op.name
         self.world.scale.note(op)
-        if args & TENSOR and name in (computing.SHOWN if shares.computes else reads.COMPUTES):
+        if args & TENSOR and name in (self.shown if shares.computes else reads.COMPUTES):
             does = "makes text of" if shares.computes else "computes with"
             raise NotAlone(f"it {does} what may be a tensor")
         if name in OPERATORS:
@@ -141,6 +141,11 @@ class Steps(Calls):
         if name in VALUES:
             return NONE
         return self.named(op, args)
+
+    @property
+    def shown(self) -> frozenset[str]:
+        """Operations that show of a tensor what only the loop's has."""
+        return frozenset() if self.world.limits.texts else computing.SHOWN
 
     def named(self, op: Op, args: Share) -> Share:
         """Operations that bring something in, or that hand it on."""
