@@ -126,3 +126,21 @@ def test_a_tensor_in_the_graph_has_no_deep_copy():
     xs = torch.arange(3.0, requires_grad=True)
     with pytest.raises(RuntimeError, match="deepcopy"):
         autobatch.vmap(lambda x: copy.deepcopy([x * 2])[0])(xs)
+
+
+def shared(x):
+    y = copy.copy(x)
+    y += 1
+    z = copy.copy(y)
+    if x.sum() > 5:
+        z *= 2
+    return x, y, z, y is x
+
+
+def test_a_copy_of_a_tensor_shares_its_memory():
+    rows = torch.arange(6.0).reshape(3, 2)
+    loop = [shared(row.clone()) for row in rows]
+    found = autobatch.vmap(shared, fallback="error")(rows)
+    for part, wanted in zip(found[:3], zip(*loop, strict=True), strict=False):
+        assert torch.equal(part, torch.stack(wanted))
+    assert not found[3].any()

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 from types import (
+    BuiltinMethodType,
     FunctionType,
     MethodType,
 )
@@ -29,6 +30,8 @@ from autobatch.ir.program import CallShape, Var
 from autobatch.structure import own_attribute
 from autobatch.vm.purity import Names
 
+METHOD_TYPES = (FunctionType, classmethod, staticmethod)
+
 
 @dataclass(frozen=True, slots=True)
 class Calls(KnownCalls):
@@ -41,9 +44,10 @@ class Calls(KnownCalls):
         found = world.value(self.unit, self.known, callee)
         if printing.is_print(found):
             return NONE  # which never comes: the thread gives up (``brought`` has seen to it)
+        is_bound = isinstance(found, MethodType | BuiltinMethodType)
+        if is_bound and isinstance(own_attribute(found, "__self__"), random.Random):
+            raise NotAlone("it draws from a generator that others see")
         if is_method(found) and not self.is_of_torch(found):
-            if isinstance(own_attribute(found, "__self__"), random.Random):
-                raise NotAlone("it draws from a generator that others see")
             if method is not None:
                 self.check_own(found, *method)
             found = MISSING
@@ -91,12 +95,27 @@ class Calls(KnownCalls):
             bound = world.read(self.known, definition)
             if bound is not MISSING:
                 return self.known_call(bound, given, shape)
-        shares.store(whole)
-        if self.unit.of.get(callee, NONE) & CODE:  # a class, perhaps
+        return self.unknown_call(self.unit.of.get(callee, NONE), whole, shape)
+
+    def unknown_call(self, own: Share, whole: Share, shape: CallShape) -> Share:
+        """A call of one of the functions and classes that are values.
+
+        One of the user's escapes, and what it gives is ``hidden``; one of Python's or torch's gives
+        something new, or what it gets, or what is within that, or, a method, within what it is of.
+        """
+        world, shares = self.world, self.world.shares
+        if own & CODE and world.asks_kinds:
             world.anything_is_built()
+        if world.builds or world.raises:
+            shares.store(whole)
+        elif world.keeps:
+            shares.contain(whole)
+        made = NONE
         if world.calls_torch:
             computing.check(shape)
-        return shares.anything | shares.hidden  # one of those that escape
+            made = TENSOR
+        got = whole | own
+        return got | shares.within(got) | shares.hidden | shares.lent | made
 
     def entered(self, name: str, given: list[Share], shape: CallShape) -> Share:
         """A ``with`` statement calls ``__enter__`` or ``__exit__`` of a manager."""
@@ -131,19 +150,18 @@ class Calls(KnownCalls):
     def may_call(self, found: object, method: tuple[Var, str] | None) -> bool:
         """Whether what is called may call a function of the program's with what it gets.
 
-        A function of the user's does so by calls of its own.
+        A function or class of the user's does so by calls of its own.
         """
         if found is not MISSING:
             if callees.is_known(found):
                 return found not in callees.CALLS_NOTHING
-            own = isinstance(found, FunctionType | MethodType | nn.Module)
+            own = isinstance(found, FunctionType | MethodType | nn.Module | type)
             return not (own or self.is_of_torch(found))
         if method is None:
             return True
         name = method[1]
-        members = any(name in kind for kind in self.world.classes.values())
         held = name in self.world.assigned or self.world.has_field(name)
-        return members or held or name in callees.CALLING_METHODS
+        return held or self.has_other(name) or name in callees.CALLING_METHODS
 
     def method(
         self, name: str, receiver: Share, whole: Share, given: list[Share], shape: CallShape
@@ -153,7 +171,9 @@ class Calls(KnownCalls):
         if name in callees.ASKING:
             raise NotAlone(f"{name} asks for any attribute")
         units, parts = world.called_by_name(name), world.children(name)
-        result = shares.hidden | join(self.module_called(part, given, shape) for part in parts)
+        result = join(self.module_called(part, given, shape) for part in parts)
+        if name not in callees.METHODS_OF_VALUES:
+            result |= shares.hidden
         if receiver & TENSOR:
             known = self.of_tensor(name, receiver, shape)
             is_sure = not units and name not in world.assigned and name not in callees.METHODS
@@ -171,27 +191,31 @@ class Calls(KnownCalls):
         if name in callees.METHODS:
             if name in callees.WRITING_METHODS and not (name == "__init__" and units):
                 shares.write(receiver)
-                shares.store(whole)
+                (shares.store if name == "__init__" else shares.contain)(whole)
             if name in callees.WRITING_ARGUMENTS:
                 shares.write(whole)
             if name in callees.HOLDING_METHODS:
-                shares.store(whole)
-            result |= shares.within(receiver | whole) | whole
-            if name not in callees.ELEMENT_METHODS:
-                result |= receiver
+                (shares.store if name == "_replace" else shares.contain)(whole)
+            if name in callees.HOLDING_METHODS:
+                result |= whole
+            if name not in callees.METHODS_OF_VALUES:
+                result |= whole | shares.within(receiver | whole)
+                if name not in callees.ELEMENT_METHODS:
+                    result |= receiver
         elif not (units or parts or name in world.assigned or world.has_field(name)):
             world.doubt(f"the method {name} is not known")
-        members = [
-            members[name]
-            for kind, members in world.classes.items()
-            if name in members and not is_pythons(kind, members[name])
-        ]
-        held = name in world.assigned or world.has_field(name)
-        if held or members:
-            shares.store(whole)
-            is_one = not held and all(type(m) is FunctionType for m in members)
-            result |= shares.anything & ~TENSORS if is_one else shares.anything
+        if name in world.assigned or world.has_field(name) or self.has_other(name):
+            result |= self.unknown_call(shares.asked(receiver, name), whole, shape)
         return result
+
+    def has_other(self, name: str) -> bool:
+        """Whether a class has something by a name that is none of the user's methods there."""
+        return any(
+            name in members
+            and type(members[name]) not in METHOD_TYPES
+            and not is_pythons(kind, members[name])
+            for kind, members in self.world.classes.items()
+        )
 
     def of_tensor(self, name: str, receiver: Share, shape: CallShape) -> Share | None:
         """What a method of a tensor gives; None if it is none that is known."""
@@ -209,5 +233,7 @@ def join(shares: Iterable[Share]) -> Share:
 
 def is_pythons(kind: type, member: object) -> bool:
     """Whether a method of a class is one that Python has made: ``_replace`` of a named tuple."""
+    if type(member) is MethodType:
+        return False
     function = own_attribute(member, "__func__", member)
     return isinstance(function, FunctionType) and own_function(kind, member) is None

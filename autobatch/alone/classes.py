@@ -19,6 +19,7 @@ from types import (
     GetSetDescriptorType,
     MemberDescriptorType,
     MethodDescriptorType,
+    MethodType,
     WrapperDescriptorType,
 )
 from typing import Any
@@ -49,6 +50,12 @@ class Classes(Functions):
     names: set[str] = field(default_factory=set)
     """Attributes that are asked of something unknown."""
     builds: bool = False
+    raises: bool = False
+    """Python's exceptions are values: they may be made of anything."""
+    keeps: bool = False
+    """Functions of Python's are values that may put what they get into something."""
+    asks_kinds: bool = False
+    """A class may be a value that has not been met as such."""
     suppresses: bool = False
     """There are context managers of Python's, which give nothing."""
     assigned: set[str] = field(default_factory=set)
@@ -86,6 +93,7 @@ class Classes(Functions):
             raise NotAlone(f"{name} leads to all that a function holds")
         if any(type(members.get(name)) is cached_property for members in self.classes.values()):
             self.shares.write(base, attribute=True)
+        self.shares.changed |= name not in self.names  # the classes' members are still to be met
         self.names.add(name)
 
     # What classes run.
@@ -110,10 +118,15 @@ class Classes(Functions):
             return
         if type(member) is cached_property and not special:
             if name in self.names:
-                self.cached(member.func)
+                self.cached(name, member.func)
             return
         function = own_function(kind, member)
-        if function is not None:
+        if type(member) is MethodType:  # of something that existed before
+            if special:
+                raise NotAlone(f"{kind.__qualname__} has {name}")
+            if name in self.names:
+                self.shares.has(name, self.met(member))
+        elif function is not None:
             if name in FINE_INITS and self.builds:
                 self.builds_by(self.method(member, function))
             elif special and name not in ENTERED | FINE_INITS:
@@ -131,13 +144,13 @@ class Classes(Functions):
                 return
             self.shares.has(name, self.met(member))
 
-    def cached(self, function: object) -> None:
+    def cached(self, name: str, function: object) -> None:
         """A cached property is computed, and kept in its instance (see ``asks``)."""
         if not isinstance(function, FunctionType):
             raise NotAlone("a property is no function of the user's")
         unit = self.unit(function)
         self.escapes(unit, bound=True)
-        self.shares.store(unit.returned)
+        self.shares.put(name, unit.returned)
 
     def method(self, member: Any, function: FunctionType) -> Unit:
         """What a class has as a method: a class method gets a class that has it."""
@@ -171,7 +184,7 @@ class Classes(Functions):
         """What a function is bound to."""
         if isinstance(value, type) and not isinstance(value, EnumMeta):
             self.met_class(value)
-            return CODE
+            return self.kind_asked()
         return self.met(value)
 
     def called_by_name(self, name: str) -> list[tuple[Unit, Any]]:
@@ -190,9 +203,21 @@ class Classes(Functions):
         """Arguments come to a method; the receiver does where it is one of an instance."""
         if isinstance(member, staticmethod):
             self.passed(unit, given, shape)
+            return
+        if isinstance(member, classmethod):
+            own = NONE
+        elif receiver & CODE:  # asked of a class, perhaps, it gets what it is given
+            own = receiver
+            self.passed(unit, given, shape)
         else:
-            own = NONE if isinstance(member, classmethod) else receiver
-            self.passed(unit, [own, *given], shape, 1)
+            own = self.shares.instance(receiver)
+        self.passed(unit, [own, *given], shape, 1)
+
+    def kind_asked(self) -> Share:
+        """The class of something is asked for; it may be called."""
+        self.shares.changed |= not self.asks_kinds
+        self.asks_kinds = True
+        return CODE
 
     def has_field(self, name: str) -> bool:
         """Whether instances of a class may hold something of a name, which may be called."""
@@ -205,13 +230,16 @@ class Classes(Functions):
         return not any(isinstance(kind.get(name), staticmethod) for kind in self.classes.values())
 
     def built(self, kind: type, args: Share, positional: list[Share], shape: CallShape) -> None:
-        """An instance of a user's class is made."""
+        """An instance of a user's class is made: by its ``__init__``, or of what it gets itself."""
         self.met_class(kind)
-        self.shares.store(args)
+        inits = []
         for name in FINE_INITS:
             made = next((vars(b)[name] for b in own_bases(kind) if name in vars(b)), None)
             if isinstance(made, FunctionType) and not is_generated(made):
                 self.passed(self.unit(made), [NONE, *positional], shape, 1)
+                inits.append(name)
+        if "__init__" not in inits or issubclass(kind, BaseException | tuple):
+            self.shares.store(args)
         self.defaults(kind)
 
     def defaults(self, kind: type) -> None:
@@ -220,13 +248,14 @@ class Classes(Functions):
             if each.default_factory is not dataclasses.MISSING:
                 self.met_callable(each.default_factory)
             if each.default is not dataclasses.MISSING:
-                self.shares.store(self.met(each.default))
+                self.shares.put(each.name, self.met(each.default))
 
 
 def own_function(kind: type, member: Any) -> FunctionType | None:
     """The user's function that is a member of a class; None for what Python has made."""
     function = own_attribute(member, "__func__", member)
-    if not isinstance(function, FunctionType) or is_generated(function):
+    is_bound = type(member) is MethodType  # to something else
+    if is_bound or not isinstance(function, FunctionType) or is_generated(function):
         return None
     return None if issubclass(kind, Enum | tuple) and is_library(function) else function
 

@@ -114,6 +114,8 @@ OUTWARD = frozenset({"out", "generator", "requires_grad", "device", "pin_memory"
 """Keywords by which a function does more than its name says."""
 SHOWN = frozenset({"format", "join"})
 """Operations that show what only a tensor of the loop's has."""
+SHOWING = frozenset({ascii, format, repr, str})
+"""Functions of Python's that do so."""
 NO_TENSORS = frozenset({len, int, float, bool, isinstance, issubclass, any, all, callable, range})
 """Functions of Python's, of those that only read, that give a tensor for nothing, a bool, say."""
 STARTING = frozenset({math.prod})
@@ -130,12 +132,14 @@ class Limits:
     """The tensors that plain Python may compute with: of ``most`` elements.
 
     Those that existed before, weights say, have at most ``most_held``. Where they need
-    ``gradients``, the graph is the loop's.
+    ``gradients``, the graph is the loop's. Where none can need any, their ``texts`` are, too:
+    they name no function of a graph.
     """
 
     most: int = MOST_ELEMENTS
     most_held: int = MOST_OF_ONE
     gradients: bool = False
+    texts: bool = False
     most_shared: int = field(default=SHARED, compare=False)
     """How much of what all threads share may be looked through, which each call does again."""
 
@@ -144,9 +148,10 @@ class Limits:
         """For so many threads; ``saves``: autograd saves what it does, and no more is asked."""
         gradients = saves and threads <= MOST_WITH_GRADIENTS
         shared = SHARED + SHARED_FOR_EACH * threads
+        texts = not gradients and torch.is_grad_enabled()  # else one may be said to need some
         if threads == 1:
-            return cls(MOST_OF_ONE, sys.maxsize, gradients, shared)
-        return cls(gradients=gradients, most_shared=shared)
+            return cls(MOST_OF_ONE, sys.maxsize, gradients, texts, shared)
+        return cls(gradients=gradients, texts=texts, most_shared=shared)
 
     def allow(self, tensors: Iterable[Tensor]) -> bool:
         """Whether it may compute with what the caller gives: nobody asks how it did."""

@@ -12,6 +12,7 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
+from random import Random
 from types import (
     BuiltinFunctionType,
     EllipsisType,
@@ -106,6 +107,8 @@ class Contents:
             self.tensors.append(part)
             return False
         if kind not in self.classes:
+            if isinstance(part, Random):
+                raise NotAlone("it draws from a generator that others see")
             check_class(kind)
             self.classes.add(kind)
         is_tuple = issubclass(kind, tuple)

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import CellType, FunctionType
 from typing import Any
 
 from autobatch.alone.inner import Inner
-from autobatch.alone.kinds import NotAlone
+from autobatch.alone.kinds import NotAlone, Reasons
 from autobatch.alone.modes import decorated
 from autobatch.alone.scale import Scale
 from autobatch.alone.taint import NONE, Share, Shares, Unit
@@ -45,8 +45,12 @@ class Functions(ABC):
     lookups: list[tuple[Callable[[], Any], Any]] = field(default_factory=list)
     looked: set[tuple[int, str]] = field(default_factory=set)
     functions: dict[int, FunctionType] = field(default_factory=dict)
+    imports: dict[int, Mapping[str, object]] = field(default_factory=dict)
+    """What nested functions capture that imports assign."""
     nested: Inner = field(default_factory=Inner)
     scale: Scale = field(default_factory=Scale)
+    refusals: Reasons | None = None
+    """All that keeps it from being proved, where that is asked for; else the first is raised."""
     may_print: bool = False
     """Whether threads that come to a ``print`` may be given up (see ``printing``)."""
     printed: Span | None = None
@@ -76,6 +80,11 @@ class Functions(ABC):
             self.shares.add(unit, [name], self.met(value))
         return unit
 
+    def captures(self, lowered: Function, imported: Mapping[str, object]) -> None:
+        """A function that the program makes captures what imports assign."""
+        if self.imports.setdefault(id(lowered), imported).keys() != imported.keys():
+            raise NotAlone("a function captures several imports by one name")
+
     def of_function(self, lowered: Function, names: Names) -> Unit:
         key = (id(lowered), id(names.receiver))
         found = self.units.get(key)
@@ -83,6 +92,7 @@ class Functions(ABC):
             if len(self.units) >= MOST_UNITS:
                 raise NotAlone(f"it has more than {MOST_UNITS} functions")
             own = told_apart(lowered)
+            names = replace(names, imported=self.imports.get(id(lowered), {}))
             known = Known(own, names, definitions_of(own))
             found = self.units[key] = (Unit(own, lowered), known)
             self.shares.changed = True
@@ -121,7 +131,7 @@ class Functions(ABC):
             whole |= share
         stars = [p.name for p in unit.function.params if p.kind.startswith("var_")]
         if not shape.is_plain or stars:
-            self.shares.store(whole)
+            self.shares.contain(whole)
             self.shares.add(unit, params, whole | self.shares.within(whole))
             return
         positional = given[: receivers + len(shape.positional)]
@@ -155,6 +165,10 @@ class Functions(ABC):
             self.looked.add((id(namespace), "print"))
             self.lookups.append((look, MISSING))
 
+    def refuses(self, error: NotAlone) -> None:
+        assert self.refusals is not None
+        self.refusals.setdefault((str(error), error.span), error)
+
     def doubt(self, reason: str) -> None:
         """What is known of a value does not do; a value may still turn out to be a tensor."""
         if self.is_settled:
@@ -177,7 +191,9 @@ class Functions(ABC):
         def look() -> object:
             if op.name == "global":
                 return names.global_value(op.attr)
-            return content(table[op.attr]) if op.attr in table else MISSING
+            if op.attr in table:
+                return content(table[op.attr])
+            return names.imported.get(op.attr, MISSING)
 
         found = look()
         if (id(known), f"{op.name} {op.attr}") not in self.looked:

@@ -33,6 +33,10 @@ class NotAlone(Exception):
             self.span = span
 
 
+Reasons = dict[tuple[str, Span | None], NotAlone]
+"""All that keeps a program from it, each once."""
+
+
 # fmt: off
 REFUSED = frozenset(
     ["__getattr__", "__getattribute__", "__setattr__", "__delattr__", "__del__", "__new__",

@@ -40,6 +40,8 @@ class KnownCalls(Members):
         """A function of Python's gets tensors: it reads them, or goes through them."""
         if self.world.shares.computes and found in computing.GOING_ON:
             return self.known_call(found, given, shape)
+        if self.world.limits.texts and found in computing.SHOWING:
+            return NONE
         mapped = self.known.looked_up(args[0]) if found is map else MISSING
         if mapped in reads.READERS:
             return self.known_call(found, [share & ~TENSORS for share in given], shape)
@@ -70,10 +72,12 @@ class KnownCalls(Members):
                 return shares.hidden | (shares.within(whole) & made if shares.computes else NONE)
             if found is dataclasses.replace:
                 world.anything_is_built()
+            if found in callees.GOING_THROUGH_FIELDS:
+                shares.pool()
             if found is functools.partial and shares.computes:
                 computing.check(shape)
             if found is type:
-                return CODE
+                return world.kind_asked()
             if found is super and len(given) == 2:
                 return given[1]
             world.scale.made(found)
@@ -81,9 +85,10 @@ class KnownCalls(Members):
                 return shares.hidden
             if found in callees.CHANGES:
                 shares.write(given[0] if shape.is_plain and given else whole)
-                shares.store(whole)
+                shares.contain(whole)
                 return shares.within(whole)
-            shares.store((whole & IN_DEEP) | held(found, given, shape))
+            put = shares.store if found in callees.GIVING_ATTRIBUTES else shares.contain
+            put((whole & IN_DEEP) | held(found, given, shape))
             copied = found in callees.COPIES
             return shares.hidden | (whole & CODE) if copied else whole | shares.within(whole)
         world.scale.objects |= kept.is_keeping(found)
@@ -96,7 +101,8 @@ class KnownCalls(Members):
         if kept.is_bound(found):
             world.met(found)
             shares.store(whole)
-            return shares.anything | shares.hidden
+            got = whole | world.met(found)
+            return got | shares.within(got) | shares.hidden | shares.lent
         if isinstance(found, type):
             world.met_class(found)
             if issubclass(found, BaseException | Enum) and found not in world.classes:

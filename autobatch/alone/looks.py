@@ -48,6 +48,10 @@ class Looks:
             for op in block.ops:
                 if as_kind and self.takes_kind(op):
                     continue
+                if name in op.args and self.names_import(op):
+                    if not self.is_only_called(op.outs[0], as_kind):
+                        return False
+                    continue
                 read = op.args[1:] if op.name == "call" else op.args
                 if as_kind and op.name == "call" and patterns.asks_kind(self.known, op):
                     read = (*op.args[1:2], *op.args[3:])
@@ -62,6 +66,12 @@ class Looks:
             elif name in terminator_reads(terminator):
                 return False
         return True
+
+    def names_import(self, op: Op) -> bool:
+        """Whether it gives what is imported in the function its name there."""
+        definition = self.known.definitions.get(op.args[0]) if op.name == "copy" else None
+        is_import = definition is not None and definition.name == "import_from"
+        return is_import and self.known.looked_up(op.outs[0]) is not MISSING
 
     def elements(self, name: Var) -> list[nn.Module] | None:
         """The modules one of which a variable is sure to hold: of a list of them, gone through."""

@@ -27,6 +27,9 @@ from autobatch.frontend import MISSING
 from autobatch.ir.program import Call, Op, Var
 from autobatch.structure import own_attribute
 
+ASKS = frozenset({"getattr", "import_from"})
+IMPORTED = "the import may run a module, or look for it:"
+
 
 @dataclass(frozen=True, slots=True)
 class Members(Looks):
@@ -41,7 +44,7 @@ class Members(Looks):
             return NONE
         if op.attr == "__class__" and isinstance(value, type):
             self.world.met_class(value)
-            return CODE
+            return self.world.kind_asked()
         if isinstance(value, nn.Module):
             return self.module(op, value)
         if printing.is_print(value) and op.attr == "print" and self.is_only_called(op.outs[0]):
@@ -53,6 +56,22 @@ class Members(Looks):
         if isinstance(value, type) and self.is_only_called(op.outs[0], as_kind=True):
             return self.kind(value)
         return self.world.met(value)
+
+    def imported(self, op: Op) -> Share:
+        """An import within a function, which only looks up what has been imported before."""
+        found = self.world.value(self.unit, self.known, op.outs[0])
+        if found is MISSING or printing.is_print(found):
+            raise NotAlone(f"{IMPORTED} write it at the top of the file")
+        return self.brought(op, found)
+
+    def imports_of(self, op: Op) -> dict[str, object]:
+        """What a function that is made here captures and that an import alone assigns."""
+        found: dict[str, object] = {}
+        for name, box in zip(op.attr.free, op.args, strict=False):
+            held = self.known.boxed(box)
+            if held is not MISSING:
+                found[name] = held
+        return found
 
     def module(self, op: Op, value: nn.Module) -> Share:
         """A module, which is looked at where it is called, unless it is handed on."""
@@ -69,11 +88,20 @@ class Members(Looks):
         name = op.outs[0]
         for block in self.unit.function.blocks:
             for each in block.ops:
-                if name in each.args and not (each.name == "getattr" and self.is_known(each)):
+                if name not in each.args or self.captures_import(each):
+                    continue
+                if each.name == "copy" and self.is_known(each):
+                    self.only_asked(each)
+                elif each.name not in ASKS or not self.is_known(each):
                     raise NotAlone("a module is a value")
             terminator = block.terminator
             if isinstance(terminator, Call) and name in (terminator.callee, *terminator.args):
                 raise NotAlone("a module is a value")
+
+    def captures_import(self, op: Op) -> bool:
+        """Whether it puts an import into a captured variable that nothing else assigns."""
+        boxes = op.outs if op.name == "box" else op.args[:1]
+        return op.name in ("box", "store_box") and boxes[0] in self.known.imports
 
     def attribute(self, op: Op, base: Share) -> Share:
         world = self.world
@@ -115,7 +143,7 @@ class Members(Looks):
         if base & TENSOR and shares.computes and name in computing.OF_RESULTS:
             return TENSOR | shares.asked(base, name)
         if name == "__class__":
-            return CODE
+            return world.kind_asked()
         if name[:2] == "__" and name != "__init__":
             raise NotAlone(f"{name} is asked for")
         if is_called:
@@ -131,7 +159,7 @@ class Members(Looks):
         """``type(x).__name__``: a text, or what an instance has by that name."""
         if any(name in members for members in self.world.classes.values()):
             raise NotAlone(f"a class has a {name} of its own")
-        return self.world.shares.within(base & ~(CODE | TENSORS))
+        return self.world.shares.asked(base & ~(CODE | TENSORS), name)
 
     def asked(self, found: object, args: tuple[Var, ...], given: list[Share]) -> Share:
         """``getattr`` and its like: what of its name is known is asked for."""
@@ -143,7 +171,7 @@ class Members(Looks):
             return self.some_attribute(given[0], args[1]) | rest
         if found is setattr:
             self.assigned(name, given[0])
-            self.world.shares.store(rest)
+            self.world.shares.put(name, self.unit.join(args[2:]))
             return NONE
         if name in asking.TITLES:
             got = self.title(name, given[0])
@@ -167,13 +195,14 @@ class Members(Looks):
 
     def assigned(self, name: str, base: Share) -> None:
         """An attribute is written or deleted."""
+        self.world.shares.changed |= name not in self.world.assigned
         self.world.assigned.add(name)
         self.world.asks(name, base)  # of a property, perhaps
         self.world.shares.write(base, attribute=True)
 
     def formatted(self, text: str, whole: Share) -> Share:
         """``"{} {0.word}".format(x)``: the attributes that it names are asked for."""
-        if whole & TENSOR:
+        if whole & TENSOR and not self.world.limits.texts:
             raise NotAlone("it makes text of what may be a tensor")
         for name in asking.fields(text):
             self.attribute_of(name, whole)
@@ -190,8 +219,8 @@ class Members(Looks):
             if each.startswith(prefix):
                 world.asks(each)
                 self.escaping(each, bound=True)
-        members = world.shares.members.items()
-        found = [share for each, share in members if each.startswith(prefix)]
+        names = {*world.shares.members, *world.shares.fields}
+        found = [world.shares.of_name(each) for each in names if each.startswith(prefix)]
         return reduce(or_, found, world.shares.within(base))
 
     def unknown(self, name: str) -> Share:

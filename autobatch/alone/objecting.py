@@ -1,30 +1,78 @@
-"""What keeps a program from being run as plain Python, in words: the first thing that is met.
+"""What keeps a program from being run as plain Python, in words: all that is met, and what helps.
 
-In: a call that plain Python might run. Out: the text, with the place in the user's source; empty
+In: a call that plain Python might run. Out: the text, with the places in the user's source; empty
 where nothing does, or where nobody can say.
 """
 
 from __future__ import annotations
 
-from autobatch.alone.kinds import NotAlone
+from autobatch.alone.kinds import NotAlone, Reasons
+from autobatch.alone.proof import Proof
 from autobatch.alone.running import Asked, new_proof
 from autobatch.errors import AutobatchError, Diagnostic, render
-from autobatch.source import users_place
+from autobatch.source import Span, excerpt, users_place
 
 KEPT = "What keeps {0} from running as plain Python, where it would take less time:"
+MOST = 4
+"""Reasons that are shown, each where it is met first."""
+INSTEAD = {
+    "it may write what existed before": (
+        "what a program writes, it makes itself (`cache = {}` in it), or gets as an argument of "
+        "the example"
+    ),
+    "it may write a tensor": "`x.clone()` is the program's own to write",
+    "it makes text of what may be a tensor": "text is made of `x.item()`",
+    "it draws from a generator that others see": (
+        "`random.Random(number)` made in the program is its own"
+    ),
+}
+"""What to write instead, by the reason."""
+ANYWAY = (
+    "autobatch.per_thread on the function that works on objects runs it as it is, example by "
+    "example."
+)
 
 
 def objection(asked: Asked, name: str) -> str:
     """What keeps a call of what is called ``name`` from it."""
-    computes = any(each.tensor is not None for each in asked.given.values())
+    gets_tensors = any(each.tensor is not None for each in asked.given.values())
     try:
-        prints = new_proof(asked, computes).prints
-    except NotAlone as error:
-        if error.span is None:
-            return f"{KEPT.format(name)} {error}."
-        return render(Diagnostic(KEPT.format(name), users_place(error.span), str(error)))
+        proof, reasons = tried(asked, gets_tensors)
+        if reasons and not gets_tensors:  # it may make some: it is measured, then, and run so
+            proof, others = tried(asked, True)
+            reasons = others and ({k: e for k, e in others.items() if k in reasons} or others)
     except AutobatchError:
         return ""  # a form of the language that is refused: the run has said so
-    if prints is None or not asked.findings.printing.found:
+    if reasons:
+        return told(KEPT.format(name), reasons)
+    if proof is None or proof.prints is None or not asked.findings.printing.found:
         return ""
-    return render(Diagnostic(KEPT.format(name), users_place(prints), "most examples print"))
+    return render(Diagnostic(KEPT.format(name), users_place(proof.prints), "most examples print"))
+
+
+def tried(asked: Asked, computes: bool) -> tuple[Proof | None, Reasons]:
+    """The proof, or all that there is against it."""
+    reasons: Reasons = {}
+    try:
+        return new_proof(asked, computes, reasons), reasons
+    except NotAlone as error:
+        reasons.setdefault((str(error), error.span), error)
+        return None, reasons
+
+
+def told(headline: str, reasons: Reasons) -> str:
+    """All of some reasons, each at its place, and what to write instead."""
+    first = dict(reversed(reasons))
+    shown = [(text, first[text]) for text in dict.fromkeys(text for text, _ in reasons)][:MOST]
+    if len(reasons) == 1 and shown[0][1] is None:
+        return f"{headline} {shown[0][0]}."
+    lines = [headline, *(placed(text, span) for text, span in shown)]
+    if len(reasons) > len(shown):
+        lines.append(f"  and {len(reasons) - len(shown)} more, most of them like these")
+    advice = dict.fromkeys(INSTEAD[text] for text, _ in shown if text in INSTEAD)
+    lines += [f"  Hint: {each}." for each in advice]
+    return "\n".join([*lines, f"  Hint: {ANYWAY}"])
+
+
+def placed(text: str, span: Span | None) -> str:
+    return f"  {text}." if span is None else excerpt(users_place(span), text)

@@ -306,6 +306,7 @@ class Finder:
         world.units[id(whole), id(self.known.names.receiver)] = (unit, self.known)
         for kind in held.classes:
             world.add_class(kind)
+            world.shares.instances_existed()
         for each in held.callables:
             if not isinstance(each, ModuleType):
                 world.met(each)

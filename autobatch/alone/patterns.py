@@ -59,5 +59,5 @@ def taken(world: World, name: str, whole: Share) -> Share:
     if name == KIND:
         whole &= ~TENSORS  # a tensor is an instance of none of them
     else:
-        world.shares.store(whole & IN_DEEP)
+        world.shares.contain(whole & IN_DEEP)
     return world.shares.within(whole) | whole

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from autobatch.alone import printing
 from autobatch.alone.computing import FEWEST, Limits
-from autobatch.alone.kinds import NotAlone
+from autobatch.alone.kinds import NotAlone, Reasons
 from autobatch.alone.steps import Steps
 from autobatch.alone.taint import NONE, OUTER_DEEP, TENSOR, TENSORS, Share, Shares
 from autobatch.alone.torchs import is_torch_as_it_was
@@ -128,18 +128,21 @@ def proved(
     holds_tensors: bool = False,
     limits: Limits = FEWEST,
     modules: Iterable[nn.Module] = (),
+    refusals: Reasons | None = None,
 ) -> Proof:
     """The proof for a function that gets what has these shares; ``receiver`` comes first.
 
     ``given`` has the share of each argument, by place or name. ``computes``: it may compute with
     tensors within the ``limits``; ``holds_tensors``: objects among the arguments hold some;
-    ``modules`` are among them.
+    ``modules`` are among them. ``refusals``: to be filled with all that keeps it from being proved;
+    otherwise the first is raised.
     """
-    world = World(library, Shares(computes), limits=limits, may_print=True)
+    world = World(library, Shares(computes), limits=limits, may_print=True, refusals=refusals)
     if holds_tensors:
         world.shares.store(TENSORS)
     for kind in classes:
         world.add_class(kind)
+        world.shares.instances_existed()
     for module in modules:
         world.met(module)
     function, is_module = world.meant(function), isinstance(receiver, nn.Module)
@@ -162,6 +165,8 @@ def proved(
             name = places.get(at) if isinstance(at, int) else at
             world.shares.add(unit, [] if name is None else [name], share)
     settle(world, partial(look_through, world))
+    if refusals:
+        raise next(iter(refusals.values()))
     if world.printed is not None:
         for printer, known in world.units.values():
             printing.check(printer.function, known)
@@ -169,7 +174,7 @@ def proved(
     asks_torch = computes or meets_tensors
     if asks_torch and not is_torch_as_it_was():
         raise NotAlone("functions of torch's have been changed")
-    whole = unit.returned | world.shares.heap | world.shares.held
+    whole = unit.returned | world.shares.kept()
     return Proof(
         world.shares.writes_own,
         (whole if computes else unit.returned) & ~TENSOR != NONE,

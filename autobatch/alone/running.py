@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from autobatch.alone.computing import Limits
 from autobatch.alone.contents import Contents
 from autobatch.alone.given import Given, arguments
-from autobatch.alone.kinds import NotAlone
+from autobatch.alone.kinds import NotAlone, Reasons
 from autobatch.alone.printing import GaveUp, giving_up
 from autobatch.alone.proof import Proof, proved
 from autobatch.alone.taint import Share
@@ -237,17 +237,24 @@ def looked_through(asked: Asked, computes: bool) -> tuple[dict[int | str, Share]
     return shares, contents
 
 
-def new_proof(asked: Asked, computes: bool) -> Proof:
-    """The proof for these arguments, whatever has been found before."""
-    return proof_for(asked, computes, *looked_through(asked, computes))
+def new_proof(asked: Asked, computes: bool, refusals: Reasons | None = None) -> Proof:
+    """The proof for these arguments, whatever has been found before.
+
+    ``refusals`` is filled with all that there is against it, and then the proof is none.
+    """
+    return proof_for(asked, computes, *looked_through(asked, computes), refusals)
 
 
 def proof_for(
-    asked: Asked, computes: bool, shares: dict[int | str, Share], contents: Contents
+    asked: Asked,
+    computes: bool,
+    shares: dict[int | str, Share],
+    contents: Contents,
+    refusals: Reasons | None = None,
 ) -> Proof:
     holds_tensors, classes = bool(contents.tensors), frozenset(contents.classes)
     function, receiver = asked.function, asked.receiver
-    rest = (asked.library, computes, holds_tensors, asked.limits, contents.modules)
+    rest = (asked.library, computes, holds_tensors, asked.limits, contents.modules, refusals)
     return proved(function, receiver, shares, classes, *rest)
 
 

@@ -25,10 +25,13 @@ OPERATORS = frozenset({*UNARY, *BINARY, *COMPARE})
 NUMBERS = (int, float)
 COUNTED = INPLACE - {"imul", "iand", "ior", "ixor", "imatmul"}
 """In place with a number as their second operand, they are for numbers."""
+GOING_THROUGH = frozenset({"iadd", "ior"})
+"""In place of a container, they go through their second operand."""
 VALUES = frozenset(
     {"truth", "format", "join", "catches", "delete", "context", "sum_begun", "sum_lost"}
 )
 HOLDS = frozenset({"tuple", "list", "set", "dict", "slice", "assertion"})
+HAVE_ATTRIBUTES = frozenset({"slice", "assertion"})
 WRITES = frozenset({"setattr", "setitem", "delattr", "delitem", "extend", "update", "append"})
 INSIDE = frozenset({"getitem", "unpack", "next", "to_tuple", "to_set"})
 TEXTS = frozenset({"format", "join"})
@@ -52,7 +55,9 @@ class Steps(Calls):
             self.through(block, place)
         except NotAlone as error:
             error.at(place[0])
-            raise
+            if self.world.refusals is None:
+                raise
+            self.world.refuses(error)
 
     def through(self, block: Block, place: list[Span]) -> None:
         """The operations of a block; ``place`` is where the last one stands that was looked at."""
@@ -62,11 +67,11 @@ class Steps(Calls):
             place[0] = op.span
             shown = self.world.may_print and op.name in TEXTS
             if not shown or not printing.ahead(self.known, block, op):
-                self.op(op)
+                self.op_or_why_not(op)
         place[0] = block.terminator.span
         shares, unit = self.world.shares, self.unit
         if block.handler is not None:
-            shares.add(unit, [block.handler.out], shares.anything)
+            shares.add(unit, [block.handler.out], shares.caught())
         match block.terminator:
             case Call(out=out, callee=callee, args=args, shape=shape):
                 shares.add(unit, [out], self.call(callee, args, shape))
@@ -76,9 +81,19 @@ class Steps(Calls):
                 found = self.world.value(unit, self.known, exception)
                 if isinstance(found, type):  # which is called
                     self.known_call(found, [], CallShape((), ()))
-                shares.store(unit.join([exception]))
+                shares.met(unit.join([exception]))  # it comes out where something is caught
             case Join():
                 raise NotAlone("calls are forked")
+
+    def op_or_why_not(self, op: Op) -> None:
+        """An operation; one that is refused does nothing where all reasons are asked for."""
+        try:
+            self.op(op)
+        except NotAlone as error:
+            error.at(op.span)
+            if self.world.refusals is None:
+                raise
+            self.world.refuses(error)
 
     def is_without_gradients(self, block: Block) -> bool:
         """Whether the only modes that are entered are ``torch.no_grad()``."""
@@ -94,25 +109,28 @@ class Steps(Calls):
         shares, args = self.world.shares, self.unit.join(op.args)
         name = op.name
         self.world.scale.note(op)
-        if args & TENSOR and name in (computing.SHOWN if shares.computes else reads.COMPUTES):
+        if args & TENSOR and name in (self.shown if shares.computes else reads.COMPUTES):
             does = "makes text of" if shares.computes else "computes with"
             raise NotAlone(f"it {does} what may be a tensor")
         if name in OPERATORS:
-            inside = args & IN_DEEP if name in BINARY else NONE
-            shares.store(inside)  # of two lists, say
+            # Of two lists, say. What may be a tensor is none that holds some, but one that counts.
+            inside = args & IN_DEEP & ~TENSORS if name in BINARY else NONE
+            shares.contain(inside)
             made = args & (TENSORS if name == "pos" else TENSOR)
             return shares.hidden | (inside & CODE) | made
         if name in INPLACE:
             return self.inplace(op, args)
         if name in HOLDS:
-            shares.store(args)
+            (shares.store if name in HAVE_ATTRIBUTES else shares.contain)(args)
             return NONE
         if name in WRITES:
+            base, put = self.unit.join(op.args[:1]), self.unit.join(op.args[1:])
             if name in ("setattr", "delattr"):
-                self.assigned(op.attr, self.unit.join(op.args[:1]))
+                self.assigned(op.attr, base)
+                shares.put(op.attr, put)
             else:
-                shares.write(self.unit.join(op.args[:1]))
-            shares.store(self.unit.join(op.args[1:]))
+                shares.write(base)
+                shares.contain(put)
             return NONE
         if name in INSIDE:
             if name == "getitem":  # a tensor as the place in a list is no part of it
@@ -123,6 +141,11 @@ class Steps(Calls):
         if name in VALUES:
             return NONE
         return self.named(op, args)
+
+    @property
+    def shown(self) -> frozenset[str]:
+        """Operations that show of a tensor what only the loop's has."""
+        return frozenset() if self.world.limits.texts else computing.SHOWN
 
     def named(self, op: Op, args: Share) -> Share:
         """Operations that bring something in, or that hand it on."""
@@ -135,6 +158,7 @@ class Steps(Calls):
             case "getattr":
                 return self.attribute(op, args)
             case "function":
+                self.world.captures(op.attr, self.imports_of(op))
                 self.world.made(op.attr, Names(self.known.names.namespace))
                 defaults = self.unit.join(op.args[len(op.attr.free) :])
                 args = (args & ~TENSORS) | defaults  # what boxes hold is in ``boxed``
@@ -145,6 +169,8 @@ class Steps(Calls):
                 return NONE
             case "import_from" if patterns.is_of_patterns(self.known, op.args[0]):
                 return NONE
+            case "import" | "import_from":
+                return self.imported(op)
             case "call":
                 made = self.call(op.args[0], op.args[1:], op.attr)
                 asks = self.known.looked_up(op.args[0]) is type
@@ -161,10 +187,12 @@ class Steps(Calls):
                 return NONE
             case "free_box":
                 value = self.world.read(self.known, op)
+                if self.known.boxed(op.outs[0]) is not MISSING:
+                    return NONE  # an import is captured: it is only handed on
                 shares.box(NONE if value is MISSING else self.world.met(value))
                 return NONE
             case "handled":
-                return shares.anything
+                return shares.caught()
         raise NotAlone(f"it does {info(op.name).doc}")
 
     def inplace(self, op: Op, args: Share) -> Share:
@@ -175,5 +203,6 @@ class Steps(Calls):
         if number and op.name in COUNTED and not base & TENSOR:
             return base | shares.hidden
         shares.write(base)
-        shares.store(args & IN_DEEP)
-        return base | shares.hidden | (args & TENSORS)
+        goes_on = op.name in GOING_THROUGH  # a list takes up what a tensor has as its rows
+        shares.contain(args & (IN_DEEP if goes_on else IN_DEEP & ~TENSORS))
+        return base | shares.hidden | (args & TENSOR)

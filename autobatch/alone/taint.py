@@ -7,8 +7,9 @@ functions, classes and members of enumerations, whose attributes anybody may see
 some; ``TENSOR`` of tensors, that may be read to the host and nothing else, unless the program
 ``computes`` (see ``computing``), and ``FOREIGN`` of those among them that existed before. Numbers,
 strings and what else the program makes have none. ``Shares`` keeps them for the variables of all
-functions of a program, without regard to order; all that is stored anywhere is kept as one
-(``heap``).
+functions of a program, without regard to order. What the program puts into an attribute comes out
+where that name is asked for (``fields``), what may be in any attribute where any is (``loose``);
+all that is in containers is kept as one (``heap``).
 """
 
 from __future__ import annotations
@@ -68,6 +69,8 @@ class Shares:
 
     computes: bool = False
     heap: Share = NONE
+    loose: Share = NONE
+    """What may be in any attribute of what the program makes."""
     anything: Share = NONE
     boxed: Share = NONE
     """What captured variables hold."""
@@ -75,8 +78,18 @@ class Shares:
     """What calls get that call functions in their turn."""
     hidden: Share = NONE
     """What functions give that Python calls by itself."""
+    lent: Share = NONE
+    """What Python's classes give of what existed before: an enumeration's members."""
     held: Share = NONE
     """What modules hold that existed before; it comes out of what existed before alone."""
+    fields: dict[str, Share] = field(default_factory=dict)
+    """What the program puts into attributes, by name; nothing else leads there, either."""
+    is_pooled: bool = False
+    """Something goes through all attributes that objects have."""
+    has_instances: bool = False
+    """Instances of the user's classes existed before, some of which may be a method's first
+    argument: others are the program's own.
+    """
     members: dict[str, Share] = field(default_factory=dict)
     """What classes have that is data, by name: nothing else leads there but to ask for the name."""
     writes_own: bool = False
@@ -105,27 +118,59 @@ class Shares:
             self.anything |= share
             self.changed = True
 
-    def store(self, share: Share) -> None:
-        """Something is put into something."""
+    def contain(self, share: Share) -> None:
+        """Something is put into a container."""
         if self.heap | share != self.heap:
             self.heap |= share
             self.changed = True
         self.met(share)
 
+    def store(self, share: Share) -> None:
+        """Something is put into something: a container, or some attribute."""
+        self.contain(share)
+        if self.loose | share != self.loose:
+            self.loose |= share
+            self.changed = True
+
     def has(self, name: str, share: Share) -> None:
-        """A class has something by a name; what is no data alone may be anywhere."""
-        if share & ~OUTER:
+        """A class has something by a name; tensors may be anywhere."""
+        if share & TENSORS:
             self.store(share)
-            return
-        before = self.members.get(name, NONE)
+        else:
+            self.named(self.members, name, share)
+
+    def put(self, name: str, share: Share) -> None:
+        """Something is put into an attribute."""
+        self.named(self.fields, name, share)
+        if self.is_pooled:
+            self.contain(share)
+
+    def named(self, table: dict[str, Share], name: str, share: Share) -> None:
+        before = table.get(name, NONE)
         if before | share != before:
-            self.members[name] = before | share
+            table[name] = before | share
             self.changed = True
         self.met(share)
 
     def hand_out(self, name: str) -> None:
-        """What classes have by a name is put into something."""
-        self.store(self.members.get(name, NONE))
+        """What objects and classes have by a name is put into a container."""
+        self.contain(self.of_name(name) | self.loose)
+
+    def of_name(self, name: str) -> Share:
+        return self.members.get(name, NONE) | self.fields.get(name, NONE)
+
+    def pool(self) -> None:
+        """What objects have by any name, now or later, may be put into a container."""
+        self.is_pooled = True
+        for share in list(self.fields.values()):
+            self.contain(share)
+
+    def kept(self) -> Share:
+        """All that may be within what the program gives back."""
+        found = self.heap | self.loose | self.held
+        for share in self.fields.values():
+            found |= share
+        return found
 
     def box(self, share: Share) -> None:
         """Something is put into a captured variable."""
@@ -147,12 +192,27 @@ class Shares:
         if unit.escapes:
             self.add(unit, params, self.anything)
         elif unit.is_bound:
-            self.add(unit, params[:1], self.anything & ~TENSORS)
+            self.add(unit, params[:1], self.instance(self.anything & ~TENSORS))
             self.add(unit, params[1:], self.anything)
         elif unit.is_built_by:
             self.add(unit, params[1:], self.anything)
         elif unit.is_handed_on:
             self.add(unit, params, self.given)
+
+    def lend(self, share: Share) -> None:
+        """A class that is a value may give something that existed before."""
+        if self.lent | share != self.lent:
+            self.lent |= share
+            self.changed = True
+        self.met(share)
+
+    def instance(self, share: Share) -> Share:
+        """What an instance of a user's class may be, of what has the share ``share``."""
+        return share if self.has_instances else NONE
+
+    def instances_existed(self) -> None:
+        if not self.has_instances:
+            self.has_instances = self.changed = True
 
     def hold(self, share: Share) -> None:
         """A module holds something."""
@@ -162,13 +222,24 @@ class Shares:
         self.met(share)
 
     def within(self, share: Share) -> Share:
-        """What may come out of something."""
+        """What may come out of a container."""
+        return self.inner(share) | self.heap
+
+    def inner(self, share: Share) -> Share:
+        """What may come out of something that existed before, or out of a method of the user's."""
         held = self.held if share & OUTER else NONE
-        return (share & IN_DEEP) | self.heap | self.hidden | held
+        return (share & IN_DEEP) | self.hidden | held
 
     def asked(self, share: Share, name: str) -> Share:
         """What something gives, or its class, that is asked for by name."""
-        return self.within(share) | self.members.get(name, NONE)
+        return self.inner(share) | self.loose | self.of_name(name)
+
+    def caught(self) -> Share:
+        """What an exception may be; what has made Python raise it may be in it (a key, say)."""
+        found = self.anything
+        if found & OUTER:
+            found |= OUTER_DEEP
+        return found | OWN_DEEP if found & OWN else found
 
     def write(self, share: Share, attribute: bool = False) -> None:
         """Something is written to; ``attribute``: an attribute of it."""

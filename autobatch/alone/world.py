@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -134,6 +135,7 @@ class World(Classes):
                 self.met_callable(each)
         for kind in contents.classes:
             self.add_class(kind)
+            self.shares.instances_existed()
         codes = bool(contents.callables) or any(issubclass(k, Enum) for k in contents.classes)
         share = OUTERS[nature] | (CODE if codes else NONE)
         classes, callables = frozenset(contents.classes), tuple(contents.callables)
@@ -179,9 +181,11 @@ class World(Classes):
         if isinstance(value, type):
             self.met_class(value)
             if isinstance(value, EnumMeta):  # that gives a member
-                self.shares.met(CODE | self.members(value))
+                self.shares.lend(CODE | self.members(value))
             elif value in self.classes:
                 self.anything_is_built()
+            else:
+                self.keep(value)
         elif isinstance(value, FunctionType) and not callees.is_known(value):
             self.freed(self.unit(value))
             self.escapes(self.unit(value))
@@ -196,6 +200,25 @@ class World(Classes):
             self.calls_torch = True
         elif not callees.is_known(value) or value in callees.CHANGES:
             raise NotAlone(f"{value!r} is not known")
+        else:
+            self.keep(value)
+
+    def keep(self, value: Any) -> None:
+        """A function or class of Python's that may be called with anything, and may keep it."""
+        if value in callees.READS:
+            return
+        before = self.keeps, self.raises
+        self.keeps = True
+        self.raises |= value in callees.GIVING_ATTRIBUTES or (
+            isinstance(value, type) and issubclass(value, BaseException)
+        )
+        self.shares.changed |= before != (self.keeps, self.raises)
+        if value in callees.GOING_THROUGH_FIELDS:
+            self.shares.pool()
+        if value is dataclasses.replace:
+            self.anything_is_built()
+        if value is type:
+            self.shares.lend(self.kind_asked())
 
     def met_partial(self, value: Any) -> None:
         """A function that is called with more than it gets: with what it holds."""

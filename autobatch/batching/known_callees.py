@@ -52,6 +52,7 @@ def _functions(module: Any) -> tuple[Any, ...]:
 
 
 _TYPES = (str, bytes, int, float, complex, list, dict, set, frozenset, tuple, range, deque, Counter)
+_CONTAINERS = (list, dict, set, frozenset, tuple, deque, Counter, OrderedDict, defaultdict)
 _VALUES = (str, bytes, int, float, complex)
 ASKING = frozenset({"format", "format_map"})
 """Methods that ask for any attribute."""
@@ -86,6 +87,12 @@ COPIES = frozenset(
     {*_of(_COPIES), deque, defaultdict, OrderedDict, Counter, copy.copy, copy.deepcopy}
     | {dataclasses.asdict, dataclasses.astuple}
 )
+GIVING_ATTRIBUTES = frozenset(
+    {copy.copy, copy.deepcopy, dataclasses.replace, functools.partial, slice, defaultdict}
+)
+"""Those that give what has what they get in attributes."""
+GOING_THROUGH_FIELDS = frozenset({dataclasses.asdict, dataclasses.astuple})
+"""Those that put what objects have in their attributes into containers."""
 CHANGES = frozenset(
     {heapq.heappush, heapq.heappop, heapq.heapify, heapq.heapreplace, heapq.heappushpop}
     | {bisect.insort, bisect.insort_left, bisect.insort_right}
@@ -134,6 +141,12 @@ HOLDING_METHODS = frozenset({"groups", "groupdict", "fromkeys", "_replace"})
 """Methods whose result has a parameter itself within."""
 LENT_METHODS = METHODS - WRITING_METHODS - WRITING_ARGUMENTS - HOLDING_METHODS - CALLING_METHODS
 """Methods that may be values: they do no more than give what is within, or something new."""
+METHODS_OF_VALUES = (
+    METHODS
+    - {name for kind in (*_CONTAINERS, random.Random) for name in dir(kind)}
+    - {*_KEEPING, "maketrans", "sub", "subn"}
+)
+"""Methods of texts, numbers and what patterns find: they give such, and what they get."""
 ELEMENT_METHODS = frozenset({"get", "pop", "popleft", "setdefault", "index", "count", "popitem"})
 """Methods that give what is within, or what they get."""
 

@@ -9,8 +9,10 @@ from this; what is called is looked up again when the program runs.
 from __future__ import annotations
 
 import ast
+import builtins
 import inspect
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import FunctionType, MethodType, ModuleType
 from typing import Final, cast
@@ -24,6 +26,7 @@ class _Missing:
 
 
 MISSING: Final = _Missing()
+IMPORT: Final = builtins.__import__
 _MODULE_TABLES = ("_parameters", "_buffers", "_modules")
 
 
@@ -90,6 +93,30 @@ def static_value(node: ast.expr, name_value: Callable[[str], object]) -> object:
         base = static_value(node.value, name_value)
         return MISSING if base is MISSING else static_attribute(base, node.attr)
     return MISSING
+
+
+def imported_before(
+    asked: tuple[str, int, tuple[str, ...]], namespace: Mapping[str, object]
+) -> object:
+    """The module that an ``import`` gives, which has been imported before, else ``MISSING``.
+
+    Then it only looks the module up. In: module, level and names, as ``__import__`` gets them.
+    """
+    name, level, names = asked
+    if builtins.__import__ is not IMPORT or "__builtins__" not in namespace:
+        return MISSING
+    own = namespace["__builtins__"]
+    if (own if isinstance(own, dict) else vars(own)).get("__import__") is not IMPORT:
+        return MISSING
+    if level:
+        package = namespace.get("__package__")
+        above = package.split(".") if isinstance(package, str) and package else []
+        if getattr(namespace.get("__spec__"), "parent", package) != package or level > len(above):
+            return MISSING
+        name = ".".join([*above[: len(above) - level + 1], *([name] if name else [])])
+    top = name if names else name.partition(".")[0]
+    found = sys.modules.get(top)
+    return found if type(sys.modules.get(name)) is type(found) is ModuleType else MISSING
 
 
 def static_attribute(value: object, name: str) -> object:

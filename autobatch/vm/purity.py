@@ -22,7 +22,7 @@ from autobatch.batching.calling.meaning import are_same, called_as
 from autobatch.batching.containers.callees import is_updating
 from autobatch.batching.effects import DRAW_WRITES, DRAWS, MUTATING_METHODS, effect_of, is_draw
 from autobatch.frontend import MISSING, generating
-from autobatch.frontend.resolve import static_attribute
+from autobatch.frontend.resolve import imported_before, static_attribute
 from autobatch.ir.definitions import Definitions
 from autobatch.ir.ops import INPLACE, info
 from autobatch.ir.program import Block, Call, CallShape, Function, Op, Param, Var
@@ -82,13 +82,15 @@ def supposed(found: Purity) -> Purity:
 class Names:
     """What a function's names mean before it runs.
 
-    ``nested`` are the program's own functions that captured variables are sure to name.
+    ``nested`` are the program's own functions that captured variables are sure to name,
+    ``imported`` what these hold that an import alone assigns.
     """
 
     namespace: Mapping[str, Any]
     closure: Mapping[str, CellType] = field(default_factory=dict)
     receiver: object = MISSING
     nested: Mapping[str, Nested] = field(default_factory=dict)
+    imported: Mapping[str, object] = field(default_factory=dict)
 
     @classmethod
     def of(cls, function: FunctionType, receiver: object = MISSING) -> Names:
@@ -149,15 +151,21 @@ class Known:
                 return self.names.global_value(definition.attr)
             case "load_free":
                 cell = self.names.closure.get(definition.attr)
-                own = self.names.nested.get(definition.attr, MISSING)
+                name = definition.attr
+                own = self.names.nested.get(name) or self.names.imported.get(name, MISSING)
                 return own if cell is None else content(cell)
             case "getattr":
                 base = self.looked_up(definition.args[0])
                 return MISSING if base is MISSING else static_attribute(base, definition.attr)
-            case "import_from" if self.looked_up(definition.args[0]) is generating:
-                return getattr(generating, definition.attr)
+            case "import_from":
+                base = self.looked_up(definition.args[0])
+                return MISSING if base is MISSING else static_attribute(base, definition.attr)
             case "import" if definition.attr[0] == generating.__name__:
                 return generating
+            case "import":
+                return imported_before(definition.attr, self.names.namespace)
+            case "load_box":
+                return self.boxed(definition.args[0])
             case "copy" | "load_outer":
                 return self.looked_up(definition.args[0])
             case "const" if type(definition.attr) is FunctionType:  # a copy for constants
@@ -167,6 +175,32 @@ class Known:
                 if derives(make) and function is not MISSING:
                     return Derived(make, function)
         return MISSING
+
+    @cached_property
+    def imports(self) -> Mapping[Var, Var]:
+        """The captured variables, by their boxes, that an import alone assigns, and from what."""
+        stores: dict[Var, list[Var]] = {}
+        for block in self.function.blocks:
+            for op in block.ops:
+                if op.name == "store_box" or (op.name == "box" and op.args):
+                    box, stored = (*op.outs, *op.args)
+                    stores.setdefault(box, []).append(stored)
+        found: dict[Var, Var] = {}
+        for box, values in stores.items():
+            definition = self.definitions.get(values[0])
+            is_import = definition is not None and definition.name in ("import", "import_from")
+            if is_import and len(values) == 1:
+                found[box] = values[0]
+        return found
+
+    def boxed(self, box: Var) -> object:
+        """What a captured variable holds that an import alone assigns, here or further out."""
+        if box in self.imports:
+            return self.looked_up(self.imports[box])
+        definition = self.definitions.get(box)
+        if definition is None or definition.name != "free_box":
+            return MISSING
+        return self.names.imported.get(definition.attr, MISSING)
 
     def places(self) -> frozenset[Span]:
         """Where functions are called that are known."""

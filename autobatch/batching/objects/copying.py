@@ -19,7 +19,7 @@ from autobatch.batching.context import Context, Handler
 from autobatch.batching.kinds import found_in_class, generated_init, is_instance
 from autobatch.batching.tensors import torch_ops
 from autobatch.batching.trees import is_plain
-from autobatch.values.cells import NO_TIES, Cell, Column, Container, Uniform
+from autobatch.values.cells import NO_TIES, Cell, Column, Container, Uniform, read
 
 _HOOKS = (
     *("__copy__", "__deepcopy__", "__reduce__", "__reduce_ex__", "__getstate__", "__setstate__"),
@@ -37,6 +37,8 @@ def _copy(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell |
     value = args[0].value
     if is_immutable(value):
         return args[0]
+    if is_tensor(read(args[0])):  # whose memory the copy shares, as that of a tensor does
+        return torch_ops.apply(context, torch.detach, [args[0]], {}, False)
     if type(value) is not Container:
         return None
     if value.type is tuple:
@@ -85,11 +87,16 @@ def is_immutable(value: Any) -> bool:
     return type(value) is Uniform and is_plain(value.obj)
 
 
-def is_own_tensor(value: Any) -> bool:
-    """A tensor without gradients whose memory is no other name's."""
+def is_tensor(value: Any) -> bool:
+    """A tensor without gradients."""
     if type(value) is Uniform:
         return type(value.obj) is Tensor and not value.obj.requires_grad
-    return type(value) is Column and not value.table.requires_grad and value.ties == NO_TIES
+    return type(value) is Column and value.tag == "tensor" and not value.table.requires_grad
+
+
+def is_own_tensor(value: Any) -> bool:
+    """The same where its memory is no other name's."""
+    return is_tensor(value) and (type(value) is Uniform or value.ties == NO_TIES)
 
 
 def is_copied_plainly(value: Container) -> bool:
