@@ -20,7 +20,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,6 +30,7 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from autobatch.saving.savers import CHANGED, again, results, version
 
+AS_IT_IS = nullcontext()
 Function = Callable[..., Any]
 Note = Callable[[int], None]
 
@@ -201,7 +202,7 @@ def recomputed(segment: Segment, note: Note) -> dict[int, Tensor]:
             if torch.is_grad_enabled() is not call.grad:
                 torch.set_grad_enabled(call.grad)
             args = [values[arg.number] if type(arg) is Place else arg for arg in call.args]
-            with again(call.answers):
+            with again(call.answers) if call.answers else AS_IT_IS:
                 made = call.function(*args)
             values.update(zip(call.results, results(made), strict=True))
             if len(kept) != call.begin + call.saves:
@@ -242,9 +243,13 @@ def last_reads(calls: Sequence[Written]) -> dict[int, list[int]]:
 
 @contextmanager
 def as_before() -> Iterator[None]:
-    """No mode of whoever runs the backward: replays have in them what the call's modes did."""
+    """No mode of whoever runs the backward: replays have in them what the call's modes did.
+
+    Nor has a call decided anything but no, if it does not say so.
+    """
     with ExitStack() as stack:
         stack.enter_context(torch.enable_grad())
+        stack.enter_context(again(()))
         for kind in ("cpu", "cuda"):
             if torch.is_autocast_enabled(kind):
                 stack.enter_context(torch.autocast(kind, enabled=False))
