@@ -118,3 +118,40 @@ def test_parts_that_a_module_looks_through_have_the_given_parameters(way: str) -
     torch.testing.assert_close(*slopes)
     for name, p in model.named_parameters():
         assert torch.equal(p, before[name])
+
+
+class BySlices(nn.Module):
+    """Goes by slices of a list of modules, which are such lists."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(3, 3) for _ in range(5)])
+
+    def forward(self, x: Tensor) -> Tensor:
+        rest = self.layers[1:]
+        assert isinstance(rest, nn.ModuleList) and not isinstance(rest, tuple)
+        assert len(rest) == 4 and len(rest[1:][::-1]) == 3
+        for layer in rest[:2]:
+            x = torch.tanh(layer(x))
+        x = rest[-1](x) if x.sum() > 0 else rest[1:][::2][1](x) + rest[0].weight[0]
+        for i, layer in enumerate(self.layers[::-1]):
+            x = x + layer(x) * i
+        return x
+
+
+@pytest.mark.parametrize("engine", ["stackless", "program_counter", "sequential"])
+def test_slices_of_lists_of_modules(engine: str) -> None:
+    torch.manual_seed(0)
+    net, xs = BySlices(), torch.randn(6, 3)
+
+    def call(given: dict[str, Tensor], x: Tensor) -> Tensor:
+        return functional_call(net, given, (x,))
+
+    scale = torch.linspace(0.5, 1.5, 6)
+    own = {n: torch.stack([p.detach() * s for s in scale]) for n, p in net.named_parameters()}
+    expected = torch.stack([call({n: p[i] for n, p in own.items()}, xs[i]) for i in range(6)])
+    batched = autobatch.vmap(call, engine=engine, trace_after=0)
+    with autobatch.counts() as counts:
+        for _ in range(2):
+            torch.testing.assert_close(batched(own, xs), expected)
+    assert counts.fallbacks == 0

@@ -121,3 +121,25 @@ def test_a_batch_within_a_batch_of_torchs(way):
     inner = autobatch.vmap(lambda x: torch.bernoulli(x.sigmoid()), seed=7, **way)
     found = torch.vmap(inner)(torch.stack([X, X]))
     assert ((found == 0) | (found == 1)).all()
+
+
+def walk(x):
+    n = 0
+    while x.sum() < 9 and n < 3:
+        x, n = x * 1.5 + torch.randn(3) * x, n + 1
+    return (x * x * torch.rand(())).sum()
+
+
+@pytest.mark.parametrize("name", ["hessian", "jacfwd", "jacrev", "grad", "jvp", "vmap"])
+def test_transforms_of_torchs_around_a_seeded_batch(name):
+    def of(**way):
+        drawn = autobatch.vmap(walk, seed=5, **way)
+        if name == "grad":
+            return torch.func.grad(lambda x: drawn(x).sum())(X)
+        if name == "jvp":
+            return torch.func.jvp(drawn, (X,), (torch.ones_like(X),))
+        if name == "vmap":
+            return torch.vmap(drawn)(torch.stack([X, X * 0.5]))
+        return getattr(torch.func, name)(drawn)(X)
+
+    torch.testing.assert_close(of(**ALONE), of(**TOGETHER))

@@ -20,14 +20,16 @@ def operations(trace: Trace) -> list[str]:
     return re.findall(r"= \w+\.(\w+)\.", trace.graph_text())
 
 
-def trace_of(fn: Callable[..., Any], *event: int, uniform: tuple[Tensor, ...] = ()) -> Trace:
+def trace_of(
+    fn: Callable[..., Any], *event: int, uniform: tuple[Tensor, ...] = (), grad: bool = False
+) -> Trace:
     """Record a mapped function of one column and uniform tensors; its values must be right."""
 
     def run(k: int, x: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
         out = torch.vmap(lambda row: fn(row, *rest))(x)
         return out if isinstance(out, tuple) else (out,)
 
-    x = torch.randn(5, *event)
+    x = torch.randn(5, *event, requires_grad=grad)
     trace = record(run, [Input("column", x), *[Input("tensor", w) for w in uniform]])
     for k in (1, 5):
         given = x[:k].clone()
@@ -65,6 +67,17 @@ def test_a_write_through_a_view_stays() -> None:
 def test_in_place_on_a_copy_becomes_pure() -> None:
     assert operations(trace_of(lambda x: x.clone().mul_(x).tanh_() + 1.0, 4)) == [
         "mul", "tanh", "add",
+    ]  # fmt: skip
+
+
+def test_in_place_on_a_part_that_nobody_else_sees_becomes_pure_for_gradients() -> None:
+    def fn(x: Tensor) -> Tensor:
+        first, second = torch.unsafe_chunk(x * 2, 2)
+        return first.sigmoid_() + second.tanh_()
+
+    assert operations(trace_of(fn, 4)) == ["mul", "unsafe_split", "sigmoid_", "tanh_", "add"]
+    assert operations(trace_of(fn, 4, grad=True)) == [
+        "mul", "unsafe_split", "sigmoid", "tanh", "add",
     ]  # fmt: skip
 
 

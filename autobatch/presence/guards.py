@@ -38,6 +38,7 @@ from autobatch.presence.known import Again, Known, Place
 from autobatch.presence.layers import Layer, bare, differentiated, is_in_a_graph, layers
 from autobatch.presence.moves import PLACE, Derived, noted, notes_of
 from autobatch.presence.walk import Mask, all_of
+from autobatch.saving.savers import decided
 
 Fold = tuple[int, int]
 """Rows of a dimension that threads are folded into: ``(a, b)`` of ``[a, k, b]``."""
@@ -227,33 +228,38 @@ def guarded(
     folded into that otherwise.
     """
     record = _AT_WORK.get()
-    if record is None:
-        return operand
-    record.is_wild = True
-    return looked_at(record, operand, dim, shape, fold)
+    if record is not None:
+        record.is_wild = True
+    return spread(record, operand, dim, shape) if shape else looked_at(record, operand, dim, fold)
 
 
 def guarded_rows(column: Tensor) -> Tensor:
     """A column whose rows go to what runs thread by thread, and may have any derivative."""
-    record = _AT_WORK.get()
-    return column if record is None else looked_at(record, column, 0)
+    return looked_at(_AT_WORK.get(), column, 0)
 
 
-def looked_at(
-    record: Record,
-    operand: Tensor,
-    dim: int,
-    shape: tuple[int, ...] | None = None,
-    fold: Fold = ONE,
-) -> Tensor:
-    if not torch.is_grad_enabled() or not has_views(operand):
-        return operand
-    if not is_in_a_graph(operand):
+def looked_at(record: Record | None, operand: Tensor, dim: int, fold: Fold = ONE) -> Tensor:
+    if record is None or not may_be_looked_at(operand):
         return operand
     record.is_used = True
-    result = operand.view_as(operand) if shape is None else operand.expand(shape)
+    result = operand.view_as(operand)
     watch(record, result, dim, fold=fold)
     return result
+
+
+def spread(record: Record | None, operand: Tensor, dim: int, shape: tuple[int, ...]) -> Tensor:
+    """The same of what all threads share; it is broadcast where it runs once more, too."""
+    if not decided(lambda: record is not None and may_be_looked_at(operand)):
+        return operand
+    result = operand.expand(shape)
+    if record is not None:
+        record.is_used = True
+        watch(record, result, dim)
+    return result
+
+
+def may_be_looked_at(operand: Tensor) -> bool:
+    return torch.is_grad_enabled() and has_views(operand) and is_in_a_graph(operand)
 
 
 def watch(
@@ -300,9 +306,9 @@ def guarded_if_wild(
 ) -> Tensor:
     """An operand of what has an infinite derivative only where the other one is infinite."""
     record = _AT_WORK.get()
-    if record is None or not is_in_a_graph(operand):
-        return operand
-    return guarded(operand, dim, shape, fold) if record.has_wild() else operand
+    if record is not None and not (is_in_a_graph(operand) and record.has_wild()):
+        record = None
+    return spread(record, operand, dim, shape) if shape else looked_at(record, operand, dim, fold)
 
 
 @contextmanager

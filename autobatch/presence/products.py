@@ -2,8 +2,10 @@
 
 Its gradient is one sum over all rows, and zero times a row that is infinite is nan: that can not be
 told from what the others give. So where it comes out not finite, it is taken once more of the rows
-that somebody needed, in whichever graph that is; but not in the backward of a backward, where it
-has been added to others by then.
+that somebody needed, in whichever graph that is. A gradient that may itself be differentiated is
+taken of these rows whatever it is, but where all is sure to stay finite: it then leaves by a graph
+of its own, beside the product, since what a backward of that gives an operand could not be told
+from what the product gives it.
 
 In: a function, and its operands; ``dims`` says where the rows of each are, None for what is shared.
 Out: what the function gives, and a gradient of what is shared that only such rows have a part in.
@@ -30,10 +32,11 @@ from autobatch.presence.guards import (
     record_at_work,
     watch,
 )
-from autobatch.presence.known import Place
+from autobatch.presence.known import Known, Place
 from autobatch.presence.layers import differentiated, is_in_a_graph
+from autobatch.presence.operands import Operands, operands_of
 from autobatch.presence.walk import all_of
-from autobatch.saving.savers import is_saving
+from autobatch.saving.savers import decided, is_again
 
 FACTORS = frozenset(
     """addmm addmv affine baddbmm bilinear bmm conv1d conv2d convolution Conv1d Conv2d Conv3d einsum
@@ -42,21 +45,26 @@ FACTORS = frozenset(
 )
 """Their gradients hold their operands."""
 Function = Callable[..., Any]
+Along = dict[int, Tensor]
+"""What has arrived at the results, by number."""
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class Product:
     """``function(*operands)``, whose rows are in dimension ``dim`` of the results, folded so.
 
-    ``places`` are of the results that are differentiated, by number.
+    ``is_factor``: all its derivatives are finite where its operands are. ``smooth`` are the
+    operands that are differentiated, by the level of the graph, ``places`` of the results that are.
     """
 
     record: Record
     function: Function
-    operands: list[Any]
+    operands: Operands
     dims: Sequence[int | None]
     dim: int
     fold: Fold
+    is_factor: bool
+    smooth: dict[int, list[int]] = field(default_factory=dict)
     places: dict[int, Place] = field(default_factory=dict)
 
     def arrived(self, nr: int, level: int, grad: Tensor) -> None:
@@ -64,44 +72,80 @@ class Product:
             known.arrived[self, nr, level] = grad
 
     def looked_at(self, nr: int, level: int, grad: Tensor | None) -> Tensor | None:
-        """The gradient of a shared operand, of the rows that somebody needed."""
+        """The gradient of an operand, of the rows that somebody needed; None: as it is."""
         known = self.record.known()
-        if known is None or grad is None or is_finite(grad):
+        if known is None or grad is None or not (along := self.along(known, level)):
             return None
-        if known.earlier(None):
-            return None  # what the gradient of a gradient gives it has been added to that
+        if torch.is_grad_enabled() and self.is_below(level, along):
+            found = self.anew(known, level, along)
+            if found is not None:
+                return found[nr]
+        if self.dims[nr] is not None or is_finite(grad):
+            return None
+        rows = self.needed(known, along, grad.device)
+        if rows is None:
+            return None
+        return self.pulled(level, along, rows, [nr])[nr] if len(rows) else torch.zeros_like(grad)
+
+    def along(self, known: Known, level: int) -> Along:
+        keys = ((nr, (self, nr, level)) for nr in self.places)
+        return {nr: known.arrived[key] for nr, key in keys if key in known.arrived}
+
+    def needed(self, known: Known, along: Along, device: torch.device) -> Tensor | None:
+        """Which rows somebody needed; None: all of them, or it cannot be told."""
         masks = [mask for place in self.places.values() for mask in place.masks(known)]
-        along = {
-            nr: known.arrived[self, nr, level]
-            for nr in self.places
-            if (self, nr, level) in known.arrived
-        }
         mask = all_of(masks) if masks else None
-        if mask is None or not along or mask.all():
+        if mask is None or mask.all():
             return None
         mask = folded(mask, self.fold)
         if any(mask.shape != (each.shape[self.dim],) for each in along.values()):
             return None
-        if not mask.any():
-            return torch.zeros_like(grad)
-        return self.again(nr, level, along, on_device(mask.nonzero()[0], grad.device))
+        return on_device(mask.nonzero()[0], device)
 
-    def again(self, nr: int, level: int, along: dict[int, Tensor], rows: Tensor) -> Tensor:
-        """The gradient of an operand by what has arrived at some rows of the results."""
-        operands = [at_level(operand, level) for operand in self.operands]
-        given = [
-            operand if dim is None else operand.index_select(dim, rows)
-            for operand, dim in zip(operands, self.dims, strict=True)
-        ]
+    def is_below(self, level: int, along: Along) -> bool:
+        """Whether some graph below that level may differentiate its gradients."""
+        if not level:
+            return True
+        tensors = [each for each in self.operands.all() if isinstance(each, Tensor)]
+        layers = (layer for each in (*along.values(), *tensors) for layer in differentiated(each))
+        return any(layer.level < level for layer in layers)
 
-        def function(shared: Tensor) -> tuple[Tensor, ...]:
-            results = parts(self.function(*given[:nr], shared, *given[nr + 1 :]))
-            return tuple(results[each] for each in along)
-
-        _, pull, *_ = torch.func.vjp(function, given[nr])
-        picked = tuple(each.index_select(self.dim, rows) for each in along.values())
-        found: Tensor = pull(picked)[0]
+    def anew(self, known: Known, level: int, along: Along) -> dict[int, Tensor] | None:
+        """The gradients of all operands by a graph of their own; None where none is called for."""
+        key = (self, level, tuple(along))
+        if key not in known.arrived:
+            known.arrived[key] = self.beside(known, level, along)
+        found: dict[int, Tensor] | None = known.arrived[key]
         return found
+
+    def beside(self, known: Known, level: int, along: Along) -> dict[int, Tensor] | None:
+        smooth = self.smooth[level]
+        if len(set(smooth)) != len(smooth):
+            return None  # there are tangents in the same graph
+        operands = [each for each in self.operands.all() if is_smooth(each)]
+        if self.is_factor and all(map(is_finite, operands)):
+            return None
+        rows = self.needed(known, along, next(iter(along.values())).device)
+        return self.pulled(level, along, rows, smooth)
+
+    def pulled(
+        self, level: int, along: Along, rows: Tensor | None, smooth: Sequence[int]
+    ) -> dict[int, Tensor]:
+        """The gradients of some operands, by what has arrived at some rows of the results."""
+        operands = [at_level(operand, level) for operand in self.operands.all()]
+
+        def taken(operand: Any, dim: int | None) -> Any:
+            return operand if rows is None or dim is None else operand.index_select(dim, rows)
+
+        def function(*changed: Tensor) -> tuple[Tensor, ...]:
+            given = dict(enumerate(operands)) | dict(zip(smooth, changed, strict=True))
+            of_rows = [taken(given[nr], dim) for nr, dim in enumerate(self.dims)]
+            results = parts(self.function(*of_rows))
+            return tuple(results[nr] for nr in along)
+
+        _, pull, *_ = torch.func.vjp(function, *(operands[nr] for nr in smooth))
+        gradients = pull(tuple(taken(each, self.dim) for each in along.values()))
+        return dict(zip(smooth, gradients, strict=True))
 
 
 def parts(results: Any) -> Sequence[Tensor]:
@@ -123,20 +167,35 @@ def product(
     *operands: Any,
     **named: Any,
 ) -> Any:
-    record = record_at_work()
-    wanted = shared_operands(record, dims, operands)
-    if record is None or not wanted:
+    """``function(*operands, **named)``, one of ``FACTORS``."""
+    if not is_watched(dims, operands):
         return function(*operands, **named)
+    return watched(partial(function, **named), dims, dim, fold, operands, True)
+
+
+def watched(
+    function: Function,
+    dims: Sequence[int | None],
+    dim: int,
+    fold: Fold,
+    operands: Sequence[Any],
+    is_factor: bool,
+) -> Any:
+    """``function(*operands)``, whose gradients are looked at; ``is_factor``: as in ``Product``."""
+    known, record, given = operands_of(operands), record_at_work(), list(operands)
+    if record is None or is_again():
+        return function(*operands)
     record.is_used = True
-    whole = partial(function, **named)
-    given = list(operands)
-    made = Product(record, whole, list(operands), dims, dim, fold)
-    for nr in wanted:
-        given[nr] = operands[nr].view_as(operands[nr])
+    made = Product(record, function, known, dims, dim, fold, is_factor)
+    for nr, operand in enumerate(operands):
+        if not is_differentiated(operand):
+            continue
+        given[nr] = operand.view_as(operand)
         for layer in differentiated(given[nr]):
+            made.smooth.setdefault(layer.level, []).append(nr)
             hook = partial(made.looked_at, nr, layer.level)
             layer.tensor.register_hook(hook)  # type: ignore[no-untyped-call]
-    results = whole(*given)
+    results = function(*given)
     for nr, result in enumerate(parts(results)):
         if is_batched_within(result) or not is_in_a_graph(result):
             continue
@@ -157,24 +216,30 @@ def product_over(
     **named: Any,
 ) -> Any:
     """The same by ``written``, over the first operand, where nobody comes back to the operands."""
-    if shared_operands(record_at_work(), dims, operands):
-        return product(function, dims, dim, fold, *operands, **named)
+    if is_watched(dims, operands):
+        return watched(partial(function, **named), dims, dim, fold, operands, True)
     return written(*operands, **named)
 
 
-def shared_operands(
-    record: Record | None, dims: Sequence[int | None], operands: Sequence[Any]
-) -> list[int]:
-    """Which operands all threads share and somebody differentiates, where rows may be infinite."""
-    if record is None or not torch.is_grad_enabled() or is_saving():
-        return []
-    wanted = [
-        nr
-        for nr, (operand, dim) in enumerate(zip(operands, dims, strict=True))
-        if dim is None and isinstance(operand, Tensor) and has_views(operand)
-        if any(True for _ in differentiated(operand))
-    ]
-    return wanted if wanted and record.has_wild() else []
+def is_watched(dims: Sequence[int | None], operands: Sequence[Any]) -> bool:
+    """Whether somebody differentiates what all threads share, and rows may be infinite."""
+    return decided(partial(may_be_spoilt, dims, operands))
+
+
+def may_be_spoilt(dims: Sequence[int | None], operands: Sequence[Any]) -> bool:
+    record = record_at_work()
+    if record is None or not torch.is_grad_enabled():
+        return False
+    shared = (each for each, dim in zip(operands, dims, strict=True) if dim is None)
+    return any(map(is_differentiated, shared)) and record.has_wild()
+
+
+def is_differentiated(operand: Any) -> bool:
+    return isinstance(operand, Tensor) and has_views(operand) and is_in_a_graph(operand)
+
+
+def is_smooth(operand: Any) -> bool:
+    return isinstance(operand, Tensor) and (operand.is_floating_point() or operand.is_complex())
 
 
 def is_batched_within(tensor: Tensor) -> bool:

@@ -86,3 +86,8 @@ def is_risky(name: str, args: Sequence[Any]) -> bool:
     if name == "pow":
         return not isinstance(second, int | float) or second < 1 or second != int(second)
     return True
+
+
+def is_looked_at(name: str, args: Sequence[Any]) -> bool:
+    """Whether it may, or would if its operands were infinite."""
+    return name in PRODUCTS or name in HOLDING or is_risky(name, args)

@@ -188,6 +188,9 @@ class Offloading:
         self.stayed = []
         return made
 
+    def decide(self, answer: bool) -> None:
+        """Nothing runs again."""
+
     def rest(self) -> None:
         for transfer, _ in self.posts.values():
             if transfer is not None:

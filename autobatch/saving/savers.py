@@ -6,7 +6,7 @@ autograd saves of it. Within a functorch transform torch lets nobody do that, so
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Protocol
@@ -25,10 +25,12 @@ CHANGED = (
 class Saver(Protocol):
     """``is_step``: whether the call is a step of the run, or moves rows between two of them.
 
-    ``rest`` is called when a part of the run is over.
+    ``decide`` hears of what a function at work decides by more than its arguments; ``rest`` is
+    called when a part of the run is over.
     """
 
     def call(self, function: Callable[..., Any], args: Sequence[Any], is_step: bool) -> Any: ...
+    def decide(self, answer: bool) -> None: ...
     def rest(self) -> None: ...
 
 
@@ -71,3 +73,31 @@ def saved(function: Callable[..., Any], *args: Any, is_step: bool = False) -> An
     if saver is None or within_level():
         return function(*args)
     return saver.call(function, args, is_step)
+
+
+_AGAIN: ContextVar[Iterator[bool] | None] = ContextVar("autobatch.saver.again", default=None)
+
+
+@contextmanager
+def again(answers: Iterable[bool]) -> Iterator[None]:
+    """What runs inside has run before, and decided so."""
+    token = _AGAIN.set(iter(answers))
+    try:
+        yield
+    finally:
+        _AGAIN.reset(token)
+
+
+def is_again() -> bool:
+    """Whether the function at work has run before."""
+    return _AGAIN.get() is not None
+
+
+def decided(find: Callable[[], bool]) -> bool:
+    """What ``find`` says; or has said, where the function at work has run before."""
+    if (answers := _AGAIN.get()) is not None:
+        return next(answers, False)
+    answer = find()
+    if (saver := _AT_WORK.get()) is not None and not within_level():
+        saver.decide(answer)
+    return answer

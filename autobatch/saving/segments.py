@@ -20,7 +20,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,8 +28,9 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
-from autobatch.saving.savers import CHANGED, results, version
+from autobatch.saving.savers import CHANGED, again, results, version
 
+AS_IT_IS = nullcontext()
 Function = Callable[..., Any]
 Note = Callable[[int], None]
 
@@ -45,7 +46,8 @@ class Place:
 class Written:
     """A call of ``function``, whose results are tensors with these numbers.
 
-    It has saved ``saves`` tensors, those from ``begin`` on; ``grad`` is the mode that it ran in.
+    It has saved ``saves`` tensors, those from ``begin`` on; ``grad`` is the mode that it ran in,
+    ``answers`` what it has decided, up to the last yes.
     """
 
     function: Function
@@ -54,6 +56,7 @@ class Written:
     begin: int
     saves: int
     grad: bool
+    answers: tuple[bool, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -121,11 +124,12 @@ class Held:
 class Tape:
     """Writes down the calls of one run; ``known`` are the tensors of the segment at work."""
 
-    __slots__ = ("desk", "known", "length", "segment")
+    __slots__ = ("answers", "desk", "known", "length", "segment")
 
     def __init__(self, note: Note) -> None:
         self.desk = Desk(note)
         self.length = 1
+        self.answers: list[bool] = []
         self.segment = Segment(self.desk)
         self.known: dict[int, tuple[weakref.ref[Tensor], int, int]] = {}
 
@@ -139,13 +143,23 @@ class Tape:
             made = function(*args)
         numbers = [self.know(out) for out in results(made)]
         written = range(numbers[0], numbers[-1] + 1) if numbers else range(0)
-        saves = segment.saved - begin
-        segment.calls.append(Written(function, places, written, begin, saves, grad))
+        saves, answers = segment.saved - begin, self.taken_answers()
+        segment.calls.append(Written(function, places, written, begin, saves, grad, answers))
         segment.steps += is_step
         if segment.steps >= self.length:
             self.length += 1
             self.segment, self.known = Segment(self.desk), {}
         return made
+
+    def decide(self, answer: bool) -> None:
+        self.answers.append(answer)
+
+    def taken_answers(self) -> tuple[bool, ...]:
+        """What the call at work has decided; that it ends with a no goes without saying."""
+        found, self.answers = self.answers, []
+        while found and not found[-1]:
+            found.pop()
+        return tuple(found)
 
     def rest(self) -> None:
         """Nothing is under way."""
@@ -188,7 +202,9 @@ def recomputed(segment: Segment, note: Note) -> dict[int, Tensor]:
             if torch.is_grad_enabled() is not call.grad:
                 torch.set_grad_enabled(call.grad)
             args = [values[arg.number] if type(arg) is Place else arg for arg in call.args]
-            values.update(zip(call.results, results(call.function(*args)), strict=True))
+            with again(call.answers) if call.answers else AS_IT_IS:
+                made = call.function(*args)
+            values.update(zip(call.results, results(made), strict=True))
             if len(kept) != call.begin + call.saves:
                 raise AssertionError("a call saves another number of tensors when it runs again")
             for number in last.get(at, ()):
@@ -227,9 +243,13 @@ def last_reads(calls: Sequence[Written]) -> dict[int, list[int]]:
 
 @contextmanager
 def as_before() -> Iterator[None]:
-    """No mode of whoever runs the backward: replays have in them what the call's modes did."""
+    """No mode of whoever runs the backward: replays have in them what the call's modes did.
+
+    Nor has a call decided anything but no, if it does not say so.
+    """
     with ExitStack() as stack:
         stack.enter_context(torch.enable_grad())
+        stack.enter_context(again(()))
         for kind in ("cpu", "cuda"):
             if torch.is_autocast_enabled(kind):
                 stack.enter_context(torch.autocast(kind, enabled=False))

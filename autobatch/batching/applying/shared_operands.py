@@ -18,8 +18,8 @@ from autobatch.batching.applying.guarding import is_smooth
 from autobatch.batching.levels import Batched, leaves_of, map_tree
 from autobatch.presence.guards import ONE, Record, record_at_work
 from autobatch.presence.moves import is_differentiated
-from autobatch.presence.products import FACTORS, product
-from autobatch.presence.risks import LINEAR, is_risky, name_of
+from autobatch.presence.products import FACTORS, is_watched, watched
+from autobatch.presence.risks import LINEAR, PRODUCTS, is_risky, name_of
 from autobatch.structure import own_attribute
 
 Run = Callable[[Any, tuple[Any, ...], dict[str, Any], int], Any]
@@ -59,14 +59,19 @@ class Call:
 
     def performed(self, run: Run) -> Any:
         """What ``run`` gives."""
-        outs: list[Any] = []
+        if not is_watched(self.dims, self.operands):
+            return self.on(tuple(self.operands), run)
+        first: Any = None
 
         def function(*operands: Tensor) -> tuple[Tensor, ...]:
-            outs.append(map_tree(apart, self.on(operands, run)))
-            return tuple(leaf.data for leaf in leaves_of(outs[-1]) if is_own_smooth(leaf))
+            nonlocal first
+            out = map_tree(apart, self.on(operands, run))
+            first = first or (out,)
+            return tuple(leaf.data for leaf in leaves_of(out) if is_own_smooth(leaf))
 
-        product(function, self.dims, 0, ONE, *self.operands)
-        return outs[0]
+        watched(function, self.dims, 0, ONE, self.operands, name_of(self.fn) in FACTORS | PRODUCTS)
+        (out,), first = first, (None,)  # nobody holds its graph, whoever runs the function again
+        return out
 
     def on(self, operands: tuple[Tensor, ...], run: Run) -> Any:
         """The same on other operands."""
@@ -132,7 +137,13 @@ def has_shared_smooth(*operands: Any) -> bool:
 def is_product(fn: Callable[..., Any], args: tuple[Any, ...], keywords: dict[str, Any]) -> bool:
     """Whether a gradient may be infinite, by a function that can run once more."""
     name = name_of(fn)
-    return name in FACTORS or (is_risky(name, args) and not drops(fn, name, args, keywords))
+    if name in FACTORS or (name in PRODUCTS and len(dtypes_of(args)) > 1):
+        return True  # operands of several dtypes are not broadcast to be guarded
+    return is_risky(name, args) and not drops(fn, name, args, keywords)
+
+
+def dtypes_of(args: tuple[Any, ...]) -> set[torch.dtype]:
+    return {leaf.data.dtype for leaf in leaves_of(*args) if isinstance(leaf, Batched | Tensor)}
 
 
 RATES = {

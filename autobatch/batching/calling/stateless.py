@@ -14,6 +14,7 @@ import types
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn
@@ -180,6 +181,20 @@ def part(module: nn.Module, given: dict[str, Cell], name: str) -> Cell:
     prefix = name + "."
     own = {key.removeprefix(prefix): cell for key, cell in given.items() if key.startswith(prefix)}
     return cell_of(getattr(module, name), own)
+
+
+SLICES: WeakKeyDictionary[nn.ModuleList, dict[Any, nn.ModuleList]] = WeakKeyDictionary()
+"""Slices of lists of modules, each made once, so that groups that have taken it are alike."""
+
+
+def sliced(value: Container, key: slice) -> Cell:
+    """A slice of a list of modules with given parameters, which is such a list."""
+    module: nn.ModuleList = value.static
+    known, place = SLICES.setdefault(module, {}), (key.start, key.stop, key.step)
+    parts, found = list(module)[key], known.get(place)
+    if found is None or list(map(id, found)) != list(map(id, parts)):
+        found = known[place] = module[key]
+    return Cell(Container(tuple, list(value.children())[key], found))
 
 
 def is_of_module(value: Container, name: str) -> bool:

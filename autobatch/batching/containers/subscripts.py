@@ -11,9 +11,10 @@ import operator
 from collections import defaultdict
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from autobatch.batching import lists, writes
+from autobatch.batching.calling.stateless import sliced
 from autobatch.batching.containers.picking import pick, put
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.host.own_methods import ATOMS, Unknown, asks, each_thread
@@ -122,6 +123,8 @@ def container_getitem(context: Context, base: Cell, value: Container, index: Cel
         if type(key) not in ATOMS and asks(context, operator.getitem, (key,)):
             return context.invoke(context, Unknown(operator.getitem), [base, index], {})
         try:
+            if isinstance(key, slice) and isinstance(value.static, nn.ModuleList):
+                return sliced(value, key)
             if isinstance(key, slice):
                 return Cell(
                     Container(value.type if value.type is list else tuple, sequence(value)[key])

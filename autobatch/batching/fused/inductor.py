@@ -25,8 +25,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.torch_version import TorchVersion
 
 from autobatch.batching.fused.elements import Elements, Whole
-from autobatch.batching.fused.pure import dense_strides
-from autobatch.batching.trace.graph import Count, Graph, Ref, Symbol
+from autobatch.batching.trace.graph import Count, Graph, Ref, Symbol, dense_strides
 
 HINT = 4099
 """A thread count that torch's heuristics go by: no event size divides it."""

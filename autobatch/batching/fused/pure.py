@@ -17,8 +17,8 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from autobatch.batching.trace.graph import Count, Graph, Meta, Node, Ref, rename
-from autobatch.batching.trace.rewrite import pure_op
+from autobatch.batching.trace.graph import Graph, Meta, Node, Ref, dense_strides, rename
+from autobatch.batching.trace.rewrite import follow, is_unseen, pure_op
 
 _ATEN = torch.ops.aten
 _SPLITS = (_ATEN.unsafe_split.Tensor, _ATEN.split.Tensor)
@@ -48,7 +48,6 @@ class _Walk:
     nodes: list[Node] = field(default_factory=list)
     now: dict[int, int] = field(default_factory=dict)
     parts: dict[int, Sequence[int | None]] = field(default_factory=dict)
-    made: set[int] = field(default_factory=set)
 
     def enter(self, place: int, node: Node) -> None:
         new = rename(node, self.now)
@@ -59,37 +58,22 @@ class _Walk:
         else:
             self.nodes.append(new)
             if node.is_view:
-                self.follow(new, new.outs)
-        self.made.update(out for out in node.outs if out is not None)
-
-    def follow(self, view: Node, outs: Sequence[int | None]) -> None:
-        """Views have the memory of what their base has become."""
-        (base, *_) = view.reads()
-        for out in outs:
-            if out is not None:
-                self.metas[out] = replace(self.metas[out], storage=self.metas[base].storage)
+                self.metas.update(follow(new, self.metas))
 
     def enter_write(self, place: int, node: Node, new: Node) -> None:
         (target, *others) = node.writes()
         op = pure_op(node, self.graph)
-        if op is None or others or not self.is_unseen(place, target):
+        if (
+            op is None
+            or others
+            or not is_unseen(self.graph, place, target, self.parts.get(target, ()))
+        ):
             raise Impure("it writes in place")
         out = max(self.metas) + 1
         meta = self.metas[target]
         self.metas[out] = replace(meta, stride=dense_strides(meta.shape), storage=out)
         self.now[target] = out
         self.nodes.append(replace(new, op=op, outs=(out,)))
-
-    def is_unseen(self, place: int, target: int) -> bool:
-        """Whether what is read later lies apart from what is written, or comes of it."""
-        storage = self.graph.metas[target].storage
-        apart = {target, *self.parts.get(target, ())}
-        later = {value for node in self.graph.nodes[place + 1 :] for value in node.reads()}
-        later |= set(self.graph.outputs)
-        return not any(
-            self.graph.metas[value].storage == storage and value not in apart
-            for value in later & (self.made | set(range(self.graph.inputs)))
-        )
 
     def enter_split(self, node: Node, new: Node) -> None:
         """A split as slices."""
@@ -106,24 +90,4 @@ class _Walk:
                 args = (given, dim, begin, min(begin + size, total))
                 self.nodes.append(Node(_ATEN.slice.Tensor, args, {}, (out,), grad=node.grad))
                 self.parts[out] = node.outs
-        self.follow(new, node.outs)
-
-
-def dense_strides(shape: Sequence[object]) -> tuple[object, ...]:
-    """The strides of a dense tensor, row after row, as a graph has them; None for what it has not.
-
-    Sizes are ints, or multiples of the number of threads.
-    """
-    strides: list[object] = []
-    step: object = 1
-    for size in reversed(shape):
-        strides.append(step)
-        if isinstance(size, int) and isinstance(step, int):
-            step *= size
-        elif isinstance(size, Count) and isinstance(step, int):
-            step = Count(size.multiple * step)
-        elif isinstance(size, int) and isinstance(step, Count):
-            step = Count(step.multiple * size)
-        else:
-            step = None
-    return tuple(reversed(strides))
+        self.metas.update(follow(new, self.metas))

@@ -22,8 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from autobatch.batching.fused.pure import dense_strides
-from autobatch.batching.trace.graph import Graph, Meta, Node, Ref, rename
+from autobatch.batching.trace.graph import Graph, Meta, Node, Ref, dense_strides, rename
 
 _ATEN = torch.ops.aten
 

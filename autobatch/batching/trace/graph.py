@@ -12,7 +12,7 @@ but in a graph that is printed for that (``over``).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -195,3 +195,23 @@ def show(argument: Any) -> str:
         case list() | tuple():
             return f"[{', '.join(map(show, argument))}]"
     return repr(argument)
+
+
+def dense_strides(shape: Sequence[object]) -> tuple[object, ...]:
+    """The strides of a dense tensor, row after row, as a graph has them; None for what it has not.
+
+    Sizes are ints, or multiples of the number of threads.
+    """
+    strides: list[object] = []
+    step: object = 1
+    for size in reversed(shape):
+        strides.append(step)
+        if isinstance(size, int) and isinstance(step, int):
+            step *= size
+        elif isinstance(size, Count) and isinstance(step, int):
+            step = Count(size.multiple * step)
+        elif isinstance(size, int) and isinstance(step, Count):
+            step = Count(step.multiple * size)
+        else:
+            step = None
+    return tuple(reversed(strides))

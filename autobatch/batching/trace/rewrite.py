@@ -8,14 +8,16 @@
 
 and those of ``arithmetic``, ``layout`` and ``dots``. A rewrite keeps every value of the results;
 the storage that a result shares with inputs or other results is kept too. Storages that are
-written to stay untouched, except by the second rewrite.
+written to stay untouched, except by the second rewrite. Where gradients may flow that takes
+what shares memory with values that are read no more (``sigmoid_`` of a gate), if a backward may
+have to look at the operands.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -31,24 +33,28 @@ from autobatch.batching.trace.graph import (
     Meta,
     Node,
     Ref,
+    dense_strides,
     is_constant,
     rename,
 )
 from autobatch.batching.trace.layout import fuse_products, simplify_views, turn_products
+from autobatch.presence.risks import is_looked_at, name_of
 
 _ATEN = torch.ops.aten
 _TO = _ATEN._to_copy.default
+_UNSAFE_SPLIT = _ATEN.unsafe_split.Tensor
 _NO_GRADIENT = (_ATEN.copy.default, _ATEN.zero.default)
 _LARGEST_CONSTANT = 4096
 _ROUNDS = 4
 
 
-def simplify(graph: Graph, grad: bool, fast: bool = False) -> Graph:
+def simplify(graph: Graph, grad: bool, fast: bool = False, flows: bool = False) -> Graph:
     """The graph after all rewrites.
 
-    ``grad``: gradients may flow through a replay; ``fast``: floats may be rounded otherwise.
+    ``grad``: gradients may flow through a replay, by what it gets if that ``flows``; ``fast``:
+    floats may be rounded otherwise.
     """
-    graph = make_pure(drop_dead(graph))
+    graph = make_pure(drop_dead(graph), flows)
     for _ in range(_ROUNDS):
         before = graph.nodes
         graph = drop_copies(simplify_views(graph), grad, fast)
@@ -81,25 +87,34 @@ def drop_dead(graph: Graph) -> Graph:
     return replace(graph, nodes=tuple(reversed(kept)), literals=literals)
 
 
-def make_pure(graph: Graph) -> Graph:
+def make_pure(graph: Graph, grad: bool = False) -> Graph:
     """An in-place operator on a value without views becomes its pure form.
 
     Only where all operands have one floating dtype: otherwise the pure form may promote.
     """
     shared = _shared_storages(graph)
+    split = {
+        out: node.outs for node in graph.nodes if node.op is _UNSAFE_SPLIT for out in node.outs
+    }
     metas = dict(graph.metas)
     now: dict[int, int] = {}
     nodes: list[Node] = []
-    for node in graph.nodes:
+    for place, node in enumerate(graph.nodes):
         pure = _pure_form(node, graph, shared)
+        if pure is None and grad and is_looked_at(name_of(node.op), node.args):
+            pure = _pure_beside(place, graph, split)
         node = rename(node, now)
         if pure is not None:
             target = next(node.writes())
             out = max(metas) + 1
             metas[out] = replace(metas[target], storage=out)
+            if target in split:
+                metas[out] = replace(metas[out], stride=dense_strides(metas[out].shape))
             now = {old: out if new == target else new for old, new in now.items()}
             now[target] = out
             node = replace(node, op=pure, outs=(out,))
+        elif node.is_view and now:
+            metas.update(follow(node, metas))
         nodes.append(node)
     outputs = tuple(now.get(out, out) for out in graph.outputs)
     return replace(graph, nodes=tuple(nodes), outputs=outputs, metas=metas)
@@ -117,6 +132,40 @@ def _pure_form(node: Node, graph: Graph, shared: set[int]) -> OpOverload | None:
     if not node.mutates or any(graph.metas[value].storage in shared for value in node.writes()):
         return None
     return pure_op(node, graph)
+
+
+def _pure_beside(
+    place: int, graph: Graph, split: Mapping[int | None, Iterable[int | None]]
+) -> OpOverload | None:
+    """The pure form of a write that no other value of the same memory sees.
+
+    ``split`` has the parts of unsafe splits, by each of them.
+    """
+    node = graph.nodes[place]
+    target = next(node.writes(), None)
+    if target is None or not is_unseen(graph, place, target, split.get(target, ())):
+        return None
+    return pure_op(node, graph)
+
+
+def is_unseen(graph: Graph, place: int, target: int, parts: Iterable[int | None]) -> bool:
+    """Whether what is read after a write lies apart from what it writes, or comes of it.
+
+    ``parts``: those of the split that the target is a part of.
+    """
+    storage = graph.metas[target].storage
+    before = {out for node in graph.nodes[:place] for out in node.outs}
+    before |= set(range(graph.inputs)) | set(graph.literals)
+    later = {value for node in graph.nodes[place + 1 :] for value in node.reads()}
+    known = (later | set(graph.outputs)) & before
+    return all(graph.metas[value].storage != storage for value in known - {target, *parts})
+
+
+def follow(view: Node, metas: Mapping[int, Meta]) -> dict[int, Meta]:
+    """What is known of views, which have the memory of what their base has become."""
+    (base, *_) = view.reads()
+    storage = metas[base].storage
+    return {out: replace(metas[out], storage=storage) for out in view.outs if out is not None}
 
 
 def pure_op(node: Node, graph: Graph) -> OpOverload | None:
