@@ -335,6 +335,11 @@ def within_duals() -> bool:
     return forward_ad._current_level >= 0
 
 
+def may_derive() -> bool:
+    """Whether either is so."""
+    return current_level() is not None or forward_ad._current_level >= 0
+
+
 def tangent_of(tensor: Tensor) -> Tensor | None:
     """The tangent of a tensor in forward mode, ours or that of functorch's level."""
     if not within_duals():

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
+
 import pytest
 import torch
 
@@ -81,3 +84,31 @@ def test_examples_that_fail_in_a_recorded_check_leave_alone():
     results = recorded(cholesky, 64, on_error="isolate")(MIXED)
     failed = [i for i, result in enumerate(results) if result.exception is not None]
     assert failed == [i for i, row in enumerate(MIXED) if row.min() <= 0]
+
+
+@dataclass
+class Word:
+    label: int
+
+
+TABLE = torch.arange(24.0).reshape(8, 3)
+
+
+def embedded(word):
+    return TABLE[word.label] * 2
+
+
+@pytest.mark.parametrize("labels", [[1, 8, 3], [-8, 7, 0], [0, -9, 9], [5, 5, 5]])
+def test_indices_that_bounds_kept_in_range_are_looked_at_once_they_leave_it(labels):
+    batched = autobatch.vmap(embedded, plain="never", trace_after=0)
+    for _ in range(4):
+        known = batched(autobatch.objects([Word(label) for label in (0, 3, -2)]))
+    assert torch.equal(known, TABLE[[0, 3, -2]] * 2)
+    words = [Word(label) for label in labels]
+    try:
+        expected = torch.stack([embedded(word) for word in words])
+    except IndexError as error:
+        with pytest.raises(IndexError, match=re.escape(str(error))):
+            batched(autobatch.objects(words))
+    else:
+        assert torch.equal(batched(autobatch.objects(words)), expected)

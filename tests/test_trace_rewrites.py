@@ -223,3 +223,33 @@ def test_what_nobody_reads_still_fails():
     assert_matches_loop(unread_quotient, [xs, cs])
     xs[4] = -4.0
     assert_matches_loop(unread_quotient, [xs, cs])
+
+
+ROWS = torch.randn(8, 3)
+
+
+def looked_up(k: int, at: Tensor, rows: Tensor) -> tuple[Tensor, ...]:
+    inside = at.clamp(-8, 7)
+    return rows.index_select(0, inside % 8), inside != at
+
+
+def named_too(k: int, at: Tensor, rows: Tensor) -> tuple[Tensor, ...]:
+    inside = at.clamp(-8, 7)
+    return inside, inside != at
+
+
+def of_another(k: int, at: Tensor, rows: Tensor) -> tuple[Tensor, ...]:
+    inside = at.clamp(-8, 7)
+    return rows.index_select(0, inside % 8), inside != at * 2
+
+
+@pytest.mark.parametrize("fn", [looked_up, named_too, of_another])
+def test_where_masks_are_known_to_be_false_nothing_is_looked_at(fn: Callable[..., Any]) -> None:
+    trace = record(fn, [Input("column", torch.arange(5)), Input("tensor", ROWS)])
+    sure = trace.sure(1)
+    assert "ne" not in operations(sure)
+    assert ("clamp" in operations(sure)) is (fn is not looked_up)
+    for at in (torch.arange(-8, 8), torch.tensor([3])):
+        (got,), (expected, _) = sure(len(at), at, ROWS), fn(len(at), at, ROWS)
+        assert torch.equal(got, expected)
+        assert got.data_ptr() != at.data_ptr()

@@ -137,14 +137,14 @@ class Contents:
             return self.compound(held(part))
         slots = self.slots.get(kind)
         if slots is not None:
-            return self.compound(list(attributes(part, slots)))
+            return self.compound(attributes(part, slots))
         if kind in DICTS:
             return [*self.compound(part), *self.compound(part.values())]
         if kind in CONTAINERS or isinstance(part, tuple | frozenset):
             return self.compound(part)
         if isinstance(part, CALLABLES | Tensor):
             return []
-        return self.compound(list(attributes(part, slots_of(kind))))
+        return self.compound(attributes(part, slots_of(kind)))
 
     def compound(self, items: Collection[Any]) -> list[Any]:
         """Those of some values that are to be looked into."""
@@ -166,9 +166,18 @@ def slots_of(kind: type) -> tuple[MemberDescriptorType, ...]:
     return tuple(member for member in members if type(member) is MemberDescriptorType)
 
 
-def attributes(instance: Any, slots: tuple[MemberDescriptorType, ...]) -> Iterator[Any]:
+def attributes(instance: Any, slots: tuple[MemberDescriptorType, ...]) -> list[Any]:
     """What an instance of a user's class holds; no code of its own runs."""
-    yield from (own_attributes(instance) or {}).values()
+    kind = type(instance)
+    table = own_attributes(instance) if kind.__dictoffset__ else None
+    try:
+        found = [member.__get__(instance, kind) for member in slots]
+    except AttributeError:  # some are not set
+        found = list(those_set(instance, slots))
+    return [*table.values(), *found] if table else found
+
+
+def those_set(instance: Any, slots: tuple[MemberDescriptorType, ...]) -> Iterator[Any]:
     for member in slots:
         try:
             yield member.__get__(instance, type(instance))

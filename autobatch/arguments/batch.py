@@ -69,6 +69,9 @@ class Batch:
                 break
             if isinstance(arg.data, Tensor):  # the commonest call: no tree to look through
                 return arg.data.device
+        else:
+            if not self.kwargs and not any(isinstance(arg.data, Packed) for arg in self.args):
+                return home_of(self.called)
         for leaf in tree_leaves((self.args, self.kwargs)):
             if isinstance(leaf, Mapped) and isinstance(leaf.data, Tensor | Packed):
                 return leaf.data.device

@@ -85,8 +85,9 @@ def says_no_code(value: Objects) -> bool:
 
 def says_itself(kind: type) -> bool:
     """Whether instances of a class are asked, by a method in Python, whether they are true."""
-    found = (getattr(kind, name, None) for name in ("__bool__", "__len__"))
-    return any(isinstance(method, FunctionType) for method in found)
+    if isinstance(getattr(kind, "__bool__", None), FunctionType):
+        return True
+    return isinstance(getattr(kind, "__len__", None), FunctionType)
 
 
 def instance_truth(context: Context, cell: Cell, kind: type | None) -> Cell:

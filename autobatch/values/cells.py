@@ -19,7 +19,7 @@ references to one cell.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, final
 
@@ -27,9 +27,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from autobatch.presence import wide_rows
 from autobatch.values.repeated import is_shared, rows_of
 from autobatch.values.stacks import Stacks
-from autobatch.values.strides import taken
+from autobatch.values.strides import is_plain, is_watched, taken
 
 Bounds = tuple[int, int]
 NUMBER_TAGS: dict[type, str] = {bool: "bool", int: "int", float: "float"}
@@ -121,6 +122,24 @@ class Column:
 
     def __repr__(self) -> str:
         return f"Column({self.tag}, {self.table.dtype}, {tuple(self.event_shape)})"
+
+
+def selected(columns: Sequence[Column], indices: Sequence[Tensor]) -> list[list[Column]]:
+    """``column.select(index)`` of each column, for each index."""
+    if is_watched() or not all(map(moves_at_once, columns)):
+        return [[column.select(index) for column in columns] for index in indices]
+    return [
+        [Column(wide_rows.rows_at(c.table, index), c.tag, c.bounds) for c in columns]
+        for index in indices
+    ]
+
+
+def moves_at_once(column: Column) -> bool:
+    """Whether some of its rows are nothing but copied."""
+    table = column.table
+    if column.rows is not None or not is_plain(table):
+        return False
+    return table.dim() < 2 or table.stride(0) * table.element_size() < LARGE_ROW
 
 
 class ManyLists(Protocol):

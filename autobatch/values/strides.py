@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from autobatch.compat import within_duals, within_level
+from autobatch.compat import may_derive
 from autobatch.presence import moves, wide_rows
 from autobatch.saving.savers import is_saving, saved
 from autobatch.values.layouts import (
@@ -84,14 +84,25 @@ def as_contiguous(parts: Sequence[Tensor]) -> Tensor:
     return parts[0].contiguous()
 
 
+def is_watched() -> bool:
+    """Whether somebody may see rows move of which no gradient is wanted."""
+    return may_derive() or is_saving()
+
+
+def is_plain(data: Tensor) -> bool:
+    """Whether to move its rows is nothing more, where nobody watches."""
+    if data.layout is not torch.strided or data.requires_grad or data.is_inference():
+        return False
+    return data.is_contiguous() and not data.is_conj()
+
+
 def taken(data: Tensor, index: Tensor) -> Tensor:
     """The rows at ``index``."""
+    if is_plain(data) and not is_watched():  # there is nothing to note
+        return wide_rows.rows_at(data, index)
     if data.is_inference():  # and so is what is made of it
         with torch.inference_mode():
             return rows_at(data, index)
-    plain = not (data.requires_grad or is_saving() or within_level() or within_duals())
-    if plain and data.is_contiguous() and not data.is_conj():  # there is nothing to note
-        return wide_rows.rows_at(data, index)
     found: Tensor = saved(rows_at, data, index)
     return found
 
@@ -133,6 +144,8 @@ def copy_of(tensor: Tensor) -> Tensor:
 
 def cut(data: Tensor, sizes: Sequence[int]) -> tuple[Tensor, ...]:
     """The rows in parts of these sizes, which share its memory."""
+    if is_plain(data) and not is_watched():
+        return data.split_with_sizes(list(sizes))
     if data.is_inference():
         with torch.inference_mode():
             return moves.cut(data, sizes)
@@ -142,6 +155,8 @@ def cut(data: Tensor, sizes: Sequence[int]) -> tuple[Tensor, ...]:
 
 def joined(parts: Sequence[Tensor]) -> Tensor:
     """The rows of all parts; they keep their order if it is one for all."""
+    if all(map(is_plain, parts)) and not is_watched():
+        return torch.cat(list(parts))
     if parts[0].is_inference() and all(part.is_inference() for part in parts):
         with torch.inference_mode():
             return end_to_end(*parts)

@@ -61,7 +61,9 @@ class Late:
 
     ``callee`` is what the forked calls call. ``above`` is the frame whose late groups it may take
     up, ``most`` how many rows of it and of those above that one; ``away`` are rows of its own that
-    another frame has taken. Once nothing else is left to run, what is late ``is_due``.
+    another frame has taken. Once nothing else is left to run, what is late ``is_due``. It is
+    ``alone`` once a frame below has taken up all that the frames above had, which run no more until
+    this one ends.
     """
 
     callee: tuple[int, int]
@@ -72,6 +74,7 @@ class Late:
     guests: list[Guests] = field(default_factory=list)
     away: list[np.ndarray] = field(default_factory=list)
     is_due: bool = False
+    alone: bool = False
 
     def put_aside(self, frame: Frame, parts: Parts) -> Parts:
         """The parts that run now; the others wait."""
@@ -89,15 +92,21 @@ class Late:
         self.is_due = True
         parts, self.parts = self.parts, []
         room = self.most - sum(group.k for _, group in parts)
-        for home in self.homes(frame):
+        homes = [] if self.alone else list(self.homes(frame))
+        for home in homes:
             late = home.late
             assert late is not None
+            if not late.parts:
+                continue
             width = sum(group.k for _, group in late.parts)
             if width > room:
-                break
+                return parts
             room -= width
             parts += [(pc, self.invited(frame, home, group)) for pc, group in late.parts]
             late.parts = []
+        for home in homes:
+            assert home.late is not None
+            home.late.alone = True
         return parts
 
     def homes(self, frame: Frame) -> Iterator[Frame]:

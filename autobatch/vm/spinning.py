@@ -262,8 +262,8 @@ class Spin:
 def spun(state: RunState, engine: Engine, frame: Frame, pc: Label, group: Group) -> Parts | None:
     """A block execution, and all that follow it in a loop; None, with nothing done, if none can.
 
-    The first of them has been counted; it must be plain (see ``driven.is_plain``).
+    The first of them has been counted; it must be plain (see ``driven.is_plain``), and in a loop.
     """
-    if state.work is None or frame.code.varying(pc) is None or frame.exact or not group.k:
+    if state.work is None or frame.exact or not group.k:
         return None
     return Spin(state, engine, frame, pc, group).run()

@@ -271,11 +271,17 @@ class Machine(Stepping):
                     watch.ahead(*at)
                 pc, group = at
                 parts = self.execute(frame, pc, group)  # no *at: that nests on the C stack
-                with self.state.moving():
-                    if late is not None and not late.is_due:
-                        parts = late.put_aside(frame, parts)
-                    at = waiting.next(mark(function, pc, parts) if pc in exits else parts)
-                    if at is None and late is not None:
+                if late is not None and not late.is_due:
+                    parts = late.put_aside(frame, parts)
+                if pc in exits:
+                    parts = mark(function, pc, parts)
+                if waiting or len(parts) > 1:
+                    with self.state.moving():
+                        at = waiting.next(parts)
+                else:  # no rows move
+                    at = waiting.next(parts)
+                if at is None and late is not None:
+                    with self.state.moving():
                         at = waiting.next(self.taken_up(frame, late))
             if watch is not None:
                 watch.end()

@@ -85,6 +85,7 @@ class Late(Protocol):
     parts: list[tuple[int, Group]]
     away: list[np.ndarray]
     is_due: bool
+    alone: bool
 
     def put_aside(
         self, frame: Frame, parts: list[tuple[int, Group]]

@@ -53,7 +53,8 @@ class Stepping(Endings):
         assert isinstance(join, Join)
         frame.span = join.span
         groups, frame.joining = frame.joining, []
-        groups = [self.failures.remaining(frame, group) for group in groups]
+        if frame.gone is not None:
+            groups = [self.failures.remaining(frame, group) for group in groups]
         groups = [group for group in groups if group.k]
         return [*gone, *self.forks.join(frame, join.target, groups)]
 
@@ -103,7 +104,8 @@ class Stepping(Endings):
     def run_block(self, frame: Frame, pc: int, group: Group) -> Parts:
         """Execute one block for a group; the groups that go on, and where."""
         state = self.state
-        group = self.failures.remaining(frame, group)
+        if frame.gone is not None:
+            group = self.failures.remaining(frame, group)
         if not group.k and not frame.waiting.empty:
             return []
         listening = bool(state.steps.listeners)
@@ -125,11 +127,11 @@ class Stepping(Endings):
         plain, end = is_plain(state, block, group), block.terminator
         if plain and type(end) is Return and not block.ops:  # where other returns lead to
             return self.returned(frame, group, group.env[end.value])
-        if state.plainly is not None:
+        if state.plainly is not None and state.guard is None:  # else it looks at single steps
             parts = state.plainly.run(self, frame, pc, group)
             if parts is not None:
                 return parts
-        if plain:
+        if plain and frame.code.varying(pc) is not None:
             rounds = spun(state, self, frame, pc, group)
             if rounds is not None:
                 return rounds

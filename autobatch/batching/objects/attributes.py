@@ -377,11 +377,13 @@ def objects_attribute(context: Context, cell: Cell, items: list[Any], name: str)
 def stored_attribute(context: Context, cell: Cell, name: str) -> Cell | None:
     """``x.name`` where all threads' objects only have it looked up; None where not."""
     value = cell.value
-    if type(value) is not Objects or not all(
-        is_stored(kind, name) for kind in set(map(type, value.items))
-    ):
+    if type(value) is not Objects:
         return None
-    return looked_up(context, cell, value.items, name)
+    items = value.items
+    for kind in set(map(type, items)):
+        if not is_stored(kind, name):
+            return None
+    return looked_up(context, cell, items, name)
 
 
 def looked_up(context: Context, cell: Cell, items: list[Any], name: str) -> Cell:

@@ -82,8 +82,8 @@ class Driver:
     one kind, always. ``shared`` are the
     tensors that all threads share which it may read: it does not run once these are written.
     ``feeds`` are those of the replay's inputs that may change from lap to lap; None where that is
-    not all that may. ``replay`` is what the replay is called in ``begin``, ``parts`` are its
-    halves, where the first of them need not run in each lap.
+    not all that may. ``replay`` is what the replay, ``run``, is called in ``begin``, ``parts`` are
+    its halves, where the first of them need not run in each lap.
     """
 
     drive: Drive
@@ -95,6 +95,7 @@ class Driver:
     shared: SharedReads | None = None
     feeds: tuple[Feed, ...] | None = None
     replay: str = ""
+    run: Run | None = None
     parts: Parts | None = None
     columns: frozenset[str] = frozenset()
     assigns: frozenset[str] = frozenset()
@@ -102,8 +103,8 @@ class Driver:
 
     @property
     def kernels(self) -> int:
-        """How many kernels it launches."""
-        return getattr(self.plan.run, "kernels", 1)
+        """How many kernels it launches, which may be fewer from some replay on."""
+        return getattr(self.run, "kernels", 1)
 
     def reads_written(self, env: Env, scope: Scope, given: Contributions | None) -> bool:
         """Whether it may read a tensor that threads of the run have written."""
@@ -165,7 +166,8 @@ def driver_of(
             printer.check(f"{printer.refer(plan)}.is_stale")
         refuse_shown(printer, plan)
         targets = [printed_target(printer, leaf) for leaf, _ in plan.written]
-        replay = printed_results(printer, skeleton, plan, targets, sure)
+        run = replayed(plan, sure)
+        replay = printed_results(printer, skeleton, plan, run, targets, sure)
     except Undrivable:
         return None
     leaves_open = plan.loose is not None or (plan.checks > 0 and not sure)
@@ -191,6 +193,7 @@ def driver_of(
         shared,
         feeds,
         replay,
+        run,
         parts,
         frozenset(printer.columns_of),
         frozenset(assigns),
@@ -234,8 +237,21 @@ def printed_target(printer: Printer, leaf: int) -> str:
     return printer.fresh(cell, "m")  # its variable may be assigned before it is written
 
 
+def replayed(plan: Plan, sure: bool) -> Run:
+    """What a driver runs: what checks nothing, where its plan's checks are ``sure`` to hold."""
+    if not sure or not plan.checks or plan.loose is not None:
+        return plan.run
+    spared: Callable[[int], Run] | None = getattr(plan.run, "sure", None)
+    return plan.run if spared is None else spared(plan.checks)
+
+
 def printed_results(
-    printer: Printer, skeleton: Skeleton, plan: Plan, targets: Sequence[str], sure: bool
+    printer: Printer,
+    skeleton: Skeleton,
+    plan: Plan,
+    run: Run,
+    targets: Sequence[str],
+    sure: bool,
 ) -> str:
     """The lines from the replay on; what the replay is called in them."""
     checks = plan.checks > 0 and not sure
@@ -250,10 +266,10 @@ def printed_results(
         found = f"{printer.refer(are_in_range)}({printer.refer(plan.inside)}, {leaves}, {looks})"
         printer.check(f"{found} is not {sure}")
     operands = "".join(f", {operand}" for operand, _ in printer.inputs)
-    replay = printer.refer(getattr(plan.run, "replay", plan.run))
+    replay = printer.refer(getattr(run, "replay", run))
     if skeleton.batched:
-        run = replay if checks else printed_run(printer, plan, replay)
-        printer.line(f"outs = {run}(k{operands})")
+        called = replay if checks else printed_run(printer, plan, replay)
+        printer.line(f"outs = {called}(k{operands})")
     made: dict[int, str] = {}
     results = [(name, printed_node(printer, plan, number, made)) for name, number in plan.names]
     for number, outlook in plan.bounded:

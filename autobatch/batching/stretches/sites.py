@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import Any
 
 from torch import Tensor
@@ -43,6 +44,7 @@ from autobatch.ir.program import Op
 from autobatch.values.cells import Cell, read
 
 MOST_DRIVERS = 3
+ASKS_CONTEXT = attrgetter("asks_context")
 LOG = logging.getLogger("autobatch")
 
 
@@ -147,7 +149,7 @@ class Site:
     @property
     def asks_context(self) -> bool:
         """Whether a driver needs the context of the block execution."""
-        return any(driver.asks_context for driver in self.drivers)
+        return any(map(ASKS_CONTEXT, self.drivers))
 
     def by_driver(
         self,

@@ -17,6 +17,7 @@ from autobatch.batching.trace.narrow import Spread, narrowed
 from autobatch.batching.trace.over import over
 from autobatch.batching.trace.recorder import Ambient, Recording, outside, run_fake
 from autobatch.batching.trace.rewrite import simplify
+from autobatch.batching.trace.sure import sure
 from autobatch.batching.trace.unify import unify
 from autobatch.compat import fake_mode
 from autobatch.values.layouts import carried, gaps_of
@@ -100,6 +101,10 @@ class Trace:
         None where the trace does not copy that input to write to it.
         """
         return self.printing.over(self.graph, given, result)
+
+    def sure(self, masks: int) -> Trace:
+        """The same where its last results, so many, are known to be false: they are no results."""
+        return self.printing.trace(sure(self.graph, masks))
 
 
 def record(

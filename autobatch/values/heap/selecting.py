@@ -14,7 +14,16 @@ from torch import Tensor
 
 from autobatch.compat import on_device
 from autobatch.presence.moves import keeping
-from autobatch.values.cells import Cell, Column, Container, Objects, Uniform, Value, is_mutable
+from autobatch.values.cells import (
+    Cell,
+    Column,
+    Container,
+    Objects,
+    Uniform,
+    Value,
+    is_mutable,
+    selected,
+)
 from autobatch.values.heap.copying import copied
 from autobatch.values.heap.walks import plain_views
 from autobatch.values.layouts import seen_layout
@@ -138,19 +147,13 @@ def are_plain_rows(one: Value, other: Value) -> bool:
     """Whether two values are tensors of each thread's own, or tuples of different ones, which are
     alike; a quick look, not a full one.
     """
-    if type(one) is Container and type(other) is Container:
-        mine, theirs = one.cells, other.cells
-        if one.type is not tuple or other.type is not tuple or len(mine) != len(theirs):
-            return False
-        if len(set(map(id, mine))) < len(mine) or len(set(map(id, theirs))) < len(theirs):
-            return False
-        pairs = [(a.value, b.value) for a, b in zip(mine, theirs, strict=True)]
-    else:
-        pairs = [(one, other)]
-    for a, b in pairs:
-        if type(a) is not Column or type(b) is not Column or a.tag != b.tag:
-            return False
-        if not a.is_whole or not b.is_whole:
+    mine, theirs = plain_leaves(one), plain_leaves(other)
+    if mine is None or theirs is None or len(mine) != len(theirs):
+        return False
+    if type(one) is not type(other):
+        return False
+    for a, b in zip(mine, theirs, strict=True):
+        if a.tag != b.tag:
             return False
         x, y = a.table, b.table
         if x.dtype is not y.dtype or x.shape[1:] != y.shape[1:] or x.device != y.device:
@@ -166,20 +169,25 @@ def several(root: Cell, parts: Sequence[Rows]) -> list[Cell]:
     leaves = plain_leaves(value)
     if leaves is None:
         return [select([root], rows)[0] for rows in parts]
-    found: list[Cell] = []
-    for rows in parts:
-        index = on_device(rows, leaves[0].table.device)
-        with keeping():
-            cells = [Cell(leaf.select(index)) for leaf in leaves]
-        found.append(Cell(value.rebuilt(iter(cells))) if type(value) is Container else cells[0])
-    return found
+    device = leaves[0].table.device
+    with keeping():
+        found = selected(leaves, [on_device(rows, device) for rows in parts])
+    if type(value) is Column:
+        return [Cell(column) for (column,) in found]
+    return [Cell(Container(tuple, list(map(Cell, columns)))) for columns in found]
 
 
 def plain_leaves(value: Value) -> list[Column] | None:
-    """The tensors that plain rows are made of; None where they are not plain."""
-    if not are_plain_rows(value, value) or (type(value) is Container and not value.cells):
+    """The tensors that plain rows are made of; None where they are not plain, or there are none."""
+    if type(value) is Column:
+        return [value] if value.is_whole else None
+    if type(value) is not Container or value.type is not tuple or not value.cells:
         return None
-    return [value] if type(value) is Column else [cell.value for cell in value.children()]  # type: ignore[union-attr, misc]
+    leaves = [cell.value for cell in value.cells]
+    for leaf in leaves:
+        if type(leaf) is not Column or not leaf.is_whole:
+            return None
+    return leaves if len(set(map(id, value.cells))) == len(leaves) else None  # type: ignore[return-value]
 
 
 def divided(root: Cell, rows: Rows, sizes: Sequence[int]) -> list[Cell] | None:

@@ -9,14 +9,17 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from autobatch.values.cells import Cell, Container, View, read
 
-REFERRING = (View, Container)
+REFERRING = frozenset((View, Container))
 """Values that refer to other cells."""
 
 
 def reached(cells: Iterable[Cell]) -> Iterator[Cell]:
     """All cells that some lead to, themselves among them, each once."""
-    seen: set[int] = set()
     waiting = list(cells)
+    if REFERRING.isdisjoint([type(cell.value) for cell in waiting]):
+        yield from {id(cell): cell for cell in reversed(waiting)}.values()
+        return
+    seen: set[int] = set()
     while waiting:
         cell = waiting.pop()
         if id(cell) in seen:

@@ -62,7 +62,7 @@ class Again:
         if plain is None:
             plain = Op(name, op.outs, op.args, attr, op.span)
             self.deferred[id(op)] = (op, plain)
-        if all(is_awaited(cell) for cell in cells):
+        if all(map(is_awaited, cells)):
             outs = [Cell(Container(PENDING, [])) for _ in op.outs]
             remember(group, Cell(Container(DEFERRAL, [*cells, *outs], plain)))
         elif name == "unpack" and FORKED not in group.env and is_structural(plain, list(cells)):

@@ -202,7 +202,7 @@ class Failed:
 
     @classmethod
     def of(cls, failures: Failures) -> Failed:
-        return cls(failures.errors, tuple((frame, frame.gone) for frame in failures.frames))
+        return cls(failures.errors, tuple([(frame, frame.gone) for frame in failures.frames]))
 
     def restore(self, failures: Failures) -> None:
         failures.errors = self.errors

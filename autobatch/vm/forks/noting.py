@@ -90,9 +90,10 @@ class Known:
             return None
         if len(args) != len(self.names) or not args or receiver_in(args) is not self.receiver:
             return None
-        if not all(is_plain(args[place]) for place in self.seen) or holds_iterators(args):
-            return None
-        return args
+        for place in self.seen:
+            if not is_plain(args[place]):
+                return None
+        return None if holds_iterators(args) else args
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -376,13 +377,14 @@ def holds_iterators(cells: Iterable[Cell]) -> bool:
 
 
 def is_iterator(cell: Cell) -> bool:
-    match cell.value:
-        case Container(type=kind):
-            return kind in iterators.ITERATORS
-        case Uniform(obj=obj):
-            return hasattr(type(obj), "__next__")
-        case Objects(kinds=kinds):
-            return any(hasattr(kind, "__next__") for kind in kinds)
+    value = cell.value
+    kind = type(value)
+    if kind is Container:
+        return value.type in iterators.ITERATORS  # type: ignore[union-attr]
+    if kind is Uniform:
+        return hasattr(type(value.obj), "__next__")  # type: ignore[union-attr]
+    if kind is Objects:
+        return any(hasattr(each, "__next__") for each in value.kinds)  # type: ignore[union-attr]
     return False
 
 

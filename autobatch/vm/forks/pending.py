@@ -13,6 +13,7 @@ from typing import Any
 from autobatch.ir.program import Op
 from autobatch.values.cells import CLOSURE, DEFERRAL, FORK, PENDING, Cell, Container
 from autobatch.values.heap import copying, walks
+from autobatch.values.heap.walks import REFERRING
 from autobatch.vm.calling import relinked
 from autobatch.vm.groups import FORKED, Group
 
@@ -83,18 +84,26 @@ def operands_of(entry: Container, known: dict[int, Cell]) -> list[Cell]:
 
 def without_entries(group: Group, known: dict[int, Cell]) -> Group:
     """The group with cells in place of those that stood for them; nothing is left to join."""
-    group = with_entries(group, known, [])
-    del group.env[FORKED]
-    return group
+    env = relinked_env(group, known, {})
+    return Group(group.rows, env, group.checks, group.ways, group.pending)
 
 
 def with_entries(group: Group, known: dict[int, Cell], rest: Sequence[Cell]) -> Group:
     """The same, with what is left to run."""
     memo: dict[int, Cell] = {}
     kept = held_entries([relinked(cell, known, memo) for cell in rest])
-    env = {name: relinked(cell, known, memo) for name, cell in group.env.items() if name != FORKED}
+    env = relinked_env(group, known, memo)
     env[FORKED] = kept
     return Group(group.rows, env, group.checks, group.ways, group.pending)
+
+
+def relinked_env(group: Group, known: dict[int, Cell], memo: dict[int, Cell]) -> dict[str, Cell]:
+    """What a group's variables hold, but for its entries."""
+    return {
+        name: relinked(cell, known, memo) if type(cell.value) in REFERRING else cell
+        for name, cell in group.env.items()
+        if name != FORKED
+    }
 
 
 def snapshot(cells: Any) -> list[Cell]:

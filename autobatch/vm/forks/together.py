@@ -8,7 +8,6 @@ allows.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -47,11 +46,14 @@ class Places:
 
     @classmethod
     def of(cls, returned: Sequence[Returned], size: int) -> Places:
-        whole = len(returned) == 1 and len(returned[0].rows) == size
-        pieces, rows = None if whole else np.full(size, -1), np.full(size, -1)
+        if len(returned) == 1 and len(returned[0].rows) == size:
+            (piece,) = returned
+            rows = np.empty(size, dtype=np.int64)
+            rows[piece.rows] = np.arange(size) if piece.at is None else piece.at
+            return cls(returned, None, rows)
+        pieces, rows = np.full(size, -1), np.full(size, -1)
         for index, piece in enumerate(returned):
-            if pieces is not None:
-                pieces[piece.rows] = index
+            pieces[piece.rows] = index
             rows[piece.rows] = np.arange(len(piece.rows)) if piece.at is None else piece.at
         return cls(returned, pieces, rows)
 
@@ -117,6 +119,24 @@ class ForkedCall:
         return cell
 
 
+class Guarded:
+    """What ``Together.guarded`` enters."""
+
+    __slots__ = ("guard", "together")
+
+    def __init__(self, together: Together) -> None:
+        self.together = together
+
+    def __enter__(self) -> None:
+        state = self.together.state
+        self.together.active += 1
+        self.guard, state.guard = state.guard, not_pure
+
+    def __exit__(self, *failure: object) -> None:
+        self.together.active -= 1
+        self.together.state.guard = self.guard
+
+
 @dataclass(slots=True, eq=False, repr=False)
 class Together:
     """The forked calls of a run at work; ``scopes`` are those of their functions.
@@ -150,17 +170,9 @@ class Together:
                     self.run_together(frame, groups, together)
         return found
 
-    @contextmanager
-    def guarded(self) -> Iterator[None]:
+    def guarded(self) -> Guarded:
         """Forked calls run, which must have no effect that others can see."""
-        guard = self.state.guard
-        self.active += 1
-        self.state.guard = not_pure
-        try:
-            yield
-        finally:
-            self.active -= 1
-            self.state.guard = guard
+        return Guarded(self)
 
     def within_width(
         self, same: list[ForkedCall], groups: Sequence[Group]
@@ -257,8 +269,9 @@ def at_once(groups: Sequence[Group]) -> Group | None:
     env: dict[str, Cell] = {}
     known: dict[tuple[int, ...], Cell] = {}
     names = groups[0].env.keys()
-    if any(group.env.keys() != names for group in groups):
-        return None
+    for group in groups:
+        if group.env.keys() != names:
+            return None
     for name, cell in groups[0].env.items():
         cells = [group.env[name] for group in groups]
         key = tuple(map(id, cells))
@@ -268,14 +281,17 @@ def at_once(groups: Sequence[Group]) -> Group | None:
         first = cell.value
         values: list[Any] = [each.value for each in cells]
         if type(first) is Uniform and first.shared:
-            if not all(type(v) is Uniform and v.shared and v.obj is first.obj for v in values):
-                return None
+            for value in values:
+                if type(value) is not Uniform or not value.shared or value.obj is not first.obj:
+                    return None
             env[name] = cell
-        elif all(type(v) is Objects and v.lists is None and not v.ties for v in values):
-            made = Cell(Objects([item for value in values for item in value.items]))
-            env[name] = known[key] = made
-        else:
-            return None
+            continue
+        items: list[Any] = []
+        for value in values:
+            if type(value) is not Objects or value.lists is not None or value.ties:
+                return None
+            items += value.items
+        env[name] = known[key] = Cell(Objects(items))
     return Group(np.concatenate([group.rows for group in groups]), env)
 
 
