@@ -10,12 +10,16 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 import autobatch
+from autobatch.values.cells import uniform
 from autobatch.vm import gliding, spinning
+from autobatch.vm.groups import Group
+from autobatch.vm.leaving import gathered
 from autobatch.vm.queue import Waiting
 from programs.collatz import collatz
 from programs.fixed_point import FixedPoint
@@ -483,3 +487,12 @@ def test_a_module_that_changes_between_calls():
             for _ in range(3):
                 wanted = torch.stack([layer(x) for x in xs])
                 torch.testing.assert_close(batched(xs), wanted, rtol=2e-3, atol=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "meet"), [(1, 2, 1), (1, 1, 1), (1, True, 2), (1, 2.0, 2)]
+)
+def test_who_leaves_with_numbers_of_one_type_waits_as_one_group(one, other, meet):
+    parts = [(3, Group(np.array([row]), {"n": uniform(n)})) for row, n in enumerate((one, other))]
+    found = gathered(parts, {3: ("n",)}, torch.device("cpu"))
+    assert len(found) == meet

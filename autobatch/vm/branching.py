@@ -23,12 +23,12 @@ from autobatch.vm.state import Frame, RunState
 def parted(state: RunState, frame: Frame, branch: Branch, group: Group, taken: np.ndarray) -> Parts:
     """The rows that take a branch go one way, the others the other way."""
     group.checks = []
-    number = np.count_nonzero(taken)
-    if number == len(taken):
+    (yes,) = taken.nonzero()
+    if len(yes) == len(taken):
         return [(branch.then, group)]
-    if not number:
+    if not len(yes):
         return [(branch.otherwise, group)]
-    yes, no = taken.nonzero()[0], (~taken).nonzero()[0]
+    (no,) = (~taken).nonzero()
     parts: Parts = []
     with state.moving():
         for target, rows in ((branch.then, yes), (branch.otherwise, no)):

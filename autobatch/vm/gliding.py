@@ -24,6 +24,7 @@ from autobatch.batching.arithmetic import loose_columns
 from autobatch.batching.containers.iterators import plain_range
 from autobatch.batching.fused import Hot
 from autobatch.batching.operations import Env
+from autobatch.batching.stretches.drivers import Again
 from autobatch.compat import on_host
 from autobatch.ir.program import Branch, Label, Op, Var
 from autobatch.values.cells import Cell, Column, Container, Uniform
@@ -166,8 +167,10 @@ class Hop:
     """A lap of a ring, with all that stays as it is while the ring glides.
 
     Threads go on to ``ahead``, where ``dead`` are of no more use, if ``condition`` is ``sign`` for
-    all of them, and to ``out`` if it is for none; without a condition they always do. ``counting``
-    is its ``next``, where that is alike for all. It has run ``runs``
+    all of them, and to ``out`` if it is for none; without a condition they always do. ``glide``
+    runs its operations, ``counting`` is its ``next``, where that is alike for all. ``before`` is
+    the condition of each thread as it was when all that are in the loop went on: that it is so
+    again takes one comparison of bytes to see. It has run ``runs``
     times since that was last counted, for ``threads`` in all, with so many ``launches``, one of
     them ``kernels`` each time, and ``reads``.
     """
@@ -179,14 +182,16 @@ class Hop:
     sign: bool
     out: Label
     counting: Counting | None
+    glide: Again | None
     kernels: int
+    before: bytes
     runs: int = 0
     threads: int = 0
     launches: int = 0
     reads: int = 0
 
     @classmethod
-    def of(cls, lap: Lap, ahead: Label, env: Env) -> Hop:
+    def of(cls, lap: Lap, ahead: Label, env: Env, k: int) -> Hop:
         """``ahead`` is where the ring goes on."""
         turn, end = lap.turn, lap.turn.terminator
         counting = None if turn.advance is None else Counting.of(turn.advance, env)
@@ -196,26 +201,31 @@ class Hop:
             out = end.otherwise if sign else end.then
             if counting is not None and counting.more != condition:
                 counting = None
-        kernels = lap.kernels + lap.compares
-        return cls(lap, ahead, turn.dead[ahead], condition, sign, out, counting, kernels)
+        glide = lap.glide if turn.advance is None or counting is not None else lap.glides
+        kernels, before = lap.kernels + lap.compares, (b"\1" if sign else b"\0") * k
+        dead = turn.dead[ahead]
+        return cls(lap, ahead, dead, condition, sign, out, counting, glide, kernels, before)
 
     def run(self, env: Env, k: int) -> bool | None:
         """Whether the condition of its branch is true for all, if it is seen to be; else None.
 
         ``NotGliding`` where it has not run.
         """
-        lap, counting = self.lap, self.counting
-        if counting is None:
-            if not lap.glides(env, k):
-                raise NotGliding
-            return True if self.condition is None else None
-        if not counting.is_there(env) or not (lap.glide is None or lap.glide(env, k)):
+        glide, counting = self.glide, self.counting
+        if counting is not None and not counting.is_there(env):
             raise NotGliding
-        more = counting.go_on(env)
-        return True if self.condition is None else more
+        if glide is not None and not glide(env, k):
+            raise NotGliding
+        if counting is not None:
+            more = counting.go_on(env)
+            return True if self.condition is None else more
+        return True if self.condition is None else None
 
     def read(self, env: Env, counts: bool) -> np.ndarray | bool | None:
-        """The same, or that of each thread, by a look at it; None where it is not plain to see."""
+        """The same, or that of each thread, by a look at it; None where it is not plain to see.
+
+        It is ``sign`` where it is what it was ``before``, for threads that ride along, too.
+        """
         assert self.condition is not None
         value = env[self.condition].value
         if type(value) is Uniform:
@@ -227,8 +237,9 @@ class Hop:
             return None
         self.reads += 1
         each = on_host(data)
-        number = np.count_nonzero(each)
-        return each if 0 < number < len(each) else bool(number)
+        if each.tobytes() == self.before:
+            return self.sign
+        return each
 
     def told(self, state: RunState, name: str) -> None:
         """Count what it has run."""
@@ -247,13 +258,18 @@ def glided(spin: Spinning, laps: Sequence[Lap]) -> tuple[Lap, Parts | None] | No
     counts = any(lap.counts for lap in laps)
     if not counts and loose_columns(group.env):
         return None
-    ahead = [*laps[1:], laps[0]]
-    hops = [Hop.of(lap, to.pc, group.env) for lap, to in zip(laps, ahead, strict=True)]
+    for lap in laps:
+        if lap.kept is not None:
+            lap.kept.hold()
+    ahead, k = [*laps[1:], laps[0]], group.k
+    hops = [Hop.of(lap, to.pc, group.env, k) for lap, to in zip(laps, ahead, strict=True)]
     try:
         return gone_round(spin, hops, counts)
     finally:
         name = spin.frame.code.function.name
         for hop in hops:
+            if hop.lap.kept is not None:
+                hop.lap.kept.let_go()
             if hop.runs:
                 hop.told(state, name)
         state.tally.block = (name, spin.pc)
@@ -277,7 +293,7 @@ def gone_round(
             return None
         hop.runs += 1
         hop.threads += k if riders is None else riders.active
-        if taken is None and riders is None:
+        if taken is None:
             taken = hop.read(env, counts)
         if taken is hop.sign:
             spin.pc = hop.ahead
@@ -291,4 +307,6 @@ def gone_round(
             if parts is None or size > 1 or parts[0] != (spin.pc, group):
                 return lap, parts
             spin.part(lap, parts)
-        hop.launches += hop.kernels if lap.kept is None else lap.kept.kernels + lap.compares
+            if taken is not None:
+                hop.before = taken.tobytes()
+        hop.launches += hop.kernels

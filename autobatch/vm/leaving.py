@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import torch
 
-from autobatch.values.cells import Column, Uniform, Value
+from autobatch.values.cells import Column, Uniform, Value, fits_column
 from autobatch.values.heap.likeness import leaf_key
 from autobatch.vm.groups import Group, Parts, coalesced
 
@@ -33,8 +33,8 @@ def gathered(parts: Parts, names: Sequence[Sequence[str]], device: torch.device)
 
 
 def are_of_a_kind(one: Group, other: Group) -> bool:
-    """Whether two groups have the same variables, with columns of one kind, each by itself, or one
-    object, as a look at each of them shows.
+    """Whether two groups have the same variables, with columns of one kind, each by itself,
+    numbers of one type, or one object, as a look at each of them shows.
     """
     mine, its = one.env, other.env
     if mine.keys() != its.keys() or one.checks or other.checks:
@@ -50,4 +50,6 @@ def is_plain_pair(one: Value, other: Value) -> bool:
         return one.is_whole and other.is_whole and leaf_key(one) == leaf_key(other)
     if type(one) is not Uniform or type(other) is not Uniform:
         return False
+    if type(one.obj) is type(other.obj) and fits_column(one.obj) and fits_column(other.obj):
+        return True  # how many rounds each has gone, say
     return one.shared and other.shared and one.obj is other.obj

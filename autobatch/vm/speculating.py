@@ -66,7 +66,7 @@ class Riders:
         active = int(np.count_nonzero(stays))
         if active == self.active:
             return None
-        gone = np.flatnonzero(self.stays ^ stays)
+        gone: np.ndarray = (self.stays ^ stays).nonzero()[0]
         self.stays, self.active = stays, active
         return gone
 

@@ -66,7 +66,7 @@ class Kept:
     """A replay of ``parts``, for one stay in a loop; ``rows`` are those of the threads at work.
 
     ``made`` is what is kept, for the rows ``of`` and the inputs ``given``; ``kernels`` are those of
-    the last replay.
+    the last replay. While it is ``held``, these are known to be the ones at work.
     """
 
     parts: Parts
@@ -75,15 +75,25 @@ class Kept:
     given: Sequence[Any] = ()
     made: Sequence[Tensor] = ()
     kernels: int = 0
+    held: bool = False
 
     def __call__(self, k: int, *values: Any) -> Sequence[Tensor]:
         parts = self.parts
+        if self.held:
+            return parts.rest.replay(k, *values, *self.made)
         given = parts.steady(values)
         self.kernels = parts.rest.kernels
         if len(self.of) != k or not all(map(is_, given, self.given)):
             self.renew(k, values)
             self.of, self.given = self.rows, given
         return parts.rest.replay(k, *values, *self.made)
+
+    def hold(self) -> None:
+        """It has run for the threads at work, and they go round with the same tensors."""
+        self.held, self.kernels = True, self.parts.rest.kernels
+
+    def let_go(self) -> None:
+        self.held = False
 
     def renew(self, k: int, values: Sequence[Any]) -> None:
         """What is to be kept, for other rows."""

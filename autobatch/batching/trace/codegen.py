@@ -34,6 +34,7 @@ from autobatch.batching.trace.guarding import (
     guards,
     products,
 )
+from autobatch.batching.trace.lifted import lifted
 from autobatch.batching.trace.narrow import stand_in
 from autobatch.batching.trace.picked import picks, threads_places
 from autobatch.batching.trace.reuse import in_place
@@ -137,10 +138,13 @@ class _Printer:
         function = None if self.grad else self.stand_in(node)
         function = function or binding(node, self.graph.metas, self.example)
         words = [self.operand(a, looked_at.get(nr)) for nr, a in enumerate(node.args)]
+        pure = self.graph.nodes[place]
+        numbers = None if self.grad else lifted(pure, function, self.graph.metas, self.example)
+        if numbers is not None:
+            words[1] = f"{self.constant(numbers)}[{words[1]}]"
         words += [f"{name}={self.argument(a)}" for name, a in node.kwargs.items()]
         if (dims := self.products.get(place)) is not None:
             words = [self.constant(function), *map(repr, dims), *words]
-            pure = self.graph.nodes[place]
             if node is not pure:
                 again = binding(pure, self.graph.metas, self.example)
                 words = [self.constant(again), *words]

@@ -269,7 +269,7 @@ def _run(node: Node, literals: Mapping[int, Tensor]) -> Tensor:
     return made
 
 
-_WITH_TENSOR: Mapping[OpOverload, OpOverload] = {
+WITH_TENSOR: Mapping[OpOverload, OpOverload] = {
     _ATEN.add.Tensor: _ATEN.add.Tensor,
     _ATEN.sub.Tensor: _ATEN.sub.Tensor,
     _ATEN.mul.Tensor: _ATEN.mul.Tensor,
@@ -306,14 +306,14 @@ def lift_numbers(graph: Graph) -> Graph:
                 value = made[key] = max(metas) + 1
                 literals[value] = torch.tensor(node.args[1], dtype=dtype)
                 metas[value] = Meta((), (), dtype, literals[value].device, value)
-            op = _WITH_TENSOR[node.op]
+            op = WITH_TENSOR[node.op]
             node = replace(node, op=op, args=(node.args[0], Ref(made[key])))
         nodes.append(node)
     return replace(graph, nodes=tuple(nodes), literals=literals, metas=metas)
 
 
 def _takes_number(node: Node, metas: Mapping[int, Meta]) -> torch.dtype | None:
-    if node.op not in _WITH_TENSOR or len(node.args) != 2 or not isinstance(node.args[0], Ref):
+    if node.op not in WITH_TENSOR or len(node.args) != 2 or not isinstance(node.args[0], Ref):
         return None
     meta = metas[node.args[0].value]
     kind = _KIND.get(meta.dtype)

@@ -15,6 +15,7 @@ from torch import Tensor
 from autobatch.compat import on_device
 from autobatch.presence.moves import keeping
 from autobatch.values.cells import (
+    RANGE_ITERATOR,
     Cell,
     Column,
     Container,
@@ -93,7 +94,7 @@ def select_flat(roots: Sequence[Cell], rows: Rows) -> list[Cell] | None:
 
 def is_flat(value: Value, outer: bool = True) -> bool:
     """Whether some rows of it need nothing but to be picked, or not even that: columns on the host,
-    objects, what no thread can change, and tuples of these.
+    objects, what no thread can change, and tuples and iterators over ranges of these.
     """
     kind = type(value)
     if kind is Uniform:
@@ -102,7 +103,9 @@ def is_flat(value: Value, outer: bool = True) -> bool:
         return value.lists is None and value.stacks is None  # type: ignore[union-attr]
     if kind is Column:
         return value.is_whole and value.table.is_cpu  # type: ignore[union-attr]
-    if kind is not Container or not outer or value.type is not tuple:  # type: ignore[union-attr]
+    if kind is not Container or not outer:
+        return False
+    if value.type is not tuple and value.type is not RANGE_ITERATOR:  # type: ignore[union-attr]
         return False
     return all(is_flat(cell.value, outer=False) for cell in value.cells)  # type: ignore[union-attr]
 
