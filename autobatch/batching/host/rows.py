@@ -20,6 +20,7 @@ from autobatch.batching.host.asking import CACHES, handed, refuse_called
 from autobatch.batching.host.from_rows import from_rows
 from autobatch.batching.host.own_methods import ATOMS, Unknown, is_in, may_show, refuse_shown
 from autobatch.batching.host.rower import Rower, own_memory
+from autobatch.batching.known_callees import uncalled
 from autobatch.batching.switching import switching_refused
 from autobatch.compat import operator_name
 from autobatch.random.alike import Alike
@@ -99,7 +100,7 @@ def run_rows(
     arguments, but must not run twice either. Where threads leave one by one, all others run, and
     ``RowsFail`` is for when none of them is left.
     """
-    if effect is None and may_show(context, function, (*args, *kwargs.values())):
+    if effect is None and may_show(context, function, uncalled(function, args, kwargs)):
         return context.invoke(context, Unknown(function), list(args), kwargs)
     context.settle()
     if effect:
@@ -109,11 +110,13 @@ def run_rows(
         context.counter.one_by_one()
     asked = function.function if isinstance(function, Unknown) else function
     if effect:
-        refuse_shown(context, asked, (*args, *kwargs.values()))  # while it is seen what they hold
+        refuse_shown(
+            context, asked, uncalled(asked, args, kwargs)
+        )  # while it is seen what they hold
     if not fresh:
         own_memory(context, (*args, *kwargs.values()))
     rower = Rower(context, keep, is_in(function, LENT))
-    hand = partial(handed, context.services.handing, context.span, asked)
+    hand = partial(handed, context.services.handing, context.span, asked, len(args))
     columns = [hand(place, rower.rows(arg)) for place, arg in enumerate(args)]
     named = {name: hand(name, rower.rows(arg)) for name, arg in kwargs.items()}
     refuse_called(context.services.handing, asked)

@@ -33,6 +33,7 @@ from autobatch.batching.host.asking import (
 from autobatch.batching.host.own_methods import getter, looks_within
 from autobatch.batching.host.own_methods import instances as instances_of
 from autobatch.batching.kinds import is_plain_code, is_users
+from autobatch.batching.known_callees import uncalled
 from autobatch.batching.managers import enter_host, enter_mode, leave_host, leave_mode
 from autobatch.batching.objects.introspection import own_check
 from autobatch.batching.operators import backward
@@ -144,13 +145,14 @@ class Watch(Unwatched):
         for arg in args:
             if type(arg) is BuiltinFunctionType:  # ``map(xs.append, …)``
                 self.written(arg, [], {})
-        hand = partial(handed, self.handing, span, callee)
+        hand = partial(handed, self.handing, span, callee, len(args))
         given = [hand(place, [arg])[0] for place, arg in enumerate(args)]
         named = {name: hand(name, [arg])[0] for name, arg in kwargs.items()}
         refuse_called(self.handing, callee)
         if isinstance(callee, type) and issubclass(callee, type) and len(args) == 3:
             refuse_subclass(self.handing, args[1])
-        self.asked(callee, [*args, *kwargs.values(), own_attribute(callee, "__self__")])
+        asked = uncalled(callee, args, kwargs)
+        self.asked(callee, [*asked, own_attribute(callee, "__self__")])
         refuse_switch(span, callee, entered)
         if any(behind(callee) is each for each in MAY_SWITCH):
             result = callee(*given, **named)
