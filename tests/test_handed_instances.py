@@ -1,4 +1,4 @@
-"""Objects with a ``__call__``, made in the program, that host code is given to call or go through."""
+"""Objects with a ``__call__``, made in the program, that host code is given to call."""
 
 from __future__ import annotations
 
