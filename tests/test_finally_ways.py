@@ -1,7 +1,9 @@
+# ruff: noqa: B012, B905
 """The ways out of ``finally``: what lowering makes of them grows as the statements do."""
 
 from __future__ import annotations
 
+import itertools
 import linecache
 from textwrap import indent
 
@@ -85,5 +87,5 @@ def test_blocks_grow_with_the_nesting_and_no_faster():
         linecache.cache[file] = (len(text), None, text.splitlines(True), file)
         exec(compile(text, file, "exec"), space)
         counts.append(len(lower(space["f"]).function.blocks))
-    steps = {after - before for before, after in zip(counts, counts[1:], strict=False)}
+    steps = {after - before for before, after in itertools.pairwise(counts)}
     assert len(steps) == 1, counts
