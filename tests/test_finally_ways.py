@@ -1,4 +1,4 @@
-# ruff: noqa: B012, B905
+# ruff: noqa: B012
 """The ways out of ``finally``: what lowering makes of them grows as the statements do."""
 
 from __future__ import annotations

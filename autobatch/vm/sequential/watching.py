@@ -30,6 +30,7 @@ from autobatch.batching.host.asking import (
     refuse_called,
     refuse_subclass,
 )
+from autobatch.batching.host.getters import note_reached
 from autobatch.batching.host.own_methods import getter, looks_within
 from autobatch.batching.host.own_methods import instances as instances_of
 from autobatch.batching.kinds import is_plain_code, is_users
@@ -149,6 +150,7 @@ class Watch(Unwatched):
         given = [hand(place, [arg])[0] for place, arg in enumerate(args)]
         named = {name: hand(name, [arg])[0] for name, arg in kwargs.items()}
         refuse_called(self.handing, callee)
+        note_reached(self.foreign, callee, args)
         if isinstance(callee, type) and issubclass(callee, type) and len(args) == 3:
             refuse_subclass(self.handing, args[1])
         asked = uncalled(callee, args, kwargs)
