@@ -101,7 +101,8 @@ def run_rows(
     arguments, but must not run twice either. Where threads leave one by one, all others run, and
     ``RowsFail`` is for when none of them is left.
     """
-    if effect is None and may_show(context, function, uncalled(function, args, kwargs)):
+    given = (*args, *kwargs.values())
+    if effect is None and may_show(context, function, uncalled(function, args, kwargs), given):
         return context.invoke(context, Unknown(function), list(args), kwargs)
     context.settle()
     if effect:
@@ -111,9 +112,8 @@ def run_rows(
         context.counter.one_by_one()
     asked = function.function if isinstance(function, Unknown) else function
     if effect:
-        refuse_shown(
-            context, asked, uncalled(asked, args, kwargs)
-        )  # while it is seen what they hold
+        # While it is seen what they hold.
+        refuse_shown(context, asked, uncalled(asked, args, kwargs), given)
     if not fresh:
         own_memory(context, (*args, *kwargs.values()))
     rower = Rower(context, keep, is_in(function, LENT))

@@ -116,7 +116,7 @@ class Watch(Unwatched):
             self.method(obj, methods)
         if name == "getattr":
             self.attribute(operands[0], attr)
-        self.asked(semantics.SEMANTICS.get(name), list(operands))
+        self.asked(semantics.SEMANTICS.get(name), list(operands), filter(is_handed, operands))
 
     def plain(
         self,
@@ -154,7 +154,8 @@ class Watch(Unwatched):
         if isinstance(callee, type) and issubclass(callee, type) and len(args) == 3:
             refuse_subclass(self.handing, args[1])
         asked = uncalled(callee, args, kwargs)
-        self.asked(callee, [*asked, own_attribute(callee, "__self__")])
+        called = filter(is_handed, (*args, *kwargs.values()))
+        self.asked(callee, [*asked, own_attribute(callee, "__self__")], called)
         refuse_switch(span, callee, entered)
         if any(behind(callee) is each for each in MAY_SWITCH):
             result = callee(*given, **named)
@@ -172,14 +173,20 @@ class Watch(Unwatched):
         if code is not None and self.handing is not None:
             self.handing.refuse(code, obj if self.foreign.holds(obj) else None)
 
-    def asked(self, function: Any, objs: list[Any]) -> None:
-        """Refuse an operation that makes Python call a method which is seen to write."""
-        deep = looks_within(function, objs)  # else each operation went through whole trees
+    def asked(self, function: Any, objs: list[Any], called: Iterable[Any]) -> None:
+        """Refuse an operation that makes Python call a method which is seen to write.
+
+        ``called`` are the functions in C that it is given.
+        """
+        called = list(called)
+        deep = looks_within(
+            function, [*objs, *called]
+        )  # else each operation went through whole trees
         for obj in objs:
             found = instances_of(obj, deep, set())
             kept = ((item, item if self.foreign.holds(item) else None) for item in found)
             own = ((type(item), held, item is obj) for item, held in kept)
-            refuse_asked(self.handing, function, own, filter(is_handed, objs))
+            refuse_asked(self.handing, function, own, called)
 
     def written(self, callee: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
         """Refuse a call that writes what existed before."""
