@@ -146,9 +146,8 @@ def by_a_getter(grid):
     return writing(attrgetter("rows")(Table()))
 
 
-GETTER = "what host code gives of an instance of the program's is taken for the program's own"
 WRITERS = [
-    pytest.param(by_a_getter, marks=pytest.mark.xfail(reason=GETTER, strict=True)),
+    by_a_getter,
     *(writes_the_class, of_the_inside, of_an_instance, by_a_new_instance, from_a_list),
     *(from_a_list_of_instances, of_an_instance_without_lists, by_a_name),
     *(by_a_property, by_a_pattern, by_its_class, by_a_prefix, in_a_sum, handed_down),

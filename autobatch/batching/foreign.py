@@ -12,6 +12,7 @@ from array import array
 from collections import ChainMap, OrderedDict, defaultdict, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -156,6 +157,8 @@ def parts(item: Any) -> list[Any]:
         return [item.__func__, item.__self__]
     if isinstance(item, Handed):
         return item.held()
+    if isinstance(item, partial):
+        return [item.func, *item.args, *item.keywords.values(), *vars(item).values()]
     table = own_attributes(item)
     found: list[Any] = [] if table is None else [table, *table.values()]
     for kind in type(item).__mro__:

@@ -23,12 +23,15 @@ import operator
 import random
 import re
 from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Mapping, Sequence
 from types import MethodDescriptorType
-from typing import Any
+from typing import Any, TypeVar
 
 from autobatch.batching.effects import MUTATING_METHODS
 from autobatch.frontend import generating
 from autobatch.structure import own_attribute
+
+T = TypeVar("T")
 
 # fmt: off
 _READS = (
@@ -118,15 +121,17 @@ GENERATORS = frozenset({random.Random})
 KNOWN = READS | COPIES | LENDS | CHANGES | GENERATORS
 
 CALLED_AT: dict[Any, int] = {
-    **dict.fromkeys((map, filter, functools.reduce, functools.cmp_to_key, defaultdict, iter), 0),
+    **dict.fromkeys((map, filter, functools.reduce, functools.cmp_to_key, defaultdict), 0),
     **dict.fromkeys((generating.items, generating.items_of_each), 0),
     **dict.fromkeys((itertools.starmap, itertools.takewhile, itertools.dropwhile), 0),
-    **dict.fromkeys((itertools.filterfalse, sorted, min, max), 0),
+    itertools.filterfalse: 0,
     **dict.fromkeys((itertools.accumulate, itertools.groupby, re.sub, re.subn), 1),
     **dict.fromkeys((heapq.nlargest, heapq.nsmallest), 2),
 }
 """At which place stands a function that is called; by keyword it may stand in each of these."""
-CALLED_BY_NAME = frozenset({heapq.merge, bisect.bisect, bisect.bisect_left, bisect.bisect_right})
+CALLED_BY_NAME = frozenset(
+    {sorted, min, max, heapq.merge, bisect.bisect, bisect.bisect_left, bisect.bisect_right}
+)
 CALLS_NOTHING = (READS - {json.dumps, json.loads}) | {
     *(dict, frozenset, list, set, slice, tuple, deque, OrderedDict, Counter),
     *(enumerate, next, reversed, sum, zip, heapq.heappush, heapq.heappop, heapq.heapify),
@@ -151,10 +156,15 @@ ELEMENT_METHODS = frozenset({"get", "pop", "popleft", "setdefault", "index", "co
 """Methods that give what is within, or what they get."""
 
 
-def is_called_at(function: Any, place: int | str) -> bool:
-    """Whether what is given at a place, or by a name, is a function that is called."""
+def is_called_at(function: Any, place: int | str, count: int) -> bool:
+    """Whether what is given at a place, or by a name, is a function that is called.
+
+    ``count`` is how many arguments have a place: ``iter(f, end)`` calls what ``iter(xs)`` reads.
+    """
     if own_attribute(function, "__name__", "") == "sort":  # of a list, bound or not
         return place == "key"
+    if function is iter:
+        return place == 0 and count == 2
     try:
         at = CALLED_AT.get(function)
         return at == place or (
@@ -162,6 +172,13 @@ def is_called_at(function: Any, place: int | str) -> bool:
         )
     except TypeError:  # unhashable
         return False
+
+
+def uncalled(function: Any, args: Sequence[T], kwargs: Mapping[str, T]) -> list[T]:
+    """The arguments without the functions that are called: those are asked for nothing else."""
+    count = len(args)
+    placed = [arg for place, arg in enumerate(args) if not is_called_at(function, place, count)]
+    return placed + [arg for name, arg in kwargs.items() if not is_called_at(function, name, count)]
 
 
 def is_known(callee: Any) -> bool:

@@ -16,7 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from autobatch.batching.applying.overlaps import overlaps
+from autobatch.batching.applying.direct import POINTWISE
+from autobatch.batching.applying.overlaps import overlaps, reads
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.host.rows import run_rows
 from autobatch.batching.levels import NoRule
@@ -61,7 +62,7 @@ def write_out(
     if has_numbers and (refused := refused_numbers(function, args, kwargs)) is not None:
         raise RowsFail(context.lowest(), refused) from refused
     why = ""
-    if overlaps(out, operands):
+    if overlaps(out, operands) or (function not in POINTWISE and reads(operands, out)):
         why = OVERLAP
     elif torch.is_grad_enabled() and any(map(is_differentiated, walks.reached([*operands, out]))):
         why = OWN_RULE

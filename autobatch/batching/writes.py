@@ -19,7 +19,8 @@ import torch
 from torch import Tensor
 
 from autobatch.batching.applying import inplace, vmapped
-from autobatch.batching.applying.overlaps import overlaps
+from autobatch.batching.applying.direct import POINTWISE
+from autobatch.batching.applying.overlaps import overlaps, reads
 from autobatch.batching.applying.own_overlaps import CLASH, Unknown, own_overlap
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.effects import is_draw
@@ -267,10 +268,12 @@ def check_own_overlap(
 def is_read_too(
     function: Callable[..., Any], args: list[Cell], kwargs: dict[str, Cell], is_window: bool
 ) -> bool:
-    """Whether an operand is of the memory that is written, and not just that."""
+    """Whether an operand is of the memory that is written, and is not read before."""
     if function in (operator.setitem, Tensor.__setitem__):
         return not is_window and overlaps(args[0], args[2:], args[1])
-    return overlaps(args[0], [*args[1:], *kwargs.values()])
+    others = [*args[1:], *kwargs.values()]
+    reads_first = inplace.twin(function) in POINTWISE or function in (Tensor.copy_, Tensor.set_)
+    return overlaps(args[0], others) or (not reads_first and reads(others, args[0]))
 
 
 def reshaped(

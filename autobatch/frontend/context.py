@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from autobatch.frontend.builder import Around, Builder
+from autobatch.frontend.builder import Builder
 from autobatch.frontend.resolve import MISSING, Resolver, static_attribute, static_value
 from autobatch.frontend.scope import Scope, walrus_targets
 from autobatch.frontend.subset import GLOBAL_WRITE, NONLOCAL_WRITE, refuse_node, unsupported
@@ -67,14 +67,15 @@ class Loop:
     depth: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Cleanup:
-    """What is done on the way out of a statement (``finally``), and what that stands in."""
+    """A statement that has something to do on the ways out of it (``finally``).
 
-    run: Callable[[], None]
-    around: Around
-    loops: tuple[Loop, ...]
-    handling: tuple[Var, ...]
+    ``ways`` are those that lead out of what it stands around: where each begins, by where it goes
+    and out of how many other such statements.
+    """
+
+    ways: dict[tuple[Label, int], Label] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,17 +203,11 @@ class Context:
 
     def leave(self, target: Label, depth: int, node: ast.AST) -> None:
         """On to ``target``, out of all statements but ``depth`` that have something to clean up."""
-        kept = self.cleanups, self.loops, self.handling
-        cleanups = self.cleanups
-        for place in range(len(cleanups) - 1, depth - 1, -1):
-            cleanup = cleanups[place]
-            self.cleanups = cleanups[:place]
-            self.loops, self.handling = list(cleanup.loops), list(cleanup.handling)
-            with self.builder.within(cleanup.around):
-                self.place(self.label(), node)
-                cleanup.run()
-        self.cleanups, self.loops, self.handling = kept
-        self.jump(target, node)
+        if len(self.cleanups) > depth:
+            ways = self.cleanups[-1].ways
+            self.jump(ways.setdefault((target, depth), self.label()), node)
+        else:
+            self.jump(target, node)
 
     # Names
 

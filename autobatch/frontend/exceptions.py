@@ -15,8 +15,10 @@ Before:                                  After:
                                              b6: raise %1
 
 (the blocks above are themselves under the handler that runs ``done()`` and raises again.) What
-stands in ``finally`` is lowered once for each way out: the end, an exception, and each ``break``,
-``continue`` and ``return`` that leaves the statement. An exception that leaves a handler gets the
+stands in ``finally`` is lowered once for each way out: the end, an exception, and one each for all
+``break``, ``continue`` and ``return`` that leave the statement; so statements nested in a ``try``
+grow as they do in the source, and those nested in a ``finally`` three times with each, as in
+CPython's own code. An exception that leaves a handler gets the
 one that was handled as its context, and the name of that is deleted, on every way.
 """
 
@@ -26,7 +28,7 @@ import ast
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from autobatch.frontend.context import Cleanup, Context, StatementRule
+from autobatch.frontend.context import RESULT, Cleanup, Context, StatementRule
 from autobatch.ir.program import Handler, Raise, Var
 
 
@@ -65,11 +67,11 @@ def try_(context: Context, node: ast.Try) -> None:
     def finish() -> None:
         context.statements(node.finalbody)
 
-    with cleaned_up(context, finish), context.builder.handled(handler):
+    again = any(isinstance(each, ast.Return) for part in node.finalbody for each in ast.walk(part))
+    left = cleaned_up(context, finish, node.finalbody[0], again)
+    with left, context.builder.handled(handler):
         context.place(context.label(), node.body[0])
         try_except(context, node)
-    context.place(context.label(), node.finalbody[0])
-    finish()
     context.jump(done, last)
     context.place(handler.target, node.finalbody[0])
     with while_handling(context, handler.out, last):
@@ -128,9 +130,8 @@ def named(context: Context, node: ast.ExceptHandler, caught: Var, name: str) -> 
         context.forget(name, node)
 
     context.store(name, caught, node)
-    with cleaned_up(context, forget), on_exception(context, node, forget):
+    with cleaned_up(context, forget, node), on_exception(context, node, forget):
         yield
-    forget()
 
 
 @contextmanager
@@ -165,12 +166,32 @@ def on_exception(
 
 
 @contextmanager
-def cleaned_up(context: Context, run: Callable[[], None]) -> Iterator[None]:
-    """``break``, ``continue`` and ``return`` that lead out of what is lowered within do ``run``."""
-    outside = (context.builder.around, tuple(context.loops), tuple(context.handling))
-    context.cleanups.append(Cleanup(run, *outside))
+def cleaned_up(
+    context: Context, run: Callable[[], None], node: ast.AST, returns: bool = False
+) -> Iterator[None]:
+    """What is lowered within does ``run`` at its end, and on the ways that lead out of it.
+
+    All ``return`` share one way: else it would be lowered for each, and so would what is around it.
+    ``returns``: there is a ``return`` in what is run; another ``finally`` may take that back.
+    """
+    cleanup = Cleanup()
+    context.cleanups.append(cleanup)
     yield
     context.cleanups.pop()
+    done = context.label()
+    context.place(context.label(), node)
+    run()
+    context.jump(done, node)
+    for (target, depth), way in cleanup.ways.items():
+        context.place(way, node)
+        if returns and target == context.exit:
+            result = context.emit("copy", (RESULT,), node)
+            run()
+            context.emit("copy", (result,), node, None, RESULT)
+        else:
+            run()
+        context.leave(target, depth, node)
+    context.place(done, node)
 
 
 def raise_again(context: Context, caught: Var, node: ast.AST) -> None:

@@ -115,10 +115,8 @@ def managed(
         leave_with(none, none, none)
 
     inside = context.builder.modes(manager), context.builder.handled(handler)
-    with cleaned_up(context, leave_well), inside[0], inside[1]:
+    with cleaned_up(context, leave_well, node.body[-1]), inside[0], inside[1]:
         body(context, node, rest, item, given)
-    context.place(context.label(), node.body[-1])
-    leave_well()
     context.jump(done, node.body[-1])
     context.place(handler.target, where)
     with while_handling(context, handler.out, where):

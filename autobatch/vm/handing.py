@@ -75,9 +75,10 @@ class Handing:
         function, receiver = taken_apart(item)
         if not isinstance(function, FunctionType):
             return item
-        known = MISSING if receiver is None else receiver
         if not self.library.has_effects(function, receiver):
             return item
+        is_own = receiver is None or not self.foreign.holds(receiver)
+        known = MISSING if is_own else receiver  # its own the program may write
         try:
             lowered = self.library.code_of(function, known).function
         except AutobatchError as error:
@@ -86,7 +87,6 @@ class Handing:
             return item  # Python runs it
         watch = self.watch()
         watch.closure(function.__closure__ or ())
-        self.foreign.note(receiver)
         interpreted = Closure(Callee.of(lowered, function), self.runner())
         return interpreted if receiver is None else partial(interpreted, receiver)
 

@@ -42,6 +42,16 @@ def overlaps(target: Cell, operands: Iterable[Cell], index: Cell | None = None) 
     return any(other is not None and is_partly(own, other) for other in outlines)
 
 
+def reads(operands: list[Cell], out: Cell) -> bool:
+    """Whether what is written is of the memory of an operand.
+
+    What torch then gives goes by the order in which it writes: it reads an element before that for
+    pointwise operations alone, refuses many others, and writes over what a matrix product reads.
+    """
+    written = [id(root_of(part)) for part in walks.reached([out])]
+    return any(id(root_of(part)) in written for part in walks.reached(operands))
+
+
 def selected(whole: Tensor, index: Cell) -> Tensor | None:
     """The part that an index selects which all threads share; None for other indices.
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from autobatch.batching import arithmetic, lists
-from autobatch.batching.containers import entries, iterators
+from autobatch.batching.containers import entries, iterators, zipped
 from autobatch.batching.context import Context, Handler, RowsFail
 from autobatch.batching.conversions import as_index
 from autobatch.batching.finishing import finished
@@ -86,7 +86,8 @@ def _zip(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | 
         return None
     if type(strict) is Uniform and strict.obj and not of_one_length(context, args):
         return None
-    return Cell(Container(ZIP_ITERATOR, [iterators.iterate(context, arg) for arg in args]))
+    begun = [iterators.iterate(context, arg) for arg in args]
+    return Cell(Container(ZIP_ITERATOR, begun, zipped.seen_apart(args, begun)))
 
 
 def of_one_length(context: Context, args: list[Cell]) -> bool:

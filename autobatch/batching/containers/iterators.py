@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from autobatch.batching import guards, lists, semantics
-from autobatch.batching.containers import entries, subscripts
+from autobatch.batching.containers import entries, subscripts, zipped
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.host.from_rows import from_rows
 from autobatch.batching.host.own_methods import asks, each_thread
@@ -150,21 +150,31 @@ def event_shape(value: Any) -> torch.Size:
     return value.event_shape if type(value) is Column else value.obj.shape
 
 
-def advance(context: Context, iterator: Cell) -> tuple[Cell, Cell]:
-    """``next``: the item and whether there was one; advances the iterator."""
+def advance(context: Context, iterator: Cell, among: Cell | None = None) -> tuple[Cell, Cell]:
+    """``next``: the item and whether there was one; advances the iterator.
+
+    For the threads that are ``among`` those which take an item; the iterators of others stay.
+    """
     value = read(iterator)
     if type(value) is Container:
-        rule = {
+        rule: Any = {
             RANGE_ITERATOR: _next_range,
             SEQUENCE_ITERATOR: _next_sequence,
             ENUMERATE_ITERATOR: _next_enumerate,
-            ZIP_ITERATOR: _next_zip,
             DICT_ITERATOR: entries.advance,
             DOWN_ITERATOR: _next_down,
         }.get(value.type)
+        if value.type is ZIP_ITERATOR:
+            return _next_zip(context, value, among)
         if rule is not None:
-            return rule(context, value)
-    return _next_rows(context, iterator)
+            cells: list[Cell] = value.cells  # type: ignore[assignment]
+            before = cells[0]
+            is_counted = rule is _next_enumerate
+            found = rule(context, value, among) if is_counted else rule(context, value)
+            if among is not None and zipped.stays(among):
+                cells[0] = zipped.chosen(context, among, cells[0], before)
+            return found  # type: ignore[no-any-return]
+    return _next_rows(context, iterator, among)
 
 
 def plain_range(iterator: Cell) -> list[Cell] | None:
@@ -314,19 +324,20 @@ def length(source: Cell) -> int | None:
     return len(value.obj)  # type: ignore[union-attr]
 
 
-def _next_enumerate(context: Context, value: Container) -> tuple[Cell, Cell]:
+def _next_enumerate(context: Context, value: Container, among: Cell | None) -> tuple[Cell, Cell]:
     cells: list[Cell] = value.cells  # type: ignore[assignment]
     count, inner = cells
-    item, more = advance(context, inner)
+    item, more = advance(context, inner, among)
     cells[0] = binary(context, "add", count, uniform(1))
     return Cell(Container(tuple, [count, item])), more
 
 
-def _next_zip(context: Context, value: Container) -> tuple[Cell, Cell]:
+def _next_zip(context: Context, value: Container, among: Cell | None) -> tuple[Cell, Cell]:
     items: list[Cell] = []
-    more = uniform(bool(value.cells))
-    for inner in value.children():
-        item, has = advance(context, inner)
+    more = both(uniform(bool(value.cells)), uniform(True) if among is None else among)
+    for place, inner in enumerate(value.children()):
+        apart = among is not None or place in value.static
+        item, has = advance(context, inner, more if apart else None)
         items.append(item)
         more = both(more, truth(context, has))
         if getattr(read(more), "obj", True) is False:
@@ -334,7 +345,8 @@ def _next_zip(context: Context, value: Container) -> tuple[Cell, Cell]:
     return Cell(Container(tuple, items)), more
 
 
-def _next_rows(context: Context, iterator: Cell) -> tuple[Cell, Cell]:
+def _next_rows(context: Context, iterator: Cell, among: Cell | None) -> tuple[Cell, Cell]:
+    takes = zipped.flags(context, among)
     iterators = Rower(context, keep=True).rows(iterator)
     items: list[Any] = []
     more: list[bool] = []
@@ -342,7 +354,7 @@ def _next_rows(context: Context, iterator: Cell) -> tuple[Cell, Cell]:
     rows = range(context.k)
     for row in context.order():
         try:
-            results[row] = next(iterators[row], _END)
+            results[row] = next(iterators[row], _END) if takes[row] else _END
         except Exception as error:
             if context.lost is None:
                 taken = [results.get(row, _END) for row in rows]

@@ -218,13 +218,18 @@ def refuse_subclass(handing: Handing | None, bases: tuple[Any, ...]) -> None:
 
 
 def handed(
-    handing: Handing | None, span: Span | None, function: Any, place: int | str, column: list[Any]
+    handing: Handing | None,
+    span: Span | None,
+    function: Any,
+    count: int,
+    place: int | str,
+    column: list[Any],
 ) -> list[Any]:
     """What a host function is given of an argument, rows: functions that it calls are watched.
 
-    ``place`` is the position of the argument, or its name.
+    ``place`` is the position of the argument, or its name; ``count`` are those with a position.
     """
-    if handing is None or not column or not is_called_at(function, place):
+    if handing is None or not column or not is_called_at(function, place, count):
         return column
     handing.span = span
     return [handing.twin(item) if callable(item) else item for item in column]

@@ -98,8 +98,13 @@ def unbound(function: Any) -> Any:
     return getattr(kind, function.__name__) if is_method else function
 
 
-def may_show(context: Context, function: Any, cells: Collection[Cell]) -> bool:
-    """The same of an operation that runs thread by thread."""
+def may_show(
+    context: Context, function: Any, cells: Collection[Cell], given: Collection[Cell]
+) -> bool:
+    """The same of an operation that runs thread by thread; ``cells`` are what it asks.
+
+    ``given`` is all that it gets, with the functions that it calls.
+    """
     if is_in(function, NOTHING):
         return False
     found = list(classes(cells, not is_in(function, SHALLOW)))
@@ -109,16 +114,18 @@ def may_show(context: Context, function: Any, cells: Collection[Cell]) -> bool:
         for method in special(kind)
     )
     if shown:
-        refuse_shown(context, function, cells)
+        refuse_shown(context, function, cells, given)
     return shown
 
 
-def refuse_shown(context: Context, function: Any, cells: Collection[Cell]) -> None:
+def refuse_shown(
+    context: Context, function: Any, cells: Collection[Cell], given: Collection[Cell]
+) -> None:
     """Refuse an operation that runs a method of an operand's which is seen to write."""
     handing = context.services.handing
     if handing is not None and not is_in(function, NOTHING):
         found = list(classes(cells, not is_in(function, SHALLOW)))
-        called = [read(cell).obj for cell in cells if is_handed(getattr(read(cell), "obj", None))]  # type: ignore[union-attr]
+        called = [read(cell).obj for cell in given if is_handed(getattr(read(cell), "obj", None))]  # type: ignore[union-attr]
         if called:
             found += [(type(item), None) for item in held_by(cells)]
         refuse_asked(handing, function, with_receivers(context, cells, found), called)

@@ -18,8 +18,10 @@ from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.fallbacks import is_meant
 from autobatch.batching.host.asking import CACHES, handed, refuse_called
 from autobatch.batching.host.from_rows import from_rows
+from autobatch.batching.host.getters import note_reached
 from autobatch.batching.host.own_methods import ATOMS, Unknown, is_in, may_show, refuse_shown
 from autobatch.batching.host.rower import Rower, own_memory
+from autobatch.batching.known_callees import uncalled
 from autobatch.batching.switching import switching_refused
 from autobatch.compat import operator_name
 from autobatch.random.alike import Alike
@@ -99,7 +101,8 @@ def run_rows(
     arguments, but must not run twice either. Where threads leave one by one, all others run, and
     ``RowsFail`` is for when none of them is left.
     """
-    if effect is None and may_show(context, function, (*args, *kwargs.values())):
+    given = (*args, *kwargs.values())
+    if effect is None and may_show(context, function, uncalled(function, args, kwargs), given):
         return context.invoke(context, Unknown(function), list(args), kwargs)
     context.settle()
     if effect:
@@ -109,14 +112,16 @@ def run_rows(
         context.counter.one_by_one()
     asked = function.function if isinstance(function, Unknown) else function
     if effect:
-        refuse_shown(context, asked, (*args, *kwargs.values()))  # while it is seen what they hold
+        # While it is seen what they hold.
+        refuse_shown(context, asked, uncalled(asked, args, kwargs), given)
     if not fresh:
         own_memory(context, (*args, *kwargs.values()))
     rower = Rower(context, keep, is_in(function, LENT))
-    hand = partial(handed, context.services.handing, context.span, asked)
+    hand = partial(handed, context.services.handing, context.span, asked, len(args))
     columns = [hand(place, rower.rows(arg)) for place, arg in enumerate(args)]
     named = {name: hand(name, rower.rows(arg)) for name, arg in kwargs.items()}
     refuse_called(context.services.handing, asked)
+    note_reached(context.foreign, asked, (item for column in columns for item in column))
     once = once or any(map(advances, (*columns, *named.values())))
     of_torch = context.paths is None and context.services.alike is None
     if len(columns) == 1 and not named and of_torch:

@@ -30,9 +30,11 @@ from autobatch.batching.host.asking import (
     refuse_called,
     refuse_subclass,
 )
+from autobatch.batching.host.getters import note_reached
 from autobatch.batching.host.own_methods import getter, looks_within
 from autobatch.batching.host.own_methods import instances as instances_of
 from autobatch.batching.kinds import is_plain_code, is_users
+from autobatch.batching.known_callees import uncalled
 from autobatch.batching.managers import enter_host, enter_mode, leave_host, leave_mode
 from autobatch.batching.objects.introspection import own_check
 from autobatch.batching.operators import backward
@@ -115,7 +117,7 @@ class Watch(Unwatched):
             self.method(obj, methods)
         if name == "getattr":
             self.attribute(operands[0], attr)
-        self.asked(semantics.SEMANTICS.get(name), list(operands))
+        self.asked(semantics.SEMANTICS.get(name), list(operands), filter(is_handed, operands))
 
     def plain(
         self,
@@ -145,13 +147,16 @@ class Watch(Unwatched):
         for arg in args:
             if type(arg) is BuiltinFunctionType:  # ``map(xs.append, …)``
                 self.written(arg, [], {})
-        hand = partial(handed, self.handing, span, callee)
+        hand = partial(handed, self.handing, span, callee, len(args))
         given = [hand(place, [arg])[0] for place, arg in enumerate(args)]
         named = {name: hand(name, [arg])[0] for name, arg in kwargs.items()}
         refuse_called(self.handing, callee)
+        note_reached(self.foreign, callee, args)
         if isinstance(callee, type) and issubclass(callee, type) and len(args) == 3:
             refuse_subclass(self.handing, args[1])
-        self.asked(callee, [*args, *kwargs.values(), own_attribute(callee, "__self__")])
+        asked = uncalled(callee, args, kwargs)
+        called = filter(is_handed, (*args, *kwargs.values()))
+        self.asked(callee, [*asked, own_attribute(callee, "__self__")], called)
         refuse_switch(span, callee, entered)
         if (drawn := direct(callee, tuple(given), named)) is not None:  # whatever maps around it
             return drawn[0]
@@ -171,14 +176,20 @@ class Watch(Unwatched):
         if code is not None and self.handing is not None:
             self.handing.refuse(code, obj if self.foreign.holds(obj) else None)
 
-    def asked(self, function: Any, objs: list[Any]) -> None:
-        """Refuse an operation that makes Python call a method which is seen to write."""
-        deep = looks_within(function, objs)  # else each operation went through whole trees
+    def asked(self, function: Any, objs: list[Any], called: Iterable[Any]) -> None:
+        """Refuse an operation that makes Python call a method which is seen to write.
+
+        ``called`` are the functions in C that it is given.
+        """
+        called = list(called)
+        deep = looks_within(
+            function, [*objs, *called]
+        )  # else each operation went through whole trees
         for obj in objs:
             found = instances_of(obj, deep, set())
             kept = ((item, item if self.foreign.holds(item) else None) for item in found)
             own = ((type(item), held, item is obj) for item, held in kept)
-            refuse_asked(self.handing, function, own, filter(is_handed, objs))
+            refuse_asked(self.handing, function, own, called)
 
     def written(self, callee: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
         """Refuse a call that writes what existed before."""

@@ -1,0 +1,59 @@
+"""What ``operator.attrgetter`` and its like may give of an object: what its class reaches.
+
+A property, a ``__getattr__`` or a method of the program's own instance runs as plain Python there,
+and may give a list of the class or a global one, which is not the program's to write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from operator import attrgetter, itemgetter, methodcaller
+from types import CodeType, FunctionType
+from typing import Any
+
+from autobatch.batching.effects import is_library
+from autobatch.batching.foreign import Foreign
+from autobatch.batching.host.own_methods import is_own
+from autobatch.structure import own_attribute
+
+GETTERS = (attrgetter, itemgetter, methodcaller)
+
+
+def note_reached(foreign: Foreign, function: Any, args: Iterable[Any]) -> None:
+    """Note what existed before of all that a getter may give of its operands."""
+    if not isinstance(function, GETTERS):
+        return
+    for kind in {type(arg) for arg in args}:
+        if is_own(kind):
+            for each in named_by(kind):
+                foreign.note(each)
+
+
+def named_by(kind: type) -> Iterator[Any]:
+    """The classes of an instance, and what their functions name, and those in turn."""
+    waiting: list[Any] = list(kind.__mro__)
+    seen: set[int] = set()
+    while waiting:
+        each = waiting.pop()
+        if id(each) in seen or (isinstance(each, type | FunctionType) and is_library(each)):
+            continue
+        seen.add(id(each))
+        yield each
+        if isinstance(each, type):
+            waiting += [part for value in vars(each).values() for part in functions(value)]
+        elif isinstance(each, FunctionType):
+            space = each.__globals__
+            waiting += [space[name] for name in names_in(each.__code__) if name in space]
+
+
+def functions(value: Any) -> list[Any]:
+    """The functions of a method, a property, or another descriptor."""
+    found = [value, *(own_attribute(value, name) for name in ("__func__", "fget", "func"))]
+    return [each for each in found if isinstance(each, FunctionType)]
+
+
+def names_in(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for const in code.co_consts:
+        if isinstance(const, CodeType):
+            yield from names_in(const)
