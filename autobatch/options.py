@@ -124,15 +124,16 @@ class Options:
 
     What has no batched form runs thread by thread on the host. ``fallback="warn"`` runs what
     ``"allow"`` runs, and warns of it with a ``FallbackWarning`` at the program's line, once for
-    each place and call, as the call ends (five places at most, where most examples ran so first); ``"error"`` raises a ``FallbackError`` there, before the operation runs: it
-    says of any batch whether all has a batched form, so it keeps threads together where ``"allow"``
-    has plain Python run few of them. Neither minds what a program evidently means: functions
-    marked ``per_thread``; ``print``; reading Python objects such as the rows of ``objects(...)``
-    (attributes, items, length, iteration, identity, type) and pure operations on nothing but such
-    objects; making strings; and what leads up to a ``raise`` within its block. ``explain`` and
-    ``counts`` show all of it. ``"warn"`` also tells of runs that are likely slower than the plain
-    loop, as many block executions have few threads each (see ``overhead``). The sequential engine,
-    which batches nothing, takes no notice of the option.
+    each place and call, as the call ends (five places at most, where most examples ran so first);
+    ``"error"`` raises a ``FallbackError`` there, before the operation runs: it says of any batch
+    whether all has a batched form, so it keeps threads together where ``"allow"`` has plain Python
+    run few of them. Neither minds what a program evidently means: functions marked ``per_thread``;
+    ``print``; reading Python objects such as the rows of ``objects(...)`` (attributes, items,
+    length, iteration, identity, type) and pure operations on nothing but such objects; making
+    strings; and what leads up to a ``raise`` within its block. ``explain`` and ``counts`` show all
+    of it. ``"warn"`` also tells of runs that are likely slower than the plain loop, as many block
+    executions have few threads each (see ``overhead``). The sequential engine, which batches
+    nothing, takes no notice of the option.
     """
 
     engine: str = "stackless"

@@ -36,7 +36,7 @@ def after_a_short_job(first: str) -> list[str]:
 
 
 def test_a_short_job_does_not_load_it_and_a_long_one_does() -> None:
-    assert after_a_short_job("run(12)") == ["False", "False", "True", "True"]
+    assert after_a_short_job("run(50)") == ["False", "False", "True", "True"]
 
 
 def test_it_is_loaded_where_recording_is_asked_for() -> None:
