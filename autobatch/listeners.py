@@ -1,7 +1,7 @@
 """What a run tells while it runs: steps to listeners, and counts.
 
 A listener is a callable that receives a ``Step`` as each block execution ends. ``Counts`` are
-exact and do not depend on the machine.
+exact and do not depend on the machine, but for those in seconds.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ class Counts:
     threads' ways back in loops and recursive calls within it, ``given_up`` the threads that went
     the general way after all, ``compilations`` the programs that were compiled, and the kernels of
     stretches (see ``batching.fused``), ``reloaded`` such kernels that torch had kept from another
-    process, and ``compile_seconds`` the time that took on this machine.
+    process, and ``compile_seconds`` the time that took on this machine, as ``trace_seconds`` is
+    that of the recordings (``traces``), with what torch loads for the first in a process.
     ``plain`` counts the threads that ran as plain Python, each by itself, which is one block
     execution for all of them.
     ``recomputed`` are the replays and moves of rows that ran once more for a backward, and
@@ -82,6 +83,7 @@ class Counts:
     compilations: int = 0
     reloaded: int = 0
     compile_seconds: float = 0.0
+    trace_seconds: float = 0.0
     by_block: Counter[tuple[str, int]] = field(default_factory=Counter)
     threads_by_block: Counter[tuple[str, int]] = field(default_factory=Counter)
     reads_by_block: Counter[tuple[str, int]] = field(default_factory=Counter)
@@ -211,10 +213,11 @@ class Tally:
         if self.trial is not None:
             self.trial.watch.is_cold = True
 
-    def trace(self) -> None:
+    def trace(self, seconds: float) -> None:
         self.cold()
         for counts in self.active:
             counts.traces += 1
+            counts.trace_seconds += seconds
             counts.traces_by_block[self.block] += 1
 
     def copies(self, rows: int) -> None:

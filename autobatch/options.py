@@ -65,7 +65,8 @@ class Options:
     operations may run thread by thread, see below. ``trace_after``: executions of a stretch before
     it is first recorded; every recording doubles how often its next signature must be met, up to
     sixteen times ``trace_after``, and past four event shapes 32 times; the first in a process waits
-    until torch's tracing is worth loading, unless ``trace_after`` is 0. ``schedule``: which
+    until torch's tracing is worth loading, and each until 100 operations have run there, unless
+    ``trace_after`` is 0. ``schedule``: which
     of the waiting blocks runs next, the ``"earliest"`` in the program, the one with
     ``"most_threads"`` (before all, one that needs no host read), or what a callable picks, which
     gets a list of ``autobatch.WaitingBlock`` and gives an index; results do not depend on it.
@@ -123,15 +124,16 @@ class Options:
 
     What has no batched form runs thread by thread on the host. ``fallback="warn"`` runs what
     ``"allow"`` runs, and warns of it with a ``FallbackWarning`` at the program's line, once for
-    each place and call; ``"error"`` raises a ``FallbackError`` there, before the operation runs: it
-    says of any batch whether all has a batched form, so it keeps threads together where ``"allow"``
-    has plain Python run few of them. Neither minds what a program evidently means: functions
-    marked ``per_thread``; ``print``; reading Python objects such as the rows of ``objects(...)``
-    (attributes, items, length, iteration, identity, type) and pure operations on nothing but such
-    objects; making strings; and what leads up to a ``raise`` within its block. ``explain`` and
-    ``counts`` show all of it. ``"warn"`` also tells of runs that are likely slower than the plain
-    loop, as many block executions have few threads each (see ``overhead``). The sequential engine,
-    which batches nothing, takes no notice of the option.
+    each place and call, as the call ends (five places at most, where most examples ran so first);
+    ``"error"`` raises a ``FallbackError`` there, before the operation runs: it says of any batch
+    whether all has a batched form, so it keeps threads together where ``"allow"`` has plain Python
+    run few of them. Neither minds what a program evidently means: functions marked ``per_thread``;
+    ``print``; reading Python objects such as the rows of ``objects(...)`` (attributes, items,
+    length, iteration, identity, type) and pure operations on nothing but such objects; making
+    strings; and what leads up to a ``raise`` within its block. ``explain`` and ``counts`` show all
+    of it. ``"warn"`` also tells of runs that are likely slower than the plain loop, as many block
+    executions have few threads each (see ``overhead``). The sequential engine, which batches
+    nothing, takes no notice of the option.
     """
 
     engine: str = "stackless"

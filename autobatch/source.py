@@ -11,6 +11,7 @@ import ast
 import linecache
 import os
 import sys
+import sysconfig
 import unicodedata
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -28,6 +29,15 @@ _Position = tuple[int, int]
 
 PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 """Where autobatch's own code stands."""
+INSTALLED = tuple(
+    sorted({sysconfig.get_path(each) + os.sep for each in ("stdlib", "purelib", "platlib")})
+)
+"""Where Python's library and what is installed stand."""
+
+
+def is_of_library(file: str) -> bool:
+    """Whether source is none of the user's own."""
+    return file.startswith(INSTALLED)
 
 
 class SourceUnavailable(LookupError):

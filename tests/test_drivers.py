@@ -516,7 +516,7 @@ def test_a_forecast_is_made_once_for_the_same_bounds():
 def test_rows_that_a_number_of_all_threads_picks_are_recorded_once(monkeypatch):
     rows = torch.randn(4, 17, 3)
     run = autobatch.vmap(of_rows_in_turn)
-    for _ in range(6):
+    for _ in range(12):
         run(rows)
     alone: Counter[str] = Counter()
     perform = operations.perform

@@ -248,7 +248,7 @@ def test_a_parser_of_tensors_is_told_where_its_time_goes():
             warnings.simplefilter("always")
             together = autobatch.vmap(read, fallback="warn", plain="never")
             result = together(autobatch.objects(texts), xs)
-        assert re.search(told, str(warned[-1].message))
+        assert re.search(told, str(warned[0].message))
     assert torch.equal(result, torch.stack([read(*each) for each in zip(texts, xs, strict=True)]))
     together = autobatch.function(plain="never")(read)
     report = autobatch.explain(together, autobatch.objects(texts), xs)
@@ -285,3 +285,36 @@ def test_a_program_that_runs_as_plain_python_is_told_so():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         autobatch.vmap(distance, fallback="warn")(WORDS, OTHERS)
+
+
+def density(x):
+    return torch.distributions.Normal(x.mean(), 1.0).log_prob(x).sum()
+
+
+def test_functions_of_libraries_are_one_line_each_and_can_be_unfolded(capsys):
+    report = autobatch.explain(density, torch.ones(2, 3))
+    printed = capsys.readouterr().out
+    assert [each.name for each in report.own()] == ["density"]
+    assert re.search(r"\n  Normal\.log_prob \(normal\.py\): \d+ block executions, 2 thr", printed)
+    assert "self._validate_sample(value)\n      |" not in printed
+    assert "self._validate_sample(value)\n      |" in report.unfolded()
+    assert len(printed.splitlines()) < 50 < len(report.unfolded().splitlines())
+
+
+def test_what_explain_returns_is_short_where_it_is_shown():
+    report = autobatch.explain(collatz, torch.arange(1, 10))
+    runs = report.counts.block_executions
+    assert repr(report) == f"<autobatch.Report of collatz: 9 threads, {runs} block executions>"
+
+
+def test_a_summary_stands_above_the_lines():
+    def sums(x):
+        found = sorted([x[0], x[1]], key=lambda v: -v)
+        total = torch.unique(x).sum()
+        return found[0] + total
+
+    text = str(autobatch.explain(sums, torch.tensor([[1.0, 2.0], [3.0, 3.0]])))
+    head = text[: text.index("sums (")] if "sums (" in text else text
+    assert re.search(r"Most of its time, untraced:\n  \d+% from test_explain\.py, line \d+", text)
+    assert "Thread by thread, where it might not be meant:" in text and head
+    assert "Hint: autobatch.per_thread(fn)" in text

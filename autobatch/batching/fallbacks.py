@@ -21,7 +21,7 @@ import linecache
 import operator
 import sys
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,7 +29,7 @@ from torch import Tensor
 
 from autobatch.batching.effects import BUILTIN_TYPES, MUTATING_METHODS, belongs_to_torch
 from autobatch.errors import Diagnostic, FallbackError
-from autobatch.source import Span
+from autobatch.source import Span, is_of_library
 from autobatch.structure import own_attribute
 from autobatch.values.cells import PACKED, Cell, Column, Container, Objects, Value, read
 from autobatch.values.heap import walks
@@ -55,6 +55,20 @@ ONE_BY_ONE = (
     "takes less time than keeping the threads together, which part often, or work on objects and "
     "lists. autobatch.explain says which lines."
 )
+MOST_TOLD = 5
+"""Places that one call warns of; what runs there least is only counted."""
+OTHERS = (
+    "{1} other places of {0} run thread by thread, too, for fewer examples in all; "
+    "autobatch.explain lists them."
+)
+RECORDING = (
+    "{1:.1f} s of this call of {0}, which took {2:.1f} s, went to recording {3} stretches of "
+    "operations: later calls replay them. The first recording in a process loads torch's tracing, "
+    "too. It pays in calls that come again; trace_after puts it off, and "
+    'executor="vmap" does without.'
+)
+WORTH_TELLING = 1.0
+"""Seconds of recording from which a call tells of it, where they are a quarter of its own."""
 OF_IDENTITY = frozenset({operator.is_, operator.is_not, isinstance, type, id, callable})
 OF_STRINGS = frozenset({str, repr, ascii, format})
 READS = frozenset({operator.getitem, operator.contains, len, iter, next, getattr, hasattr})
@@ -71,30 +85,72 @@ class FallbackWarning(UserWarning):
     """An operation runs thread by thread under ``fallback="warn"``."""
 
 
+@dataclass(frozen=True, slots=True)
+class Met:
+    """What runs thread by thread at ``span``, and the line of the user's own from which it does."""
+
+    own: Span | None
+    span: Span | None
+    what: str
+
+
 @dataclass(slots=True, eq=False, repr=False)
 class Policy:
-    """``fallback="warn"`` or ``"error"`` for one run; ``seen`` are the places warned of.
+    """``fallback="warn"`` or ``"error"`` for one run.
 
-    ``runs`` counts what has run thread by thread, whether it was meant to or not.
+    ``runs`` counts what has run thread by thread, whether it was meant to or not; ``places`` are
+    those to be warned of, with why and for how many examples in all they have run so; ``waits``
+    whether they are told of at the end, by ``tell``, what ran most first. ``calls`` gives the
+    places at which a thread is, outermost first.
     """
 
     action: str
     runs: int = 0
-    seen: set[tuple[Span | None, str]] = field(default_factory=set)
+    places: dict[Met, tuple[str, int]] = field(default_factory=dict)
+    waits: bool = False
+    calls: Callable[[int], list[Span]] | None = None
 
-    def met(self, span: Span | None, what: str, why: str) -> None:
-        """A fallback is about to run: warn of it, once for each place, or refuse it."""
+    def met(self, span: Span | None, what: str, why: str, threads: Sequence[int]) -> None:
+        """A fallback is about to run: note it, to be warned of once a place, or refuse it."""
         if self.action == "error":
             raise refused(span, what, why)
-        if (span, what) in self.seen:
-            return
-        self.seen.add((span, what))
+        place = Met(self.users(span, int(threads[0])), span, what)
+        first, total = self.places.get(place, (why, 0))
+        self.places[place] = first, total + len(threads)
+        if not total and not self.waits:
+            self.warn(place, why)
+
+    def users(self, span: Span | None, thread: int) -> Span | None:
+        """The innermost place of the user's own from which that is run."""
+        if span is None or not is_of_library(span.file) or self.calls is None:
+            return span
+        chain = [place for call in (*self.calls(thread), span) for place in call.chain()]
+        own = [place for place in chain if not is_of_library(place.file)]
+        return own[-1] if own else span
+
+    def tell(self, name: str, place: tuple[str, int]) -> None:
+        """Warn of the places where most ran thread by thread, and say how many others there are."""
+        ordered = sorted(self.places.items(), key=lambda noted: -noted[1][1])
+        self.places = {}
+        for noted, (why, _) in ordered[:MOST_TOLD]:
+            self.warn(noted, why)
+        if len(ordered) > MOST_TOLD:
+            self.lost(place, OTHERS.format(name, len(ordered) - MOST_TOLD))
+
+    def warn(self, place: Met, why: str) -> None:
         try:
-            warn(span, what, why)
+            warn(place, why)
         except FallbackWarning as warning:
             # Warnings are errors here. An operation's own exceptions are the user's, and are
             # looked for in single threads; this one is not.
-            raise refused(span, what, why) from warning
+            raise refused(place.span, place.what, why) from warning
+
+    def recorded(
+        self, name: str, place: tuple[str, int], recording: float, seconds: float, traces: int
+    ) -> None:
+        """Warn of a call that has spent a good part of its time on recordings."""
+        if recording >= max(WORTH_TELLING, seconds / 4):
+            self.lost(place, RECORDING.format(name, recording, seconds, traces))
 
     def spent(
         self,
@@ -134,10 +190,14 @@ def policy_of(option: str) -> Policy | None:
     return None if option == "allow" else Policy(option)
 
 
-def warn(span: Span | None, what: str, why: str) -> None:
-    """A warning that stands at the program's own line, not at autobatch's."""
-    place = (span.file, span.line) if span is not None else ("<program>", 0)
-    warned(place, f"{quoted(span) or what} runs thread by thread: {reason(what, why)}.")
+def warn(met: Met, why: str) -> None:
+    """A warning that stands at the program's own line, not at autobatch's or a library's."""
+    own, span = met.own, met.span
+    place = (own.file, own.line) if own is not None else ("<program>", 0)
+    told = f"{quoted(own) or met.what} runs thread by thread"
+    if span is not None and span is not own:
+        told += f", in {span.file}, line {span.line}, at {quoted(span) or met.what}"
+    warned(place, f"{told}: {reason(met.what, why)}.")
 
 
 def warned(place: tuple[str, int], told: str) -> None:

@@ -12,16 +12,16 @@ from contextvars import ContextVar
 from typing import Any
 
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from autobatch.batching.levels import DrawError
 from autobatch.batching.tensors.torch_ops import draw_message
+from autobatch.compat import DispatchMode
 from autobatch.random.drawing import is_random, is_still
 
 _LOOKED_AT: ContextVar[bool] = ContextVar("autobatch_draws_looked_at", default=True)
 
 
-class _Refusing(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class _Refusing(DispatchMode):
     """Operations that draw raise in the name of what has been called."""
 
     def __init__(self, callee: Any) -> None:

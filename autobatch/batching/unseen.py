@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from autobatch.batching.containers.callees import is_code, is_used_up
@@ -23,13 +22,14 @@ from autobatch.batching.context import Context
 from autobatch.batching.contributions import Contributions
 from autobatch.batching.effects import belongs_to_torch
 from autobatch.batching.shared import refusals
+from autobatch.compat import DispatchMode
 from autobatch.errors import SharedWriteError
 from autobatch.structure import own_attribute
 from autobatch.transforms.records import made_of
 from autobatch.values.cells import Cell, Uniform, read
 
 
-class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Watch(DispatchMode):
     """``found`` are the tensors read that ``threads`` have written."""
 
     def __init__(self, given: Contributions, threads: np.ndarray) -> None:

@@ -170,7 +170,7 @@ def lost(watch: Watch, report: Report, batch: Batch, options: Options) -> str:
     found = overhead(watch.counts, ran, numbers=not report.has_tensors())
     if found is None:
         return ""
-    file, line = found.place
+    file, line = found.shown
     return f"{Path(file).name}, line {line}: {found.told(report.title, batch, options)}"
 
 

@@ -24,6 +24,7 @@ from autobatch.arguments.mapped import Mapped, tree_leaves
 from autobatch.ir.program import Block, Function, Label
 from autobatch.listeners import Counts
 from autobatch.options import Options
+from autobatch.source import is_of_library
 from autobatch.transforms.records import TORCH
 
 EXECUTION = 75e-6
@@ -55,7 +56,8 @@ class Overhead:
     """A run in which block executions have likely cost more than they have spared.
 
     ``speed`` is the estimate, in the loop's; ``place`` the line at which most of it was spent,
-    where ``there`` of the block executions were, with ``beside`` threads on average.
+    where ``there`` of the block executions were, with ``beside`` threads on average. ``own`` is
+    that line of the user's own, if the other is a library's.
     """
 
     executions: int
@@ -64,10 +66,23 @@ class Overhead:
     place: Place
     there: int
     beside: float
+    own: Place | None = None
+
+    @property
+    def shown(self) -> Place:
+        """The line that is to be told of first."""
+        return self.own or self.place
+
+    @property
+    def where(self) -> str:
+        """Where most is spent, beside the line that is shown."""
+        if self.own is None:
+            return "here"
+        file, line = self.place
+        return f"in a library that is called, most of your own here; there in {file}, line {line}"
 
     def told(self, name: str, batch: Batch, options: Options) -> str:
-        source = linecache.getline(*self.place).strip()
-        ways = []
+        source, ways = linecache.getline(*self.place).strip(), []
         least = enough(batch.size, self.threads, self.speed)
         if least is not None:
             little = ", if they part little" if batch.size == 1 else ""
@@ -84,8 +99,8 @@ class Overhead:
         return (
             f"{name} is likely slower than a plain loop: {self.executions:,} block executions, of "
             f"{self.threads:.3g} threads on average, cost more than they spare. Most are spent "
-            f"here{f', at `{source}`' if source else ''}: {self.there:,}, of {self.beside:.3g} "
-            f"threads. What may help: {'; '.join(ways)}."
+            f"{self.where}{f', at `{source}`' if source else ''}: {self.there:,}, of "
+            f"{self.beside:.3g} threads. What may help: {'; '.join(ways)}."
         )
 
 
@@ -112,8 +127,10 @@ def overhead(counts: Counts, ran: Ran, numbers: bool) -> Overhead | None:
         lines[place] += times
         threads[place] += counts.threads_by_block[block]
     most, there = lines.most_common(1)[0]
-    beside = threads[most] / there
-    return Overhead(executions, threads.total() / executions, speed, most, there, beside)
+    beside, own = threads[most] / there, None
+    if is_of_library(most[0]):
+        own = next((line for line, _ in lines.most_common() if not is_of_library(line[0])), None)
+    return Overhead(executions, threads.total() / executions, speed, most, there, beside, own)
 
 
 def is_heavy(block: Block) -> bool:

@@ -9,8 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from autobatch.batching.fallbacks import BESIDE_TENSORS, ON_OBJECTS, WORTH_IT, is_often
+from autobatch.batching.fallbacks import (
+    BESIDE_TENSORS,
+    HINTS,
+    ON_OBJECTS,
+    WORTH_IT,
+    is_often,
+    reason,
+)
 from autobatch.listeners import Counts
+from autobatch.source import is_of_library
 
 MOST = 4
 """Kinds of one value that a line tells of."""
@@ -18,6 +26,11 @@ PLAINLY = (
     "A call of {0} runs as plain Python, one example after the other, which takes less time; "
     "explain keeps the threads together to look at them."
 )
+LIBRARIES = "Functions of libraries (report.unfolded() has their lines):"
+SLOWEST = "Most of its time, untraced:"
+BY_THREAD = "Thread by thread, where it might not be meant:"
+TOLD = 3
+"""Lines of each kind that the summary has."""
 SHAPE = " ["
 """What the kind of a tensor has, ``float32 [4]``, and no other."""
 
@@ -92,10 +105,32 @@ class FunctionReport:
     def __str__(self) -> str:
         return "\n".join([f"{self.name} ({Path(self.file).name})", *map(str, self.lines)])
 
+    @property
+    def blocks(self) -> list[BlockRuns]:
+        """All that ran."""
+        return [block for line in self.lines for block in line.blocks]
 
-@dataclass(frozen=True, slots=True)
+    @property
+    def seconds(self) -> float:
+        """What its blocks took, untraced."""
+        return sum(block.seconds for block in self.blocks)
+
+    @property
+    def folded(self) -> str:
+        """All of it in one line."""
+        runs = sum(block.runs for block in self.blocks)
+        most = max([block.most for block in self.blocks] or [0])
+        told = f"{runs} block executions, {most} threads or fewer, {micros(self.seconds)} untraced"
+        apart = sum(len(line.fallbacks) for line in self.lines)
+        if apart:
+            told += f", {apart} kinds of operations thread by thread"
+        return f"{self.name} ({Path(self.file).name}): {told}"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
 class Report:
-    """What ``explain`` tells; ``str(report)`` is its text.
+    """What ``explain`` tells; ``str(report)`` is its text, ``unfolded()`` that with all lines of
+    the library functions that ran, too.
 
     ``result`` is what ``.batch`` would have returned, None if the program failed. ``compiled``
     says whether ``executor="compiled"`` has a compiled form of the program, or ``"cudagraph"`` a
@@ -115,7 +150,8 @@ class Report:
     overhead: str = ""
     objection: str = ""
 
-    def __str__(self) -> str:
+    def headline(self) -> str:
+        """The run as a whole."""
         total = self.counts
         headline = (
             f"{self.title}: {self.threads} threads, {total.block_executions} block executions, "
@@ -133,7 +169,71 @@ class Report:
             headline += f"\n{self.overhead}"
         if self.compiled:
             headline += f"\n{self.compiled}"
-        return "\n\n".join([headline, *map(str, self.functions)])
+        return headline
+
+    def __str__(self) -> str:
+        own = self.own()
+        others = [each for each in self.functions if not any(each is one for one in own)]
+        parts = [*self.headlines(), *map(str, own)]
+        if others:
+            told = f"{LIBRARIES}\n" + "\n".join(f"  {each.folded}" for each in others)
+            parts.append(told)
+        return "\n\n".join(parts)
+
+    def __repr__(self) -> str:
+        """Short: what returns it has printed it."""
+        runs = self.counts.block_executions
+        return (
+            f"<autobatch.Report of {self.title}: {self.threads} threads, {runs} block executions>"
+        )
+
+    def unfolded(self) -> str:
+        """The text with every line of every function."""
+        return "\n\n".join([*self.headlines(), *map(str, self.functions)])
+
+    def own(self) -> list[FunctionReport]:
+        """The functions that are told of line by line: the user's, and what was asked about."""
+        return [
+            each
+            for number, each in enumerate(self.functions)
+            if not number or not is_of_library(each.file)
+        ]
+
+    def headlines(self) -> list[str]:
+        """What stands above the lines: the run as a whole, and where most of it is."""
+        return list(filter(None, (self.headline(), self.slowest(), self.by_thread())))
+
+    def slowest(self) -> str:
+        """The lines whose blocks took most, where that is more than one."""
+        found = [
+            (sum(block.seconds for block in line.blocks), function, line)
+            for function in self.functions
+            for line in function.lines
+            if line.blocks
+        ]
+        total = sum(seconds for seconds, _, _ in found)
+        if len(found) < 2 or not total:
+            return ""
+        found.sort(key=lambda each: -each[0])
+        told = [
+            f"  {seconds / total:.0%} from {place(function, line)} on: {line.text.strip()}"
+            for seconds, function, line in found[:TOLD]
+        ]
+        return "\n".join([SLOWEST, *told])
+
+    def by_thread(self) -> str:
+        """The lines on which most ran thread by thread without being meant to, and what to do."""
+        found = [
+            (runs, f"  {Path(file).name}, line {line}, {times(runs)}: {reason(what, why)}")
+            for (file, line, what, why), runs in self.counts.fallbacks_by_place.items()
+        ]
+        if not found:
+            return ""
+        found.sort(key=lambda each: -each[0])
+        told = [text for _, text in found[:TOLD]]
+        if len(found) > TOLD:
+            told.append(f"  and {len(found) - TOLD} more, below")
+        return "\n".join([BY_THREAD, *told, *(f"  Hint: {hint}" for hint in HINTS)])
 
     def is_often(self) -> bool:
         """Whether much ran thread by thread."""
@@ -159,6 +259,10 @@ class Report:
                 if line.number == number:
                     return line
         raise KeyError(number)
+
+
+def place(function: FunctionReport, line: Line) -> str:
+    return f"{Path(function.file).name}, line {line.number}"
 
 
 def listed(kinds: tuple[str, ...], between: str = ", ") -> str:

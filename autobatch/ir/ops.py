@@ -442,6 +442,8 @@ OF_A_FRAME = having(lambda op: op.framed)
 """Operations of a frame: a function with one of them cannot be taken into another, or go round."""
 COMPUTED = frozenset({*UNARY, *BINARY, *COMPARE, *INPLACE})
 """Python's operators."""
+LAUNCHES = (COMPUTED - {"is", "is_not"}) | {"call", "getitem", "setitem"}
+"""Operations of which each may launch a kernel; what is left only looks, names and builds."""
 
 SUMS = ("sum_begun", "sum_left", "sum_lost", "sum_whole")
 """What makes additions those of Python's ``sum``."""

@@ -15,8 +15,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from autobatch.compat import DispatchMode
 from autobatch.errors import Diagnostic, UnsupportedError
 from autobatch.random import transforms
 from autobatch.random.laws import BY_GENERATOR, RULES, aten, by_generator, randperm
@@ -35,7 +35,7 @@ class NoLaw(Exception):
     """A random operation that cannot be drawn from a thread's words."""
 
 
-class Drawing(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Drawing(DispatchMode):
     """Serves random operations from the source at work; without one they raise ``Drew``."""
 
     def __init__(self) -> None:

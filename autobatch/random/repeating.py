@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 from torch import Generator, Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from autobatch.compat import DispatchMode
 from autobatch.random.drawing import is_random
 
 
@@ -36,7 +36,7 @@ class Drawn:
         self.numbers = 0
 
 
-class Repeating(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Repeating(DispatchMode):
     """Looks on while threads draw."""
 
     def __init__(self) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
+from time import perf_counter
 from typing import Any
 
 from torch import nn
@@ -109,18 +110,22 @@ def ran(
                 return value.data  # the commonest result
             chunk = returned_at_once(*short, batch, options, library)
             return collected([chunk], function, batch, options)
-    policy = policy_of(options.fallback)
+    policy, begun = policy_of(options.fallback), perf_counter()
     with nullcontext() if policy is None else counts() as seen:
         shared = Shared(steps_of(options, batch), cache, observer, policy)
         shared.steps.tally.trial = None if plainly is None else trial(plainly)
         if policy is not None:
-            shared.steps.ran = {}
+            shared.steps.ran, policy.waits = {}, True
         chunks: list[Chunk] | None = None
         try:
             with as_it_was(batch.device(), BeginAgain), applying(shared):
                 chunks = run_chunks(target, batch, options, library, shared)
         except BetterApart:
             pass  # what fails from now on has no context
+        except Exception:
+            if policy is not None:
+                policy.tell(name_of(function), place_of(function))
+            raise
     if chunks is None:
         return run(function, batch, options, library)
     if shared.steps.tally.trial is not None:
@@ -129,7 +134,10 @@ def ran(
         tried = shared.steps.tally.trial
         often = is_often(seen.meant, seen.launches) or (tried is not None and tried.is_sure())
         ran, told = shared.steps.ran or {}, partial(against, plainly, function)
+        place, seconds = (name_of(function), place_of(function)), perf_counter() - begun
+        policy.recorded(*place, seen.trace_seconds, seconds, seen.traces)
         tell(policy, function, batch, options, chunks, seen, ran, often, told)
+        policy.tell(*place)
     return collected(chunks, function, batch, options)
 
 
@@ -161,7 +169,7 @@ def tell(
     numbers = options.scalars == "python" and is_scalar(batch) and not results
     lost = overhead(seen, ran, numbers)
     if lost is not None:
-        policy.lost(lost.place, lost.told(name, batch, options))
+        policy.lost(lost.shown, lost.told(name, batch, options))
 
 
 def place_of(function: Any) -> tuple[str, int]:

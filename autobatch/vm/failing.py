@@ -237,9 +237,13 @@ class Failures:
         _, operands = self.operands.pop(id(error), (error, ()))
         error.add_note(note_for(whole, operands, threads))
 
+    def calls(self, thread: int) -> list[Span]:
+        """The places at which a thread is, outermost first."""
+        return [place for frame in self.frames for place in frame.calls(thread)]
+
     def places(self, thread: int, span: Span | None) -> list[Span]:
         """The calls that a thread is in, and what fails there, at ``span`` if that is known."""
-        chain = [place for frame in self.frames for place in frame.calls(thread)]
+        chain = self.calls(thread)
         if span is not None and chain:
             chain[-1] = span
         return chain

@@ -56,6 +56,8 @@ class Machine(Stepping):
 
     def __post_init__(self) -> None:
         self.failures = Failures(self.state.settings.isolate)
+        if self.state.policy is not None:
+            self.state.policy.calls = self.failures.calls
         self.within = Within(self.state, self.failures, self.call)
         self.forks = Forks(self.state, self.failures, self.within, self.frame)
         self.blocks = Blocks(self.state, self.failures, self.forks, self.is_next)

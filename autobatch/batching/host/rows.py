@@ -285,7 +285,7 @@ def note_fallback(
     if context.policy is not None:
         context.policy.runs += 1
         if not meant():
-            context.policy.met(context.span, what, why)
+            context.policy.met(context.span, what, why, context.threads.tolist())
 
 
 def name_of(function: Any) -> str:

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
+from time import perf_counter
 from typing import Any
 
 from torch import Tensor
@@ -40,6 +41,7 @@ from autobatch.batching.stretches.stores import are_stored, store
 from autobatch.batching.stretches.stretch import Stretch, is_seen_through, refuse, unseen
 from autobatch.batching.stretches.work import Work
 from autobatch.batching.trace import Untraceable
+from autobatch.ir.ops import LAUNCHES
 from autobatch.ir.program import Op
 from autobatch.values.cells import Cell, read
 
@@ -54,7 +56,7 @@ class Site:
 
     ``needed`` are the variables that are still wanted when the block is done, ``varying`` those
     that the loop assigns which the block is in, if it is in one. What ``literals`` hold is the same
-    at every run: tuples and slices, as of indices.
+    at every run: tuples and slices, as of indices. ``weight``: how many operations launch kernels.
     """
 
     ops: Sequence[Op]
@@ -64,6 +66,7 @@ class Site:
     literals: frozenset[str] = frozenset()
     exposed: tuple[str, ...] = ()
     begins: bool = True
+    weight: int = 1
     budget: Budget = field(default_factory=Budget)
     skeletons: dict[Hashable, Skeleton] = field(default_factory=dict)
     drivers: list[Driver] = field(default_factory=list)
@@ -76,6 +79,7 @@ class Site:
             defined.update(op.outs)
         self.exposed = tuple(exposed)
         self.begins = may_begin(self.ops[self.start])
+        self.weight = sum(op.name in LAUNCHES for op in self.ops[self.start :])
 
     def advance(self, work: Work, context: Context, scope: Scope, env: Env) -> int:
         """Run a stretch if there is one here.
@@ -96,7 +100,7 @@ class Site:
             return self.start
         skeleton = self.skeletons.get(kinds)
         if skeleton is None:
-            if self.budget.is_cold(work.trace_after) or work.waits(len(self.ops) - self.start):
+            if self.budget.is_cold(work.trace_after) or work.waits(self.budget, self.weight):
                 context.counter.cold()
                 return ~len(self.ops)
             skeleton = self.added(kinds, scope, context, env)
@@ -376,6 +380,7 @@ class Site:
         if not work.granted:
             return None
         stretch = Stretch(skeleton, scope, context, roots)
+        begun = perf_counter()
         try:
             run = work.executor.compile(stretch, gathered.inputs())
             plan = work.cache[kept] = stretch.plan(run, gathered)
@@ -389,7 +394,7 @@ class Site:
                 return replace(skeleton, baked=skeleton.baked | numbers_of, plans={})
             return self.nothing()
         finally:
-            context.counter.trace()
+            context.counter.trace(perf_counter() - begun)
 
 
 def indices_in(outline: Outline) -> frozenset[int]:

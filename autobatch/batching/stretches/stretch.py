@@ -66,7 +66,7 @@ class Recording:
     def launch(self, number: int = 1) -> None:
         """Kernels are counted when the stretch is replayed."""
 
-    def trace(self) -> None:
+    def trace(self, seconds: float) -> None:
         """Recordings are counted by whoever begins them."""
 
     def cold(self) -> None:

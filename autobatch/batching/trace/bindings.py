@@ -17,10 +17,9 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._ops import OpOverload
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from autobatch.batching.trace.graph import Count, Meta, Node, Ref, Symbol
-from autobatch.compat import fake_mode, quiet
+from autobatch.compat import DispatchMode, fake_mode, quiet
 from autobatch.values.convolving import CONVOLVED, of_rows
 from autobatch.values.repeated import bmm
 
@@ -106,7 +105,7 @@ def _candidates(op: OpOverload) -> Iterator[Callable[..., Any]]:
             yield found
 
 
-class _Probe(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class _Probe(DispatchMode):
     """Notes which operators a candidate dispatches to, with their arguments."""
 
     def __init__(self) -> None:

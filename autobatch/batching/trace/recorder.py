@@ -23,10 +23,9 @@ from torch import Tensor
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.autograd.function import BackwardCFunction
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from autobatch.batching.trace.graph import Untraceable
-from autobatch.compat import FALLBACK_OFF, quiet, within_level
+from autobatch.compat import FALLBACK_OFF, DispatchMode, quiet, within_level
 
 T = TypeVar("T")
 _LOCK = threading.Lock()
@@ -126,7 +125,7 @@ def outside(job: Callable[[], T]) -> T:
     return results[0]
 
 
-class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class _Recorder(DispatchMode):
     """Writes down each operator that makes or changes a tensor.
 
     ``refusal`` is why the run cannot become a trace. It is raised at once, except from ``detach``
