@@ -82,8 +82,8 @@ class Counts:
     plain_parts: int = 0
     compilations: int = 0
     reloaded: int = 0
-    compile_seconds: float = 0.0
-    trace_seconds: float = 0.0
+    compile_seconds: float = field(default=0.0, compare=False)
+    trace_seconds: float = field(default=0.0, compare=False)
     by_block: Counter[tuple[str, int]] = field(default_factory=Counter)
     threads_by_block: Counter[tuple[str, int]] = field(default_factory=Counter)
     reads_by_block: Counter[tuple[str, int]] = field(default_factory=Counter)

@@ -17,6 +17,7 @@ import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import count
 from time import perf_counter, process_time
 from typing import Any
 
@@ -42,7 +43,9 @@ from benchmarks.workload import Problem, Run, Workload
 PASSES = ("inference", "training")
 LONG = 60.0
 WARMING = 8
-"""Runs at most, in which a system may still record."""
+"""Runs at most, in which a system may still record, once it has run for ``WARM``."""
+WARM = 0.3
+"""Seconds: of small programs a place is recorded when it has been come to some hundred times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,10 +197,13 @@ class Check:
 def warmed(run: Run) -> Any:
     """The result of a run that recorded nothing, after one at least."""
     run()
-    for _ in range(WARMING):
+    began = clock()
+    for number in count():
         with autobatch.counts() as counts:
             result = run()
-        if not counts.traces:
+        if not counts.block_executions:
+            break
+        if clock() - began >= WARM and (not counts.traces or number >= WARMING):
             break
     return result
 

@@ -59,6 +59,8 @@ class Contents:
     classes: set[type] = field(default_factory=set)
     callables: list[Any] = field(default_factory=list)
     modules: list[nn.Module] = field(default_factory=list)
+    named: list[tuple[str, nn.Module]] = field(default_factory=list)
+    """Those that instances of a user's classes have as attributes, with their names."""
     has_instances: bool = False
     tensors: list[Tensor] = field(default_factory=list)
     slots: dict[type, tuple[MemberDescriptorType, ...]] = field(default_factory=dict)
@@ -137,6 +139,10 @@ class Contents:
             return self.compound(held(part))
         slots = self.slots.get(kind)
         if slots is not None:
+            if self.takes_tensors and kind.__dictoffset__:
+                for name, value in (own_attributes(part) or {}).items():
+                    if isinstance(value, nn.Module):
+                        self.named.append((name, value))
             return self.compound(attributes(part, slots))
         if kind in DICTS:
             return [*self.compound(part), *self.compound(part.values())]

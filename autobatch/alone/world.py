@@ -40,6 +40,8 @@ class Data:
     takes_tensors: bool = False
     holds_tensors: bool = False
     modules: tuple[nn.Module, ...] = ()
+    names: tuple[str, ...] = ()
+    """Of the attributes by which instances have modules."""
 
     @property
     def may_change(self) -> bool:
@@ -58,6 +60,7 @@ class Data:
             and contents.classes == self.classes
             and are_one(contents.callables, self.callables)
             and are_one(contents.modules, self.modules)
+            and tuple(name for name, _ in contents.named) == self.names
         )
 
 
@@ -71,7 +74,7 @@ class World(Classes):
     """Those that existed before and that it reads."""
     modules: dict[int, nn.Module] = field(default_factory=dict)
     parts: dict[str, list[nn.Module]] = field(default_factory=dict)
-    """Modules by the names that others have them by."""
+    """Modules by the names that others, modules or instances of a user's class, have them by."""
     handed: set[int] = field(default_factory=set)
     """Modules that may be called with anything."""
     partials: dict[int, Any] = field(default_factory=dict)
@@ -102,7 +105,7 @@ class World(Classes):
             self.escapes(unit, bound=True)
 
     def children(self, name: str) -> list[nn.Module]:
-        """The modules that some module has by a name."""
+        """The modules that something has by a name."""
         return self.parts.get(name, [])
 
     def know(self, value: Any) -> Share:
@@ -147,9 +150,12 @@ class World(Classes):
             self.shares.computes,
             bool(contents.tensors),
             tuple(contents.modules),
+            tuple(name for name, _ in contents.named),
         )
         for module in contents.modules:
             self.add_module(module)
+        for name, module in contents.named:
+            self.add_part(name, module)
         self.data[id(value)] = (found, share)
         for each in enumerations:  # its members know it
             self.met_class(each)
@@ -162,7 +168,14 @@ class World(Classes):
             self.shares.changed = True
             for name, part in module._modules.items():
                 if part is not None:
-                    self.parts.setdefault(name, []).append(part)
+                    self.add_part(name, part)
+
+    def add_part(self, name: str, module: nn.Module) -> None:
+        """A module that something which existed before has by a name."""
+        parts = self.parts.setdefault(name, [])
+        if not any(part is module for part in parts):
+            parts.append(module)
+            self.shares.changed = True
 
     def members(self, kind: EnumMeta) -> Share:
         """What an enumeration's members, which all existed before, share with the program."""

@@ -175,10 +175,13 @@ class Policy:
             return
         warned(place, "\n".join(filter(None, (told, objection()))))
 
-    def lost(self, place: tuple[str, int], told: str) -> None:
-        """Warn of a run that keeping threads together has made slower than the plain loop."""
+    def lost(self, place: tuple[str, int], told: str, objection: Callable[[], str] = str) -> None:
+        """Warn of a run that keeping threads together has made slower than the plain loop.
+
+        ``objection`` tells what keeps it from being run as plain Python, if anything.
+        """
         if self.action == "warn":
-            warned(place, told)
+            warned(place, "\n".join(filter(None, (told, objection()))))
 
 
 def is_often(meant: int, launches: int) -> bool:

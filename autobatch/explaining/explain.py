@@ -108,7 +108,7 @@ def is_told(plainly: Asked, report: Report) -> bool:
     """Whether a run might have been better as plain Python."""
     given = plainly.given.values()
     objects = any(each.are_objects for each in given) and not report.has_tensors()
-    return objects or report.is_on_objects() or report.is_often()
+    return objects or bool(report.overhead) or report.is_on_objects() or report.is_often()
 
 
 def machine_code(func: Callable[..., Any], batch: Batch, options: Options) -> str:

@@ -35,10 +35,12 @@ SAVED = object()
 
 
 def operands_of(given: Sequence[Any]) -> Operands:
-    if not is_saving() and not is_again():
-        return Operands(tuple(given))
     tensors = [each for each in given if isinstance(each, Tensor)]
+    if not tensors or not (is_saving() or is_again()):
+        return Operands(tuple(given))
     node = Remembered.apply(*tensors).grad_fn  # type: ignore[no-untyped-call]
+    if node is None:  # none of them is differentiated
+        return Operands(tuple(given))
     return Operands(tuple(SAVED if isinstance(each, Tensor) else each for each in given), node)
 
 
@@ -48,7 +50,7 @@ class Remembered(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, *tensors: Tensor) -> Tensor:
         ctx.save_for_backward(*tensors)
-        return torch.empty(0)
+        return tensors[0].new_empty(0)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:

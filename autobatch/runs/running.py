@@ -169,7 +169,7 @@ def tell(
     numbers = options.scalars == "python" and is_scalar(batch) and not results
     lost = overhead(seen, ran, numbers)
     if lost is not None:
-        policy.lost(lost.shown, lost.told(name, batch, options))
+        policy.lost(lost.shown, lost.told(name, batch, options), objection)
 
 
 def place_of(function: Any) -> tuple[str, int]:

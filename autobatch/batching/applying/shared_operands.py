@@ -143,7 +143,9 @@ def is_product(fn: Callable[..., Any], args: tuple[Any, ...], keywords: dict[str
 
 
 def dtypes_of(args: tuple[Any, ...]) -> set[torch.dtype]:
-    return {leaf.data.dtype for leaf in leaves_of(*args) if isinstance(leaf, Batched | Tensor)}
+    """Of a tensor's own, not of its ``data``: torch lets nobody ask for that within its vmap."""
+    leaves = (leaf.data if isinstance(leaf, Batched) else leaf for leaf in leaves_of(*args))
+    return {leaf.dtype for leaf in leaves if isinstance(leaf, Tensor)}
 
 
 RATES = {
