@@ -2,6 +2,7 @@
 
 import copy
 from contextlib import suppress
+from dataclasses import dataclass, field
 
 import pytest
 import torch
@@ -88,6 +89,136 @@ class Holder:
 
 def of_an_object(holder, x):
     return holder.nets[0](x)
+
+
+@dataclass
+class Found:
+    score: float
+    marks: list = field(default_factory=list)
+
+
+class Searcher:
+    """As people write decoders: a plain class that has modules, and makes records of its own."""
+
+    def __init__(self, net):
+        self.net, self.head, self.most, self.inner = net, nn.Linear(4, 2).eval(), 3, Inner(net)
+
+    def search(self, x):
+        found = Found(0.0)
+        while len(found.marks) < self.most:
+            x = self.inner.run(self.net(x))
+            mark = self.head(x).argmax().item()
+            found.score += float(x.sum())
+            found.marks.append(mark)
+        return found.score, len(found.marks)
+
+
+class Inner:
+    def __init__(self, net):
+        self.gate = net.gate
+
+    def run(self, x):
+        return self.gate(x)
+
+
+@pytest.mark.parametrize("engine", ["stackless", "program_counter"])
+def test_objects_that_have_modules(engine):
+    searcher = Searcher(made())
+
+    def way(x):
+        return searcher.search(x)
+
+    with torch.no_grad():
+        for function in (way, searcher.search):
+            scores, lengths = zip(*(function(row.clone()) for row in X), strict=True)
+            found, plain = batch(function, X, engine=engine)
+            assert plain == 3
+            torch.testing.assert_close(found[0], torch.tensor(scores, dtype=torch.float64))
+            assert found[1].tolist() == list(lengths)
+
+
+def doubled(module, given, made):
+    return made * 2
+
+
+CHANGES = {
+    "replaced": lambda searcher: setattr(searcher, "net", nn.Linear(4, 4)),
+    "exchanged": lambda s: s.__dict__.update(net=s.inner.gate, inner=Inner(s)),
+    "within": lambda searcher: setattr(searcher.inner, "gate", nn.Identity()),
+    "renamed": lambda s: s.__dict__.update(inner=Renamed(s.inner.__dict__.pop("gate"))),
+    "hooked": lambda searcher: searcher.net.register_forward_hook(doubled),
+    "function": lambda searcher: setattr(searcher, "head", lambda x: x.flip(0)),
+}
+
+
+class Renamed(Inner):
+    def __init__(self, net):
+        self.other = net
+
+    def run(self, x):
+        return self.other(x) - 1
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_objects_whose_modules_change(name):
+    searcher = Searcher(made())
+    searcher.gate = searcher.net.gate
+    with torch.no_grad():
+        assert batch(searcher.search, X)[1] == 3
+        CHANGES[name](searcher)
+        scores, _ = zip(*(searcher.search(row.clone()) for row in X), strict=True)
+        found, _ = batch(searcher.search, X)
+    torch.testing.assert_close(found[0], torch.tensor(scores, dtype=torch.float64))
+
+
+class Writing(Searcher):
+    def __init__(self, net, way):
+        super().__init__(net)
+        self.way, self.own, self.shift, self.box = way, Found(0.0), torch.zeros(4), (X[:1].clone(),)
+
+    def search(self, x):
+        y = self.head(x)
+        if self.way == "record":
+            self.own.score += float(y.sum())
+        elif self.way == "list":
+            self.own.marks.append(1)
+        elif self.way == "weight":
+            self.head.weight += 1.0
+        elif self.way == "tensor":
+            self.shift += x
+        elif self.way == "in a tuple":
+            self.box[0].add_(1.0)
+        elif self.way == "by another name":
+            shift = self.shift
+            shift += x
+        else:
+            found = Found(self.shift)
+            found.score += x
+        return y
+
+
+WAYS = ["record", "list", "weight", "tensor", "in a tuple", "by another name", "put into a record"]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_objects_with_modules_hold_is_not_written_plainly(way):
+    searcher = Writing(made(), way)
+    given = [searcher.shift.clone(), searcher.head.weight.clone(), searcher.box[0].clone()]
+    with torch.no_grad():
+        for _ in range(4):
+            with autobatch.counts() as counts, suppress(autobatch.AutobatchError):
+                autobatch.vmap(searcher.search)(X[:1])
+            assert counts.plain == 0
+    assert searcher.own == Found(0.0)
+    for left, right in zip(
+        given, [searcher.shift, searcher.head.weight, searcher.box[0]], strict=True
+    ):
+        assert torch.equal(left, right) or way in (
+            "tensor",
+            "by another name",
+            "weight",
+            "in a tuple",
+        )
 
 
 @pytest.mark.parametrize("size", [1, 3])

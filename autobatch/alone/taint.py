@@ -81,7 +81,7 @@ class Shares:
     lent: Share = NONE
     """What Python's classes give of what existed before: an enumeration's members."""
     held: Share = NONE
-    """What modules hold that existed before; it comes out of what existed before alone."""
+    """What existed before holds, modules say; it comes out of what existed before alone."""
     fields: dict[str, Share] = field(default_factory=dict)
     """What the program puts into attributes, by name; nothing else leads there, either."""
     is_pooled: bool = False
@@ -215,7 +215,7 @@ class Shares:
             self.has_instances = self.changed = True
 
     def hold(self, share: Share) -> None:
-        """A module holds something."""
+        """Something that existed before, and is known as such, holds something."""
         if self.held | share != self.held:
             self.held |= share
             self.changed = True

@@ -130,7 +130,7 @@ class World(Classes):
         if contents.tensors:
             if not self.limits.allow_held(contents.tensors):
                 raise NotAlone("it holds tensors that plain Python had better not compute with")
-            stored = self.shares.hold if isinstance(value, nn.Module) else self.shares.store
+            stored = self.shares.hold if OUTERS[nature] else self.shares.store
             stored(TENSORS)
         enumerations = [each for each in contents.callables if isinstance(each, EnumMeta)]
         for each in contents.callables:  # a table of functions
