@@ -186,6 +186,8 @@ class Calls(KnownCalls):
         for unit, member in units:
             world.passed_by_name(unit, member, receiver, given, shape)
             result |= unit.returned
+        if name == "__init__" and any(issubclass(kind, BaseException) for kind in world.classes):
+            shares.store(whole)  # Python's own, by ``super()``, keeps what it gets in ``args``
         if name == "_replace":
             self.escaping("_make", bound=False)
         if name in callees.METHODS:

@@ -249,6 +249,9 @@ class Classes(Functions):
                 self.met_callable(each.default_factory)
             if each.default is not dataclasses.MISSING:
                 self.shares.put(each.name, self.met(each.default))
+        defaults = own_attribute(kind, "_field_defaults") if issubclass(kind, tuple) else None
+        for value in defaults.values() if isinstance(defaults, dict) else ():  # a named tuple's
+            self.shares.store(self.met(value))
 
 
 def own_function(kind: type, member: Any) -> FunctionType | None:

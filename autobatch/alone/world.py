@@ -25,7 +25,7 @@ from autobatch.alone.computing import FEWEST, Limits
 from autobatch.alone.contents import Contents
 from autobatch.alone.kinds import NotAlone
 from autobatch.alone.modules import own_forward
-from autobatch.alone.taint import CODE, NONE, OUTER_DEEP, OUTERS, TENSORS, Share, Unit
+from autobatch.alone.taint import CODE, NONE, OUTER, OUTER_DEEP, OUTERS, TENSORS, Share, Unit
 from autobatch.batching import known_callees as callees
 
 
@@ -182,6 +182,8 @@ class World(Classes):
         share, members = NONE, list[Any](kind.__members__.values())
         for member in members:
             share |= self.met(member)
+        if share & OUTER:
+            raise NotAlone("members of an enumeration that can be written to")
         return share
 
     def is_callable(self, value: Any) -> bool:
@@ -207,7 +209,7 @@ class World(Classes):
         elif kept.is_bound(value):
             self.met_partial(value)
         elif isinstance(value, MethodType) and isinstance(value.__func__, FunctionType):
-            self.met(value.__self__)
+            self.shares.met(self.met(value.__self__))
             self.escapes(self.unit(value.__func__))
         elif self.shares.computes and computing.is_function(value):
             self.calls_torch = True
@@ -251,6 +253,7 @@ class World(Classes):
         unit = self.unit(function)
         if not unit.is_kept:
             unit.is_kept = self.shares.changed = True
+            self.shares.instances_existed()
             self.lookups.append((lambda: kept.wrapped(found), function))
         if any(map(kept.compares_by_itself, self.classes.values())):
             raise NotAlone("what is asked whether it is equal may be another thread's")
