@@ -224,3 +224,52 @@ def test_what_cannot_be_written_is_plain_as_ever():
         found = autobatch.vmap(as_ever)(autobatch.objects(words))
     assert found.tolist() == [as_ever(word) for word in words]
     assert counts.plain == 3
+
+
+def given_to_an_exception(word):
+    try:
+        raise ValueError(LOG)
+    except ValueError as error:
+        error.args[0].append(word)
+    return len(LOG)
+
+
+def given_to_one_that_is_not_raised(word):
+    ValueError(word, LOG).args[1].append(word)
+    return len(LOG)
+
+
+def within_a_group(word):
+    ExceptionGroup("all", [ValueError(LOG)]).exceptions[0].args[0].append(word)
+    return len(LOG)
+
+
+def kept_by_init(word):
+    Failed().args[0].append(word)
+    return len(LOG)
+
+
+def of_ones_own(word):
+    own = [word]
+    try:
+        raise ValueError(own)
+    except ValueError as error:
+        error.args[0].append(word)
+    return len(own)
+
+
+@pytest.mark.parametrize("engine", ["stackless", "program_counter"])
+@pytest.mark.parametrize("plain", ["never", "auto"])
+def test_what_exceptions_hold(engine, plain):
+    words = autobatch.objects(["ab", "c", ""])
+    for way in (
+        given_to_an_exception,
+        given_to_one_that_is_not_raised,
+        within_a_group,
+        kept_by_init,
+    ):
+        LOG.clear()
+        with pytest.raises(autobatch.AutobatchError, match="existed before"):
+            autobatch.vmap(way, engine=engine, plain=plain)(words)
+        assert LOG == []
+    assert autobatch.vmap(of_ones_own, engine=engine, plain=plain)(words).tolist() == [2, 2, 2]

@@ -7,12 +7,14 @@ objects like others; what stands here is what only ``except`` and ``raise`` ask 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from types import FunctionType
 from typing import Any
 
 from autobatch.batching import raising
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.fallbacks import EXCEPTION
 from autobatch.batching.host.from_rows import numbers_from
+from autobatch.batching.host.getters import note_named
 from autobatch.batching.host.rower import Rower
 from autobatch.batching.host.rows import run_rows
 from autobatch.values.cells import Cell, Objects, Uniform, is_mutable, read, uniform
@@ -54,6 +56,11 @@ def made(
     """An exception of each thread's own, even where all are made alike: they can be changed."""
     cells = [*args, *kwargs.values()]
     values = [read(cell) for cell in cells]
+    if type(kind.__init__) is FunctionType:  # it runs as it is, and may keep what it names
+        note_named(context.foreign, kind)
+    for value in values:
+        if type(value) is Uniform and value.shared:  # it holds that very object
+            context.foreign.note(value.obj)
     if not all(type(value) is Uniform and not is_mutable(value) for value in values):
         return run_rows(context, kind, args, kwargs, EXCEPTION, keep=True, fresh=False)
     objs = [value.obj for value in values]  # type: ignore[union-attr]

@@ -24,9 +24,14 @@ def note_reached(foreign: Foreign, function: Any, args: Iterable[Any]) -> None:
     if not isinstance(function, GETTERS):
         return
     for kind in {type(arg) for arg in args}:
-        if is_own(kind):
-            for each in named_by(kind):
-                foreign.note(each)
+        note_named(foreign, kind)
+
+
+def note_named(foreign: Foreign, kind: type) -> None:
+    """Note what existed before of all that the functions of a user's class may give or keep."""
+    if is_own(kind):
+        for each in named_by(kind):
+            foreign.note(each)
 
 
 def named_by(kind: type) -> Iterator[Any]:
