@@ -157,7 +157,7 @@ STATEMENTS = (
 )  # fmt: skip
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("body", STATEMENTS)
 def test_what_is_done_with_lists(body: str) -> None:
     hold_each(program_of(body), EACH, "python")

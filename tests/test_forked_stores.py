@@ -289,7 +289,7 @@ SEEN = [
 SOME = [CONFIGURATIONS[1], CONFIGURATIONS[2], {"executor": "vmap", "max_width": 3}]
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("func", SEEN, ids=lambda f: f.__name__)
 def test_what_is_written_is_seen_by_all_names(func: Callable[..., Any]) -> None:
     assert_matches_loop(func, [autobatch.objects(TREES)], configurations=SOME)

@@ -70,7 +70,7 @@ def met(x, make, ask):
 PATHS = [straight, after_a_branch, after_its_base, met]
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("made", MADE)
 @pytest.mark.parametrize("asked", ASKED)
 @pytest.mark.parametrize("path", PATHS)

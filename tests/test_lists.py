@@ -630,3 +630,30 @@ def test_views_in_a_list_are_elsewhere_too() -> None:
     """The loop's tuple has the views that only some threads have in their lists as well."""
     rows = torch.randn(64, 6, generator=torch.Generator().manual_seed(0)) * 1.3
     assert_matches_loop(kept_views, [rows], batch_sizes=(1, 2, 7, 64))
+
+
+TABLES = {
+    "ints": [3, -1, 2**62, 5],
+    "floats": [0.5, -0.0, float("inf"), 2.0],
+    "bools": [True, False, False, True],
+    "large": [1, 2**70, 3, -(2**80)],
+    "mixed": [1, 2.0, True, 4],
+    "texts": ["a", "bb", "", "d"],
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("kind", [list, tuple])
+def test_a_look_into_what_all_share(name, kind):
+    table = kind(TABLES[name])
+
+    def looked(i):
+        found = table[i]
+        return found + found if isinstance(found, (int, float)) else len(found)
+
+    def failing(i):
+        return table[i * 2 - 3]
+
+    places = torch.tensor([0, 3, -1, 2, -4, 1])
+    assert_matches_loop(looked, [places], scalars="python", plain="never")
+    assert_matches_loop(failing, [places], scalars="python", plain="never")

@@ -281,7 +281,7 @@ PROGRAMS = [
 ]
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("func", PROGRAMS, ids=lambda func: func.__name__)
 def test_as_in_the_loop(func):
     """At more threads than have pairs of their own, for some; at fewer for all."""
@@ -289,7 +289,7 @@ def test_as_in_the_loop(func):
     hold(func, N[:count], M[:count])
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("func", PROGRAMS, ids=lambda func: func.__name__)
 def test_the_first_exception(func):
     args = (torch.tensor(N[:9]), torch.tensor(M[:9]))

@@ -120,7 +120,7 @@ def exact(x):
     return x.T @ x, x.T @ (x * 2), (x @ x.T).softmax(-1) @ x, x.transpose(0, 1) @ x[:, 0]
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(12)
 @CONFIGURED
 @pytest.mark.parametrize("function", [sums, normalised, masked, products, exact, turned, ranked])
 def test_operations(function, options):

@@ -222,7 +222,7 @@ def sums_of_calls(x: Tensor) -> Tensor:
     return (x**3 * (branching(x) + tree(x, 2))).sum()
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_draws_are_the_same_however_a_program_runs(name: str) -> None:
     state = torch.get_rng_state(), random.getstate()

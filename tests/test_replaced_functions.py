@@ -137,7 +137,7 @@ def assert_is_the_loop(batched, function, x):
         torch.testing.assert_close(gradients(found, leaves), gradients(expected, leaves))
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("grad", [True, False])
 @pytest.mark.parametrize("change", CHANGES)
 @ways

@@ -127,7 +127,7 @@ FORMS = (
 )
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("form", FORMS)
 def test_each_item_is_made_where_python_makes_it(form):
     def program(n):

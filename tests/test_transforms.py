@@ -184,7 +184,7 @@ def in_every_way() -> Iterator[Any]:
                 yield case(name, program, options, name=title, default=default)
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize(("name", "program", "way"), in_every_way())
 def test_within_vmap(name: str, program: Callable[..., Any], way: dict[str, Any]) -> None:
     make = TRANSFORMS[name]
@@ -196,7 +196,7 @@ def test_within_vmap(name: str, program: Callable[..., Any], way: dict[str, Any]
         assert counts.fallbacks == 0
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("module", [torch_func, autobatch], ids=["torch.func", "autobatch"])
 @transforms
 @programs

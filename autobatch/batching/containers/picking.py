@@ -36,13 +36,23 @@ def pick(context: Context, base: Cell, parts: list[Cell], index: Cell) -> Cell:
             context, operator.getitem, [base, index], {}, "objects", keep=True, fresh=False
         )
     where, failed = clamped(read(index).data.to(torch.int64), len(parts))  # type: ignore[union-attr]
-    snapshot = [Cell(read(index)), *(Cell(value) for value in values)]
-    context.check(failed, lambda row: pick_row(context, base, snapshot, row))
+    at, size = Cell(read(index)), len(parts)
+    context.check(failed, lambda row: pick_row(context, base, at, size, row))
     return picked_number(context, values, where)
 
 
 def picked_number(context: Context, values: Sequence[Any], where: Tensor) -> Cell:
-    """Of numbers of one type the one at a place of each thread's own."""
+    """Of numbers of one type the one at a place of each thread's own.
+
+    Of those that are the same for all threads it is a look into one table: a column for each made
+    a check sum by a table of 256 take 4.7 times as long.
+    """
+    if all(type(value) is Uniform for value in values):
+        tag = NUMBER_TAGS[type(values[0].obj)]
+        numbers = [value.obj for value in values]
+        table = torch.tensor(numbers, dtype=NUMBER_DTYPES[tag], device=context.device)
+        bounds = (min(numbers), max(numbers)) if tag == "int" else None
+        return Cell(Column(table[where], tag, bounds))
     columns = [as_column(context, value) for value in values]
     tag = columns[0].tag
     bounds = join_bounds(column.bounds for column in columns) if tag == "int" else None
@@ -56,11 +66,11 @@ def picked(columns: Sequence[Tensor], where: Tensor) -> Tensor:
     return moves.noted(whole.gather(0, index), moves.Picked(where, len(columns))).squeeze(0)
 
 
-def pick_row(context: Context, base: Cell, snapshot: list[Cell], row: int) -> Any:
-    index = torch_ops.one_row(context, operator.index, snapshot[:1], row)
+def pick_row(context: Context, base: Cell, at: Cell, size: int, row: int) -> Any:
+    index = torch_ops.one_row(context, operator.index, [at], row)
     value = read(base)
     kind = value.type if type(value) is Container else type(value.obj)  # type: ignore[union-attr]
-    return kind(range(len(snapshot) - 1))[index]
+    return kind(range(size))[index]
 
 
 def clamped(index: Tensor, size: int) -> tuple[Tensor, Tensor]:
