@@ -288,7 +288,7 @@ def hook_of_all(net, monkeypatch):
 BREAKS = {
     "hook": lambda net, _: net.first.register_forward_hook(lambda m, args, out: out + 1),
     "pre-hook": lambda net, _: net.gate.register_forward_pre_hook(lambda m, args: (args[0] * 2,)),
-    "within": lambda net, _: net.gate.inner[0].register_forward_hook(seen),
+    "within": lambda net, _: net.gate.inner[0].register_forward_hook(lambda m, args, out: -out),
     "hook of all": hook_of_all,
     "backward hook": lambda net, _: net.first.register_full_backward_hook(seen),
     "a module": lambda net, _: setattr(net, "first", Printing(4, 4)),
