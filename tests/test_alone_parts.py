@@ -80,7 +80,7 @@ def test_a_program_is_the_loop(name, engine, executor, size):
 
 
 MOST_STEPS = {
-    "beam_search": 120, "decode": 60, "parse": 220, "viterbi": 12, "chart": 12, "dijkstra": 12,
+    "beam_search": 120, "decode": 64, "parse": 220, "viterbi": 12, "chart": 12, "dijkstra": 12,
     "a_star": 12, "suppressed": 20, "nearest": 12, "pieces": 12,
 }  # fmt: skip
 

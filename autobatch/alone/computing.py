@@ -157,6 +157,18 @@ class Limits:
         """Whether it may compute with what the caller gives: nobody asks how it did."""
         return may_compute(tensors, self.most, self.gradients)
 
+    def against(self, tensors: Iterable[Tensor]) -> str:
+        """Why not with these, of its arguments."""
+        for tensor in tensors:
+            if tensor.numel() > self.most:
+                return f"an argument has {tensor.numel():,} elements, more than {self.most:,}"
+            if tensor.requires_grad and not self.gradients:
+                return (
+                    "an argument needs gradients, a module's parameters say, and there are more "
+                    f"than {MOST_WITH_GRADIENTS} examples"
+                )
+        return "an argument is no plain tensor on the CPU, or a transform of torch's is at work"
+
     def allow_held(self, tensors: Iterable[Tensor]) -> bool:
         """Whether it may with what existed before."""
         return may_compute(tensors, self.most_held, self.gradients)

@@ -69,7 +69,8 @@ class Functions(ABC):
         try:
             lowered = self.library.code_of(function, receiver).function
         except AutobatchError as error:
-            refused = NotAlone(f"{function.__qualname__} has a form that is refused")
+            why = str(error).partition("\n")[0]
+            refused = NotAlone(f"{function.__qualname__} has a form that is refused: {why}")
             refused.at(error.span)
             raise refused from error
         if id(function) not in self.functions:

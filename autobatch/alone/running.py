@@ -233,7 +233,7 @@ def looked_through(asked: Asked, computes: bool) -> tuple[dict[int | str, Share]
     if contents.callables:
         raise NotAlone("functions are among its arguments")
     if not asked.limits.allow(contents.tensors):
-        raise NotAlone("tensors that are large, or have gradients, are among its arguments")
+        raise NotAlone(asked.limits.against(contents.tensors))
     return shares, contents
 
 
