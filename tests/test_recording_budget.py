@@ -12,7 +12,7 @@ from torch import Tensor
 
 import autobatch
 from autobatch.batching.stretches import TracedExecutor
-from autobatch.batching.stretches.budget import PAID, Budget
+from autobatch.batching.stretches.budget import Budget
 from autobatch.batching.stretches.signature import shapeless
 from autobatch.batching.trace import Input
 
@@ -93,11 +93,11 @@ def test_lengths_that_come_again_are_recorded_in_time() -> None:
     xs = torch.tensor([[1.0, -2.0], [0.5, 3.0]])
     mapped = autobatch.vmap(decoded, in_dims=(None, 0), trace_after=1)
     traces = []
-    for _ in range(40):
+    for _ in range(34):
         with autobatch.counts() as counts:
             got = mapped(9, xs)
         traces.append(counts.traces)
-    assert sum(traces[:34]) < 9 <= sum(traces) and traces[-1] == 0
+    assert sum(traces[:32]) < 9 <= sum(traces) and traces[-1] == 0
     torch.testing.assert_close(got, torch.stack([decoded(9, x) for x in xs]))
 
 
@@ -130,28 +130,6 @@ def test_signatures_that_never_come_again_use_up_nothing() -> None:
         assert not budget.grants((("function", number),), 2)
     assert budget.recordings == 1 and len(budget.met) <= 256
     assert [budget.grants(("again",), 2) for _ in range(5)] == [False] * 4 + [True]
-
-
-def test_a_place_is_recorded_once_it_has_run_as_long_as_a_recording_takes() -> None:
-    budget, ran = Budget(), 0
-    while budget.is_unpaid(3):
-        ran += 3
-    assert PAID - 3 <= ran < PAID
-
-
-def looped(x: Tensor) -> Tensor:
-    for _ in range(20):
-        x = torch.tanh(x) * 0.5
-    return x
-
-
-def test_recordings_wait_for_that_where_nobody_asks_for_them() -> None:
-    traces = []
-    for options in ({"trace_after": 2}, {"trace_after": 2}, {"trace_after": 2}):
-        with autobatch.counts() as counts:
-            autobatch.vmap(looped, plain="never", **options)(torch.ones(3, 2))
-        traces.append((counts.traces, counts.trace_seconds > 0))
-    assert traces == [(0, False), (0, False), (1, True)]
 
 
 def test_what_makes_two_event_shapes_of_one_kind() -> None:

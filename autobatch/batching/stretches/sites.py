@@ -100,7 +100,7 @@ class Site:
             return self.start
         skeleton = self.skeletons.get(kinds)
         if skeleton is None:
-            if self.budget.is_cold(work.trace_after) or work.waits(self.budget, self.weight):
+            if self.budget.is_cold(work.trace_after) or work.waits(self.weight):
                 context.counter.cold()
                 return ~len(self.ops)
             skeleton = self.added(kinds, scope, context, env)

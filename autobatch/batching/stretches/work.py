@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from autobatch.batching.operations import Env
-from autobatch.batching.stretches.budget import Budget
 from autobatch.batching.stretches.executors import Executor
 from autobatch.batching.stretches.plans import Plan, Skeleton
 from autobatch.batching.trace.loading import may_wait
@@ -37,12 +36,9 @@ class Work:
     settled: Env = field(default_factory=dict)
     written: list[tuple[Cell, Value]] = field(default_factory=list)
 
-    def waits(self, budget: Budget, operations: int) -> bool:
-        """Whether these are to run unrecorded for now, as a recording has not paid yet.
-
-        That of a place, or the first of the process (see ``batching.trace.loading``).
-        """
-        return self.patient and (budget.is_unpaid(operations) or may_wait(operations))
+    def waits(self, operations: int) -> bool:
+        """Whether these are to run unrecorded for now (see ``batching.trace.loading``)."""
+        return self.patient and may_wait(operations)
 
     def forget(self) -> None:
         """Let go of what the last stretch was about: a run's records outlive it for a while."""
