@@ -101,7 +101,7 @@ def solve(blocks: Sequence[Block], analysis: Analysis[Fact]) -> Solution[Fact]:
         depends: Sequence[Collection[Label]] = [block.successors() for block in blocks]
     else:
         order, advance = range(len(blocks) - 1, -1, -1), facts.backward
-        depends = predecessors(blocks)
+        depends = [[*each, *by] for each, by in zip(facts.sources, facts.handled, strict=True)]
     work, waiting, done = deque(order), [True] * len(blocks), [False] * len(blocks)
     while work:
         label = work.popleft()
