@@ -112,6 +112,11 @@ def counts() -> Iterator[Counts]:
         _ACTIVE.reset(token)
 
 
+def is_counting() -> bool:
+    """Whether anybody counts the runs of this host thread."""
+    return bool(_ACTIVE.get())
+
+
 class Tally:
     """Feeds the active ``Counts``, or those given; ``block`` is the function and block at work.
 

@@ -37,6 +37,7 @@ ALSO = {
 """What an option may be but for its ``CHOICES``."""
 
 MOST_THREADS = 2**47
+TRACE_AFTER = 2
 MAX_DEPTH = 10_000
 """How deep calls nest by default where each takes a part of Python's stack."""
 
@@ -118,9 +119,12 @@ class Options:
 
     ``plain``: ``"auto"`` runs a program of Python objects alone (strings, dicts, trees: no tensor
     can come near it, and nobody else sees what it does) as plain Python, one thread after the
-    other, which is what it takes least time as. ``"never"`` keeps its threads together, as those of
-    all other programs; so do ``max_steps``, ``max_depth``, ``listeners``, ``passes``, ``explain``,
-    ``fallback="error"`` and ``executor="vmap"``.
+    other, which is what it takes least time as; so the first four calls of other programs with up
+    to 64 threads, if nobody sees that, and a quarter of a second suffices: no recording would be
+    done sooner. ``"never"`` keeps threads together; so do ``max_steps``, ``max_depth``,
+    ``listeners``, ``passes``, ``explain``, ``fallback="error"`` and ``executor="vmap"``, and first
+    calls ``counts()``, ``fallback="warn"``, ``executor="compiled"``, another ``trace_after`` and
+    ``torch.use_deterministic_algorithms(True)``.
 
     What has no batched form runs thread by thread on the host. ``fallback="warn"`` runs what
     ``"allow"`` runs, and warns of it with a ``FallbackWarning`` at the program's line, once for
@@ -142,7 +146,7 @@ class Options:
     max_steps: int | None = None
     max_depth: int | None = None
     fallback: str = "allow"
-    trace_after: int = 2
+    trace_after: int = TRACE_AFTER
     listeners: tuple[Callable[..., None], ...] = ()
     in_dims: Any = None
     out_dims: Any = 0
@@ -195,6 +199,15 @@ class Options:
             and not self.listeners
             and self.passes is None
             and not self.writes
+        )
+
+    @property
+    def may_begin_plainly(self) -> bool:
+        """Whether first calls may run as plain Python: nobody asks for what is recorded."""
+        return (
+            self.fallback == "allow"
+            and self.trace_after == TRACE_AFTER
+            and self.executor != "compiled"
         )
 
     @property

@@ -10,17 +10,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import inf
 from time import thread_time
-from typing import Any
 
 import numpy as np
 import torch
 
+from autobatch.alone.beginning import goes_on
 from autobatch.alone.proof import Proof
-from autobatch.alone.running import Asked, Outline, run, worth_it
+from autobatch.alone.running import Asked, Outline, note, run, worth_it
 from autobatch.runs.trial import Trial
 
-MOST_NOTED = 64
-"""Kinds of calls of one function."""
 PART = 0.1
 """What measuring takes, of what a run has, if a thread is not dear."""
 LEAST = 0.002
@@ -91,12 +89,6 @@ class Kind:
         note(found, self.outline, (min(size, asked.batch.size), times + 1))
 
 
-def note(found: dict[Outline, Any], outline: Outline, what: Any) -> None:
-    if outline not in found and len(found) >= MOST_NOTED:
-        found.clear()
-    found[outline] = what
-
-
 def seconds(asked: Asked, proof: Proof, spent: float, again: bool) -> float:
     """What plain Python takes for all threads: for one to begin with, then for some at once.
 
@@ -124,6 +116,7 @@ def trial(asked: Asked) -> Trial | None:
 
     None where that is known, or where it must not.
     """
+    goes_on(asked)
     if asked.is_apart or not asked.may_compute():
         return None
     call = Kind.of(asked)

@@ -12,6 +12,8 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
+from time import thread_time
 from types import FunctionType
 from typing import Any
 
@@ -44,8 +46,16 @@ FEW = 4
 """Threads that may print before any judgement."""
 MOST_RENEWED = 8
 """Times on end that a proof does not hold when it is looked at again."""
+MOST_NOTED = 64
+"""Kinds of calls of one function."""
 Outline = tuple[object, ...]
 """What can be told of a call at a glance."""
+
+
+def note(found: dict[Outline, Any], outline: Outline, what: Any) -> None:
+    if outline not in found and len(found) >= MOST_NOTED:
+        found.clear()
+    found[outline] = what
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -66,7 +76,7 @@ class Findings:
     tensors and have been found to be better alone, and of how many threads at most; ``together``
     those that have been measured and are not, of how many at least, and how often that was;
     ``slower``, whether the last one measured was. ``spent`` are seconds. ``printing`` are calls
-    most of whose threads print.
+    most of whose threads print. ``begun`` counts calls that plain Python ran at first.
     """
 
     proofs: dict[Any, Kept] = field(default_factory=dict)
@@ -76,6 +86,7 @@ class Findings:
     slower: dict[Outline, bool] = field(default_factory=dict)
     spent: dict[Outline, float] = field(default_factory=dict)
     printing: Refusals = field(default_factory=Refusals)
+    begun: dict[Outline, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +95,7 @@ class Alone:
 
     ``failures`` are what these have raised. ``stopped``: the last has failed, and none has run
     after it. So many have ``printed``: they have been given up where they were to do so.
+    ``is_long``: all were given up after the first, since they would have taken too long.
     """
 
     items: list[Any]
@@ -91,6 +103,7 @@ class Alone:
     stopped: bool
     failures: dict[int, BaseException]
     printed: int
+    is_long: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,8 +296,11 @@ def proof_of(asked: Asked, computes: bool) -> Proof:
     return proof
 
 
-def run(asked: Asked, proof: Proof) -> Alone:
-    """Call the function for each thread, lowest first, up to the first that fails."""
+def run(asked: Asked, proof: Proof, within: float = inf) -> Alone:
+    """Call the function for each thread, lowest first, up to the first that fails.
+
+    ``within`` are the seconds that all may take, if each takes as long as the first.
+    """
     plain: Callable[..., Any] = asked.function
     if asked.receiver is not MISSING:
         plain = asked.function.__get__(asked.receiver)
@@ -307,7 +323,7 @@ def run(asked: Asked, proof: Proof) -> Alone:
     rest: list[int] = []
     failures: dict[int, BaseException] = {}
     stopped, printed = False, 0
-    rows = zip(*[items(name) for name in given], strict=True)
+    rows, begin = zip(*[items(name) for name in given], strict=True), thread_time()
     with giving_up(proof.prints is not None):
         for index, row in enumerate(rows):
             if printed >= FEW and is_much(printed, index):
@@ -343,6 +359,8 @@ def run(asked: Asked, proof: Proof) -> Alone:
                 if stopped:
                     break
             found.append(value)
+            if not index and within < (thread_time() - begin) * size:
+                return Alone([], np.arange(size), False, {}, 0, is_long=True)
     found += [None] * (size - len(found))
     return Alone(found, np.array(rest, dtype=np.int64), stopped, failures, printed)
 

@@ -10,7 +10,7 @@ from functools import partial
 
 import numpy as np
 
-from autobatch.alone import Asked, alone
+from autobatch.alone import Asked, alone, begun
 from autobatch.arguments.batch import Batch
 from autobatch.batching.calling.resolving import Target
 from autobatch.batching.context import Context
@@ -54,12 +54,12 @@ def returned_at_once(
 def by_plain_python(
     asked: Asked, target: Target, options: Options, library: Library
 ) -> Chunk | None:
-    """What a program of Python objects alone has returned; None for any other.
+    """What a program has returned that is better run thread by thread; None for any other.
 
     Threads that have not come to an end go the general way, under their own indices. What they have
     raised comes from elsewhere if they do not raise there: from a signal's handler, say.
     """
-    done = alone(asked)
+    done = alone(asked) or begun(asked)
     if done is None:
         return None
     batch = asked.batch

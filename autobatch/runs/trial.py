@@ -61,6 +61,11 @@ def measuring(on: bool) -> Iterator[None]:
         _MEASURES.reset(token)
 
 
+def is_measuring() -> bool:
+    """Whether the clock of this host thread's runs is looked at."""
+    return _MEASURES.get()
+
+
 class BetterApart(BaseException):
     """A run ends, to begin again as plain Python; no exception of the program's."""
 
@@ -107,7 +112,7 @@ class Trial:
     @classmethod
     def measured(cls, call: Call) -> Trial:
         """One that measures too, unless it must not."""
-        if not _MEASURES.get():
+        if not is_measuring():
             return cls(call)
         return cls(call, watch=Watch(thread_time()), due=WORTH_MEASURING)
 

@@ -1,0 +1,189 @@
+"""First calls of few threads run as plain Python; later ones, and those that look, together."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+import torch
+
+import autobatch
+from autobatch.alone import beginning
+from autobatch.runs import shortcuts
+from autobatch.runs.trial import measuring
+from autobatch.vm.invariants import checking
+
+XS = torch.randn(7, 3, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.fixture(autouse=True)
+def by_the_clock(monkeypatch):
+    monkeypatch.setattr(beginning, "SECONDS", 60.0)  # on any machine
+    with measuring(True), checking(False):
+        yield
+
+
+@pytest.fixture
+def ways(monkeypatch):
+    """What each call was: whether plain Python ran it as one of the first."""
+    found = []
+
+    def begun(asked):
+        done = beginning.begun(asked)
+        found.append(done is not None)
+        return done
+
+    monkeypatch.setattr(shortcuts, "begun", begun)
+    return found
+
+
+def program(count=1):
+    """A new program, of which nothing is known yet."""
+    scope = {"torch": torch}
+    lines = ["def halved(x):", "    while x.abs().sum() > 0.1:", f"        x = x / {count + 1}"]
+    text = "\n".join([*lines, "    return x, x.sum()"])
+    import linecache
+
+    name = f"<halved {len(linecache.cache)}>"
+    linecache.cache[name] = (len(text), None, text.splitlines(True), name)
+    exec(compile(text, name, "exec"), scope)
+    return scope["halved"]
+
+
+def agrees(function, found, xs=XS):
+    rows = [function(x.clone()) for x in xs]
+    for part, expected in zip(found, zip(*rows, strict=True), strict=True):
+        torch.testing.assert_close(part, torch.stack(expected))
+
+
+def test_the_first_calls_and_no_later_ones(ways):
+    function = program()
+    batched = autobatch.vmap(function)
+    for _ in range(beginning.CALLS + 3):
+        agrees(function, batched(XS))
+    assert ways == [True] * beginning.CALLS + [False] * 3
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 64, 65])
+def test_few_threads(ways, size):
+    function, xs = program(), torch.randn(size, 3)
+    agrees(function, autobatch.vmap(function)(xs), xs)
+    assert ways == [size <= beginning.MOST_THREADS]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"fallback": "warn"},
+        {"trace_after": 0},
+        {"executor": "compiled"},
+        {"plain": "never"},
+        {"fallback": "error"},
+        {"max_steps": 10_000},
+        {"listeners": [lambda step: None]},
+    ],
+)
+def test_who_asks_for_the_general_way_gets_it(ways, options):
+    function = program()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        agrees(function, autobatch.vmap(function, **options)(XS))
+    assert not any(ways)
+
+
+def test_who_counts_sees_the_general_way_and_all_go_so_from_then_on(ways):
+    function = program()
+    batched = autobatch.vmap(function)
+    with autobatch.counts() as counts:
+        batched(XS)
+    assert counts.plain == 0
+    assert counts.block_executions > 1
+    batched(XS)
+    assert ways == [False, False]
+
+
+def test_floats_that_are_to_be_the_same_each_time(ways):
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(True)
+    try:
+        autobatch.vmap(program())(XS)
+    finally:
+        torch.use_deterministic_algorithms(before)
+    assert ways == [False]
+
+
+def test_a_first_thread_that_takes_long_ends_it(ways, monkeypatch):
+    monkeypatch.setattr(beginning, "SECONDS", 0.0)
+    function, seen = program(), []
+    batched = autobatch.vmap(function)
+    monkeypatch.setattr(beginning, "run", lambda *args: seen.append(args) or running(*args))
+    for _ in range(3):
+        agrees(function, batched(XS))
+    assert ways == [False] * 3
+    assert len(seen) == 1
+
+
+running = beginning.run
+
+
+def test_kinds_of_calls_begin_each_for_itself(ways):
+    batched = autobatch.vmap(program())
+    for _ in range(beginning.CALLS + 1):
+        batched(XS)
+    with torch.no_grad():
+        batched(XS)
+    assert ways[-2:] == [False, True]
+
+
+def test_what_fails_is_told_as_ever(ways):
+    rows = [[1.0, 2.0], [3.0]]
+
+    def reads(x):
+        row = [float(x[0]), float(x[1])]
+        if row[0] > 0:
+            row = rows[1]
+        return row[1] + x
+
+    def told(**options):
+        with pytest.raises(IndexError) as caught:
+            autobatch.vmap(reads, **options)(torch.tensor([[-1.0, 2.0], [1.0, 2.0]]))
+        return str(caught.value), caught.value.__notes__
+
+    assert told() == told(plain="never")
+    assert ways[0]
+
+
+def test_gradients_of_few(ways):
+    function, xs = program(), XS.clone().requires_grad_()
+    found, _ = autobatch.vmap(function)(xs)
+    (gradient,) = torch.autograd.grad(found.sin().sum(), xs)
+    rows = torch.stack([function(x)[0] for x in xs])
+    (expected,) = torch.autograd.grad(rows.sin().sum(), xs)
+    torch.testing.assert_close(gradient, expected)
+    assert ways == [True]
+    autobatch.vmap(function)(torch.randn(9, 3, requires_grad=True))
+    assert ways == [True, False]
+
+
+def test_what_others_see_goes_together(ways, capsys):
+    seen = {"calls": 0}
+
+    def draws(x):
+        return x + torch.rand(()) if x.sum() > 0 else x
+
+    def says(x):
+        if x.sum() > 0:
+            print("more")
+        return x * 2
+
+    def writes(x):
+        seen["calls"] += 1
+        return x * 2
+
+    autobatch.vmap(draws, randomness="different")(XS)
+    autobatch.vmap(says)(XS)
+    with pytest.raises(autobatch.AutobatchError):
+        autobatch.vmap(writes)(XS)
+    assert capsys.readouterr().out.count("more") == int((XS.sum(1) > 0).sum())
+    assert seen["calls"] == 0
+    assert not any(ways)
