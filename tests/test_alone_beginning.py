@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 import warnings
 
 import pytest
@@ -42,7 +43,6 @@ def program(count=1):
     scope = {"torch": torch}
     lines = ["def halved(x):", "    while x.abs().sum() > 0.1:", f"        x = x / {count + 1}"]
     text = "\n".join([*lines, "    return x, x.sum()"])
-    import linecache
 
     name = f"<halved {len(linecache.cache)}>"
     linecache.cache[name] = (len(text), None, text.splitlines(True), name)
@@ -161,8 +161,21 @@ def test_gradients_of_few(ways):
     (expected,) = torch.autograd.grad(rows.sin().sum(), xs)
     torch.testing.assert_close(gradient, expected)
     assert ways == [True]
-    autobatch.vmap(function)(torch.randn(9, 3, requires_grad=True))
-    assert ways == [True, False]
+
+
+@pytest.mark.parametrize(("size", "begins"), [(64, True), (65, False)])
+def test_gradients_and_weights_of_any_size(ways, size, begins):
+    weight = torch.randn(300, 300, requires_grad=True)
+
+    def own(x):
+        y = weight @ x
+        return y.relu() if y.sum() > 0 else y * 2
+
+    xs = torch.randn(size, 300)
+    (gradient,) = torch.autograd.grad(autobatch.vmap(own)(xs).sum(), weight)
+    (expected,) = torch.autograd.grad(sum(own(x).sum() for x in xs), weight)
+    torch.testing.assert_close(gradient, expected, rtol=1e-4, atol=1e-3)
+    assert ways == [begins]
 
 
 def test_what_others_see_goes_together(ways, capsys):

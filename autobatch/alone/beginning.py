@@ -11,8 +11,11 @@ rounded alike in every run. Whoever counts, or asks for warnings, wants to see t
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 
+from autobatch.alone.computing import Limits
 from autobatch.alone.running import Alone, Asked, note, run, worth_it
 from autobatch.listeners import is_counting
 from autobatch.runs.trial import is_measuring
@@ -31,7 +34,9 @@ def begun(asked: Asked) -> Alone | None:
     before = found.get(outline, 0)
     if before >= CALLS or not may_begin(asked):
         return None
-    proof = worth_it(asked, computes=True)
+    limits = Limits.of(asked.batch.size, asked.options.save == "keep", begins=True)
+    asked = replace(asked, limits=limits)
+    proof = worth_it(asked, computes=True) if asked.may_compute() else None
     if proof is None or proof.prints is not None:
         return None
     done = run(asked, proof, SECONDS)
@@ -46,7 +51,6 @@ def may_begin(asked: Asked) -> bool:
         and is_measuring()
         and not is_counting()
         and not torch.are_deterministic_algorithms_enabled()
-        and asked.may_compute()
     )
 
 

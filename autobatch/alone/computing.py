@@ -144,11 +144,16 @@ class Limits:
     """How much of what all threads share may be looked through, which each call does again."""
 
     @classmethod
-    def of(cls, threads: int, saves: bool) -> Limits:
-        """For so many threads; ``saves``: autograd saves what it does, and no more is asked."""
-        gradients = saves and threads <= MOST_WITH_GRADIENTS
+    def of(cls, threads: int, saves: bool, begins: bool = False) -> Limits:
+        """For so many threads; ``saves``: autograd saves what it does, and no more is asked.
+
+        ``begins``: few calls run so, which the clock bounds, whatever they compute with.
+        """
+        gradients = saves and (begins or threads <= MOST_WITH_GRADIENTS)
         shared = SHARED + SHARED_FOR_EACH * threads
         texts = not gradients and torch.is_grad_enabled()  # else one may be said to need some
+        if begins:
+            return cls(sys.maxsize, sys.maxsize, gradients, texts, shared)
         if threads == 1:
             return cls(MOST_OF_ONE, sys.maxsize, gradients, texts, shared)
         return cls(gradients=gradients, texts=texts, most_shared=shared)

@@ -118,6 +118,7 @@ class Asked:
     library: Library
     options: Options
     isolates: bool
+    limits: Limits
 
     @property
     def findings(self) -> Findings:
@@ -128,7 +129,7 @@ class Asked:
 
     @property
     def outline(self) -> Outline:
-        mode = (torch.is_grad_enabled(), self.limits.gradients)
+        mode = (torch.is_grad_enabled(), self.limits)
         trains = isinstance(self.receiver, nn.Module) and self.receiver.training
         return (id(self.receiver), trains, *mode, *(each.outline for each in self.given.values()))
 
@@ -143,10 +144,6 @@ class Asked:
         given = arguments(batch, self.options)
         assert given is not None
         return replace(self, batch=batch, given=given, isolates=True)
-
-    @property
-    def limits(self) -> Limits:
-        return Limits.of(self.batch.size, self.options.save == "keep")
 
     def may_compute(self) -> bool:
         tensors = (tensor for each in self.given.values() for tensor in each.tensors())
@@ -185,7 +182,8 @@ def asked(target: Target, batch: Batch, options: Options, library: Library) -> A
     except AutobatchError:
         return None
     isolates = options.on_error == "isolate"
-    return Asked(function, receiver, code, batch, given, library, options, isolates)
+    limits = Limits.of(batch.size, options.save == "keep")
+    return Asked(function, receiver, code, batch, given, library, options, isolates, limits)
 
 
 def is_wanted(options: Options) -> bool:
