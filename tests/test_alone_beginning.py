@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import linecache
 import warnings
 
@@ -10,9 +11,10 @@ import torch
 
 import autobatch
 from autobatch.alone import beginning
-from autobatch.runs import shortcuts
+from autobatch.runs import shortcuts, trial
 from autobatch.runs.trial import measuring
 from autobatch.vm.invariants import checking
+from tests.oracle import assert_matches_loop
 
 XS = torch.randn(7, 3, generator=torch.Generator().manual_seed(0))
 
@@ -20,6 +22,7 @@ XS = torch.randn(7, 3, generator=torch.Generator().manual_seed(0))
 @pytest.fixture(autouse=True)
 def by_the_clock(monkeypatch):
     monkeypatch.setattr(beginning, "SECONDS", 60.0)  # on any machine
+    monkeypatch.setattr(trial, "WORTH_MEASURING", 60.0)  # nothing else is plain by the clock
     with measuring(True), checking(False):
         yield
 
@@ -116,14 +119,12 @@ def test_a_first_thread_that_takes_long_ends_it(ways, monkeypatch):
     monkeypatch.setattr(beginning, "SECONDS", 0.0)
     function, seen = program(), []
     batched = autobatch.vmap(function)
+    running = beginning.run
     monkeypatch.setattr(beginning, "run", lambda *args: seen.append(args) or running(*args))
     for _ in range(3):
         agrees(function, batched(XS))
     assert ways == [False] * 3
     assert len(seen) == 1
-
-
-running = beginning.run
 
 
 def test_kinds_of_calls_begin_each_for_itself(ways):
@@ -200,3 +201,30 @@ def test_what_others_see_goes_together(ways, capsys):
     assert capsys.readouterr().out.count("more") == int((XS.sum(1) > 0).sum())
     assert seen["calls"] == 0
     assert not any(ways)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "adaptive_computation",
+        "bilstm_tagger",
+        "child_sum_treelstm",
+        "collatz",
+        "greedy_decoding",
+        "halting_transformer",
+        "lstm",
+        "merge_sort",
+        "mixture_of_experts",
+        "ode_layer",
+        "shift_reduce",
+    ],
+)
+def test_programs_give_the_loop_s_results_to_the_bit(ways, name):
+    example = importlib.import_module(f"programs.{name}").example(7)
+    args = example.mapped(autobatch.objects, autobatch.ragged)
+    with torch.no_grad():
+        assert_matches_loop(
+            example.function, args, batch_sizes=(1, 7), configurations=[{}], rtol=0, atol=0
+        )
+    assert ways
+    assert all(ways)

@@ -110,7 +110,7 @@ OF_RESULTS = frozenset(
     | {"Q", "R", "U", "S", "Vh"}
 )
 """Attributes of what functions of torch's give, tensors of their own."""
-OUTWARD = frozenset({"out", "generator", "requires_grad", "device", "pin_memory", "layout"})
+OUTWARD = frozenset({"out", "generator", "requires_grad", "pin_memory", "layout"})
 """Keywords by which a function does more than its name says."""
 SHOWN = frozenset({"format", "join"})
 """Operations that show what only a tensor of the loop's has."""
