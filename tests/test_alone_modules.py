@@ -200,6 +200,35 @@ class Writing(Searcher):
 WAYS = ["record", "list", "weight", "tensor", "in a tuple", "by another name", "put into a record"]
 
 
+TRACKING = [
+    (nn.BatchNorm1d(2), (5, 2)),
+    (nn.BatchNorm2d(2), (3, 2, 4, 4)),
+    (nn.BatchNorm3d(2), (3, 2, 2, 2, 2)),
+    (nn.InstanceNorm1d(2, track_running_stats=True), (2, 5)),
+    (nn.InstanceNorm2d(2, track_running_stats=True), (2, 4, 4)),
+]
+
+
+@pytest.mark.parametrize(
+    ("norm", "shape"), TRACKING, ids=[type(norm).__name__ for norm, _ in TRACKING]
+)
+def test_statistics_are_not_written_plainly(norm, shape):
+    norm.train()
+
+    def own(x):
+        return norm(x) * 2 if x.sum() > 0 else norm(x)
+
+    batched = autobatch.vmap(own)
+    for _ in range(4):
+        with pytest.raises(autobatch.AutobatchError):
+            batched(torch.randn(3, *shape))
+    assert norm.running_mean.eq(0).all()
+    assert norm.num_batches_tracked == 0
+    norm.eval()
+    with torch.no_grad():
+        assert batch(own, torch.randn(3, *shape))[1] == 3
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_what_objects_with_modules_hold_is_not_written_plainly(way):
     searcher = Writing(made(), way)

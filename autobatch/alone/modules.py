@@ -72,8 +72,13 @@ def methods_of(kind: type) -> frozenset[str]:
 
 
 def forward_of(kind: type) -> tuple[type, Any]:
-    """The class whose ``forward`` calling a module runs, and that."""
-    return next((b, vars(b)["forward"]) for b in kind.__mro__ if "forward" in vars(b))
+    """The class whose ``forward`` calling a module runs, and that.
+
+    Of torch's it is the one that users name: what several inherit a ``forward`` from is not known.
+    """
+    base, found = next((b, vars(b)["forward"]) for b in kind.__mro__ if "forward" in vars(b))
+    named = (b for b in kind.__mro__ if b in KINDS and issubclass(b, base))
+    return next(named, base), found
 
 
 def own_forward(module: nn.Module) -> FunctionType | None:
