@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -18,15 +18,18 @@ from autobatch.saving.savers import is_again, is_saving
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Operands:
-    """``node`` has saved the tensors among those ``given``, if it is not None."""
+    """``saver``, if not None, comes of the node that has saved the tensors among those ``given``.
+
+    Without it torch 2.11 lets go of what the node has saved.
+    """
 
     given: tuple[Any, ...]
-    node: Any = None
+    saver: Tensor | None = None
 
     def all(self) -> list[Any]:
-        if self.node is None:
+        if self.saver is None:
             return list(self.given)
-        saved = iter(self.node.saved_tensors)
+        saved = iter(cast("Any", self.saver.grad_fn).saved_tensors)
         return [next(saved) if each is SAVED else each for each in self.given]
 
 
@@ -38,10 +41,10 @@ def operands_of(given: Sequence[Any]) -> Operands:
     tensors = [each for each in given if isinstance(each, Tensor)]
     if not tensors or not (is_saving() or is_again()):
         return Operands(tuple(given))
-    node = Remembered.apply(*tensors).grad_fn  # type: ignore[no-untyped-call]
-    if node is None:  # none of them is differentiated
+    saver = Remembered.apply(*tensors)  # type: ignore[no-untyped-call]
+    if saver.grad_fn is None:  # none of them is differentiated
         return Operands(tuple(given))
-    return Operands(tuple(SAVED if isinstance(each, Tensor) else each for each in given), node)
+    return Operands(tuple(SAVED if isinstance(each, Tensor) else each for each in given), saver)
 
 
 class Remembered(torch.autograd.Function):
