@@ -119,7 +119,7 @@ class Options:
 
     ``plain``: ``"auto"`` runs a program of Python objects alone (strings, dicts, trees: no tensor
     can come near it, and nobody else sees what it does) as plain Python, one thread after the
-    other, which is what it takes least time as; so the first four calls of other programs with up
+    other, which is what it takes least time as; so the first three calls of other programs with up
     to 64 threads, if nobody sees that, and a quarter of a second suffices: no recording would be
     done sooner. ``"never"`` keeps threads together; so do ``max_steps``, ``max_depth``,
     ``listeners``, ``passes``, ``explain``, ``fallback="error"`` and ``executor="vmap"``, and first
