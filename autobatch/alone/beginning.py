@@ -21,7 +21,7 @@ from autobatch.listeners import is_counting
 from autobatch.runs.trial import is_measuring
 
 CALLS = 3
-"""Calls of a kind that begin so: who measures warms up so often, and then wants to see what lasts."""
+"""Calls of a kind that begin so: who measures warms up so often, and then is to see what lasts."""
 MOST_THREADS = 64
 SECONDS = 0.25
 """What one of them may take: first calls of 37 textbook programs took 0.02 to 2.2, 0.35 half of
