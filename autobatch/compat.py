@@ -338,11 +338,14 @@ def same_bits(tensor: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 @contextmanager
-def drawing_alike() -> Iterator[None]:
-    """Let the vmap levels at work, which may forbid draws, take one draw for all of their rows."""
+def drawing_alike(level: int | None = None) -> Iterator[None]:
+    """Let vmap levels, which may forbid draws, take one draw for all of their rows.
+
+    By default all that are at work, else the one of that number.
+    """
     layers: list[tuple[Any, int | None]] = []  # innermost first; the size of a vmap's
     while (top := _functorch.peek_interpreter_stack()) is not None:
-        maps = top.key() == _functorch.TransformType.Vmap
+        maps = top.key() == _functorch.TransformType.Vmap and level in (None, top.level())
         size = _functorch.CVmapInterpreterPtr(top).batchSize() if maps else None
         layers.append((_functorch.pop_dynamic_layer_stack(), size))
     for layer, size in reversed(layers):
