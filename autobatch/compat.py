@@ -339,10 +339,7 @@ def same_bits(tensor: Tensor, dtype: torch.dtype) -> Tensor:
 
 @contextmanager
 def drawing_alike(level: int | None = None) -> Iterator[None]:
-    """Let vmap levels, which may forbid draws, take one draw for all of their rows.
-
-    By default all that are at work, else the one of that number.
-    """
+    """Let vmap levels, by default all, which may forbid draws, take one for all of their rows."""
     layers: list[tuple[Any, int | None]] = []  # innermost first; the size of a vmap's
     while (top := _functorch.peek_interpreter_stack()) is not None:
         maps = top.key() == _functorch.TransformType.Vmap and level in (None, top.level())
