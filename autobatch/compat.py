@@ -68,6 +68,7 @@ __all__ = [
     "current_level",
     "default_device",
     "deterministic",
+    "drawing_alike",
     "draws_of_dirichlet",
     "enter_level",
     "fake_mode",
@@ -123,6 +124,10 @@ _NAMES = (
     "maybe_get_bdim",
     "maybe_get_level",
     "unwrap_if_dead",
+    "peek_interpreter_stack",
+    "push_dynamic_layer_stack",
+    "pop_dynamic_layer_stack",
+    "CVmapInterpreterPtr",
     "_is_vmap_fallback_enabled",
     "_set_vmap_fallback_enabled",
 )
@@ -330,6 +335,28 @@ def same_bits(tensor: Tensor, dtype: torch.dtype) -> Tensor:
     level, dim = _functorch.maybe_get_level(tensor), _functorch.maybe_get_bdim(tensor)
     viewed: Tensor = add_batch_dim(same_bits(_functorch.get_unwrapped(tensor), dtype), dim, level)
     return viewed
+
+
+@contextmanager
+def drawing_alike(level: int | None = None) -> Iterator[None]:
+    """Let vmap levels, by default all, which may forbid draws, take one for all of their rows."""
+    layers: list[tuple[Any, int | None]] = []  # innermost first; the size of a vmap's
+    while (top := _functorch.peek_interpreter_stack()) is not None:
+        maps = top.key() == _functorch.TransformType.Vmap and level in (None, top.level())
+        size = _functorch.CVmapInterpreterPtr(top).batchSize() if maps else None
+        layers.append((_functorch.pop_dynamic_layer_stack(), size))
+    for layer, size in reversed(layers):
+        if size is None:
+            _functorch.push_dynamic_layer_stack(layer)
+        else:
+            enter_level(size, "same")
+    try:
+        yield
+    finally:
+        for _, size in layers:
+            _functorch.pop_dynamic_layer_stack() if size is None else leave_level()
+        for layer, _ in reversed(layers):
+            _functorch.push_dynamic_layer_stack(layer)
 
 
 SPARSE = frozenset(

@@ -139,19 +139,74 @@ class BySlices(nn.Module):
         return x
 
 
+class Scaled(nn.Sequential):
+    """One whose parts are not those that it goes through."""
+
+    def __iter__(self) -> Any:
+        return iter(list(self._modules.values())[:1])
+
+
+class ByPlaces(nn.Module):
+    """Goes by the parts of an ``nn.Sequential``, slices of which are such modules."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        layer = nn.Linear(3, 3)
+        parts = [layer, nn.Tanh(), nn.Sequential(nn.Linear(3, 3), nn.ReLU()), layer, nn.Softplus()]
+        self.net = nn.Sequential(*parts)
+        self.own = Scaled(nn.Linear(3, 3), nn.Linear(3, 3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        tail = self.net[2:]
+        assert isinstance(tail, nn.Sequential) and len(tail) == len(self.net) - 2 == 3
+        x = tail(x) if x.sum() > 0 else self.net[1:][:-2](self.net[0](x))
+        for place, layer in enumerate(self.net[::-2]):
+            x = x + layer(x) * place
+        for layer in tail[0]:
+            x = layer(x) + self.net[-2].weight[0]
+        for layer in self.own:
+            x = layer(x)
+        return self.net[1:2](x) * tail[1].bias
+
+
 @pytest.mark.parametrize("engine", ["stackless", "program_counter", "sequential"])
-def test_slices_of_lists_of_modules(engine: str) -> None:
+@pytest.mark.parametrize("kind", [BySlices, ByPlaces])
+def test_slices_of_lists_of_modules(kind: Any, engine: str) -> None:
     torch.manual_seed(0)
-    net, xs = BySlices(), torch.randn(6, 3)
+    net = kind()
 
     def call(given: dict[str, Tensor], x: Tensor) -> Tensor:
         return functional_call(net, given, (x,))
 
-    scale = torch.linspace(0.5, 1.5, 6)
-    own = {n: torch.stack([p.detach() * s for s in scale]) for n, p in net.named_parameters()}
-    expected = torch.stack([call({n: p[i] for n, p in own.items()}, xs[i]) for i in range(6)])
-    batched = autobatch.vmap(call, engine=engine, trace_after=0)
-    with autobatch.counts() as counts:
-        for _ in range(2):
-            torch.testing.assert_close(batched(own, xs), expected)
-    assert counts.fallbacks == 0
+    for size, chunk in ((7, 3), (1, None), (2, None)):
+        xs, scale = torch.randn(size, 3), torch.linspace(0.5, 1.5, size)
+        own = {n: torch.stack([p.detach() * s for s in scale]) for n, p in net.named_parameters()}
+        leaves = [p.requires_grad_() for p in own.values()]
+        expected = torch.stack(
+            [call({n: p[i] for n, p in own.items()}, xs[i]) for i in range(size)]
+        )
+        batched = autobatch.vmap(call, engine=engine, trace_after=0, chunk_size=chunk)
+        with autobatch.counts() as counts:
+            for _ in range(2):
+                found = batched(own, xs)
+                torch.testing.assert_close(found, expected)
+        assert counts.fallbacks <= (0 if kind is BySlices else 2 * size)  # of ``Scaled`` alone
+        slopes = [
+            torch.autograd.grad(out.square().sum(), leaves, allow_unused=True)
+            for out in (found, expected)
+        ]
+        torch.testing.assert_close(*slopes)
+
+
+@pytest.mark.parametrize("look", [lambda m: m.net[3], lambda m: m.listed[-4], lambda m: m.net["a"]])
+def test_parts_that_are_not_there(look: Callable[..., Any]) -> None:
+    def way(m: Any, x: Tensor) -> Tensor:
+        return look(m)(x)
+
+    model = Layers(way)
+    given = {name: torch.stack([p, p]) for name, p in model.named_parameters()}
+    with pytest.raises((IndexError, TypeError)) as expected:
+        functional_call(model, {name: p[0] for name, p in given.items()}, (torch.ones(3),))
+    with pytest.raises(expected.type) as found:
+        autobatch.vmap(lambda p, x: functional_call(model, p, (x,)))(given, torch.ones(2, 3))
+    assert str(found.value) == str(expected.value)

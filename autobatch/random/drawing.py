@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from autobatch.compat import DispatchMode
+from autobatch.compat import DispatchMode, drawing_alike
 from autobatch.errors import Diagnostic, UnsupportedError
 from autobatch.random import transforms
 from autobatch.random.laws import BY_GENERATOR, RULES, aten, by_generator, randperm
@@ -92,6 +92,11 @@ def drawing(source: Source | None) -> Iterator[None]:
             yield
     finally:
         SOURCE.reset(token)
+
+
+def unasked(seed: int | None) -> AbstractContextManager[None]:
+    """For a run: draws by a seed are what they are, whatever maps of torch's are around."""
+    return nullcontext() if seed is None else drawing_alike()
 
 
 def refuse_generator(generator: Any, span: Span | None = None) -> None:

@@ -25,6 +25,7 @@ from autobatch.explaining.overhead import Ran, is_cheap, is_scalar, overhead
 from autobatch.listeners import Counts, counts
 from autobatch.options import Options
 from autobatch.presence.moves import keeping
+from autobatch.random.drawing import unasked
 from autobatch.random.repeating import as_it_was
 from autobatch.results.nesting import roomy, structures
 from autobatch.results.out_dims import moved
@@ -60,10 +61,11 @@ def run(
 
     A batch without threads is run as one batch by either engine: no thread is there to run alone.
     """
-    for _ in range(MOST_BEGINNINGS):
-        with suppress(BeginAgain):  # what fails later has no context
-            return ran(function, batch, options, library, cache, observer)
-    return ran(function, batch, replace(options, fork="off"), library, cache, observer)
+    with unasked(options.seed):
+        for _ in range(MOST_BEGINNINGS):
+            with suppress(BeginAgain):  # what fails later has no context
+                return ran(function, batch, options, library, cache, observer)
+        return ran(function, batch, replace(options, fork="off"), library, cache, observer)
 
 
 def ran(

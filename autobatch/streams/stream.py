@@ -25,6 +25,7 @@ from autobatch.errors import AutobatchError, OptionError, UnknownOptionError
 from autobatch.frontend import MISSING
 from autobatch.listeners import Tally
 from autobatch.options import Options, check_count
+from autobatch.random.drawing import unasked
 from autobatch.results.stacking import Result
 from autobatch.runs.chunks import left
 from autobatch.runs.entry import calling, entry
@@ -134,7 +135,8 @@ def one_by_one(plan: Plan, source: Source) -> Results:
         rows[0] = example.index
         one.steps.admit(0)
         one = replace(one, library=plan.library.under(None, options.writes))
-        result, _ = one.isolated(example.index, *admission.row(example))
+        with unasked(options.seed):
+            result, _ = one.isolated(example.index, *admission.row(example))
         yield example.index, result if plan.isolates else result.value
     if source.error is not None:
         raise source.error
@@ -231,7 +233,7 @@ class Stream:
         refill, steps = self.refill, self.refill.machine.state.steps
         room, began = refill.room, steps.taken
         due = self.vacancies.due(room) if self.may_draw else None
-        with ROOM.raised():
+        with ROOM.raised(), unasked(self.plan.options.seed):
             refill.advance(BESIDE if self.came else due)
         self.vacancies.passed(room, steps.taken - began)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from autobatch.batching.applying import example
 from autobatch.batching.levels import Batched, DrawError, ExampleError, Layout, NoRule, map_tree
-from autobatch.compat import operator_name
+from autobatch.compat import operator_name, within_level
 from autobatch.errors import AutobatchError
 from autobatch.random.drawing import spare
 from autobatch.structure import own_attribute
@@ -50,6 +50,12 @@ def name_of(fn: Callable[..., Any]) -> str:
     return operator_name(fn) or str(own_attribute(fn, "__name__", type(fn).__name__))
 
 
+AROUND = (
+    "; without a seed, the torch.vmap or torch.func.jacfwd that is around needs a randomness, too"
+)
+"""What else a draw needs where levels of torch's are at work."""
+
+
 def _meaning(
     error: Exception, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Exception:
@@ -67,7 +73,7 @@ def _meaning(
         return DrawError(
             f"{name_of(fn)} draws random numbers for a batch: "
             'say randomness="different" (each thread draws its own) or "same", or seed=0 (each its '
-            "own, and the same draws each time)"
+            f"own, and the same draws each time){AROUND if within_level() else ''}"
         )
     if "view size is not compatible" in text:
         return Layout(f"{name_of(fn)}: {first_line}")

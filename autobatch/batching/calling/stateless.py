@@ -13,7 +13,7 @@ from __future__ import annotations
 import types
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 from weakref import WeakKeyDictionary
 
 import torch
@@ -24,7 +24,12 @@ from autobatch.batching.converters.dense import affine, weighted
 from autobatch.batching.converters.registry import unhooked
 from autobatch.batching.effects import effect_of
 from autobatch.batching.host.rows import run_rows
-from autobatch.batching.module_classes import call_of, has_own_functions, is_chain
+from autobatch.batching.module_classes import (
+    call_of,
+    has_own_functions,
+    is_chain,
+    is_defined,
+)
 from autobatch.batching.submodules import has_forward_hooks, parts_of
 from autobatch.values.cells import (
     METHOD,
@@ -183,18 +188,52 @@ def part(module: nn.Module, given: dict[str, Cell], name: str) -> Cell:
     return cell_of(getattr(module, name), own)
 
 
-SLICES: WeakKeyDictionary[nn.ModuleList, dict[Any, nn.ModuleList]] = WeakKeyDictionary()
+PLACES = ("__getitem__", "__iter__", "__len__")
+
+
+def in_order(value: Container) -> list[Cell] | None:
+    """The parts, by place, of a list of modules with given parameters, or of an ``nn.Sequential``.
+
+    None for anything else.
+    """
+    if value.type is not STATELESS:
+        return list(value.children()) if isinstance(value.static, nn.ModuleList) else None
+    module, names = value.static
+    kind = type(module)
+    if not isinstance(module, nn.Sequential) or any(
+        getattr(kind, name) is not getattr(nn.Sequential, name)
+        or not is_defined(getattr(kind, name), nn.Sequential)
+        for name in PLACES
+    ):
+        return None
+    given = dict(zip(names, value.children(), strict=True))
+    return [part(module, given, name) for name, _ in children(module)]
+
+
+Listed = nn.ModuleList | nn.Sequential
+SLICES: WeakKeyDictionary[Listed, dict[Any, Listed]] = WeakKeyDictionary()
 """Slices of lists of modules, each made once, so that groups that have taken it are alike."""
 
 
-def sliced(value: Container, key: slice) -> Cell:
-    """A slice of a list of modules with given parameters, which is such a list."""
-    module: nn.ModuleList = value.static
+def item(value: Container, parts: list[Cell], key: Any) -> Cell:
+    """``module[key]``, of which these are the parts; a slice of them is such a module."""
+    module: Listed = value.static[0] if value.type is STATELESS else value.static
+    if not isinstance(key, slice):
+        module[key]  # its errors are its own
+        found: Cell = parts[key]
+        return found
     known, place = SLICES.setdefault(module, {}), (key.start, key.stop, key.step)
-    parts, found = list(module)[key], known.get(place)
-    if found is None or list(map(id, found)) != list(map(id, parts)):
-        found = known[place] = module[key]
-    return Cell(Container(tuple, list(value.children())[key], found))
+    wanted, made = list(module)[key], known.get(place)
+    if made is None or list(map(id, made)) != list(map(id, wanted)):
+        made = known[place] = cast(Listed, module[key])
+    taken = Container(tuple, parts[key], made)
+    return Cell(taken) if isinstance(module, nn.ModuleList) else as_module(taken)
+
+
+def as_module(value: Container) -> Cell:
+    """An ``nn.Sequential`` of some parts."""
+    made = whole(value)
+    return Cell(made) if made.cells else uniform(value.static, shared=True)
 
 
 def is_of_module(value: Container, name: str) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from autobatch.batching import arithmetic, lists
+from autobatch.batching.calling import stateless
 from autobatch.batching.containers import entries, iterators, zipped
 from autobatch.batching.context import Context, Handler, RowsFail
 from autobatch.batching.conversions import as_index
@@ -51,6 +52,9 @@ def _len(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | 
         return finished(context, call, length_given)
     if type(value) is Container and value.type is DICT_VIEW:
         return _len(context, value.cells, kwargs)  # type: ignore[arg-type]
+    parts = stateless.in_order(value) if type(value) is Container else None
+    if parts is not None:
+        return uniform(len(parts))
     is_sized = type(value) is Container and isinstance(value.type, type)
     if is_sized and not is_instance(value) and value.type is not range:  # type: ignore[union-attr]
         return uniform(len(value.cells))  # type: ignore[union-attr]

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from autobatch.batching import guards, lists, semantics
+from autobatch.batching.calling import stateless
 from autobatch.batching.containers import entries, subscripts, zipped
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.host.from_rows import from_rows
@@ -92,6 +93,8 @@ def iterate(context: Context, cell: Cell) -> Cell:
             if code is not None and not code.co_flags & NO_FUNCTION:
                 return subscripts.special(context, "__iter__", [cell])
             return run_rows(context, iter, [cell], {}, "objects", keep=True, fresh=False)
+        case Container() if (parts := stateless.in_order(value)) is not None:
+            return over(Cell(Container(tuple, parts)))
         case Uniform(obj=obj):
             return uniform_iterator(context, cell, obj)
         case Objects(lists=found) if found is not None:

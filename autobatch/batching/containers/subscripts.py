@@ -11,10 +11,10 @@ import operator
 from collections import defaultdict
 from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from autobatch.batching import lists, writes
-from autobatch.batching.calling.stateless import sliced
+from autobatch.batching.calling import stateless
 from autobatch.batching.containers.picking import pick, put
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.host.own_methods import ATOMS, Unknown, asks, each_thread
@@ -117,14 +117,14 @@ def container_getitem(context: Context, base: Cell, value: Container, index: Cel
         return special(context, "__getitem__", [base, index])
     if is_packed(value):
         return packed_getitem(context, base, value, index)
-    key = key_in(value, index)
+    key, parts = key_in(value, index), stateless.in_order(value)
     is_container = value.type is not range and not isinstance(value.type, Mark)
-    if key is not NO_KEY and is_container:
+    if key is not NO_KEY and (is_container or parts is not None):
         if type(key) not in ATOMS and asks(context, operator.getitem, (key,)):
             return context.invoke(context, Unknown(operator.getitem), [base, index], {})
         try:
-            if isinstance(key, slice) and isinstance(value.static, nn.ModuleList):
-                return sliced(value, key)
+            if parts is not None:
+                return stateless.item(value, parts, key)
             if isinstance(key, slice):
                 return Cell(
                     Container(value.type if value.type is list else tuple, sequence(value)[key])

@@ -23,6 +23,7 @@ from autobatch.batching.converters.registry import (
     unfolded,
 )
 from autobatch.batching.levels import Batched, has_batched
+from autobatch.values.attending import Settings, attended
 
 
 @register(F.scaled_dot_product_attention)
@@ -55,16 +56,12 @@ def scaled_dot_product_attention(
         return data.unsqueeze(1) if dims == 2 else data if dims == 3 else data.flatten(0, 1)
 
     mask = _fit_mask(attn_mask, query, info.k, dims) if masked else None
+    operands = (fit(query), fit(key), fit(value))
     out = F.scaled_dot_product_attention(
-        fit(query),
-        fit(key),
-        fit(value),
-        mask,
-        dropout_p,
-        is_causal,
-        scale=scale,
-        enable_gqa=enable_gqa,
+        *operands, mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
     )
+    if not dropout_p:
+        attended(out, operands, Settings(mask, is_causal, scale, enable_gqa))
     return unfolded(out, info.k) if dims == 4 else Batched(out if dims == 3 else out.squeeze(1))
 
 

@@ -20,6 +20,7 @@ from torch._ops import OpOverload
 
 from autobatch.batching.trace.graph import Count, Meta, Node, Ref, Symbol
 from autobatch.compat import DispatchMode, fake_mode, quiet
+from autobatch.values.attending import FUSED, fused
 from autobatch.values.convolving import CONVOLVED, of_rows
 from autobatch.values.repeated import bmm
 
@@ -27,12 +28,13 @@ _ATEN = torch.ops.aten
 _HOMES = (torch, torch._C._nn, torch._C._linalg, torch._C._special, torch._C._fft, Tensor)  # type: ignore[attr-defined]
 _OTHER_NAMES = {_ATEN._to_copy.default: "to"}
 # reshape takes any layout that a later input may have, and costs what view does; bmm may get an
-# operand that repeats one matrix.
+# operand that repeats one matrix; gradients of fused attention are to have gradients.
 _STAND_INS: Mapping[OpOverload, Callable[..., Any]] = {
     _ATEN.view.default: torch.reshape,
     _ATEN._unsafe_view.default: torch.reshape,
     _ATEN.bmm.default: bmm,
     CONVOLVED: of_rows,
+    FUSED: fused,
 }
 
 
