@@ -204,3 +204,8 @@ def test_a_stretch_of_many_types_runs_traced() -> None:
 def test_ints_beyond_64_bits_are_the_loops() -> None:
     big = torch.tensor([2**62, 2**63 - 1, -(2**63), 3])
     hold_each(function_of("sum((a, a)), math.prod((a, 3)), sum(range(3), a)", "a"), [big], "python")
+
+
+def test_what_is_zipped_with_an_empty_list_has_no_items() -> None:
+    for text in ("zip(range(a), [])", "zip([], range(a))", "zip(range(a), [1], [])"):
+        held(function_of(f"len([0 for _ in {text}]), len(list({text})) + a", "a"), N)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import signal
 import sys
 import threading
@@ -81,6 +82,7 @@ CASES = [
     *((each, {"engine": "program_counter"}) for each in (straight, parting)),
     *((each, {"engine": "sequential"}) for each in (parting, of_words)),
     (straight, {"executor": "vmap"}),
+    *((each, {"executor": "compiled"}) for each in (straight, parting, in_place)),
 ]
 
 
@@ -106,3 +108,25 @@ def test_the_next_call_is_right(program, options, seconds):
         assert torch.allclose(torch.as_tensor(result), torch.as_tensor(want))
     assert len(found) == 2
     assert program is of_words or torch.equal(given, X)
+
+
+def collatz(x):
+    n = 0
+    while x != 1:
+        x, n = x // 2 if x % 2 == 0 else 3 * x + 1, n + 1
+    return n
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"executor": "compiled"}, {"engine": "program_counter"}, {"order": "input"}]
+)
+def test_a_stream_gives_what_it_has_and_ends(options):
+    """As a generator does; the stream after it is as if there had been none."""
+    found: dict[int, int] = {}
+    stream = autobatch.stream(collatz, itertools.count(1), 16, **options)
+    with interrupted(0.15):
+        found.update(stream)
+    assert list(stream) == []
+    assert all(n == collatz(place + 1) for place, n in found.items())
+    after = dict(autobatch.stream(collatz, range(1, 30), 4, **options))
+    assert after == {place: collatz(place + 1) for place in range(29)}

@@ -16,7 +16,6 @@ import random
 import types
 from collections import deque
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,6 +25,7 @@ from torch import nn
 from autobatch.batching import writes
 from autobatch.batching.context import Context
 from autobatch.batching.effects import MUTATING_METHODS, READ_ONLY, WRITING_OPERATORS
+from autobatch.batching.host.getters import method_called
 from autobatch.errors import Diagnostic, SharedWriteError
 from autobatch.structure import own_attribute
 from autobatch.values.cells import Cell, Column, Container, Objects, Uniform, read, uniform
@@ -54,6 +54,7 @@ WRITING_METHODS: tuple[tuple[Any, frozenset[str]], ...] = (
     (np.ndarray, OF_ARRAYS),
     (nn.Module, OF_MODULES),
     (torch.optim.Optimizer, OF_OPTIMIZERS),
+    (BaseException, frozenset({"add_note", "with_traceback"})),
     (object, OF_ATTRIBUTES),
 )
 WRITE_FIRST: tuple[Any, ...] = (
@@ -100,9 +101,26 @@ def written(callee: Any, args: list[Cell], kwargs: dict[str, Cell]) -> list[Cell
         found.append(args[0])
     if args and is_one_of(callee, WRITE_FIRST):
         found.append(args[0])
+    elif name == "add_note":
+        found += map(notes_of, items_of(found))
     elif name == "shuffle":
         found += args[1:2] if owner is None else args[:1]
     return found
+
+
+def items_of(cells: list[Cell]) -> list[Any]:
+    """The objects that cells hold."""
+    values = [read(cell) for cell in cells]
+    return [
+        item
+        for value in values
+        for item in (value.items if type(value) is Objects else [getattr(value, "obj", None)])
+    ]
+
+
+def notes_of(error: Any) -> Cell:
+    """The list of an exception to which ``add_note`` adds."""
+    return Cell(Objects([getattr(error, "__notes__", None)]))
 
 
 def outputs(callee: Any, args: list[Cell], kwargs: dict[str, Cell]) -> list[Cell]:
@@ -119,12 +137,6 @@ def outputs(callee: Any, args: list[Cell], kwargs: dict[str, Cell]) -> list[Cell
     if isinstance(owner, np.ufunc) and own_attribute(callee, "__name__", "") == "at":
         found += args[:1]
     return found
-
-
-def method_called(caller: Any) -> str:
-    """The name that an ``operator.methodcaller`` calls."""
-    head, rest = caller.__reduce__()
-    return str(head.args[0] if isinstance(head, partial) else rest[0])
 
 
 def receiver_type(callee: Any, receiver: Cell) -> Any:

@@ -94,6 +94,8 @@ def length(w: Writer, x: Value) -> str:
             return length(w, parts_of(x)[0])
         case _:
             first, *others = (length(w, part) for part in parts_of(x))
+            if "0" in (first, *others):  # what has no items has no type of an item either
+                return "0"
             for other in others:
                 if not (first + other).count("%"):
                     first = str(min(int(first), int(other)))

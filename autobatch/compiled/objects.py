@@ -97,6 +97,7 @@ def is_data(found: Any) -> bool:
 def is_made(kind: Any) -> bool:
     """Whether a call of a class makes a record."""
     plain = isinstance(kind, type) and effect_of(kind) == "program" and is_plain_class(kind)
+    plain = plain and not hasattr(kind, "__del__")
     return plain and has_plain_getattr(kind) and kind.__setattr__ is object.__setattr__
 
 

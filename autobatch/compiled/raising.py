@@ -41,7 +41,7 @@ def is_exception(kind: object) -> TypeGuard[type[BaseException]]:
     """Whether a class makes exceptions without code of its own."""
     if not isinstance(kind, type) or not issubclass(kind, BaseException):
         return False
-    special = ("__new__", "__init__", "__instancecheck__", "__subclasscheck__")
+    special = ("__new__", "__init__", "__del__", "__instancecheck__", "__subclasscheck__")
     return type(kind) is type and not any(
         type(vars(base).get(name)) is FunctionType for base in kind.__mro__ for name in special
     )

@@ -338,6 +338,7 @@ class Blocks:
         """All rows of the group raise; the lowest one's exception counts, unless all are lost."""
         if not group.k:
             raise no_data(terminator.span)
+        context.span = terminator.span
         for row, error in catching.raised(
             context, operations.operands(context, terminator_reads(terminator), group.env)
         ):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from autobatch.batching import calls, operators
 from autobatch.batching.calling import resolving
 from autobatch.batching.context import Context
+from autobatch.batching.host.own_methods import refuse_finalizer
 from autobatch.batching.kinds import generated_init, owner_of
 from autobatch.batching.objects import classes
 from autobatch.values.cells import Cell, Container
@@ -13,6 +14,7 @@ from autobatch.values.cells import Cell, Container
 def constructed(context: Context, target: resolving.Target) -> tuple[Cell, resolving.Target | None]:
     """The instance that a construction makes, and the call that fills it if there is one."""
     kind, args, kwargs = target.callee, target.args, target.kwargs
+    refuse_finalizer(context.span, kind)
     if not classes.is_plain_class(kind):
         return calls.run(context, resolving.Target("unknown", kind, args, kwargs)), None
     fields: dict[str, Cell] = {}

@@ -24,6 +24,8 @@ from typing import Any
 
 from autobatch.batching.effects import effect_of
 from autobatch.batching.foreign import Foreign
+from autobatch.batching.host.named import asks_by_name, watched
+from autobatch.batching.host.own_methods import refuse_finalizer
 from autobatch.batching.kinds import NO_FUNCTION
 from autobatch.batching.switching import refuse_switch
 from autobatch.errors import AutobatchError
@@ -63,7 +65,11 @@ class Handing:
             function = self.twin(item.func)
             return item if function is item.func else partial(function, *item.args, **item.keywords)
         if isinstance(item, Closure | type):
+            if isinstance(item, type):
+                refuse_finalizer(self.span, item)
             return item
+        if asks_by_name(item):
+            return watched(self, self.foreign.holds, item)
         if effect_of(item) != "program":
             is_c = isinstance(
                 item, BuiltinFunctionType | MethodDescriptorType | WrapperDescriptorType

@@ -9,13 +9,18 @@ from __future__ import annotations
 
 import builtins
 import collections
+import copy
+import dataclasses
 import functools
 import heapq
 import inspect
 import itertools
 import operator
+import pickle
 import types
-from collections.abc import Iterable
+import typing
+import weakref
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
 
@@ -27,7 +32,7 @@ from autobatch.batching.known_callees import is_called_at
 from autobatch.source import Span
 from autobatch.structure import own_attribute
 
-ITERATION = "iter next getitem len"
+ITERATION = "iter next getitem len length_hint"
 OF_OPERANDS = frozenset(f"{ITERATION} contains index float int".split())
 """Special methods that are asked of an operand itself only."""
 _ASKED = {
@@ -48,7 +53,9 @@ _ASKED = {
     "iter": "iter getitem",
     "next": "next",
     "reversed": "reversed len getitem",
-    **dict.fromkeys(["list", "tuple", "enumerate", "zip", "map", "bytes"], ITERATION),
+    **dict.fromkeys(["list", "tuple", "enumerate", "zip", "map", "bytearray"], ITERATION),
+    "bytes": f"bytes {ITERATION}",
+    "open": "fspath index",
     "filter": f"{ITERATION} bool",
     **dict.fromkeys(["range", "slice", "hex", "oct", "bin", "chr"], "index"),
     "print": "str repr",
@@ -59,6 +66,7 @@ _ASKED = {
     "sum": f"{ITERATION} add radd",
 }
 """Special methods, without their underscores, that a builtin asks of what it is given."""
+_SETS = "union intersection difference symmetric_difference intersection_update difference_update"
 _METHODS = {
     **dict.fromkeys(["index", "count", "remove"], "eq"),
     "sort": "lt gt",
@@ -67,6 +75,10 @@ _METHODS = {
     "format": "format str repr",
     **dict.fromkeys(["get", "pop", "setdefault", "add", "discard"], "hash eq"),
     "fromkeys": f"{ITERATION} hash eq",
+    "format_map": "format str repr getitem",
+    **dict.fromkeys(
+        f"update issubset issuperset isdisjoint {_SETS}".split(), f"{ITERATION} hash eq"
+    ),
 }
 """The same of methods of the builtin containers and of strings."""
 _OPERATORS = {
@@ -82,10 +94,12 @@ _OPERATORS = {
 _REFLECTED = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le", "eq": "eq", "ne": "ne eq"}
 
 
+UNDERSTOOD = frozenset({"autobatch", "torch", "builtins", "operator", "_operator"})
+"""Of their functions that are in no table here, none asks for a special method."""
 CACHES = (functools._lru_cache_wrapper,)
 """What calls a function of the user's, and gives several callers the same object."""
-MAKERS = ("__new__", "__init__", "__post_init__")
-"""Methods that make an instance."""
+MAKERS = ("__new__", "__init__", "__post_init__", "_missing_")
+"""Methods that make an instance, or, of an enumeration, find one."""
 _OPERATIONS = {
     "in": "contains",
     "not_in": "contains",
@@ -105,7 +119,17 @@ _BY_MODULE = {
     **dict.fromkeys(["_heapq", "_bisect"], "lt gt"),
     **dict.fromkeys(["itertools", "_functools", "collections"], ITERATION),
 }
+REDUCED = "reduce_ex reduce getstate getnewargs_ex getnewargs"
+_HOLDING: tuple[Any, ...] = (
+    *(functools.partial, types.SimpleNamespace, types.MethodType, weakref.ref, typing.cast),
+)
 _BY_FUNCTION: dict[Any, str] = {
+    **dict.fromkeys(_HOLDING, ""),
+    copy.copy: f"copy {REDUCED} setstate del",
+    copy.deepcopy: f"deepcopy {REDUCED} setstate del",
+    **dict.fromkeys([dataclasses.asdict, dataclasses.astuple], f"deepcopy {REDUCED} setstate"),
+    dataclasses.replace: "init post_init",
+    **dict.fromkeys([pickle.dump, pickle.dumps], REDUCED),
     itertools.accumulate: f"{ITERATION} add radd",
     itertools.groupby: f"{ITERATION} eq",
     **dict.fromkeys([heapq.merge, heapq.nsmallest, heapq.nlargest], f"{ITERATION} lt gt"),
@@ -114,6 +138,14 @@ _BY_FUNCTION: dict[Any, str] = {
 }
 _OF_ITEMS: tuple[Any, ...] = (itertools.chain.from_iterable,)
 """Functions that go through what their operand holds."""
+_WHOLE: tuple[Any, ...] = (
+    *(copy.deepcopy, pickle.dump, pickle.dumps, dataclasses.asdict, dataclasses.astuple),
+)
+"""Functions that go through all that their operand leads to."""
+_OF_ANOTHER = frozenset({"__init__", "__post_init__", "__setstate__", "__del__"})
+"""Special methods that are asked of an instance made anew."""
+_ORDERED = frozenset({"__lt__", "__le__", "__gt__", "__ge__", "__eq__"})
+"""What the methods ask that ``functools.total_ordering`` adds."""
 
 
 def asked_by(function: Any, top: bool) -> frozenset[str]:
@@ -137,9 +169,10 @@ def asked_by(function: Any, top: bool) -> frozenset[str]:
         found = _BY_OPERATION[id(function)]
     elif is_method(function):
         found = _METHODS.get(name, "")
+    elif isinstance(function, CACHES):
+        found = "hash eq"
     else:
-        module = function.__module__ if isinstance(function, type) else module_of(function)
-        found = _BY_MODULE.get(module, "")
+        found = _BY_MODULE.get(module_of(function), "")
     names = found.split() if top else [each for each in found.split() if each not in OF_OPERANDS]
     return frozenset(f"__{each}__" for each in names)
 
@@ -162,7 +195,21 @@ def is_method(function: Any) -> bool:
 
 
 def module_of(function: Any) -> str:
-    return own_attribute(function, "__module__") or ""
+    return (own_attribute(function, "__module__") if callable(function) else None) or ""
+
+
+def may_ask_any(function: Any) -> bool:
+    """Whether it is a library's, and nothing is known of what it asks: any special method."""
+    module = module_of(function) or type(function).__module__
+    if module in _BY_MODULE or module.partition(".")[0] in UNDERSTOOD:
+        return False
+    is_known = is_hashed_plainly(function) and function in _BY_FUNCTION
+    return is_library_module(module) and not is_known
+
+
+def looks_through(function: Any) -> bool:
+    """Whether it goes through all that its operand leads to."""
+    return any(function is each for each in _WHOLE)
 
 
 def is_own(method: Any) -> bool:
@@ -186,10 +233,20 @@ def refuse_asked(
     """
     called = frozenset().union(*(asked_by(each, True) for each in handed))
     for kind, receiver, top in receivers if handing is not None else ():
-        for name in asked_by(function, top) | called:
+        for name in asked_of(kind, function, top, called):
             method = found_in_class(kind, name)
             if is_own(method):
-                handing.refuse(method, receiver)  # type: ignore[union-attr]
+                handing.refuse(method, None if name in _OF_ANOTHER else receiver)  # type: ignore[union-attr]
+
+
+def asked_of(kind: type, function: Any, top: bool, called: frozenset[str]) -> Iterator[str]:
+    """The special methods of a class that an operation may ask, and those that they ask."""
+    names = asked_by(function, top) | called
+    if may_ask_any(function):
+        names |= {name for base in kind.__mro__ for name in vars(base) if name[:2] == "__"}
+    yield from names
+    if any(module_of(found_in_class(kind, name)) == "functools" for name in names & _ORDERED):
+        yield from _ORDERED - names
 
 
 def refuse_called(handing: Handing | None, callee: Any) -> None:
@@ -206,7 +263,7 @@ def refuse_called(handing: Handing | None, callee: Any) -> None:
             method = inspect.getattr_static(owner, name, None)
             method = own_attribute(method, "__func__", method)
             if is_own(method):
-                handing.refuse(method, callee if name in ("__call__", "__new__") else None)
+                handing.refuse(method, None if name in _OF_ANOTHER else callee)
 
 
 def refuse_subclass(handing: Handing | None, bases: tuple[Any, ...]) -> None:

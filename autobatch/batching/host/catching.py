@@ -6,7 +6,7 @@ objects like others; what stands here is what only ``except`` and ``raise`` ask 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import FunctionType
 from typing import Any
 
@@ -15,8 +15,11 @@ from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.fallbacks import EXCEPTION
 from autobatch.batching.host.from_rows import numbers_from
 from autobatch.batching.host.getters import note_named
+from autobatch.batching.host.own_methods import refuse_finalizer
 from autobatch.batching.host.rower import Rower
 from autobatch.batching.host.rows import run_rows
+from autobatch.batching.shared import refusals
+from autobatch.source import Span
 from autobatch.values.cells import Cell, Objects, Uniform, is_mutable, read, uniform
 
 
@@ -36,6 +39,7 @@ def add_context(context: Context, attr: Any, new: Cell, handled: Cell) -> None:
     """``new`` has arisen in each thread while ``handled`` was being handled."""
     rower = Rower(context)
     for error, before in zip(rower.rows(new), rower.rows(handled), strict=True):
+        refuse_change(context.foreign.holds, context.span, error, "__context__", before)
         raising.add_context(error, before)
 
 
@@ -47,13 +51,26 @@ def raised(context: Context, operands: Sequence[Cell]) -> Iterator[tuple[int, Ba
     rower = Rower(context)
     columns = [rower.rows(cell) for cell in operands]
     for row in context.order():
-        yield row, raising.raised(*(column[row] for column in columns))
+        given = [column[row] for column in columns]
+        if len(given) > 1:
+            refuse_change(context.foreign.holds, context.span, given[0], "__cause__", given[1])
+        yield row, raising.raised(*given)
+
+
+def refuse_change(
+    holds: Callable[[Any], bool], span: Span | None, error: Any, name: str, new: Any
+) -> None:
+    """Refuse to give an exception that existed before another cause or context."""
+    is_changed = isinstance(error, BaseException) and getattr(error, name) is not new
+    if is_changed and holds(error):
+        raise refusals.of_exception(span, name.strip("_"))
 
 
 def made(
     context: Context, kind: type[BaseException], args: Sequence[Cell], kwargs: dict[str, Cell]
 ) -> Cell:
     """An exception of each thread's own, even where all are made alike: they can be changed."""
+    refuse_finalizer(context.span, kind)
     cells = [*args, *kwargs.values()]
     values = [read(cell) for cell in cells]
     if type(kind.__init__) is FunctionType:  # it runs as it is, and may keep what it names

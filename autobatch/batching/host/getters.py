@@ -7,6 +7,7 @@ and may give a list of the class or a global one, which is not the program's to 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from operator import attrgetter, itemgetter, methodcaller
 from types import CodeType, FunctionType
 from typing import Any
@@ -49,6 +50,12 @@ def named_by(kind: type) -> Iterator[Any]:
         elif isinstance(each, FunctionType):
             space = each.__globals__
             waiting += [space[name] for name in names_in(each.__code__) if name in space]
+
+
+def method_called(caller: Any) -> str:
+    """The name that an ``operator.methodcaller`` calls."""
+    head, rest = caller.__reduce__()
+    return str(head.args[0] if isinstance(head, partial) else rest[0])
 
 
 def functions(value: Any) -> list[Any]:

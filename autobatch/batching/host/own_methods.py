@@ -29,8 +29,16 @@ from autobatch.batching.effects import (
     is_library,
     is_library_module,
 )
-from autobatch.batching.host.asking import asked_by, is_handed, refuse_asked
-from autobatch.batching.kinds import is_instance, is_plain_code
+from autobatch.batching.host.asking import (
+    asked_by,
+    is_handed,
+    looks_through,
+    may_ask_any,
+    refuse_asked,
+)
+from autobatch.batching.kinds import found_in_class, is_instance, is_plain_code
+from autobatch.batching.shared import refusals
+from autobatch.source import Span
 from autobatch.structure import own_attribute, own_attributes
 from autobatch.values.cells import Cell, Container, Objects, Uniform, read, uniform
 from autobatch.values.heap import walks
@@ -71,7 +79,7 @@ def shows(context: Context, function: Any, obj: Any) -> bool:
     if is_in(function, NOTHING):
         return False
     deep = not is_in(unbound(function), SHALLOW)
-    found = list(instances(obj, deep, set()))
+    found = list(instances(obj, deep, set(), looks_through(function)))
     shown = any(
         context.has_effects(method, item) for item in found for method in special(type(item))
     )
@@ -88,7 +96,8 @@ def looks_within(function: Any, objs: Iterable[Any]) -> bool:
     """Whether an operation may ask what its operands hold, not only the operands themselves."""
     if is_in(function, NOTHING) or is_in(unbound(function), SHALLOW):
         return False
-    return bool(asked_by(function, False)) or any(map(is_handed, objs))
+    asks_parts = bool(asked_by(function, False)) or may_ask_any(function)
+    return asks_parts or any(map(is_handed, objs))
 
 
 def unbound(function: Any) -> Any:
@@ -124,7 +133,8 @@ def refuse_shown(
     """Refuse an operation that runs a method of an operand's which is seen to write."""
     handing = context.services.handing
     if handing is not None and not is_in(function, NOTHING):
-        found = list(classes(cells, not is_in(function, SHALLOW)))
+        deep, whole = not is_in(function, SHALLOW), looks_through(function)
+        found = list(classes(cells, deep, whole))
         called = [read(cell).obj for cell in given if is_handed(getattr(read(cell), "obj", None))]  # type: ignore[union-attr]
         if called:
             found += [(type(item), None) for item in held_by(cells)]
@@ -140,11 +150,14 @@ def held_by(cells: Iterable[Cell]) -> Iterator[Any]:
                 yield from instances(item, True, seen)
 
 
-def classes(cells: Iterable[Cell], deep: bool) -> Iterator[tuple[type, Any]]:
-    """The user's classes that cells have instances of; the instance too if threads share it."""
+def classes(cells: Iterable[Cell], deep: bool, whole: bool = False) -> Iterator[tuple[type, Any]]:
+    """The user's classes that cells have instances of; the instance too if threads share it.
+
+    ``deep``: or their containers hold; ``whole``: or their instances, and so on.
+    """
     for cell in cells:
-        for part in walks.parts(cell, is_closed) if deep else (cell,):
-            yield from classes_of(part.value, deep)
+        for part in walks.parts(cell, None if whole else is_closed) if deep else (cell,):
+            yield from classes_of(part.value, deep, whole)
 
 
 def with_receivers(
@@ -174,9 +187,13 @@ def is_closed(value: Container) -> bool:
     return is_asked_itself or not isinstance(value.type, type)
 
 
-def classes_of(value: Any, deep: bool) -> Iterator[tuple[type, Any]]:
+def classes_of(value: Any, deep: bool, whole: bool = False) -> Iterator[tuple[type, Any]]:
     if type(value) is Uniform and type(value.obj) not in ATOMS:
-        yield from ((type(item), item) for item in instances(value.obj, deep, set()))
+        yield from ((type(item), item) for item in instances(value.obj, deep, set(), whole))
+    elif type(value) is Objects and value.lists is None and whole:
+        seen: set[int] = set()
+        found = (part for item in value.items for part in instances(item, True, seen, True))
+        yield from ((type(part), None) for part in found)
     elif type(value) is Objects and value.lists is None:  # else of numbers or tensors
         yield from ((kind, None) for kind in value.kinds if is_asked(kind))
     elif is_instance(value):
@@ -194,8 +211,11 @@ def is_in(function: Any, known: frozenset[Any]) -> bool:
         return False
 
 
-def instances(obj: Any, deep: bool, seen: set[int]) -> Iterator[Any]:
-    """The objects of the user's classes that an object is, or that its builtin container holds."""
+def instances(obj: Any, deep: bool, seen: set[int], whole: bool = False) -> Iterator[Any]:
+    """The objects of the user's classes that an object is, or that its builtin container holds.
+
+    ``whole``: and those that these hold, and so on.
+    """
     waiting = [obj]
     while waiting:
         each = waiting.pop()
@@ -206,8 +226,8 @@ def instances(obj: Any, deep: bool, seen: set[int]) -> Iterator[Any]:
                 held = (*each, *each.values()) if kind is dict else each
         elif is_asked(kind):
             yield each
-            if deep and is_dataclass(kind) and id(each) not in seen:
-                held = vars(each).values() if hasattr(each, "__dict__") else ()
+            if deep and (whole or is_dataclass(kind)) and id(each) not in seen:
+                held = (own_attributes(each) or {}).values()
         else:
             continue
         seen.add(id(each))
@@ -285,6 +305,16 @@ def getter(obj: Any, name: str) -> FunctionType | None:
 
 def own_function(function: Any) -> FunctionType | None:
     return function if isinstance(function, FunctionType) and not is_library(function) else None
+
+
+def refuse_finalizer(span: Span | None, kind: type) -> None:
+    """Refuse to make an instance of a class with a ``__del__`` that has effects.
+
+    Nothing says when it runs: an instance is no object of Python's, or outlives its thread's need.
+    """
+    method = own_function(found_in_class(kind, "__del__"))
+    if method is not None and not is_quiet_code(method):
+        raise refusals.finalized(span, kind)
 
 
 def is_lowered_property(obj: Any, name: str, function: FunctionType) -> bool:

@@ -19,6 +19,7 @@ from autobatch.batching.fallbacks import is_meant
 from autobatch.batching.host.asking import CACHES, handed, refuse_called
 from autobatch.batching.host.from_rows import from_rows
 from autobatch.batching.host.getters import note_reached
+from autobatch.batching.host.named import asks_by_name, refuse_named
 from autobatch.batching.host.own_methods import ATOMS, Unknown, is_in, may_show, refuse_shown
 from autobatch.batching.host.rower import Rower, own_memory
 from autobatch.batching.known_callees import uncalled
@@ -121,6 +122,10 @@ def run_rows(
     columns = [hand(place, rower.rows(arg)) for place, arg in enumerate(args)]
     named = {name: hand(name, rower.rows(arg)) for name, arg in kwargs.items()}
     refuse_called(context.services.handing, asked)
+    if asks_by_name(asked):
+        look = partial(refuse_named, context.services.handing, context.foreign.holds, asked)
+        for row in range(context.k):
+            look([column[row] for column in columns], {name: named[name][row] for name in named})
     note_reached(context.foreign, asked, (item for column in columns for item in column))
     once = once or any(map(advances, (*columns, *named.values())))
     of_torch = context.paths is None and context.services.alike is None

@@ -56,6 +56,40 @@ def written(
     )
 
 
+def of_exception(span: Span | None, what: str) -> SharedWriteError:
+    """A program raises an exception that existed before, which gets another cause or context."""
+    return SharedWriteError(
+        Diagnostic(
+            f"A program gives another {what} to an exception that existed before the call.",
+            span,
+            "raised here",
+            (SHARED,),
+            (f"raise a new one (`raise KeyError(name)`); {ONE_BY_ONE}",),
+            "shared-write",
+        )
+    )
+
+
+def finalized(span: Span | None, kind: type) -> UnsupportedError:
+    """A program makes an instance of a class with a ``__del__``."""
+    return UnsupportedError(
+        Diagnostic(
+            f"A program makes an instance of {kind.__qualname__}, which has a __del__.",
+            span,
+            "made here",
+            (
+                "when it would run is not said in the program: the instances of all threads live "
+                "together.",
+            ),
+            (
+                "write a manager (`__enter__` and `__exit__`) and use it in a `with` statement, or "
+                "mark the function that uses it `autobatch.per_thread`.",
+            ),
+            "finalizer",
+        )
+    )
+
+
 def tensor_attribute(span: Span | None, name: str) -> UnsupportedError:
     """A program sets an attribute of a tensor of its own."""
     return UnsupportedError(

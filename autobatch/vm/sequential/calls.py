@@ -95,8 +95,8 @@ class Calls:
         lookup = self.watch.lookup(own) or self.lookup
         if opened.effect == "construct" and fills(opened.callee):
             callee = Callee.find(opened.callee.__init__, lookup)
-            instance = opened.callee.__new__(opened.callee)
             if callee is not None:
+                instance = opened.callee.__new__(opened.callee)
                 return Resolution(callee, (instance, *own, *args), {**named, **kwargs}, instance)
         if opened.effect == "program":
             callee = Callee.find(opened.callee, lookup)

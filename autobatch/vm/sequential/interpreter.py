@@ -13,7 +13,6 @@ from time import perf_counter
 from typing import Any
 
 from autobatch.batching.binding import bind
-from autobatch.batching.raising import raised
 from autobatch.batching.semantics import apply, handled
 from autobatch.ir.program import Branch, Call, Jump, Op, Raise, Return, Terminator
 from autobatch.random.drawing import SOURCE
@@ -120,7 +119,8 @@ class Interpreter:
             case Call():
                 self.call(terminator, frame)
             case Raise(exception, cause):
-                raise raised(*(frame.read(name) for name in (exception, cause) if name is not None))
+                given = (frame.read(name) for name in (exception, cause) if name is not None)
+                raise self.watch.raised(*given)
             case Return(value):
                 frame.give(frame.read(value))
         return isinstance(terminator, Return)

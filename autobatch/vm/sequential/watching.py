@@ -30,7 +30,9 @@ from autobatch.batching.host.asking import (
     refuse_called,
     refuse_subclass,
 )
+from autobatch.batching.host.catching import refuse_change
 from autobatch.batching.host.getters import note_reached
+from autobatch.batching.host.named import asks_by_name, refuse_named
 from autobatch.batching.host.own_methods import getter, looks_within
 from autobatch.batching.host.own_methods import instances as instances_of
 from autobatch.batching.kinds import is_plain_code, is_users
@@ -38,6 +40,7 @@ from autobatch.batching.known_callees import uncalled
 from autobatch.batching.managers import enter_host, enter_mode, leave_host, leave_mode
 from autobatch.batching.objects.introspection import own_check
 from autobatch.batching.operators import backward
+from autobatch.batching.raising import raised
 from autobatch.batching.switching import MANAGERS, behind, refuse_switch, switching_refused
 from autobatch.batching.writes import described, shared_write
 from autobatch.errors import SharedWriteError, UnsupportedError
@@ -69,6 +72,10 @@ class Unwatched:
 
     def operation(self, name: str, attr: Any, operands: tuple[Any, ...], span: Span) -> None:
         """Before an operation that is no call."""
+
+    def raised(self, error: Any, *cause: Any) -> BaseException:
+        """What ``raise`` raises, from a cause if there is one."""
+        return raised(error, *cause)
 
     def plain(
         self,
@@ -117,7 +124,14 @@ class Watch(Unwatched):
             self.method(obj, methods)
         if name == "getattr":
             self.attribute(operands[0], attr)
+        if name == "context":
+            refuse_change(self.foreign.holds, span, operands[0], "__context__", operands[1])
         self.asked(semantics.SEMANTICS.get(name), list(operands), filter(is_handed, operands))
+
+    def raised(self, error: Any, *cause: Any) -> BaseException:
+        for each in cause:
+            refuse_change(self.foreign.holds, self.span, error, "__cause__", each)
+        return raised(error, *cause)
 
     def plain(
         self,
@@ -133,12 +147,10 @@ class Watch(Unwatched):
             check = own_check(args[1])
             if check is not None:
                 self.handing.refuse(*check)
-        if (
-            any(callee is each for each in (getattr, hasattr))
-            and len(args) > 1
-            and isinstance(args[1], str)
-        ):
-            self.attribute(args[0], args[1])
+        if any(callee is each for each in (getattr, hasattr)) and len(args) > 1:
+            self.method(args[0], (args[1],) if isinstance(args[1], str) else ())
+        if asks_by_name(callee):
+            refuse_named(self.handing, self.foreign.holds, callee, args, kwargs)
         if args and isinstance(callee, type | BuiltinFunctionType) and callee in ASKING:
             self.method(args[0], ASKING[callee])
         if callee is setattr or callee is delattr:
