@@ -147,7 +147,8 @@ class Asked:
         if proof.computes:
             return self.may_compute()
         tensors = [each.tensor for each in self.given.values() if each.tensor is not None]
-        if proof.keeps_tensors and (within_duals() or not all(map(is_all, tensors))):
+        shows = proof.keeps_tensors or proof.shows_memory
+        if shows and (within_duals() or not all(map(is_all, tensors))):
             return False
         if any(each.are_objects for each in self.given.values()) or proof.most_threads is None:
             return True
@@ -255,7 +256,7 @@ def proof_for(
     holds_tensors, classes = bool(contents.tensors), frozenset(contents.classes)
     function, receiver = asked.function, asked.receiver
     rest = (asked.library, computes, holds_tensors, asked.limits, contents.modules, refusals)
-    return proved(function, receiver, shares, classes, *rest)
+    return proved(function, receiver, shares, classes, *rest, contents.numpy)
 
 
 def proof_of(asked: Asked, computes: bool) -> Proof:
@@ -267,7 +268,8 @@ def proof_of(asked: Asked, computes: bool) -> Proof:
     shares, contents = looked_through(asked, computes)
     classes, holds_tensors = frozenset(contents.classes), bool(contents.tensors)
     objects = (id(receiver), *map(id, contents.modules))  # kept alive, with the proof
-    key = (computes, asked.limits, tuple(shares.items()), classes, holds_tensors, objects)
+    holds = (holds_tensors, contents.numpy)
+    key = (computes, asked.limits, tuple(shares.items()), classes, holds, objects)
     kept, renewed = proofs.pop(key, None), 0
     if kept is not None:
         if kept.function is function and kept.proof.holds(asked.limits):
