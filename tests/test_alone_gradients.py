@@ -83,3 +83,42 @@ def test_a_shared_tensor_that_is_given_back_is_nobody_elses():
     assert counts.plain == 1
     (wanted,) = torch.autograd.grad(found.sum(), weight)
     assert found is not weight and torch.equal(wanted, torch.ones(4))
+
+
+def told(x):
+    for _ in range(3):
+        x = torch.tanh(x) + 0.5
+        if x.sum() < -1:
+            raise ValueError(f"negative: {x}")
+    return x
+
+
+def told_of_weight(x):
+    if x.sum() < -9:
+        raise ValueError(f"negative: {x @ WEIGHT}")
+    return torch.tanh(x)
+
+
+def test_texts_of_few_tensors_are_made_where_none_needs_gradients():
+    x = torch.randn(3, 4, generator=torch.Generator().manual_seed(1))
+    assert plain_of(told, x) == 3
+    assert plain_of(told, x.clone().requires_grad_()) == 0
+    assert plain_of(told, x) == 3
+    assert plain_of(told_of_weight, x) == 0
+    x[1] = -50.0
+    for given in (x, x.clone().requires_grad_()):
+        with pytest.raises(ValueError) as wanted:
+            told(given.unbind()[1].clone() if given.requires_grad else given[1])
+        with pytest.raises(ValueError) as found:
+            autobatch.vmap(told)(given)
+        assert str(found.value)[:30] == str(wanted.value)[:30]
+
+
+def plain_of(function, x):
+    """How many examples the last of some calls has run as plain Python."""
+    batched = autobatch.vmap(function)
+    for _ in range(4):
+        with autobatch.counts() as counts:
+            found = batched(x)
+        torch.testing.assert_close(found, torch.stack([function(row) for row in x.clone()]))
+    return counts.plain

@@ -6,7 +6,6 @@ anything.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
@@ -18,12 +17,13 @@ from types import (
 
 from torch import nn
 
-from autobatch.alone import asking, computing, patterns, printing, reads
+from autobatch.alone import arrays, asking, computing, patterns, printing, reads
 from autobatch.alone.classes import own_function
-from autobatch.alone.kinds import NotAlone
+from autobatch.alone.kinds import DRAWS, NotAlone
 from autobatch.alone.known_calls import KnownCalls
-from autobatch.alone.members import is_method
+from autobatch.alone.members import is_generator, is_method
 from autobatch.alone.taint import CODE, NONE, TENSOR, TENSORS, Share
+from autobatch.batching import known_arrays
 from autobatch.batching import known_callees as callees
 from autobatch.frontend import MISSING
 from autobatch.ir.program import CallShape, Var
@@ -45,8 +45,11 @@ class Calls(KnownCalls):
         if printing.is_print(found):
             return NONE  # which never comes: the thread gives up (``brought`` has seen to it)
         is_bound = isinstance(found, MethodType | BuiltinMethodType)
-        if is_bound and isinstance(own_attribute(found, "__self__"), random.Random):
-            raise NotAlone("it draws from a generator that others see")
+        if is_bound and is_generator(own_attribute(found, "__self__")):
+            raise NotAlone(DRAWS)
+        if known_arrays.is_of_ufunc(found):
+            world.meets_arrays()
+            return arrays.of_ufunc(found.__name__, given, shares, shape)  # type: ignore[attr-defined]
         if is_method(found) and not self.is_of_torch(found):
             if method is not None:
                 self.check_own(found, *method)
@@ -170,13 +173,14 @@ class Calls(KnownCalls):
         world, shares = self.world, self.world.shares
         if name in callees.ASKING:
             raise NotAlone(f"{name} asks for any attribute")
+        methods, writing, of_values = world.method_names
         units, parts = world.called_by_name(name), world.children(name)
         result = join(self.module_called(part, given, shape) for part in parts)
-        if name not in callees.METHODS_OF_VALUES:
+        if name not in of_values:
             result |= shares.hidden
         if receiver & TENSOR:
             known = self.of_tensor(name, receiver, shape)
-            is_sure = not units and name not in world.assigned and name not in callees.METHODS
+            is_sure = not units and name not in world.assigned and name not in methods
             if known is not None and is_sure and not parts:
                 return known
             if known is None and reads.is_of_tensors(name):
@@ -190,8 +194,11 @@ class Calls(KnownCalls):
             shares.store(whole)  # Python's own, by ``super()``, keeps what it gets in ``args``
         if name == "_replace":
             self.escaping("_make", bound=False)
-        if name in callees.METHODS:
-            if name in callees.WRITING_METHODS and not (name == "__init__" and units):
+        made = None
+        if world.arrays and name in known_arrays.METHODS:
+            made = arrays.by_method(name, receiver, given, shares, shape)
+        if name in methods:
+            if name in writing and not (name == "__init__" and units):
                 shares.write(receiver)
                 (shares.store if name == "__init__" else shares.contain)(whole)
             if name in callees.WRITING_ARGUMENTS:
@@ -200,7 +207,9 @@ class Calls(KnownCalls):
                 (shares.store if name == "_replace" else shares.contain)(whole)
             if name in callees.HOLDING_METHODS:
                 result |= whole
-            if name not in callees.METHODS_OF_VALUES:
+            if made is not None:
+                result |= made
+            elif name not in of_values:
                 result |= whole | shares.within(receiver | whole)
                 if name not in callees.ELEMENT_METHODS:
                     result |= receiver
@@ -221,6 +230,9 @@ class Calls(KnownCalls):
 
     def of_tensor(self, name: str, receiver: Share, shape: CallShape) -> Share | None:
         """What a method of a tensor gives; None if it is none that is known."""
+        if name == "numpy":
+            self.world.meets_arrays()
+            return arrays.of_memory(receiver, self.world.shares)
         if self.world.shares.computes:
             return computing.by_method(name, receiver, self.world.shares, shape)
         return reads.read_by_method(name, self.world.scale)

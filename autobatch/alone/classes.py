@@ -7,6 +7,7 @@ unknown.
 from __future__ import annotations
 
 import dataclasses
+import json
 from abc import ABCMeta, abstractmethod
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -67,9 +68,7 @@ class Classes(Functions):
     def met_class(self, kind: type) -> None:
         if type(kind) not in (type, ABCMeta, EnumMeta):
             raise NotAlone("it has a metaclass, which may see all that is asked of the class")
-        if callees.is_known(kind) or (
-            issubclass(kind, BaseException) and kind.__module__ == "builtins"
-        ):
+        if callees.is_known(kind) or is_librarys_exception(kind):
             return
         if effect_of(kind) not in ("program", "host") and not issubclass(kind, Enum):
             raise NotAlone(f"{kind.__qualname__} is not known")
@@ -95,6 +94,14 @@ class Classes(Functions):
             self.shares.write(base, attribute=True)
         self.shares.changed |= name not in self.names  # the classes' members are still to be met
         self.names.add(name)
+
+    def asked_by(self, found: object) -> None:
+        """A library's function may ask what it gets for attributes, and call them."""
+        for members in list(self.classes.values()):
+            for name in callees.asked(found) & members.keys():
+                self.asks(name)
+                for unit, _ in self.called_by_name(name):
+                    self.escapes(unit, bound=self.binds(name))
 
     # What classes run.
 
@@ -252,6 +259,15 @@ class Classes(Functions):
         defaults = own_attribute(kind, "_field_defaults") if issubclass(kind, tuple) else None
         for value in defaults.values() if isinstance(defaults, dict) else ():  # a named tuple's
             self.shares.store(self.met(value))
+
+
+def is_librarys_exception(kind: type) -> bool:
+    """Whether it is an exception of Python's or numpy's, which is made as Python's own are."""
+    if not issubclass(kind, BaseException) or not is_library(kind):
+        return False
+    made = (base for base in kind.__mro__ if base.__module__ != "builtins")
+    has_own = any({"__init__", "__new__"} & vars(base).keys() for base in made)
+    return not has_own or kind is json.JSONDecodeError
 
 
 def own_function(kind: type, member: Any) -> FunctionType | None:

@@ -11,7 +11,7 @@ import copy
 import math
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -21,8 +21,9 @@ from torch.nn import functional as F
 
 from autobatch.alone import reads
 from autobatch.alone.kinds import NotAlone
-from autobatch.alone.taint import FOREIGN, NONE, TENSOR, Share, Shares
+from autobatch.alone.taint import ARRAY, FOREIGN, NONE, TENSOR, Share, Shares
 from autobatch.batching import known_callees as callees
+from autobatch.batching import known_library as library
 from autobatch.compat import is_wrapped, within_duals, within_modes
 from autobatch.ir.program import CallShape
 
@@ -97,9 +98,11 @@ MAKING = frozenset().union(
 )
 """Functions whose result has memory of its own; none that may write to what it gets."""
 PARTS = _found(
-    torch, f"{_PARTS} as_tensor broadcast_tensors cartesian_prod einsum meshgrid real"
+    torch, f"{_PARTS} as_tensor broadcast_tensors cartesian_prod einsum from_numpy meshgrid real"
 ) | {F.pad}
 """Functions whose result may be a part of what they get."""
+OF_ARRAYS = frozenset({torch.as_tensor, torch.from_numpy})
+"""Those that give the memory of an array of numpy's."""
 MAKING_METHODS = frozenset((_ANYWHERE + _METHODS).split())
 PART_METHODS = frozenset((_PARTS + _PART_METHODS).split())
 WRITING_METHODS = frozenset(_WRITES.split())
@@ -120,9 +123,11 @@ NO_TENSORS = frozenset({len, int, float, bool, isinstance, issubclass, any, all,
 """Functions of Python's, of those that only read, that give a tensor for nothing, a bool, say."""
 STARTING = frozenset({math.prod})
 """Functions of Python's, of those that only read, whose result may be what they begin with."""
-GOING_ON = (callees.READS | callees.COPIES | callees.LENDS | callees.CHANGES) - {
-    *(ascii, bytes, format, hash, repr, str, type, super, object, copy.copy, copy.deepcopy)
-}
+GOING_ON = (
+    (callees.READS | callees.COPIES | callees.LENDS | callees.CHANGES)
+    - {*(ascii, bytes, format, hash, repr, str, type, super, object, copy.copy, copy.deepcopy)}
+    - (library.READS | library.LENDS | library.CHANGES)
+)
 """Functions of Python's that do with tensors what the program could; the others show more of one,
 or hand it on as something else."""
 
@@ -157,6 +162,11 @@ class Limits:
         if threads == 1:
             return cls(MOST_OF_ONE, sys.maxsize, gradients, texts, shared)
         return cls(gradients=gradients, texts=texts, most_shared=shared)
+
+    @property
+    def without_gradients(self) -> Limits:
+        """The same where nothing needs any, so that texts may be made."""
+        return replace(self, gradients=False, texts=torch.is_grad_enabled())
 
     def allow(self, tensors: Iterable[Tensor]) -> bool:
         """Whether it may compute with what the caller gives: nobody asks how it did."""
@@ -210,7 +220,10 @@ def is_function(found: object) -> bool:
 def called(found: object, whole: Share, shares: Shares, shape: CallShape) -> Share:
     """What a function of torch's gives for what has the share ``whole``."""
     check(shape)
-    return TENSOR if found in MAKING else TENSOR | (shares.within(whole) & FOREIGN)
+    if found in MAKING:
+        return TENSOR
+    of_array = FOREIGN if whole & ARRAY and found in OF_ARRAYS else NONE
+    return TENSOR | (shares.within(whole) & FOREIGN) | of_array
 
 
 def check(shape: CallShape) -> None:

@@ -11,6 +11,7 @@ import sys
 from collections import Counter, OrderedDict, deque
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
+from datetime import timezone
 from enum import Enum
 from random import Random
 from types import (
@@ -25,12 +26,15 @@ from types import (
 )
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from autobatch.alone.kinds import NotAlone, check_class
+from autobatch.alone.kinds import DRAWS, NotAlone, check_class
 from autobatch.alone.modules import KINDS, MOST, check_module, held
 from autobatch.arguments.mapped import COPIED
+from autobatch.batching import known_arrays as arrays
+from autobatch.batching import known_library as library
 from autobatch.structure import own_attributes
 
 FIXED, FLAT, DEEP = 0, 1, 2
@@ -38,6 +42,7 @@ FIXED, FLAT, DEEP = 0, 1, 2
 SCALARS = frozenset(
     {NoneType, bool, int, float, complex, str, bytes, range}
     | {re.Pattern, re.Match, EllipsisType, NotImplementedType, torch.dtype}
+    | library.FIXED
 )
 CONTAINERS = frozenset({list, dict, set, deque, OrderedDict, Counter})
 """Not ``defaultdict``: to read one may write it."""
@@ -62,6 +67,10 @@ class Contents:
     named: list[tuple[str, nn.Module]] = field(default_factory=list)
     """Those that instances of a user's classes have as attributes, with their names."""
     has_instances: bool = False
+    numpy: bool = False
+    """Something of numpy's is among them."""
+    arrays: bool = False
+    """Arrays are, which nobody writes to."""
     tensors: list[Tensor] = field(default_factory=list)
     slots: dict[type, tuple[MemberDescriptorType, ...]] = field(default_factory=dict)
     """Of the classes that have been met, whose instances can be written to."""
@@ -102,6 +111,12 @@ class Contents:
             return False
         if kind in SCALARS:
             return False
+        if isinstance(part, np.ndarray | np.generic):
+            return self.array(part)
+        if kind in library.TIMES:
+            if part.tzinfo is not None and type(part.tzinfo) is not timezone:
+                raise NotAlone("a time zone that is none of Python's")
+            return False
         if isinstance(part, nn.Module):
             self.module(part)
             return True
@@ -109,8 +124,8 @@ class Contents:
             self.tensors.append(part)
             return False
         if kind not in self.classes:
-            if isinstance(part, Random):
-                raise NotAlone("it draws from a generator that others see")
+            if isinstance(part, (Random, *arrays.DRAWING)):
+                raise NotAlone(DRAWS)
             check_class(kind)
             self.classes.add(kind)
         is_tuple = issubclass(kind, tuple)
@@ -119,6 +134,18 @@ class Contents:
             self.slots[kind] = slots_of(kind)
         self.has_instances |= not fixed
         return not fixed
+
+    def array(self, part: Any) -> bool:
+        """An array or number of numpy's; there are views of an array."""
+        self.numpy = True
+        if type(part) in arrays.KINDS:
+            return False
+        if type(part) is not np.ndarray:
+            raise NotAlone(f"{type(part).__qualname__} is a class of numpy's that is not known")
+        if part.dtype.hasobject:
+            raise NotAlone("an array of Python objects that existed before")
+        self.arrays = self.has_instances = True
+        return True
 
     def module(self, part: nn.Module) -> None:
         """One that may be called; its class has members to be looked into where it is the user's.
@@ -148,7 +175,7 @@ class Contents:
             return [*self.compound(part), *self.compound(part.values())]
         if kind in CONTAINERS or isinstance(part, tuple | frozenset):
             return self.compound(part)
-        if isinstance(part, CALLABLES | Tensor):
+        if isinstance(part, CALLABLES | Tensor | np.ndarray | np.generic) or kind in library.TIMES:
             return []
         return self.compound(attributes(part, slots_of(kind)))
 

@@ -9,15 +9,18 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from inspect import CO_GENERATOR
 from types import CellType, FunctionType
 from typing import Any
 
+from autobatch.alone import arrays
 from autobatch.alone.inner import Inner
-from autobatch.alone.kinds import NotAlone, Reasons
+from autobatch.alone.kinds import YIELDS, NotAlone, Reasons
 from autobatch.alone.modes import decorated
 from autobatch.alone.scale import Scale
 from autobatch.alone.taint import NONE, Share, Shares, Unit
 from autobatch.alone.webs import told_apart
+from autobatch.batching import known_callees as callees
 from autobatch.batching.binding import defaults_of
 from autobatch.batching.effects import effect_of, is_library
 from autobatch.errors import AutobatchError
@@ -51,6 +54,8 @@ class Functions(ABC):
     scale: Scale = field(default_factory=Scale)
     refusals: Reasons | None = None
     """All that keeps it from being proved, where that is asked for; else the first is raised."""
+    arrays: bool = False
+    """Something of numpy's may be met."""
     may_print: bool = False
     """Whether threads that come to a ``print`` may be given up (see ``printing``)."""
     printed: Span | None = None
@@ -70,7 +75,9 @@ class Functions(ABC):
             lowered = self.library.code_of(function, receiver).function
         except AutobatchError as error:
             why = str(error).partition("\n")[0]
-            refused = NotAlone(f"{function.__qualname__} has a form that is refused: {why}")
+            yields = function.__code__.co_flags & CO_GENERATOR
+            form = f"{function.__qualname__} has a form that is refused: {why}"
+            refused = NotAlone(YIELDS if yields else form)
             refused.at(error.span)
             raise refused from error
         if id(function) not in self.functions:
@@ -133,7 +140,10 @@ class Functions(ABC):
         stars = [p.name for p in unit.function.params if p.kind.startswith("var_")]
         if not shape.is_plain or stars:
             self.shares.contain(whole)
-            self.shares.add(unit, params, whole | self.shares.within(whole))
+            own = [name for name in params[:receivers] if name not in stars]
+            for receiver, share in zip(own, given, strict=False):
+                self.shares.add(unit, [receiver], share)
+            self.shares.add(unit, params[len(own) :], whole | self.shares.within(whole))
             return
         positional = given[: receivers + len(shape.positional)]
         for param, share in zip(params, positional, strict=False):
@@ -165,6 +175,18 @@ class Functions(ABC):
         if (id(namespace), "print") not in self.looked:
             self.looked.add((id(namespace), "print"))
             self.lookups.append((look, MISSING))
+
+    @property
+    def method_names(self) -> tuple[frozenset[str], frozenset[str], frozenset[str]]:
+        """Methods of the data that there may be; those that write it; those that give values."""
+        if self.arrays:
+            return arrays.METHODS, arrays.WRITING_METHODS, arrays.METHODS_OF_VALUES
+        return callees.METHODS, callees.WRITING_METHODS, callees.METHODS_OF_VALUES
+
+    def meets_arrays(self) -> None:
+        """Something of numpy's is; its arrays go thread by thread, in a batch."""
+        self.shares.changed |= not self.arrays
+        self.arrays = self.scale.objects = True
 
     def refuses(self, error: NotAlone) -> None:
         assert self.refusals is not None

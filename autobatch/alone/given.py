@@ -10,17 +10,23 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import Parameter
 
 from autobatch.alone.contents import SCALARS, Contents
-from autobatch.alone.taint import FOREIGN, NONE, OUTER_DEEP, OUTERS, OWNS, TENSOR, Share
+from autobatch.alone.taint import ARRAY, FOREIGN, NONE, OUTER_DEEP, OWNS, TENSOR, Share
+from autobatch.alone.world import outer
 from autobatch.arguments.batch import Batch
 from autobatch.arguments.mapped import Mapped, has_mapped
+from autobatch.batching import known_arrays as arrays
 from autobatch.compat import is_wrapped
 from autobatch.options import Options
 from autobatch.ragged import Packed
+
+ARRAYS = SCALARS | arrays.KINDS | {np.ndarray}
+"""What is an array, or nobody can write to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +107,8 @@ class Given:
         if self.tensor is not None:
             return TENSOR | (FOREIGN if computes and self.is_shared else NONE)
         if self.items is None:
-            return OUTERS[contents.nature(self.value)]
+            nature = contents.nature(self.value)
+            return outer(self.value, nature, contents.arrays)
         if SCALARS.issuperset(map(type, self.items)):
             return NONE
         own = Contents(computes)
@@ -110,7 +117,11 @@ class Given:
         contents.classes |= own.classes
         contents.callables += own.callables
         contents.modules += own.modules
-        return OWNS[nature] | (OUTER_DEEP if own.has_instances else NONE)
+        contents.numpy |= own.numpy
+        if own.arrays and ARRAYS.issuperset(map(type, self.items)):
+            return ARRAY
+        within = ARRAY if own.arrays else NONE
+        return OWNS[nature] | (OUTER_DEEP if own.has_instances else NONE) | within
 
 
 def arguments(batch: Batch, options: Options) -> dict[int | str, Given] | None:

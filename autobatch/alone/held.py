@@ -199,7 +199,7 @@ class Looking:
             raise NotAlone("a function as a value")
         contents = Contents()
         nature = contents.nature(obj)
-        if contents.callables or (nature and not shared):
+        if contents.callables or contents.numpy or (nature and not shared):
             raise NotAlone("functions, or what is not a thread's own")
         self.classes |= contents.classes
         return OUTERS[nature]
@@ -209,8 +209,8 @@ class Looking:
             return NONE
         contents = Own(foreign=self.foreign, any_foreign=self.foreign.holds_any)
         contents.nature_of_any(items)
-        if contents.callables:
-            raise NotAlone("functions")
+        if contents.callables or contents.numpy:
+            raise NotAlone("functions, or arrays")
         self.classes |= contents.classes
         return OUTER_DEEP if contents.outside else NONE
 

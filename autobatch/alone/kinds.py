@@ -33,6 +33,9 @@ class NotAlone(Exception):
             self.span = span
 
 
+DRAWS = "it draws from a generator that others see"
+YIELDS = "a function with `yield`, a generator, is not looked into"
+SHOWS = "it makes text of what may be a tensor"
 Reasons = dict[tuple[str, Span | None], NotAlone]
 """All that keeps a program from it, each once."""
 

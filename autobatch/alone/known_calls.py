@@ -19,7 +19,7 @@ from types import (
 import torch
 from torch import nn
 
-from autobatch.alone import computing, kept, reads
+from autobatch.alone import arrays, computing, kept, reads
 from autobatch.alone.kinds import NotAlone
 from autobatch.alone.members import Members
 from autobatch.alone.modules import MAKING, own_forward
@@ -28,6 +28,8 @@ from autobatch.batching import known_callees as callees
 from autobatch.batching.effects import is_library
 from autobatch.frontend import MISSING
 from autobatch.ir.program import CallShape, Var
+
+MANAGERS = arrays.MANAGERS | {contextlib.suppress}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,10 @@ class KnownCalls(Members):
         self, found: object, args: tuple[Var, ...], given: list[Share], shape: CallShape
     ) -> Share:
         """A function of Python's gets tensors: it reads them, or goes through them."""
+        if arrays.is_function(found):
+            if not self.world.shares.computes and found not in arrays.TO_ARRAYS:
+                raise NotAlone(f"{found!r} gets a tensor")
+            return self.known_call(found, given, shape)
         if self.world.shares.computes and found in computing.GOING_ON:
             return self.known_call(found, given, shape)
         if self.world.limits.texts and found in computing.SHOWING:
@@ -65,7 +71,10 @@ class KnownCalls(Members):
         if callees.is_known(found):
             if found in computing.NO_TENSORS:
                 return NONE
-            if found is contextlib.suppress and not world.suppresses:
+            world.asked_by(found)
+            if found in arrays.MANAGERS and (not shape.is_plain or "call" in shape.keywords):
+                raise NotAlone("it has numpy call something")
+            if found in MANAGERS and not world.suppresses:
                 world.suppresses = shares.changed = True
             if found in callees.READS:
                 made = TENSORS if found in computing.STARTING else TENSOR
@@ -81,7 +90,12 @@ class KnownCalls(Members):
             if found is super and len(given) == 2:
                 return given[1]
             world.scale.made(found)
+            if arrays.is_function(found):
+                world.meets_arrays()
+                return arrays.called(found, given, shares, shape)
             if found in callees.GENERATORS:
+                if found in arrays.GENERATORS:
+                    world.meets_arrays()
                 return shares.hidden
             if found in callees.CHANGES:
                 shares.write(given[0] if shape.is_plain and given else whole)
@@ -113,9 +127,9 @@ class KnownCalls(Members):
             return world.met(found) if issubclass(found, Enum) else NONE
         if isinstance(found, MethodType) and isinstance(found.__func__, FunctionType):
             if isinstance(found.__self__, nn.Module):
-                world.know(found.__self__)
+                own = world.know(found.__self__) | OUTER_DEEP
                 unit = world.unit(found.__func__, found.__self__)
-                world.passed(unit, [OUTER_DEEP, *given], shape, 1)
+                world.passed(unit, [own, *given], shape, 1)
                 return unit.returned
             share = world.as_receiver(found.__self__)
             if is_library(found.__func__) and is_kind_of_tuple(found.__self__):  # ``_make``
@@ -141,11 +155,11 @@ class KnownCalls(Members):
         world, whole = self.world, NONE
         for share in given:
             whole |= share
-        world.know(module)
+        own = world.know(module) | OUTER_DEEP
         forward = own_forward(module)
         if forward is not None:
             unit = world.unit(forward, module)
-            world.passed(unit, [OUTER_DEEP, *given], shape, 1)
+            world.passed(unit, [own, *given], shape, 1)
             return unit.returned
         computing.check(shape)
         parts = [part for part in module._modules.values() if part is not None]

@@ -14,7 +14,7 @@ from types import FunctionType
 from autobatch.alone.contents import SCALARS
 from autobatch.alone.kept import is_keeping
 from autobatch.alone.kinds import NotAlone
-from autobatch.alone.taint import NONE, OUTER_DEEP, TENSORS, Share, Unit
+from autobatch.alone.taint import ARRAY, NONE, OUTER_DEEP, TENSORS, Share, Unit
 from autobatch.alone.world import World
 from autobatch.frontend import MISSING
 from autobatch.ir.ops import BINARY, COMPARE, UNARY
@@ -47,7 +47,8 @@ def returned(world: World, unit: Unit, known: Known, name: Var) -> Share:
         return share
     if share & TENSORS:
         raise NotAlone("a tensor is kept for other threads")
-    return share if name in Values(world, unit, known).found() else share | OUTER_DEEP
+    before = OUTER_DEEP | (ARRAY if world.arrays else NONE)
+    return share if name in Values(world, unit, known).found() else share | before
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,7 @@ class Values:
 
     def found(self) -> set[Var]:
         """The greatest set of variables of which each assignment gives such a value."""
-        if any(map(self.is_active, self.world.classes)):
+        if self.world.arrays or any(map(self.is_active, self.world.classes)):
             return set()
         blocks = self.unit.function.blocks
         names = {param.name for param in self.unit.function.params if "var_" not in param.kind}

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, cast
 
+import numpy as np
 from torch import nn
 
 from autobatch.alone import asking, computing, patterns
@@ -158,6 +159,14 @@ class Looks:
         """Whether a variable, which is none of the user's, holds what a handler has caught."""
         handlers = (block.handler for block in self.unit.function.blocks)
         return any(handler is not None and handler.out == name for handler in handlers)
+
+    def is_of_limits(self, name: Var) -> bool:
+        """Whether it is sure to hold ``np.finfo(float)``, say, whose attributes are numbers."""
+        made = self.known.definitions.get(name)
+        if made is None or made.name != "call":
+            return False
+        found = self.known.looked_up(made.args[0])
+        return found is np.finfo or found is np.iinfo
 
     def text(self, name: Var) -> str | None:
         """The text that a variable is sure to hold."""

@@ -16,12 +16,14 @@ from types import (
     ModuleType,
 )
 
+import numpy as np
 from torch import Tensor, nn
 
 from autobatch.alone import asking, computing, printing, reads
-from autobatch.alone.kinds import NotAlone
+from autobatch.alone.kinds import SHOWS, NotAlone
 from autobatch.alone.looks import Looks
-from autobatch.alone.taint import CODE, NONE, TENSOR, TENSORS, Share
+from autobatch.alone.taint import ARRAY, CODE, FOREIGN, NONE, TENSOR, TENSORS, Share
+from autobatch.batching import known_arrays
 from autobatch.batching import known_callees as callees
 from autobatch.frontend import MISSING
 from autobatch.ir.program import Call, Op, Var
@@ -127,7 +129,12 @@ class Members(Looks):
                 return NONE
             if isinstance(found, type) and self.is_only_called(op.outs[0], as_kind=True):
                 return self.kind(found)
+            is_ufunc = type(found) is np.ufunc and world.is_callable(found)
+            if is_ufunc and self.is_only_called(op.outs[0], as_kind=True):
+                return NONE  # asked for a method of its own
             return world.met(found)
+        if self.is_of_limits(op.args[0]):
+            return NONE
         return self.attribute_of(op.attr, base, self.is_only_called(op.outs[0]))
 
     def attribute_of(self, name: str, base: Share, is_called: bool = False) -> Share:
@@ -136,6 +143,10 @@ class Members(Looks):
         world.asks(name, base)
         if base & TENSOR and name in reads.SHAPES:
             base &= ~TENSORS
+        if world.arrays and name in known_arrays.FIXED:
+            base &= ~ARRAY
+        if world.arrays and name in known_arrays.SHOWING and shares.anything & TENSOR:
+            raise NotAlone(f"{name} of an array may be a tensor")
         if base & TENSOR and shares.computes and name in computing.OF_PARTS:
             return base | shares.asked(base, name)
         if base & TENSOR and shares.computes and name in computing.OF_KINDS:
@@ -198,12 +209,14 @@ class Members(Looks):
         self.world.shares.changed |= name not in self.world.assigned
         self.world.assigned.add(name)
         self.world.asks(name, base)  # of a property, perhaps
+        if self.world.shares.computes and not base & FOREIGN and not reads.is_of_tensors(name):
+            base &= ~TENSOR  # a tensor of the program's own gets one more attribute
         self.world.shares.write(base, attribute=True)
 
     def formatted(self, text: str, whole: Share) -> Share:
         """``"{} {0.word}".format(x)``: the attributes that it names are asked for."""
         if whole & TENSOR and not self.world.limits.texts:
-            raise NotAlone("it makes text of what may be a tensor")
+            raise NotAlone(SHOWS)
         for name in asking.fields(text):
             self.attribute_of(name, whole)
         return self.world.shares.hidden
@@ -213,7 +226,7 @@ class Members(Looks):
         world, prefix = self.world, self.prefix(name)
         if base & (TENSOR | CODE) or prefix[:1] in ("", "_") or "tb_frame".startswith(prefix):
             raise NotAlone("any attribute is asked for")
-        if any(each.startswith(prefix) for each in callees.METHODS):
+        if any(each.startswith(prefix) for each in world.method_names[0]):
             raise NotAlone("a method of a list, say, may be asked for")
         for each in {each for members in world.classes.values() for each in members}:
             if each.startswith(prefix):
@@ -235,7 +248,7 @@ class Members(Looks):
 
     def lent(self, name: str, found: object, base: Share) -> Share:
         """A method of what existed before is a value: ``key=TABLE.get``."""
-        drawn = isinstance(own_attribute(found, "__self__"), random.Random)
+        drawn = is_generator(own_attribute(found, "__self__"))
         if drawn or name not in callees.LENT_METHODS:
             self.unknown(name)
         return base | self.world.shares.within(base)
@@ -245,8 +258,15 @@ class Members(Looks):
         bound = bound and self.world.binds(name)
         for unit, _ in self.world.called_by_name(name):
             self.world.escapes(unit, bound)
-        if name in callees.WRITING_METHODS:
+        told = self.world.arrays and self.world.shares.anything & ARRAY
+        has_out = told and known_arrays.place_of_methods_out(name) < known_arrays.NOWHERE
+        if has_out or name in self.world.method_names[1]:
             self.unknown(name)
+
+
+def is_generator(found: object) -> bool:
+    """Whether it draws from a state of its own."""
+    return isinstance(found, (random.Random, *known_arrays.DRAWING))
 
 
 def is_method(found: object) -> bool:

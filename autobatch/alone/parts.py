@@ -335,6 +335,8 @@ class Finder:
                     raise Refused(self.callers(candidate, each.source)) from error
 
         settle(world, look)
+        if any(data.holds_arrays for data, _ in world.data.values()):
+            raise NotAlone("an array that existed before, of which there may be views")
         return world
 
     def callers(self, candidate: Candidate, function: Function) -> frozenset[Label]:

@@ -75,8 +75,10 @@ class Proof:
     ``keeps_tensors``: some may be in what it gives back. Where all that differs by thread are
     tensors and numbers, up to ``most_threads`` are better run so (None: any number). It rests on
     its ``grounds``, on what ``data`` held that all threads share and, where it ``computes``, on the
-    ``tensors`` that it reads; where it ``asks_torch``, on what torch's functions are. ``prints``
-    is where threads may come to a ``print``, and are given up (see ``printing``).
+    ``tensors`` that it reads; where it ``asks_torch``, on what torch's functions are. Where it
+    ``shows_memory``, numpy may ask tensors for it, which those with gradients refuse. ``prints``
+    is where threads may come to a ``print``, and are given up (see ``printing``). ``narrower``
+    limits than those of a call are its own.
     """
 
     copies: bool
@@ -88,10 +90,13 @@ class Proof:
     computes: bool = False
     tensors: tuple[Tensor, ...] = ()
     asks_torch: bool = False
+    shows_memory: bool = False
     prints: Span | None = None
+    narrower: Limits | None = None
 
     def holds(self, limits: Limits) -> bool:
         """Whether all that it rests on is still the same, and within what a call allows."""
+        limits = self.narrower or limits
         try:
             return (
                 self.grounds.hold()
@@ -129,15 +134,17 @@ def proved(
     limits: Limits = FEWEST,
     modules: Iterable[nn.Module] = (),
     refusals: Reasons | None = None,
+    holds_arrays: bool = False,
 ) -> Proof:
     """The proof for a function that gets what has these shares; ``receiver`` comes first.
 
     ``given`` has the share of each argument, by place or name. ``computes``: it may compute with
-    tensors within the ``limits``; ``holds_tensors``: objects among the arguments hold some;
-    ``modules`` are among them. ``refusals``: to be filled with all that keeps it from being proved;
-    otherwise the first is raised.
+    tensors within the ``limits``; ``holds_tensors``: objects among the arguments hold some, or
+    something of numpy's (``holds_arrays``); ``modules`` are among them. ``refusals``: to be filled
+    with all that keeps it from being proved; otherwise the first is raised.
     """
     world = World(library, Shares(computes), limits=limits, may_print=True, refusals=refusals)
+    world.arrays = holds_arrays
     if holds_tensors:
         world.shares.store(TENSORS)
     for kind in classes:
@@ -185,6 +192,7 @@ def proved(
         computes,
         tuple(world.tensors.values()),
         asks_torch,
+        meets_tensors and world.arrays,
         world.printed,
     )
 

@@ -12,11 +12,14 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
+from autobatch.batching import known_arrays as arrays
+from autobatch.batching import known_library as library
 from autobatch.ir.program import Function, Op
 
 LISTS_OF_NUMBERS = 512
 """Threads up to which plain Python takes less time for lists of numbers."""
 DISPLAYS = frozenset({"dict", "set", "to_set", "format"})
+LIBRARY = library.READS | library.LENDS | arrays.FUNCTIONS | arrays.GENERATORS
 MADE = frozenset({dict, set, frozenset, str, deque, defaultdict, Counter, OrderedDict, Random})
 
 
@@ -35,7 +38,7 @@ class Scale:
     def made(self, kind: Any) -> None:
         """A function of Python's has made something."""
         self.lists |= kind in (list, sorted)
-        self.objects |= kind in MADE
+        self.objects |= kind in MADE or kind in LIBRARY
 
     def calls(self, caller: Function, callee: Function) -> None:
         self.called.setdefault(id(caller), set()).add(id(callee))

@@ -13,8 +13,17 @@ from torch import nn
 from autobatch.alone import computing, lasting, modes, patterns, printing, reads
 from autobatch.alone.calls import Calls
 from autobatch.alone.contents import SCALARS
-from autobatch.alone.kinds import NotAlone
-from autobatch.alone.taint import CODE, IN_DEEP, NONE, TENSOR, TENSORS, Share
+from autobatch.alone.kinds import SHOWS, NotAlone
+from autobatch.alone.taint import (
+    ARRAY,
+    CODE,
+    IN_DEEP,
+    NONE,
+    TENSOR,
+    TENSORS,
+    Share,
+    elements,
+)
 from autobatch.frontend import MISSING
 from autobatch.ir.ops import BINARY, COMPARE, INPLACE, UNARY, info
 from autobatch.ir.program import Block, Call, CallShape, Join, Op, Raise, Return
@@ -110,11 +119,10 @@ class Steps(Calls):
         name = op.name
         self.world.scale.note(op)
         if args & TENSOR and name in (self.shown if shares.computes else reads.COMPUTES):
-            does = "makes text of" if shares.computes else "computes with"
-            raise NotAlone(f"it {does} what may be a tensor")
+            raise NotAlone(SHOWS if shares.computes else "it computes with what may be a tensor")
         if name in OPERATORS:
             # Of two lists, say. What may be a tensor is none that holds some, but one that counts.
-            inside = args & IN_DEEP & ~TENSORS if name in BINARY else NONE
+            inside = elements(args) & ~TENSORS if name in BINARY else NONE
             shares.contain(inside)
             made = args & (TENSORS if name == "pos" else TENSOR)
             return shares.hidden | (inside & CODE) | made
@@ -200,9 +208,9 @@ class Steps(Calls):
         base = self.unit.join(op.args[:1])
         other = self.known.definitions.get(op.args[1])
         number = other is not None and other.name == "const" and type(other.attr) in NUMBERS
-        if number and op.name in COUNTED and not base & TENSOR:
+        if number and op.name in COUNTED and not base & (TENSOR | ARRAY):
             return base | shares.hidden
         shares.write(base)
         goes_on = op.name in GOING_THROUGH  # a list takes up what a tensor has as its rows
-        shares.contain(args & (IN_DEEP if goes_on else IN_DEEP & ~TENSORS))
+        shares.contain(args & IN_DEEP if goes_on else elements(args) & ~TENSORS)
         return base | shares.hidden | (args & TENSOR)

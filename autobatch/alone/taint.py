@@ -5,7 +5,8 @@ A *share* is a set of bits: ``OUTER_FLAT`` of something that existed and that ca
 the same of containers among the arguments, which a thread may write to a copy of; ``CODE`` of
 functions, classes and members of enumerations, whose attributes anybody may see, and of what holds
 some; ``TENSOR`` of tensors, that may be read to the host and nothing else, unless the program
-``computes`` (see ``computing``), and ``FOREIGN`` of those among them that existed before. Numbers,
+``computes`` (see ``computing``), and ``FOREIGN`` of those among them that existed before; ``ARRAY``
+of numpy's arrays that existed before, of views of them and of numbers taken from them. Numbers,
 strings and what else the program makes have none. ``Shares`` keeps them for the variables of all
 functions of a program, without regard to order. What the program puts into an attribute comes out
 where that name is asked for (``fields``), what may be in any attribute where any is (``loose``);
@@ -22,10 +23,11 @@ from autobatch.ir.program import Function, Var
 
 Share = int
 NONE, OUTER_FLAT, OUTER_DEEP, OWN_FLAT, OWN_DEEP, CODE, TENSOR, FOREIGN = 0, 1, 2, 4, 8, 16, 32, 64
+ARRAY: Share = 128
 OUTER = OUTER_FLAT | OUTER_DEEP
 OWN = OWN_FLAT | OWN_DEEP
 TENSORS = TENSOR | FOREIGN
-IN_DEEP = OUTER_DEEP | OWN_DEEP | CODE | TENSORS
+IN_DEEP = OUTER_DEEP | OWN_DEEP | CODE | TENSORS | ARRAY
 OUTERS = (NONE, OUTER_FLAT, OUTER_DEEP)
 OWNS = (NONE, OWN_FLAT, OWN_DEEP)
 """By nature (see ``contents``)."""
@@ -243,8 +245,16 @@ class Shares:
 
     def write(self, share: Share, attribute: bool = False) -> None:
         """Something is written to; ``attribute``: an attribute of it."""
-        if share & (OUTER | CODE if attribute else OUTER):
+        if share & (OUTER | ARRAY | CODE if attribute else OUTER | ARRAY):
             raise NotAlone("it may write what existed before")
         if share & FOREIGN or (share & TENSOR and (attribute or not self.computes)):
             raise NotAlone("it may write a tensor")
         self.writes_own |= bool(share & OWN)
+
+
+def elements(share: Share) -> Share:
+    """What of something may be put into what is computed of it.
+
+    An array that existed before has numbers alone; what has it within has another share, too.
+    """
+    return share & IN_DEEP & (~NONE if share & (OUTER | OWN) else ~ARRAY)

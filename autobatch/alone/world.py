@@ -17,15 +17,17 @@ from types import (
 )
 from typing import Any
 
+import numpy as np
 from torch import Tensor, nn
 
 from autobatch.alone import computing, kept
 from autobatch.alone.classes import Classes
 from autobatch.alone.computing import FEWEST, Limits
 from autobatch.alone.contents import Contents
-from autobatch.alone.kinds import NotAlone
+from autobatch.alone.kinds import DRAWS, NotAlone
 from autobatch.alone.modules import own_forward
-from autobatch.alone.taint import CODE, NONE, OUTER, OUTER_DEEP, OUTERS, TENSORS, Share, Unit
+from autobatch.alone.taint import ARRAY, CODE, NONE, OUTER, OUTER_DEEP, OUTERS, TENSORS, Share, Unit
+from autobatch.batching import known_arrays as arrays
 from autobatch.batching import known_callees as callees
 
 
@@ -39,13 +41,14 @@ class Data:
     callables: tuple[Any, ...]
     takes_tensors: bool = False
     holds_tensors: bool = False
+    holds_arrays: bool = False
     modules: tuple[nn.Module, ...] = ()
     names: tuple[str, ...] = ()
     """Of the attributes by which instances have modules."""
 
     @property
     def may_change(self) -> bool:
-        return bool(self.nature) or self.holds_tensors
+        return bool(self.nature) or self.holds_tensors or self.holds_arrays
 
     def is_as_before(self, limits: Limits = FEWEST) -> bool:
         contents = Contents(self.takes_tensors, limits.most_shared)
@@ -56,6 +59,7 @@ class Data:
         return (
             found == self.nature
             and bool(contents.tensors) == self.holds_tensors
+            and contents.arrays == self.holds_arrays
             and limits.allow_held(contents.tensors)
             and contents.classes == self.classes
             and are_one(contents.callables, self.callables)
@@ -101,7 +105,8 @@ class World(Classes):
             self.calls_torch = True
         else:
             unit = self.unit(forward, module)
-            self.shares.add(unit, [param.name for param in unit.function.params[:1]], OUTER_DEEP)
+            own = self.know(module) | OUTER_DEEP
+            self.shares.add(unit, [param.name for param in unit.function.params[:1]], own)
             self.escapes(unit, bound=True)
 
     def children(self, name: str) -> list[nn.Module]:
@@ -115,6 +120,8 @@ class World(Classes):
         kept = self.data.get(id(value))
         if kept is not None:
             return kept[1]
+        if arrays.is_draw(value):
+            raise NotAlone(DRAWS)
         if self.is_callable(value):
             self.met_callable(value)
             if isinstance(value, EnumMeta):
@@ -140,7 +147,9 @@ class World(Classes):
             self.add_class(kind)
             self.shares.instances_existed()
         codes = bool(contents.callables) or any(issubclass(k, Enum) for k in contents.classes)
-        share = OUTERS[nature] | (CODE if codes else NONE)
+        share = outer(value, nature, contents.arrays) | (CODE if codes else NONE)
+        if contents.numpy:
+            self.meets_arrays()
         classes, callables = frozenset(contents.classes), tuple(contents.callables)
         found = Data(
             value,
@@ -149,6 +158,7 @@ class World(Classes):
             callables,
             self.shares.computes,
             bool(contents.tensors),
+            contents.arrays,
             tuple(contents.modules),
             tuple(name for name, _ in contents.named),
         )
@@ -182,7 +192,7 @@ class World(Classes):
         share, members = NONE, list[Any](kind.__members__.values())
         for member in members:
             share |= self.met(member)
-        if share & OUTER:
+        if share & (OUTER | ARRAY):
             raise NotAlone("members of an enumeration that can be written to")
         return share
 
@@ -215,12 +225,17 @@ class World(Classes):
             self.calls_torch = True
         elif not callees.is_known(value) or value in callees.CHANGES:
             raise NotAlone(f"{value!r} is not known")
+        elif value in arrays.FUNCTIONS and (value in arrays.CHANGES or arrays.places_of(value)):
+            raise NotAlone(f"{value!r}, which may write what it gets, is a value")
         else:
             self.keep(value)
 
     def keep(self, value: Any) -> None:
         """A function or class of Python's that may be called with anything, and may keep it."""
-        if value in callees.READS:
+        if value in arrays.FUNCTIONS:
+            self.meets_arrays()
+        self.asked_by(value)
+        if value in callees.READS or value in arrays.KINDS:
             return
         before = self.keeps, self.raises
         self.keeps = True
@@ -258,6 +273,13 @@ class World(Classes):
         if any(map(kept.compares_by_itself, self.classes.values())):
             raise NotAlone("what is asked whether it is equal may be another thread's")
         return unit
+
+
+def outer(value: object, nature: int, has_arrays: bool) -> Share:
+    """What something that existed before shares with the program."""
+    if type(value) is np.ndarray:
+        return ARRAY
+    return OUTERS[nature] | (OUTER_DEEP | ARRAY if has_arrays else NONE)
 
 
 def are_one(found: Sequence[object], before: Sequence[object]) -> bool:

@@ -27,6 +27,8 @@ from collections.abc import Mapping, Sequence
 from types import MethodDescriptorType
 from typing import Any, TypeVar
 
+from autobatch.batching import known_arrays as arrays
+from autobatch.batching import known_library as library
 from autobatch.batching.effects import MUTATING_METHODS
 from autobatch.frontend import generating
 from autobatch.structure import own_attribute
@@ -61,14 +63,15 @@ ASKING = frozenset({"format", "format_map"})
 """Methods that ask for any attribute."""
 _KEEPING = frozenset({"_replace", "_asdict"})
 """Of named tuples."""
-METHODS = _KEEPING | {
+_METHODS = _KEEPING | {
     name
     for kind in (*_TYPES, OrderedDict, re.Match, re.Pattern, random.Random)
     for name in dir(kind)
     if name[:2] != "__" and name not in ASKING
 }
+METHODS = _METHODS | library.VALUE_METHODS | library.METHODS | library.WRITING_METHODS
 """Methods of the data that there may be."""
-WRITING_METHODS = (MUTATING_METHODS & METHODS) | _WRITES
+WRITING_METHODS = (MUTATING_METHODS & _METHODS) | _WRITES | library.WRITING_METHODS
 
 
 def _unbound(kinds: tuple[type, ...]) -> frozenset[Any]:
@@ -83,8 +86,9 @@ def _unbound(kinds: tuple[type, ...]) -> frozenset[Any]:
 
 READS = frozenset(
     {*_of(_READS), *_functions(math), re.escape, operator.contains, operator.countOf}
-    | {contextlib.suppress, json.dumps, json.loads}
+    | {contextlib.suppress, json.dumps, json.loads, *arrays.MANAGERS}
     | _unbound(_VALUES)
+    | library.READS
 )
 COPIES = frozenset(
     {*_of(_COPIES), deque, defaultdict, OrderedDict, Counter, copy.copy, copy.deepcopy}
@@ -92,6 +96,7 @@ COPIES = frozenset(
 )
 GIVING_ATTRIBUTES = frozenset(
     {copy.copy, copy.deepcopy, dataclasses.replace, functools.partial, slice, defaultdict}
+    | library.KEEPING
 )
 """Those that give what has what they get in attributes."""
 GOING_THROUGH_FIELDS = frozenset({dataclasses.asdict, dataclasses.astuple})
@@ -99,6 +104,7 @@ GOING_THROUGH_FIELDS = frozenset({dataclasses.asdict, dataclasses.astuple})
 CHANGES = frozenset(
     {heapq.heappush, heapq.heappop, heapq.heapify, heapq.heapreplace, heapq.heappushpop}
     | {bisect.insort, bisect.insort_left, bisect.insort_right}
+    | library.CHANGES
 )
 _OPERATORS = (
     "add sub mul truediv floordiv mod pow neg pos invert and_ or_ xor lshift rshift not_ truth is_"
@@ -112,13 +118,15 @@ LENDS = frozenset(
     | {functools.partial, functools.lru_cache, functools.cache}
     | _unbound((list, dict, set, frozenset, tuple, deque))
     | {*_functions(itertools), *(getattr(operator, name) for name in _OPERATORS.split())}
+    | library.LENDS
 )
 HOLDING = frozenset(
     {itertools.repeat, itertools.zip_longest, itertools.accumulate, slice, functools.partial}
 )
 """Those that give a parameter itself among what they give; all may do so by keywords."""
-GENERATORS = frozenset({random.Random})
-KNOWN = READS | COPIES | LENDS | CHANGES | GENERATORS
+GENERATORS = frozenset({random.Random}) | arrays.GENERATORS
+_NONE: frozenset[str] = frozenset()
+KNOWN = READS | COPIES | LENDS | CHANGES | GENERATORS | arrays.FUNCTIONS
 
 CALLED_AT: dict[Any, int] = {
     **dict.fromkeys((map, filter, functools.reduce, functools.cmp_to_key, defaultdict), 0),
@@ -132,7 +140,9 @@ CALLED_AT: dict[Any, int] = {
 CALLED_BY_NAME = frozenset(
     {sorted, min, max, heapq.merge, bisect.bisect, bisect.bisect_left, bisect.bisect_right}
 )
-CALLS_NOTHING = (READS - {json.dumps, json.loads}) | {
+CALLS_NOTHING = (
+    (READS - {json.dumps, json.loads} - library.CALLING) | (arrays.FUNCTIONS - arrays.CALLING)
+) | {
     *(dict, frozenset, list, set, slice, tuple, deque, OrderedDict, Counter),
     *(enumerate, next, reversed, sum, zip, heapq.heappush, heapq.heappop, heapq.heapify),
 }
@@ -148,6 +158,7 @@ LENT_METHODS = METHODS - WRITING_METHODS - WRITING_ARGUMENTS - HOLDING_METHODS -
 """Methods that may be values: they do no more than give what is within, or something new."""
 METHODS_OF_VALUES = (
     METHODS
+    - library.METHODS
     - {name for kind in (*_CONTAINERS, random.Random) for name in dir(kind)}
     - {*_KEEPING, "maketrans", "sub", "subn"}
 )
@@ -187,3 +198,12 @@ def is_known(callee: Any) -> bool:
         return callee in KNOWN
     except TypeError:  # unhashable
         return False
+
+
+def asked(callee: Any) -> frozenset[str]:
+    """The attributes that a function of a library asks what it gets for, by name."""
+    try:
+        asked = library.ASKED.get(callee, _NONE)
+        return arrays.ASKED if callee in arrays.FUNCTIONS else asked
+    except TypeError:  # unhashable
+        return _NONE
