@@ -28,6 +28,7 @@ from autobatch.batching.containers.iterators import plain_range
 from autobatch.batching.fused import Hot
 from autobatch.batching.operations import Env
 from autobatch.batching.stretches.drivers import Again, Rounds
+from autobatch.batching.stretches.keeping import Kept
 from autobatch.compat import on_host, within_level
 from autobatch.ir.program import Branch, Label, Op, Var
 from autobatch.values.cells import Cell, Column, Container, Uniform
@@ -297,14 +298,10 @@ class Hop:
         self.before = alike(self.sign, group.k)
         return True
 
-    def launched(self) -> None:
-        """Count what its last run has launched."""
-        kept = self.lap.kept
-        if kept is None or kept.held:
-            self.launches += self.kernels
-        else:  # it has picked the rows of those that are left
-            self.launches += self.lap.kernels + self.lap.compares
-            kept.hold()
+    def renewed(self, kept: Kept) -> None:
+        """Count a run that has picked, of what is kept, the rows of those that are left."""
+        self.launches += self.lap.kernels + self.lap.compares
+        kept.hold()
 
     def told(self, state: RunState, name: str) -> None:
         """Count what it has run."""
@@ -417,4 +414,7 @@ def gone_round(
             spin.part(lap, parts)
             group = spin.group
             env, k = group.env, group.k
-        hop.launched()
+        if lap.kept is None or lap.kept.held:
+            hop.launches += hop.kernels
+        else:
+            hop.renewed(lap.kept)

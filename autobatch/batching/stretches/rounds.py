@@ -30,7 +30,7 @@ TEXT = """
         try:
             while done < most:
 {turning}
-                seen = outs[slot].numpy()
+                seen = outs[slot].cpu().numpy()
                 last, done = outs, done + 1
 {carried}
                 if seen.tobytes() != before or not ({dense}): break
