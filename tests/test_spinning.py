@@ -272,6 +272,72 @@ def test_laps_glide_again_at_once_when_some_have_left(gliding_laps):
     assert counted.block_executions == counted.by_block.total() >= 80
 
 
+def in_turns(x: Tensor, limit: Tensor) -> tuple[Tensor, Tensor]:
+    """Tensors change places from round to round."""
+    y = x * 0.5
+    while x + y < limit:
+        x, y = y * 1.01 + 0.1, x * 1.0
+    return x, y
+
+
+def squared(x: Tensor, limit: Tensor) -> tuple[Tensor, Tensor]:
+    """A number that all threads share becomes too large in the eleventh round."""
+    scale = 2.0
+    while x < limit:
+        x = x * 1.01 + 0.1
+        scale = scale**2
+    return x, x * scale
+
+
+@pytest.mark.parametrize("func", [in_turns, squared])
+def test_rounds_leave_what_a_loop_leaves(func):
+    batched = autobatch.vmap(of_its_own(func), trace_after=0, plain="never")
+    xs = torch.linspace(0.0, 1.0, 32)
+    for limits in (torch.full((32,), 0.9), torch.linspace(0.0, 0.9, 32), torch.full((32,), 3.0)):
+        for _ in range(3):
+            if func is squared and limits[0] > 2.0:
+                with pytest.raises(OverflowError), torch.no_grad():
+                    batched(xs, limits)
+                continue
+            with torch.no_grad():
+                found = batched(xs, limits)
+            wanted = zip(*map(func, xs, limits), strict=True)
+            for column, rows in zip(found, wanted, strict=True):
+                torch.testing.assert_close(column, torch.stack(rows))
+
+
+def test_laps_glide_on_when_some_leave(gliding_laps):
+    """Where a lap is all of its loop: once for all who leave a heavy one, one after the other."""
+    layer, xs = FixedPoint(), torch.randn(64, 128) * torch.logspace(-2, 1, 64)[:, None]
+    batched = autobatch.vmap(layer, trace_after=0)
+    with torch.no_grad():
+        for _ in range(3):
+            gliding_laps.clear()
+            with autobatch.counts() as counted:
+                found = batched(xs)
+        torch.testing.assert_close(found, torch.stack([layer(x) for x in xs]), rtol=2e-3, atol=2e-3)
+    assert counted.row_copies > 64
+    assert len(gliding_laps) == 1
+    assert sum(gliding_laps) >= counted.block_executions - 8
+
+
+def told_apart(x: Tensor) -> object:
+    if x < 0:
+        return x, x
+    while x < 100.0:
+        x = x * 1.5 + 0.1
+    return x
+
+
+def test_who_leaves_a_glide_keeps_their_return():
+    batched = autobatch.vmap(of_its_own(told_apart), trace_after=0)
+    for x in (0.25, 4.0, 30.0):
+        batched(torch.linspace(0.01, 50.0, 64))
+        xs = torch.cat([torch.tensor([-1.0, x]), torch.linspace(0.01, 50.0, 64)])
+        with pytest.raises(autobatch.StackingError, match="in thread 1; results"):
+            batched(xs)
+
+
 def counted_up(n, end):
     total = n * 0
     while n < end:

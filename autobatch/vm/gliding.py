@@ -5,7 +5,9 @@
 Once such laps have come twice in the same order, for the same rows, the next ones find the kinds of
 columns that these have found: a replay makes one kind, and no other variable has changed. When rows
 have left, once is enough, for what comes from before. So the laps *glide*: nothing is asked but
-what differs by value, and which way threads go is looked at by one count.
+what differs by value, and which way threads go is looked at by one comparison. Where a lap is all
+of its loop, threads leave without an end of that: the others have the same kinds of columns, with
+fewer rows.
 
 In: a spin whose last laps were twice those of the ring. Out: the lap that has just run, once its
 threads part, all leave, or that is not plain to see; None where the next lap has still to run.
@@ -13,7 +15,8 @@ threads part, all leave, or that is not plain to see; None where the next lap ha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -24,8 +27,9 @@ from autobatch.batching.arithmetic import loose_columns
 from autobatch.batching.containers.iterators import plain_range
 from autobatch.batching.fused import Hot
 from autobatch.batching.operations import Env
-from autobatch.batching.stretches.drivers import Again
-from autobatch.compat import on_host
+from autobatch.batching.stretches.drivers import Again, Rounds
+from autobatch.batching.stretches.keeping import Kept
+from autobatch.compat import on_host, within_level
 from autobatch.ir.program import Branch, Label, Op, Var
 from autobatch.values.cells import Cell, Column, Container, Uniform
 from autobatch.vm.groups import Group, Parts
@@ -48,7 +52,9 @@ class Spinning(Protocol):
     riders: Riders | None
 
     def end(self, lap: Lap, taken: np.ndarray | None = None) -> Parts | None: ...
+    def mark(self, lap: Lap, parts: Parts) -> None: ...
     def part(self, lap: Lap, parts: Parts) -> None: ...
+    def settle(self) -> None: ...
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -168,7 +174,9 @@ class Hop:
 
     Threads go on to ``ahead``, where ``dead`` are of no more use, if ``condition`` is ``sign`` for
     all of them, and to ``out`` if it is for none; without a condition they always do. ``glide``
-    runs its operations, ``counting`` is its ``next``, where that is alike for all. ``before`` is
+    runs its operations, ``rounds`` as many rounds as it can, where the lap is all of its loop, by
+    the condition that is a replay's result ``slot``. ``counting`` is its ``next``, where that is
+    alike for all. ``before`` is
     the condition of each thread as it was when all that are in the loop went on: that it is so
     again takes one comparison of bytes to see. It has run ``runs``
     times since that was last counted, for ``threads`` in all, with so many ``launches``, one of
@@ -183,6 +191,8 @@ class Hop:
     out: Label
     counting: Counting | None
     glide: Again | None
+    rounds: Rounds | None
+    slot: int
     kernels: int
     before: bytes
     runs: int = 0
@@ -202,9 +212,40 @@ class Hop:
             if counting is not None and counting.more != condition:
                 counting = None
         glide = lap.glide if turn.advance is None or counting is not None else lap.glides
-        kernels, before = lap.kernels + lap.compares, (b"\1" if sign else b"\0") * k
+        kernels, before = lap.kernels + lap.compares, alike(sign, k)
         dead = turn.dead[ahead]
-        return cls(lap, ahead, dead, condition, sign, out, counting, glide, kernels, before)
+        slot = slot_of(lap, env) if ahead == lap.pc else None
+        rounds, slot = (lap.rounds, slot) if slot is not None else (None, 0)
+        return cls(
+            lap,
+            ahead,
+            dead,
+            condition,
+            sign,
+            out,
+            counting,
+            glide,
+            rounds,
+            slot,
+            kernels,
+            before,
+        )
+
+    def goes(self, env: Env, k: int, most: float) -> tuple[int, np.ndarray | bool | None]:
+        """How many rounds have run, of so many, and what ``run`` says, or what each thread's
+        condition is, after the last of them.
+        """
+        if self.rounds is None or (self.lap.kept is not None and not self.lap.kept.held):
+            return 1, self.run(env, k)
+        done, each = self.rounds(env, k, most, self.before, self.slot)
+        if each is None:
+            raise NotGliding
+        self.reads += done
+        self.runs += done - 1
+        self.launches += self.kernels * (done - 1)
+        if each.tobytes() == self.before:
+            return done, self.sign
+        return done, each if each.dtype == np.bool_ and each.ndim == 1 else None
 
     def run(self, env: Env, k: int) -> bool | None:
         """Whether the condition of its branch is true for all, if it is seen to be; else None.
@@ -241,6 +282,27 @@ class Hop:
             return self.sign
         return each
 
+    def goes_on(self, group: Group, before: Env) -> bool:
+        """Whether it glides for those that are left of the threads that had ``before``."""
+        lap = self.lap
+        if lap.driver is not None and not are_of_kinds(group.env, before, lap.driver.columns):
+            return False
+        if self.counting is not None:
+            assert lap.turn.advance is not None
+            self.counting = Counting.of(lap.turn.advance, group.env)
+            if self.counting is None:
+                return False
+        if lap.kept is not None:
+            lap.kept.let_go()
+            lap.kept.rows = group.rows
+        self.before = alike(self.sign, group.k)
+        return True
+
+    def renewed(self, kept: Kept) -> None:
+        """Count a run that has picked, of what is kept, the rows of those that are left."""
+        self.launches += self.lap.kernels + self.lap.compares
+        kept.hold()
+
     def told(self, state: RunState, name: str) -> None:
         """Count what it has run."""
         state.steps.taken += self.runs
@@ -248,8 +310,37 @@ class Hop:
         state.tally.executions(self.runs, self.threads, self.launches, self.reads)
 
 
+def slot_of(lap: Lap, env: Env) -> int | None:
+    """Which result of a lap's replay is its branch's condition, if that is plain to read."""
+    branch, driver = lap.turn.terminator, lap.driver
+    if type(branch) is not Branch or driver is None or lap.turn.advance is not None or lap.counts:
+        return None
+    values = [cell.value for cell in env.values()]
+    if within_level() or any(type(v) is Column and not v.table.is_cpu for v in values):
+        return None
+    number = dict(driver.plan.names).get(branch.condition)
+    node = None if number is None else driver.plan.template.nodes[number]
+    return node.slot if node is not None and node.kind == "column" else None
+
+
+def alike(condition: bool, k: int) -> bytes:
+    """A condition that is the same for all threads, as a column of it holds it."""
+    return (b"\1" if condition else b"\0") * k
+
+
 class NotGliding(Exception):
     """A lap has to be run otherwise; nothing has changed."""
+
+
+def are_of_kinds(env: Env, before: Env, names: Iterable[Var]) -> bool:
+    """Whether variables are columns of the kinds that they were for more threads."""
+    for name in names:
+        value, was = env[name].value, before[name].value
+        if type(value) is not Column or value.rows is not None or type(was) is not Column:
+            return False
+        if value.table.requires_grad is not was.table.requires_grad:
+            return False
+    return True
 
 
 def glided(spin: Spinning, laps: Sequence[Lap]) -> tuple[Lap, Parts | None] | None:
@@ -285,14 +376,22 @@ def gone_round(
         place = (place + 1) % size
         hop, riders = hops[place], spin.riders
         lap = hop.lap
-        if lap.pc >= spin.nearest or (riders is not None and not riders.may_ride(1)):
+        if lap.pc >= spin.nearest:
             return None
+        if riders is not None and not riders.may_ride(1):
+            spin.settle()
+            group, riders = spin.group, None
+            if size > 1 or not hop.goes_on(group, env):
+                return None
+            env, k = group.env, group.k
         try:
-            taken: np.ndarray | bool | None = hop.run(env, k)
+            done, taken = hop.goes(env, k, math.inf if riders is None else 1 + riders.rounds)
         except Exception:  # the general way finds out what is wrong
             return None
         hop.runs += 1
-        hop.threads += k if riders is None else riders.active
+        hop.threads += done * (k if riders is None else riders.active)
+        if riders is not None:
+            riders.may_ride(done - 1)
         if taken is None:
             taken = hop.read(env, counts)
         if taken is hop.sign:
@@ -304,9 +403,18 @@ def gone_round(
         else:
             spin.state.tally.block = (spin.frame.code.function.name, lap.pc)
             parts = spin.end(lap, taken)
-            if parts is None or size > 1 or parts[0] != (spin.pc, group):
+            left = [part for to, part in parts or () if to == spin.pc]
+            if parts is None or taken is None or size > 1 or not left:
                 return lap, parts
-            spin.part(lap, parts)
-            if taken is not None:
+            if left[0] is group:
                 hop.before = taken.tobytes()
-        hop.launches += hop.kernels
+            elif not hop.goes_on(left[0], env):
+                return lap, parts
+            spin.mark(lap, parts)
+            spin.part(lap, parts)
+            group = spin.group
+            env, k = group.env, group.k
+        if lap.kept is None or lap.kept.held:
+            hop.launches += hop.kernels
+        else:
+            hop.renewed(lap.kept)

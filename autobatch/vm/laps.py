@@ -19,7 +19,7 @@ from torch import Tensor
 from autobatch.batching.containers.iterators import advance_plain, plain_range
 from autobatch.batching.fused import LAPS, Hot, Laps
 from autobatch.batching.operations import Env, Scope
-from autobatch.batching.stretches.drivers import Again, Driver
+from autobatch.batching.stretches.drivers import Again, Driver, Rounds
 from autobatch.batching.stretches.keeping import Kept
 from autobatch.batching.stretches.looping import loop_of
 from autobatch.ir.program import Branch, Label
@@ -60,6 +60,7 @@ class Lap:
     turn: Turn
     again: Again | None
     glide: Again | None
+    rounds: Rounds | None
     driver: Driver | None
     marks: bool
     compares: bool = False

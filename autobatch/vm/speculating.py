@@ -14,6 +14,7 @@ goes by shapes alone, so that counts do not depend on the machine.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -74,6 +75,12 @@ class Riders:
     def rows(self) -> np.ndarray:
         """The rows of threads still in the loop."""
         return np.flatnonzero(self.stays)
+
+    @property
+    def rounds(self) -> float:
+        """How many rounds those who have left may ride yet."""
+        cost = self.each * (len(self.stays) - self.active)
+        return max(0, math.ceil((self.split - self.spent) / cost) - 1) if cost else math.inf
 
     def may_ride(self, laps: int) -> bool:
         """Whether those who have left may ride so many more rounds, which is charged to them."""

@@ -78,8 +78,7 @@ class Spin:
             if parts is None:
                 self.settle()
                 parts = self.engine.ended(frame, lap.turn.terminator, self.group)
-            if lap.marks:
-                state.ways.mark(function, lap.turn.ends, parts)
+            self.mark(lap, parts)
             if not plain:
                 return [*parts, *self.gone()]
             self.part(lap, parts)
@@ -117,6 +116,11 @@ class Spin:
             return self.left
         with self.state.moving():
             return gathered(self.left, self.frame.code.live, self.state.settings.device)
+
+    def mark(self, lap: Lap, parts: Parts) -> None:
+        """Which way those come that go to the function's exit, where it matters."""
+        if lap.marks:
+            self.state.ways.mark(self.frame.code.function, lap.turn.ends, parts)
 
     def part(self, lap: Lap, parts: Parts) -> None:
         """Who goes first goes on, who does not waits."""
@@ -244,7 +248,7 @@ class Spin:
         frame = self.frame
         marks = frame.answers and turn.ends in frame.code.exits
         if turn.site is None:
-            lap = Lap(self.pc, turn, None, None, None, marks)
+            lap = Lap(self.pc, turn, None, None, None, None, marks)
             return lap if lap.run(self.group) else None
         env, scope, given = self.group.env, frame.scope, self.state.contributions
         for driver in turn.site.drivers:

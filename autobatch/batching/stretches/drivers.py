@@ -22,6 +22,8 @@ from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
 
+import numpy as np
+
 from autobatch.batching.context import Context
 from autobatch.batching.contributions import Contributions
 from autobatch.batching.operations import Env, Scope
@@ -41,11 +43,13 @@ from autobatch.batching.stretches.printer import (
     unmoved,
 )
 from autobatch.batching.stretches.printing import printed_plan
+from autobatch.batching.stretches.rounds import printed_rounds
 from autobatch.batching.stretches.shared_reads import SharedReads, shared_reads
 
 Drive = Callable[[Env, Scope, int, Any], bool]
 Again = Callable[[Env, int], bool]
-Begun = tuple[Again, Again]
+Rounds = Callable[[Env, int, float, bytes, int], tuple[int, np.ndarray | None]]
+Begun = tuple[Again, Again, Rounds | None]
 Begin = Callable[[Env, Scope], Begun | None]
 
 WHOLE = """
@@ -61,8 +65,8 @@ def begin(env, scope):
         return True
     def glide(env, k):
 {gliding}
-        return True
-    return again, glide
+        return True{rounds}
+    return again, glide, rounds
 
 def drive(env, scope, k, context):
     begun = begin(env, scope)
@@ -216,10 +220,12 @@ def source_of(
         return WHOLE.format(lines="\n".join(printer.lines)), None
     moving = {name for name, cell in printer.env.items() if not unmoved(cell)}
     steady, others, changing = told_apart(printer.lines, moving | varying)
+    gliding = [line for line in others if not line.endswith(OF_KIND)]
     text = PARTED.format(
         steady="\n".join(line.replace("return False", "return None") for line in steady),
         moving="\n".join(f"    {line}" for line in others),
-        gliding="\n".join(f"    {line}" for line in others if not line.endswith(OF_KIND)),
+        gliding="\n".join(f"    {line}" for line in gliding),
+        rounds=printed_rounds(gliding),
     )
     return text, fed(printer, skeleton, changing)
 

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from autobatch.compat import on_device
 from autobatch.presence.moves import keeping
+from autobatch.presence.wide_rows import rows_at
 from autobatch.values.cells import (
     RANGE_ITERATOR,
     Cell,
@@ -23,12 +24,13 @@ from autobatch.values.cells import (
     Uniform,
     Value,
     is_mutable,
+    moves_at_once,
     selected,
 )
 from autobatch.values.heap.copying import copied
 from autobatch.values.heap.walks import plain_views
 from autobatch.values.layouts import seen_layout
-from autobatch.values.strides import cut
+from autobatch.values.strides import cut, is_watched
 
 Rows = np.ndarray
 """Row numbers within a group, int64."""
@@ -113,10 +115,11 @@ def is_flat(value: Value, outer: bool = True) -> bool:
 class Picking:
     """A walk of ``select_flat``."""
 
-    __slots__ = ("host", "index", "memo", "rows")
+    __slots__ = ("at_once", "host", "index", "memo", "rows")
 
     def __init__(self, rows: Rows) -> None:
         self.rows = rows
+        self.at_once = False
         self.index: Tensor | None = None
         self.host: list[int] | None = None
         self.memo: dict[int, Cell] = {}
@@ -132,7 +135,12 @@ class Picking:
         if kind is Column:
             if self.index is None:
                 self.index = torch.from_numpy(self.rows)
-            new = Cell(value.select(self.index))  # type: ignore[union-attr]
+                self.at_once = not is_watched()
+            if self.at_once and moves_at_once(value):  # type: ignore[arg-type]
+                table = rows_at(value.table, self.index)  # type: ignore[union-attr]
+                new = Cell(Column(table, value.tag, value.bounds))  # type: ignore[union-attr]
+            else:
+                new = Cell(value.select(self.index))  # type: ignore[union-attr]
         elif kind is Objects:
             if self.host is None:
                 self.host = self.rows.tolist()
