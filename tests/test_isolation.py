@@ -291,6 +291,29 @@ def test_effects_happen_once_in_the_order_of_the_threads(configuration, func):
     assert sorted(SEEN, key=lambda pair: pair[0]) == alone
 
 
+@dataclasses.dataclass
+class Weighed:
+    weight: float
+
+
+def test_an_attribute_that_a_recorded_block_misses():
+    """Whoever lacks it fails, however often others have had it."""
+
+    def scaled(node: Weighed, x: torch.Tensor) -> torch.Tensor:
+        return x * node.weight
+
+    batched = autobatch.vmap(scaled, on_error="isolate", trace_after=0)
+    nodes, x = [Weighed(float(i)) for i in range(4)], torch.ones(4, 3)
+    for _ in range(3):
+        assert all(result.exception is None for result in batched(autobatch.objects(nodes), x))
+    del nodes[2].weight
+    found = batched(autobatch.objects(nodes), x)
+    assert [type(result.exception) for result in found] == [
+        *(type(None), type(None)),
+        *(AttributeError, type(None)),
+    ]
+
+
 def test_operations_on_objects_run_once():
     hold_objects(pops, [[], [1], [1, 2], [], [3, 4, 5]])
     hold_objects(iterates, [[], [1], [1, 2], [1, 2, 3], [4]])

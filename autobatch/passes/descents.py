@@ -5,11 +5,12 @@ In: the blocks of a function, the start or the end of one that ends in a branch,
 hold there. Out: the ways that threads can go, in the order in which they are tried, and a function
 in Python that tells which of them each thread goes, and what it finds on it:
 
-    part(k, tree, %4) -> one (rows, what is found) for each way
+    part(k, known, tree, %4) -> one (rows, what is found) for each way
 
 A way ends before the first block that does anything else, that is met again, or that a join, a
 return or a call ends. ``attribute`` and ``truth`` are asked, for the class of each object, whether
-to read an attribute and to ask for its truth runs no code.
+to read an attribute and to ask for its truth runs no code; ``known`` are sets that they put such
+classes in, which need not be asked for again while no code has run.
 """
 
 from __future__ import annotations
@@ -49,12 +50,13 @@ class Way:
 @dataclass(frozen=True, slots=True)
 class Descent:
     """``forks`` are all on its ways; ``objects`` are the variables that ``part``, whose text this
-    is, gets after ``k``.
+    is, gets last, ``sets`` how many it is given to keep classes in.
     """
 
     ways: tuple[Way, ...]
     forks: tuple[Op, ...]
     objects: tuple[Var, ...]
+    sets: int
     text: str
 
 
@@ -92,7 +94,8 @@ def descent_from(
     forks = [op for way in writer.ways for op, _ in way.steps if op.name == "fork"]
     if not forks:
         return None
-    return Descent(tuple(writer.ways), unique(forks), objects, writer.text(len(objects)))
+    sets, text = writer.text(len(objects))
+    return Descent(tuple(writer.ways), unique(forks), objects, sets, text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,14 +236,17 @@ class Writer:
             self.line(depth, f"f{place}_{number}(v{number})")
         self.ways.append(Way(steps, state.asked, state.last, label, begins, found))
 
-    def text(self, objects: int) -> str:
-        """The function that has been written."""
+    def text(self, objects: int) -> tuple[int, str]:
+        """How many sets the function gets that has been written, and its text."""
         names = [f"o{number}" for number in range(objects)]
-        head = [f"def part({', '.join(['k', *names])}):", f"{INDENT}plain = set()"]
-        head += [f"{INDENT}{name} = set()" for name in self.kept]
+        begun = [(f"begun_{at}", *read) for at, read in enumerate(dict.fromkeys(self.begun))]
+        sets = ["plain", *self.kept, *(kept for kept, _, _ in begun)]
+        head = [f"def part({', '.join(['k', 'known', *names])}):"]
+        head.append(f"{INDENT}{''.join(f'{name}, ' for name in sets)}= known")
         head += [
-            f"{INDENT}for kind in set(map(type, o{number})): attribute(set(), kind, {name!r})"
-            for number, name in dict.fromkeys(self.begun)
+            f"{INDENT}for kind in set(map(type, o{number})) - {kept}: "
+            f"attribute({kept}, kind, {name!r})"
+            for kept, number, name in begun
         ]
         gives = []
         for place, way in enumerate(self.ways):
@@ -251,9 +257,8 @@ class Writer:
             gives.append(f"({lists[0]}, ({''.join(f'{name}, ' for name in lists[1:])}))")
         items = ", ".join(f"v{number}" for number in range(objects))
         head.append(f"{INDENT}for i, {items} in zip(range(k), {', '.join(names)}):")
-        return "\n".join(
-            [*head, *self.lines, f"{INDENT}return ({''.join(g + ', ' for g in gives)})"]
-        )
+        last = f"{INDENT}return ({''.join(g + ', ' for g in gives)})"
+        return len(sets), "\n".join([*head, *self.lines, last])
 
 
 def is_only_called(op: Op, block: Block) -> bool:

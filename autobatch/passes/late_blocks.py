@@ -20,13 +20,21 @@ def late_blocks(blocks: Sequence[Block]) -> frozenset[int]:
     left but to hand over what is there, that gains nothing.
     """
     after = reaching(blocks)
-    here = [{label} | later for label, later in enumerate(after)]
-    calling = {label for label, block in enumerate(blocks) if calls_or_forks(block)}
     working = {label for label, block in enumerate(blocks) if not all(map(is_handed, block.ops))}
     return frozenset(
         label
-        for label in before_joins(blocks)
-        if not here[label] & calling and here[label] & working
+        for label in quiet_blocks(blocks) & before_joins(blocks)
+        if label in working or after[label] & working
+    )
+
+
+def quiet_blocks(blocks: Sequence[Block]) -> frozenset[int]:
+    """The blocks from which nothing is called."""
+    calling = {label for label, block in enumerate(blocks) if calls_or_forks(block)}
+    return frozenset(
+        label
+        for label, later in enumerate(reaching(blocks))
+        if label not in calling and not later & calling
     )
 
 

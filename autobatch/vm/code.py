@@ -17,7 +17,7 @@ from autobatch.batching.stretches import Executor, Site, WholeSite
 from autobatch.ir.dataflow import handled_at, op_reads, reaching
 from autobatch.ir.definitions import Definitions, definitions_of, literals_of
 from autobatch.ir.program import Block, Branch, Call, Function, Handler, Op, Raise, Return
-from autobatch.passes.late_blocks import late_blocks
+from autobatch.passes.late_blocks import late_blocks, quiet_blocks
 from autobatch.passes.updates import updates_of
 from autobatch.source import Span
 from autobatch.values.cells import Cell
@@ -32,13 +32,24 @@ HIDDEN = frozenset({CARRIED, CAPTURED, FORKED, HANDLED})
 
 @dataclass(slots=True)
 class Luck:
-    """How running a block ahead, or descending from it, has gone (see ``ahead``, ``descending``):
-    how long it has last been put off, in executions of the block, and how long it is still to
-    ``wait``.
+    """How running a block ahead, or descending from it, has gone (see ``ahead``, ``descending``,
+    ``bottom_up``): how long it has last been put off, in executions of the block, and how long it
+    is still to ``wait``.
     """
 
     last: int = 0
     wait: int = 0
+
+    def tries(self, longest: int) -> bool:
+        """Whether it is to be tried now; if that does not work, not for twice as long as before."""
+        if self.wait:
+            self.wait -= 1
+            return False
+        self.last = self.wait = min(2 * self.last + 1, longest)
+        return True
+
+    def worked(self) -> None:
+        self.last = self.wait = 0
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -74,6 +85,7 @@ class Code:
     parts: Any = None
     updates: frozenset[int] | None = None
     late: frozenset[int] | None = None
+    quiet: frozenset[int] | None = None
     descents: dict[Any, Any] = field(default_factory=dict)
     heads: frozenset[int] | None = None
     displays: frozenset[str] | None = None
@@ -91,6 +103,13 @@ class Code:
         if self.late is None:
             self.late = late_blocks(self.blocks)
         return self.late
+
+    @property
+    def quiet_blocks(self) -> frozenset[int]:
+        """Where threads call nothing any more."""
+        if self.quiet is None:
+            self.quiet = quiet_blocks(self.blocks)
+        return self.quiet
 
     @property
     def descending(self) -> frozenset[int]:

@@ -31,10 +31,11 @@ from autobatch.batching.objects.attributes import bound, is_stored
 from autobatch.batching.truths import says_itself
 from autobatch.ir.program import Branch, Op
 from autobatch.passes.descents import Descent, Kind, Way, descent_from
+from autobatch.passes.outcomes import Outcome, outcome_of
 from autobatch.structure import own_attributes
 from autobatch.values.cells import Cell, Container, Objects, Uniform, is_mutable
 from autobatch.vm.blocks import Forks
-from autobatch.vm.code import Luck
+from autobatch.vm.code import Code, Luck
 from autobatch.vm.groups import Group, Parts, restricted
 from autobatch.vm.state import Frame, RunState
 
@@ -49,11 +50,26 @@ class Unfit(Exception):
 
 @dataclass(slots=True, eq=False, repr=False)
 class Known:
-    """A descent, the function that goes it, and how that has fared (``Luck``)."""
+    """A descent, the function that goes it, and how that has fared (``Luck``), by one depth or
+    through all of them (``bottom_up``); what its ways come to, by their places.
+    """
 
     descent: Descent
     part: Callable[..., Sequence[Found]]
     luck: Luck = field(default_factory=Luck)
+    deep: Luck = field(default_factory=Luck)
+    outcomes: dict[int, Outcome | None] = field(default_factory=dict)
+
+    def sets(self) -> tuple[set[type], ...]:
+        """What ``part`` notes classes in."""
+        return tuple([set() for _ in range(self.descent.sets)])
+
+    def outcome(self, place: int, code: Code) -> Outcome | None:
+        """What one of the ways comes to."""
+        if place not in self.outcomes:
+            way, live = self.descent.ways[place], code.function.live_in
+            self.outcomes[place] = outcome_of(way, code.blocks, live, code.quiet_blocks)
+        return self.outcomes[place]
 
 
 def descended(
@@ -63,25 +79,22 @@ def descended(
     known = known_from(frame, pc, group, whole)
     if known is None or not may_descend(state, frame, pc, group):
         return None
-    luck = known.luck
-    if luck.wait:
-        luck.wait -= 1
+    if not known.luck.tries(LONGEST):
         return None
-    luck.last = luck.wait = min(2 * luck.last + 1, LONGEST)
     columns = [group.env[name].value.items for name in known.descent.objects]  # type: ignore[union-attr]
     descent = Descending(state, forks, frame, group, state.context(frame, group))
     parts: Parts = []
     taken: list[Way] = []
     try:
-        found = known.part(group.k, *columns)
+        found = known.part(group.k, known.sets(), *columns)
         for way, (rows, values) in zip(known.descent.ways, found, strict=True):
             if rows:
                 taken.append(way)
                 parts.append((way.end, descent.gone(way, rows, values)))
     except Exception:  # the general way finds out whose it is
         return None
-    luck.last = luck.wait = 0
-    descent.count(taken, group.env[known.descent.objects[0]])
+    known.luck.worked()
+    count(state, descent.context, taken, group.k, group.env[known.descent.objects[0]])
     if frame.answers:
         for way, part in zip(taken, parts, strict=True):
             state.ways.mark(frame.code.function, way.last, [part])
@@ -226,20 +239,20 @@ class Descending:
             return found
         return known[1]
 
-    def count(self, ways: Sequence[Way], cell: Cell) -> None:
-        """Count what threads have read, and what of them has moved."""
-        context = self.context
-        context.counter.host_read("branch")
-        if len(ways) > 1:
-            self.state.tally.copies(self.group.k)
-        if context.policy is None and not context.counter.listens:
-            return
-        for asked in {id(asked): asked for way in ways for asked in way.asked}.values():
-            context.span = asked.span
-            if isinstance(asked, Branch):
-                note_fallback(context, bool, (cell,), "objects")
-            else:
-                note_fallback(context, getattr, (cell,), ATTRIBUTE)
+
+def count(state: RunState, context: Context, ways: Sequence[Way], k: int, cell: Cell) -> None:
+    """Count what ``k`` threads have read on their ways, and what of them has moved."""
+    context.counter.host_read("branch")
+    if len(ways) > 1:
+        state.tally.copies(k)
+    if context.policy is None and not context.counter.listens:
+        return
+    for asked in {id(asked): asked for way in ways for asked in way.asked}.values():
+        context.span = asked.span
+        if isinstance(asked, Branch):
+            note_fallback(context, bool, (cell,), "objects")
+        else:
+            note_fallback(context, getattr, (cell,), ATTRIBUTE)
 
 
 def is_fixed(cell: Cell) -> bool:

@@ -271,6 +271,23 @@ class Failures:
         return group if stay.all() else restricted(group, np.flatnonzero(stay), list(group.env))
 
 
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """What had failed at some time, to go back to."""
+
+    errors: Errors
+    gone: tuple[tuple[Frame, Gone | None], ...]
+
+    @classmethod
+    def of(cls, failures: Failures) -> Failed:
+        return cls(failures.errors, tuple([(frame, frame.gone) for frame in failures.frames]))
+
+    def restore(self, failures: Failures) -> None:
+        failures.errors = self.errors
+        for frame, gone in self.gone:
+            frame.gone = gone
+
+
 def names_threads(error: BaseException) -> bool:
     notes = getattr(error, "__notes__", ())
     return any(note.startswith(NOTE) and f"\n{THREADS}" in note for note in notes)

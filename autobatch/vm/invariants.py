@@ -86,7 +86,7 @@ class Watch:
         for other_queue in self.frame.aside:
             waiting += groups_of(other_queue) if other_queue is not queue else ()
         late = self.frame.late
-        away = [] if late is None else [*late.away, *(other.rows for _, other in late.parts)]
+        away = [] if late is None else late.elsewhere()
         self.rows([group.rows, *(other.rows for _, other in waiting), *away])
         self.queue(pc, group)
         self.looks += 1
@@ -101,7 +101,7 @@ class Watch:
         """The frame has ended without an exception."""
         if self.waiting.counters or self.waiting.places:
             self.fail("something waits still")
-        self.rows([])
+        self.rows([] if self.frame.late is None else self.frame.late.elsewhere())
         self.stack()
 
     def rows(self, at_work: list[np.ndarray]) -> None:

@@ -24,10 +24,14 @@ import numpy as np
 from autobatch.values.heap import selecting
 from autobatch.vm.calling import Returned
 from autobatch.vm.groups import FORKED, Group, Parts
-from autobatch.vm.state import Frame
+from autobatch.vm.state import Frame, Stages
 
 MOST = 4096
 """Rows of other frames that a frame takes up."""
+
+
+class Apart(Exception):
+    """A frame that goes bottom up has to go depth by depth after all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +62,8 @@ def parted(
 @dataclass(slots=True, eq=False, repr=False)
 class Late:
     """What a frame has that is late: ``parts`` are its own, until a frame below takes them up.
+    Where it goes bottom up, ``stages`` are all that is left to run; ``apart`` says that it is not
+    to, nor those below it.
 
     ``callee`` is what the forked calls call. ``above`` is the frame whose late groups it may take
     up, ``most`` how many rows of it and of those above that one; ``away`` are rows of its own that
@@ -75,6 +81,13 @@ class Late:
     away: list[np.ndarray] = field(default_factory=list)
     is_due: bool = False
     alone: bool = False
+    apart: bool = False
+    stages: Stages | None = None
+
+    def elsewhere(self) -> list[np.ndarray]:
+        """The rows of the frame that are neither in its queue nor have returned."""
+        stages = [] if self.stages is None else self.stages.elsewhere()
+        return [*self.away, *(group.rows for _, group in self.parts), *stages]
 
     def put_aside(self, frame: Frame, parts: Parts) -> Parts:
         """The parts that run now; the others wait."""
@@ -88,7 +101,11 @@ class Late:
         return now
 
     def taken_up(self, frame: Frame) -> Parts:
-        """The frame's own late groups, and those of frames above, which become its rows."""
+        """The frame's own late groups, and those of frames above, which become its rows; or the
+        next stage.
+        """
+        if self.stages is not None:
+            return self.stages.next()
         self.is_due = True
         parts, self.parts = self.parts, []
         room = self.most - sum(group.k for _, group in parts)

@@ -77,16 +77,28 @@ class Leaving:
     handler: Handler | None
 
 
+class Stages(Protocol):
+    """What a frame runs bottom up; see ``bottom_up``."""
+
+    def next(self) -> list[tuple[int, Group]]: ...
+    def elsewhere(self) -> list[np.ndarray]: ...
+
+
 class Late(Protocol):
     """Groups that wait until nothing else is left to run; see ``late``."""
 
     callee: tuple[int, int]
+    blocks: frozenset[int]
     above: Frame | None
+    most: int
     parts: list[tuple[int, Group]]
     away: list[np.ndarray]
     is_due: bool
     alone: bool
+    apart: bool
+    stages: Stages | None
 
+    def elsewhere(self) -> list[np.ndarray]: ...
     def put_aside(
         self, frame: Frame, parts: list[tuple[int, Group]]
     ) -> list[tuple[int, Group]]: ...

@@ -17,6 +17,7 @@ import torch
 from autobatch.batching.context import RowsFail
 from autobatch.ir.program import Call, Converted, Join, Return
 from autobatch.values.cells import Cell, Objects
+from autobatch.vm.bottom_up import goes_bottom_up
 from autobatch.vm.calling import Returned
 from autobatch.vm.descending import descended
 from autobatch.vm.driven import converted, driven, is_plain
@@ -149,6 +150,8 @@ class Stepping(Endings):
         if plain:
             descends = pc in frame.code.descending
             if descends:
+                if not pc and goes_bottom_up(state, self.forks, frame, group):
+                    return []
                 gone = descended(state, self.forks, frame, pc, group, whole=True)
                 if gone is not None:
                     return gone

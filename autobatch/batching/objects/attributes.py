@@ -383,6 +383,8 @@ def stored_attribute(context: Context, cell: Cell, name: str) -> Cell | None:
     for kind in set(map(type, items)):
         if not is_stored(kind, name):
             return None
+    if context.lost is not None and not all(hasattr(item, name) for item in items):
+        return None  # who asks goes on with what is given: no thread is to be lost here
     return looked_up(context, cell, items, name)
 
 

@@ -17,18 +17,18 @@ from autobatch import errors
 from autobatch.batching.calling.resolving import Target
 from autobatch.batching.context import Context
 from autobatch.ir.program import Branch, Call, Op
-from autobatch.values.cells import FORK
+from autobatch.values.cells import FORK, Cell
 from autobatch.vm.calling import Returned
 from autobatch.vm.entering import Entry
-from autobatch.vm.failing import Errors, Failures
+from autobatch.vm.failing import Failed, Failures
 from autobatch.vm.forks.again import Again
 from autobatch.vm.forks.effects import Guard, NotPure
-from autobatch.vm.forks.noting import Noting
+from autobatch.vm.forks.noting import Known, Noting
 from autobatch.vm.forks.pending import entries, with_entries
 from autobatch.vm.forks.resolving import Resolving
 from autobatch.vm.forks.together import ForkedCall, Run, Together, classes
 from autobatch.vm.groups import FORKED, Group, Parts, restricted
-from autobatch.vm.state import Frame, Gone, RunState
+from autobatch.vm.state import Frame, RunState
 from autobatch.vm.within import Within
 
 
@@ -50,7 +50,7 @@ class Forks:
         self.guard = Guard(self.state, self.failures, self.within)
         self.noting = Noting(self.state, self.within, self.guard.disturbing)
         self.again = Again(self.state, self.noting)
-        self.together = Together(self.state, run, self.noting.scopes)
+        self.together = Together(self.state, self.failures, run, self.noting.scopes)
         self.resolving = Resolving(self.state, self.failures, self.noting, self.together)
 
     @property
@@ -68,6 +68,10 @@ class Forks:
     def learned(self, frame: Frame, op: Op, group: Group, context: Context) -> bool:
         """Whether it is known what a fork is to call, or is now, so that it may be noted so."""
         return self.noting.learned(op, group, context)
+
+    def called(self, op: Op, group: Group, context: Context) -> tuple[Known, list[Cell]] | None:
+        """What a fork is to call, and with which arguments, if it may be noted so."""
+        return self.noting.called(op, group, context)
 
     def is_due(self, frame: Frame, op: Op | Branch, group: Group) -> bool:
         """Whether a group's forked calls come first, since what comes next may have effects."""
@@ -191,20 +195,3 @@ class Forks:
             self.failures.put({**before.errors, **new, **kept})
         elif self.failures.errors is before.errors:
             found.restore(self.failures)
-
-
-@dataclass(frozen=True, slots=True)
-class Failed:
-    """What had failed at some time, to go back to."""
-
-    errors: Errors
-    gone: tuple[tuple[Frame, Gone | None], ...]
-
-    @classmethod
-    def of(cls, failures: Failures) -> Failed:
-        return cls(failures.errors, tuple([(frame, frame.gone) for frame in failures.frames]))
-
-    def restore(self, failures: Failures) -> None:
-        failures.errors = self.errors
-        for frame, gone in self.gone:
-            frame.gone = gone

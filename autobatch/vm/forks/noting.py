@@ -217,6 +217,15 @@ class Noting:
         self.learn(op, callee, target, entry, self.static(entry, target, op.span))
         return id(op) in self.known
 
+    def called(self, op: Op, group: Group, context: Context) -> tuple[Known, list[Cell]] | None:
+        """What a fork calls, and with which arguments, if that is known, or plain to find out."""
+        if not self.learned(op, group, context):
+            return None
+        known = self.known[id(op)]
+        callee, *given = [group.env[name] for name in op.args]
+        args = known.arguments(callee, given)
+        return None if args is None else (known, args)
+
     def parted(
         self, context: Context, op: Op, callee: Cell, differing: Differing, kept: Sequence[Cell]
     ) -> list[Returned]:

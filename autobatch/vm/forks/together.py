@@ -15,17 +15,19 @@ import numpy as np
 import torch
 
 from autobatch.batching.operations import Scope
+from autobatch.errors import AutobatchError
 from autobatch.random.paths import Ledger, Paths
 from autobatch.values.cells import FORK, Cell, Container, Objects, Uniform
 from autobatch.values.heap import likeness, merging, selecting, walks
 from autobatch.vm.calling import Returned
 from autobatch.vm.code import Code
 from autobatch.vm.entering import Entry
+from autobatch.vm.failing import Failed, Failures
 from autobatch.vm.forks.effects import not_pure
 from autobatch.vm.forks.noting import KEYS, keys_of
 from autobatch.vm.forks.pending import entries
 from autobatch.vm.groups import Group, restricted
-from autobatch.vm.late import MOST, Late
+from autobatch.vm.late import MOST, Apart, Late
 from autobatch.vm.state import Frame, RunState
 
 Run = Callable[[Entry, Sequence[Group], np.ndarray], list[Returned]]
@@ -147,6 +149,7 @@ class Together:
     """
 
     state: RunState
+    failures: Failures
     run: Run
     scopes: Mapping[tuple[int, int], tuple[Scope, Any]]
     active: int = 0
@@ -235,15 +238,33 @@ class Together:
         if keys:
             entry.paths = Paths.over(Ledger.of(np.concatenate(keys)))
         else:
-            entry.late = self.late(frame, entry.code, call.callee)
+            entry.late = self.late(frame, entry.code, call.callee, starting)
         one = at_once(starting)
         groups = starting if one is None else [one]
         asks, self.asks = self.asks, bool(entry.code.purity.writes)
         try:
-            returned = self.run(entry, groups, np.concatenate(threads))
+            returned = self.frame(entry, groups, np.concatenate(threads))
         finally:
             self.asks = asks
         return gathered(returned, self.state.settings.device)
+
+    def frame(self, entry: Entry, groups: Sequence[Group], threads: np.ndarray) -> list[Returned]:
+        """Run the frame of calls; depth by depth, if it turns out that it must not go bottom up."""
+        late = entry.late
+        if late is None or late.apart or len(groups) > 1:
+            return self.run(entry, groups, threads)
+        before, (group,) = Failed.of(self.failures), groups
+        again = Group(group.rows, dict(group.env))
+        try:
+            return self.run(entry, groups, threads)
+        except (Apart, AutobatchError):
+            if late.stages is None:
+                raise
+        finally:
+            late.stages = None
+        before.restore(self.failures)
+        entry.late = Late(late.callee, late.blocks, late.above, late.most, apart=True)
+        return self.run(entry, [again], threads)
 
     def entry(self, frame: Frame, call: ForkedCall) -> Entry:
         """What a forked call runs; its parameters are in the groups that the frame begins with."""
@@ -251,15 +272,20 @@ class Together:
         scope, _ = self.scopes[call.callee]
         return Entry(code, scope, {})
 
-    def late(self, frame: Frame, code: Code, callee: tuple[int, int]) -> Late | None:
+    def late(
+        self, frame: Frame, code: Code, callee: tuple[int, int], starting: Sequence[Group]
+    ) -> Late | None:
         """For what may wait for deeper calls; None where all is to run in its turn."""
         settings = self.state.settings
-        if settings.schedule is not None or self.alone or not code.late_blocks:
+        if settings.schedule is not None or self.alone:
+            return None
+        if not code.late_blocks and not (code.descending and have_objects(starting)):
             return None
         limit = settings.max_depth
         shallow = limit is None or 2 * frame.depth < limit  # guests are not as deep as it seems
         most = MOST if settings.max_width is None else min(MOST, settings.max_width)
-        return Late(callee, code.late_blocks, frame if shallow else None, most)
+        apart = frame.late is not None and frame.late.apart
+        return Late(callee, code.late_blocks, frame if shallow else None, most, apart=apart)
 
 
 def at_once(groups: Sequence[Group]) -> Group | None:
@@ -293,6 +319,11 @@ def at_once(groups: Sequence[Group]) -> Group | None:
             items += value.items
         env[name] = known[key] = Cell(Objects(items))
     return Group(np.concatenate([group.rows for group in groups]), env)
+
+
+def have_objects(groups: Sequence[Group]) -> bool:
+    """Whether calls are given objects."""
+    return any(type(cell.value) is Objects for group in groups for cell in group.env.values())
 
 
 def gathered(returned: list[Returned], device: torch.device) -> list[Returned]:
