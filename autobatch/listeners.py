@@ -213,13 +213,10 @@ class Tally:
             counts.launches += number
             counts.launches_by_block[self.block] += number
 
-    def cold(self, waits: bool = False) -> None:
-        """The block at work does what it will not do when it runs again.
-
-        ``waits``: or not when the process has done more, by whatever calls.
-        """
+    def cold(self) -> None:
+        """The block at work does what it will not do when it runs again."""
         if self.trial is not None:
-            self.trial.watch.is_cold, self.trial.watch.waits = True, waits
+            self.trial.watch.is_cold = True
 
     def trace(self, seconds: float) -> None:
         self.cold()

@@ -17,7 +17,6 @@ import autobatch
 from autobatch.alone import measuring as alone_measuring
 from autobatch.runs import trial
 from autobatch.runs.trial import measuring
-from autobatch.runs.watch import COLD, Watch
 from autobatch.vm.invariants import checking
 from tests.test_alone_computing import outcome, stack
 
@@ -106,23 +105,6 @@ def test_one_measurement_of_a_short_run_decides_nothing(own, taken, plain, monke
     monkeypatch.setattr(alone_measuring.Kind, "in_all", lambda call, spent: 1.0)
     monkeypatch.setattr(alone_measuring, "seconds", lambda *args: next(measured, 9))
     assert counted(own, X, times=5)[1][-1] == plain
-
-
-def test_blocks_that_wait_for_torchs_tracing_count_in_part(monkeypatch):
-    """Else a process that has not loaded it keeps a program together, however long it takes."""
-    monkeypatch.setattr("autobatch.batching.stretches.work.may_wait", lambda operations: True)
-    watches = []
-    monkeypatch.setattr(trial, "Watch", lambda began: watches.append(Watch(began)) or watches[-1])
-
-    def own(x):
-        for _ in range(8):
-            x = torch.tanh(x * 1.5) if x.sum() > 0 else x + 1
-        return x
-
-    counted(own, X, times=8, trace_after=1)
-    watch = max(watches, key=lambda each: each.waited)
-    assert watch.waited > 0 and watch.counted == watch.warm + watch.waited / COLD
-    assert watch.warm + watch.waited <= watch.whole
 
 
 @pytest.mark.parametrize(("size", "plain"), [(1, 1), (2, 0)])

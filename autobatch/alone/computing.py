@@ -11,7 +11,7 @@ import copy
 import math
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -162,11 +162,6 @@ class Limits:
         if threads == 1:
             return cls(MOST_OF_ONE, sys.maxsize, gradients, texts, shared)
         return cls(gradients=gradients, texts=texts, most_shared=shared)
-
-    @property
-    def without_gradients(self) -> Limits:
-        """The same where nothing needs any, so that texts may be made."""
-        return replace(self, gradients=False, texts=torch.is_grad_enabled())
 
     def allow(self, tensors: Iterable[Tensor]) -> bool:
         """Whether it may compute with what the caller gives: nobody asks how it did."""

@@ -35,7 +35,6 @@ class NotAlone(Exception):
 
 DRAWS = "it draws from a generator that others see"
 YIELDS = "a function with `yield`, a generator, is not looked into"
-SHOWS = "it makes text of what may be a tensor"
 Reasons = dict[tuple[str, Span | None], NotAlone]
 """All that keeps a program from it, each once."""
 

@@ -20,7 +20,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from autobatch.alone import asking, computing, printing, reads
-from autobatch.alone.kinds import SHOWS, NotAlone
+from autobatch.alone.kinds import NotAlone
 from autobatch.alone.looks import Looks
 from autobatch.alone.taint import ARRAY, CODE, FOREIGN, NONE, TENSOR, TENSORS, Share
 from autobatch.batching import known_arrays
@@ -216,7 +216,7 @@ class Members(Looks):
     def formatted(self, text: str, whole: Share) -> Share:
         """``"{} {0.word}".format(x)``: the attributes that it names are asked for."""
         if whole & TENSOR and not self.world.limits.texts:
-            raise NotAlone(SHOWS)
+            raise NotAlone("it makes text of what may be a tensor")
         for name in asking.fields(text):
             self.attribute_of(name, whole)
         return self.world.shares.hidden

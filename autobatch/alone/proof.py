@@ -77,8 +77,7 @@ class Proof:
     its ``grounds``, on what ``data`` held that all threads share and, where it ``computes``, on the
     ``tensors`` that it reads; where it ``asks_torch``, on what torch's functions are. Where it
     ``shows_memory``, numpy may ask tensors for it, which those with gradients refuse. ``prints``
-    is where threads may come to a ``print``, and are given up (see ``printing``). ``narrower``
-    limits than those of a call are its own.
+    is where threads may come to a ``print``, and are given up (see ``printing``).
     """
 
     copies: bool
@@ -92,11 +91,9 @@ class Proof:
     asks_torch: bool = False
     shows_memory: bool = False
     prints: Span | None = None
-    narrower: Limits | None = None
 
     def holds(self, limits: Limits) -> bool:
         """Whether all that it rests on is still the same, and within what a call allows."""
-        limits = self.narrower or limits
         try:
             return (
                 self.grounds.hold()

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from autobatch.alone.computing import Limits
 from autobatch.alone.contents import Contents
 from autobatch.alone.given import Given, arguments
-from autobatch.alone.kinds import SHOWS, NotAlone, Reasons
+from autobatch.alone.kinds import NotAlone, Reasons
 from autobatch.alone.printing import GaveUp, giving_up
 from autobatch.alone.proof import Proof, proved
 from autobatch.alone.taint import Share
@@ -146,15 +146,8 @@ class Asked:
         return replace(self, batch=batch, given=given, isolates=True)
 
     def may_compute(self) -> bool:
-        return self.limits.allow(self.tensors())
-
-    def tensors(self) -> list[Tensor]:
-        return [tensor for each in self.given.values() for tensor in each.tensors()]
-
-    def needs_gradients(self, contents: Contents) -> bool:
-        """Whether what it gets may need some; what existed before, the proof looks at."""
-        tensors = [*self.tensors(), *contents.tensors]
-        return not self.limits.without_gradients.allow(tensors)
+        tensors = (tensor for each in self.given.values() for tensor in each.tensors())
+        return self.limits.allow(tensors)
 
     def is_better(self, proof: Proof) -> bool:
         """Whether plain Python is the better way for a program that it may run.
@@ -271,24 +264,10 @@ def proof_for(
     contents: Contents,
     refusals: Reasons | None = None,
 ) -> Proof:
-    """What makes text of tensors is proved where none needs gradients."""
     holds_tensors, classes = bool(contents.tensors), frozenset(contents.classes)
     function, receiver = asked.function, asked.receiver
-
-    def proof(limits: Limits) -> Proof:
-        rest = (asked.library, computes, holds_tensors, limits, contents.modules, refusals)
-        return proved(function, receiver, shares, classes, *rest, contents.numpy)
-
-    try:
-        return proof(asked.limits)
-    except NotAlone as error:
-        shows = [str(error)] if refusals is None else [text for text, _ in refusals]
-        if SHOWS not in shows or not asked.limits.gradients or asked.needs_gradients(contents):
-            raise
-    if refusals is not None:
-        refusals.clear()
-    narrower = asked.limits.without_gradients
-    return replace(proof(narrower), narrower=narrower)
+    rest = (asked.library, computes, holds_tensors, asked.limits, contents.modules, refusals)
+    return proved(function, receiver, shares, classes, *rest, contents.numpy)
 
 
 def proof_of(asked: Asked, computes: bool) -> Proof:
@@ -300,7 +279,7 @@ def proof_of(asked: Asked, computes: bool) -> Proof:
     shares, contents = looked_through(asked, computes)
     classes, holds_tensors = frozenset(contents.classes), bool(contents.tensors)
     objects = (id(receiver), *map(id, contents.modules))  # kept alive, with the proof
-    holds = (holds_tensors, contents.numpy, asked.needs_gradients(contents))
+    holds = (holds_tensors, contents.numpy)
     key = (computes, asked.limits, tuple(shares.items()), classes, holds, objects)
     kept, renewed = proofs.pop(key, None), 0
     if kept is not None:

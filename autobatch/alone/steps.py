@@ -13,7 +13,7 @@ from torch import nn
 from autobatch.alone import computing, lasting, modes, patterns, printing, reads
 from autobatch.alone.calls import Calls
 from autobatch.alone.contents import SCALARS
-from autobatch.alone.kinds import SHOWS, NotAlone
+from autobatch.alone.kinds import NotAlone
 from autobatch.alone.taint import (
     ARRAY,
     CODE,
@@ -119,7 +119,8 @@ class Steps(Calls):
         name = op.name
         self.world.scale.note(op)
         if args & TENSOR and name in (self.shown if shares.computes else reads.COMPUTES):
-            raise NotAlone(SHOWS if shares.computes else "it computes with what may be a tensor")
+            does = "makes text of" if shares.computes else "computes with"
+            raise NotAlone(f"it {does} what may be a tensor")
         if name in OPERATORS:
             # Of two lists, say. What may be a tensor is none that holds some, but one that counts.
             inside = elements(args) & ~TENSORS if name in BINARY else NONE

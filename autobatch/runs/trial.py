@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from time import thread_time
 from typing import Protocol
 
-from autobatch.runs.watch import COLD, Watch
+from autobatch.runs.watch import Watch
 
 ONCE, BY_THREAD, OF_A_PART = 200, 7, 40
 """What an operation by thread costs, or a part that plain Python runs, with the threads that part
@@ -41,6 +41,8 @@ SHORT = 0.1
 """Seconds of a run below which it takes two to tell: some milliseconds of some threads, measured
 once, made Fibonacci on 64 threads plain in one process of five, at 1.5 times what it took together.
 """
+COLD = 4
+"""Seconds of what comes once that count as one, for a run that is to be ended."""
 AGAIN = 1.25
 """How much longer it has taken when it is looked at again."""
 
@@ -143,7 +145,7 @@ class Trial:
             return
         if self.times >= OFTEN and self.is_sure():
             self.end()
-        elif self.is_due():
+        elif self.watch.warm >= self.due:
             spent = self.watch.seconds
             plain = self.plain_seconds(spent)
             if plain is None:
@@ -151,13 +153,7 @@ class Trial:
             elif spent >= plain and spent + self.watch.cold_seconds / COLD >= SURELY * plain:
                 self.end()
             else:
-                self.due = AGAIN * self.watch.counted
-
-    def is_due(self) -> bool:
-        """Whether the run has taken enough: of waiting, what happens once in a process is less."""
-        if self.watch.warm >= self.due:
-            return True
-        return self.watch.waited >= SHORT and self.watch.counted >= self.due
+                self.due = AGAIN * self.watch.warm
 
     def end(self) -> None:
         self.is_over = True
@@ -174,7 +170,7 @@ class Trial:
         if self.due == NEVER:
             return
         self.watch.tick()
-        if self.call.in_all(self.watch.counted) >= WORTH_MEASURING:
+        if self.call.in_all(self.watch.warm) >= WORTH_MEASURING:
             spent = self.watch.seconds
             plain = self.plain_seconds(spent)
             if plain is None:

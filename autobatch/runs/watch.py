@@ -1,10 +1,8 @@
 """How long a run takes, but for what it will not do when it runs again.
 
 In: when its blocks begin, and which of them are cold: they record, or wait to. Out: the seconds
-that this thread had a processor for the others. Blocks that wait until a process has done enough
-for torch's tracing to be loaded may do so in call after call: they count in part. Each block reads
-the clock on the wall alone; what part of that was the thread's is asked of the system where it
-matters.
+that this thread had a processor for the others. Each block reads the clock on the wall alone; what
+part of that was the thread's is asked of the system where it matters.
 """
 
 from __future__ import annotations
@@ -12,16 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from time import perf_counter, thread_time
 
-COLD = 4
-"""Seconds of what comes once that count as one, where it may last."""
-
 
 @dataclass(slots=True, eq=False, repr=False)
 class Watch:
     """``warm`` seconds on the wall of ``whole``, ``began`` by the thread's time, so many ``colds``.
 
-    ``since`` is when the block at work began, ``is_cold`` whether it is cold, and ``waits`` whether
-    the process is; ``waited`` seconds were.
+    ``since`` is when the block at work began, and ``is_cold`` whether it is cold.
     """
 
     began: float
@@ -29,9 +23,7 @@ class Watch:
     warm: float = 0
     whole: float = 1e-9
     is_cold: bool = False
-    waits: bool = False
     colds: int = 0
-    waited: float = 0
 
     def tick(self) -> None:
         """A block begins, or the run ends."""
@@ -40,25 +32,19 @@ class Watch:
         self.whole += took
         if self.is_cold:
             self.colds += 1
-            self.waited += took if self.waits else 0
-            self.is_cold = self.waits = False
+            self.is_cold = False
         else:
             self.warm += took
         self.since = now
 
     @property
-    def counted(self) -> float:
-        """The seconds that count, on the wall."""
-        return self.warm + self.waited / COLD
-
-    @property
     def seconds(self) -> float:
-        """What the thread has spent on what counts."""
-        return (thread_time() - self.began) * self.counted / self.whole
+        """What the thread has spent on what is not cold."""
+        return (thread_time() - self.began) * self.warm / self.whole
 
     @property
     def cold_seconds(self) -> float:
-        return (thread_time() - self.began) * (1 - (self.warm + self.waited) / self.whole)
+        return (thread_time() - self.began) * (1 - self.warm / self.whole)
 
     def leave_out(self, since: float) -> None:
         """What this thread has done from a time of its own on was no part of the run."""

@@ -100,9 +100,8 @@ class Site:
             return self.start
         skeleton = self.skeletons.get(kinds)
         if skeleton is None:
-            is_new = self.budget.is_cold(work.trace_after)
-            if is_new or work.waits(self.weight):
-                context.counter.cold(waits=not is_new)
+            if self.budget.is_cold(work.trace_after) or work.waits(self.weight):
+                context.counter.cold()
                 return ~len(self.ops)
             skeleton = self.added(kinds, scope, context, env)
         if skeleton.end == skeleton.start:

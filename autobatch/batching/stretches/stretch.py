@@ -69,7 +69,7 @@ class Recording:
     def trace(self, seconds: float) -> None:
         """Recordings are counted by whoever begins them."""
 
-    def cold(self, waits: bool = False) -> None:
+    def cold(self) -> None:
         """Whoever begins a recording is cold as it is."""
 
 
