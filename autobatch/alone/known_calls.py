@@ -40,7 +40,7 @@ class KnownCalls(Members):
         """A function of Python's gets tensors: it reads them, or goes through them."""
         if self.world.shares.computes and found in computing.GOING_ON:
             return self.known_call(found, given, shape)
-        if self.world.limits.texts and found in computing.SHOWING:
+        if self.world.shows_tensors and found in computing.SHOWING:
             return NONE
         mapped = self.known.looked_up(args[0]) if found is map else MISSING
         if mapped in reads.READERS:

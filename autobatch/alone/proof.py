@@ -76,7 +76,8 @@ class Proof:
     tensors and numbers, up to ``most_threads`` are better run so (None: any number). It rests on
     its ``grounds``, on what ``data`` held that all threads share and, where it ``computes``, on the
     ``tensors`` that it reads; where it ``asks_torch``, on what torch's functions are. ``prints``
-    is where threads may come to a ``print``, and are given up (see ``printing``).
+    is where threads may come to a ``print``, and are given up (see ``printing``). ``attached``:
+    some of the tensors need gradients.
     """
 
     copies: bool
@@ -89,9 +90,11 @@ class Proof:
     tensors: tuple[Tensor, ...] = ()
     asks_torch: bool = False
     prints: Span | None = None
+    attached: bool = False
 
     def holds(self, limits: Limits) -> bool:
         """Whether all that it rests on is still the same, and within what a call allows."""
+        limits = limits if self.attached else limits.detached()
         try:
             return (
                 self.grounds.hold()
@@ -126,6 +129,7 @@ def proved(
     library: Library,
     computes: bool = False,
     holds_tensors: bool = False,
+    attached: bool = False,
     limits: Limits = FEWEST,
     modules: Iterable[nn.Module] = (),
     refusals: Reasons | None = None,
@@ -134,10 +138,11 @@ def proved(
 
     ``given`` has the share of each argument, by place or name. ``computes``: it may compute with
     tensors within the ``limits``; ``holds_tensors``: objects among the arguments hold some;
-    ``modules`` are among them. ``refusals``: to be filled with all that keeps it from being proved;
-    otherwise the first is raised.
+    ``attached``: some of those need gradients; ``modules`` are among them. ``refusals``: to be
+    filled with all that keeps it from being proved; otherwise the first is raised.
     """
     world = World(library, Shares(computes), limits=limits, may_print=True, refusals=refusals)
+    world.attached = attached
     if holds_tensors:
         world.shares.store(TENSORS)
     for kind in classes:
@@ -186,6 +191,7 @@ def proved(
         tuple(world.tensors.values()),
         asks_torch,
         world.printed,
+        world.attached,
     )
 
 

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from autobatch.alone.computing import Limits
+from autobatch.alone.computing import Limits, need_gradients
 from autobatch.alone.contents import Contents
 from autobatch.alone.given import Given, arguments
 from autobatch.alone.kinds import NotAlone, Reasons
@@ -115,9 +115,16 @@ class Asked:
 
     @property
     def outline(self) -> Outline:
-        mode = (torch.is_grad_enabled(), self.limits.gradients)
+        mode = (torch.is_grad_enabled(), self.is_attached)
         trains = isinstance(self.receiver, nn.Module) and self.receiver.training
         return (id(self.receiver), trains, *mode, *(each.outline for each in self.given.values()))
+
+    @property
+    def is_attached(self) -> bool:
+        """Whether tensors among its arguments need gradients, as can be told at a glance."""
+        return need_gradients(
+            each.tensor for each in self.given.values() if each.tensor is not None
+        )
 
     @property
     def is_apart(self) -> bool:
@@ -232,8 +239,7 @@ def looked_through(asked: Asked, computes: bool) -> tuple[dict[int | str, Share]
     shares = {name: each.share(contents, computes) for name, each in asked.given.items()}
     if contents.callables:
         raise NotAlone("functions are among its arguments")
-    if not asked.limits.allow(contents.tensors):
-        raise NotAlone(asked.limits.against(contents.tensors))
+    asked.limits.check(contents.tensors)
     return shares, contents
 
 
@@ -254,8 +260,9 @@ def proof_for(
 ) -> Proof:
     holds_tensors, classes = bool(contents.tensors), frozenset(contents.classes)
     function, receiver = asked.function, asked.receiver
-    rest = (asked.library, computes, holds_tensors, asked.limits, contents.modules, refusals)
-    return proved(function, receiver, shares, classes, *rest)
+    attached = asked.is_attached or need_gradients(contents.tensors)
+    how = (asked.library, computes, holds_tensors, attached, asked.limits)
+    return proved(function, receiver, shares, classes, *how, contents.modules, refusals)
 
 
 def proof_of(asked: Asked, computes: bool) -> Proof:
@@ -267,7 +274,9 @@ def proof_of(asked: Asked, computes: bool) -> Proof:
     shares, contents = looked_through(asked, computes)
     classes, holds_tensors = frozenset(contents.classes), bool(contents.tensors)
     objects = (id(receiver), *map(id, contents.modules))  # kept alive, with the proof
-    key = (computes, asked.limits, tuple(shares.items()), classes, holds_tensors, objects)
+    attached = asked.is_attached or need_gradients(contents.tensors)
+    what = (tuple(shares.items()), classes, holds_tensors, attached, objects)
+    key = (computes, asked.limits, *what)
     kept, renewed = proofs.pop(key, None), 0
     if kept is not None:
         if kept.function is function and kept.proof.holds(asked.limits):

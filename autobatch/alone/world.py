@@ -81,6 +81,13 @@ class World(Classes):
     """Those that have been looked into."""
     calls_torch: bool = False
     """What is called that is not known may be a function of torch's."""
+    attached: bool = False
+    """Some tensors that it reads need gradients."""
+
+    @property
+    def shows_tensors(self) -> bool:
+        """Whether the text of a tensor is the loop's."""
+        return self.limits.texts and not self.attached
 
     def met(self, value: Any) -> Share:
         """What a value that existed before shares with the program; what is in it may run."""
@@ -121,15 +128,13 @@ class World(Classes):
                 return CODE | self.members(value)
             return NONE if callees.is_known(value) else CODE
         if self.shares.computes and isinstance(value, Tensor):
-            if not self.limits.allow_held([value]):
-                raise NotAlone("a tensor that plain Python had better not compute with")
+            self.read_tensors([value])
             self.tensors[id(value)] = value
             return TENSORS
         contents = Contents(self.shares.computes, self.limits.most_shared)
         nature = contents.nature(value)
         if contents.tensors:
-            if not self.limits.allow_held(contents.tensors):
-                raise NotAlone("it holds tensors that plain Python had better not compute with")
+            self.read_tensors(contents.tensors)
             stored = self.shares.hold if OUTERS[nature] else self.shares.store
             stored(TENSORS)
         enumerations = [each for each in contents.callables if isinstance(each, EnumMeta)]
@@ -161,6 +166,12 @@ class World(Classes):
             self.met_class(each)
             self.shares.met(self.members(each))
         return share
+
+    def read_tensors(self, tensors: Sequence[Tensor]) -> None:
+        """Tensors that existed before are read."""
+        self.limits.check_held(tensors)
+        if not self.attached and computing.need_gradients(tensors):
+            self.attached = self.shares.changed = True
 
     def add_module(self, module: nn.Module) -> None:
         if id(module) not in self.modules:
