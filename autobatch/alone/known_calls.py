@@ -73,6 +73,7 @@ class KnownCalls(Members):
             if found is dataclasses.replace:
                 world.anything_is_built()
             if found in callees.GOING_THROUGH_FIELDS:
+                world.meets_parts()
                 shares.pool()
             if found is functools.partial and shares.computes:
                 computing.check(shape)

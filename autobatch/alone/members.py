@@ -215,6 +215,7 @@ class Members(Looks):
             raise NotAlone("any attribute is asked for")
         if any(each.startswith(prefix) for each in callees.METHODS):
             raise NotAlone("a method of a list, say, may be asked for")
+        world.meets_parts(prefix)
         for each in {each for members in world.classes.values() for each in members}:
             if each.startswith(prefix):
                 world.asks(each)

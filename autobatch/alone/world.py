@@ -42,6 +42,8 @@ class Data:
     modules: tuple[nn.Module, ...] = ()
     names: tuple[str, ...] = ()
     """Of the attributes by which instances have modules."""
+    loose: tuple[nn.Module, ...] = ()
+    """Those that are had otherwise."""
 
     @property
     def may_change(self) -> bool:
@@ -61,6 +63,7 @@ class Data:
             and are_one(contents.callables, self.callables)
             and are_one(contents.modules, self.modules)
             and tuple(name for name, _ in contents.named) == self.names
+            and are_one(contents.loose, self.loose)
         )
 
 
@@ -90,12 +93,25 @@ class World(Classes):
         return self.limits.texts and not self.attached
 
     def met(self, value: Any) -> Share:
-        """What a value that existed before shares with the program; what is in it may run."""
+        """What a value that existed before shares with the program; what is in it may run.
+
+        A module that an instance has by a name is called by that name in sight, or is met there.
+        """
         share = self.know(value)
-        found = self.data.get(id(value))
-        for module in () if found is None else found[0].modules:
-            self.hand_on(module)
+        kept = self.data.get(id(value))
+        if kept is not None and isinstance(value, nn.Module):
+            for module in kept[0].modules:
+                self.hand_on(module)
+        elif kept is not None:
+            for module in kept[0].loose:
+                self.met(module)
         return share
+
+    def meets_parts(self, prefix: str = "") -> None:
+        """Modules are asked for by any name that begins so."""
+        for name, modules in list(self.parts.items()):
+            for module in modules if name.startswith(prefix) else ():
+                self.met(module)
 
     def hand_on(self, module: nn.Module) -> None:
         """A module may be called with anything."""
@@ -156,6 +172,7 @@ class World(Classes):
             bool(contents.tensors),
             tuple(contents.modules),
             tuple(name for name, _ in contents.named),
+            tuple(contents.loose),
         )
         for module in contents.modules:
             self.add_module(module)
@@ -187,6 +204,8 @@ class World(Classes):
         if not any(part is module for part in parts):
             parts.append(module)
             self.shares.changed = True
+            if self.shares.is_pooled:
+                self.met(module)
 
     def members(self, kind: EnumMeta) -> Share:
         """What an enumeration's members, which all existed before, share with the program."""
@@ -240,6 +259,7 @@ class World(Classes):
         )
         self.shares.changed |= before != (self.keeps, self.raises)
         if value in callees.GOING_THROUGH_FIELDS:
+            self.meets_parts()
             self.shares.pool()
         if value is dataclasses.replace:
             self.anything_is_built()
