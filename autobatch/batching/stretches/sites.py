@@ -100,7 +100,7 @@ class Site:
             return self.start
         skeleton = self.skeletons.get(kinds)
         if skeleton is None:
-            if self.budget.is_cold(work.trace_after):
+            if work.is_cold(self.budget, self.weight):
                 context.counter.cold()
                 return ~len(self.ops)
             if work.waits(self.weight):
