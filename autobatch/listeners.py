@@ -218,6 +218,11 @@ class Tally:
         if self.trial is not None:
             self.trial.watch.is_cold = True
 
+    def waits(self, operations: int) -> None:
+        """So many of the block at work wait to be recorded."""
+        if self.trial is not None:
+            self.trial.watch.waiting += operations
+
     def trace(self, seconds: float) -> None:
         self.cold()
         for counts in self.active:

@@ -7,6 +7,7 @@ from collections import defaultdict
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
+from time import perf_counter
 
 import pytest
 import torch
@@ -17,6 +18,7 @@ import autobatch
 from autobatch.alone import measuring as alone_measuring
 from autobatch.runs import trial
 from autobatch.runs.trial import measuring
+from autobatch.runs.watch import SPARED, Watch
 from autobatch.vm.invariants import checking
 from tests.test_alone_computing import outcome, stack
 
@@ -105,6 +107,37 @@ def test_one_measurement_of_a_short_run_decides_nothing(own, taken, plain, monke
     monkeypatch.setattr(alone_measuring.Kind, "in_all", lambda call, spent: 1.0)
     monkeypatch.setattr(alone_measuring, "seconds", lambda *args: next(measured, 9))
     assert counted(own, X, times=5)[1][-1] == plain
+
+
+@pytest.mark.parametrize(
+    ("size", "needed", "without", "times"),
+    [(11, True, True, 1), (10, False, False, 1), (9, True, False, 2), (8, True, False, 1)],
+)
+def test_a_backward_counts_where_there_are_many(size, needed, without, times, monkeypatch):
+    weight = torch.ones(5, requires_grad=needed)
+
+    def own(x):
+        return [weight * row if row.sum() > 0 else row * weight * 2 for row in x], 1
+
+    taken = []
+    run, seconds = alone_measuring.run, alone_measuring.seconds
+    monkeypatch.setattr(alone_measuring.Kind, "in_all", lambda call, spent: 1.0)
+    monkeypatch.setattr(alone_measuring, "timed", lambda *call: (1.0, run(*call)))
+    monkeypatch.setattr(alone_measuring, "seconds", lambda *of: taken.append(seconds(*of)) or 1.0)
+    counted(torch.no_grad()(own) if without else own, X[:1].repeat(size, 1, 1))
+    assert taken and set(taken) == {times * size}
+
+
+def test_a_process_that_waits_for_tracing_is_measured_but_for_what_that_spares():
+    watch = Watch(0.0, since=perf_counter() - 1.0)
+    watch.waiting = 1000
+    watch.tick()
+    assert watch.colds == 1
+    assert watch.warm == pytest.approx(1.0 - 1000 * SPARED, abs=0.1)
+    watch = Watch(0.0, since=perf_counter() - 1.0)
+    watch.waiting, watch.is_cold = 1000, True
+    watch.tick()
+    assert watch.warm == 0 and watch.waiting == 0
 
 
 @pytest.mark.parametrize(("size", "plain"), [(1, 1), (2, 0)])
@@ -328,12 +361,15 @@ def test_tensors_that_objects_hold_are_not_written(whatever_it_takes):
             assert not counts.plain
 
 
-def test_what_needs_a_gradient_is_kept_together_where_there_are_many(whatever_it_takes):
+def test_what_objects_hold_has_its_gradients(whatever_it_takes):
     weight = torch.ones(5, requires_grad=True)
-    for times in (1, 2):
-        program = autobatch.objects([[Push(weight), *PROGRAM] for _ in range(times * SIZE)])
-        found, plain = counted(executed, X.repeat(times, 1, 1), program, times=3)
-        assert any(plain) == (times == 1) and found.requires_grad
+    programs = [[Push(weight), *PROGRAM] for _ in range(2 * SIZE)]
+    xs = X.repeat(2, 1, 1)
+    found, plain = counted(executed, xs, autobatch.objects(programs), times=3)
+    assert plain[-1] == 2 * SIZE and found.requires_grad
+    expected = torch.stack(list(map(executed, xs, programs)))
+    grads = [torch.autograd.grad(rows.square().sum(), weight)[0] for rows in (found, expected)]
+    torch.testing.assert_close(*grads)
     assert outcome(executed, X, autobatch.objects([PROGRAM] * SIZE))[0].requires_grad is False
 
 

@@ -258,3 +258,46 @@ def test_a_product_of_tensors_is_a_tensor():
     assert found.requires_grad
     (wanted,) = torch.autograd.grad(sum(products(row)[1] for row in x), x)
     torch.testing.assert_close(torch.autograd.grad(found.sum(), x), (wanted,))
+
+
+def filled(x, order):
+    made = torch.empty_like(x)
+    for place in order.tolist():
+        made[place] = x[place] if x[place].sum() > 0 else 0.0
+    return made.fill_diagonal_(1.0)[0] + x.new_empty(2).copy_(x[0, :2]).sum()
+
+
+def shrunk(x, order):
+    x.lerp_(torch.zeros(()), 0.5).index_put_((order[:1],), torch.ones(())).clamp_min_(-1.0)
+    while x.sum() > 0:
+        x.addcmul_(x, x, value=-0.5).pow_(3).tril_()
+    return x[0]
+
+
+WEIGHTS = torch.ones(3, 3)
+
+
+def shrinks_weights(x, order):
+    WEIGHTS.lerp_(x, 0.0)
+    return x[order[0]]
+
+
+@pytest.mark.parametrize("function", [filled, shrunk])
+def test_rows_are_written_in_place(function, plain_is_better):
+    draw = torch.Generator().manual_seed(0)
+    xs = torch.randn(5, 3, 3, generator=draw)
+    orders = torch.stack([torch.randperm(3, generator=draw) for _ in range(5)])
+    given = xs.clone()
+    for _ in range(3):
+        with autobatch.counts() as counts:
+            found = autobatch.vmap(function)(given, orders)
+    assert counts.plain == 5 and torch.equal(given, xs)
+    rows = zip(xs, orders, strict=True)
+    torch.testing.assert_close(found, torch.stack([function(*row) for row in rows]))
+
+
+def test_what_existed_before_is_not_written_in_place(plain_is_better):
+    for _ in range(3):
+        with autobatch.counts() as counts, pytest.raises(autobatch.SharedWriteError):
+            autobatch.vmap(shrinks_weights)(torch.ones(2, 3, 3), torch.zeros(2, 1).long())
+    assert not counts.plain

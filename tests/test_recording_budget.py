@@ -12,7 +12,7 @@ from torch import Tensor
 
 import autobatch
 from autobatch.batching.stretches import TracedExecutor
-from autobatch.batching.stretches.budget import Budget
+from autobatch.batching.stretches.budget import FEW_CALLS, PAID, Budget
 from autobatch.batching.stretches.signature import shapeless
 from autobatch.batching.trace import Input
 
@@ -93,11 +93,11 @@ def test_lengths_that_come_again_are_recorded_in_time() -> None:
     xs = torch.tensor([[1.0, -2.0], [0.5, 3.0]])
     mapped = autobatch.vmap(decoded, in_dims=(None, 0), trace_after=1)
     traces = []
-    for _ in range(34):
+    for _ in range(40):
         with autobatch.counts() as counts:
             got = mapped(9, xs)
         traces.append(counts.traces)
-    assert sum(traces[:32]) < 9 <= sum(traces) and traces[-1] == 0
+    assert sum(traces[:34]) < 9 <= sum(traces) and traces[-1] == 0
     torch.testing.assert_close(got, torch.stack([decoded(9, x) for x in xs]))
 
 
@@ -132,6 +132,34 @@ def test_signatures_that_never_come_again_use_up_nothing() -> None:
     assert [budget.grants(("again",), 2) for _ in range(5)] == [False] * 4 + [True]
 
 
+def test_a_place_is_recorded_once_it_has_run_as_long_as_a_recording_takes() -> None:
+    budget, ran = Budget(), 0
+    while budget.is_unpaid(3, call=1):
+        ran += 3
+    assert PAID - 3 <= ran < PAID
+
+
+def test_a_place_that_some_calls_have_come_to_is_recorded() -> None:
+    budget = Budget()
+    waited = [budget.is_unpaid(0, call) for call in (5, 5, 6, 9, 12, 12, 13, 13)]
+    assert waited == [True] * 6 + [False] * 2 and FEW_CALLS == 4
+
+
+def looped(x: Tensor) -> Tensor:
+    for _ in range(20):
+        x = torch.tanh(x) * 0.5
+    return x
+
+
+def test_recordings_wait_for_that_where_nobody_asks_for_them() -> None:
+    traces = []
+    for _ in range(3):
+        with autobatch.counts() as counts:
+            autobatch.vmap(looped, plain="never")(torch.ones(3, 2))
+        traces.append((counts.traces, counts.trace_seconds > 0))
+    assert traces == [(0, False), (0, False), (1, True)]
+
+
 def test_what_makes_two_event_shapes_of_one_kind() -> None:
     flat = (torch.float32, torch.Size([3]), False, "cpu")
     wide = (torch.float32, torch.Size([3, 4]), False, "cpu")
@@ -154,8 +182,8 @@ def test_what_torch_runs_thread_by_thread_is_found_out_once_for_each_place() -> 
     mapped = autobatch.vmap(added_at)
     expected = torch.stack([added_at(*row) for row in zip(x, places, strict=True)])
     recorded = []
-    for _ in range(16):
+    for _ in range(24):
         with autobatch.counts() as counts:
             torch.testing.assert_close(mapped(x, places), expected)
         recorded.append(counts.traces)
-    assert sum(recorded) <= 4 and not sum(recorded[8:])
+    assert sum(recorded) <= 4 and not sum(recorded[16:])

@@ -147,6 +147,8 @@ class Calls(KnownCalls):
             for name in patterns.asked_of(self.world, self.known, args):
                 self.world.asks(name)
                 self.escaping(name, bound=True)
+                for part in self.world.children(name):
+                    self.world.met(part)
                 self.world.shares.hand_out(name)
         return patterns.taken(self.world, pattern, whole)
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 import copy
 import math
 import sys
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -31,8 +31,6 @@ MOST_ELEMENTS = 4096
 """Of a tensor: one kernel for all threads is better for larger ones, whatever else there is."""
 MOST_OF_ONE = 65_536
 """The same where there is one thread, so that no kernel is for others, too, and of weights."""
-MOST_WITH_GRADIENTS = 8
-"""Threads: the backward of each goes through nodes of its own, which no forward's time tells."""
 SHARED, SHARED_FOR_EACH = 10_000, 200
 """Values that a call looks through, of what all threads share, and more for each thread: a dict of
 a million entries takes 40 ms.
@@ -55,12 +53,16 @@ _ANYWHERE = (
     " isneginf isposinf isreal kthvalue lcm ldexp logaddexp2 logcumsumexp logit multiply"
     " nan_to_num nanmean nansum negative polygamma quantile rot90 sgn signbit subtract"
     " take_along_dim tensordot true_divide unique_consecutive vdot xlogy"
+    " addbmm addcdiv addcmul arccos arccosh arcsin arcsinh arctan arctan2 arctanh clamp_max"
+    " clamp_min diagflat diagonal_scatter fmax fmin greater greater_equal histc index_put inverse"
+    " less less_equal logdet masked_scatter matrix_exp msort nanmedian nanquantile narrow_copy"
+    " nextafter not_equal put renorm scatter_reduce select_scatter slice_scatter"
 )
 _MAKING = (
     "arange bincount block_diag bucketize cat cdist column_stack concat concatenate"
-    " diag_embed dstack eye full full_like hstack isin linspace logspace ones ones_like"
-    " searchsorted stack std_mean tensor tril_indices triu_indices vander var_mean vstack zeros"
-    " zeros_like"
+    " diag_embed dstack empty empty_like eye full full_like hstack isin linspace logspace ones"
+    " ones_like searchsorted stack std_mean tensor tril_indices triu_indices vander var_mean vstack"
+    " zeros zeros_like"
 )
 _LINALG = (
     "cholesky det eigh eigvalsh inv lstsq matrix_norm matrix_power norm pinv qr slogdet solve"
@@ -68,17 +70,30 @@ _LINALG = (
 )
 _PARTS = (
     "chunk detach diag diagonal flatten movedim narrow permute ravel reshape select split squeeze"
-    " t tensor_split transpose unbind unflatten unsqueeze"
+    " t tensor_split transpose unbind unflatten unsqueeze broadcast_to dsplit hsplit moveaxis"
+    " positive swapdims tile vsplit"
 )
-_METHODS = " new_full new_ones new_tensor new_zeros repeat scatter_add logical_xor"
+_METHODS = (
+    " bincount logical_xor new_empty new_full new_ones new_tensor new_zeros repeat scatter_add"
+)
 _PART_METHODS = (
     " bool byte contiguous cpu double expand expand_as float half int long short swapaxes to"
-    " type_as view view_as"
+    " type_as view view_as bfloat16 reshape_as unfold"
 )
 _WRITES = (
-    "abs_ add_ ceil_ clamp_ copy_ div_ exp_ fill_ floor_ index_add_ index_fill_ log_ masked_fill_"
-    " mul_ neg_ reciprocal_ relu_ round_ scatter_ scatter_add_ sigmoid_ sign_ sqrt_ square_ sub_"
-    " tanh_ zero_"
+    "abs_ absolute_ acos_ acosh_ add_ addbmm_ addcdiv_ addcmul_ addmm_ addmv_ addr_ arccos_"
+    " arccosh_ arcsin_ arcsinh_ arctan2_ arctan_ arctanh_ asin_ asinh_ atan2_ atan_ atanh_"
+    " baddbmm_ bitwise_and_ bitwise_left_shift_ bitwise_not_ bitwise_or_ bitwise_right_shift_"
+    " bitwise_xor_ ceil_ clamp_ clamp_max_ clamp_min_ clip_ copy_ copysign_ cos_ cosh_ cumprod_"
+    " cumsum_ deg2rad_ digamma_ div_ divide_ eq_ erf_ erfc_ erfinv_ exp2_ exp_ expm1_ fill_"
+    " fill_diagonal_ fix_ float_power_ floor_ floor_divide_ fmod_ frac_ gcd_ ge_ greater_"
+    " greater_equal_ gt_ heaviside_ hypot_ index_add_ index_copy_ index_fill_ index_put_ lcm_"
+    " ldexp_ le_ lerp_ less_ less_equal_ lgamma_ log10_ log1p_ log2_ log_ logical_and_"
+    " logical_not_ logical_or_ logical_xor_ logit_ lt_ masked_fill_ masked_scatter_ mul_ multiply_"
+    " nan_to_num_ ne_ neg_ negative_ nextafter_ not_equal_ polygamma_ pow_ put_ rad2deg_"
+    " reciprocal_ relu_ remainder_ renorm_ round_ rsqrt_ scatter_ scatter_add_ scatter_reduce_"
+    " sgn_ sigmoid_ sign_ sin_ sinc_ sinh_ sqrt_ square_ sub_ subtract_ tan_ tanh_ tril_ triu_"
+    " true_divide_ trunc_ xlogy_ zero_"
 )
 _FUNCTIONAL = (
     "avg_pool1d avg_pool2d binary_cross_entropy binary_cross_entropy_with_logits conv1d conv2d"
@@ -106,6 +121,7 @@ OF_ARRAYS = frozenset({torch.as_tensor, torch.from_numpy})
 MAKING_METHODS = frozenset((_ANYWHERE + _METHODS).split())
 PART_METHODS = frozenset((_PARTS + _PART_METHODS).split())
 WRITING_METHODS = frozenset(_WRITES.split())
+"""Methods that write to their tensor and to nothing else; none that draws, or resizes it."""
 OF_PARTS, OF_KINDS = frozenset({"T", "mT", "H", "mH"}), frozenset({"dtype", "device"})
 """Attributes that are parts of a tensor, and those that nobody can write."""
 OF_RESULTS = frozenset(
@@ -136,9 +152,9 @@ or hand it on as something else."""
 class Limits:
     """The tensors that plain Python may compute with: of ``most`` elements.
 
-    Those that existed before, weights say, have at most ``most_held``. Where they need
-    ``gradients``, the graph is the loop's. Where none can need any, their ``texts`` are, too:
-    they name no function of a graph.
+    Those that existed before, weights say, have at most ``most_held``. Where they may need
+    ``gradients``, the graph is the loop's. Where none does, their ``texts`` are, too: they name no
+    function of a graph.
     """
 
     most: int = MOST_ELEMENTS
@@ -154,34 +170,42 @@ class Limits:
 
         ``begins``: few calls run so, which the clock bounds, whatever they compute with.
         """
-        gradients = saves and (begins or threads <= MOST_WITH_GRADIENTS)
         shared = SHARED + SHARED_FOR_EACH * threads
-        texts = not gradients and torch.is_grad_enabled()  # else one may be said to need some
+        texts = torch.is_grad_enabled()  # else one may be said to need some
         if begins:
-            return cls(sys.maxsize, sys.maxsize, gradients, texts, shared)
+            return cls(sys.maxsize, sys.maxsize, saves, texts, shared)
         if threads == 1:
-            return cls(MOST_OF_ONE, sys.maxsize, gradients, texts, shared)
-        return cls(gradients=gradients, texts=texts, most_shared=shared)
+            return cls(MOST_OF_ONE, sys.maxsize, saves, texts, shared)
+        return cls(gradients=saves, texts=texts, most_shared=shared)
+
+    def detached(self) -> Limits:
+        """The same, of tensors that need no gradients."""
+        return replace(self, gradients=False)
 
     def allow(self, tensors: Iterable[Tensor]) -> bool:
         """Whether it may compute with what the caller gives: nobody asks how it did."""
         return may_compute(tensors, self.most, self.gradients)
 
-    def against(self, tensors: Iterable[Tensor]) -> str:
-        """Why not with these, of its arguments."""
-        for tensor in tensors:
-            if tensor.numel() > self.most:
-                return f"an argument has {tensor.numel():,} elements, more than {self.most:,}"
-            if tensor.requires_grad and not self.gradients:
-                return (
-                    "an argument needs gradients, a module's parameters say, and there are more "
-                    f"than {MOST_WITH_GRADIENTS} examples"
-                )
-        return "an argument is no plain tensor on the CPU, or a transform of torch's is at work"
-
     def allow_held(self, tensors: Iterable[Tensor]) -> bool:
         """Whether it may with what existed before."""
         return may_compute(tensors, self.most_held, self.gradients)
+
+    def check(self, tensors: Sequence[Tensor]) -> None:
+        """That it may with these, of its arguments."""
+        if not self.allow(tensors):
+            raise NotAlone(self.against(tensors, self.most, "an argument"))
+
+    def check_held(self, tensors: Sequence[Tensor]) -> None:
+        if not self.allow_held(tensors):
+            raise NotAlone(self.against(tensors, self.most_held, "a tensor that it reads"))
+
+    def against(self, tensors: Iterable[Tensor], most: int, what: str) -> str:
+        for tensor in tensors:
+            if tensor.numel() > most:
+                return f"{what} has {tensor.numel():,} elements, more than {most:,}"
+            if tensor.requires_grad and not self.gradients:
+                return f"{what} needs gradients, and `save` says what is kept for them"
+        return f"{what} is no plain one on the CPU, or a transform of torch's is at work"
 
 
 FEWEST = Limits()
@@ -202,6 +226,11 @@ def is_small_data(tensor: Tensor, most: int, gradients: bool) -> bool:
         and not is_wrapped(tensor)
         and (gradients or not (tensor.requires_grad and torch.is_grad_enabled()))
     )
+
+
+def need_gradients(tensors: Iterable[Tensor]) -> bool:
+    """Whether what is computed with them may have gradients."""
+    return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
 
 
 def is_function(found: object) -> bool:

@@ -66,6 +66,8 @@ class Contents:
     modules: list[nn.Module] = field(default_factory=list)
     named: list[tuple[str, nn.Module]] = field(default_factory=list)
     """Those that instances of a user's classes have as attributes, with their names."""
+    loose: list[nn.Module] = field(default_factory=list)
+    """Those that something has in another way: a list, a slot. A module has its own by names."""
     has_instances: bool = False
     numpy: bool = False
     """Something of numpy's is among them."""
@@ -165,19 +167,27 @@ class Contents:
         if isinstance(part, nn.Module):
             return self.compound(held(part))
         slots = self.slots.get(kind)
-        if slots is not None:
-            if self.takes_tensors and kind.__dictoffset__:
-                for name, value in (own_attributes(part) or {}).items():
-                    if isinstance(value, nn.Module):
-                        self.named.append((name, value))
-            return self.compound(attributes(part, slots))
-        if kind in DICTS:
-            return [*self.compound(part), *self.compound(part.values())]
-        if kind in CONTAINERS or isinstance(part, tuple | frozenset):
-            return self.compound(part)
+        if slots is not None and kind.__dictoffset__:
+            table = own_attributes(part) or {}
+            if self.takes_tensors:
+                self.named += [each for each in table.items() if isinstance(each[1], nn.Module)]
+            found = self.compound(table.values())
+            return found + self.let_go(self.compound(slotted(part, slots)))
         if isinstance(part, CALLABLES | Tensor | np.ndarray | np.generic) or kind in library.TIMES:
             return []
-        return self.compound(attributes(part, slots_of(kind)))
+        if kind in DICTS:
+            found = [*self.compound(part), *self.compound(part.values())]
+        elif kind in CONTAINERS or isinstance(part, tuple | frozenset):
+            found = self.compound(part)
+        else:
+            found = self.compound(attributes(part, slots_of(kind) if slots is None else slots))
+        return self.let_go(found)
+
+    def let_go(self, found: list[Any]) -> list[Any]:
+        """What something holds, by no name that tells of it."""
+        if self.takes_tensors:
+            self.loose += [each for each in found if isinstance(each, nn.Module)]
+        return found
 
     def compound(self, items: Collection[Any]) -> list[Any]:
         """Those of some values that are to be looked into."""
@@ -201,13 +211,18 @@ def slots_of(kind: type) -> tuple[MemberDescriptorType, ...]:
 
 def attributes(instance: Any, slots: tuple[MemberDescriptorType, ...]) -> list[Any]:
     """What an instance of a user's class holds; no code of its own runs."""
-    kind = type(instance)
-    table = own_attributes(instance) if kind.__dictoffset__ else None
-    try:
-        found = [member.__get__(instance, kind) for member in slots]
-    except AttributeError:  # some are not set
-        found = list(those_set(instance, slots))
+    table = own_attributes(instance) if type(instance).__dictoffset__ else None
+    found = slotted(instance, slots)
     return [*table.values(), *found] if table else found
+
+
+def slotted(instance: Any, slots: tuple[MemberDescriptorType, ...]) -> list[Any]:
+    """What an instance holds in slots."""
+    kind = type(instance)
+    try:
+        return [member.__get__(instance, kind) for member in slots]
+    except AttributeError:  # some are not set
+        return list(those_set(instance, slots))
 
 
 def those_set(instance: Any, slots: tuple[MemberDescriptorType, ...]) -> Iterator[Any]:

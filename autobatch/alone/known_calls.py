@@ -46,7 +46,7 @@ class KnownCalls(Members):
             return self.known_call(found, given, shape)
         if self.world.shares.computes and found in computing.GOING_ON:
             return self.known_call(found, given, shape)
-        if self.world.limits.texts and found in computing.SHOWING:
+        if self.world.shows_tensors and found in computing.SHOWING:
             return NONE
         mapped = self.known.looked_up(args[0]) if found is map else MISSING
         if mapped in reads.READERS:
@@ -82,6 +82,7 @@ class KnownCalls(Members):
             if found is dataclasses.replace:
                 world.anything_is_built()
             if found in callees.GOING_THROUGH_FIELDS:
+                world.meets_parts()
                 shares.pool()
             if found is functools.partial and shares.computes:
                 computing.check(shape)

@@ -15,8 +15,11 @@ import numpy as np
 import torch
 
 from autobatch.alone.beginning import goes_on
+from autobatch.alone.computing import need_gradients
+from autobatch.alone.contents import Contents
+from autobatch.alone.kinds import NotAlone
 from autobatch.alone.proof import Proof
-from autobatch.alone.running import Asked, Outline, note, run, worth_it
+from autobatch.alone.running import Alone, Asked, Outline, note, run, worth_it
 from autobatch.runs.trial import Trial
 
 PART = 0.1
@@ -25,6 +28,11 @@ LEAST = 0.002
 """Seconds that it may take in any case."""
 MOST_MEASURED = 16
 """Threads."""
+FEW, WITH_BACKWARD = 8, 2
+"""Threads past which a backward counts, and how many times as long plain Python takes with it: it
+goes through nodes of each thread, in 1.1 to 1.5 times what the forward takes (a mixture of experts,
+a neural Turing machine, at 64), where one for all takes a fifth of that.
+"""
 SURE = 3
 """How often a call is measured to be none to run alone, until that is taken to be so."""
 
@@ -95,20 +103,31 @@ def seconds(asked: Asked, proof: Proof, spent: float, again: bool) -> float:
     Measured ``again``, those are others.
     """
     size = asked.batch.size
-    one = timed(asked.some(np.array([size // 2])), proof)
+    one, found = timed(asked.some(np.array([size // 2])), proof)
+    whole = size * WITH_BACKWARD if size > FEW and gives_gradients(proof, found) else size
     count = min(size, MOST_MEASURED, int(max(PART * spent, LEAST) / one))
     if not count:
-        return size * one
+        return whole * one
     spread = ((np.arange(count) + (0.75 if again else 0.25)) * size / count).astype(np.int64)
-    return size * timed(asked.some(spread), proof) / count
+    some, _ = timed(asked.some(spread), proof)
+    return whole * some / count
 
 
-def timed(asked: Asked, proof: Proof) -> float:
-    """What plain Python takes; of threads that it gives up, no time is worth it."""
+def timed(asked: Asked, proof: Proof) -> tuple[float, Alone]:
+    """What plain Python takes, and gives; of threads that it gives up, no time is worth it."""
     begin = thread_time()
-    if run(asked, proof).printed:
-        return inf
-    return max(thread_time() - begin, 1e-9)
+    found = run(asked, proof)
+    return inf if found.printed else max(thread_time() - begin, 1e-9), found
+
+
+def gives_gradients(proof: Proof, found: Alone) -> bool:
+    """Whether a backward may go through what threads have given."""
+    contents = Contents(takes_tensors=True)
+    try:
+        contents.nature(found.items)
+    except NotAlone:  # something that is not known holds some, perhaps
+        return proof.attached
+    return need_gradients(contents.tensors)
 
 
 def trial(asked: Asked) -> Trial | None:

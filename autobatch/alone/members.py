@@ -215,7 +215,7 @@ class Members(Looks):
 
     def formatted(self, text: str, whole: Share) -> Share:
         """``"{} {0.word}".format(x)``: the attributes that it names are asked for."""
-        if whole & TENSOR and not self.world.limits.texts:
+        if whole & TENSOR and not self.world.shows_tensors:
             raise NotAlone("it makes text of what may be a tensor")
         for name in asking.fields(text):
             self.attribute_of(name, whole)
@@ -228,6 +228,7 @@ class Members(Looks):
             raise NotAlone("any attribute is asked for")
         if any(each.startswith(prefix) for each in world.method_names[0]):
             raise NotAlone("a method of a list, say, may be asked for")
+        world.meets_parts(prefix)
         for each in {each for members in world.classes.values() for each in members}:
             if each.startswith(prefix):
                 world.asks(each)

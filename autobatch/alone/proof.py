@@ -77,7 +77,8 @@ class Proof:
     its ``grounds``, on what ``data`` held that all threads share and, where it ``computes``, on the
     ``tensors`` that it reads; where it ``asks_torch``, on what torch's functions are. Where it
     ``shows_memory``, numpy may ask tensors for it, which those with gradients refuse. ``prints``
-    is where threads may come to a ``print``, and are given up (see ``printing``).
+    is where threads may come to a ``print``, and are given up (see ``printing``). ``attached``:
+    some of the tensors need gradients.
     """
 
     copies: bool
@@ -91,9 +92,11 @@ class Proof:
     asks_torch: bool = False
     shows_memory: bool = False
     prints: Span | None = None
+    attached: bool = False
 
     def holds(self, limits: Limits) -> bool:
         """Whether all that it rests on is still the same, and within what a call allows."""
+        limits = limits if self.attached else limits.detached()
         try:
             return (
                 self.grounds.hold()
@@ -128,6 +131,7 @@ def proved(
     library: Library,
     computes: bool = False,
     holds_tensors: bool = False,
+    attached: bool = False,
     limits: Limits = FEWEST,
     modules: Iterable[nn.Module] = (),
     refusals: Reasons | None = None,
@@ -137,11 +141,12 @@ def proved(
 
     ``given`` has the share of each argument, by place or name. ``computes``: it may compute with
     tensors within the ``limits``; ``holds_tensors``: objects among the arguments hold some, or
-    something of numpy's (``holds_arrays``); ``modules`` are among them. ``refusals``: to be filled
-    with all that keeps it from being proved; otherwise the first is raised.
+    something of numpy's (``holds_arrays``); ``attached``: some of those need gradients;
+    ``modules`` are among them. ``refusals``: to be filled with all that keeps it from being proved;
+    otherwise the first is raised.
     """
     world = World(library, Shares(computes), limits=limits, may_print=True, refusals=refusals)
-    world.arrays = holds_arrays
+    world.arrays, world.attached = holds_arrays, attached
     if holds_tensors:
         world.shares.store(TENSORS)
     for kind in classes:
@@ -191,6 +196,7 @@ def proved(
         asks_torch,
         meets_tensors and world.arrays,
         world.printed,
+        world.attached,
     )
 
 

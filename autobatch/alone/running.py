@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from autobatch.alone.computing import Limits
+from autobatch.alone.computing import Limits, need_gradients
 from autobatch.alone.contents import Contents
 from autobatch.alone.given import Given, arguments
 from autobatch.alone.kinds import NotAlone, Reasons
@@ -129,9 +129,16 @@ class Asked:
 
     @property
     def outline(self) -> Outline:
-        mode = (torch.is_grad_enabled(), self.limits)
+        mode = (torch.is_grad_enabled(), self.is_attached, self.limits)
         trains = isinstance(self.receiver, nn.Module) and self.receiver.training
         return (id(self.receiver), trains, *mode, *(each.outline for each in self.given.values()))
+
+    @property
+    def is_attached(self) -> bool:
+        """Whether tensors among its arguments need gradients, as can be told at a glance."""
+        return need_gradients(
+            each.tensor for each in self.given.values() if each.tensor is not None
+        )
 
     @property
     def is_apart(self) -> bool:
@@ -244,8 +251,7 @@ def looked_through(asked: Asked, computes: bool) -> tuple[dict[int | str, Share]
     shares = {name: each.share(contents, computes) for name, each in asked.given.items()}
     if contents.callables:
         raise NotAlone("functions are among its arguments")
-    if not asked.limits.allow(contents.tensors):
-        raise NotAlone(asked.limits.against(contents.tensors))
+    asked.limits.check(contents.tensors)
     return shares, contents
 
 
@@ -266,8 +272,10 @@ def proof_for(
 ) -> Proof:
     holds_tensors, classes = bool(contents.tensors), frozenset(contents.classes)
     function, receiver = asked.function, asked.receiver
-    rest = (asked.library, computes, holds_tensors, asked.limits, contents.modules, refusals)
-    return proved(function, receiver, shares, classes, *rest, contents.numpy)
+    attached = asked.is_attached or need_gradients(contents.tensors)
+    how = (asked.library, computes, holds_tensors, attached, asked.limits)
+    rest = (contents.modules, refusals, contents.numpy)
+    return proved(function, receiver, shares, classes, *how, *rest)
 
 
 def proof_of(asked: Asked, computes: bool) -> Proof:
@@ -279,7 +287,8 @@ def proof_of(asked: Asked, computes: bool) -> Proof:
     shares, contents = looked_through(asked, computes)
     classes, holds_tensors = frozenset(contents.classes), bool(contents.tensors)
     objects = (id(receiver), *map(id, contents.modules))  # kept alive, with the proof
-    holds = (holds_tensors, contents.numpy)
+    attached = asked.is_attached or need_gradients(contents.tensors)
+    holds = (holds_tensors, contents.numpy, attached)
     key = (computes, asked.limits, tuple(shares.items()), classes, holds, objects)
     kept, renewed = proofs.pop(key, None), 0
     if kept is not None:

@@ -154,7 +154,7 @@ class Steps(Calls):
     @property
     def shown(self) -> frozenset[str]:
         """Operations that show of a tensor what only the loop's has."""
-        return frozenset() if self.world.limits.texts else computing.SHOWN
+        return frozenset() if self.world.shows_tensors else computing.SHOWN
 
     def named(self, op: Op, args: Share) -> Share:
         """Operations that bring something in, or that hand it on."""

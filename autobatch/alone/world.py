@@ -45,6 +45,8 @@ class Data:
     modules: tuple[nn.Module, ...] = ()
     names: tuple[str, ...] = ()
     """Of the attributes by which instances have modules."""
+    loose: tuple[nn.Module, ...] = ()
+    """Those that are had otherwise."""
 
     @property
     def may_change(self) -> bool:
@@ -65,6 +67,7 @@ class Data:
             and are_one(contents.callables, self.callables)
             and are_one(contents.modules, self.modules)
             and tuple(name for name, _ in contents.named) == self.names
+            and are_one(contents.loose, self.loose)
         )
 
 
@@ -85,14 +88,34 @@ class World(Classes):
     """Those that have been looked into."""
     calls_torch: bool = False
     """What is called that is not known may be a function of torch's."""
+    attached: bool = False
+    """Some tensors that it reads need gradients."""
+
+    @property
+    def shows_tensors(self) -> bool:
+        """Whether the text of a tensor is the loop's."""
+        return self.limits.texts and not self.attached
 
     def met(self, value: Any) -> Share:
-        """What a value that existed before shares with the program; what is in it may run."""
+        """What a value that existed before shares with the program; what is in it may run.
+
+        A module that an instance has by a name is called by that name in sight, or is met there.
+        """
         share = self.know(value)
-        found = self.data.get(id(value))
-        for module in () if found is None else found[0].modules:
-            self.hand_on(module)
+        kept = self.data.get(id(value))
+        if kept is not None and isinstance(value, nn.Module):
+            for module in kept[0].modules:
+                self.hand_on(module)
+        elif kept is not None:
+            for module in kept[0].loose:
+                self.met(module)
         return share
+
+    def meets_parts(self, prefix: str = "") -> None:
+        """Modules are asked for by any name that begins so."""
+        for name, modules in list(self.parts.items()):
+            for module in modules if name.startswith(prefix) else ():
+                self.met(module)
 
     def hand_on(self, module: nn.Module) -> None:
         """A module may be called with anything."""
@@ -128,15 +151,13 @@ class World(Classes):
                 return CODE | self.members(value)
             return NONE if callees.is_known(value) else CODE
         if self.shares.computes and isinstance(value, Tensor):
-            if not self.limits.allow_held([value]):
-                raise NotAlone("a tensor that plain Python had better not compute with")
+            self.read_tensors([value])
             self.tensors[id(value)] = value
             return TENSORS
         contents = Contents(self.shares.computes, self.limits.most_shared)
         nature = contents.nature(value)
         if contents.tensors:
-            if not self.limits.allow_held(contents.tensors):
-                raise NotAlone("it holds tensors that plain Python had better not compute with")
+            self.read_tensors(contents.tensors)
             stored = self.shares.hold if OUTERS[nature] else self.shares.store
             stored(TENSORS)
         enumerations = [each for each in contents.callables if isinstance(each, EnumMeta)]
@@ -161,6 +182,7 @@ class World(Classes):
             contents.arrays,
             tuple(contents.modules),
             tuple(name for name, _ in contents.named),
+            tuple(contents.loose),
         )
         for module in contents.modules:
             self.add_module(module)
@@ -171,6 +193,12 @@ class World(Classes):
             self.met_class(each)
             self.shares.met(self.members(each))
         return share
+
+    def read_tensors(self, tensors: Sequence[Tensor]) -> None:
+        """Tensors that existed before are read."""
+        self.limits.check_held(tensors)
+        if not self.attached and computing.need_gradients(tensors):
+            self.attached = self.shares.changed = True
 
     def add_module(self, module: nn.Module) -> None:
         if id(module) not in self.modules:
@@ -186,6 +214,8 @@ class World(Classes):
         if not any(part is module for part in parts):
             parts.append(module)
             self.shares.changed = True
+            if self.shares.is_pooled:
+                self.met(module)
 
     def members(self, kind: EnumMeta) -> Share:
         """What an enumeration's members, which all existed before, share with the program."""
@@ -244,6 +274,7 @@ class World(Classes):
         )
         self.shares.changed |= before != (self.keeps, self.raises)
         if value in callees.GOING_THROUGH_FIELDS:
+            self.meets_parts()
             self.shares.pool()
         if value is dataclasses.replace:
             self.anything_is_built()

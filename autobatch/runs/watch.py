@@ -2,7 +2,8 @@
 
 In: when its blocks begin, and which of them are cold: they record, or wait to. Out: the seconds
 that this thread had a processor for the others. Each block reads the clock on the wall alone; what
-part of that was the thread's is asked of the system where it matters.
+part of that was the thread's is asked of the system where it matters. Where a process waits for
+torch's tracing, which may be for dozens of calls, all but what a recording would spare counts.
 """
 
 from __future__ import annotations
@@ -10,12 +11,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from time import perf_counter, thread_time
 
+SPARED = 130e-6
+"""Seconds at most that an operation takes less once it is replayed (see ``trace.loading``)."""
+
 
 @dataclass(slots=True, eq=False, repr=False)
 class Watch:
     """``warm`` seconds on the wall of ``whole``, ``began`` by the thread's time, so many ``colds``.
 
-    ``since`` is when the block at work began, and ``is_cold`` whether it is cold.
+    ``since`` is when the block at work began, and ``is_cold`` whether it is cold; so many of its
+    operations are ``waiting`` to be recorded.
     """
 
     began: float
@@ -23,6 +28,7 @@ class Watch:
     warm: float = 0
     whole: float = 1e-9
     is_cold: bool = False
+    waiting: int = 0
     colds: int = 0
 
     def tick(self) -> None:
@@ -30,9 +36,11 @@ class Watch:
         now = perf_counter()
         took = now - self.since
         self.whole += took
-        if self.is_cold:
+        if self.is_cold or self.waiting:
             self.colds += 1
-            self.is_cold = False
+            if not self.is_cold:
+                self.warm += max(0, took - SPARED * self.waiting)
+            self.is_cold, self.waiting = False, 0
         else:
             self.warm += took
         self.since = now

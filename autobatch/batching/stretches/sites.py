@@ -100,8 +100,11 @@ class Site:
             return self.start
         skeleton = self.skeletons.get(kinds)
         if skeleton is None:
-            if self.budget.is_cold(work.trace_after) or work.waits(self.weight):
+            if work.is_cold(self.budget, self.weight):
                 context.counter.cold()
+                return ~len(self.ops)
+            if work.waits(self.weight):
+                context.counter.waits(self.weight)
                 return ~len(self.ops)
             skeleton = self.added(kinds, scope, context, env)
         if skeleton.end == skeleton.start:

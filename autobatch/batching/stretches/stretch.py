@@ -72,6 +72,9 @@ class Recording:
     def cold(self) -> None:
         """Whoever begins a recording is cold as it is."""
 
+    def waits(self, operations: int) -> None:
+        """What is recorded has waited."""
+
 
 def refuse(*args: Any) -> NoReturn:
     raise Untraceable("it runs a program function or makes one")
@@ -85,7 +88,7 @@ class Unseen:
     def nothing(self, *args: Any) -> None:
         pass
 
-    host_read = fallback = one_by_one = launch = trace = cold = nothing
+    host_read = fallback = one_by_one = launch = trace = cold = waits = nothing
 
 
 def unseen(context: Context) -> Context:

@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 from autobatch.batching.operations import Env
+from autobatch.batching.stretches.budget import Budget
 from autobatch.batching.stretches.executors import Executor
 from autobatch.batching.stretches.plans import Plan, Skeleton
 from autobatch.batching.trace.loading import may_wait
 from autobatch.values.cells import Cell, Value
+
+NUMBERS = count(1)
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -29,12 +33,19 @@ class Work:
     trace_after: int
     cache: dict[Any, Plan] = field(default_factory=dict)
     patient: bool = False
+    number: int = field(default_factory=NUMBERS.__next__)
     env: Env = field(default_factory=dict)
     last: Plan | None = None
     granted: bool = False
     sure: bool = False
     settled: Env = field(default_factory=dict)
     written: list[tuple[Cell, Value]] = field(default_factory=list)
+
+    def is_cold(self, budget: Budget, operations: int) -> bool:
+        """Whether these are to run unrecorded, as their place has not come again often enough."""
+        if budget.is_cold(self.trace_after):
+            return True
+        return self.patient and budget.is_unpaid(operations, self.number)
 
     def waits(self, operations: int) -> bool:
         """Whether these are to run unrecorded for now (see ``batching.trace.loading``)."""
