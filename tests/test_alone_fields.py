@@ -579,7 +579,8 @@ def test_texts_of_tensors_that_need_no_gradient_are_the_loops():
     assert proved(shows, True, autobatch.objects(words), rows)
     with torch.no_grad():
         assert not proved(shows, True, autobatch.objects(words), rows)
-    assert not proved(shows, True, autobatch.objects(words[:4]), rows[:4])
+    assert proved(shows, True, autobatch.objects(words[:4]), rows[:4])
+    assert not proved(shows, True, autobatch.objects(words[:4]), rows[:4].clone().requires_grad_())
 
 
 class Node:
