@@ -336,7 +336,7 @@ def is_quiet_code(function: FunctionType) -> bool:
             return False
         if step.opname == "LOAD_GLOBAL" and not is_quiet_global(function, step.argval):
             return False
-        is_method = step.opname == "LOAD_METHOD" or "+ NULL" in step.argrepr
+        is_method = step.opname == "LOAD_METHOD" or "NULL|self" in step.argrepr
         called = step.opname in ("LOAD_METHOD", "LOAD_ATTR") and is_method
         if called and step.argval not in QUIET_NAMES:
             return False
