@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import functools
 import logging
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -43,7 +42,7 @@ from torch.nn.modules.module import _global_forward_hooks_with_kwargs as FORWARD
 from torch.nn.modules.module import _global_forward_pre_hooks as FORWARD_PRE_HOOKS
 from torch.overrides import _get_current_function_mode_stack as function_modes
 from torch.utils._device import DeviceContext
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._python_dispatch import _disable_current_modes
 
 from autobatch import firsthand
 from autobatch.errors import AutobatchError
@@ -57,7 +56,6 @@ __all__ = [
     "FORWARD_PRE_HOOKS",
     "SCAN_STACKS_AT_DIM",
     "CustomOpDef",
-    "DispatchMode",
     "OpOverload",
     "OpOverloadPacket",
     "add_batch_dim",
@@ -219,32 +217,6 @@ def _keep_device_guard() -> None:
 
     threading.Thread(target=ask, name="autobatch-device-guard", daemon=True).start()
     asked.wait()
-
-
-class DispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """A mode that sees operators, and does not load ``torch._dynamo`` for that.
-
-    torch keeps its compiler off the code of each mode, and loads the compiler to tell it so when
-    the first operator comes: one to two seconds of the first seeded call in a process. It is told
-    here once it is there.
-    """
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        own = cls.__dict__.get("__torch_dispatch__")
-        super().__init_subclass__(**kwargs)  # type: ignore[no-untyped-call]
-        if own is None:
-            return
-        kept_off = torch._disable_dynamo(own)  # type: ignore[attr-defined]
-
-        @functools.wraps(own)
-        def dispatch(self: Any, *args: Any, **kwargs: Any) -> Any:
-            return (kept_off if "torch._dynamo" in sys.modules else own)(self, *args, **kwargs)
-
-        cls.__torch_dispatch__ = dispatch  # type: ignore[method-assign]
 
 
 def fake_mode(allow_non_fake_inputs: bool = False) -> FakeTensorMode:

@@ -24,7 +24,7 @@ def counted(function, args, **options):
     run = autobatch.vmap(function, **options)
     with warnings.catch_warnings(record=True) as warned, torch.no_grad():
         warnings.simplefilter("always")
-        for _ in range(4):
+        for _ in range(8):  # the first recording waits for six
             with autobatch.counts() as counts:
                 result = run(*args)
     return result, counts, [str(each.message) for each in warned]

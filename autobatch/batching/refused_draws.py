@@ -15,7 +15,7 @@ from torch import nn
 
 from autobatch.batching.levels import DrawError
 from autobatch.batching.tensors.torch_ops import draw_message
-from autobatch.compat import DispatchMode
+from autobatch.modes import DispatchMode
 from autobatch.random.drawing import is_random, is_still
 
 _LOOKED_AT: ContextVar[bool] = ContextVar("autobatch_draws_looked_at", default=True)

@@ -22,8 +22,8 @@ from autobatch.batching.context import Context
 from autobatch.batching.contributions import Contributions
 from autobatch.batching.effects import belongs_to_torch
 from autobatch.batching.shared import refusals
-from autobatch.compat import DispatchMode
 from autobatch.errors import SharedWriteError
+from autobatch.modes import DispatchMode
 from autobatch.structure import own_attribute
 from autobatch.transforms.records import made_of
 from autobatch.values.cells import Cell, Uniform, read

@@ -16,8 +16,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from autobatch.compat import DispatchMode, drawing_alike
+from autobatch.compat import drawing_alike
 from autobatch.errors import Diagnostic, UnsupportedError
+from autobatch.modes import DispatchMode
 from autobatch.random import transforms
 from autobatch.random.laws import BY_GENERATOR, RULES, aten, by_generator, randperm
 from autobatch.random.paths import Drew

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Generator, Tensor
 
-from autobatch.compat import DispatchMode
+from autobatch.modes import DispatchMode
 from autobatch.random.drawing import is_random
 
 

@@ -101,7 +101,7 @@ def within(
 ) -> Any:
     """The call at all levels, of which one has nothing to map meanwhile."""
     with outside_everything():  # a level within would wrap it
-        numbers = torch.zeros(size)
+        numbers = torch.zeros(size, device="cpu")
     marker = add_batch_dim(numbers, 0, level)
 
     def is_mapped(leaf: Any) -> bool:

@@ -19,7 +19,8 @@ from torch import Tensor
 from torch._ops import OpOverload
 
 from autobatch.batching.trace.graph import Count, Meta, Node, Ref, Symbol
-from autobatch.compat import DispatchMode, fake_mode, quiet
+from autobatch.compat import fake_mode, quiet
+from autobatch.modes import DispatchMode
 from autobatch.values.attending import FUSED, fused
 from autobatch.values.convolving import CONVOLVED, of_rows
 from autobatch.values.repeated import bmm

@@ -25,7 +25,8 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.autograd.function import BackwardCFunction
 
 from autobatch.batching.trace.graph import Untraceable
-from autobatch.compat import FALLBACK_OFF, DispatchMode, quiet, within_level
+from autobatch.compat import FALLBACK_OFF, quiet, within_level
+from autobatch.modes import DispatchMode
 
 T = TypeVar("T")
 _LOCK = threading.Lock()

@@ -1,0 +1,69 @@
+"""Dispatch modes: what sees the operators that this host thread runs, while it is on."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from typing import Any, Self
+
+import torch
+from torch.utils._python_dispatch import (
+    TorchDispatchMode,
+    _get_current_dispatch_mode_stack,
+    _pop_mode,
+    _push_mode,
+)
+
+
+class DispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """A mode that sees operators; it does not load ``torch._dynamo``, and goes off by all means.
+
+    An interrupt as torch puts it on, or takes it off, would leave it there for all that follows.
+
+    torch keeps its compiler off the code of each mode, and loads the compiler to tell it so when
+    the first operator comes: one to two seconds of the first seeded call in a process. It is told
+    here once it is there.
+    """
+
+    def __enter__(self) -> Self:
+        try:
+            super().__enter__()  # type: ignore[no-untyped-call]
+        except BaseException:
+            take_off(self)
+            raise
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        try:
+            super().__exit__(*raised)  # type: ignore[no-untyped-call]
+        finally:
+            take_off(self)
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        own = cls.__dict__.get("__torch_dispatch__")
+        super().__init_subclass__(**kwargs)  # type: ignore[no-untyped-call]
+        if own is None:
+            return
+        kept_off = torch._disable_dynamo(own)  # type: ignore[attr-defined]
+
+        @functools.wraps(own)
+        def dispatch(self: Any, *args: Any, **kwargs: Any) -> Any:
+            return (kept_off if "torch._dynamo" in sys.modules else own)(self, *args, **kwargs)
+
+        cls.__torch_dispatch__ = dispatch  # type: ignore[method-assign]
+
+
+def take_off(mode: TorchDispatchMode) -> None:
+    """See to it that a mode is not on; those above it stay."""
+    on = _get_current_dispatch_mode_stack()
+    if not any(each is mode for each in on):
+        return
+    above: list[TorchDispatchMode] = []
+    while (found := _pop_mode()) is not mode:
+        above.append(found)
+    for each in reversed(above):
+        _push_mode(each)
