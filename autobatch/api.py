@@ -195,7 +195,8 @@ def vmap(
 
     def mapped(*args: Any, **kwargs: Any) -> Any:
         if is_lifted(args, kwargs):
-            return lifted(lambda dims: vmap(whole, dims, **given), args, kwargs)
+            draws = None if settings.seed is not None else settings.draws
+            return lifted(lambda dims: vmap(whole, dims, **given), args, kwargs, draws)
         return call(func, mapped_by_dims(args, kwargs, in_dims, func), settings)
 
     given: dict[str, Any] = {"randomness": randomness, "chunk_size": chunk_size, **options}

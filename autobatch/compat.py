@@ -310,24 +310,29 @@ def same_bits(tensor: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 @contextmanager
-def drawing_alike(level: int | None = None) -> Iterator[None]:
-    """Let vmap levels, by default all, which may forbid draws, take one for all of their rows."""
-    layers: list[tuple[Any, int | None]] = []  # innermost first; the size of a vmap's
+def drawing_alike(level: int | None = None, randomness: str | None = None) -> Iterator[None]:
+    """Let vmap levels, by default all, which may forbid draws, take one for all of their rows.
+
+    Where a ``randomness`` is given, levels of another one forbid draws.
+    """
+    layers: list[tuple[Any, int | None, str]] = []  # innermost first; the size of a vmap's
     while (top := _functorch.peek_interpreter_stack()) is not None:
         maps = top.key() == _functorch.TransformType.Vmap and level in (None, top.level())
-        size = _functorch.CVmapInterpreterPtr(top).batchSize() if maps else None
-        layers.append((_functorch.pop_dynamic_layer_stack(), size))
-    for layer, size in reversed(layers):
+        found = _functorch.CVmapInterpreterPtr(top) if maps else None
+        is_one = randomness is None or (found and found.randomness().name.lower() == randomness)
+        size = None if found is None else found.batchSize()
+        layers.append((_functorch.pop_dynamic_layer_stack(), size, "same" if is_one else "error"))
+    for layer, size, draws in reversed(layers):
         if size is None:
             _functorch.push_dynamic_layer_stack(layer)
         else:
-            enter_level(size, "same")
+            enter_level(size, draws)
     try:
         yield
     finally:
-        for _, size in layers:
+        for _, size, _ in layers:
             _functorch.pop_dynamic_layer_stack() if size is None else leave_level()
-        for layer, _ in reversed(layers):
+        for layer, _, _ in reversed(layers):
             _functorch.push_dynamic_layer_stack(layer)
 
 

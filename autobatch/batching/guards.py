@@ -10,10 +10,13 @@ from __future__ import annotations
 
 import array
 import bisect
+import hashlib
 import heapq
+import hmac
 import operator
 import random
 import types
+import zlib
 from collections import deque
 from collections.abc import Iterator
 from typing import Any
@@ -22,7 +25,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from autobatch.batching import writes
+from autobatch.batching import known_arrays, writes
 from autobatch.batching.context import Context
 from autobatch.batching.effects import MUTATING_METHODS, READ_ONLY, WRITING_OPERATORS
 from autobatch.batching.host.getters import method_called
@@ -49,8 +52,14 @@ OF_MODULES = frozenset(
 OF_OPTIMIZERS = frozenset(["step", "zero_grad", "add_param_group", "load_state_dict"])
 # fmt: on
 CONTAINERS = (list, dict, set, deque, bytearray, array.array)
+GOING_ON = (
+    *(type(hashlib.md5()), type(hashlib.blake2b()), type(hashlib.blake2s()), hmac.HMAC),
+    *(type(zlib.compressobj()), type(zlib.decompressobj())),
+)
+"""Classes of what goes on from call to call: the state of a hash, of a compressor."""
 WRITING_METHODS: tuple[tuple[Any, frozenset[str]], ...] = (
     (CONTAINERS, MUTATING_METHODS | SPECIAL | {"subtract", "move_to_end", "__init__"}),
+    (GOING_ON, frozenset({"update", "compress", "decompress", "flush"})),
     (np.ndarray, OF_ARRAYS),
     (nn.Module, OF_MODULES),
     (torch.optim.Optimizer, OF_OPTIMIZERS),
@@ -105,6 +114,8 @@ def written(callee: Any, args: list[Cell], kwargs: dict[str, Cell]) -> list[Cell
         found += map(notes_of, items_of(found))
     elif name == "shuffle":
         found += args[1:2] if owner is None else args[:1]
+    elif name in ("pack_into", "readinto", "readinto1"):  # the first buffer that is given
+        found += [*args, *kwargs.values()]
     return found
 
 
@@ -128,12 +139,25 @@ def outputs(callee: Any, args: list[Cell], kwargs: dict[str, Cell]) -> list[Cell
     given = [kwargs["out"]] if "out" in kwargs else []
     if isinstance(callee, np.ufunc):
         given += args[callee.nin :]
+    elif is_one_of(callee, known_arrays.CHANGES):
+        given += [*args[:1], *(kwargs[name] for name in ("dst", "arr", "a") if name in kwargs)]
+    elif is_one_of(callee, known_arrays.FUNCTIONS):
+        out = known_arrays.places_of(callee).get("out", known_arrays.NOWHERE)
+        given += args[out : out + 1]
+        if "overwrite_input" in kwargs:
+            given += args[:1]
     found: list[Cell] = []
     for cell in given:
         value = read(cell)
         is_tuple = type(value) is Container and value.type is tuple
         found += value.children() if is_tuple else [cell]  # type: ignore[union-attr]
     owner = own_attribute(callee, "__self__")
+    kinds = (np.ndarray, *known_arrays.DRAWING)
+    is_free = args and receiver_type(callee, args[0]) in kinds
+    if is_free or isinstance(owner, (np.ufunc, *kinds)):
+        place = known_arrays.place_of_methods_out(own_attribute(callee, "__name__", ""))
+        place += bool(is_free)
+        found += args[place : place + 1]
     if isinstance(owner, np.ufunc) and own_attribute(callee, "__name__", "") == "at":
         found += args[:1]
     return found

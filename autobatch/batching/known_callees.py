@@ -150,7 +150,7 @@ CALLS_NOTHING = (
 CALLING_METHODS = frozenset({"sort", "sub", "subn"})
 """Methods of Python's that may call what they get."""
 
-WRITING_ARGUMENTS = frozenset({"shuffle"})
+WRITING_ARGUMENTS = frozenset({"pack_into", "readinto", "readinto1", "shuffle"})
 """Methods that write what they get."""
 HOLDING_METHODS = frozenset({"groups", "groupdict", "fromkeys", "_replace"})
 """Methods whose result has a parameter itself within."""

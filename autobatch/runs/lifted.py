@@ -69,15 +69,23 @@ def batched_parts(tensor: Tensor, tangents: bool = False) -> Iterator[Tensor]:
     yield from batched_parts(unwrapped(tensor), tangents)
 
 
-def lifted(make: Callable[[Any], Callable[..., Any]], args: Any, kwargs: dict[str, Any]) -> Any:
-    """``make(in_dims)`` maps the same function over the level's rows, too."""
+def lifted(
+    make: Callable[[Any], Callable[..., Any]],
+    args: Any,
+    kwargs: dict[str, Any],
+    randomness: str | None,
+) -> Any:
+    """``make(in_dims)`` maps the same function over the level's rows, too.
+
+    ``randomness`` is the call's; None where it has a seed, by which each row draws.
+    """
     if sizes_of_levels(kwargs):
         raise AutobatchError("Under torch.vmap, pass what it maps by position, not by keyword.")
     sizes = sizes_of_levels(args)
     level = max(sizes)
     if level == current_level():
         return outside(make, args, kwargs, level)
-    return within(make, args, kwargs, level, sizes[level])
+    return within(make, args, kwargs, level, sizes[level], randomness)
 
 
 def outside(make: Callable[[Any], Any], args: Any, kwargs: dict[str, Any], level: int) -> Any:
@@ -97,9 +105,17 @@ def outside(make: Callable[[Any], Any], args: Any, kwargs: dict[str, Any], level
 
 
 def within(
-    make: Callable[[Any], Any], args: Any, kwargs: dict[str, Any], level: int, size: int
+    make: Callable[[Any], Any],
+    args: Any,
+    kwargs: dict[str, Any],
+    level: int,
+    size: int,
+    randomness: str | None,
 ) -> Any:
-    """The call at all levels, of which one has nothing to map meanwhile."""
+    """The call at all levels, of which one has nothing to map meanwhile.
+
+    All rows draw as those of one batch do, so the level must want that of its own.
+    """
     with outside_everything():  # a level within would wrap it
         numbers = torch.zeros(size, device="cpu")
     marker = add_batch_dim(numbers, 0, level)
@@ -112,7 +128,7 @@ def within(
         return bool(nodes_within([leaf], level))
 
     whole, in_dims = mapped_by(is_mapped, lambda leaf: Unmapped.apply(leaf, marker, 0), args)  # type: ignore[no-untyped-call]
-    with drawing_alike(level):
+    with drawing_alike(level, randomness):
         done = make(in_dims)(*whole, **kwargs)
     refuse_captured(tensors_of(done), tensors_of(whole), level)
     return pytree.tree_map(lambda leaf: Mapped.apply(a_tensor(leaf), marker, 0), done)  # type: ignore[no-untyped-call]
