@@ -7,6 +7,7 @@ keeps its threads together, each in a process of its own in which nothing has ru
 from __future__ import annotations
 
 import argparse
+import gc
 import multiprocessing
 import time
 from collections.abc import Sequence
@@ -39,6 +40,8 @@ def measure(example: Example, options: dict[str, Any] | None, found: Connection)
 
 def in_a_process(example: Example, options: dict[str, Any] | None) -> float:
     context = multiprocessing.get_context("fork")
+    gc.collect()
+    gc.freeze()  # else the first collection of the new process copies all that is there
     found, sent = context.Pipe(duplex=False)
     process = context.Process(target=measure, args=(example, options, sent))
     process.start()
