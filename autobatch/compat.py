@@ -313,13 +313,14 @@ def same_bits(tensor: Tensor, dtype: torch.dtype) -> Tensor:
 def drawing_alike(level: int | None = None, randomness: str | None = None) -> Iterator[None]:
     """Let vmap levels, by default all, which may forbid draws, take one for all of their rows.
 
-    Where a ``randomness`` is given, levels of another one forbid draws.
+    Where a ``randomness`` is given, levels of another one than that or none forbid draws.
     """
     layers: list[tuple[Any, int | None, str]] = []  # innermost first; the size of a vmap's
     while (top := _functorch.peek_interpreter_stack()) is not None:
         maps = top.key() == _functorch.TransformType.Vmap and level in (None, top.level())
         found = _functorch.CVmapInterpreterPtr(top) if maps else None
-        is_one = randomness is None or (found and found.randomness().name.lower() == randomness)
+        said = "error" if found is None else found.randomness().name.lower()
+        is_one = randomness is None or said in ("error", randomness)
         size = None if found is None else found.batchSize()
         layers.append((_functorch.pop_dynamic_layer_stack(), size, "same" if is_one else "error"))
     for layer, size, draws in reversed(layers):

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 import autobatch
+from autobatch.batching.levels import DrawError
 from autobatch.errors import AutobatchError
 
 W = torch.tensor([0.7, -1.2, 0.5])
@@ -153,7 +154,10 @@ def test_maps_and_transforms_by_turns(program: Callable[..., Any]) -> None:
 
 
 def test_draws_within_a_map() -> None:
-    """By a seed each row of the map is a batch like any other; else the batch's option holds."""
+    """By a seed each row of the map is a batch like any other; else the batch's option holds.
+
+    The map must not say otherwise.
+    """
 
     def drawing(x: Tensor) -> Tensor:
         return (x * torch.rand(3)).sum() if x[0] > 0 else torch.nn.functional.dropout(x).sum()
@@ -163,9 +167,12 @@ def test_draws_within_a_map() -> None:
 
     expected = torch.stack([slopes(xs, seed=3) for xs in XX])
     torch.testing.assert_close(torch.vmap(lambda xs: slopes(xs, seed=3))(XX), expected)
-    for around in ("error", "different", "same"):
+    for around in ("error", "different"):
         drawn = torch.vmap(lambda xs: slopes(xs, randomness="different"), randomness=around)(XX)
         assert drawn.shape == XX.shape and len(set(drawn[XX[..., 0] > 0].flatten().tolist())) > 3
+    for own, around in (("different", "same"), ("same", "different")):
+        with pytest.raises(DrawError, match="rand draws random numbers for a batch"):
+            torch.vmap(lambda xs, own=own: slopes(xs, randomness=own), randomness=around)(XX)
 
 
 def test_results_that_are_no_floats_within_a_map() -> None:

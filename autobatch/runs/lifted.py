@@ -114,7 +114,7 @@ def within(
 ) -> Any:
     """The call at all levels, of which one has nothing to map meanwhile.
 
-    All rows draw as those of one batch do, so the level must want that of its own.
+    All rows draw as those of one batch do, so the level must not say that its own do otherwise.
     """
     with outside_everything():  # a level within would wrap it
         numbers = torch.zeros(size, device="cpu")
