@@ -30,9 +30,11 @@ them, on 7 threads."""
 
 def begun(asked: Asked) -> Alone | None:
     """What the threads return, where it is one of the first calls; else None."""
+    if not may_begin(asked):
+        return None
     found, outline = asked.findings.begun, asked.outline
     before = found.get(outline, 0)
-    if before >= CALLS or not may_begin(asked):
+    if before >= CALLS:
         return None
     limits = Limits.of(asked.batch.size, asked.options.save == "keep", begins=True)
     asked = replace(asked, limits=limits)

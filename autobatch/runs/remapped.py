@@ -38,6 +38,14 @@ def without_levels(x: Tensor, marker: Tensor, dim: int) -> Tensor:
     raise AssertionError("the level of the marker is at work")
 
 
+def of_another(
+    kind: type[torch.autograd.Function], x: Tensor, mapped: int | None, marker: Tensor, dim: int
+) -> tuple[Tensor, int]:
+    """The same for a level that is not the marker's: its rows go to the front."""
+    assert mapped is not None
+    return kind.apply(x.movedim(mapped, 0), marker, dim + 1), 0  # type: ignore[no-untyped-call]
+
+
 class Unmapped(torch.autograd.Function):
     """All rows of what the marker's level maps, at ``dim``."""
 
@@ -48,8 +56,7 @@ class Unmapped(torch.autograd.Function):
     def vmap(info: Any, in_dims: Dims, x: Tensor, marker: Tensor, dim: int) -> Any:
         mapped, meant, _ = in_dims
         if meant is None:
-            assert mapped is not None
-            return Unmapped.apply(x.movedim(mapped, 0), marker, dim + 1), 0  # type: ignore[no-untyped-call]
+            return of_another(Unmapped, x, mapped, marker, dim)
         if mapped is None:  # a tangent, say, that is the same for all rows
             return x.unsqueeze(dim).expand(*x.shape[:dim], info.batch_size, *x.shape[dim:]), None
         return x.movedim(mapped, dim), None
@@ -73,8 +80,7 @@ class Mapped(torch.autograd.Function):
     def vmap(info: Any, in_dims: Dims, x: Tensor, marker: Tensor, dim: int) -> Any:
         mapped, meant, _ = in_dims
         if meant is None:
-            assert mapped is not None
-            return Mapped.apply(x.movedim(mapped, 0), marker, dim + 1), 0  # type: ignore[no-untyped-call]
+            return of_another(Mapped, x, mapped, marker, dim)
         if mapped is not None:
             raise AutobatchError(CAPTURED)
         return x.movedim(dim, 0), 0  # a tensor of its own, never ``x`` itself
