@@ -333,14 +333,24 @@ class NotGliding(Exception):
 
 
 def are_of_kinds(env: Env, before: Env, names: Iterable[Var]) -> bool:
-    """Whether variables are columns of the kinds that they were for more threads."""
+    """Whether variables are columns of the kinds that they were for more threads.
+
+    Those that a replay makes first, of a lap to come, are of the kind that it makes.
+    """
     for name in names:
+        if name not in env:
+            continue
         value, was = env[name].value, before[name].value
         if type(value) is not Column or value.rows is not None or type(was) is not Column:
             return False
         if value.table.requires_grad is not was.table.requires_grad:
             return False
     return True
+
+
+def go_on(hops: Iterable[Hop], group: Group, before: Env) -> bool:
+    """Whether all of a ring glides for those that are left of the threads that had ``before``."""
+    return all(hop.goes_on(group, before) for hop in hops)
 
 
 def glided(spin: Spinning, laps: Sequence[Lap]) -> tuple[Lap, Parts | None] | None:
@@ -374,24 +384,26 @@ def gone_round(
     env, k, size, place = group.env, group.k, len(hops), 0
     while True:
         place = (place + 1) % size
-        hop, riders = hops[place], spin.riders
+        hop, riders, each = hops[place], spin.riders, 0.0
         lap = hop.lap
         if lap.pc >= spin.nearest:
             return None
-        if riders is not None and not riders.may_ride(1):
-            spin.settle()
-            group, riders = spin.group, None
-            if size > 1 or not hop.goes_on(group, env):
-                return None
-            env, k = group.env, group.k
+        if riders is not None:
+            each = lap.row_cost(riders.largest)
+            if not lap.is_safe or not riders.may_ride(each):
+                spin.settle()
+                group, riders = spin.group, None
+                if not go_on(hops, group, env):
+                    return None
+                env, k = group.env, group.k
         try:
-            done, taken = hop.goes(env, k, math.inf if riders is None else 1 + riders.rounds)
+            done, taken = hop.goes(env, k, math.inf if riders is None else 1 + riders.rounds(each))
         except Exception:  # the general way finds out what is wrong
             return None
         hop.runs += 1
         hop.threads += done * (k if riders is None else riders.active)
         if riders is not None:
-            riders.may_ride(done - 1)
+            riders.may_ride(each * (done - 1))
         if taken is None:
             taken = hop.read(env, counts)
         if taken is hop.sign:
@@ -399,16 +411,17 @@ def gone_round(
             for dead in hop.dead:
                 env.pop(dead, None)
         elif taken is True or taken is False:
-            return lap, [(hop.out, group)]
+            spin.settle()
+            return lap, [(hop.out, spin.group)]
         else:
             spin.state.tally.block = (spin.frame.code.function.name, lap.pc)
             parts = spin.end(lap, taken)
-            left = [part for to, part in parts or () if to == spin.pc]
-            if parts is None or taken is None or size > 1 or not left:
+            left = [part for to, part in parts or () if to == hop.ahead]
+            if parts is None or taken is None or not left:
                 return lap, parts
             if left[0] is group:
                 hop.before = taken.tobytes()
-            elif not hop.goes_on(left[0], env):
+            elif not go_on(hops, left[0], env):
                 return lap, parts
             spin.mark(lap, parts)
             spin.part(lap, parts)

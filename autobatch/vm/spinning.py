@@ -24,7 +24,7 @@ from torch import Tensor
 from autobatch.batching.stretches.keeping import Kept
 from autobatch.batching.stretches.whole_site import PATIENCE
 from autobatch.compat import on_host
-from autobatch.ir.program import Branch, Label, Terminator
+from autobatch.ir.program import Branch, Jump, Label, Terminator
 from autobatch.vm.branching import parted
 from autobatch.vm.driven import plain_decision, plain_end
 from autobatch.vm.gliding import Track, glided
@@ -140,11 +140,10 @@ class Spin:
         """The lap that has just run of the block that comes next, if nothing waits before it."""
         if self.pc >= self.nearest:
             return None
-        lap = self.laps.get(self.pc)
-        if lap is not None and lap.is_safe and self.may_launch:
+        lap, riders = self.laps.get(self.pc), self.riders
+        if lap is not None and lap.turn.stay == self.pc and lap.is_safe and self.may_launch:
             lap = together(lap, self.pc, self.group.env, self.frame.scope)
-        laps = 1 if lap is None else lap.number
-        if self.riders is not None and not self.riders.may_ride(laps):
+        if riders is not None and not may_carry(lap, riders):
             self.settle()
         if lap is not None and lap.run(self.group):
             return lap
@@ -175,7 +174,9 @@ class Spin:
                 return plain_end(self.state, self.frame, branch, group)
             assert type(branch) is Branch and type(taken) is not bool
             return parted(self.state, self.frame, branch, group, taken)
-        assert type(branch) is Branch
+        if type(branch) is Jump:
+            self.settled = self.settled and not lap.counts
+            return [(branch.target, group)]
         if taken is None:
             taken = plain_decision(self.state, branch, group, self.settled and not lap.counts)
         if taken is None:
@@ -183,30 +184,32 @@ class Spin:
         self.settled = type(taken) is not bool
         if type(taken) is bool:
             target = branch.then if taken else branch.otherwise
-            self.settle()
+            if target != turn.stay:
+                self.settle()
             return [(target, self.group)]
-        stays, out = taken, branch.otherwise
-        if branch.then != self.pc:
-            stays, out = ~taken, branch.then
+        stay, out = branch.then, branch.otherwise
+        stays = taken
+        if stay != turn.stay:
+            stay, out, stays = out, stay, ~taken
         if self.riders is None:
             staying = np.count_nonzero(stays)
             if not staying or staying == group.k:
-                return [(self.pc if staying else out, group)]
-            self.riders = Riders.of(group, lap.price)
+                return [(stay if staying else out, group)]
+            self.riders = Riders.of(group)
             if self.riders is None:
                 return parted(self.state, self.frame, branch, group, taken)
-        return self.ridden(stays, out, self.riders)
+        return self.ridden(stays, stay, out, self.riders)
 
-    def ridden(self, stays: np.ndarray, out: Label, riders: Riders) -> Parts:
+    def ridden(self, stays: np.ndarray, stay: Label, out: Label, riders: Riders) -> Parts:
         """Put aside what threads leave with; their rows stay."""
         gone = riders.leave(stays)
         if gone is None:
-            return [(self.pc, self.group)]
+            return [(stay, self.group)]
         self.state.tally.copies(len(gone))
         with self.state.moving():
             left = restricted(self.group, gone, self.frame.code.live[out])
         if riders.active:
-            return [(self.pc, self.group), (out, left)]
+            return [(stay, self.group), (out, left)]
         self.riders = None
         return [(out, left)]
 
@@ -261,6 +264,13 @@ class Spin:
                 if lap.run(self.group):
                     return lap
         return None
+
+
+def may_carry(lap: Lap | None, riders: Riders) -> bool:
+    """Whether those who have left may ride a lap that comes next."""
+    if lap is None or not lap.is_safe:
+        return False
+    return riders.may_ride(lap.number * lap.row_cost(riders.largest))
 
 
 def spun(state: RunState, engine: Engine, frame: Frame, pc: Label, group: Group) -> Parts | None:
