@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -34,7 +35,7 @@ from autobatch.ir.program import Branch, Label, Op, Var
 from autobatch.values.cells import Cell, Column, Container, Uniform
 from autobatch.vm.groups import Group, Parts
 from autobatch.vm.laps import Lap
-from autobatch.vm.speculating import Riders
+from autobatch.vm.speculating import Ride, Riders
 from autobatch.vm.state import Frame, RunState
 
 LONGEST = 4
@@ -51,6 +52,9 @@ class Spinning(Protocol):
     nearest: float
     riders: Riders | None
 
+    def may_carry(self, lap: Lap) -> bool: ...
+    def last_gone(self) -> Parts: ...
+    def put_aside(self, lap: Lap, out: Label, gone: np.ndarray, made: Env) -> None: ...
     def end(self, lap: Lap, taken: np.ndarray | None = None) -> Parts | None: ...
     def mark(self, lap: Lap, parts: Parts) -> None: ...
     def part(self, lap: Lap, parts: Parts) -> None: ...
@@ -231,21 +235,31 @@ class Hop:
             before,
         )
 
-    def goes(self, env: Env, k: int, most: float) -> tuple[int, np.ndarray | bool | None]:
-        """How many rounds have run, of so many, and what ``run`` says, or what each thread's
-        condition is, after the last of them.
+    def goes(self, env: Env, k: int, ride: Ride | None) -> np.ndarray | bool | None:
+        """Run a round, or as many as those who have left may ride along for: what ``run`` says, or
+        what each thread's condition is, after the last of them.
         """
         if self.rounds is None or (self.lap.kept is not None and not self.lap.kept.held):
-            return 1, self.run(env, k)
-        done, each = self.rounds(env, k, most, self.before, self.slot)
+            found = self.run(env, k)
+            self.runs += 1
+            self.threads += k if ride is None else ride.riders.active
+            return found
+        most = math.inf if ride is None else 1 + ride.riders.rounds(ride.each)
+        done, each = self.rounds(env, k, most, self.before, self.slot, ride)
         if each is None:
             raise NotGliding
         self.reads += done
-        self.runs += done - 1
+        self.runs += done
         self.launches += self.kernels * (done - 1)
+        if ride is None:
+            self.threads += done * k
+        else:
+            ride.count(done)
+            self.threads += ride.threads
+            self.before = ride.before
         if each.tobytes() == self.before:
-            return done, self.sign
-        return done, each if each.dtype == np.bool_ and each.ndim == 1 else None
+            return self.sign
+        return each if each.dtype == np.bool_ and each.ndim == 1 else None
 
     def run(self, env: Env, k: int) -> bool | None:
         """Whether the condition of its branch is true for all, if it is seen to be; else None.
@@ -353,6 +367,18 @@ def go_on(hops: Iterable[Hop], group: Group, before: Env) -> bool:
     return all(hop.goes_on(group, before) for hop in hops)
 
 
+def ride_of(spin: Spinning, hop: Hop) -> Ride | None:
+    """How threads leave in rounds that a lap is about to run; None where none ride along."""
+    lap, group = hop.lap, spin.group
+    if spin.riders is None and hop.rounds is not None and lap.is_safe:
+        spin.riders = Riders.of(group)
+    riders = spin.riders
+    if riders is None:
+        return None
+    aside = partial(spin.put_aside, lap, hop.out)
+    return Ride(riders, lap.row_cost(riders.largest), hop.sign, hop.before, aside)
+
+
 def glided(spin: Spinning, laps: Sequence[Lap]) -> tuple[Lap, Parts | None] | None:
     """Go round a ring, of which the first lap has just run."""
     group, state = spin.group, spin.state
@@ -384,26 +410,22 @@ def gone_round(
     env, k, size, place = group.env, group.k, len(hops), 0
     while True:
         place = (place + 1) % size
-        hop, riders, each = hops[place], spin.riders, 0.0
+        hop = hops[place]
         lap = hop.lap
         if lap.pc >= spin.nearest:
             return None
-        if riders is not None:
-            each = lap.row_cost(riders.largest)
-            if not lap.is_safe or not riders.may_ride(each):
-                spin.settle()
-                group, riders = spin.group, None
-                if not go_on(hops, group, env):
-                    return None
-                env, k = group.env, group.k
+        if spin.riders is not None and not spin.may_carry(lap):
+            spin.settle()
+            group = spin.group
+            if not go_on(hops, group, env):
+                return None
+            env, k = group.env, group.k
         try:
-            done, taken = hop.goes(env, k, math.inf if riders is None else 1 + riders.rounds(each))
+            taken = hop.goes(env, k, ride_of(spin, hop))
         except Exception:  # the general way finds out what is wrong
             return None
-        hop.runs += 1
-        hop.threads += done * (k if riders is None else riders.active)
-        if riders is not None:
-            riders.may_ride(each * (done - 1))
+        if spin.riders is not None and not spin.riders.active:
+            return lap, spin.last_gone()
         if taken is None:
             taken = hop.read(env, counts)
         if taken is hop.sign:

@@ -17,7 +17,7 @@ goes by shapes alone, so that counts do not depend on the machine.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -87,6 +87,45 @@ class Riders:
         """Whether those who have left may ride on, which costs so much for each of them."""
         self.spent += cost * (len(self.stays) - self.active)
         return self.spent < self.split
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Ride:
+    """Rounds that go on when threads leave them: they are ``put_aside``, and ride along.
+
+    ``ahead`` is what a round's condition is for those who stay, a round costs ``each`` for a row.
+    ``before`` is the condition that was met last, byte by byte; ``threads`` is how many have gone
+    round in the rounds that are ``counted``, of which those ``charged`` are paid for.
+    """
+
+    riders: Riders
+    each: float
+    ahead: bool
+    before: bytes
+    put_aside: Callable[[np.ndarray, dict[str, Cell]], None]
+    threads: int = 0
+    counted: int = 0
+    charged: int = 1
+
+    def __call__(self, seen: np.ndarray, done: int, made: dict[str, Cell]) -> float:
+        """What each thread's condition is after so many rounds, and the variables that these have
+        made: how many rounds there may be.
+        """
+        if seen.dtype != np.bool_ or seen.ndim != 1:
+            return done
+        riders = self.riders
+        self.count(done)
+        self.before = seen.tobytes()
+        gone = riders.leave(seen if self.ahead else ~seen)
+        if gone is not None:
+            self.put_aside(gone, made)
+        return done + riders.rounds(self.each) if riders.active else done
+
+    def count(self, done: int) -> None:
+        """So many rounds have run."""
+        self.threads += (done - self.counted) * self.riders.active
+        self.riders.may_ride((done - self.charged) * self.each)
+        self.counted = self.charged = done
 
 
 def moving(cells: Iterable[Cell]) -> Iterator[Cell]:

@@ -25,6 +25,7 @@ from autobatch.batching.stretches.keeping import Kept
 from autobatch.batching.stretches.whole_site import PATIENCE
 from autobatch.compat import on_host
 from autobatch.ir.program import Branch, Jump, Label, Terminator
+from autobatch.values.cells import Cell
 from autobatch.vm.branching import parted
 from autobatch.vm.driven import plain_decision, plain_end
 from autobatch.vm.gliding import Track, glided
@@ -140,10 +141,10 @@ class Spin:
         """The lap that has just run of the block that comes next, if nothing waits before it."""
         if self.pc >= self.nearest:
             return None
-        lap, riders = self.laps.get(self.pc), self.riders
+        lap = self.laps.get(self.pc)
         if lap is not None and lap.turn.stay == self.pc and lap.is_safe and self.may_launch:
             lap = together(lap, self.pc, self.group.env, self.frame.scope)
-        if riders is not None and not may_carry(lap, riders):
+        if self.riders is not None and not (lap is not None and self.may_carry(lap)):
             self.settle()
         if lap is not None and lap.run(self.group):
             return lap
@@ -174,7 +175,7 @@ class Spin:
                 return plain_end(self.state, self.frame, branch, group)
             assert type(branch) is Branch and type(taken) is not bool
             return parted(self.state, self.frame, branch, group, taken)
-        if type(branch) is Jump:
+        if isinstance(branch, Jump):
             self.settled = self.settled and not lap.counts
             return [(branch.target, group)]
         if taken is None:
@@ -205,18 +206,42 @@ class Spin:
         gone = riders.leave(stays)
         if gone is None:
             return [(stay, self.group)]
-        self.state.tally.copies(len(gone))
-        with self.state.moving():
-            left = restricted(self.group, gone, self.frame.code.live[out])
+        left = self.picked(self.group, gone, out)
         if riders.active:
             return [(stay, self.group), (out, left)]
         self.riders = None
         return [(out, left)]
 
+    def may_carry(self, lap: Lap) -> bool:
+        """Whether those who have left may ride a lap that comes next."""
+        riders = self.riders
+        assert riders is not None
+        return lap.is_safe and riders.may_ride(lap.number * lap.row_cost(riders.largest))
+
+    def last_gone(self) -> Parts:
+        """Nobody is left: those who have left last."""
+        self.riders = None
+        return [self.left.pop()]
+
+    def put_aside(self, lap: Lap, out: Label, gone: np.ndarray, made: dict[str, Cell]) -> None:
+        """Threads leave a lap which has just made some variables; their rows ride along."""
+        env, live = self.group.env, self.frame.code.live[out]
+        held = {name: made.get(name) or env[name] for name in live if name in env}
+        left = self.picked(Group(self.group.rows, held), gone, out)
+        self.mark(lap, [(out, left)])
+        self.left.append((out, left))
+        self.nearest = min(self.nearest, out)
+
+    def picked(self, group: Group, gone: np.ndarray, out: Label) -> Group:
+        """Some threads of a group, for where they go."""
+        self.state.tally.copies(len(gone))
+        with self.state.moving():
+            return restricted(group, gone, self.frame.code.live[out])
+
     def settle(self) -> None:
         """Drop the rows of threads that have left, if there are any."""
         riders, self.riders = self.riders, None
-        if riders is None:
+        if riders is None or riders.active == self.group.k:
             return
         self.track.forget()
         self.state.tally.copies(riders.active)
@@ -264,13 +289,6 @@ class Spin:
                 if lap.run(self.group):
                     return lap
         return None
-
-
-def may_carry(lap: Lap | None, riders: Riders) -> bool:
-    """Whether those who have left may ride a lap that comes next."""
-    if lap is None or not lap.is_safe:
-        return False
-    return riders.may_ride(lap.number * lap.row_cost(riders.largest))
 
 
 def spun(state: RunState, engine: Engine, frame: Frame, pc: Label, group: Group) -> Parts | None:

@@ -80,7 +80,7 @@ def stays_at(blocks: Sequence[Block], pc: Label, terminator: Jump | Branch) -> L
     They come back to it by blocks that are all before the one where the others wait: so these
     wait for the last to leave.
     """
-    if type(terminator) is Jump:
+    if isinstance(terminator, Jump):
         return terminator.target
     first, last = sorted((terminator.then, terminator.otherwise))
     return first if first < last and comes_back(blocks, first, pc, last) else None

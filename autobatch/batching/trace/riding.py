@@ -1,9 +1,9 @@
 """Whether a recording may be replayed for rows of threads that are not there, and what that costs.
 
 In: a graph. Out: what one row more takes, in elements that a cheap kernel computes (see
-``ir.costs``), if a replay fails on no row whatever that holds, draws nothing, writes to nothing that
-it is given, and looks nothing up by an index; None otherwise. What is not named here may do any of
-that.
+``ir.costs``), if a replay fails on no row whatever that holds, draws nothing, writes to nothing
+that it is given, and looks nothing up by an index; None otherwise. What is not named here may do
+any of that.
 """
 
 from __future__ import annotations
