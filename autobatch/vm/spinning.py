@@ -31,6 +31,7 @@ from autobatch.vm.driven import plain_decision, plain_end
 from autobatch.vm.gliding import Track, glided
 from autobatch.vm.groups import Group, Parts, restricted
 from autobatch.vm.laps import Lap, together
+from autobatch.vm.leavers import Leavers
 from autobatch.vm.leaving import gathered
 from autobatch.vm.speculating import Riders
 from autobatch.vm.state import Frame, RunState
@@ -59,6 +60,7 @@ class Spin:
     left: Parts = field(default_factory=list)
     nearest: float = math.inf
     riders: Riders | None = None
+    leavers: Leavers | None = None
     settled: bool = False
     track: Track = field(default_factory=Track)
 
@@ -113,6 +115,7 @@ class Spin:
 
     def gone(self) -> Parts:
         """Who has left."""
+        self.join()
         if len(self.left) < 2:
             return self.left
         with self.state.moving():
@@ -221,13 +224,31 @@ class Spin:
     def last_gone(self) -> Parts:
         """Nobody is left: those who have left last."""
         self.riders = None
+        self.join()
         return [self.left.pop()]
 
     def put_aside(self, lap: Lap, out: Label, gone: np.ndarray, made: dict[str, Cell]) -> None:
         """Threads leave a lap which has just made some variables; their rows ride along."""
-        env, live = self.group.env, self.frame.code.live[out]
-        held = {name: made.get(name) or env[name] for name in live if name in env}
-        left = self.picked(Group(self.group.rows, held), gone, out)
+        env, group = self.group.env, self.group
+        names = [name for name in self.frame.code.live[out] if name in env]
+        cells = [made.get(name) or env[name] for name in names]
+        held = dict(zip(names, cells, strict=True))
+        leavers = self.leavers
+        if leavers is None or leavers.lap is not lap:
+            self.join()
+            leavers = self.leavers = Leavers.of(lap, out, held)
+        if leavers is None or not leavers.take(cells, group.rows, gone):
+            self.leave(lap, out, self.picked(Group(group.rows, held), gone, out))
+        else:
+            self.state.tally.copies(len(gone))
+
+    def join(self) -> None:
+        """Those who have left one lap, a few at a time, are one group."""
+        leavers, self.leavers = self.leavers, None
+        if leavers is not None and leavers.rows:
+            self.leave(leavers.lap, leavers.out, leavers.group())
+
+    def leave(self, lap: Lap, out: Label, left: Group) -> None:
         self.mark(lap, [(out, left)])
         self.left.append((out, left))
         self.nearest = min(self.nearest, out)
