@@ -2,12 +2,12 @@
 
 In: what variables hold after a round, and which rows leave. Out: a group of all of them. Only what
 is plain: tensors and numbers on the host whose rows are nothing but copied, each by itself and of
-one kind from round to round, and things that all threads share.
+one kind from round to round, and things that all threads share. No two names mean one thing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -54,14 +54,14 @@ class Leavers:
 
     lap: Lap
     out: Label
-    names: Sequence[str]
+    names: list[str]
     held: list[Picked | Cell]
     rows: list[np.ndarray] = field(default_factory=list)
 
     @classmethod
-    def of(cls, lap: Lap, out: Label, cells: dict[str, Cell]) -> Leavers | None:
-        """None where variables are not so plain, or some of them are one thing."""
-        if is_watched() or len(set(map(id, cells.values()))) < len(cells):
+    def of(cls, lap: Lap, out: Label, cells: Mapping[str, Cell]) -> Leavers | None:
+        """None where variables are not so plain."""
+        if is_watched():
             return None
         held: list[Picked | Cell] = []
         for cell in cells.values():
@@ -74,8 +74,11 @@ class Leavers:
                 return None
         return cls(lap, out, list(cells), held)
 
-    def take(self, cells: Sequence[Cell], rows: np.ndarray, gone: np.ndarray) -> bool:
+    def take(self, held: Mapping[str, Cell], rows: np.ndarray, gone: np.ndarray) -> bool:
         """Pick what leaves at the places ``gone`` of a group with such ``rows``; whether it did."""
+        if list(held) != self.names or len(set(map(id, held.values()))) < len(held):
+            return False
+        cells = list(held.values())
         for each, cell in zip(self.held, cells, strict=True):
             value = cell.value
             if type(each) is not Picked:

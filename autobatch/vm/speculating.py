@@ -38,7 +38,7 @@ class Riders:
     """``stays`` says which rows of a group are of threads still in the loop, ``active`` of them.
 
     ``spent`` is what the others have cost since the last split, and the next one costs ``split``.
-    A row has up to ``largest`` elements.
+    A row has up to ``largest`` elements. ``at_once``: all have left together, so nobody rode.
     """
 
     stays: np.ndarray
@@ -46,6 +46,7 @@ class Riders:
     largest: int
     split: float
     spent: float = field(default=0.0)
+    at_once: bool = False
 
     @classmethod
     def of(cls, group: Group) -> Riders | None:
@@ -70,7 +71,7 @@ class Riders:
         if active == self.active:
             return None
         gone: np.ndarray = (self.stays ^ stays).nonzero()[0]
-        self.stays, self.active = stays, active
+        self.stays, self.active, self.at_once = stays, active, len(gone) == len(stays)
         return gone
 
     @property
@@ -91,7 +92,8 @@ class Riders:
 
 @dataclass(slots=True, eq=False, repr=False)
 class Ride:
-    """Rounds that go on when threads leave them: they are ``put_aside``, and ride along.
+    """Rounds that go on when threads leave them: they are ``put_aside``, and ride along, but where
+    all leave at once.
 
     ``ahead`` is what a round's condition is for those who stay, a round costs ``each`` for a row.
     ``before`` is the condition that was met last, byte by byte; ``threads`` is how many have gone
@@ -117,7 +119,7 @@ class Ride:
         self.count(done)
         self.before = seen.tobytes()
         gone = riders.leave(seen if self.ahead else ~seen)
-        if gone is not None:
+        if gone is not None and not riders.at_once:
             self.put_aside(gone, made)
         return done + riders.rounds(self.each) if riders.active else done
 

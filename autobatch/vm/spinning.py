@@ -221,23 +221,23 @@ class Spin:
         assert riders is not None
         return lap.is_safe and riders.may_ride(lap.number * lap.row_cost(riders.largest))
 
-    def last_gone(self) -> Parts:
+    def last_gone(self, out: Label) -> Parts:
         """Nobody is left: those who have left last."""
-        self.riders = None
+        riders, self.riders = self.riders, None
         self.join()
-        return [self.left.pop()]
+        assert riders is not None
+        return [(out, self.group) if riders.at_once else self.left.pop()]
 
     def put_aside(self, lap: Lap, out: Label, gone: np.ndarray, made: dict[str, Cell]) -> None:
         """Threads leave a lap which has just made some variables; their rows ride along."""
-        env, group = self.group.env, self.group
-        names = [name for name in self.frame.code.live[out] if name in env]
-        cells = [made.get(name) or env[name] for name in names]
-        held = dict(zip(names, cells, strict=True))
+        group = self.group
+        there = group.env | made
+        held = {name: there[name] for name in self.frame.code.live[out] if name in there}
         leavers = self.leavers
         if leavers is None or leavers.lap is not lap:
             self.join()
             leavers = self.leavers = Leavers.of(lap, out, held)
-        if leavers is None or not leavers.take(cells, group.rows, gone):
+        if leavers is None or not leavers.take(held, group.rows, gone):
             self.leave(lap, out, self.picked(Group(group.rows, held), gone, out))
         else:
             self.state.tally.copies(len(gone))

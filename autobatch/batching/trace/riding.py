@@ -53,7 +53,7 @@ def node_cost(graph: Graph, node: Node) -> float | None:
     name, metas = name_of(node.op), graph.metas
     made = [metas[out] for out in node.outs if out is not None]
     read = [metas[value] for value in node.reads()]
-    if node.op.namespace != "aten" or any(None in meta.shape for meta in (*made, *read)):
+    if node.op.namespace != "aten" or not all(map(is_sized, (*made, *read))):
         return None
     if name in PRODUCTS:
         return product_cost(graph, node, made)
@@ -77,6 +77,10 @@ def product_cost(graph: Graph, node: Node, made: list[Meta]) -> float | None:
     if not first.shape or type(first.shape[-1]) is not int:
         return None
     return sum(map(per_row, made)) * first.shape[-1] * PER_MULTIPLICATION
+
+
+def is_sized(meta: Meta) -> bool:
+    return all(type(size) in (int, Count) for size in meta.shape)
 
 
 def per_row(meta: Meta) -> int:
