@@ -33,72 +33,87 @@ from autobatch.vm.laps import Lap
 
 @dataclass(slots=True, eq=False, repr=False)
 class Picked:
-    """Rows of a variable, as picked round by round; ``key`` tells columns of its kind."""
+    """Rows of a variable, as picked round by round of what it is ``now``; ``key`` tells columns of
+    its kind.
+    """
 
-    first: Column
+    name: str
+    now: Column
     key: object
     tables: list[Tensor] = field(default_factory=list)
     bounds: list[Bounds | None] = field(default_factory=list)
 
+    def take(self, index: Tensor) -> None:
+        column = self.now
+        self.tables.append(rows_at(column.table, index))
+        self.bounds.append(column.bounds)
+
     def column(self) -> Column:
-        known = join_bounds(self.bounds) if self.first.tag == "int" else None
-        return Column(torch.cat(self.tables), self.first.tag, known)
+        tag = self.now.tag
+        return Column(
+            torch.cat(self.tables), tag, join_bounds(self.bounds) if tag == "int" else None
+        )
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class Leavers:
-    """Those that ``lap`` has sent to block ``out``, where ``names`` are alive: they are ``rows``.
-
-    ``held`` are variables' rows, or cells of what all threads share.
+    """Those that ``lap`` has sent to block ``out``: they are ``rows``, with rows of the variables
+    ``own``, and what all threads share.
     """
 
     lap: Lap
     out: Label
-    names: list[str]
-    held: list[Picked | Cell]
+    own: list[Picked]
+    shared: dict[str, Cell]
     rows: list[np.ndarray] = field(default_factory=list)
 
     @classmethod
-    def of(cls, lap: Lap, out: Label, cells: Mapping[str, Cell]) -> Leavers | None:
+    def of(cls, lap: Lap, out: Label, held: Mapping[str, Cell]) -> Leavers | None:
         """None where variables are not so plain."""
         if is_watched():
             return None
-        held: list[Picked | Cell] = []
-        for cell in cells.values():
+        made = cls(lap, out, [], {})
+        for name, cell in held.items():
             value = cell.value
             if type(value) is Column and is_plain(value):
-                held.append(Picked(value, leaf_key(value)))
+                made.own.append(Picked(name, value, leaf_key(value)))
             elif type(value) is Uniform and not is_mutable(value):
-                held.append(cell)
+                made.shared[name] = cell
             else:
                 return None
-        return cls(lap, out, list(cells), held)
+        return made
 
-    def take(self, held: Mapping[str, Cell], rows: np.ndarray, gone: np.ndarray) -> bool:
-        """Pick what leaves at the places ``gone`` of a group with such ``rows``; whether it did."""
-        if list(held) != self.names or len(set(map(id, held.values()))) < len(held):
+    def fit(self, held: Mapping[str, Cell]) -> bool:
+        """Whether variables are of the kinds that they have been; they are the ones now."""
+        if len(set(map(id, held.values()))) < len(held) != len(self.own) + len(self.shared):
             return False
-        cells = list(held.values())
-        for each, cell in zip(self.held, cells, strict=True):
-            value = cell.value
-            if type(each) is not Picked:
-                if cell is not each:
-                    return False
-            elif type(value) is not Column or not is_plain(value) or leaf_key(value) != each.key:
+        if any(held.get(name) is not cell for name, cell in self.shared.items()):
+            return False
+        for each in self.own:
+            cell = held.get(each.name)
+            value = None if cell is None else cell.value
+            if type(value) is not Column or not is_plain(value) or leaf_key(value) != each.key:
                 return False
-        index = torch.from_numpy(gone)
-        for each, cell in zip(self.held, cells, strict=True):
-            if type(each) is Picked:
-                value = cell.value
-                each.tables.append(rows_at(value.table, index))  # type: ignore[union-attr]
-                each.bounds.append(value.bounds)  # type: ignore[union-attr]
-        self.rows.append(rows[gone])
+            each.now = value
         return True
+
+    def take(self, made: Mapping[str, Cell], rows: np.ndarray, gone: np.ndarray) -> None:
+        """Pick who leaves at the places ``gone`` of a group with such ``rows``.
+
+        ``made`` are variables that have changed, not in kind.
+        """
+        index = torch.from_numpy(gone)
+        for each in self.own:
+            cell = made.get(each.name)
+            if cell is not None:
+                each.now = cell.value  # type: ignore[assignment]
+            each.take(index)
+        self.rows.append(rows[gone])
 
     def group(self) -> Group:
         """All of them."""
-        cells = [each if type(each) is Cell else Cell(each.column()) for each in self.held]  # type: ignore[union-attr]
-        return Group(np.concatenate(self.rows), dict(zip(self.names, cells, strict=True)))
+        env = self.shared | {each.name: Cell(each.column()) for each in self.own}
+        return Group(np.concatenate(self.rows), env)
 
 
 def is_plain(column: Column) -> bool:

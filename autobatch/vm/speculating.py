@@ -27,8 +27,8 @@ from autobatch.ir.costs import ELEMENT, PARTING
 from autobatch.values.cells import RANGE_ITERATOR, Cell, Column, Container, Uniform, is_mutable
 from autobatch.vm.groups import Group
 
-SPLIT = round(PARTING / ELEMENT)
-"""What a split costs however small."""
+SPLIT = round(2 * PARTING / ELEMENT)
+"""What it costs to drop rows, however few: those who leave have been picked, one by one."""
 ROW, COLUMN, MOVED = 4, 1.5, 0.5
 """What it costs for each row, for each column of that, and for each element that moves."""
 
@@ -64,14 +64,17 @@ class Riders:
         split = SPLIT + group.k * (ROW + COLUMN * len(sizes) + MOVED * sum(sizes))
         return cls(np.ones(group.k, dtype=bool), group.k, max(sizes, default=1), split)
 
-    def leave(self, stays: np.ndarray) -> np.ndarray | None:
-        """Say who stays in the loop; the rows of the threads that have just left it, if any has."""
-        stays = stays & self.stays
-        active = int(np.count_nonzero(stays))
-        if active == self.active:
+    def leave(self, seen: np.ndarray, ahead: bool) -> np.ndarray | None:
+        """Those stay in the loop for which it is ``ahead``; the rows of those that have just left
+        it, if any has.
+        """
+        left = np.greater(self.stays, seen) if ahead else np.logical_and(self.stays, seen)
+        gone: np.ndarray = left.nonzero()[0]
+        if not len(gone):
             return None
-        gone: np.ndarray = (self.stays ^ stays).nonzero()[0]
-        self.stays, self.active, self.at_once = stays, active, len(gone) == len(stays)
+        self.at_once = len(gone) == len(self.stays)
+        self.active -= len(gone)
+        self.stays[gone] = False
         return gone
 
     @property
@@ -96,7 +99,8 @@ class Ride:
     all leave at once.
 
     ``ahead`` is what a round's condition is for those who stay, a round costs ``each`` for a row.
-    ``before`` is the condition that was met last, byte by byte; ``threads`` is how many have gone
+    ``before`` is the condition that was met last, byte by byte; what rounds make is of ``known``
+    kinds once some have been put aside. ``threads`` is how many have gone
     round in the rounds that are ``counted``, of which those ``charged`` are paid for.
     """
 
@@ -104,12 +108,13 @@ class Ride:
     each: float
     ahead: bool
     before: bytes
-    put_aside: Callable[[np.ndarray, dict[str, Cell]], None]
+    put_aside: Callable[[np.ndarray, dict[str, Cell], bool], bool]
+    known: bool = False
     threads: int = 0
     counted: int = 0
     charged: int = 1
 
-    def __call__(self, seen: np.ndarray, done: int, made: dict[str, Cell]) -> float:
+    def __call__(self, seen: np.ndarray, now: bytes, done: int, made: dict[str, Cell]) -> float:
         """What each thread's condition is after so many rounds, and the variables that these have
         made: how many rounds there may be.
         """
@@ -117,16 +122,17 @@ class Ride:
             return done
         riders = self.riders
         self.count(done)
-        self.before = seen.tobytes()
-        gone = riders.leave(seen if self.ahead else ~seen)
+        self.before = now
+        gone = riders.leave(seen, self.ahead)
         if gone is not None and not riders.at_once:
-            self.put_aside(gone, made)
+            self.known = self.put_aside(gone, made, self.known)
         return done + riders.rounds(self.each) if riders.active else done
 
     def count(self, done: int) -> None:
         """So many rounds have run."""
-        self.threads += (done - self.counted) * self.riders.active
-        self.riders.may_ride((done - self.charged) * self.each)
+        riders = self.riders
+        self.threads += (done - self.counted) * riders.active
+        riders.spent += (done - self.charged) * self.each * (len(riders.stays) - riders.active)
         self.counted = self.charged = done
 
 

@@ -206,7 +206,7 @@ class Spin:
 
     def ridden(self, stays: np.ndarray, stay: Label, out: Label, riders: Riders) -> Parts:
         """Put aside what threads leave with; their rows stay."""
-        gone = riders.leave(stays)
+        gone = riders.leave(stays, True)
         if gone is None:
             return [(stay, self.group)]
         left = self.picked(self.group, gone, out)
@@ -228,19 +228,27 @@ class Spin:
         assert riders is not None
         return [(out, self.group) if riders.at_once else self.left.pop()]
 
-    def put_aside(self, lap: Lap, out: Label, gone: np.ndarray, made: dict[str, Cell]) -> None:
-        """Threads leave a lap which has just made some variables; their rows ride along."""
-        group = self.group
-        there = group.env | made
-        held = {name: there[name] for name in self.frame.code.live[out] if name in there}
-        leavers = self.leavers
-        if leavers is None or leavers.lap is not lap:
-            self.join()
-            leavers = self.leavers = Leavers.of(lap, out, held)
-        if leavers is None or not leavers.take(held, group.rows, gone):
-            self.leave(lap, out, self.picked(Group(group.rows, held), gone, out))
-        else:
-            self.state.tally.copies(len(gone))
+    def put_aside(
+        self, lap: Lap, out: Label, gone: np.ndarray, made: dict[str, Cell], known: bool
+    ) -> bool:
+        """Threads leave a lap which has just made some variables; their rows ride along.
+
+        Whether those that the next rounds of this lap make are ``known`` to be of the same kinds.
+        """
+        group, leavers = self.group, self.leavers
+        if not known or leavers is None:
+            there = group.env | made
+            held = {name: there[name] for name in self.frame.code.live[out] if name in there}
+            if leavers is None or leavers.lap is not lap or not leavers.fit(held):
+                self.join()
+                leavers = Leavers.of(lap, out, held)
+                if leavers is None or not leavers.fit(held):
+                    self.leave(lap, out, self.picked(Group(group.rows, held), gone, out))
+                    return False
+                self.leavers = leavers
+        leavers.take(made, group.rows, gone)
+        self.state.tally.copies(len(gone))
+        return True
 
     def join(self) -> None:
         """Those who have left one lap, a few at a time, are one group."""

@@ -40,7 +40,7 @@ TEXT = """
                     if ride is None: break
                     before = now
 {made}
-                    most = ride(seen, done, {{{named}}})
+                    most = ride(seen, now, done, {{{named}}})
                 if not ({dense}): break
         except Exception:  # the general way finds out what is wrong
             pass
