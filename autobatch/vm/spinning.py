@@ -236,25 +236,33 @@ class Spin:
         Whether those that the next rounds of this lap make are ``known`` to be of the same kinds.
         """
         group, leavers = self.group, self.leavers
-        if not known or leavers is None:
+        if not known or leavers is None or not leavers.take(made, group.rows, gone):
             there = group.env | made
             held = {name: there[name] for name in self.frame.code.live[out] if name in there}
-            if leavers is None or leavers.lap is not lap or not leavers.fit(held):
-                self.join()
-                leavers = Leavers.of(lap, out, held)
-                if leavers is None or not leavers.fit(held):
-                    self.leave(lap, out, self.picked(Group(group.rows, held), gone, out))
-                    return False
-                self.leavers = leavers
-        leavers.take(made, group.rows, gone)
+            leavers = self.leavers_of(lap, out, held, made)
+            if leavers is None or not leavers.take(made, group.rows, gone):
+                self.leave(lap, out, self.picked(Group(group.rows, held), gone, out))
+                return False
         self.state.tally.copies(len(gone))
         return True
+
+    def leavers_of(
+        self, lap: Lap, out: Label, held: dict[str, Cell], made: dict[str, Cell]
+    ) -> Leavers | None:
+        """Those that others join who leave with such variables; None if that is not plain."""
+        leavers = self.leavers
+        if leavers is None or leavers.lap is not lap or not leavers.fit(held):
+            self.join()
+            leavers = Leavers.of(lap, out, held, made)
+            if leavers is not None and leavers.fit(held):
+                self.leavers = leavers
+        return self.leavers
 
     def join(self) -> None:
         """Those who have left one lap, a few at a time, are one group."""
         leavers, self.leavers = self.leavers, None
         if leavers is not None and leavers.rows:
-            self.leave(leavers.lap, leavers.out, leavers.group())
+            self.leave(leavers.lap, leavers.out, leavers.group(self.state.settings.device))
 
     def leave(self, lap: Lap, out: Label, left: Group) -> None:
         self.mark(lap, [(out, left)])
