@@ -235,15 +235,16 @@ class Hop:
             before,
         )
 
-    def goes(self, env: Env, k: int, ride: Ride | None) -> np.ndarray | bool | None:
+    def goes(self, spin: Spinning, env: Env, k: int) -> np.ndarray | bool | None:
         """Run a round, or as many as those who have left may ride along for: what ``run`` says, or
         what each thread's condition is, after the last of them.
         """
         if self.rounds is None or (self.lap.kept is not None and not self.lap.kept.held):
             found = self.run(env, k)
             self.runs += 1
-            self.threads += k if ride is None else ride.riders.active
+            self.threads += k if spin.riders is None else spin.riders.active
             return found
+        ride = ride_of(spin, self)
         most = math.inf if ride is None else 1 + ride.riders.rounds(ride.each)
         done, each = self.rounds(env, k, most, self.before, self.slot, ride)
         if each is None:
@@ -370,7 +371,7 @@ def go_on(hops: Iterable[Hop], group: Group, before: Env) -> bool:
 def ride_of(spin: Spinning, hop: Hop) -> Ride | None:
     """How threads leave in rounds that a lap is about to run; None where none ride along."""
     lap, group = hop.lap, spin.group
-    if spin.riders is None and hop.rounds is not None and lap.is_safe:
+    if spin.riders is None and lap.is_safe:
         spin.riders = Riders.of(group)
     riders = spin.riders
     if riders is None:
@@ -421,7 +422,7 @@ def gone_round(
                 return None
             env, k = group.env, group.k
         try:
-            taken = hop.goes(env, k, ride_of(spin, hop))
+            taken = hop.goes(spin, env, k)
         except Exception:  # the general way finds out what is wrong
             return None
         if spin.riders is not None and not spin.riders.active:

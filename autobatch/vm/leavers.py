@@ -22,7 +22,6 @@ from autobatch.values.cells import (
     Cell,
     Column,
     Uniform,
-    Value,
     fits_column,
     is_mutable,
     join_bounds,
@@ -47,16 +46,22 @@ class Picked:
     tables: list[Tensor] = field(default_factory=list)
     bounds: list[Bounds | None] = field(default_factory=list)
 
-    def take(self, index: Tensor) -> None:
+    def fits(self, cell: Cell | None) -> bool:
+        value = None if cell is None else cell.value
+        return type(value) is Column and is_plain(value) and leaf_key(value) == self.key
+
+    def take(self, cell: Cell | None, index: Tensor) -> None:
+        """Some rows of a column like this; without a cell it has not changed."""
+        if cell is not None:
+            self.now = cell.value  # type: ignore[assignment]
         column = self.now
         self.tables.append(rows_at(column.table, index))
         self.bounds.append(column.bounds)
 
     def column(self) -> Column:
         tag = self.now.tag
-        return Column(
-            torch.cat(self.tables), tag, join_bounds(self.bounds) if tag == "int" else None
-        )
+        bounds = join_bounds(self.bounds) if tag == "int" else None
+        return Column(torch.cat(self.tables), tag, bounds)
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -67,9 +72,13 @@ class Told:
     now: Uniform
     values: list[Uniform] = field(default_factory=list)
 
-    def fits(self, value: Value) -> bool:
-        same = type(value) is Uniform and type(value.obj) is type(self.now.obj)
-        return same and fits_column(value.obj)  # type: ignore[union-attr]
+    def takes(self, cell: Cell | None) -> bool:
+        """Whether what a variable is now is a number of the same type."""
+        value = self.now if cell is None else cell.value
+        if type(value) is not Uniform or type(value.obj) is not type(self.now.obj):
+            return False
+        self.now = value
+        return fits_column(value.obj)
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -89,8 +98,8 @@ class Leavers:
     def of(
         cls, lap: Lap, out: Label, held: Mapping[str, Cell], made: Mapping[str, Cell]
     ) -> Leavers | None:
-        """For variables, of which rounds make some; None where they are not so plain."""
-        if is_watched():
+        """For variables, some of which rounds have made; None where they are not so plain."""
+        if is_watched() or len(set(map(id, held.values()))) < len(held):
             return None
         found = cls(lap, out)
         for name, cell in held.items():
@@ -99,46 +108,32 @@ class Leavers:
                 found.own.append(Picked(name, value, leaf_key(value)))
             elif type(value) is not Uniform or is_mutable(value):
                 return None
-            elif name not in made:
-                found.shared[name] = cell
-            elif fits_column(value.obj):
+            elif name in made and fits_column(value.obj):
                 found.numbers.append(Told(name, value))
             else:
-                return None
+                found.shared[name] = cell
         return found
 
-    def fit(self, held: Mapping[str, Cell]) -> bool:
-        """Whether variables are of the kinds that they have been; they are the ones now."""
+    def fits(self, held: Mapping[str, Cell]) -> bool:
+        """Whether columns are of the kinds that they have been, and there are no others."""
         if len(set(map(id, held.values()))) < len(held):
             return False
         if len(held) != len(self.own) + len(self.numbers) + len(self.shared):
             return False
-        if any(held.get(name) is not cell for name, cell in self.shared.items()):
-            return False
-        for each in self.own:
-            cell = held.get(each.name)
-            value = None if cell is None else cell.value
-            if type(value) is not Column or not is_plain(value) or leaf_key(value) != each.key:
-                return False
-            each.now = value
-        return all(number.name in held for number in self.numbers)
+        return all(each.fits(held.get(each.name)) for each in self.own)
 
     def take(self, made: Mapping[str, Cell], rows: np.ndarray, gone: np.ndarray) -> bool:
         """Pick who leaves at the places ``gone`` of a group with such ``rows``; whether it did.
 
-        ``made`` are variables that have changed; columns have not in kind.
+        ``made`` are variables that may have changed; columns have not in kind.
         """
-        for number in self.numbers:
-            value = made[number.name].value
-            if not number.fits(value):
-                return False
-            number.now = value  # type: ignore[assignment]
+        if any(made.get(name, cell) is not cell for name, cell in self.shared.items()):
+            return False
+        if not all(number.takes(made.get(number.name)) for number in self.numbers):
+            return False
         index = torch.from_numpy(gone)
         for each in self.own:
-            cell = made.get(each.name)
-            if cell is not None:
-                each.now = cell.value  # type: ignore[assignment]
-            each.take(index)
+            each.take(made.get(each.name), index)
         for number in self.numbers:
             number.values.append(number.now)
         self.rows.append(rows[gone])

@@ -202,18 +202,10 @@ class Spin:
             self.riders = Riders.of(group)
             if self.riders is None:
                 return parted(self.state, self.frame, branch, group, taken)
-        return self.ridden(stays, stay, out, self.riders)
-
-    def ridden(self, stays: np.ndarray, stay: Label, out: Label, riders: Riders) -> Parts:
-        """Put aside what threads leave with; their rows stay."""
-        gone = riders.leave(stays, True)
-        if gone is None:
-            return [(stay, self.group)]
-        left = self.picked(self.group, gone, out)
-        if riders.active:
-            return [(stay, self.group), (out, left)]
-        self.riders = None
-        return [(out, left)]
+        gone = self.riders.leave(stays, True)
+        if gone is not None:
+            self.put_aside(lap, out, gone, group.env)
+        return [(stay, group)] if self.riders.active else self.last_gone(out)
 
     def may_carry(self, lap: Lap) -> bool:
         """Whether those who have left may ride a lap that comes next."""
@@ -229,51 +221,37 @@ class Spin:
         return [(out, self.group) if riders.at_once else self.left.pop()]
 
     def put_aside(
-        self, lap: Lap, out: Label, gone: np.ndarray, made: dict[str, Cell], known: bool
+        self, lap: Lap, out: Label, gone: np.ndarray, made: dict[str, Cell], known: bool = False
     ) -> bool:
-        """Threads leave a lap which has just made some variables; their rows ride along.
+        """Threads leave a lap which may have made some variables; their rows ride along.
 
         Whether those that the next rounds of this lap make are ``known`` to be of the same kinds.
         """
         group, leavers = self.group, self.leavers
-        if not known or leavers is None or not leavers.take(made, group.rows, gone):
-            there = group.env | made
-            held = {name: there[name] for name in self.frame.code.live[out] if name in there}
-            leavers = self.leavers_of(lap, out, held, made)
-            if leavers is None or not leavers.take(made, group.rows, gone):
-                self.leave(lap, out, self.picked(Group(group.rows, held), gone, out))
-                return False
         self.state.tally.copies(len(gone))
-        return True
-
-    def leavers_of(
-        self, lap: Lap, out: Label, held: dict[str, Cell], made: dict[str, Cell]
-    ) -> Leavers | None:
-        """Those that others join who leave with such variables; None if that is not plain."""
-        leavers = self.leavers
-        if leavers is None or leavers.lap is not lap or not leavers.fit(held):
+        self.nearest = min(self.nearest, out)
+        if known and leavers is not None and leavers.take(made, group.rows, gone):
+            return True
+        there = group.env | made
+        held = {name: there[name] for name in self.frame.code.live[out] if name in there}
+        if leavers is None or leavers.lap is not lap or not leavers.fits(held):
             self.join()
-            leavers = Leavers.of(lap, out, held, made)
-            if leavers is not None and leavers.fit(held):
-                self.leavers = leavers
-        return self.leavers
+            leavers = self.leavers = Leavers.of(lap, out, held, made)
+        if leavers is not None and leavers.take(held, group.rows, gone):
+            return True
+        with self.state.moving():
+            left = restricted(Group(group.rows, held), gone, self.frame.code.live[out])
+        self.mark(lap, [(out, left)])
+        self.left.append((out, left))
+        return False
 
     def join(self) -> None:
         """Those who have left one lap, a few at a time, are one group."""
         leavers, self.leavers = self.leavers, None
         if leavers is not None and leavers.rows:
-            self.leave(leavers.lap, leavers.out, leavers.group(self.state.settings.device))
-
-    def leave(self, lap: Lap, out: Label, left: Group) -> None:
-        self.mark(lap, [(out, left)])
-        self.left.append((out, left))
-        self.nearest = min(self.nearest, out)
-
-    def picked(self, group: Group, gone: np.ndarray, out: Label) -> Group:
-        """Some threads of a group, for where they go."""
-        self.state.tally.copies(len(gone))
-        with self.state.moving():
-            return restricted(group, gone, self.frame.code.live[out])
+            parts = [(leavers.out, leavers.group(self.state.settings.device))]
+            self.mark(leavers.lap, parts)
+            self.left += parts
 
     def settle(self) -> None:
         """Drop the rows of threads that have left, if there are any."""
