@@ -19,6 +19,7 @@ from programs.collatz import collatz
 from programs.mandelbrot import mandelbrot
 from programs.runge_kutta import example as runge_kutta_example
 from tests.language import cases
+from tests.of_its_own import of_its_own
 from tests.oracle import assert_matches_loop
 
 FUNCTIONS = list(dict.fromkeys(func for func, _ in cases() if func.__name__ != "matching"))
@@ -47,7 +48,7 @@ def warm(func: Callable[..., Any], *args: Any, **options: Any) -> Any:
 
 
 def test_a_round_of_collatz_is_one_execution_and_one_read():
-    counts = warm(collatz, torch.arange(1, 200))
+    counts = warm(of_its_own(collatz), torch.arange(1, 200))
     longest = max(collatz(n) for n in range(1, 200))
     assert counts.block_executions == 1 + longest + 1
     assert counts.host_reads == 1 + longest
@@ -57,7 +58,7 @@ def test_a_round_of_mandelbrot_is_one_execution():
     """Both halves of its ``and``; the branch that all threads share reads nothing."""
     draw = torch.Generator().manual_seed(0)
     points = [torch.rand(64, generator=draw) * 3 - 2, torch.rand(64, generator=draw) * 2 - 1]
-    counts = warm(mandelbrot, *points)
+    counts = warm(of_its_own(mandelbrot), *points)
     longest = max(mandelbrot(*point) for point in zip(*points, strict=True))
     assert longest == 100 and counts.block_executions == longest + 3
 

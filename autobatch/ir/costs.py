@@ -17,6 +17,8 @@ LAUNCH = 1e-6
 """Seconds that a small kernel takes on the host."""
 ELEMENT = 0.5e-9
 """Seconds that a cheap kernel takes for one element more, on a core of a CPU."""
+MULTIPLICATION = 0.025e-9
+"""Seconds that a matrix product takes for one multiplication and addition more, on such a core."""
 PARTING = 12e-6
 """Seconds that it takes to part threads at a branch, however few they are."""
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -34,7 +35,7 @@ from autobatch.ir.program import Branch, Label, Op, Var
 from autobatch.values.cells import Cell, Column, Container, Uniform
 from autobatch.vm.groups import Group, Parts
 from autobatch.vm.laps import Lap
-from autobatch.vm.speculating import Riders
+from autobatch.vm.speculating import Ride, Riders
 from autobatch.vm.state import Frame, RunState
 
 LONGEST = 4
@@ -51,6 +52,9 @@ class Spinning(Protocol):
     nearest: float
     riders: Riders | None
 
+    def may_carry(self, lap: Lap) -> bool: ...
+    def last_gone(self, out: Label) -> Parts: ...
+    def put_aside(self, lap: Lap, out: Label, gone: np.ndarray, made: Env, known: bool) -> bool: ...
     def end(self, lap: Lap, taken: np.ndarray | None = None) -> Parts | None: ...
     def mark(self, lap: Lap, parts: Parts) -> None: ...
     def part(self, lap: Lap, parts: Parts) -> None: ...
@@ -231,21 +235,32 @@ class Hop:
             before,
         )
 
-    def goes(self, env: Env, k: int, most: float) -> tuple[int, np.ndarray | bool | None]:
-        """How many rounds have run, of so many, and what ``run`` says, or what each thread's
-        condition is, after the last of them.
+    def goes(self, spin: Spinning, env: Env, k: int) -> np.ndarray | bool | None:
+        """Run a round, or as many as those who have left may ride along for: what ``run`` says, or
+        what each thread's condition is, after the last of them.
         """
         if self.rounds is None or (self.lap.kept is not None and not self.lap.kept.held):
-            return 1, self.run(env, k)
-        done, each = self.rounds(env, k, most, self.before, self.slot)
+            found = self.run(env, k)
+            self.runs += 1
+            self.threads += k if spin.riders is None else spin.riders.active
+            return found
+        ride = ride_of(spin, self)
+        most = math.inf if ride is None else 1 + ride.riders.rounds(ride.each)
+        done, each = self.rounds(env, k, most, self.before, self.slot, ride)
         if each is None:
             raise NotGliding
         self.reads += done
-        self.runs += done - 1
+        self.runs += done
         self.launches += self.kernels * (done - 1)
+        if ride is None:
+            self.threads += done * k
+        else:
+            ride.count(done)
+            self.threads += ride.threads
+            self.before = ride.before
         if each.tobytes() == self.before:
-            return done, self.sign
-        return done, each if each.dtype == np.bool_ and each.ndim == 1 else None
+            return self.sign
+        return each if each.dtype == np.bool_ and each.ndim == 1 else None
 
     def run(self, env: Env, k: int) -> bool | None:
         """Whether the condition of its branch is true for all, if it is seen to be; else None.
@@ -333,14 +348,36 @@ class NotGliding(Exception):
 
 
 def are_of_kinds(env: Env, before: Env, names: Iterable[Var]) -> bool:
-    """Whether variables are columns of the kinds that they were for more threads."""
+    """Whether variables are columns of the kinds that they were for more threads.
+
+    Those that a replay makes first, of a lap to come, are of the kind that it makes.
+    """
     for name in names:
+        if name not in env:
+            continue
         value, was = env[name].value, before[name].value
         if type(value) is not Column or value.rows is not None or type(was) is not Column:
             return False
         if value.table.requires_grad is not was.table.requires_grad:
             return False
     return True
+
+
+def go_on(hops: Iterable[Hop], group: Group, before: Env) -> bool:
+    """Whether all of a ring glides for those that are left of the threads that had ``before``."""
+    return all(hop.goes_on(group, before) for hop in hops)
+
+
+def ride_of(spin: Spinning, hop: Hop) -> Ride | None:
+    """How threads leave in rounds that a lap is about to run; None where none ride along."""
+    lap, group = hop.lap, spin.group
+    if spin.riders is None and lap.is_safe:
+        spin.riders = Riders.of(group)
+    riders = spin.riders
+    if riders is None:
+        return None
+    aside = partial(spin.put_aside, lap, hop.out)
+    return Ride(riders, lap.row_cost(riders.largest), hop.sign, hop.before, aside)
 
 
 def glided(spin: Spinning, laps: Sequence[Lap]) -> tuple[Lap, Parts | None] | None:
@@ -374,24 +411,22 @@ def gone_round(
     env, k, size, place = group.env, group.k, len(hops), 0
     while True:
         place = (place + 1) % size
-        hop, riders = hops[place], spin.riders
+        hop = hops[place]
         lap = hop.lap
         if lap.pc >= spin.nearest:
             return None
-        if riders is not None and not riders.may_ride(1):
+        if spin.riders is not None and not spin.may_carry(lap):
             spin.settle()
-            group, riders = spin.group, None
-            if size > 1 or not hop.goes_on(group, env):
+            group = spin.group
+            if not go_on(hops, group, env):
                 return None
             env, k = group.env, group.k
         try:
-            done, taken = hop.goes(env, k, math.inf if riders is None else 1 + riders.rounds)
+            taken = hop.goes(spin, env, k)
         except Exception:  # the general way finds out what is wrong
             return None
-        hop.runs += 1
-        hop.threads += done * (k if riders is None else riders.active)
-        if riders is not None:
-            riders.may_ride(done - 1)
+        if spin.riders is not None and not spin.riders.active:
+            return lap, spin.last_gone(hop.out)
         if taken is None:
             taken = hop.read(env, counts)
         if taken is hop.sign:
@@ -399,16 +434,17 @@ def gone_round(
             for dead in hop.dead:
                 env.pop(dead, None)
         elif taken is True or taken is False:
-            return lap, [(hop.out, group)]
+            spin.settle()
+            return lap, [(hop.out, spin.group)]
         else:
             spin.state.tally.block = (spin.frame.code.function.name, lap.pc)
             parts = spin.end(lap, taken)
-            left = [part for to, part in parts or () if to == spin.pc]
-            if parts is None or taken is None or size > 1 or not left:
+            left = [part for to, part in parts or () if to == hop.ahead]
+            if parts is None or taken is None or not left:
                 return lap, parts
             if left[0] is group:
                 hop.before = taken.tobytes()
-            elif not hop.goes_on(left[0], env):
+            elif not go_on(hops, left[0], env):
                 return lap, parts
             spin.mark(lap, parts)
             spin.part(lap, parts)

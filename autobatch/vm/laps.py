@@ -79,7 +79,8 @@ class Lap:
     def is_safe(self) -> bool:
         """Whether rows of threads that have left may be computed along: nothing fails for them."""
         turn, driver = self.turn, self.driver
-        return turn.own and (turn.safe or (driver is not None and driver.plan.is_safe))
+        safe = turn.safe or (driver is not None and driver.plan.is_safe)
+        return turn.stay is not None and safe
 
     @property
     def counts(self) -> bool:
@@ -87,10 +88,9 @@ class Lap:
         driver = self.driver
         return driver is not None and driver.plan.makes_ints
 
-    @property
-    def price(self) -> int:
-        """How many kernels of one operation its operations cost as much as."""
-        return 0 if self.driver is None else self.driver.plan.price
+    def row_cost(self, largest: int) -> float:
+        """What one row more costs (see ``Plan``)."""
+        return 0.0 if self.driver is None else self.driver.plan.row_cost(largest)
 
     @property
     def kernels(self) -> int:

@@ -1,11 +1,13 @@
 """Speculation: threads that have left a loop are computed along for a while, instead of a split.
 
-In a loop of cheap operations a split costs more than the round does: it moves all rows of all
-variables, for the few threads that leave. Where the operations of a round are safe on any row
-(``passes.if_conversion.are_safe``), rows of threads that have left may stay: what they leave with
+Where few threads leave at a time, a split costs more than to compute them along: it moves all rows
+of all variables. Where the operations of a round are safe on any row (by the program,
+``passes.if_conversion.are_safe``, or by what has been recorded of it, ``batching.trace.riding``),
+rows of threads that have left may stay: what they leave with
 is put aside when they do, and what becomes of them then nobody sees. They are dropped once what
 they have cost comes to what dropping them costs, so that the two together are never more than
-twice what the better of them would have been at every split. Where a gradient is wanted there is
+twice what the better of them would have been at every split: heavy rounds soon, cheap ones late.
+Where a gradient is wanted there is
 none of this: that of a row which nobody sees may be nan.
 
 The unit of costs is one element that one cheap kernel computes (``ir.costs.ELEMENT``). The estimate
@@ -15,60 +17,64 @@ goes by shapes alone, so that counts do not depend on the machine.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from autobatch.compat import within_level
 from autobatch.ir.costs import ELEMENT, PARTING
-from autobatch.values.cells import Column, Uniform, is_mutable
+from autobatch.values.cells import RANGE_ITERATOR, Cell, Column, Container, Uniform, is_mutable
 from autobatch.vm.groups import Group
 
-SPLIT = round(PARTING / ELEMENT)
-"""What a split costs however small."""
-ROW, MOVED = 4, 2
-"""What it costs for each row, and for each element that moves."""
+SPLIT = round(2 * PARTING / ELEMENT)
+"""What it costs to drop rows, however few: those who leave have been picked, one by one."""
+ROW, COLUMN, MOVED = 4, 1.5, 0.5
+"""What it costs for each row, for each column of that, and for each element that moves."""
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class Riders:
     """``stays`` says which rows of a group are of threads still in the loop, ``active`` of them.
 
-    Each other row costs ``each`` a round, ``spent`` is what they have cost since the last split,
-    and the next one costs ``split``.
+    ``spent`` is what the others have cost since the last split, and the next one costs ``split``.
+    A row has up to ``largest`` elements. ``at_once``: all have left together, so nobody rode.
     """
 
     stays: np.ndarray
     active: int
-    each: float
+    largest: int
     split: float
     spent: float = field(default=0.0)
+    at_once: bool = False
 
     @classmethod
-    def of(cls, group: Group, price: int) -> Riders | None:
-        """For a group in a loop whose round costs so many kernels; None if none may ride."""
+    def of(cls, group: Group) -> Riders | None:
+        """For a group in a loop; None if none may ride."""
         if within_level():
             return None
-        total, largest = 0, 1
-        for cell in group.env.values():
+        sizes: list[int] = []
+        for cell in moving(group.env.values()):
             value = cell.value
             if type(value) is Uniform and not is_mutable(value):
                 continue
             if type(value) is not Column or not value.is_whole or value.table.requires_grad:
                 return None
-            size = value.table.shape[1:].numel()
-            total, largest = total + size, max(largest, size)
-        split = SPLIT + group.k * (ROW + MOVED * total)
-        return cls(np.ones(group.k, dtype=bool), group.k, price * largest, split)
+            sizes.append(value.table.shape[1:].numel())
+        split = SPLIT + group.k * (ROW + COLUMN * len(sizes) + MOVED * sum(sizes))
+        return cls(np.ones(group.k, dtype=bool), group.k, max(sizes, default=1), split)
 
-    def leave(self, stays: np.ndarray) -> np.ndarray | None:
-        """Say who stays in the loop; the rows of the threads that have just left it, if any has."""
-        stays = stays & self.stays
-        active = int(np.count_nonzero(stays))
-        if active == self.active:
+    def leave(self, seen: np.ndarray, ahead: bool) -> np.ndarray | None:
+        """Those stay in the loop for which it is ``ahead``; the rows of those that have just left
+        it, if any has.
+        """
+        left = np.greater(self.stays, seen) if ahead else np.logical_and(self.stays, seen)
+        gone: np.ndarray = left.nonzero()[0]
+        if not len(gone):
             return None
-        gone: np.ndarray = (self.stays ^ stays).nonzero()[0]
-        self.stays, self.active = stays, active
+        self.at_once = len(gone) == len(self.stays)
+        self.active -= len(gone)
+        self.stays[gone] = False
         return gone
 
     @property
@@ -76,13 +82,65 @@ class Riders:
         """The rows of threads still in the loop."""
         return np.flatnonzero(self.stays)
 
-    @property
-    def rounds(self) -> float:
-        """How many rounds those who have left may ride yet."""
-        cost = self.each * (len(self.stays) - self.active)
+    def rounds(self, each: float) -> float:
+        """How many rounds those who have left may ride yet, at such a cost for a row."""
+        cost = each * (len(self.stays) - self.active)
         return max(0, math.ceil((self.split - self.spent) / cost) - 1) if cost else math.inf
 
-    def may_ride(self, laps: int) -> bool:
-        """Whether those who have left may ride so many more rounds, which is charged to them."""
-        self.spent += laps * self.each * (len(self.stays) - self.active)
+    def may_ride(self, cost: float) -> bool:
+        """Whether those who have left may ride on, which costs so much for each of them."""
+        self.spent += cost * (len(self.stays) - self.active)
         return self.spent < self.split
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Ride:
+    """Rounds that go on when threads leave them: they are ``put_aside``, and ride along, but where
+    all leave at once.
+
+    ``ahead`` is what a round's condition is for those who stay, a round costs ``each`` for a row.
+    ``before`` is the condition that was met last, byte by byte; what rounds make is of ``known``
+    kinds once some have been put aside. ``threads`` is how many have gone
+    round in the rounds that are ``counted``, of which those ``charged`` are paid for.
+    """
+
+    riders: Riders
+    each: float
+    ahead: bool
+    before: bytes
+    put_aside: Callable[[np.ndarray, dict[str, Cell], bool], bool]
+    known: bool = False
+    threads: int = 0
+    counted: int = 0
+    charged: int = 1
+
+    def __call__(self, seen: np.ndarray, now: bytes, done: int, made: dict[str, Cell]) -> float:
+        """What each thread's condition is after so many rounds, and the variables that these have
+        made: how many rounds there may be.
+        """
+        if seen.dtype != np.bool_ or seen.ndim != 1:
+            return done
+        riders = self.riders
+        self.count(done)
+        self.before = now
+        gone = riders.leave(seen, self.ahead)
+        if gone is not None and not riders.at_once:
+            self.known = self.put_aside(gone, made, self.known)
+        return done + riders.rounds(self.each) if riders.active else done
+
+    def count(self, done: int) -> None:
+        """So many rounds have run."""
+        riders = self.riders
+        self.threads += (done - self.counted) * riders.active
+        riders.spent += (done - self.charged) * self.each * (len(riders.stays) - riders.active)
+        self.counted = self.charged = done
+
+
+def moving(cells: Iterable[Cell]) -> Iterator[Cell]:
+    """What moves with rows: of an iterator over a range, where it stands and stops."""
+    for cell in cells:
+        value = cell.value
+        if type(value) is Container and value.type is RANGE_ITERATOR:
+            yield from value.cells
+        else:
+            yield cell

@@ -24,12 +24,14 @@ from torch import Tensor
 from autobatch.batching.stretches.keeping import Kept
 from autobatch.batching.stretches.whole_site import PATIENCE
 from autobatch.compat import on_host
-from autobatch.ir.program import Branch, Label, Terminator
+from autobatch.ir.program import Branch, Jump, Label, Terminator
+from autobatch.values.cells import Cell
 from autobatch.vm.branching import parted
 from autobatch.vm.driven import plain_decision, plain_end
 from autobatch.vm.gliding import Track, glided
 from autobatch.vm.groups import Group, Parts, restricted
 from autobatch.vm.laps import Lap, together
+from autobatch.vm.leavers import Leavers
 from autobatch.vm.leaving import gathered
 from autobatch.vm.speculating import Riders
 from autobatch.vm.state import Frame, RunState
@@ -58,6 +60,7 @@ class Spin:
     left: Parts = field(default_factory=list)
     nearest: float = math.inf
     riders: Riders | None = None
+    leavers: Leavers | None = None
     settled: bool = False
     track: Track = field(default_factory=Track)
 
@@ -112,6 +115,7 @@ class Spin:
 
     def gone(self) -> Parts:
         """Who has left."""
+        self.join()
         if len(self.left) < 2:
             return self.left
         with self.state.moving():
@@ -141,10 +145,9 @@ class Spin:
         if self.pc >= self.nearest:
             return None
         lap = self.laps.get(self.pc)
-        if lap is not None and lap.is_safe and self.may_launch:
+        if lap is not None and lap.turn.stay == self.pc and lap.is_safe and self.may_launch:
             lap = together(lap, self.pc, self.group.env, self.frame.scope)
-        laps = 1 if lap is None else lap.number
-        if self.riders is not None and not self.riders.may_ride(laps):
+        if self.riders is not None and not (lap is not None and self.may_carry(lap)):
             self.settle()
         if lap is not None and lap.run(self.group):
             return lap
@@ -175,7 +178,9 @@ class Spin:
                 return plain_end(self.state, self.frame, branch, group)
             assert type(branch) is Branch and type(taken) is not bool
             return parted(self.state, self.frame, branch, group, taken)
-        assert type(branch) is Branch
+        if isinstance(branch, Jump):
+            self.settled = self.settled and not lap.counts
+            return [(branch.target, group)]
         if taken is None:
             taken = plain_decision(self.state, branch, group, self.settled and not lap.counts)
         if taken is None:
@@ -183,37 +188,75 @@ class Spin:
         self.settled = type(taken) is not bool
         if type(taken) is bool:
             target = branch.then if taken else branch.otherwise
-            self.settle()
+            if target != turn.stay:
+                self.settle()
             return [(target, self.group)]
-        stays, out = taken, branch.otherwise
-        if branch.then != self.pc:
-            stays, out = ~taken, branch.then
+        stay, out = branch.then, branch.otherwise
+        stays = taken
+        if stay != turn.stay:
+            stay, out, stays = out, stay, ~taken
         if self.riders is None:
             staying = np.count_nonzero(stays)
             if not staying or staying == group.k:
-                return [(self.pc if staying else out, group)]
-            self.riders = Riders.of(group, lap.price)
+                return [(stay if staying else out, group)]
+            self.riders = Riders.of(group)
             if self.riders is None:
                 return parted(self.state, self.frame, branch, group, taken)
-        return self.ridden(stays, out, self.riders)
+        gone = self.riders.leave(stays, True)
+        if gone is not None:
+            self.put_aside(lap, out, gone, group.env)
+        return [(stay, group)] if self.riders.active else self.last_gone(out)
 
-    def ridden(self, stays: np.ndarray, out: Label, riders: Riders) -> Parts:
-        """Put aside what threads leave with; their rows stay."""
-        gone = riders.leave(stays)
-        if gone is None:
-            return [(self.pc, self.group)]
+    def may_carry(self, lap: Lap) -> bool:
+        """Whether those who have left may ride a lap that comes next."""
+        riders = self.riders
+        assert riders is not None
+        return lap.is_safe and riders.may_ride(lap.number * lap.row_cost(riders.largest))
+
+    def last_gone(self, out: Label) -> Parts:
+        """Nobody is left: those who have left last."""
+        riders, self.riders = self.riders, None
+        self.join()
+        assert riders is not None
+        return [(out, self.group) if riders.at_once else self.left.pop()]
+
+    def put_aside(
+        self, lap: Lap, out: Label, gone: np.ndarray, made: dict[str, Cell], known: bool = False
+    ) -> bool:
+        """Threads leave a lap which may have made some variables; their rows ride along.
+
+        Whether those that the next rounds of this lap make are ``known`` to be of the same kinds.
+        """
+        group, leavers = self.group, self.leavers
         self.state.tally.copies(len(gone))
+        self.nearest = min(self.nearest, out)
+        if known and leavers is not None and leavers.take(made, group.rows, gone):
+            return True
+        there = group.env | made
+        held = {name: there[name] for name in self.frame.code.live[out] if name in there}
+        if leavers is None or leavers.lap is not lap or not leavers.fits(held):
+            self.join()
+            leavers = self.leavers = Leavers.of(lap, out, held, made)
+        if leavers is not None and leavers.take(held, group.rows, gone):
+            return True
         with self.state.moving():
-            left = restricted(self.group, gone, self.frame.code.live[out])
-        if riders.active:
-            return [(self.pc, self.group), (out, left)]
-        self.riders = None
-        return [(out, left)]
+            left = restricted(Group(group.rows, held), gone, self.frame.code.live[out])
+        self.mark(lap, [(out, left)])
+        self.left.append((out, left))
+        return False
+
+    def join(self) -> None:
+        """Those who have left one lap, a few at a time, are one group."""
+        leavers, self.leavers = self.leavers, None
+        if leavers is not None and leavers.rows:
+            parts = [(leavers.out, leavers.group(self.state.settings.device))]
+            self.mark(leavers.lap, parts)
+            self.left += parts
 
     def settle(self) -> None:
         """Drop the rows of threads that have left, if there are any."""
         riders, self.riders = self.riders, None
-        if riders is None:
+        if riders is None or riders.active == self.group.k:
             return
         self.track.forget()
         self.state.tally.copies(riders.active)

@@ -21,8 +21,9 @@ class Turn:
     """A driver of ``site`` runs the operations before ``end``; None where there are none.
 
     ``advance`` is the last one, if it is a ``next``. ``ends`` is the block whose terminator it has,
-    ``dead`` are the variables that a target's threads have no more use for. ``own``: it is a loop
-    of its own, left for what comes later; ``safe``: its operations are safe on any row.
+    ``dead`` are the variables that a target's threads have no more use for. ``stay``: where those
+    go that stay in its loop, the others leave it for what comes later; ``safe``: its operations
+    are safe on any row.
     """
 
     site: Site | None
@@ -31,7 +32,7 @@ class Turn:
     terminator: Jump | Branch
     ends: Label
     dead: Mapping[Label, Sequence[Var]]
-    own: bool
+    stay: Label | None
     safe: bool
 
 
@@ -69,14 +70,32 @@ def turn_of(code: Coded, pc: Label, executor: Executor, whole: bool) -> Turn | N
     site = None
     if end:
         site = code.whole(pc, executor) if whole else code.site(pc, 0, executor)
-    own, safe = is_own_loop(pc, terminator), are_safe(block.ops[:end])
-    return Turn(site, end, advance, terminator, ends, dead_of(code, pc, block), own, safe)
+    stay, safe = stays_at(code.blocks, pc, terminator), are_safe(block.ops[:end])
+    return Turn(site, end, advance, terminator, ends, dead_of(code, pc, block), stay, safe)
 
 
-def is_own_loop(pc: Label, terminator: Jump | Branch) -> bool:
-    """Whether a branch leads back to its own block, or on to a later one."""
-    targets = {terminator.then, terminator.otherwise} if type(terminator) is Branch else set()
-    return len(targets) == 2 and min(targets) == pc
+def stays_at(blocks: Sequence[Block], pc: Label, terminator: Jump | Branch) -> Label | None:
+    """Where threads stay in the loop of a block that others leave; None if it is left by none.
+
+    They come back to it by blocks that are all before the one where the others wait: so these
+    wait for the last to leave.
+    """
+    if isinstance(terminator, Jump):
+        return terminator.target
+    first, last = sorted((terminator.then, terminator.otherwise))
+    return first if first < last and comes_back(blocks, first, pc, last) else None
+
+
+def comes_back(blocks: Sequence[Block], start: Label, pc: Label, end: Label) -> bool:
+    """Whether a way leads from one block to another by such as are before ``end``."""
+    seen, waiting = {start}, [start]
+    while waiting:
+        at = waiting.pop()
+        if at == pc:
+            return True
+        waiting += (new := {to for to in blocks[at].targets() if to < end} - seen)
+        seen |= new
+    return False
 
 
 def dead_of(code: Coded, pc: Label, block: Block) -> Mapping[Label, Sequence[Var]]:

@@ -109,9 +109,19 @@ class Hot:
         return self.kernels if made is None else made.kernels + made.operations // CHEAPER
 
     @property
-    def is_safe(self) -> bool:
-        """Whether it fails on no row: a kernel holds nothing that might."""
+    def is_whole(self) -> bool:
+        """Whether kernels are all of it: they hold nothing that fails on any row."""
         return self.made is not None and self.made.is_whole
+
+    @property
+    def is_safe(self) -> bool:
+        """Whether it may run for rows of threads that are not there."""
+        return self.is_whole or self.trace.is_safe
+
+    @property
+    def row_cost(self) -> float | None:
+        """What the recording costs for one row more; None where it is kernels, see ``price``."""
+        return None if self.is_whole else self.trace.row_cost
 
     def counted(self, k: int, *values: Any) -> Sequence[Tensor]:
         """A replay of the recording, and the kernels once there have been enough."""
@@ -179,7 +189,7 @@ class Hot:
 
     def laps(self, loop: Loop) -> Laps | None:
         """Several laps of the loop whose lap this is; None where a lap is not one kernel."""
-        if not self.is_safe:
+        if not self.is_whole:
             return None
         found = self.loops.get(loop)
         if found is None:

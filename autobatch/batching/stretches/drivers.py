@@ -48,7 +48,8 @@ from autobatch.batching.stretches.shared_reads import SharedReads, shared_reads
 
 Drive = Callable[[Env, Scope, int, Any], bool]
 Again = Callable[[Env, int], bool]
-Rounds = Callable[[Env, int, float, bytes, int], tuple[int, np.ndarray | None]]
+Told = Callable[[np.ndarray, bytes, int, Env], float]
+Rounds = Callable[[Env, int, float, bytes, int, Told | None], tuple[int, np.ndarray | None]]
 Begun = tuple[Again, Again, Rounds | None]
 Begin = Callable[[Env, Scope], Begun | None]
 

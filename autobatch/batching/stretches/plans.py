@@ -65,15 +65,18 @@ class Plan:
         """How many a replay launches, which may be fewer from some replay on."""
         return getattr(self.run, "kernels", 1)
 
-    @property
-    def price(self) -> int:
-        """How many kernels of one operation a replay costs as much as, where rows are many."""
-        return getattr(self.run, "price", self.kernels)
+    def row_cost(self, largest: int) -> float:
+        """What a replay costs for a row more, in elements of one cheap kernel (``ir.costs``).
+
+        ``largest``: how many elements a row has at most, for what knows its kernels only.
+        """
+        cost: float | None = getattr(self.run, "row_cost", None)
+        return getattr(self.run, "price", self.kernels) * largest if cost is None else cost
 
     @property
     def is_safe(self) -> bool:
         """Whether a replay fails on no row, whatever it holds."""
-        return getattr(self.run, "is_safe", False)
+        return not self.checks and getattr(self.run, "is_safe", False)
 
     def is_sure(self, leaves: Sequence[Cell | None], looks: Sequence[Any]) -> bool:
         """Whether bounds say that no row fails, whatever the masks do."""

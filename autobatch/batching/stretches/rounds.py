@@ -11,9 +11,11 @@
 
 In: the lines of a driver that glides (see ``drivers``). Out: those of ``rounds``, which goes on for
 as long as result ``slot`` of the replay is, byte by byte, ``before``; it gives how many rounds that
-took, at most so many, and what the last one found. What a round cannot do is left to the general
-way, with all as it was when that round began. There are none where a line is of another kind than
-those above: where ints of each thread's own are looked at, say.
+took, at most so many, and what the last one found. Where it is something else, ``ride`` is told,
+and of the variables' cells, and says how many rounds there may be; without it that ends them. What
+a round cannot do is left to the general way, with all as it was when that round began. There are
+none where a line is of another kind than those above: where ints of each thread's own are looked
+at, say.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from collections.abc import Sequence
 from autobatch.batching.stretches.printer import told_apart
 
 TEXT = """
-    def rounds(env, k, most, before, slot):
+    def rounds(env, k, most, before, slot, ride):
 {first}
         done, last, seen = 0, None, None
         try:
@@ -33,7 +35,13 @@ TEXT = """
                 seen = outs[slot].cpu().numpy()
                 last, done = outs, done + 1
 {carried}
-                if seen.tobytes() != before or not ({dense}): break
+                now = seen.tobytes()
+                if now != before:
+                    if ride is None: break
+                    before = now
+{made}
+                    most = ride(seen, now, done, {{{named}}})
+                if not ({dense}): break
         except Exception:  # the general way finds out what is wrong
             pass
         if last is not None:
@@ -87,13 +95,16 @@ def printed_rounds(gliding: Sequence[str]) -> str:
     if fed:  # all at once: names may change places
         carried.append(f"{', '.join(fed)} = {', '.join(fed.values())}")
     dense = [f"{local}.is_contiguous()" for local in fed if local.startswith("d")]
-    stored = [*cells.values(), *(f"env[{name!r}] = {local}" for name, local in stores.items())]
+    remade = [renamed(line, kept) for line in cells.values()]
+    stored = [*remade, *(f"env[{name!r}] = {local}" for name, local in stores.items())]
     return TEXT.format(
         first=indented([line.replace("return False", "return 0, None") for line in steady + loads]),
         turning=indented([line.replace("return False", "break") for line in rest], 4),
         carried=indented(carried, 4),
+        made=indented(remade, 5),
+        named=", ".join(f"{name!r}: {local}" for name, local in stores.items()),
         dense=" and ".join(dense) or "True",
-        stored=indented([renamed(line, kept) for line in stored], 3),
+        stored=indented(stored, 3),
     )
 
 

@@ -17,6 +17,7 @@ from autobatch.batching.trace.narrow import Spread, narrowed
 from autobatch.batching.trace.over import over
 from autobatch.batching.trace.recorder import Ambient, Recording, outside, run_fake
 from autobatch.batching.trace.rewrite import simplify
+from autobatch.batching.trace.riding import row_cost
 from autobatch.batching.trace.sure import sure
 from autobatch.batching.trace.unify import unify
 from autobatch.compat import fake_mode
@@ -54,7 +55,8 @@ class Printing:
         owner = {graph.metas[i].storage: i for i in range(graph.inputs) if i in graph.metas}
         storages = tuple(graph.metas[out].storage for out in graph.outputs)
         aliases = tuple(map(owner.get, storages))
-        return Trace(graph, replay, source, aliases, storages, kernels_of(printed), self)
+        cost = None if self.grad or self.within else row_cost(graph)
+        return Trace(graph, replay, source, aliases, storages, kernels_of(printed), self, cost)
 
     def over(self, graph: Graph, given: int, result: int) -> Replay | None:
         """A replay that writes a result over an input of which the graph's copies all."""
@@ -72,7 +74,7 @@ class Trace:
 
     ``aliases`` has for each result the position of the input it shares storage with, or None;
     results with equal entries in ``storages`` share storage with each other. ``printing`` makes a
-    trace of another graph of the same kind of values.
+    trace of another graph of the same kind of values. ``row_cost``: see ``riding``.
     """
 
     graph: Graph
@@ -82,6 +84,7 @@ class Trace:
     storages: tuple[int, ...]
     kernels: int
     printing: Printing
+    row_cost: float | None
 
     def __call__(self, k: int, *values: Any) -> tuple[Tensor, ...]:
         return self.replay(k, *values)
@@ -90,6 +93,11 @@ class Trace:
     def launches(self) -> int:
         """How many kernels a run launches; views are free."""
         return self.kernels
+
+    @property
+    def is_safe(self) -> bool:
+        """Whether it may run for rows of threads that are not there."""
+        return self.row_cost is not None
 
     def graph_text(self) -> str:
         """The operations as text, one a line."""
