@@ -15,11 +15,12 @@ are known the gradient stays as it is.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -56,21 +57,49 @@ class Record:
     """What a run knows of its gradients, backward by backward.
 
     ``is_wild``: whether it has run an operation that may give what is not finite, or got such a
-    thing: ``unseen`` is what has yet to be looked at for that. ``is_used``: whether it has guards.
-    ``begun`` are the backwards since somebody began to listen.
+    thing: ``unseen`` is what has yet to be looked at for that. ``shared`` is the same of what all
+    threads share, of which it has ``met`` some, by identity; ``is_shared_wild``, if one of these is
+    not finite. ``is_used``: whether it has guards. ``begun`` are the backwards since somebody began
+    to listen.
     """
 
     unseen: list[Tensor] = field(default_factory=list)
     is_wild: bool = False
+    shared: list[Tensor] = field(default_factory=list)
+    met: dict[int, Tensor] = field(default_factory=dict)
+    is_shared_wild: bool = False
     is_used: bool = False
     backwards: dict[int, Known] = field(default_factory=dict)
     begun: list[Known] | None = None
 
     def has_wild(self) -> bool:
         """Whether an operand may be infinite."""
+        if not self.is_wild:
+            self.is_wild = self.has_wild_shared()
         while self.unseen and not self.is_wild:
             self.is_wild = not is_finite(self.unseen.pop())
         return self.is_wild
+
+    def has_wild_shared(self) -> bool:
+        """Whether an operand that all threads share may be."""
+        while self.shared and not self.is_shared_wild:
+            self.is_shared_wild = not is_finite(self.shared.pop())
+        return self.is_shared_wild
+
+    def meet(self, operands: Iterable[Any]) -> None:
+        """Tensors and numbers that all threads share are operands."""
+        for each in operands:
+            if type(each) is float:
+                self.is_shared_wild = self.is_shared_wild or not math.isfinite(each)
+            elif isinstance(each, Tensor) and id(each) not in self.met and may_be_infinite(each):
+                self.met[id(each)] = each
+                self.shared.append(each)
+
+    def rest(self) -> None:
+        """What runs next may find other values in the same tensors."""
+        self.unseen.clear()
+        self.shared.clear()
+        self.met.clear()
 
     def at_work(self) -> Known:
         """What the backward at work has come to."""
@@ -184,6 +213,10 @@ def has_views(tensor: Tensor) -> bool:
     return tensor.layout is torch.strided
 
 
+def may_be_infinite(tensor: Tensor) -> bool:
+    return has_views(tensor) and (tensor.is_floating_point() or tensor.is_complex())
+
+
 def is_finite(grad: Tensor) -> bool:
     """Whether a gradient, with its tangents, is sure to be finite."""
     if not within_level() and not within_duals():
@@ -216,7 +249,7 @@ def presence(given: Sequence[Tensor] = (), record: Record | None = None) -> Iter
         yield record
     finally:
         _AT_WORK.reset(token)
-        record.unseen.clear()
+        record.rest()
 
 
 def guarded(
@@ -287,6 +320,12 @@ def bounded(result: Tensor, dim: int) -> Tensor:
     return result
 
 
+def bounded_if_shared_wild(result: Tensor, dim: int) -> Tensor:
+    """The same where what all threads share is what they are guarded for."""
+    record = _AT_WORK.get()
+    return bounded(result, dim) if record is not None and record.is_shared_wild else result
+
+
 def all_bounded(results: tuple[Tensor, ...], dims: tuple[int | None, ...]) -> tuple[Tensor, ...]:
     for result, dim in zip(results, dims, strict=True):
         if dim is not None:
@@ -301,6 +340,13 @@ def wild() -> None:
         record.is_wild = True
 
 
+def met(*operands: Any) -> None:
+    """What runs has these operands, which all threads share."""
+    record = _AT_WORK.get()
+    if record is not None:
+        record.meet(operands)
+
+
 def guarded_if_wild(
     operand: Tensor, dim: int, shape: tuple[int, ...] | None = None, fold: Fold = ONE
 ) -> Tensor:
@@ -309,6 +355,14 @@ def guarded_if_wild(
     if record is not None and not (is_in_a_graph(operand) and record.has_wild()):
         record = None
     return spread(record, operand, dim, shape) if shape else looked_at(record, operand, dim, fold)
+
+
+def guarded_if_shared_wild(operand: Tensor, dim: int, fold: Fold = ONE) -> Tensor:
+    """The same where all threads share the other one."""
+    record = _AT_WORK.get()
+    if record is not None and not (is_in_a_graph(operand) and record.has_wild_shared()):
+        record = None
+    return looked_at(record, operand, dim, fold)
 
 
 @contextmanager

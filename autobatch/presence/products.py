@@ -39,9 +39,11 @@ from autobatch.presence.walk import all_of
 from autobatch.saving.savers import decided, is_again
 
 FACTORS = frozenset(
-    """addmm addmv affine baddbmm bilinear bmm conv1d conv2d convolution Conv1d Conv2d Conv3d einsum
+    """addmm addmv affine baddbmm bilinear bmm conv1d conv2d conv3d convolution einsum
  conv_transpose1d conv_transpose2d conv_transpose3d group_norm layer_norm linear matmul mm mv
- native_layer_norm prelu prelu_kernel rms_norm trilinear weighted""".split()  # noqa: SIM905
+ native_layer_norm prelu prelu_kernel rms_norm trilinear weighted
+ Bilinear Conv1d Conv2d Conv3d GRU GRUCell GroupNorm LayerNorm Linear LSTM LSTMCell PReLU RNN
+ RNNCell""".split()  # noqa: SIM905
 )
 """Their gradients hold their operands."""
 Function = Callable[..., Any]

@@ -1,0 +1,130 @@
+"""What all examples share may be infinite: rows that nobody needed have no gradients of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import autobatch
+from tests.test_gradients_present import WAYS
+
+XS = torch.tensor(
+    [[-3.0, 1.0], [1.0, 1.0], [-1.0, 0.5], [-1.0, 3.0], [-2.0, 1.0], [-3.0, -1.0], [2.0, 2.0]]
+)
+torch.manual_seed(0)
+MATRIX = torch.rand(2, 2)
+MATRIX[0, 0] = math.inf
+MATRIX.requires_grad_()
+ROW = torch.tensor([math.inf, 1.0], requires_grad=True)
+FIXED = MATRIX.detach().clone()
+NUMBER = math.inf
+
+
+def infinite(module: nn.Module) -> nn.Module:
+    with torch.no_grad():
+        next(module.parameters()).view(-1)[0] = math.inf
+    return module
+
+
+LINEAR, CELL, TABLE = nn.Linear(2, 2), nn.GRUCell(2, 2), nn.Embedding(3, 2)
+CHAIN, KERNEL = nn.Sequential(nn.Linear(2, 2), nn.Tanh()), nn.Conv1d(1, 1, 1)
+FORM = nn.Bilinear(2, 2, 2)
+for each in (LINEAR, CELL, TABLE, CHAIN, KERNEL, FORM):
+    infinite(each)
+
+MAPS: dict[str, Callable[[Tensor], Tensor]] = {
+    "Linear": lambda x: LINEAR(x).relu(),
+    "GRUCell": lambda x: CELL(x, x),
+    "Embedding": lambda x: TABLE(torch.tensor(0)) * x,
+    "Sequential": lambda x: CHAIN(x),
+    "Conv1d": lambda x: KERNEL(x[None]).relu(),
+    "Bilinear": lambda x: FORM(x, x).relu(),
+    "linear": lambda x: F.linear(x, MATRIX).relu(),
+    "matrix": lambda x: (MATRIX @ x).relu(),
+    "matrix without gradients": lambda x: (FIXED @ x).relu(),
+    "matrix from the right": lambda x: (x @ MATRIX).relu(),
+    "row": lambda x: (ROW * x).relu(),
+    "a row of a matrix": lambda x: (MATRIX[0] * x).relu(),
+    "what is made of it": lambda x: ((MATRIX * 2).tanh().log() @ x + MATRIX.log() @ x).relu(),
+    "number": lambda x: (x * math.inf).relu(),
+    "a number that is read": lambda x: (x * NUMBER).relu(),
+    "in a sum": lambda x: (x + ROW) * x,
+}
+
+
+def program_of(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    def program(x: Tensor) -> Tensor:
+        y = function(x * 2)
+        if x.sum() > 0:
+            return y.sum()
+        return (x * 3).sum()
+
+    return program
+
+
+def gradients(results: Callable[[Tensor], Tensor], held: list[Tensor]) -> tuple[Tensor, ...]:
+    xs = XS.clone().requires_grad_()
+    total = results(xs).sum()
+    return torch.autograd.grad(total, (xs, *held), allow_unused=True, materialize_grads=True)
+
+
+HELD: list[Tensor] = [MATRIX, ROW]
+for each in (LINEAR, CELL, TABLE, CHAIN, KERNEL, FORM):
+    HELD += each.parameters()
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", MAPS)
+def test_what_is_captured(name: str, way: str) -> None:
+    program = program_of(MAPS[name])
+    expected = gradients(lambda xs: torch.stack([program(x) for x in xs]), HELD)
+    batched = autobatch.vmap(program, plain="never", **WAYS[way])
+    for _ in range(3):
+        found = gradients(batched, HELD)
+        torch.testing.assert_close(found, expected, equal_nan=True)
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    "function", [torch.mv, lambda w, x: x @ w, lambda w, x: w[0] * x, lambda w, x: F.linear(x, w)]
+)
+@pytest.mark.parametrize("w", [MATRIX, FIXED], ids=["differentiated", "fixed"])
+def test_what_is_given(function: Callable[..., Tensor], w: Tensor, way: str) -> None:
+    def program(x: Tensor, w: Tensor) -> Tensor:
+        y = function(w, x).relu()
+        if x.sum() > 0:
+            return y.sum()
+        return (x * 3).sum()
+
+    expected = gradients(lambda xs: torch.stack([program(x, w) for x in xs]), [MATRIX])
+    batched = autobatch.vmap(program, in_dims=(0, None), plain="never", **WAYS[way])
+    for _ in range(3):
+        found = gradients(lambda xs: batched(xs, w), [MATRIX])
+        torch.testing.assert_close(found, expected, equal_nan=True)
+
+
+def test_a_weight_that_has_become_infinite() -> None:
+    """What was finite in one call may not be in the next."""
+    linear = nn.Linear(2, 2)
+    program = program_of(lambda x: linear(x).relu())
+    batched = autobatch.vmap(program, plain="never", trace_after=0)
+
+    def check() -> None:
+        for _ in range(3):
+            found: Any = gradients(batched, [linear.weight])
+            loop = gradients(lambda xs: torch.stack([program(x) for x in xs]), [linear.weight])
+            torch.testing.assert_close(found, loop, equal_nan=True)
+
+    check()
+    infinite(linear)
+    check()
+    linear.weight.data.fill_(0.5)
+    check()
