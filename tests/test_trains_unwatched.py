@@ -108,6 +108,28 @@ def test_loops_of_torchs_modules(name: str, records: list[guards.Record]) -> Non
     assert not any(record.is_wild or record.is_used for record in records)
 
 
+class Fixed(nn.Module):
+    """The derivative of what it only asks for is infinite at 0, which makes nothing infinite."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.eye(4) * 0.5)
+
+    def forward(self, x: Tensor, rounds: Tensor) -> Tensor:
+        h = torch.zeros_like(x)
+        while torch.linalg.vector_norm(h - x) > rounds * 0.1:
+            h = torch.tanh(self.weight @ h + x)
+            rounds = rounds + 1
+        return h
+
+
+def test_only_what_is_steep_is_watched(records: list[guards.Record]) -> None:
+    args = rounds_of(nn.Identity())[1]
+    trained(Fixed().double(), args)
+    assert len(records) == 4
+    assert all(record.is_used and not record.is_wild for record in records)
+
+
 @pytest.mark.parametrize("make", [lstm, TREELSTM_128.make], ids=["lstm", "treelstm"])
 def test_workloads(make: Callable[[int], Any], records: list[guards.Record]) -> None:
     problem = make(4)

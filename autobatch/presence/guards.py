@@ -261,8 +261,6 @@ def guarded(
     folded into that otherwise.
     """
     record = _AT_WORK.get()
-    if record is not None:
-        record.is_wild = True
     return spread(record, operand, dim, shape) if shape else looked_at(record, operand, dim, fold)
 
 
@@ -334,7 +332,7 @@ def all_bounded(results: tuple[Tensor, ...], dims: tuple[int | None, ...]) -> tu
 
 
 def wild() -> None:
-    """What runs may give what is not finite, and is not differentiated."""
+    """What runs may give what is not finite."""
     record = _AT_WORK.get()
     if record is not None:
         record.is_wild = True

@@ -52,6 +52,8 @@ HOLDING = named(
  Mish SiLU Sigmoid Softmax Softplus Softsign Tanh"""
 )
 """The same, and its derivative is no number where an operand is infinite, or none itself."""
+STEEP = named("frobenius_norm linalg_norm linalg_vector_norm logsumexp norm vector_norm")
+"""Only its gradient, or that of its gradient, may be infinite where its one operand is finite."""
 CONSTANT = named(
     """all allclose and any argsort bitwise_and bitwise_not bitwise_or bitwise_xor bool bucketize
  ceil count_nonzero detach eq equal floor floor_divide floordiv ge gt int isclose isfinite isinf
@@ -80,6 +82,11 @@ def is_risky(name: str, args: Sequence[Any]) -> bool:
     if name == "pow":
         return not isinstance(second, int | float) or second < 1 or second != int(second)
     return True
+
+
+def gives_infinities(name: str, args: Sequence[Any]) -> bool:
+    """Whether the result may be infinite where all operands are finite."""
+    return name not in STEEP and is_risky(name, args)
 
 
 def is_looked_at(name: str, args: Sequence[Any]) -> bool:

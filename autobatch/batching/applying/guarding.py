@@ -18,7 +18,7 @@ from autobatch.batching.levels import Batched, leaves_of, map_tree
 from autobatch.presence.guards import Record, bounded, guarded
 from autobatch.presence.moves import is_differentiated
 from autobatch.presence.products import FACTORS
-from autobatch.presence.risks import HOLDING, PRODUCTS, is_risky
+from autobatch.presence.risks import HOLDING, PRODUCTS, STEEP, gives_infinities
 
 LOOKED_AT = PRODUCTS | FACTORS | HOLDING
 """What may give a gradient that is not finite where an operand is not."""
@@ -28,9 +28,9 @@ def watched(record: Record, fn: Callable[..., Any], args: tuple[Any, ...]) -> tu
     """The operands of ``fn``; what all threads share is broadcast to rows like it."""
     names = names_of(fn)
     record.meet(shared_by(fn, names, args))
-    if any(is_risky(name, args) for name in names):
+    if any(gives_infinities(name, args) for name in names):
         record.is_wild = True
-    elif LOOKED_AT.isdisjoint(names) or not may_be_wild(record, args):
+    elif STEEP.isdisjoint(names) and (LOOKED_AT.isdisjoint(names) or not may_be_wild(record, args)):
         return args
     if not torch.is_grad_enabled():
         return args

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from autobatch.batching.trace.graph import Count, Graph, Meta, Node, Ref, Symbol
+from autobatch.presence import risks
 from autobatch.presence.guards import (
     ONE,
     Fold,
@@ -29,7 +30,7 @@ from autobatch.presence.guards import (
 )
 from autobatch.presence.moves import kept
 from autobatch.presence.products import FACTORS
-from autobatch.presence.risks import HOLDING, PRODUCTS, is_risky, name_of
+from autobatch.presence.risks import HOLDING, PRODUCTS, STEEP, name_of
 
 _THREADS = Count(1)
 
@@ -52,9 +53,9 @@ def guards(graph: Graph) -> Mapping[int, Mapping[int, Guard]]:
     makers = makers_of(graph)
     for place, node in enumerate(graph.nodes):
         name, reads_wild = name_of(node.op), not wild.isdisjoint(node.reads())
-        reads_wild = reads_wild or (name in PRODUCTS and has_infinite(graph, node))
-        risky = may_be_infinite(graph, node)
-        if risky or reads_wild:
+        infinite = may_be_infinite(graph, node)
+        risky = infinite or name in STEEP
+        if infinite or reads_wild:
             wild.update(out for out in node.outs if out is not None)
         if node.mutates or node.is_view or not node.grad:
             continue
@@ -240,8 +241,9 @@ def gives_infinities(graph: Graph) -> bool:
 
 
 def may_be_infinite(graph: Graph, node: Node) -> bool:
-    made = (graph.metas[out].dtype for out in node.outs if out is not None)
-    return is_risky(name_of(node.op), node.args) and any(map(is_smooth, made))
+    made, name = (graph.metas[out].dtype for out in node.outs if out is not None), name_of(node.op)
+    gives = risks.gives_infinities(name, node.args)
+    return (gives or (name in PRODUCTS and has_infinite(graph, node))) and any(map(is_smooth, made))
 
 
 def of_operands(
