@@ -24,6 +24,7 @@ MATRIX.requires_grad_()
 ROW = torch.tensor([math.inf, 1.0], requires_grad=True)
 FIXED = MATRIX.detach().clone()
 NUMBER = math.inf
+MATRICES = [FIXED, torch.ones(2, 2)]
 
 
 def infinite(module: nn.Module) -> nn.Module:
@@ -55,7 +56,31 @@ MAPS: dict[str, Callable[[Tensor], Tensor]] = {
     "number": lambda x: (x * math.inf).relu(),
     "a number that is read": lambda x: (x * NUMBER).relu(),
     "in a sum": lambda x: (x + ROW) * x,
+    "of one way": lambda x: chosen(x) * x,
+    "an element of a list": lambda x: MATRICES[0 if x[0] < 0 else 1] @ x,
+    "written to": lambda x: written(x) * x,
+    "in a stack": lambda x: torch.stack([ROW, x]) @ x,
+    "picked by a mask": lambda x: torch.where(x > 0, x, ROW) * x,
+    "from the host": lambda x: from_the_host(x) * x,
 }
+
+
+def chosen(x: Tensor) -> Tensor:
+    row = ROW
+    if x[0] > 0:
+        row = x * 2
+    return row
+
+
+def written(x: Tensor) -> Tensor:
+    row = ROW.detach().clone()
+    row[1] = x[0]
+    return row
+
+
+@autobatch.per_thread
+def from_the_host(x: Tensor) -> Tensor:
+    return ROW * 1
 
 
 def program_of(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
@@ -108,6 +133,29 @@ def test_what_is_given(function: Callable[..., Tensor], w: Tensor, way: str) -> 
     batched = autobatch.vmap(program, in_dims=(0, None), plain="never", **WAYS[way])
     for _ in range(3):
         found = gradients(lambda xs: batched(xs, w), [MATRIX])
+        torch.testing.assert_close(found, expected, equal_nan=True)
+
+
+class Node:
+    def __init__(self, value: Tensor) -> None:
+        self.value = value
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_objects_hold(way: str) -> None:
+    def program(x: Tensor, node: Node) -> Tensor:
+        y = (node.value * x).relu()
+        if x.sum() > 0:
+            return y.sum()
+        return (x * 3).sum()
+
+    nodes = [Node(torch.tensor([math.inf if x.sum() < 0 else 1.0, 2.0])) for x in XS]
+    expected = gradients(
+        lambda xs: torch.stack([program(*row) for row in zip(xs, nodes, strict=True)]), []
+    )
+    batched = autobatch.vmap(program, plain="never", **WAYS[way])
+    for _ in range(3):
+        found = gradients(lambda xs: batched(xs, autobatch.objects(nodes)), [])
         torch.testing.assert_close(found, expected, equal_nan=True)
 
 

@@ -345,6 +345,14 @@ def met(*operands: Any) -> None:
         record.meet(operands)
 
 
+def brought(column: Tensor) -> Tensor:
+    """What threads had each for itself: from an object, or a function of the host, perhaps."""
+    record = _AT_WORK.get()
+    if record is not None and may_be_infinite(column):
+        record.unseen.append(column)
+    return column
+
+
 def guarded_if_wild(
     operand: Tensor, dim: int, shape: tuple[int, ...] | None = None, fold: Fold = ONE
 ) -> Tensor:
