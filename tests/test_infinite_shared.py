@@ -136,6 +136,15 @@ def test_what_is_given(function: Callable[..., Tensor], w: Tensor, way: str) -> 
         torch.testing.assert_close(found, expected, equal_nan=True)
 
 
+def test_narrow_weights_that_torch_cannot_add() -> None:
+    narrow = torch.tensor([448.0, 1.0]).to(torch.float8_e4m3fn)
+    program = program_of(lambda x: (narrow.to(torch.float32) * ROW * x).relu())
+    batched = autobatch.vmap(program, plain="never", trace_after=0)
+    expected = gradients(lambda xs: torch.stack([program(x) for x in xs]), [ROW])
+    for _ in range(3):
+        torch.testing.assert_close(gradients(batched, [ROW]), expected, equal_nan=True)
+
+
 class Node:
     def __init__(self, value: Tensor) -> None:
         self.value = value
@@ -156,6 +165,33 @@ def test_what_objects_hold(way: str) -> None:
     batched = autobatch.vmap(program, plain="never", **WAYS[way])
     for _ in range(3):
         found = gradients(lambda xs: batched(xs, autobatch.objects(nodes)), [])
+        torch.testing.assert_close(found, expected, equal_nan=True)
+
+
+@pytest.mark.parametrize("way", ["recorded", "vmap", "program counter"])
+@pytest.mark.parametrize("width", [1, 3])
+def test_streams(way: str, width: int) -> None:
+    """Infinite arguments, objects and weights, a few examples at a time."""
+
+    def program(x: Tensor, y: Tensor, node: Node) -> Tensor:
+        product = (x * x * y * y).sum() + (node.value * x).relu().sum() + (MATRIX @ x).relu().sum()
+        if x.sum() > 0:
+            return product
+        return (x * 3).sum()
+
+    nodes = [Node(torch.tensor([math.inf if x.sum() < 0 else 1.0, 2.0])) for x in XS]
+    ys = torch.where(XS.sum(1, keepdim=True) < 0, math.inf, XS)
+    expected = gradients(
+        lambda xs: torch.stack([program(*row) for row in zip(xs, ys, nodes, strict=True)]),
+        [MATRIX],
+    )
+
+    def streamed(xs: Tensor) -> Tensor:
+        rows = zip(xs, ys, nodes, strict=True)
+        return torch.stack([out for _, out in autobatch.stream(program, rows, width, **WAYS[way])])
+
+    for _ in range(2):
+        found = gradients(streamed, [MATRIX])
         torch.testing.assert_close(found, expected, equal_nan=True)
 
 

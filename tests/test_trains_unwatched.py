@@ -12,24 +12,24 @@ from torch.nn import functional as F
 from torch.nn.utils import parametrizations
 
 import autobatch
-from autobatch.presence import guards
+from autobatch.presence import record as presence
 from benchmarks.workloads.lstm import make as lstm
 from benchmarks.workloads.treelstm import TREELSTM_128
 
 
 @pytest.fixture
-def records(monkeypatch: pytest.MonkeyPatch) -> list[guards.Record]:
+def records(monkeypatch: pytest.MonkeyPatch) -> list[presence.Record]:
     """What has been known of each run."""
-    found: list[guards.Record] = []
+    found: list[presence.Record] = []
 
-    class Noted(guards.Record):
+    class Noted(presence.Record):
         __slots__ = ()
 
         def __init__(self, *args: Any) -> None:
             super().__init__(*args)
             found.append(self)
 
-    monkeypatch.setattr(guards, "Record", Noted)
+    monkeypatch.setattr(presence, "Record", Noted)
     return found
 
 
@@ -101,7 +101,7 @@ def trained(module: nn.Module, args: tuple[Any, ...]) -> None:
 
 
 @pytest.mark.parametrize("name", KNOWN)
-def test_loops_of_torchs_modules(name: str, records: list[guards.Record]) -> None:
+def test_loops_of_torchs_modules(name: str, records: list[presence.Record]) -> None:
     module, args = rounds_of(KNOWN[name]())
     trained(module, args)
     assert len(records) == 4
@@ -123,7 +123,7 @@ class Fixed(nn.Module):
         return h
 
 
-def test_only_what_is_steep_is_watched(records: list[guards.Record]) -> None:
+def test_only_what_is_steep_is_watched(records: list[presence.Record]) -> None:
     args = rounds_of(nn.Identity())[1]
     trained(Fixed().double(), args)
     assert len(records) == 4
@@ -131,7 +131,7 @@ def test_only_what_is_steep_is_watched(records: list[guards.Record]) -> None:
 
 
 @pytest.mark.parametrize("make", [lstm, TREELSTM_128.make], ids=["lstm", "treelstm"])
-def test_workloads(make: Callable[[int], Any], records: list[guards.Record]) -> None:
+def test_workloads(make: Callable[[int], Any], records: list[presence.Record]) -> None:
     problem = make(4)
     batched = autobatch.vmap(problem.function, **{**problem.options, "plain": "never"})
     for _ in range(3):
@@ -197,7 +197,7 @@ def test_others_may_do_anything(name: str, executor: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["hooks", "parametrized", "in a chain"])
-def test_they_are_watched(name: str, records: list[guards.Record]) -> None:
+def test_they_are_watched(name: str, records: list[presence.Record]) -> None:
     module, args = rounds_of(OTHERS[name]())
     for _ in range(3):
         autobatch.vmap(module, plain="never", executor="vmap")(*args).sum().backward()

@@ -23,18 +23,11 @@ import torch
 from torch import Tensor
 
 from autobatch.compat import is_batched, is_wrapped, level_of, on_device, unwrap_if_dead, unwrapped
-from autobatch.presence.guards import (
-    Fold,
-    Record,
-    folded,
-    has_views,
-    is_finite,
-    record_at_work,
-    watch,
-)
+from autobatch.presence.guards import Fold, folded, watch
 from autobatch.presence.known import Known, Place
 from autobatch.presence.layers import differentiated, is_in_a_graph
 from autobatch.presence.operands import Operands, operands_of
+from autobatch.presence.record import Record, has_views, is_finite, record_at_work
 from autobatch.presence.walk import all_of
 from autobatch.saving.savers import decided, is_again
 

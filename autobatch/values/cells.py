@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 
 from autobatch.presence import wide_rows
-from autobatch.presence.guards import met
+from autobatch.presence.record import met
 from autobatch.values.repeated import is_shared, rows_of
 from autobatch.values.stacks import Stacks
 from autobatch.values.strides import is_plain, is_watched, taken

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from autobatch.compat import may_derive
 from autobatch.presence import moves, wide_rows
-from autobatch.presence.guards import brought
+from autobatch.presence.record import brought
 from autobatch.saving.savers import is_saving, saved
 from autobatch.values.layouts import (
     are_seen,

@@ -15,9 +15,10 @@ from torch import Tensor
 from autobatch.batching.applying.direct import POINTWISE
 from autobatch.batching.applying.judging import names_of, shared_by
 from autobatch.batching.levels import Batched, leaves_of, map_tree
-from autobatch.presence.guards import Record, bounded, guarded
+from autobatch.presence.guards import bounded, guarded
 from autobatch.presence.moves import is_differentiated
 from autobatch.presence.products import FACTORS
+from autobatch.presence.record import Record
 from autobatch.presence.risks import HOLDING, PRODUCTS, STEEP, gives_infinities
 
 LOOKED_AT = PRODUCTS | FACTORS | HOLDING

@@ -17,9 +17,10 @@ from torch.func import functional_call
 from autobatch.batching.applying.guarding import is_smooth
 from autobatch.batching.applying.judging import names_of
 from autobatch.batching.levels import Batched, leaves_of, map_tree
-from autobatch.presence.guards import ONE, Record, record_at_work
+from autobatch.presence.guards import ONE
 from autobatch.presence.moves import is_differentiated
 from autobatch.presence.products import FACTORS, is_watched, watched
+from autobatch.presence.record import Record, record_at_work
 from autobatch.presence.risks import LINEAR, PRODUCTS, is_risky, name_of
 from autobatch.structure import own_attribute
 

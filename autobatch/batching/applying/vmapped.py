@@ -45,8 +45,8 @@ from autobatch.batching.levels import (
     level,
     map_tree,
 )
-from autobatch.presence.guards import record_at_work
 from autobatch.presence.moves import keeping
+from autobatch.presence.record import record_at_work
 from autobatch.random.drawing import draws
 from autobatch.structure import own_attribute
 

@@ -40,8 +40,9 @@ from autobatch.batching.trace.lifted import lifted
 from autobatch.batching.trace.narrow import stand_in
 from autobatch.batching.trace.picked import picks, threads_places
 from autobatch.batching.trace.reuse import in_place
-from autobatch.presence.guards import ONE, met, wild
+from autobatch.presence.guards import ONE
 from autobatch.presence.products import product, product_over
+from autobatch.presence.record import met, wild
 from autobatch.structure import own_attribute
 
 Replay = Callable[..., tuple[Tensor, ...]]

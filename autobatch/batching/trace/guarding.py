@@ -26,10 +26,10 @@ from autobatch.presence.guards import (
     guarded,
     guarded_if_shared_wild,
     guarded_if_wild,
-    is_finite,
 )
 from autobatch.presence.moves import kept
 from autobatch.presence.products import FACTORS
+from autobatch.presence.record import is_finite
 from autobatch.presence.risks import HOLDING, PRODUCTS, STEEP, name_of
 
 _THREADS = Count(1)
