@@ -39,8 +39,13 @@ FORM = nn.Bilinear(2, 2, 2)
 for each in (LINEAR, CELL, TABLE, CHAIN, KERNEL, FORM):
     infinite(each)
 
+BARE = nn.Linear(2, 2)
+del BARE.weight
+BARE.weight = FIXED
+
 MAPS: dict[str, Callable[[Tensor], Tensor]] = {
     "Linear": lambda x: LINEAR(x).relu(),
+    "Linear with a weight that is no parameter": lambda x: BARE(x).relu(),
     "GRUCell": lambda x: CELL(x, x),
     "Embedding": lambda x: TABLE(torch.tensor(0)) * x,
     "Sequential": lambda x: CHAIN(x),

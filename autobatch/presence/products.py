@@ -68,14 +68,18 @@ class Product:
 
     def looked_at(self, nr: int, level: int, grad: Tensor | None) -> Tensor | None:
         """The gradient of an operand, of the rows that somebody needed; None: as it is."""
-        known = self.record.known()
-        if known is None or grad is None or not (along := self.along(known, level)):
+        known, is_right = self.record.known(), self.dims[nr] is not None
+        if known is None or grad is None:
+            return None
+        if not torch.is_grad_enabled() and (is_right or is_finite(grad)):
+            return None
+        if not (along := self.along(known, level)):
             return None
         if torch.is_grad_enabled() and self.is_below(level, along):
             found = self.anew(known, level, along)
             if found is not None:
                 return found[nr]
-        if self.dims[nr] is not None or is_finite(grad):
+        if is_right or is_finite(grad):
             return None
         rows = self.needed(known, along, grad.device)
         if rows is None:

@@ -45,8 +45,9 @@ def is_as_it_comes(module: nn.Module) -> bool:
 def shared_by(fn: Callable[..., Any], names: tuple[str, ...], args: Any) -> Iterator[Any]:
     """Tensors that all threads share, and numbers that make a product."""
     if isinstance(fn, nn.Module):
-        yield from fn.parameters()
-        yield from fn.buffers()
+        yield from chain(fn.parameters(), fn.buffers())
+        for part in fn.modules():  # in the place of a parameter that has been deleted, say
+            yield from (each for each in vars(part).values() if isinstance(each, Tensor))
     is_factor = not PRODUCTS.isdisjoint(names)
     for leaf in leaves_of(args):
         if isinstance(leaf, Tensor) or (is_factor and type(leaf) is float):
