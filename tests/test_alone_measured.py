@@ -16,6 +16,7 @@ from torch.nn import functional as F
 
 import autobatch
 from autobatch.alone import measuring as alone_measuring
+from autobatch.alone.contents import Contents
 from autobatch.runs import trial
 from autobatch.runs.trial import measuring
 from autobatch.runs.watch import SPARED, Watch
@@ -450,3 +451,39 @@ def test_effects_that_no_name_tells(function, whatever_it_takes):
         with autobatch.counts() as counts, suppress(autobatch.AutobatchError):
             batched(X)
         assert counts.plain == 0
+
+
+class Node:
+    def __init__(self, depth):
+        self.below = [Node(depth - 1) for _ in range(2)] if depth else []
+
+
+class Encoder(torch.nn.Module):
+    """It asks objects where to go, and computes with tensors."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.eye(3))
+
+    def forward(self, node):
+        h = self.weight[0] * 2
+        for part in node.below:
+            h = torch.tanh(self.weight @ (h + self(part)))
+        return h
+
+
+def test_only_what_is_measured_is_looked_through(monkeypatch):
+    """Not all that many examples hold, to find out that they are kept together."""
+    looked = []
+    nature = Contents.nature
+    monkeypatch.setattr(
+        Contents, "nature", lambda self, part: looked.append(type(part)) or nature(self, part)
+    )
+    monkeypatch.setattr(trial, "WORTH_MEASURING", 0)
+    monkeypatch.setattr(alone_measuring.Kind, "may_end", lambda call: False)
+    nodes = [Node(3) for _ in range(200)]
+    batched = autobatch.vmap(Encoder())
+    with torch.no_grad():
+        found = batched(autobatch.objects(nodes))
+    assert found.shape == (200, 3)
+    assert 0 < looked.count(Node) <= alone_measuring.MOST_MEASURED

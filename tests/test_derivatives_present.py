@@ -90,9 +90,19 @@ def gates(x: Tensor, w: Tensor) -> Tensor:
     return (w @ x).sum()
 
 
+def lengths(x: Tensor, w: Tensor) -> Tensor:
+    """Finite, but for their derivatives, where all is zero."""
+    h = torch.tanh(w @ x)
+    length = torch.linalg.vector_norm(h) * w[0, 0] + (x * w[1]).norm()
+    spread = torch.linalg.vector_norm(h, 0.5) + torch.logsumexp(w @ h, 0)
+    if x[0] > 0:
+        return length * spread
+    return (w @ x).sum()
+
+
 WIDE = [
     parameter_product, product_of_infinite, linear_of_infinite, own_index, own_index_tensor,
-    infinite_argument, several_functions, statistics, gates,
+    infinite_argument, several_functions, statistics, gates, lengths,
 ]  # fmt: skip
 
 

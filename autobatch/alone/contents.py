@@ -164,15 +164,22 @@ class Contents:
     def parts(self, part: Any) -> list[Any]:
         """What is directly within, but for numbers and strings."""
         kind = type(part)
-        if isinstance(part, nn.Module):
-            return self.compound(held(part))
         slots = self.slots.get(kind)
-        if slots is not None and kind.__dictoffset__:
+        if slots is None:
+            return self.parts_of_other(part)
+        if kind.__dictoffset__:
             table = own_attributes(part) or {}
             if self.takes_tensors:
                 self.named += [each for each in table.items() if isinstance(each[1], nn.Module)]
             found = self.compound(table.values())
             return found + self.let_go(self.compound(slotted(part, slots)))
+        return self.let_go(self.compound(slotted(part, slots)))
+
+    def parts_of_other(self, part: Any) -> list[Any]:
+        """The same of what is no instance of a class that has been met."""
+        kind = type(part)
+        if isinstance(part, nn.Module):
+            return self.compound(held(part))
         if isinstance(part, CALLABLES | Tensor | np.ndarray | np.generic) or kind in library.TIMES:
             return []
         if kind in DICTS:
@@ -180,12 +187,12 @@ class Contents:
         elif kind in CONTAINERS or isinstance(part, tuple | frozenset):
             found = self.compound(part)
         else:
-            found = self.compound(attributes(part, slots_of(kind) if slots is None else slots))
+            found = self.compound(attributes(part, slots_of(kind)))
         return self.let_go(found)
 
     def let_go(self, found: list[Any]) -> list[Any]:
         """What something holds, by no name that tells of it."""
-        if self.takes_tensors:
+        if found and self.takes_tensors:
             self.loose += [each for each in found if isinstance(each, nn.Module)]
         return found
 

@@ -74,10 +74,10 @@ class Kind:
         asked = self.asked
         if self.plain is None:
             with torch.set_grad_enabled(self.gradients):
-                proof = worth_it(asked, computes=True)
+                some = measured(asked, asked.findings.slower.get(self.outline, False))
+                proof = worth_it(some, True, self.outline)
                 if proof is not None:
-                    again = asked.findings.slower.get(self.outline, False)
-                    self.plain = seconds(asked, proof, spent, again)
+                    self.plain = seconds(some, proof, spent, asked.batch.size)
         return self.plain
 
     def in_all(self, spent: float) -> float:
@@ -97,20 +97,29 @@ class Kind:
         note(found, self.outline, (min(size, asked.batch.size), times + 1))
 
 
-def seconds(asked: Asked, proof: Proof, spent: float, again: bool) -> float:
-    """What plain Python takes for all threads: for one to begin with, then for some at once.
+def measured(asked: Asked, again: bool) -> Asked:
+    """The threads that may be measured: only what these hold is looked through.
 
-    Measured ``again``, those are others.
+    Measured ``again``, they are others.
     """
-    size = asked.batch.size
-    one, found = timed(asked.some(np.array([size // 2])), proof)
+    return asked.some(spread(asked.batch.size, MOST_MEASURED, 0.75 if again else 0.25))
+
+
+def spread(size: int, count: int, begin: float) -> np.ndarray:
+    """So many indices of some, or all, from one end to the other."""
+    count = min(size, count)
+    return ((np.arange(count) + begin) * size / count).astype(np.int64)
+
+
+def seconds(some: Asked, proof: Proof, spent: float, size: int) -> float:
+    """What plain Python takes for so many threads as one of ``some``, and then others, take."""
+    one, found = timed(some.some(np.array([some.batch.size // 2])), proof)
     whole = size * WITH_BACKWARD if size > FEW and gives_gradients(proof, found) else size
-    count = min(size, MOST_MEASURED, int(max(PART * spent, LEAST) / one))
+    count = min(some.batch.size, int(max(PART * spent, LEAST) / one))
     if not count:
         return whole * one
-    spread = ((np.arange(count) + (0.75 if again else 0.25)) * size / count).astype(np.int64)
-    some, _ = timed(asked.some(spread), proof)
-    return whole * some / count
+    taken, _ = timed(some.some(spread(some.batch.size, count, 0.5)), proof)
+    return whole * taken / count
 
 
 def timed(asked: Asked, proof: Proof) -> tuple[float, Alone]:

@@ -10,7 +10,6 @@ of its own, which is looked into like any function. What torch's run is looked a
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 from types import FunctionType
 from typing import Any
 
@@ -20,6 +19,7 @@ from torch.nn import functional as F
 
 from autobatch.alone.kinds import NotAlone, check_class, own_bases
 from autobatch.batching.effects import is_library
+from autobatch.batching.module_classes import methods_of
 from autobatch.batching.submodules import is_hooked
 from autobatch.compat import BACKWARD_PRE_HOOKS
 
@@ -62,13 +62,6 @@ OWN = frozenset(vars(nn.Module()))
 MOST = 256
 """Modules that a program is looked through for."""
 ACTIVATIONS = frozenset({F.relu, F.gelu, torch.relu, torch.tanh, F.silu, F.elu, F.leaky_relu})
-
-
-@cache
-def methods_of(kind: type) -> frozenset[str]:
-    """Of a class of torch's: names under which an instance has no function of its own."""
-    members = ((name, each) for base in kind.__mro__ for name, each in vars(base).items())
-    return frozenset(name for name, each in members if callable(each))
 
 
 def forward_of(kind: type) -> tuple[type, Any]:

@@ -231,17 +231,20 @@ def better_alone(asked: Asked) -> Proof | None:
     return proof if proof is not None and asked.is_better(proof) else None
 
 
-def worth_it(asked: Asked, computes: bool) -> Proof | None:
-    """The proof for these arguments; None if there is none, or was none for others like them."""
-    refused, outline = asked.findings.refused, (computes, asked.outline)
-    if refused.holds(outline):
+def worth_it(asked: Asked, computes: bool, outline: Outline | None = None) -> Proof | None:
+    """The proof for these arguments; None if there is none, or was none for others like them.
+
+    ``outline``: that of the call, where these are some of its threads.
+    """
+    refused, kind = asked.findings.refused, (computes, outline or asked.outline)
+    if refused.holds(kind):
         return None
     try:
         proof = proof_of(asked, computes)
     except (NotAlone, AutobatchError):
-        refused.refused(outline)
+        refused.refused(kind)
         return None
-    refused.lifted(outline)
+    refused.lifted(kind)
     return proof
 
 
@@ -284,6 +287,10 @@ def proof_of(asked: Asked, computes: bool) -> Proof:
     What it rests on is another thing at each call, where it is: then none is made for a while.
     """
     function, receiver, proofs = asked.function, asked.receiver, asked.findings.proofs
+    if (
+        isinstance(receiver, nn.Module) and not computes
+    ):  # before all that is given is looked through
+        raise NotAlone("modules are called")
     shares, contents = looked_through(asked, computes)
     classes, holds_tensors = frozenset(contents.classes), bool(contents.tensors)
     objects = (id(receiver), *map(id, contents.modules))  # kept alive, with the proof

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import operator
 import sys
+from functools import cache
 from types import FunctionType
 from typing import Any
 
@@ -119,6 +120,13 @@ _USUAL = (nn.Module.__call__, nn.Module._call_impl) if call_of(nn.Module) is Non
 def has_own_functions(module: nn.Module) -> bool:
     """Whether it has been given a ``forward`` in place of its class's, or what calls that."""
     return "forward" in module.__dict__ or "_call_impl" in module.__dict__
+
+
+@cache
+def methods_of(kind: type) -> frozenset[str]:
+    """Of a class of torch's: names under which an instance has no function of its own."""
+    members = ((name, each) for base in kind.__mro__ for name, each in vars(base).items())
+    return frozenset(name for name, each in members if callable(each))
 
 
 def is_chain(module: nn.Module) -> bool:

@@ -8,35 +8,27 @@ work has come by. Each graph that the tensor is in has such nodes (``layers``).
 A gradient that may itself be differentiated is looked at on its way back, too: before and after the
 operation, so that what it makes of rows that nobody needed leaves it on no side.
 
-Invariants: a ``Record`` holds nodes only while a backward runs, for they hold it. Where no results
-are known the gradient stays as it is.
+Invariant: where no results are known the gradient stays as it is.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from autobatch.compat import (
-    after_backward,
-    backward_at_work,
-    node_at_work,
     on_device,
-    outside_everything,
     within_duals,
     within_level,
 )
 from autobatch.presence.known import Again, Known, Place
-from autobatch.presence.layers import Layer, bare, differentiated, is_in_a_graph, layers
+from autobatch.presence.layers import Layer, differentiated, is_in_a_graph
 from autobatch.presence.moves import PLACE, Derived, noted, notes_of
+from autobatch.presence.record import Record, has_views, is_finite, record_at_work
 from autobatch.presence.walk import Mask, all_of
 from autobatch.saving.savers import decided
 
@@ -49,71 +41,6 @@ def folded(mask: np.ndarray, fold: Fold) -> np.ndarray:
     """Of each of such rows what a mask says of its thread."""
     turns, count = fold
     return np.tile(mask.repeat(count), turns)
-
-
-@dataclass(slots=True, eq=False, repr=False)
-class Record:
-    """What a run knows of its gradients, backward by backward.
-
-    ``is_wild``: whether it has run an operation that may give what is not finite, or got such a
-    thing: ``unseen`` is what has yet to be looked at for that. ``is_used``: whether it has guards.
-    ``begun`` are the backwards since somebody began to listen.
-    """
-
-    unseen: list[Tensor] = field(default_factory=list)
-    is_wild: bool = False
-    is_used: bool = False
-    backwards: dict[int, Known] = field(default_factory=dict)
-    begun: list[Known] | None = None
-
-    def has_wild(self) -> bool:
-        """Whether an operand may be infinite."""
-        while self.unseen and not self.is_wild:
-            self.is_wild = not is_finite(self.unseen.pop())
-        return self.is_wild
-
-    def at_work(self) -> Known:
-        """What the backward at work has come to."""
-        task = backward_at_work()
-        known = self.backwards.get(task)
-        if known is None:
-            known = self.backwards[task] = Known()
-            after_backward(partial(self.over, task))
-            if self.begun is not None:
-                self.begun.append(known)
-        return known
-
-    def known(self) -> Known | None:
-        """The same, where it has come to anything."""
-        return self.backwards.get(backward_at_work())
-
-    def over(self, task: int) -> None:
-        known = self.backwards.pop(task, None)
-        if known is not None:
-            known.arrived.clear()
-
-    def arrived(self, grad: Tensor) -> None:
-        """A backward has come to a result."""
-        self.at_work().roots.append(node_at_work())
-
-    def left(self, tensor: Tensor) -> Tensor:
-        """A result of the run, all of whose rows are needed if it is."""
-        return self.leaving(tensor, list(layers(tensor)))
-
-    def given(self, tensor: Tensor) -> Tensor:
-        """A result of what the innermost transform differentiates."""
-        return self.leaving(tensor, list(layers(tensor))[:1])
-
-    def leaving(self, tensor: Tensor, among: Sequence[Layer]) -> Tensor:
-        if not self.is_used or not any(layer.tensor.requires_grad for layer in among):
-            return tensor
-        if not has_views(tensor):
-            return tensor
-        result = tensor.view_as(tensor)
-        for layer, _ in zip(layers(result), among, strict=False):
-            if layer.tensor.requires_grad:
-                layer.tensor.register_hook(self.arrived)  # type: ignore[no-untyped-call]
-        return result
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -180,45 +107,6 @@ def guard(
     layer.tensor.register_hook(hook)  # type: ignore[no-untyped-call]
 
 
-def has_views(tensor: Tensor) -> bool:
-    return tensor.layout is torch.strided
-
-
-def is_finite(grad: Tensor) -> bool:
-    """Whether a gradient, with its tangents, is sure to be finite."""
-    if not within_level() and not within_duals():
-        return math.isfinite(abs(grad.detach().sum().item()))
-    parts = list(bare(grad))
-    with outside_everything():
-        return all(math.isfinite(abs(part.detach().sum().item())) for part in parts)
-
-
-_AT_WORK: ContextVar[Record | None] = ContextVar("autobatch.presence", default=None)
-
-
-def record_at_work() -> Record | None:
-    return _AT_WORK.get()
-
-
-@contextmanager
-def presence(given: Sequence[Tensor] = (), record: Record | None = None) -> Iterator[Record]:
-    """The record of a run on ``given``, at work inside where gradients may be wanted.
-
-    ``record``: one that goes on.
-    """
-    if record is None:
-        record = Record([tensor for tensor in given if tensor.is_floating_point()])
-    if not torch.is_grad_enabled() or torch.is_inference_mode_enabled():
-        yield record
-        return
-    token = _AT_WORK.set(record)
-    try:
-        yield record
-    finally:
-        _AT_WORK.reset(token)
-        record.unseen.clear()
-
-
 def guarded(
     operand: Tensor, dim: int, shape: tuple[int, ...] | None = None, fold: Fold = ONE
 ) -> Tensor:
@@ -227,15 +115,13 @@ def guarded(
     ``shape``: what it is broadcast to, where all threads share it; ``fold``: how they are
     folded into that otherwise.
     """
-    record = _AT_WORK.get()
-    if record is not None:
-        record.is_wild = True
+    record = record_at_work()
     return spread(record, operand, dim, shape) if shape else looked_at(record, operand, dim, fold)
 
 
 def guarded_rows(column: Tensor) -> Tensor:
     """A column whose rows go to what runs thread by thread, and may have any derivative."""
-    return looked_at(_AT_WORK.get(), column, 0)
+    return looked_at(record_at_work(), column, 0)
 
 
 def looked_at(record: Record | None, operand: Tensor, dim: int, fold: Fold = ONE) -> Tensor:
@@ -281,10 +167,16 @@ def watch(
 
 def bounded(result: Tensor, dim: int) -> Tensor:
     """A result of what has guarded operands: what it makes of gradients' gradients ends here."""
-    record = _AT_WORK.get()
+    record = record_at_work()
     if record is not None and record.is_used and torch.is_grad_enabled():
         watch(record, result, dim, False)
     return result
+
+
+def bounded_if_shared_wild(result: Tensor, dim: int) -> Tensor:
+    """The same where what all threads share is what they are guarded for."""
+    record = record_at_work()
+    return bounded(result, dim) if record is not None and record.is_shared_wild else result
 
 
 def all_bounded(results: tuple[Tensor, ...], dims: tuple[int | None, ...]) -> tuple[Tensor, ...]:
@@ -294,35 +186,22 @@ def all_bounded(results: tuple[Tensor, ...], dims: tuple[int | None, ...]) -> tu
     return results
 
 
-def wild() -> None:
-    """What runs may give what is not finite, and is not differentiated."""
-    record = _AT_WORK.get()
-    if record is not None:
-        record.is_wild = True
-
-
 def guarded_if_wild(
     operand: Tensor, dim: int, shape: tuple[int, ...] | None = None, fold: Fold = ONE
 ) -> Tensor:
     """An operand of what has an infinite derivative only where the other one is infinite."""
-    record = _AT_WORK.get()
+    record = record_at_work()
     if record is not None and not (is_in_a_graph(operand) and record.has_wild()):
         record = None
     return spread(record, operand, dim, shape) if shape else looked_at(record, operand, dim, fold)
 
 
-@contextmanager
-def deriving() -> Iterator[list[Known]]:
-    """What is known of the backwards that are made inside."""
-    record = _AT_WORK.get()
-    if record is None:
-        yield []
-        return
-    outer, record.begun = record.begun, []
-    try:
-        yield record.begun
-    finally:
-        record.begun = outer
+def guarded_if_shared_wild(operand: Tensor, dim: int, fold: Fold = ONE) -> Tensor:
+    """The same where all threads share the other one."""
+    record = record_at_work()
+    if record is not None and not (is_in_a_graph(operand) and record.has_wild_shared()):
+        record = None
+    return looked_at(record, operand, dim, fold)
 
 
 def derived(gradient: Tensor, backwards: Sequence[Known]) -> Tensor:

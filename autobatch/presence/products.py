@@ -23,25 +23,20 @@ import torch
 from torch import Tensor
 
 from autobatch.compat import is_batched, is_wrapped, level_of, on_device, unwrap_if_dead, unwrapped
-from autobatch.presence.guards import (
-    Fold,
-    Record,
-    folded,
-    has_views,
-    is_finite,
-    record_at_work,
-    watch,
-)
+from autobatch.presence.guards import Fold, folded, watch
 from autobatch.presence.known import Known, Place
 from autobatch.presence.layers import differentiated, is_in_a_graph
 from autobatch.presence.operands import Operands, operands_of
+from autobatch.presence.record import Record, has_views, is_finite, record_at_work
 from autobatch.presence.walk import all_of
 from autobatch.saving.savers import decided, is_again
 
 FACTORS = frozenset(
-    """addmm addmv affine baddbmm bilinear bmm conv1d conv2d convolution Conv1d Conv2d Conv3d einsum
+    """addmm addmv affine baddbmm bilinear bmm conv1d conv2d conv3d convolution einsum
  conv_transpose1d conv_transpose2d conv_transpose3d group_norm layer_norm linear matmul mm mv
- native_layer_norm prelu prelu_kernel rms_norm trilinear weighted""".split()  # noqa: SIM905
+ native_layer_norm prelu prelu_kernel rms_norm trilinear weighted
+ Bilinear Conv1d Conv2d Conv3d GRU GRUCell GroupNorm LayerNorm Linear LSTM LSTMCell PReLU RNN
+ RNNCell""".split()  # noqa: SIM905
 )
 """Their gradients hold their operands."""
 Function = Callable[..., Any]
@@ -73,14 +68,18 @@ class Product:
 
     def looked_at(self, nr: int, level: int, grad: Tensor | None) -> Tensor | None:
         """The gradient of an operand, of the rows that somebody needed; None: as it is."""
-        known = self.record.known()
-        if known is None or grad is None or not (along := self.along(known, level)):
+        known, is_right = self.record.known(), self.dims[nr] is not None
+        if known is None or grad is None:
+            return None
+        if not torch.is_grad_enabled() and (is_right or is_finite(grad)):
+            return None
+        if not (along := self.along(known, level)):
             return None
         if torch.is_grad_enabled() and self.is_below(level, along):
             found = self.anew(known, level, along)
             if found is not None:
                 return found[nr]
-        if self.dims[nr] is not None or is_finite(grad):
+        if is_right or is_finite(grad):
             return None
         rows = self.needed(known, along, grad.device)
         if rows is None:

@@ -1,16 +1,13 @@
 """Which operations may turn a zero cotangent into one that is not finite.
 
-By the name that torch's functions, methods, operators and Python's ``operator`` have in common.
-What is not named here may.
+By the name that torch's functions, methods, operators and Python's ``operator`` have in common,
+and by that of a module's class, whose parameters are operands. What is not named here may.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import chain
 from typing import Any
-
-from torch import nn
 
 from autobatch.structure import own_attribute
 
@@ -21,28 +18,31 @@ def named(words: str) -> frozenset[str]:
 
 LINEAR = named(
     """abs add addbmm addmm addmv alias amax amin argmax argmin as_strided atleast_1d atleast_2d
- avg_pool1d avg_pool2d baddbmm broadcast_to cat celu chunk clamp clamp_max clamp_min clip clone
- concat constant_pad_nd contiguous conv1d conv2d convolution copy cos cumsum detach diag_embed
- diagonal dropout elu embedding empty empty_like expand expand_as fill flatten flip float full
- full_like gather gelu getitem group_norm hardsigmoid hardswish hardtanh hstack index
- index_select layer_norm leaky_relu lift_fresh lift_fresh_copy linear log_sigmoid_forward
- log_softmax logsigmoid masked_fill masked_select max max_pool2d_with_indices maximum mean
- median mH mish min minimum mm mse_loss mT movedim mv narrow native_dropout native_group_norm
- native_layer_norm neg negative new_empty new_full new_ones new_zeros nll_loss_forward ones
- ones_like permute pos positive relu relu6 repeat reshape roll round rsub select select_backward
- setitem sigmoid sign silu sin slice softmax softplus softsign split split_with_sizes squeeze
- stack sub subtract sum swapaxes T t take_along_dim tanh thnn_fused_gru_cell
- thnn_fused_lstm_cell threshold to to_copy transpose tril triu
- type unbind unflatten unfold unsafe_chunk unsafe_split unsafe_view unsqueeze view view_as vstack
- where zeros zeros_like
- AvgPool1d AvgPool2d Conv1d Conv2d Conv3d Dropout ELU Embedding Flatten GELU GroupNorm Hardsigmoid
- Hardswish Hardtanh Identity LayerNorm LeakyReLU LogSigmoid LogSoftmax MaxPool1d MaxPool2d Mish
- ReLU ReLU6 SiLU Sigmoid Softmax Softplus Softsign Tanh Threshold Unflatten"""
+ avg_pool1d avg_pool2d baddbmm broadcast_to cat celu chunk clamp clamp_max clamp_min clip
+ clone concat constant_pad_nd contiguous conv1d conv2d conv3d convolution copy cos cumsum
+ detach diag_embed diagonal dropout elu embedding empty empty_like expand expand_as fill
+ flatten flip float full full_like gather gelu getitem group_norm hardsigmoid hardswish
+ hardtanh hstack index index_select layer_norm leaky_relu lift_fresh lift_fresh_copy linear
+ log_sigmoid_forward log_softmax logsigmoid masked_fill masked_select max
+ max_pool2d_with_indices maximum mean median mH mish min minimum mm mse_loss mT movedim mv
+ narrow native_dropout native_group_norm native_layer_norm neg negative new_empty new_full
+ new_ones new_zeros nll_loss_forward ones ones_like permute pos positive relu relu6 repeat
+ reshape roll round rsub select select_backward setitem sigmoid sign silu sin slice softmax
+ softplus softsign split split_with_sizes squeeze stack sub subtract sum swapaxes T t
+ take_along_dim tanh thnn_fused_gru_cell thnn_fused_lstm_cell threshold to to_copy transpose
+ tril triu type unbind unflatten unfold unsafe_chunk unsafe_split unsafe_view unsqueeze view
+ view_as vstack where zeros zeros_like
+ AvgPool1d AvgPool2d Conv1d Conv2d Conv3d Dropout ELU Embedding Flatten GELU GroupNorm
+ Hardsigmoid Hardswish Hardtanh Identity LayerNorm LeakyReLU Linear LogSigmoid LogSoftmax
+ MaxPool1d MaxPool2d Mish ReLU ReLU6 SiLU Sigmoid Softmax Softplus Softsign Tanh Threshold
+ Unflatten"""
 )
 """Its gradient is finite if its cotangent and its operands are, and zero where that is zero."""
 PRODUCTS = named(
-    """addcmul affine bmm convolved dot inner lerp matmul mul multiply outer square
- thnn_fused_gru_cell thnn_fused_lstm_cell weighted"""
+    """addbmm addcmul affine baddbmm bilinear bmm convolved dot einsum inner lerp matmul mul
+ multiply outer prelu prelu_kernel square thnn_fused_gru_cell thnn_fused_lstm_cell trilinear
+ weighted
+ Bilinear GRU GRUCell LSTM LSTMCell PReLU RNN RNNCell"""
 )
 """The same, and it has an operand as a factor, which may be infinite."""
 HOLDING = named(
@@ -52,6 +52,8 @@ HOLDING = named(
  Mish SiLU Sigmoid Softmax Softplus Softsign Tanh"""
 )
 """The same, and its derivative is no number where an operand is infinite, or none itself."""
+STEEP = named("frobenius_norm linalg_norm linalg_vector_norm logsumexp norm vector_norm")
+"""Only its gradient, or that of its gradient, may be infinite where its one operand is finite."""
 CONSTANT = named(
     """all allclose and any argsort bitwise_and bitwise_not bitwise_or bitwise_xor bool bucketize
  ceil count_nonzero detach eq equal floor floor_divide floordiv ge gt int isclose isfinite isinf
@@ -63,13 +65,7 @@ QUOTIENTS = named("div divide true_divide truediv")
 
 
 def name_of(function: Any) -> str:
-    """``sub`` for ``__sub__``, ``sub_`` and ``aten.sub.Tensor``; for a module its class's.
-
-    One that has tensors of its own, which are no operands, may do anything.
-    """
-    if isinstance(function, nn.Module):
-        own = chain(function.parameters(), function.buffers())
-        return type(function).__name__ if next(own, None) is None else ""
+    """``sub`` for ``__sub__``, ``sub_`` and ``aten.sub.Tensor``."""
     schema = getattr(function, "_schema", None)
     named_by = getattr(schema, "name", None)  # torch.library's custom operators have a text there
     name = own_attribute(function, "__name__", "") if named_by is None else named_by.split("::")[-1]
@@ -86,6 +82,11 @@ def is_risky(name: str, args: Sequence[Any]) -> bool:
     if name == "pow":
         return not isinstance(second, int | float) or second < 1 or second != int(second)
     return True
+
+
+def gives_infinities(name: str, args: Sequence[Any]) -> bool:
+    """Whether the result may be infinite where all operands are finite."""
+    return name not in STEEP and is_risky(name, args)
 
 
 def is_looked_at(name: str, args: Sequence[Any]) -> bool:

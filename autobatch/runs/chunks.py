@@ -18,7 +18,7 @@ from autobatch.batching.calling.resolving import Target
 from autobatch.batching.context import Context
 from autobatch.batching.host.rower import Rower
 from autobatch.options import Options
-from autobatch.presence.guards import Record, presence
+from autobatch.presence.record import Record, presence
 from autobatch.random.repeating import Repeating
 from autobatch.results.outcome import Chunk, Reader
 from autobatch.runs.machines import Shared, machine_of

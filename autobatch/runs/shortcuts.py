@@ -18,7 +18,7 @@ from autobatch.batching.fallbacks import policy_of
 from autobatch.batching.host.rower import Rower
 from autobatch.compiled import Refused, joined, launched, plan_if_worth, seeds_of
 from autobatch.options import Options
-from autobatch.presence.guards import presence
+from autobatch.presence.record import presence
 from autobatch.results.outcome import Chunk, Reader
 from autobatch.runs.chunks import given_to, left
 from autobatch.runs.machines import Shared, machine_of, steps_of

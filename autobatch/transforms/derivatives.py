@@ -14,7 +14,8 @@ from autobatch.batching.context import Context
 from autobatch.batching.host.rower import Rower
 from autobatch.compat import outside_everything
 from autobatch.errors import Diagnostic, UnsupportedError
-from autobatch.presence.guards import derived, deriving
+from autobatch.presence.guards import derived
+from autobatch.presence.record import deriving
 from autobatch.random.again import apart, drawing_from, places_of
 from autobatch.random.repeating import generators_of
 from autobatch.transforms import parts, plain, runs

@@ -15,7 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from autobatch.presence.guards import derived, deriving
+from autobatch.presence.guards import derived
+from autobatch.presence.record import deriving
 from autobatch.transforms import parts
 from autobatch.transforms.derivatives import pair, run_of
 from autobatch.transforms.records import transform_of

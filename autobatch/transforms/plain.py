@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from autobatch.compat import within_duals, within_level
-from autobatch.presence.guards import record_at_work
+from autobatch.presence.record import record_at_work
 from autobatch.transforms import parts
 from autobatch.transforms.runs import Pullback, Run
 from autobatch.values.cells import Cell

@@ -23,7 +23,7 @@ from autobatch.batching.trace import Untraceable
 from autobatch.batching.trace.recorder import refuse_python_gradients
 from autobatch.compat import on_device
 from autobatch.errors import AutobatchError
-from autobatch.presence.guards import record_at_work
+from autobatch.presence.record import record_at_work
 from autobatch.random.again import drawing_from
 from autobatch.transforms import parts
 from autobatch.transforms.captured import held

@@ -28,6 +28,7 @@ import torch
 from torch import Tensor
 
 from autobatch.presence import wide_rows
+from autobatch.presence.record import met
 from autobatch.values.repeated import is_shared, rows_of
 from autobatch.values.stacks import Stacks
 from autobatch.values.strides import is_plain, is_watched, taken
@@ -314,6 +315,7 @@ def fits_column(obj: Any) -> bool:
 def expand(obj: Any, k: int, device: torch.device) -> Column:
     """The column ``[k, *E]`` that a uniform number or tensor stands for."""
     if isinstance(obj, Tensor):
+        met(obj)
         return Column(torch.stack([obj] * k) if obj.is_sparse else obj.expand(k, *obj.shape))
     tag = NUMBER_TAGS[type(obj)]
     data = torch.full((k,), obj, dtype=NUMBER_DTYPES[tag], device=device)

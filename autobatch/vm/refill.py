@@ -18,13 +18,15 @@ from math import inf
 from typing import Any
 
 import numpy as np
+import torch
 
 from autobatch.batching.calling import resolving
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.foreign import Foreign
-from autobatch.presence.guards import Record, presence
+from autobatch.presence.record import Record, presence
 from autobatch.random.paths import Paths
 from autobatch.saving.savers import saving
+from autobatch.transforms.parts import tensors
 from autobatch.values.cells import Cell
 from autobatch.values.layouts import seen
 from autobatch.vm import invariants
@@ -97,6 +99,8 @@ class Refill:
         """Let new threads, with indices above all others', enter the function."""
         state = self.machine.state
         self.lend([*args, *kwargs.values()], threads)
+        if torch.is_grad_enabled():
+            self.record.get(tensors([*args, *kwargs.values()]))
         rows = self.taken_by(threads)
         if self.frame is not None:
             self.frame.span = None

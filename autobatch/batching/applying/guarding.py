@@ -13,23 +13,25 @@ import torch
 from torch import Tensor
 
 from autobatch.batching.applying.direct import POINTWISE
+from autobatch.batching.applying.judging import names_of, shared_by
 from autobatch.batching.levels import Batched, leaves_of, map_tree
-from autobatch.presence.guards import Record, bounded, guarded
+from autobatch.presence.guards import bounded, guarded
 from autobatch.presence.moves import is_differentiated
 from autobatch.presence.products import FACTORS
-from autobatch.presence.risks import HOLDING, PRODUCTS, is_risky, name_of
+from autobatch.presence.record import Record
+from autobatch.presence.risks import HOLDING, PRODUCTS, STEEP, gives_infinities
+
+LOOKED_AT = PRODUCTS | FACTORS | HOLDING
+"""What may give a gradient that is not finite where an operand is not."""
 
 
 def watched(record: Record, fn: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, ...]:
     """The operands of ``fn``; what all threads share is broadcast to rows like it."""
-    name = name_of(fn)
-    if is_risky(name, args):
+    names = names_of(fn)
+    record.meet(shared_by(fn, names, args))
+    if any(gives_infinities(name, args) for name in names):
         record.is_wild = True
-    elif (
-        name not in PRODUCTS | FACTORS | HOLDING
-        or not torch.is_grad_enabled()
-        or not may_be_wild(record, args)
-    ):
+    elif STEEP.isdisjoint(names) and (LOOKED_AT.isdisjoint(names) or not may_be_wild(record, args)):
         return args
     if not torch.is_grad_enabled():
         return args
@@ -40,6 +42,8 @@ def watched(record: Record, fn: Callable[..., Any], args: tuple[Any, ...]) -> tu
 
 def may_be_wild(record: Record, args: tuple[Any, ...]) -> bool:
     """Whether an operand of what is differentiated may be infinite."""
+    if not torch.is_grad_enabled():
+        return False
     return any(map(is_leaf_smooth, leaves_of(args))) and record.has_wild()
 
 

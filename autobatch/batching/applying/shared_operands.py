@@ -15,10 +15,12 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from autobatch.batching.applying.guarding import is_smooth
+from autobatch.batching.applying.judging import names_of
 from autobatch.batching.levels import Batched, leaves_of, map_tree
-from autobatch.presence.guards import ONE, Record, record_at_work
+from autobatch.presence.guards import ONE
 from autobatch.presence.moves import is_differentiated
 from autobatch.presence.products import FACTORS, is_watched, watched
+from autobatch.presence.record import Record, record_at_work
 from autobatch.presence.risks import LINEAR, PRODUCTS, is_risky, name_of
 from autobatch.structure import own_attribute
 
@@ -69,7 +71,8 @@ class Call:
             first = first or (out,)
             return tuple(leaf.data for leaf in leaves_of(out) if is_own_smooth(leaf))
 
-        watched(function, self.dims, 0, ONE, self.operands, name_of(self.fn) in FACTORS | PRODUCTS)
+        is_factor = all(name in FACTORS | PRODUCTS for name in names_of(self.fn))
+        watched(function, self.dims, 0, ONE, self.operands, is_factor)
         (out,), first = first, (None,)  # nobody holds its graph, whoever runs the function again
         return out
 
@@ -136,10 +139,12 @@ def has_shared_smooth(*operands: Any) -> bool:
 
 def is_product(fn: Callable[..., Any], args: tuple[Any, ...], keywords: dict[str, Any]) -> bool:
     """Whether a gradient may be infinite, by a function that can run once more."""
-    name = name_of(fn)
+    (name,) = names_of(fn)
+    if drops(fn, name, args, keywords):
+        return False
     if name in FACTORS or (name in PRODUCTS and len(dtypes_of(args)) > 1):
         return True  # operands of several dtypes are not broadcast to be guarded
-    return is_risky(name, args) and not drops(fn, name, args, keywords)
+    return is_risky(name, args)
 
 
 def dtypes_of(args: tuple[Any, ...]) -> set[torch.dtype]:

@@ -32,6 +32,7 @@ from autobatch.batching.applying.direct import direct
 from autobatch.batching.applying.failures import explained, first_row
 from autobatch.batching.applying.guarding import ended, watched
 from autobatch.batching.applying.inner import GETITEM, SETITEM, Inner
+from autobatch.batching.applying.judging import shared_by
 from autobatch.batching.applying.shared_operands import with_shared
 from autobatch.batching.levels import (
     Batched,
@@ -44,8 +45,8 @@ from autobatch.batching.levels import (
     level,
     map_tree,
 )
-from autobatch.presence.guards import record_at_work
 from autobatch.presence.moves import keeping
+from autobatch.presence.record import record_at_work
 from autobatch.random.drawing import draws
 from autobatch.structure import own_attribute
 
@@ -191,6 +192,8 @@ def apply_inplace(
             raise first_row(fn, whole, keywords) or failure from None
         new = unrecorded(args[0], new, k)
         return new, new
+    if (record := record_at_work()) is not None:
+        record.meet(shared_by(fn, (), args))
     if fn is Tensor.requires_grad_:
         return _marked(args, keywords, k), None
     with keeping():

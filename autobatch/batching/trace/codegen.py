@@ -29,17 +29,20 @@ from autobatch.batching.trace.guarding import (
     Dims,
     End,
     Guard,
+    barring,
     ends,
     gives_infinities,
     guards,
     products,
+    shared_inputs,
 )
 from autobatch.batching.trace.lifted import lifted
 from autobatch.batching.trace.narrow import stand_in
 from autobatch.batching.trace.picked import picks, threads_places
 from autobatch.batching.trace.reuse import in_place
-from autobatch.presence.guards import ONE, wild
+from autobatch.presence.guards import ONE
 from autobatch.presence.products import product, product_over
+from autobatch.presence.record import met, wild
 from autobatch.structure import own_attribute
 
 Replay = Callable[..., tuple[Tensor, ...]]
@@ -61,7 +64,7 @@ def compile_graph(
     given = guards(graph) if grad else {}
     ended = ends(graph, given) if grad else {}
     of_shared = products(graph) if grad else {}
-    writes = {} if within else in_place(graph, grad, given)
+    writes = {} if within else in_place(graph, grad, set(barring(given)))
     printer = _Printer(graph, example, writes, given, ended, of_shared, grad)
     body = printer.body()
     for kind in autocast:
@@ -96,6 +99,8 @@ class _Printer:
 
     def body(self) -> list[str]:
         lines = [f"{self.constant(wild)}()"] if gives_infinities(self.graph) else []
+        if given := shared_inputs(self.graph):
+            lines.append(f"{self.constant(met)}({', '.join(f'a{place}' for place in given)})")
         dying = _last_reads(self.graph)
         inside = False
         for place, node in enumerate(self.graph.nodes):

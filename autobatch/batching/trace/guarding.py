@@ -8,25 +8,29 @@ by place among the nodes what its results go through.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from autobatch.batching.trace.graph import Count, Graph, Meta, Node, Ref
+from autobatch.batching.trace.graph import Count, Graph, Meta, Node, Ref, Symbol
+from autobatch.presence import risks
 from autobatch.presence.guards import (
     ONE,
     Fold,
     all_bounded,
     bounded,
+    bounded_if_shared_wild,
     guarded,
+    guarded_if_shared_wild,
     guarded_if_wild,
 )
 from autobatch.presence.moves import kept
 from autobatch.presence.products import FACTORS
-from autobatch.presence.risks import HOLDING, PRODUCTS, is_risky, name_of
+from autobatch.presence.record import is_finite
+from autobatch.presence.risks import HOLDING, PRODUCTS, STEEP, name_of
 
 _THREADS = Count(1)
 
@@ -43,13 +47,15 @@ class Guard:
 
 def guards(graph: Graph) -> Mapping[int, Mapping[int, Guard]]:
     """``wild`` are the values that may be infinite for finite inputs."""
+    function: Callable[..., Tensor]
     wild: set[int] = set()
     found: dict[int, Mapping[int, Guard]] = {}
     makers = makers_of(graph)
     for place, node in enumerate(graph.nodes):
         name, reads_wild = name_of(node.op), not wild.isdisjoint(node.reads())
-        risky = may_be_infinite(graph, node)
-        if risky or reads_wild:
+        infinite = may_be_infinite(graph, node)
+        risky = infinite or name in STEEP
+        if infinite or reads_wild:
             wild.update(out for out in node.outs if out is not None)
         if node.mutates or node.is_view or not node.grad:
             continue
@@ -57,7 +63,47 @@ def guards(graph: Graph) -> Mapping[int, Mapping[int, Guard]]:
             function = guarded if risky or reads_wild else guarded_if_wild
             if here := dict(of_operands(graph, makers, node, function)):
                 found[place] = here
+        elif name in FACTORS and (others := shared_by(graph, node)):
+            function = guarded if not wild.isdisjoint(others) else guarded_if_shared_wild
+            own = of_operands(graph, makers, node, function)
+            first = int(name.startswith(ADDING))
+            if here := {nr: guard for nr, guard in own if nr >= first}:
+                found[place] = here
     return found
+
+
+ADDING = ("add", "badd")
+"""Products whose first operand is added to them."""
+
+
+def barring(given: Mapping[int, Mapping[int, Guard]]) -> Iterator[int]:
+    """The guarded places at which more than what all threads share may be infinite."""
+    for place, here in given.items():
+        if any(guard.function is not guarded_if_shared_wild for guard in here.values()):
+            yield place
+
+
+def has_infinite(graph: Graph, node: Node) -> bool:
+    """Whether a number that the stretch itself wrote down is, and makes a product so."""
+    literals = (graph.literals[value] for value in node.reads() if value in graph.literals)
+    numbers = (arg for arg in node.args if type(arg) is float)
+    return not (all(map(is_finite, literals)) and all(map(math.isfinite, numbers)))
+
+
+def shared_by(graph: Graph, node: Node) -> set[int]:
+    """The operands of a product that all threads share."""
+    return {value for value in node.reads() if is_uniform(graph.metas[value])}
+
+
+def shared_inputs(graph: Graph) -> list[int]:
+    """What a replay gets that all threads share, and that may make something infinite.
+
+    Numbers do as factors; else they are what is put where a mask says, or bounds.
+    """
+    metas, factors = graph.metas, (n for n in graph.nodes if name_of(n.op) in PRODUCTS)
+    numbers = {arg.position for node in factors for arg in node.args if type(arg) is Symbol}
+    tensors = (i for i in range(graph.inputs) if i in metas and is_uniform(metas[i]))
+    return sorted(numbers | {i for i in tensors if is_smooth(metas[i].dtype)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,17 +114,17 @@ class End:
     dims: tuple[Any, ...] = ()
 
 
-def ends(graph: Graph, guarded: Iterable[int]) -> Mapping[int, End]:
-    """``guarded`` are the nodes of which some operand is guarded."""
-    own = threads_numbers(graph)
+def ends(graph: Graph, given: Mapping[int, Mapping[int, Guard]]) -> Mapping[int, End]:
+    """``given`` are the guards of operands."""
+    own, always = threads_numbers(graph), set(barring(given))
     found = {at: End(kept) for at, node in enumerate(graph.nodes) if keeps_rows(graph, node, own)}
-    for place in guarded:
+    for place in given:
         outs = graph.nodes[place].outs
         dims = tuple(None if out is None else threads_dim(graph.metas[out]) for out in outs)
         if not graph.nodes[place].single:
             found[place] = End(all_bounded, (dims,))
         elif dims[0] is not None:
-            found[place] = End(bounded, dims)
+            found[place] = End(bounded if place in always else bounded_if_shared_wild, dims)
     return found
 
 
@@ -195,8 +241,9 @@ def gives_infinities(graph: Graph) -> bool:
 
 
 def may_be_infinite(graph: Graph, node: Node) -> bool:
-    made = (graph.metas[out].dtype for out in node.outs if out is not None)
-    return is_risky(name_of(node.op), node.args) and any(map(is_smooth, made))
+    made, name = (graph.metas[out].dtype for out in node.outs if out is not None), name_of(node.op)
+    gives = risks.gives_infinities(name, node.args)
+    return (gives or (name in PRODUCTS and has_infinite(graph, node))) and any(map(is_smooth, made))
 
 
 def of_operands(

@@ -1,0 +1,54 @@
+"""By which names an operation is judged, and by which operands that all threads share.
+
+In: what is called. Out: names that ``presence.risks`` and ``presence.products`` know, or not. A
+module of torch's as it comes is judged by its class, as the function is that it runs, with its
+parameters and buffers as operands; a chain of them by all of its parts. Any other module may do
+anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import chain
+from typing import Any
+
+from torch import Tensor, nn
+
+from autobatch.batching.levels import leaves_of
+from autobatch.batching.module_classes import is_chain, methods_of, runs_torchs
+from autobatch.batching.submodules import is_hooked
+from autobatch.presence.risks import PRODUCTS, name_of
+
+ANYTHING = ""
+"""The name of what may do anything."""
+
+
+def names_of(fn: Any) -> tuple[str, ...]:
+    """The names of what is called; several of a chain of modules."""
+    if not isinstance(fn, nn.Module):
+        return (name_of(fn),)
+    if not is_as_it_comes(fn):
+        return (ANYTHING,)
+    if not is_chain(fn):
+        return (type(fn).__name__,)
+    return tuple(chain.from_iterable(map(names_of, fn.children())))
+
+
+def is_as_it_comes(module: nn.Module) -> bool:
+    """Whether it is of a class that users know by ``torch.nn``, and calling it runs that alone."""
+    kind = type(module)
+    if getattr(nn, kind.__name__, None) is not kind or not runs_torchs(kind):
+        return False
+    return not is_hooked(module) and module.__dict__.keys().isdisjoint(methods_of(kind))
+
+
+def shared_by(fn: Callable[..., Any], names: tuple[str, ...], args: Any) -> Iterator[Any]:
+    """Tensors that all threads share, and numbers that make a product."""
+    if isinstance(fn, nn.Module):
+        yield from chain(fn.parameters(), fn.buffers())
+        for part in fn.modules():  # in the place of a parameter that has been deleted, say
+            yield from (each for each in vars(part).values() if isinstance(each, Tensor))
+    is_factor = not PRODUCTS.isdisjoint(names)
+    for leaf in leaves_of(args):
+        if isinstance(leaf, Tensor) or (is_factor and type(leaf) is float):
+            yield leaf
