@@ -158,8 +158,7 @@ def launch_of(lap: Lap, pc: Label) -> Launch | None:
     if driver is None or driver.feeds is None or type(branch) is not Branch or lap.turn.advance:
         return None
     hot = driver.plan.run
-    if type(hot) is not Hot:
+    if type(hot) is not Hot or not hot.is_whole:
         return None
     loop = loop_of(driver.plan, driver.feeds, branch.condition, branch.then == pc)
-    laps = None if loop is None else hot.laps(loop)
-    return None if laps is None else Launch(hot, laps)
+    return None if loop is None else Launch(hot, hot.laps(loop))

@@ -187,10 +187,8 @@ class Hot:
             if not self.why:
                 self.made, self.now = made, made.replay
 
-    def laps(self, loop: Loop) -> Laps | None:
-        """Several laps of the loop whose lap this is; None where a lap is not one kernel."""
-        if not self.is_whole:
-            return None
+    def laps(self, loop: Loop) -> Laps:
+        """Several laps of the loop whose lap this is, which is one kernel."""
         found = self.loops.get(loop)
         if found is None:
             wait = None if self.seconds is None else self.prices.kernel
