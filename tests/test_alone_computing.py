@@ -127,6 +127,24 @@ def of_kinds(x, text):
     return torch.stack([x.sum(), y.double().float(), torch.tensor(2.0)]).max(), x.dtype == y.dtype
 
 
+def complex_parts(x, text):
+    y = torch.complex(busy(x, text), x.sum())
+    z = torch.view_as_real(y.conj() * torch.polar(x, x).to(torch.complex64))
+    return y.real, y.imag, torch.angle(y), torch.view_as_complex(z), torch.imag(y), x.real
+
+
+def complex_numbers(x, text):
+    z = complex(torch.complex(x[0], x[1]).real.item(), busy(x, text).item())
+    return torch.tensor([z, z * z])
+
+
+def writes_a_real_part(x, text):
+    y = torch.complex(x, x) * busy(x, text)
+    y.real.add_(1)
+    y.imag.mul_(2)
+    return y
+
+
 def adds(x, text):
     total = x.new_zeros(())
     for value in x:
@@ -250,6 +268,7 @@ def counts_what_is_left(x, text):
     [
         *(of_kinds, adds, writes_its_row, reads_weights, by_key, views, is_one, in_a_dict),
         *(by_methods, by_a_table, by_names, counts_what_is_left),
+        *(complex_parts, complex_numbers, writes_a_real_part),
     ],
 )
 def test_it_is_the_loop_and_plain(function):
@@ -380,6 +399,11 @@ def test_what_is_handed_back_is_nobody_elses():
 
 
 # What it may not.
+
+
+def writes_a_real_part_of_weights(x, text):
+    WEIGHT.real.add_(1.0)
+    return busy(x, text)
 
 
 def writes_weights(x, text):
@@ -539,6 +563,7 @@ def sets_a_mode(x, text):
 
 
 REFUSED = [
+    writes_a_real_part_of_weights,
     writes_weights, writes_a_row_of_weights, writes_by_a_view, writes_by_a_function,
     writes_by_a_list, writes_by_going_through, writes_the_same, writes_what_is_the_best, writes_out,
     writes_where_a_product_starts, writes_in_place, writes_by_einsum, writes_by_a_product_of_one,
