@@ -7,6 +7,7 @@ import math
 import random
 import time
 
+import numpy as np
 import pytest
 import torch
 import torch.autograd.forward_ad as fwAD
@@ -145,6 +146,15 @@ def writes_a_real_part(x, text):
     return y
 
 
+def seeded(x, text):
+    """Numbers are seeds where they may be tensors, for all that is proved of what lists hold."""
+    parts = [x[i] for i in range(4)]
+    rng = np.random.default_rng((x[0] * 100).abs().int().item())
+    rng.shuffle(parts)
+    plain = random.Random(parts[0].abs().item())
+    return busy(x, text) * rng.normal() + parts[0] + plain.random()
+
+
 def adds(x, text):
     total = x.new_zeros(())
     for value in x:
@@ -268,7 +278,7 @@ def counts_what_is_left(x, text):
     [
         *(of_kinds, adds, writes_its_row, reads_weights, by_key, views, is_one, in_a_dict),
         *(by_methods, by_a_table, by_names, counts_what_is_left),
-        *(complex_parts, complex_numbers, writes_a_real_part),
+        *(complex_parts, complex_numbers, writes_a_real_part, seeded),
     ],
 )
 def test_it_is_the_loop_and_plain(function):
