@@ -343,7 +343,7 @@ def test_the_lowest_thread_that_fails_is_told_of():
     x[20], x[30] = torch.nan, torch.nan
     with pytest.raises(ZeroDivisionError) as caught:
         autobatch.vmap(own)(x, texts())
-    assert "Threads: 20" in caught.value.__notes__[0]
+    assert "Example index: 20" in caught.value.__notes__[0]
     found, count = outcome(own, x, texts(), on_error="isolate")
     assert [at for at, each in enumerate(found) if each.exception is not None] == [20, 30]
     assert count == 2 * (SIZE - 2)

@@ -158,7 +158,7 @@ def test_the_first_thread_that_fails_is_the_one_that_is_told_of():
     with pytest.raises(KeyError) as caught:
         autobatch.vmap(failing)(torch.zeros(7), autobatch.objects(WORDS))
     (note,) = caught.value.__notes__
-    assert "Threads: 3" in note
+    assert "Example index: 3" in note
     assert '{"a": 1, "b": 2, " ": 0}[letter]' in note
 
 
