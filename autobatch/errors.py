@@ -138,6 +138,8 @@ class VerifierError(AutobatchError):
 LIMITS = (StepLimitError, DepthLimitError)
 """The errors of this module that single threads run into."""
 
+THREADS = "  Example index: "
+"""What stands in a note before the input indices that failed."""
 CALLS_SHOWN = 20
 """How many of a failure's calls a note shows: the outermost and the innermost ones."""
 LONGEST_CYCLE = 4
@@ -157,7 +159,7 @@ def note_for(chain: Sequence[Span], operands: Sequence[str], threads: Sequence[i
     if operands:
         lines.append(f"  Operands: {', '.join(operands)}")
     if threads:
-        lines.append(f"  Threads: {_enumerated(threads)}")
+        lines.append(f"{THREADS}{_enumerated(threads)}")
     return "\n".join(lines)
 
 

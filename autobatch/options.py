@@ -114,8 +114,8 @@ class Options:
     arguments that all threads share, the items of ``objects(...)``). ``"refuse"``: they are errors.
     ``"sequential"``: the threads run one after the other, in order, whatever the engine, and write
     the real objects as the plain loop does: running statistics, lists that grow, a counter. Rows of
-    mapped tensors are private copies all the same. Assignment to ``global`` and ``nonlocal`` names
-    stays refused.
+    mapped tensors are private copies all the same. Assignment to ``global`` names stays
+    refused, as that to ``nonlocal`` ones of functions around the program.
 
     ``plain``: ``"auto"`` runs a program of Python objects alone (strings, dicts, trees: no tensor
     can come near it, and nobody else sees what it does) as plain Python, one thread after the

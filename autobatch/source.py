@@ -13,7 +13,7 @@ import os
 import sys
 import sysconfig
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from inspect import CO_VARARGS, CO_VARKEYWORDS
@@ -104,11 +104,26 @@ def node_span(node: ast.AST, file: str, lines: tuple[str, ...]) -> Span:
     )
 
 
-def _characters(lines: tuple[str, ...], line: int, byte_offset: int) -> int:
+def span_at(file: str, positions: Sequence[int | None], lines: Sequence[str]) -> Span | None:
+    """The span of an instruction, by its lines and its columns in bytes (``co_positions``)."""
+    line, end_line, column, end_column = positions
+    if line is None or end_line is None or column is None or end_column is None:
+        return None
+    start, end = _characters(lines, line, column), _characters(lines, end_line, end_column)
+    return Span(file, line, start, end_line, end)
+
+
+def _characters(lines: Sequence[str], line: int, byte_offset: int) -> int:
     text = lines[line - 1] if 0 < line <= len(lines) else ""
     if text.isascii():
         return byte_offset
     return len(text.encode()[:byte_offset].decode(errors="replace"))
+
+
+def byte_column(lines: Sequence[str], line: int, column: int) -> int:
+    """A column that counts characters, as ``ast`` counts it."""
+    text = lines[line - 1] if 0 < line <= len(lines) else ""
+    return len(text[:column].encode()) if len(text) >= column else column
 
 
 ANYONES = "<string>"

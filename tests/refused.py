@@ -128,15 +128,38 @@ def walrus_in_kept_items(x):
     return x, pairs
 
 
-def writes_nonlocal(x):
+def sets_nonlocal_first(x):
+    def step():
+        nonlocal count
+        count = x
+
+    step()
+    count = 1
+    return count
+
+
+def deletes_nonlocal(x):
     count = 0
 
     def step():
         nonlocal count
-        count += x
-        return count
+        del count
 
-    return step() + step()
+    step()
+    return x
+
+
+def loses_nonlocal(x):
+    count = 0
+
+    def step():
+        nonlocal count
+        try:
+            return 1 / x
+        except ZeroDivisionError as count:
+            return 0
+
+    return step()
 
 
 def sets_item(x):
@@ -189,6 +212,20 @@ def make_closure(seen: list):
 
 
 closed_over = make_closure([])
+
+
+def make_counter():
+    count = 0
+
+    def counter(x):
+        nonlocal count
+        count += x
+        return count
+
+    return counter
+
+
+writes_nonlocal = make_counter()
 
 
 def reads_locals(x):

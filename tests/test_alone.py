@@ -520,7 +520,7 @@ def fails(text):
 def test_a_failure_is_told_as_ever(items):
     found, alone = outcome(fails, items)
     assert found == outcome(fails, items, plain="never")[0]
-    assert isinstance(found[0], type) and "Threads" in found[2][0] and alone == len(items) - 1
+    assert isinstance(found[0], type) and "Example index" in found[2][0] and alone == len(items) - 1
 
 
 def told(exception):

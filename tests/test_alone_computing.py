@@ -7,6 +7,7 @@ import math
 import random
 import time
 
+import numpy as np
 import pytest
 import torch
 import torch.autograd.forward_ad as fwAD
@@ -125,6 +126,33 @@ def test_large_tensors_keep_threads_together():
 def of_kinds(x, text):
     y = busy(x, text)
     return torch.stack([x.sum(), y.double().float(), torch.tensor(2.0)]).max(), x.dtype == y.dtype
+
+
+def complex_parts(x, text):
+    y = torch.complex(busy(x, text), x.sum())
+    z = torch.view_as_real(y.conj() * torch.polar(x, x).to(torch.complex64))
+    return y.real, y.imag, torch.angle(y), torch.view_as_complex(z), torch.imag(y), x.real
+
+
+def complex_numbers(x, text):
+    z = complex(torch.complex(x[0], x[1]).real.item(), busy(x, text).item())
+    return torch.tensor([z, z * z])
+
+
+def writes_a_real_part(x, text):
+    y = torch.complex(x, x) * busy(x, text)
+    y.real.add_(1)
+    y.imag.mul_(2)
+    return y
+
+
+def seeded(x, text):
+    """Numbers are seeds where they may be tensors, for all that is proved of what lists hold."""
+    parts = [x[i] for i in range(4)]
+    rng = np.random.default_rng((x[0] * 100).abs().int().item())
+    rng.shuffle(parts)
+    plain = random.Random(parts[0].abs().item())
+    return busy(x, text) * rng.normal() + parts[0] + plain.random()
 
 
 def adds(x, text):
@@ -250,6 +278,7 @@ def counts_what_is_left(x, text):
     [
         *(of_kinds, adds, writes_its_row, reads_weights, by_key, views, is_one, in_a_dict),
         *(by_methods, by_a_table, by_names, counts_what_is_left),
+        *(complex_parts, complex_numbers, writes_a_real_part, seeded),
     ],
 )
 def test_it_is_the_loop_and_plain(function):
@@ -314,7 +343,7 @@ def test_the_lowest_thread_that_fails_is_told_of():
     x[20], x[30] = torch.nan, torch.nan
     with pytest.raises(ZeroDivisionError) as caught:
         autobatch.vmap(own)(x, texts())
-    assert "Threads: 20" in caught.value.__notes__[0]
+    assert "Example index: 20" in caught.value.__notes__[0]
     found, count = outcome(own, x, texts(), on_error="isolate")
     assert [at for at, each in enumerate(found) if each.exception is not None] == [20, 30]
     assert count == 2 * (SIZE - 2)
@@ -380,6 +409,11 @@ def test_what_is_handed_back_is_nobody_elses():
 
 
 # What it may not.
+
+
+def writes_a_real_part_of_weights(x, text):
+    WEIGHT.real.add_(1.0)
+    return busy(x, text)
 
 
 def writes_weights(x, text):
@@ -539,6 +573,7 @@ def sets_a_mode(x, text):
 
 
 REFUSED = [
+    writes_a_real_part_of_weights,
     writes_weights, writes_a_row_of_weights, writes_by_a_view, writes_by_a_function,
     writes_by_a_list, writes_by_going_through, writes_the_same, writes_what_is_the_best, writes_out,
     writes_where_a_product_starts, writes_in_place, writes_by_einsum, writes_by_a_product_of_one,

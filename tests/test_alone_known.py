@@ -12,6 +12,7 @@ from enum import Enum
 from typing import NamedTuple
 
 import pytest
+from torch import nn
 
 import autobatch
 from autobatch.alone import running
@@ -508,6 +509,19 @@ class Answering:
         return name
 
 
+class Scaled(nn.Module):
+    def __init__(self, scale):
+        super().__init__()
+        self.scale = scale
+
+    def forward(self, x):
+        return x * self.scale
+
+
+def of_a_module(word):
+    return Scaled(2)(word)
+
+
 def asks_all(word):
     return len(Answering().word)
 
@@ -515,8 +529,9 @@ def asks_all(word):
 @pytest.mark.parametrize(
     ("function", "caret", "why"),
     [
-        (names_each, "id", "<built-in function id> is not known"),
+        (names_each, "id", "id is not known"),
         (asks_all, "Answering()", "Answering has __getattr__"),
+        (of_a_module, "Scaled(2)", "it makes a module of a class of your own"),
     ],
 )
 def test_what_keeps_a_program_from_it_is_told(function, caret, why, capsys):
@@ -535,7 +550,7 @@ def test_the_warning_tells_it_too():
     words = autobatch.objects(["ab" * 9, "b" * 20])
     with pytest.warns(autobatch.FallbackWarning, match="from running as plain Python") as warned:
         autobatch.vmap(names_each, fallback="warn")(words)
-    assert any("^^ <built-in function id> is not known" in str(w.message) for w in warned)
+    assert any("^^ id is not known" in str(w.message) for w in warned)
 
 
 def test_nothing_is_told_of_a_program_that_is_plain(capsys):

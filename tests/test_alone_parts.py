@@ -158,8 +158,71 @@ def test_the_first_thread_that_fails_is_the_one_that_is_told_of():
     with pytest.raises(KeyError) as caught:
         autobatch.vmap(failing)(torch.zeros(7), autobatch.objects(WORDS))
     (note,) = caught.value.__notes__
-    assert "Threads: 3" in note
+    assert "Example index: 3" in note
     assert '{"a": 1, "b": 2, " ": 0}[letter]' in note
+
+
+def looked_up(table, key):
+    return table[key]
+
+
+def summed(table, key):
+    total = 0
+    for i in range(3):
+        total += looked_up(table, key + i)
+    return total
+
+
+class Table:
+    def __init__(self, table):
+        self.table = table
+
+    def get(self, key):
+        return summed(self.table, key)
+
+
+def by_helpers(x, text):
+    table = Table({0: 1, 1: 2, 2: 3, 3: 4})
+    y = torch.sin(x) * 2
+    return y + table.get(len(text))
+
+
+def by_own_functions(x, text):
+    def outer(key):
+        return ["ä", summed({0: 1, 1: 2, 2: 3, 3: 4}, key)][1]
+
+    def inner(key):
+        return outer(key) + 1
+
+    y = torch.sin(x)
+    total = 0
+    for _ in text:
+        total += inner(len(text))
+    return y + total
+
+
+def by_a_recursion(x, text):
+    def down(n):
+        if n == 0:
+            return {}["no"]
+        return down(n - 1)
+
+    return torch.sin(x) + down(len(text) * 30)
+
+
+@pytest.mark.parametrize("function", [by_helpers, by_own_functions, by_a_recursion])
+def test_the_calls_on_the_way_are_told_of(function):
+    said = []
+    for plain in ("auto", "never"):
+        for _ in range(2):
+            with pytest.raises(KeyError) as caught:
+                autobatch.vmap(function, plain=plain)(
+                    torch.zeros(2), autobatch.objects(["a", "b" * 4])
+                )
+            (note,) = caught.value.__notes__
+            said.append([line for line in note.splitlines() if "Operands" not in line])
+    assert said.count(said[0]) == len(said)
+    assert sum("called here" in line for line in said[0]) >= 2
 
 
 def test_isolated_threads_fail_by_themselves():

@@ -194,7 +194,7 @@ def test_the_first_thread_that_fails_is_the_one_that_is_told_of(rows):
     with pytest.raises(type(expected)) as caught:
         autobatch.vmap(fails)(x)
     assert caught.value.args == expected.args
-    assert "Threads: 1" in caught.value.__notes__[0]
+    assert "Example index: 1" in caught.value.__notes__[0]
     found = autobatch.vmap(fails, on_error="isolate")(x)
     assert [type(each.exception) for each in found].count(type(None)) == 1
 

@@ -106,7 +106,7 @@ def test_cause_and_note(options):
         autobatch.vmap(in_calls, **options)(N)
     assert type(caught.value.__cause__) is StopIteration and caught.value.__suppress_context__
     (note,) = caught.value.__notes__
-    assert 'raise StopIteration("above")' in note and "Threads: 3" in note
+    assert 'raise StopIteration("above")' in note and "Example index: 3" in note
 
 
 def test_a_text_says_what_is_generated():

@@ -49,7 +49,7 @@ def assert_apart(actual: list[Result], expected: list[Result]) -> None:
             raise
         if mine.exception is not None:
             notes = "\n".join(mine.exception.__notes__)
-            assert re.search(rf"Threads: {thread}$", notes, re.M), notes
+            assert re.search(rf"Example index: {thread}$", notes, re.M), notes
             assert "^" in notes and re.search(r'File ".*", line \d+', notes), notes
 
 
@@ -470,7 +470,7 @@ def test_depth(func, configuration, chunk_size):
         error = results[thread].exception
         assert type(error) is DepthLimitError and "max_depth=9" in str(error)
         (said,) = error.__notes__
-        assert said.endswith(f"Threads: {thread}") and "(n - 1)" in said.replace("self.", "")
+        assert said.endswith(f"Example index: {thread}") and "(n - 1)" in said.replace("self.", "")
 
 
 def wait(n):
@@ -495,7 +495,7 @@ def test_steps(engine, executor):
         error = results[thread].exception
         assert type(error) is StepLimitError and "while i < n:" in str(error)
         assert "An example takes more" in str(error) and "1 thread is" in str(error)
-        assert error.__notes__[0].endswith(f"Threads: {thread}")
+        assert error.__notes__[0].endswith(f"Example index: {thread}")
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -523,7 +523,7 @@ def test_steps_of_calls_are_an_examples_own(engine):
     )(torch.tensor([1, 100, 3, 2]))
     assert [result.value for result in results] == [0, None, 0, 0]
     assert type(results[1].exception) is StepLimitError
-    assert "Threads: 1" in results[1].exception.__notes__[0]
+    assert "Example index: 1" in results[1].exception.__notes__[0]
 
 
 def test_steps_that_end_within_forked_calls():
@@ -531,7 +531,7 @@ def test_steps_that_end_within_forked_calls():
         torch.tensor([1, 12, 3]), torch.tensor([-1, -1, 3])
     )
     assert type(results[1].exception) is StepLimitError
-    assert "Threads: 1" in results[1].exception.__notes__[0]
+    assert "Example index: 1" in results[1].exception.__notes__[0]
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -539,10 +539,10 @@ def test_limits_that_raise_name_threads_too(engine):
     with pytest.raises(StepLimitError) as caught:
         autobatch.vmap(wait, max_steps=20, scalars="python", engine=engine)(torch.tensor([90, 80]))
     threads = "0" if engine == "sequential" else "0, 1"
-    assert caught.value.__notes__[0].endswith(f"Threads: {threads}")
+    assert caught.value.__notes__[0].endswith(f"Example index: {threads}")
     with pytest.raises(DepthLimitError) as caught:
         autobatch.vmap(descend, max_depth=5, scalars="python", engine=engine)(torch.tensor([1, 9]))
-    assert caught.value.__notes__[0].endswith("Threads: 1")
+    assert caught.value.__notes__[0].endswith("Example index: 1")
 
 
 def waits_or_descends(n):
@@ -558,7 +558,7 @@ def test_a_lower_threads_exception_precedes_calls_that_nest_too_deep(engine):
     batched = autobatch.vmap(waits_or_descends, max_depth=9, scalars="python", engine=engine)
     with pytest.raises(ValueError, match="one") as caught:
         batched(torch.tensor([3, 1, 40, 2, 30]))
-    assert caught.value.__notes__[0].endswith("Threads: 1")
+    assert caught.value.__notes__[0].endswith("Example index: 1")
     with pytest.raises(DepthLimitError):
         batched(torch.tensor([3, 40, 1]))
 

@@ -121,7 +121,7 @@ def test_a_leaf_that_fails_fails_where_it_is():
     with checking(), pytest.raises(ZeroDivisionError) as caught:
         batched(torch.tensor([1, 2, 9, 12]))
     (note,) = caught.value.__notes__
-    assert "Threads: 1" in note
+    assert "Example index: 1" in note
     assert note.count("called here") == 1
 
 

@@ -57,6 +57,17 @@ def two(a, b):
     return a + b
 
 
+def of_their_own_lengths(x, n):
+    values = [0.0, 1.0]
+    for i in range(int(n)):
+        values.append(i * 0.5)
+    return values[len(values) + int(n)]
+
+
+def pair(x, n):
+    return (x, n)[n + 1]
+
+
 def raised(x, n):
     if n == 0:
         raise ValueError("none")
@@ -71,10 +82,12 @@ def raised(x, n):
         (shapes, "float32 [4], float32 [3, 2]"),
         (divided, "int, int"),
         (indexed, "float32 [4], int64 []"),
-        (keyed, "dict, str"),
-        (called, "list, int"),
+        (keyed, "dict of 1, str"),
+        (called, "list of 2, int"),
         (helper, "float32 [4], int, int"),
         (argument, "float32 [4]"),
+        (of_their_own_lengths, "list of 4, int"),
+        (pair, "tuple of 2, int64 []"),
         (raised, None),
     ],
 )
@@ -87,7 +100,7 @@ def test_operands_are_those_of_the_failing_operation(program, operands, options)
         lines = [line.strip() for line in note.splitlines()]
         told = [line for line in lines if line.startswith("Operands: ")]
         assert told == ([] if operands is None else [f"Operands: {operands}"])
-        assert lines[-1].startswith("Threads: ")
+        assert lines[-1].startswith("Example index: ")
 
 
 def test_isolated_examples_have_them_too():

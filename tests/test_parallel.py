@@ -217,7 +217,7 @@ def test_failures_are_the_loops(way: dict[str, Any]) -> None:
 
     with pytest.raises(ValueError, match="round 2") as caught:
         autobatch.vmap(program, **way)(torch.tensor([1, 2, 3, 6]))
-    assert "Threads: 2" in "".join(caught.value.__notes__)
+    assert "Example index: 2" in "".join(caught.value.__notes__)
     results = autobatch.vmap(program, on_error="isolate", **way)(torch.tensor([1, 3, 2, 6]))
     assert [result.exception is None for result in results] == [True, False, True, False]
     for n, kind in ((-1, ValueError), (2.0, TypeError), (torch.tensor([1, 2]), TypeError)):

@@ -211,7 +211,7 @@ def test_the_lowest_failing_thread_counts_however_deep_it_is():
     with pytest.raises(ValueError, match="at the bottom") as caught:
         autobatch.vmap(failing, **PC)(ns, bad)
     (note,) = caught.value.__notes__
-    assert "Threads: 1" in note and "… the same line 39 more times …" in note
+    assert "Example index: 1" in note and "… the same line 39 more times …" in note
     assert note.count("called here") == 1
 
 

@@ -272,7 +272,7 @@ def test_an_exception_is_noted_once_with_its_chain_and_operands():
         '  File "/somewhere/walk.py", line 2',
     ]
     assert "Operands: float32 [3], float32 [4]" in note
-    assert "Threads: 5" in note
+    assert "Example index: 5" in note
 
 
 def test_a_failure_below_an_opaque_call_is_noted_once():

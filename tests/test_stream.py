@@ -450,7 +450,7 @@ def test_calls_that_nest_too_deep_come_after_what_precedes_them(way, order):
     with pytest.raises(autobatch.DepthLimitError) as caught:
         for pair in autobatch.stream(count_down, examples, 7, order, max_depth=40, **way):
             found.append(pair)
-    assert "Threads: 3" in caught.value.__notes__[0]
+    assert "Example index: 3" in caught.value.__notes__[0]
     wanted = list(enumerate(loop(count_down, examples[:3])))
     assert [pair for pair in sorted(found) if pair[0] < 3] == wanted
     assert order == "completion" or found == wanted

@@ -128,7 +128,7 @@ def test_steps_are_an_examples_own(engine):
             assert result == Result(1)
         else:
             assert type(result.exception) is StepLimitError
-            assert f"Threads: {index}" in "\n".join(result.exception.__notes__)
+            assert f"Example index: {index}" in "\n".join(result.exception.__notes__)
     raised = autobatch.stream(endless, [1] * 200, 5, engine=engine, max_steps=60)
     assert len(list(raised)) == 200
 
@@ -145,7 +145,7 @@ def test_too_many_steps(engine):
     for index in (1, 3):
         error = found[index].exception
         assert type(error) is StepLimitError
-        assert re.search(rf"Threads: {index}$", "\n".join(error.__notes__), re.M)
+        assert re.search(rf"Example index: {index}$", "\n".join(error.__notes__), re.M)
         assert "while n >= 5" in str(error)
 
 
@@ -165,7 +165,7 @@ def test_too_deep(engine):
             )
         else:
             assert type(error) is DepthLimitError
-            assert re.search(rf"Threads: {index}$", "\n".join(error.__notes__), re.M)
+            assert re.search(rf"Example index: {index}$", "\n".join(error.__notes__), re.M)
 
 
 @pytest.mark.parametrize("engine", ["stackless", "program_counter", "sequential"])

@@ -25,9 +25,18 @@ from types import (
 )
 from typing import Any
 
+from torch import nn
+
 from autobatch.alone.asking import FRAMES
 from autobatch.alone.functions import Functions
-from autobatch.alone.kinds import NotAlone, check_class, is_generated, own_bases
+from autobatch.alone.kinds import (
+    MAKES_MODULE,
+    NotAlone,
+    check_class,
+    is_generated,
+    own_bases,
+    titled,
+)
 from autobatch.alone.taint import CODE, NONE, OUTER_DEEP, Share, Unit
 from autobatch.batching import known_callees as callees
 from autobatch.batching.effects import effect_of, is_library
@@ -71,7 +80,8 @@ class Classes(Functions):
         if callees.is_known(kind) or is_librarys_exception(kind):
             return
         if effect_of(kind) not in ("program", "host") and not issubclass(kind, Enum):
-            raise NotAlone(f"{kind.__qualname__} is not known")
+            is_module = issubclass(kind, nn.Module) and not is_library(kind)
+            raise NotAlone(MAKES_MODULE if is_module else f"{titled(kind)} is not known")
         self.add_class(kind)
 
     def add_class(self, kind: type) -> None:

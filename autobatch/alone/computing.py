@@ -57,12 +57,13 @@ _ANYWHERE = (
     " clamp_min diagflat diagonal_scatter fmax fmin greater greater_equal histc index_put inverse"
     " less less_equal logdet masked_scatter matrix_exp msort nanmedian nanquantile narrow_copy"
     " nextafter not_equal put renorm scatter_reduce select_scatter slice_scatter"
+    " angle conj_physical"
 )
 _MAKING = (
-    "arange bincount block_diag bucketize cat cdist column_stack concat concatenate"
+    "arange bincount block_diag bucketize cat cdist column_stack complex concat concatenate"
     " diag_embed dstack empty empty_like eye full full_like hstack isin linspace logspace ones"
-    " ones_like searchsorted stack std_mean tensor tril_indices triu_indices vander var_mean vstack"
-    " zeros zeros_like"
+    " ones_like polar searchsorted stack std_mean tensor tril_indices triu_indices vander"
+    " var_mean vstack zeros zeros_like"
 )
 _LINALG = (
     "cholesky det eigh eigvalsh inv lstsq matrix_norm matrix_power norm pinv qr slogdet solve"
@@ -71,7 +72,7 @@ _LINALG = (
 _PARTS = (
     "chunk detach diag diagonal flatten movedim narrow permute ravel reshape select split squeeze"
     " t tensor_split transpose unbind unflatten unsqueeze broadcast_to dsplit hsplit moveaxis"
-    " positive swapdims tile vsplit"
+    " positive swapdims tile vsplit conj resolve_conj"
 )
 _METHODS = (
     " bincount logical_xor new_empty new_full new_ones new_tensor new_zeros repeat scatter_add"
@@ -113,7 +114,9 @@ MAKING = frozenset().union(
 )
 """Functions whose result has memory of its own; none that may write to what it gets."""
 PARTS = _found(
-    torch, f"{_PARTS} as_tensor broadcast_tensors cartesian_prod einsum from_numpy meshgrid real"
+    torch,
+    f"{_PARTS} as_tensor broadcast_tensors cartesian_prod einsum from_numpy meshgrid real"
+    " imag view_as_real view_as_complex",
 ) | {F.pad}
 """Functions whose result may be a part of what they get."""
 OF_ARRAYS = frozenset({torch.as_tensor, torch.from_numpy})
@@ -122,7 +125,8 @@ MAKING_METHODS = frozenset((_ANYWHERE + _METHODS).split())
 PART_METHODS = frozenset((_PARTS + _PART_METHODS).split())
 WRITING_METHODS = frozenset(_WRITES.split())
 """Methods that write to their tensor and to nothing else; none that draws, or resizes it."""
-OF_PARTS, OF_KINDS = frozenset({"T", "mT", "H", "mH"}), frozenset({"dtype", "device"})
+OF_PARTS = frozenset({"T", "mT", "H", "mH", "real", "imag"})
+OF_KINDS = frozenset({"dtype", "device"})
 """Attributes that are parts of a tensor, and those that nobody can write."""
 OF_RESULTS = frozenset(
     {"values", "indices", "eigenvalues", "eigenvectors", "solution", "logabsdet", "sign"}

@@ -33,7 +33,14 @@ class NotAlone(Exception):
             self.span = span
 
 
+def titled(found: object) -> str:
+    """What a function or class is called in a reason; anything else by its class."""
+    name = own_attribute(found, "__qualname__")
+    return name if type(name) is str else f"something of {type(found).__qualname__}"
+
+
 DRAWS = "it draws from a generator that others see"
+MAKES_MODULE = "it makes a module of a class of your own"
 YIELDS = "a function with `yield`, a generator, is not looked into"
 Reasons = dict[tuple[str, Span | None], NotAlone]
 """All that keeps a program from it, each once."""

@@ -20,7 +20,7 @@ import torch
 from torch import nn
 
 from autobatch.alone import arrays, computing, kept, reads
-from autobatch.alone.kinds import NotAlone
+from autobatch.alone.kinds import NotAlone, titled
 from autobatch.alone.members import Members
 from autobatch.alone.modules import MAKING, own_forward
 from autobatch.alone.taint import CODE, FOREIGN, IN_DEEP, NONE, OUTER_DEEP, TENSOR, TENSORS, Share
@@ -42,17 +42,21 @@ class KnownCalls(Members):
         """A function of Python's gets tensors: it reads them, or goes through them."""
         if arrays.is_function(found):
             if not self.world.shares.computes and found not in arrays.TO_ARRAYS:
-                raise NotAlone(f"{found!r} gets a tensor")
+                raise NotAlone(f"{titled(found)} gets a tensor")
             return self.known_call(found, given, shape)
         if self.world.shares.computes and found in computing.GOING_ON:
             return self.known_call(found, given, shape)
         if self.world.shows_tensors and found in computing.SHOWING:
             return NONE
+        if found in callees.GENERATORS:
+            for share in given:
+                self.world.shares.store(share & TENSORS)  # a generator keeps what it is seeded by
+            return self.known_call(found, given, shape)
         mapped = self.known.looked_up(args[0]) if found is map else MISSING
         if mapped in reads.READERS:
             return self.known_call(found, [share & ~TENSORS for share in given], shape)
         if found not in reads.READERS and found not in reads.GOING_THROUGH:
-            raise NotAlone(f"{found!r} gets a tensor")
+            raise NotAlone(f"{titled(found)} gets a tensor")
         return self.known_call(found, given, shape)
 
     def known_call(self, found: object, given: list[Share], shape: CallShape) -> Share:
@@ -146,7 +150,7 @@ class KnownCalls(Members):
         else:
             called = vars(type(found)).get("__call__")
             if not isinstance(called, FunctionType) or is_library(type(found)):
-                raise NotAlone(f"{found!r} is not known")
+                raise NotAlone(f"{titled(found)} is not known")
             unit = world.unit(called)
             world.passed(unit, [world.met(found), *given], shape, 1)
         return unit.returned

@@ -21,7 +21,7 @@ from autobatch.alone.proof import Grounds, settle
 from autobatch.alone.steps import BOXES, HOLDS, INSIDE, OPERATORS, WRITES, Steps
 from autobatch.alone.taint import Share, Unit
 from autobatch.alone.world import Data, World
-from autobatch.alone.written import Written, may_be_written, written_part
+from autobatch.alone.written import Makers, Written, may_be_written, written_part
 from autobatch.batching import known_callees as callees
 from autobatch.batching.operations import Scope
 from autobatch.errors import AutobatchError
@@ -102,7 +102,8 @@ def same(some: Sequence[object], others: Sequence[object]) -> bool:
 class Part:
     """``written`` runs the blocks from one on, given ``variables``; ``assigned`` are set in it.
 
-    ``outer`` are objects that existed before and that it may hand out.
+    ``outer`` are objects that existed before and that it may hand out. ``makers`` are those of
+    the functions that it has been given, with what their keys name.
     """
 
     written: Written
@@ -111,6 +112,7 @@ class Part:
     names: Mapping[Var, str]
     outer: tuple[Data, ...]
     grounds: Grounds
+    makers: Makers = field(default_factory=dict)
 
     def holds(self) -> bool:
         """Whether the code that it may run is still the same."""

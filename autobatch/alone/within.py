@@ -17,7 +17,7 @@ import numpy as np
 
 from autobatch.alone.held import Looking, differ, has_objects, may_be_data
 from autobatch.alone.parts import CALL, Candidate, Finder, Part
-from autobatch.alone.written import END, written_function
+from autobatch.alone.written import END, Makers, written_function
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.host.from_rows import from_rows
 from autobatch.batching.host.rower import Rower
@@ -171,6 +171,10 @@ class PlainRower(Rower):
     These, and the boxes that hold them and nothing else ever, stay what they are for the others.
     """
 
+    def __init__(self, context: Context, makers: Makers) -> None:
+        super().__init__(context, keep=True)
+        self.makers = makers
+
     def container(self, cell: Cell, value: Container) -> list[Any]:
         rows = super().container(cell, value)
         if value.type is CLOSURE or (value.type is BOX and holds(value.cells[0], CLOSURE)):
@@ -181,7 +185,10 @@ class PlainRower(Rower):
         if value.type is not CLOSURE:
             return super().immutable(value)
         lowered, namespace, _ = value.static
-        make = written_function(lowered, namespace)
+        key = (id(lowered), id(namespace))
+        if key not in self.makers:
+            self.makers[key] = (lowered, namespace, written_function(lowered, namespace))
+        make = self.makers[key][-1]
         columns = [self.rows(child) for child in value.children()]
         return (
             [make(*part) for part in zip(*columns, strict=True)]
@@ -214,7 +221,7 @@ class Running:
         state.tally.part(group.k)
         for each in self.part.outer:
             context.foreign.note(each.value)
-        rower = PlainRower(context, keep=True)
+        rower = PlainRower(context, self.part.makers)
         columns = [rower.rows(group.env[name]) for name in self.part.variables]
         found: list[Any] = [None] * group.k
         run = self.part.written.run

@@ -24,7 +24,7 @@ from autobatch.alone import computing, kept
 from autobatch.alone.classes import Classes
 from autobatch.alone.computing import FEWEST, Limits
 from autobatch.alone.contents import Contents
-from autobatch.alone.kinds import DRAWS, NotAlone
+from autobatch.alone.kinds import DRAWS, NotAlone, titled
 from autobatch.alone.modules import own_forward
 from autobatch.alone.taint import ARRAY, CODE, NONE, OUTER, OUTER_DEEP, OUTERS, TENSORS, Share, Unit
 from autobatch.batching import known_arrays as arrays
@@ -254,9 +254,9 @@ class World(Classes):
         elif self.shares.computes and computing.is_function(value):
             self.calls_torch = True
         elif not callees.is_known(value) or value in callees.CHANGES:
-            raise NotAlone(f"{value!r} is not known")
+            raise NotAlone(f"{titled(value)} is not known")
         elif value in arrays.FUNCTIONS and (value in arrays.CHANGES or arrays.places_of(value)):
-            raise NotAlone(f"{value!r}, which may write what it gets, is a value")
+            raise NotAlone(f"{titled(value)}, which may write what it gets, is a value")
         else:
             self.keep(value)
 
@@ -295,7 +295,7 @@ class World(Classes):
         """The function whose results are kept, which is only looked at while they are."""
         function = kept.wrapped(found)
         if not isinstance(function, FunctionType):
-            raise NotAlone(f"{found!r} is not known")
+            raise NotAlone(f"{titled(found)} is not known")
         unit = self.unit(function)
         if not unit.is_kept:
             unit.is_kept = self.shares.changed = True

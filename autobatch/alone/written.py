@@ -9,24 +9,31 @@ others are told apart by their numbers.
 
 from __future__ import annotations
 
+import ast
 import keyword
+import linecache
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import CellType, CodeType, FunctionType
 from typing import Any
 
+from autobatch.alone.tracebacks import placed
 from autobatch.batching.raising import raised
 from autobatch.batching.semantics import SEMANTICS, TAKES_ATTR, load_box, load_global, unbound_free
 from autobatch.ir.ops import BINARY, COMPARE, INPLACE, UNARY
 from autobatch.ir.program import Block, Branch, Call, CallShape, Function, Jump, Op, Raise, Return
-from autobatch.source import Span
+from autobatch.source import Span, byte_column
 
 DEEPEST = 24
 """How many branches a block may stand in."""
 LITERALS = (int, str, bool, type(None))
 SIGNS = {**BINARY, **COMPARE}
 OWN = "_autobatch_"
+
+
+Makers = dict[tuple[int, int], tuple[Function, Mapping[str, Any], Callable[..., Any]]]
+"""What makes nested functions, by the function and the namespace; these are kept alive."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +45,14 @@ class Written:
     spans: Mapping[int, Span]
 
     def span_of(self, error: BaseException) -> Span | None:
-        """The operation in which an exception has come about."""
-        found, trace = None, error.__traceback__
+        """The operation in which an exception has come about, and what that has called."""
+        trace = error.__traceback__
         while trace is not None:
             if trace.tb_frame.f_code is self.code:
                 found = self.spans.get(trace.tb_lineno)
+                return found and placed(trace.tb_next, found)
             trace = trace.tb_next
-        return found
+        return None
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -353,6 +361,21 @@ def finished(writer: Writer, title: str, params: list[str], name: str) -> Writte
     return Written(run, run.__code__, spans)
 
 
+def relocated(text: str, spans: Mapping[int, Span], whole: Span) -> ast.Module:
+    """The code of a ``whole`` function with the places in the user's source, for tracebacks.
+
+    ``spans`` are those of its lines; a line that has none is the function's.
+    """
+    tree, lines = ast.parse(text), linecache.getlines(whole.file)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.stmt | ast.expr | ast.arg | ast.keyword | ast.ExceptHandler):
+            span = spans.get(node.lineno, whole).chain()[0]  # what is inlined is another's text
+            node.lineno, node.end_lineno = span.line, span.end_line
+            node.col_offset = byte_column(lines, span.line, span.column)
+            node.end_col_offset = byte_column(lines, span.end_line, span.end_column)
+    return tree
+
+
 def may_be_written(function: Function) -> bool:
     """Whether a nested function can be written: none in it catches anything or enters a mode."""
     for block in function.blocks:
@@ -403,7 +426,10 @@ def written_function(function: Function, namespace: dict[str, Any]) -> Callable[
             f" return {maker}",
         ]
     )
-    code = compile(text, f"<{function.name} as plain Python>", "exec", dont_inherit=True)
+    spans = {line + 2: span for line, span in writer.spans.items()}
+    whole, file = function.span, f"<{function.name} as plain Python>"
+    tree = ast.parse(text) if whole is None else relocated(text, spans, whole)
+    code = compile(tree, file if whole is None else whole.file, "exec", dont_inherit=True)
     (made,) = (const for const in code.co_consts if isinstance(const, CodeType))
     found: Callable[..., Any] = FunctionType(made, namespace)(**writer.given)
     return found

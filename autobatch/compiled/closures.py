@@ -1,11 +1,11 @@
 """Functions that a program makes, in machine code: ``def`` and ``lambda`` within a function.
 
 A variable that such a function captures lives in a box, which only the call that has made it
-writes (``nonlocal`` is refused). So within that call a closure tells the box by its name alone
-(``Own``), and sees whatever is stored there; it is *open*. Where it leaves the call, as an argument
-or a result, it is *closed*: ``frame`` has what the boxes hold then, for as long as nothing can be
-stored. A closure that was an argument and whose boxes may be written later is *lent*: it is no
-result.
+writes (what ``nonlocal`` assigns is held in a list). So within that call a closure tells the box by
+its name alone (``Own``), and sees whatever is stored there; it is *open*. Where it leaves the call,
+as an argument or a result, it is *closed*: ``frame`` has what the boxes hold then, for as long as
+nothing can be stored. A closure that was an argument and whose boxes may be written later is
+*lent*: it is no result.
 """
 
 from __future__ import annotations

@@ -9,6 +9,9 @@ from torch import Tensor, nn
 from autobatch.explaining.report import listed
 from autobatch.values.cells import PACKED, Column, Container, Mark, Objects, Uniform, Value, read
 
+SIZED = (list, tuple, dict)
+"""Types of which the notes of failures say how many parts there are."""
+
 
 def is_data(value: Value) -> bool:
     """Whether it is more than a step on the way: no function, method, iterator or None."""
@@ -56,25 +59,32 @@ def described(obj: Any) -> str:
 def operand(value: Value, row: int | None = None) -> str:
     """What one thread's operand is, as the notes of failures show it: ``float32 [3]``, ``int``.
 
-    Without a row, what objects of several types are is not told.
+    Of a list, a tuple or a dict it is how long that is. Without a row, what objects of several
+    types are is not told.
     """
     match value:
         case Uniform(obj=obj):
-            return described(obj)
+            return sized(obj)
         case Column(table=table, tag="tensor"):
             return tensor_kind(table, 1)
         case Column(tag=tag):
             return tag
         case Objects(lists=found) if found is not None:
-            return "list"
+            return "list" if row is None else f"list of {found.lengths[row]}"
         case Objects(items=items):
-            kinds = {described(item) for item in (items if row is None else items[row : row + 1])}
+            kinds = {sized(item) for item in (items if row is None else items[row : row + 1])}
+            if len(kinds) > 1:
+                kinds = {described(item) for item in items}
             return kinds.pop() if len(kinds) == 1 else "object"
-        case Container(type=kind) if isinstance(kind, type):
-            return kind.__name__
+        case Container(type=kind, cells=cells) if isinstance(kind, type):
+            return f"{kind.__name__} of {len(cells)}" if kind in SIZED else kind.__name__
         case Container(static=table, type=kind) if kind is PACKED:
             return f"{tensor_kind(table, 1)} of any length"
     return "object"
+
+
+def sized(obj: Any) -> str:
+    return f"{described(obj)} of {len(obj)}" if type(obj) in SIZED else described(obj)
 
 
 def tensor_kind(data: Tensor, skip: int = 0) -> str:

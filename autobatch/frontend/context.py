@@ -21,7 +21,14 @@ from typing import Any
 from autobatch.frontend.builder import Builder
 from autobatch.frontend.resolve import MISSING, Resolver, static_attribute, static_value
 from autobatch.frontend.scope import Scope, walrus_targets
-from autobatch.frontend.subset import GLOBAL_WRITE, NONLOCAL_WRITE, refuse_node, unsupported
+from autobatch.frontend.subset import (
+    GLOBAL_WRITE,
+    NONLOCAL_UNSET,
+    NONLOCAL_WRITE,
+    Refusal,
+    refuse_node,
+    unsupported,
+)
 from autobatch.ir.program import Branch, Function, Jump, Label, Op, Var
 from autobatch.source import FunctionSource, Span
 
@@ -227,7 +234,17 @@ class Context:
                 return True
         return False
 
+    def is_held(self, name: str) -> bool:
+        """Whether a name is that of a variable that nested functions assign."""
+        return name in self.scope.held and self.local(name) in (None, name)
+
     def load(self, name: str, node: ast.AST, out: Var | None = None) -> Var:
+        if self.is_held(name):
+            place = (self.load_variable(name, node), self.constant(0, node))
+            return self.emit("getitem", place, node, None, out)
+        return self.load_variable(name, node, out)
+
+    def load_variable(self, name: str, node: ast.AST, out: Var | None = None) -> Var:
         variable = self.local(name)
         if variable is None:
             return self.emit(
@@ -243,6 +260,12 @@ class Context:
         return self.deliver(variable, node, out)
 
     def store(self, name: str, value: Var, node: ast.AST) -> None:
+        if self.is_held(name):
+            if name in self.scope.shared:
+                place = (self.load_variable(name, node), self.constant(0, node))
+                self.effect("setitem", (*place, value), node)
+                return
+            value = self.emit("list", (value,), node)
         variable = self.target(name, node)
         if variable in self.boxes:
             self.effect("store_box", (variable, value), node)
@@ -260,12 +283,16 @@ class Context:
 
     def target(self, name: str, node: ast.AST) -> Var:
         """The variable that assigning ``name`` sets; refuses one that others share."""
-        if name in self.scope.shared:
-            refusal = NONLOCAL_WRITE if name in self.scope.free else GLOBAL_WRITE
-            raise unsupported(refusal, self.span(node))
         variable = self.local(name)
-        assert variable is not None
+        if variable is None:
+            raise unsupported(self.refusal(name), self.span(node))
         return variable
+
+    def refusal(self, name: str) -> Refusal:
+        """Why a name that is declared ``global`` or ``nonlocal`` may not be assigned."""
+        if name not in self.scope.free:
+            return GLOBAL_WRITE
+        return NONLOCAL_WRITE if name in self.known else NONLOCAL_UNSET
 
     def box(self, name: str, node: ast.AST) -> Var:
         """The box of a captured variable, to hand on to a nested function."""
@@ -279,7 +306,7 @@ class Context:
         return static_value(node, self.static_name)
 
     def static_name(self, name: str) -> object:
-        if any(name in inner.names for inner in self.within):
+        if any(name in inner.names for inner in self.within) or name in self.scope.held:
             return MISSING
         if name in self.known:
             return self.known[name]

@@ -28,7 +28,8 @@ def make_function(context: Context, node: FunctionNode, out: Var | None) -> Var:
 
 def _inner_context(context: Context, node: FunctionNode) -> Context:
     name = "<lambda>" if isinstance(node, ast.Lambda) else node.name
-    scope = function_scope(node, sorted(_offered(context)))
+    offered = sorted(_offered(context))
+    scope = function_scope(node, offered, filter(context.is_held, offered))
     known = {free: context.static_name(free) for free in scope.free}
     return Context(
         root=context.root,

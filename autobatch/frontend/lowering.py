@@ -175,6 +175,8 @@ def _make_boxes(context: Context) -> None:
         if name in context.scope.boxed:
             context.emit("box", (name,) if name in params else (), node, None, name)
             context.boxes.add(name)
+            if name in params and name in context.scope.held:
+                context.store(name, context.load_variable(name, node), node)
 
 
 RULES = Rules(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from autobatch.ir.program import Param
@@ -18,6 +18,7 @@ from autobatch.source import FunctionNode
 Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_BODIES = ("body", "orelse", "finalbody")
 CLASS_CELL = "__class__"
 
 
@@ -27,7 +28,9 @@ class Scope:
 
     ``stored`` counts the places that assign a name; ``boxed`` are the locals that nested
     functions capture; ``free`` are captured from enclosing functions, ``shared`` declared
-    ``global`` or ``nonlocal``.
+    ``global`` or ``nonlocal``. ``held`` are those of the boxed and free ones that nested functions
+    assign, by ``nonlocal``: always lists of one element, so that only the function whose they are
+    writes boxes, and what else may be is a write to a list.
     """
 
     params: tuple[Param, ...]
@@ -35,6 +38,7 @@ class Scope:
     boxed: frozenset[str]
     free: tuple[str, ...]
     shared: frozenset[str]
+    held: frozenset[str] = frozenset()
 
     def is_local(self, name: str) -> bool:
         if name in self.shared:
@@ -48,8 +52,13 @@ class Scope:
         return [name for name in [*params, *others] if name not in self.shared]
 
 
-def function_scope(node: FunctionNode, offered: Iterable[str]) -> Scope:
-    """The scope of ``node``; ``offered`` are the variables that it could capture, in order."""
+def function_scope(
+    node: FunctionNode, offered: Iterable[str], offered_held: Iterable[str] = ()
+) -> Scope:
+    """The scope of ``node``; ``offered`` are the variables that it could capture, in order.
+
+    ``offered_held`` are those of them that are held where ``node`` stands.
+    """
     inner = _inside(node)
     stored = Counter(name for part in inner for name in _stored(part))
     shared = {name for part in inner for name in _declared(part)}
@@ -58,12 +67,18 @@ def function_scope(node: FunctionNode, offered: Iterable[str]) -> Scope:
     captured = {name for part in inner for name in captured_names(part)}
     used = references(node, inside=True) - local
     globals_ = {name for part in inner for name in _declared(part, (ast.Global,))}
+    free = tuple(name for name in offered if name in used and name not in globals_)
+    written = {name for part in inner for name in _written_inside(part)} & captured & local
+    named = {param.name for param in params}
+    own = {name for name in written if name in named or _is_set_first(inner, name)}
     return Scope(
         params,
         stored,
         frozenset(captured & local),
-        tuple(name for name in offered if name in used and name not in globals_),
+        free,
         frozenset(shared),
+        frozenset({name for name in own if not _may_be_deleted(inner, name)})
+        | (set(free) & set(offered_held)),
     )
 
 
@@ -162,6 +177,81 @@ def _declared(
     elif not isinstance(node, ast.ClassDef):
         for child in _children(node):
             yield from _declared(child, kinds)
+
+
+def _written_inside(node: ast.AST) -> Iterator[str]:
+    """Names of the scope around ``node`` that functions nested in it declare ``nonlocal``."""
+    if isinstance(node, _FUNCTIONS):
+        for part in _outside(node):
+            yield from _written_inside(part)
+        outer = {name for part in _inside(node) for name in _declared(part, (ast.Nonlocal,))}
+        inner = {name for part in _inside(node) for name in _written_inside(part)}
+        yield from outer | (inner - _own_names(node))
+    else:
+        for child in ast.iter_child_nodes(node):
+            yield from _written_inside(child)
+
+
+def _is_set_first(body: Sequence[ast.AST], name: str) -> bool:
+    """Whether ``body`` sets ``name`` before it may call a nested function that assigns it.
+
+    A ``def`` may stand before, if nothing until then names a function that has been defined.
+    """
+    defined: set[str] = set()
+    is_written = False
+    for node in body:
+        if isinstance(node, ast.FunctionDef) and not _outside(node):
+            if node.name == name:
+                return True
+            defined.add(node.name)
+            is_written |= name in _written_inside(node)
+        elif is_written and references(node) & defined:
+            return False
+        elif name in _surely_set(node):
+            return True
+        elif name in _written_inside(node) and not _is_set_first_within(node, name):
+            return False
+    return not is_written
+
+
+def _surely_set(node: ast.AST) -> Iterator[str]:
+    """Names that a statement sets, whatever happens, unless it raises."""
+    match node:
+        case ast.Name(id=name):
+            yield name
+        case ast.Assign(targets=parts) | ast.Tuple(elts=parts) | ast.List(elts=parts):
+            for part in parts:
+                yield from _surely_set(part)
+        case ast.AnnAssign(target=part, value=ast.expr()) | ast.Starred(value=part):
+            yield from _surely_set(part)
+        case ast.Import() | ast.ImportFrom():
+            yield from _stored(node)
+
+
+def _is_set_first_within(node: ast.AST, name: str) -> bool:
+    """The same of each of the bodies of a compound statement, and of nothing else in it."""
+    if not isinstance(node, ast.If | ast.For | ast.While | ast.With | ast.Try):
+        return False
+    bodies = [part for part in (getattr(node, each, []) for each in _BODIES) if part]
+    return all(_is_set_first(body, name) for body in bodies) and not any(
+        name in _written_inside(child)
+        for child in ast.iter_child_nodes(node)
+        if not any(child is part for body in bodies for part in body)
+    )
+
+
+def _may_be_deleted(body: Sequence[ast.AST], name: str) -> bool:
+    """Whether ``del`` or the end of an ``except`` takes a function's variable away."""
+    for node in body:
+        match node:
+            case ast.Name(id=deleted, ctx=ast.Del()) if deleted == name:
+                return True
+            case ast.ExceptHandler(name=caught) if caught == name:
+                return True
+        inner = [] if isinstance(node, (*_FUNCTIONS, ast.ClassDef)) else ast.iter_child_nodes(node)
+        if _may_be_deleted([*inner], name):
+            return True
+    return False
 
 
 def references(node: ast.AST, *, inside: bool = False) -> set[str]:

@@ -157,7 +157,7 @@ def _return(context: Context, node: ast.Return) -> None:
 
 
 def _function(context: Context, node: ast.FunctionDef) -> None:
-    if not node.decorator_list:
+    if not node.decorator_list and not context.is_held(node.name):
         variable = context.target(node.name, node)
         if variable not in context.boxes:
             make_function(context, node, variable)
@@ -189,7 +189,7 @@ def _import_from(context: Context, node: ast.ImportFrom) -> None:
 
 
 def _nothing(context: Context, node: ast.Pass | ast.Global | ast.Nonlocal) -> None:
-    """Declarations matter to the scope only; what assigns such a name is refused."""
+    """Declarations matter to the scope only."""
 
 
 STATEMENTS: dict[type[ast.stmt], StatementRule] = {

@@ -82,8 +82,15 @@ GLOBAL_WRITE = Refusal(
 NONLOCAL_WRITE = Refusal(
     "nonlocal-write",
     "assignment to a `nonlocal` name",
-    "The variable belongs to another call.",
+    "The variable belongs to a call that began before the program.",
     "return the new value, or keep it in a list or dict that the program makes.",
+)
+NONLOCAL_UNSET = Refusal(
+    "nonlocal-unset",
+    "a `nonlocal` name that may have no value",
+    "What nested functions assign needs a value before they are called, and keeps one.",
+    "give it a value before the nested function is defined, and write None in the place of `del` "
+    "or of the name in `except … as`.",
 )
 KEPT_WALRUS = Refusal(
     "kept-walrus",

@@ -45,6 +45,8 @@ def direct(context: Context, target: ast.expr) -> Var | None:
     inner = target.value if isinstance(target, ast.Starred) else target
     if not isinstance(inner, ast.Name):
         return None
+    if context.is_held(inner.id):
+        return None
     variable = context.target(inner.id, inner)
     return None if variable in context.boxes else variable
 

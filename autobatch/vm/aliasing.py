@@ -356,7 +356,7 @@ def kinds_of(function: Function, known: Known) -> dict[Var, str]:
             kinds = [found.get(arg, "unseen") for arg in op.args]
             for out, kind in zip(op_writes(op), results(op, kinds, known), strict=False):
                 now.setdefault(out, set()).add(kind)
-        for op in stores:  # nobody else can: ``nonlocal`` is refused
+        for op in stores:  # nobody else can: what ``nonlocal`` assigns is held in a list
             now.setdefault(op.args[0], set()).add(found.get(op.args[1], "unseen"))
         found = {name: joined(kinds) for name, kinds in now.items()}
         found.update(dict.fromkeys(others, ""))

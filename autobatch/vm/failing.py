@@ -18,7 +18,7 @@ import numpy as np
 
 from autobatch.batching.context import Context, Lost, RowsFail
 from autobatch.batching.raising import left_generators
-from autobatch.errors import AutobatchError, Diagnostic, EmptyBatchError, note_for
+from autobatch.errors import THREADS, AutobatchError, Diagnostic, EmptyBatchError, note_for
 from autobatch.source import Span
 from autobatch.vm.groups import Group, restricted
 from autobatch.vm.state import Frame, Gone
@@ -26,7 +26,7 @@ from autobatch.vm.state import Frame, Gone
 Errors = dict[int, BaseException]
 MOST_OPERANDS = 1024
 """Failures whose operands are kept until their notes are written: handlers may get them first."""
-NOTE, THREADS = "While running this program", "  Threads: "
+NOTE = "While running this program"
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 In: a lowered function. Out: for each function defined in it, however deep, the captured variables
 that hold one function only, and which: those that one ``def`` or lambda alone assigns. Nothing
-else can assign them, since ``nonlocal`` is refused.
+else can assign them, since what ``nonlocal`` assigns is held in a list (``frontend.scope``).
 """
 
 from __future__ import annotations

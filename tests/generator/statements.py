@@ -146,9 +146,12 @@ def closure(w: Writer) -> None:
     name = w.fresh("fn")
     free = w.pick([*w.names("int"), "1"])
     if w.features.writes and w.chance(2):
+        own = w.names("int", assignable=True)
         readonly = set(w.scope.readonly)
         w.scope.readonly.update(w.scope.types)
         with w.indented(f"def {name}(p):"):
+            if own and w.chance(2):
+                w.line(f"nonlocal {own[0]}\n{own[0]} = ({own[0]} * 2 + p) % 97")
             for _ in range(1 + w.below(2)):
                 w.statement()
             w.line(f"return p - {free}")

@@ -38,6 +38,18 @@ def call_errors(n):
     return n()
 
 
+@case((0,), (1,), (4,))
+def assigned_within(n):
+    def step(k):
+        nonlocal total, n
+        total, n = total + [n * k], n - 1
+        return seen(n)
+
+    total = []
+    found = [step(k) for k in range(3) if n > 0]
+    return total, found, n
+
+
 def fib(n):
     if n < 2:
         return n

@@ -22,6 +22,7 @@ from autobatch.batching.handed import Handed
 from autobatch.batching.managers import is_mode, ready
 from autobatch.batching.semantics import load_box, load_global, unbound_free, unbound_local
 from autobatch.errors import LIMITS, AutobatchError, note_for
+from autobatch.explaining.kinds import sized
 from autobatch.forms import meant
 from autobatch.ir.program import Call, Function, Handler, Label, Op, Var
 from autobatch.random.sources import Source
@@ -287,8 +288,8 @@ def note(error: BaseException, origin: Origin, threads: tuple[int, ...]) -> None
 
 
 def _describe(value: Any) -> str:
-    """A value as notes show it: dtype and shape of a tensor, the type of anything else."""
+    """A value as notes show it: dtype and shape of a tensor, else its type, and its length."""
     shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
     if shape is None or dtype is None:
-        return type(value).__name__
+        return sized(value)
     return f"{str(dtype).rpartition('.')[2]} {list(shape)}"
