@@ -95,6 +95,7 @@ def performed(context: Context, target: Target) -> Cell:
         if drawn is not None:
             return drawn
     if target.effect in ("host", "unknown") or type(callee) in PYTHON:
+        refuse_switch(context.span, callee, target.entered)
         refuse_optimizer(context, callee)
         guards.refuse_writes(context, callee, args, kwargs)
     given = [*args, *kwargs.values()]

@@ -53,7 +53,10 @@ DRAW_WRITES = frozenset(
 )
 DIRICHLET: Any = draws_of_dirichlet.apply
 """Draws by a function that is not told by its name: a method, from torch 2.14 on one in C."""
-GENERATORS = frozenset({torch.Generator, np.random.Generator, np.random.RandomState})
+GENERATORS = frozenset(
+    {torch.Generator, np.random.Generator, np.random.RandomState, np.random.SeedSequence}
+    | {np.random.MT19937, np.random.PCG64, np.random.PCG64DXSM, np.random.Philox, np.random.SFC64}
+)
 """Classes whose instances change by what is drawn: each thread has its own."""
 # fmt: off
 BARE = frozenset(

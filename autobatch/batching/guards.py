@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import array
 import bisect
+import functools
 import hashlib
 import heapq
 import hmac
@@ -18,7 +19,7 @@ import random
 import types
 import zlib
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping, MutableSequence, MutableSet
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,12 @@ from torch import nn
 
 from autobatch.batching import known_arrays, writes
 from autobatch.batching.context import Context
-from autobatch.batching.effects import MUTATING_METHODS, READ_ONLY, WRITING_OPERATORS
+from autobatch.batching.effects import (
+    GENERATORS,
+    MUTATING_METHODS,
+    READ_ONLY,
+    WRITING_OPERATORS,
+)
 from autobatch.batching.host.getters import method_called
 from autobatch.errors import Diagnostic, SharedWriteError
 from autobatch.structure import own_attribute
@@ -52,17 +58,25 @@ OF_MODULES = frozenset(
 OF_OPTIMIZERS = frozenset(["step", "zero_grad", "add_param_group", "load_state_dict"])
 # fmt: on
 CONTAINERS = (list, dict, set, deque, bytearray, array.array)
+HOLDING = (MutableMapping, MutableSequence, MutableSet)
+"""Python's own classes of containers, and those that are like them: ``os.environ``."""
 GOING_ON = (
     *(type(hashlib.md5()), type(hashlib.blake2b()), type(hashlib.blake2s()), hmac.HMAC),
     *(type(zlib.compressobj()), type(zlib.decompressobj())),
 )
 """Classes of what goes on from call to call: the state of a hash, of a compressor."""
+SEEDED = (random.Random, torch.Generator, np.random.BitGenerator, *GENERATORS)
+"""Classes of what is drawn from, which some methods set back or ahead: by draws it just goes on."""
 WRITING_METHODS: tuple[tuple[Any, frozenset[str]], ...] = (
     (CONTAINERS, MUTATING_METHODS | SPECIAL | {"subtract", "move_to_end", "__init__"}),
+    (HOLDING, MUTATING_METHODS | SPECIAL),
     (GOING_ON, frozenset({"update", "compress", "decompress", "flush"})),
     (np.ndarray, OF_ARRAYS),
     (nn.Module, OF_MODULES),
     (torch.optim.Optimizer, OF_OPTIMIZERS),
+    (SEEDED, frozenset({"seed", "setstate", "set_state", "manual_seed", "advance", "spawn"})),
+    (functools._lru_cache_wrapper, frozenset({"cache_info"})),
+    (memoryview, frozenset({"release"})),
     (BaseException, frozenset({"add_note", "with_traceback"})),
     (object, OF_ATTRIBUTES),
 )
@@ -110,6 +124,8 @@ def written(callee: Any, args: list[Cell], kwargs: dict[str, Cell]) -> list[Cell
         found.append(args[0])
     if args and is_one_of(callee, WRITE_FIRST):
         found.append(args[0])
+    elif callee is np.random.seed:
+        found.append(uniform(np.random.mtrand._rand, shared=True))
     elif name == "add_note":
         found += map(notes_of, items_of(found))
     elif name == "shuffle":

@@ -195,7 +195,7 @@ def uncalled(function: Any, args: Sequence[T], kwargs: Mapping[str, T]) -> list[
 def is_known(callee: Any) -> bool:
     """Whether it is in one of the tables."""
     try:
-        return callee in KNOWN
+        return callable(callee) and callee in KNOWN
     except TypeError:  # unhashable
         return False
 

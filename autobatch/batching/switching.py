@@ -68,6 +68,12 @@ SETTERS: tuple[Any, ...] = (
     torch.set_anomaly_enabled,
     set_grad,
 )
+SEEDS: tuple[Any, ...] = (
+    *(torch.manual_seed, torch.seed, torch.set_rng_state, torch.cuda.manual_seed),
+    *(torch.cuda.manual_seed_all, torch.cuda.seed, torch.cuda.seed_all, torch.cuda.set_rng_state),
+)
+"""Functions that set what torch draws from for good, as ``torch.random`` has them, too."""
+_SEEDS = frozenset(map(id, SEEDS))
 _MANAGERS = frozenset(map(id, MANAGERS))
 _SETTERS = frozenset(map(id, SETTERS))
 WHY = "all threads would go on under it, those too that have not come there."
@@ -75,7 +81,7 @@ WHY = "all threads would go on under it, those too that have not come there."
 
 def switches(callee: object) -> bool:
     """Whether calling it switches a mode, even where nothing enters what it gives."""
-    return id(behind(callee)) in _MANAGERS | _SETTERS
+    return id(behind(callee)) in _MANAGERS | _SETTERS | _SEEDS
 
 
 def behind(callee: object) -> object:
@@ -92,6 +98,12 @@ def refuse_switch(span: Span | None, callee: object, entered: bool = False) -> N
     """
     callee = behind(callee)
     name = own_attribute(callee, "__name__", "this")
+    if id(callee) in _SEEDS:
+        raise _refused(
+            span,
+            f"`{name}` sets what all threads draw from",
+            "pass `seed=` to autobatch, by which each thread draws, or seed before the call.",
+        )
     if id(callee) in _SETTERS:
         hint = "set the mode before the call."
     elif id(callee) in _MANAGERS and not entered:

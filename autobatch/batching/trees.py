@@ -7,11 +7,14 @@ Python objects. Number columns join as the Python numbers that they hold would: 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import cache
+from types import FunctionType
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from autobatch.batching.effects import is_library
 from autobatch.batching.levels import Batched
 from autobatch.values.cells import (
     SEQUENCE_ITERATOR,
@@ -25,6 +28,8 @@ from autobatch.values.cells import (
 )
 from autobatch.values.heap import walks
 
+ASKED = ("index", "int", "float", "complex", "bool", "array", "dlpack", "len", "getitem")
+"""Special methods by which torch takes what is no tensor or number, once for each thread."""
 SAMPLES: dict[str, Any] = {"bool": True, "int": 1, "float": 1.0}
 
 
@@ -86,6 +91,9 @@ def _tree_of(cell: Cell, like: torch.dtype | None) -> Any:
     value = read(cell)
     match value:
         case Uniform(obj=obj):
+            own: Any = type(obj)
+            if is_asked(own):
+                raise NotATree
             return obj
         case Column(data=data, tag=tag):
             return Batched(data if tag == "tensor" else weak(value, like))
@@ -104,6 +112,14 @@ def _tree_of(cell: Cell, like: torch.dtype | None) -> Any:
         case Objects():
             pass
     raise NotATree
+
+
+@cache
+def is_asked(kind: Any) -> bool:
+    """Whether torch asks an instance for what it is, by Python code of the user's."""
+    methods = (getattr(kind, f"__{name}__", None) for name in ASKED)
+    is_torchs = issubclass(kind, Tensor | nn.Module)
+    return not is_torchs and any(type(m) is FunctionType and not is_library(m) for m in methods)
 
 
 def cell_of(tree: Any) -> Cell:

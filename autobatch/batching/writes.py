@@ -39,6 +39,7 @@ from autobatch.errors import Diagnostic, SharedWriteError, UnsupportedError
 from autobatch.presence import moves
 from autobatch.random.drawing import serving
 from autobatch.source import Span
+from autobatch.structure import own_attribute
 from autobatch.values.cells import (
     NO_TIES,
     Cell,
@@ -152,6 +153,21 @@ def refuse_tied(context: Context, cell: Cell) -> None:
     value.ties = NO_TIES
 
 
+def refuse_other_memory(context: Context, function: Callable[..., Any]) -> None:
+    """Refuse ``y.set_(t)``: a write to either is one to both from there on."""
+    if own_attribute(function, "__name__", "") == "set_":
+        raise UnsupportedError(
+            Diagnostic(
+                "A program gives a tensor the memory of another (`set_`).",
+                context.span,
+                "given here",
+                ("a write to one of them would be a write to the other.",),
+                ("write `y = t` for another name, or `y = t.clone()` for its values.",),
+                "other-memory",
+            )
+        )
+
+
 def refuse_reshaped(context: Context, function: Callable[..., Any], cell: Cell) -> None:
     """Refuse another shape in place for a tensor of which a part has another name."""
     live = context.live()
@@ -216,7 +232,8 @@ def write(
     context.services.tensor_written(context.span)
     if not may_be_tensor(read(target)):
         return write_several(context, function, args, kwargs)
-    refuse_tied(context, target)
+    refuse_foreign(context, target, "{}")
+    refuse_other_memory(context, function)
     if inplace.reshapes(function) and reshaped(context, function, args, kwargs):
         return target
     if merging.shared_tensor(target) is not None:
@@ -272,7 +289,7 @@ def is_read_too(
     if function in (operator.setitem, Tensor.__setitem__):
         return not is_window and overlaps(args[0], args[2:], args[1])
     others = [*args[1:], *kwargs.values()]
-    reads_first = inplace.twin(function) in POINTWISE or function in (Tensor.copy_, Tensor.set_)
+    reads_first = inplace.twin(function) in POINTWISE or function is Tensor.copy_
     return overlaps(args[0], others) or (not reads_first and reads(others, args[0]))
 
 
@@ -296,7 +313,6 @@ def write_own(
     """A write to the threads' own tensor, for all at once; ``NoRule`` where there is no such."""
     target, value = args[0], read(args[0])
     if type(value) is Objects:
-        refuse_foreign(context, target, "{}")
         raise NoRule("objects")
     if repeats_elements(target):
         raise NoRule("its elements are more than one place in memory each")

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from autobatch.batching import lists, writes
 from autobatch.batching.calling import stateless
+from autobatch.batching.containers.indices import as_ints
 from autobatch.batching.containers.picking import pick, put
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.host.own_methods import ATOMS, Unknown, asks, each_thread
@@ -48,6 +49,7 @@ MAKES_ENTRY = "a defaultdict (reading a missing entry makes it)"
 def getitem(context: Context, base: Cell, index: Cell) -> Cell:
     """``x[i]``."""
     value = namespaces.opened(read(base))
+    index = as_ints(context, value, index)
     if type(value) is Container:
         return container_getitem(context, base, value, index)
     if is_tensor(value):
@@ -213,6 +215,7 @@ def special(context: Context, method: str, cells: list[Cell]) -> Cell:
 def setitem(context: Context, base: Cell, index: Cell, item: Cell) -> None:
     """``x[i] = v``."""
     value = namespaces.opened(read(base))
+    index = as_ints(context, value, index)
     if is_tensor(value):
         if masks.put(context, base, index, item):
             return

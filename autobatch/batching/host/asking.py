@@ -26,9 +26,15 @@ from typing import Any
 
 from autobatch.batching import semantics
 from autobatch.batching.context import Handing
-from autobatch.batching.effects import BUILTIN_TYPES, is_library, is_library_module
+from autobatch.batching.effects import (
+    BUILTIN_TYPES,
+    belongs_to_torch,
+    is_library,
+    is_library_module,
+)
 from autobatch.batching.kinds import found_in_class
 from autobatch.batching.known_callees import is_called_at
+from autobatch.batching.trees import ASKED as OPERANDS
 from autobatch.source import Span
 from autobatch.structure import own_attribute
 
@@ -171,6 +177,8 @@ def asked_by(function: Any, top: bool) -> frozenset[str]:
         found = _METHODS.get(name, "")
     elif isinstance(function, CACHES):
         found = "hash eq"
+    elif belongs_to_torch(function):
+        return frozenset(f"__{each}__" for each in OPERANDS)
     else:
         found = _BY_MODULE.get(module_of(function), "")
     names = found.split() if top else [each for each in found.split() if each not in OF_OPERANDS]

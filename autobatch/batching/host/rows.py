@@ -10,9 +10,11 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Sequence
 from functools import partial
+from types import MethodType
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.fallbacks import is_meant
@@ -186,7 +188,7 @@ def called(
     else:
         results = made(context, call, items, fresh, once)
     if not fresh:
-        note_shared(context, results, isinstance(function, CACHES))
+        note_shared(context, results, is_keeping(function))
     return from_rows(context, results, fresh)
 
 
@@ -209,9 +211,21 @@ def made(
     return in_order(context, call, items, fresh, once)
 
 
+def is_keeping(function: Any) -> bool:
+    """Whether what it gives may be what it has given before: ``functools.cache``, or its method."""
+    while not isinstance(function, CACHES):
+        if isinstance(function, Unknown):
+            function = function.function
+        elif isinstance(function, MethodType | partial):
+            function = function.__func__ if isinstance(function, MethodType) else function.func
+        else:
+            return False
+    return True
+
+
 def note_shared(context: Context, results: list[Any], cached: bool) -> None:
     """What host code hands to several threads, or has kept, is none of their own."""
-    if not results or type(results[0]) in ATOMS:
+    if not results or (type(results[0]) in ATOMS and not isinstance(results[0], Tensor)):
         return
     seen: dict[int, int] = {}
     for item, thread in zip(results, context.threads.tolist(), strict=True):

@@ -169,7 +169,7 @@ def outline(x: Value, found: list[Value]) -> Any:
 
 def is_constant(obj: Any) -> bool:
     known = (type(None), str, type(Ellipsis), slice, torch.dtype, torch.Size, *NUMBER_OF)
-    return isinstance(obj, known) or obj in NUMBER_OF
+    return isinstance(obj, known) or (isinstance(obj, type) and obj in NUMBER_OF)
 
 
 def within(x: Value) -> bool:

@@ -23,7 +23,6 @@ from autobatch.batching.context import Handing
 from autobatch.batching.effects import WRITING_OPERATORS, effect_of, is_generated_init
 from autobatch.batching.foreign import Foreign, instances
 from autobatch.batching.host.asking import (
-    CACHES,
     handed,
     is_handed,
     refuse_asked,
@@ -35,6 +34,7 @@ from autobatch.batching.host.getters import note_reached
 from autobatch.batching.host.named import asks_by_name, refuse_named
 from autobatch.batching.host.own_methods import getter, looks_within
 from autobatch.batching.host.own_methods import instances as instances_of
+from autobatch.batching.host.rows import is_keeping
 from autobatch.batching.kinds import is_plain_code, is_users
 from autobatch.batching.known_callees import uncalled
 from autobatch.batching.managers import enter_host, enter_mode, leave_host, leave_mode
@@ -177,7 +177,7 @@ class Watch(Unwatched):
         else:
             with switching_refused(span):
                 result = callee(*given, **named)
-        if isinstance(callee, CACHES):
+        if is_keeping(callee):
             self.foreign.note(result)
         return result
 
