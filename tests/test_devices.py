@@ -130,6 +130,7 @@ ON_THE_HOST = {
         "torch.from_numpy(rows)": "rows of tensors on the CPU; others are moved",
         "torch.from_numpy(self.rows)": "rows of tensors on the CPU, and no others",
     },
+    "vm/leavers.py": {"torch.from_numpy(gone)": "an index into tables on the host"},
     "vm/program_counter.py": {
         "torch.from_numpy(np.stack(context.paths.here(), 1))": "keys of paths, which are the host's"
     },

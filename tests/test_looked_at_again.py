@@ -124,6 +124,36 @@ def test_what_each_example_has_of_its_own_is_changed_once(func, ints):
     assert_matches_loop(func, args, configurations=WAYS[:5], batch_sizes=(1, 4), scalars="python")
 
 
+def summed_up(n, y):
+    it = iter([n, 5, y])
+    first = next(it)
+    total = sum(it)
+    return float(total), float(min(n, 2.0)), float(first), str(list(it))
+
+
+def sorted_out(n, y):
+    it = iter([n, 5, y])
+    found, k = sorted(it), min(n, 2.0)
+    return str(found), float(k), str(list(it))
+
+
+def least(n, y):
+    it = iter([n * n, 5, y])
+    return float(min(it)), float(min(n, 2.0)), str(list(it))
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("func", [summed_up, sorted_out, least])
+@pytest.mark.parametrize("ints", [[1, 2**62, 5, 3], [1, 2, 1, 2], [1]])
+def test_an_iterator_that_a_call_has_used_up_is_taken_back(func, ints):
+    """To where it was before the call, which is the first to note that a number left its type."""
+    floats = torch.tensor([7.0, 2.0, 0.5, 9.0], dtype=torch.float64)[: len(ints)]
+    args = (torch.tensor(ints), floats)
+    assert_matches_loop(
+        func, args, configurations=WAYS, batch_sizes=(1, len(ints)), scalars="python"
+    )
+
+
 def hold_drawn(data: st.DataObject) -> None:
     program: EffectProgram = data.draw(effect_programs())
     way = data.draw(st.sampled_from(WAYS))

@@ -265,7 +265,11 @@ def special_call(
         return None
     handler = builtins.HANDLERS.get(callee)
     if handler is not None:
-        return handler(context, args, kwargs)
+        since = len(context.before)
+        done = handler(context, args, kwargs)
+        if done is None:
+            context.put_back(since)
+        return done
     if callee is PLAIN_NEW and len(args) == 1 and not kwargs:
         return blank(read(args[0]))
     if callee is NO_INIT and len(args) == 1 and not kwargs and is_instance(read(args[0])):

@@ -14,7 +14,15 @@ import torch
 from torch import Tensor
 
 from autobatch.batching.contributions import Contributions
-from autobatch.batching.escapes import Checkpoint, Escape, Escaped, any_left, bind, ends_of
+from autobatch.batching.escapes import (
+    Checkpoint,
+    Escape,
+    Escaped,
+    Snapshot,
+    any_left,
+    bind,
+    ends_of,
+)
 from autobatch.batching.fallbacks import Policy
 from autobatch.batching.foreign import Foreign
 from autobatch.batching.kinds import is_tensor
@@ -162,7 +170,8 @@ class Context:
 
     ``after`` gives the variables that are read after an operation.
     ``escapes`` are results that may not fit, to be seen too, and ``checkpoint`` is how things were
-    before the first of them, ``at`` the operation at work with its variables. Where ``careful`` or
+    before the first of them, ``at`` the operation at work with its variables, ``before`` how these
+    were each time that it was to change some. Where ``careful`` or
     ``eager``, or where no operation of a block is at work, such a result is looked at once.
 
     ``lost`` are the threads that have failed and are to leave after the operation at work, which
@@ -177,7 +186,7 @@ class Context:
     """
 
     __slots__ = (
-        *("after", "ahead", "assumed", "at", "begins", "careful", "checkpoint", "checks"),
+        *("after", "ahead", "assumed", "at", "before", "begins", "careful", "checkpoint", "checks"),
         *("closure", "contributions"),
         *("counter", "device", "eager", "escapes", "forecasts", "foreign", "guard"),
         *("has_effects", "inline", "invoke", "is_pure", "k", "keys", "lost", "paths"),
@@ -220,6 +229,7 @@ class Context:
         self.checkpoint: Checkpoint | None = None
         self.careful = False
         self.at: tuple[Op, dict[str, Cell]] | None = None
+        self.before: tuple[Snapshot, ...] = ()
         self.lost: Lost | None = {} if services.isolate else None
         self.after: Callable[[Op], frozenset[str]] | None = None
 
@@ -284,6 +294,21 @@ class Context:
         if self.forecasts is None and self.checkpoint is None:
             assert self.at is not None
             self.checkpoint = Checkpoint(*self.at, len(self.checks))
+            if self.before:
+                self.checkpoint.snapshot = self.before[0]
+
+    def begin(self, op: Op, env: dict[str, Cell]) -> None:
+        """An operation of a block is at work from now on."""
+        self.at, self.before = (op, env), ()
+
+    def about_to_change(self, cell: Cell) -> None:
+        """The operation at work is to change a cell that it reads, before it notes any escape."""
+        self.before += (Snapshot({"": cell} if self.at is None else self.at[1]),)
+
+    def put_back(self, since: int) -> None:
+        """The operation at work goes on as if it had changed nothing since so many changes."""
+        for snapshot in reversed(self.before[since:]):
+            snapshot.put_back()
 
     def settle(self) -> None:
         """See the pending escapes now; ``Escaped`` if a row has left."""
@@ -315,7 +340,7 @@ class Context:
         """The same for some of the rows, with checks of its own."""
         part = copy(self)
         part.k, part.checks, part.careful = len(rows), [], True
-        part.escapes, part.checkpoint, part.at = [], None, None
+        part.escapes, part.checkpoint, part.at, part.before = [], None, None, ()
         part.threads, part.keys = self.threads[rows], self.keys[rows]
         if self.paths is not None:
             part.paths = self.paths.taken(np.array(rows, dtype=np.int64))

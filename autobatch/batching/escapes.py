@@ -86,6 +86,12 @@ class Snapshot:
 
     def restore(self, env: dict[str, Cell]) -> None:
         """Take ``env`` back to how it was."""
+        self.put_back()
+        env.clear()
+        env.update(self.env)
+
+    def put_back(self) -> None:
+        """Let all cells hold what they held."""
         for cell, value, parts in self.values:
             if type(cell.value) is Objects:
                 continue
@@ -95,8 +101,6 @@ class Snapshot:
                 value.cells.update(parts)
             elif type(value) is Container:
                 value.cells[:] = parts
-        env.clear()
-        env.update(self.env)
 
 
 @dataclass(slots=True, eq=False, repr=False)

@@ -66,7 +66,7 @@ class Scope:
 def execute(context: Context, scope: Scope, op: Op, env: Env, stands: Op | None = None) -> None:
     """Run one operation for the group; in its block it ``stands`` as another, if that is given."""
     context.span = op.span
-    context.at = (stands or op, env)
+    context.begin(stands or op, env)
     if context.checkpoint is not None and not may_repeat(op, env):
         context.settle()
     late = context.contributions is not None and context.contributions.written

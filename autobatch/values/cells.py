@@ -272,6 +272,10 @@ ENUMERATE_ITERATOR = Mark("enumerate iterator")
 ZIP_ITERATOR = Mark("zip iterator")
 DICT_ITERATOR = Mark("dict iterator")
 DOWN_ITERATOR = Mark("reversed list iterator")
+ITERATORS = (
+    *(RANGE_ITERATOR, SEQUENCE_ITERATOR, ENUMERATE_ITERATOR, ZIP_ITERATOR),
+    *(DICT_ITERATOR, DOWN_ITERATOR),
+)
 DICT_VIEW = Mark("dict view")
 NAMESPACE = Mark("attributes of an instance")
 EXHAUSTED = 2**62
@@ -330,6 +334,10 @@ def as_column(value: Value, k: int, device: torch.device) -> Column | None:
         return None
     fits = isinstance(value.obj, Tensor) or fits_column(value.obj)
     return expand(value.obj, k, device) if fits else None
+
+
+def is_iterator(value: Value) -> bool:
+    return type(value) is Container and value.type in ITERATORS
 
 
 def is_mutable(value: Value) -> bool:

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from autobatch.batching.containers import iterators
 from autobatch.batching.context import Context
 from autobatch.batching.effects import effect_of
 from autobatch.batching.kinds import is_instance, is_tensor
@@ -25,6 +24,7 @@ from autobatch.values.cells import (
     Container,
     Uniform,
     View,
+    is_iterator,
     is_mutable,
     read,
 )
@@ -43,7 +43,8 @@ def is_used_up(cell: Cell) -> bool:
     """Whether a host call given this may change it: an iterator, or code of the user's runs."""
     value = read(cell)
     return is_instance(value) or (
-        type(value) is Container and value.type in (*iterators.ITERATORS, METHOD, CLOSURE, PARTIAL)
+        is_iterator(value)
+        or (type(value) is Container and value.type in (METHOD, CLOSURE, PARTIAL))
     )
 
 

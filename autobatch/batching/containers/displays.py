@@ -47,10 +47,11 @@ def append(context: Context, attr: Any, target: Cell, item: Cell) -> None:
 
 def extend(context: Context, attr: Any, target: Cell, items: Cell) -> None:
     value = read(target)
-    parts = iterators.exhausted(context, items)
-    if type(value) is Container and value.type is list and parts is not None:
-        value.cells.extend(parts)  # type: ignore[union-attr]
-        return
+    if type(value) is Container and value.type is list:
+        parts = iterators.exhausted(context, items)
+        if parts is not None:
+            value.cells.extend(parts)  # type: ignore[union-attr]
+            return
     write_rows(context, semantics.SEMANTICS["extend"], target, items)
 
 

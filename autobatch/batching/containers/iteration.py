@@ -34,6 +34,7 @@ from autobatch.values.cells import (
     Column,
     Container,
     Uniform,
+    is_iterator,
     read,
     uniform,
 )
@@ -186,8 +187,9 @@ def _dict(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell |
     value = namespaces.opened(read(args[0]))
     if type(value) is Container and value.type is dict:
         return Cell(Container(dict, {**value.cells, **kwargs}))  # type: ignore[dict-item]
-    if type(value) is not Container or value.type not in (list, tuple, *iterators.ITERATORS):
+    if not is_iterator(value) and getattr(value, "type", None) not in (list, tuple):
         return None
+    since = len(context.before)
     pairs = iterators.exhausted(context, args[0])
     if pairs is None:
         return None
@@ -197,8 +199,8 @@ def _dict(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell |
         if all(type(key) in KEYS for key in keys):
             values = (pair[1] for pair in found)
             return Cell(Container(dict, {**dict(zip(keys, values, strict=True)), **kwargs}))
-    whole = Cell(Container(list, list(pairs)))  # what has been gone through is at its end
-    return run_rows(context, dict, [whole], kwargs, "keys differ", keep=True, fresh=False)
+    context.put_back(since)
+    return run_rows(context, dict, args, kwargs, "keys differ", keep=True, fresh=False)
 
 
 KEYS = (str, int, bool, float, bytes, type(None))
@@ -220,7 +222,7 @@ def _iter(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell |
 
 def _next(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | None:
     value = read(args[0])
-    if type(value) is not Container or value.type not in iterators.ITERATORS:
+    if not is_iterator(value):
         return None
     item, more = iterators.advance(context, args[0])
     flag = read(more)

@@ -48,15 +48,12 @@ from autobatch.values.cells import (
     Objects,
     Uniform,
     as_column,
+    is_iterator,
     read,
     uniform,
 )
 from autobatch.values.lists import Lists
 
-ITERATORS = (
-    *(RANGE_ITERATOR, SEQUENCE_ITERATOR, ENUMERATE_ITERATOR, ZIP_ITERATOR),
-    *(DICT_ITERATOR, DOWN_ITERATOR),
-)
 _END = object()
 KEPT = "kept"
 """Of an iterator over a sequence: the program has a name for it."""
@@ -73,7 +70,7 @@ def iterate(context: Context, cell: Cell) -> Cell:
             raise RowsFail(context.lowest(), error)
         return over(cell)
     match value:
-        case Container(type=kind) if kind in ITERATORS:
+        case Container() if is_iterator(value):
             return cell
         case Container(type=kind) if kind is PACKED:
             return over(cell)
@@ -385,7 +382,10 @@ def spread(context: Context, items: list[Any], more: list[bool]) -> Cell:
 
 
 def exhausted(context: Context, iterable: Cell) -> list[Cell] | None:
-    """The items of an iterable of which all threads have equally many, else None."""
+    """The items of an iterable of which all threads have equally many, else None.
+
+    An iterator is at its end then; who goes on another way puts it back (``Context.put_back``).
+    """
     guards.refuse_iterator(context, iterable)
     parts = parts_of(iterable)
     if parts is not None:
@@ -405,6 +405,7 @@ def exhausted(context: Context, iterable: Cell) -> list[Cell] | None:
     iterator = iterate(context, iterable)
     if type(read(iterator)) is Objects:
         return None
+    context.about_to_change(iterator)
     items: list[Cell] = []
     while True:
         item, more = advance(context, iterator)

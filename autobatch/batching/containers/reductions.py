@@ -33,6 +33,7 @@ from autobatch.values.cells import (
     Objects,
     Uniform,
     Value,
+    is_iterator,
     join_bounds,
     read,
     uniform,
@@ -60,6 +61,8 @@ def _sum(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | 
     try:
         return sums.summed(context, parts, start)
     except RowsFail as failure:
+        if is_iterator(value):
+            return None  # it stays where it has failed
         failure.partial = None  # that of one addition: the threads below begin again
         raise
 
@@ -158,8 +161,8 @@ def _quantifier(stop: bool) -> Handler:
 
     def handler(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | None:
         value = read(args[0])
-        if type(value) is Uniform:
-            return None
+        if type(value) is Uniform or is_iterator(value):
+            return None  # an iterator stays where it is known
         parts = iterators.exhausted(context, args[0])
         if parts is None or not all(is_sure(read(part)) for part in parts):
             return None

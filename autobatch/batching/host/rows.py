@@ -31,7 +31,7 @@ from autobatch.random.alike import Alike
 from autobatch.random.drawing import drawing
 from autobatch.random.sources import Thread, Threads
 from autobatch.structure import own_attribute
-from autobatch.values.cells import Cell
+from autobatch.values.cells import Cell, is_iterator
 
 LENT: frozenset[Any] = frozenset(
     {
@@ -105,6 +105,7 @@ def run_rows(
     ``RowsFail`` is for when none of them is left.
     """
     given = (*args, *kwargs.values())
+    keep = keep or any(is_iterator(cell.value) for cell in given)
     if effect is None and may_show(context, function, uncalled(function, args, kwargs), given):
         return context.invoke(context, Unknown(function), list(args), kwargs)
     context.settle()

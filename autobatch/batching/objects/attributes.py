@@ -64,6 +64,13 @@ def bound(receiver: Cell, function: Any) -> Cell:
     return Cell(Container(METHOD, [receiver], function))
 
 
+def of_class(kind: type, static: Any, name: str) -> Cell | None:
+    """A method that Python's own classes give to themselves (``d.fromkeys``), whoever is asked."""
+    if type(static) is types.ClassMethodDescriptorType:
+        return uniform(getattr(kind, name), shared=True)
+    return None
+
+
 def get(context: Context, cell: Cell, name: str) -> Cell:
     """``x.name``."""
     value = read(cell)
@@ -167,6 +174,9 @@ def stacks_attribute(context: Context, cell: Cell, stacks: Stacks, name: str) ->
 def type_attribute(context: Context, cell: Cell, kind: type, name: str) -> Cell:
     if name == "__class__":
         return uniform(kind, shared=True)
+    found = of_class(kind, found_in_class(kind, name), name)
+    if found is not None:
+        return found
     attribute = getattr(kind, name, None)
     if callable(attribute):
         return bound(cell, attribute)
@@ -236,6 +246,9 @@ def class_attribute(context: Context, cell: Cell, kind: type, static: Any, name:
         return uniform(static.__func__, shared=True)
     if isinstance(static, classmethod):
         return bound(uniform(kind, shared=True), static.__func__)
+    found = of_class(kind, static, name)
+    if found is not None:
+        return found
     computed = computed_attribute(context, cell, kind, static)
     if computed is not None:
         return computed
@@ -361,6 +374,9 @@ def objects_attribute(context: Context, cell: Cell, items: list[Any], name: str)
             return uniform(static.__func__, shared=True)
         if isinstance(static, property) and static.fget is not None:
             return context.invoke(context, static.fget, [cell], {})
+        found = of_class(kind, static, name)
+        if found is not None and not own:
+            return found
         if inspect.ismethoddescriptor(static) and callable(static) and not own:
             return bound(cell, static)
 

@@ -42,7 +42,7 @@ class Alone:
                 operations.execute(context, self.scope, op, env)
                 context.flush()
             except RowsFail as failure:
-                context.at = (op, env)
+                context.begin(op, env)
                 context.tell(failure.error, context.operands(), 0)
                 raise RowsFail(row, failure.error, span=failure.span or op.span) from failure.error
 
@@ -68,7 +68,7 @@ def note_loose(
     ``before`` are the variables at its beginning.
     """
     if context.k:
-        context.at = (first, before)
+        context.begin(first, before)
         context.note_escape(Escape(left, ints))
 
 

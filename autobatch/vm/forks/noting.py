@@ -20,7 +20,6 @@ import torch
 
 from autobatch.batching import operations
 from autobatch.batching.calling import resolving
-from autobatch.batching.containers import iterators
 from autobatch.batching.containers.starring import Differing
 from autobatch.batching.context import Context
 from autobatch.batching.operations import CAPTURED, Scope
@@ -41,6 +40,7 @@ from autobatch.values.cells import (
     Container,
     Objects,
     Uniform,
+    is_iterator,
     is_mutable,
 )
 from autobatch.values.heap import selecting, walks
@@ -382,14 +382,14 @@ def holds_objects(cells: Iterable[Cell]) -> bool:
 
 def holds_iterators(cells: Iterable[Cell]) -> bool:
     """Whether what some cells hold are iterators, as far as cells go."""
-    return any(map(is_iterator, walks.reached(cells)))
+    return any(map(advances, walks.reached(cells)))
 
 
-def is_iterator(cell: Cell) -> bool:
+def advances(cell: Cell) -> bool:
     value = cell.value
     kind = type(value)
     if kind is Container:
-        return value.type in iterators.ITERATORS  # type: ignore[union-attr]
+        return is_iterator(value)
     if kind is Uniform:
         return hasattr(type(value.obj), "__next__")  # type: ignore[union-attr]
     if kind is Objects:
