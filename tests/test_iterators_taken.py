@@ -51,7 +51,7 @@ ALL_OR_SOME: dict[str, Taken] = {
 }
 
 FAILS: dict[str, Taken] = {
-    "sum": lambda it, n, y: sum(it, []),
+    "sum": lambda it, n, y: sum(it, []),  # noqa: RUF017
     "sum of a string": lambda it, n, y: sum(itertools.chain(it, "a")),
     "dict": lambda it, n, y: dict(it),
     "min": lambda it, n, y: min(it, "a"),

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 import autobatch
 from autobatch.vm.asking import Asks
@@ -26,6 +27,16 @@ MADE: dict[str, Callable[[Tensor], Tensor]] = {
     "steps": lambda x: x[::2, 0],
     "expanded": lambda x: x[:1].expand(3, 3),
     "conjugate": lambda x: torch.complex(x, x).conj(),
+    "picked": lambda x: x[:, (x[0] > 0).long()],
+    "picked, by all": lambda x: x[:, torch.tensor([2, 0])],
+    "picked of transposed": lambda x: x.t()[(x[0] > 0).long()],
+    "column": lambda x: x[:, int(x[0, 0] > 0)],
+    "row of transposed": lambda x: x.t()[int(x[0, 0] > 0)],
+    "window": lambda x: x[:, int(x[0, 0] > 0) : int(x[0, 0] > 0) + 2],
+    "rolled": lambda x: x.t().roll(1, 0),
+    "joined": lambda x: torch.cat([x.t(), x.t()]),
+    "convolved": lambda x: F.conv1d(torch.stack([x, x]), torch.stack([x[:, :2]] * 3)),
+    "filled": lambda x: x.index_fill(1, (x[0, :2] > 0).long(), 1.0),
 }
 ASKED: dict[str, Callable[[Tensor], Any]] = {
     "reshape": lambda y: y.reshape(-1),
@@ -226,3 +237,49 @@ ASKS: list[tuple[Callable[..., Any], Asks]] = [
 def test_what_sees_layouts(func: Any, expected: Asks) -> None:
     library = Library()
     assert library.asks(library.code_of(func), Names.of(func)) is expected
+
+
+LAID: dict[str, Callable[..., Tensor]] = {
+    "x[:, I]": lambda x, i, n: x[:, torch.tensor([0, 2])],
+    "x[:, i]": lambda x, i, n: x[:, i],
+    "x[i, :, i]": lambda x, i, n: x[i, :, i],
+    "x[..., i]": lambda x, i, n: x[..., i],
+    "x[:, i, 0]": lambda x, i, n: x[:, i, 0],
+    "x[0, :, i]": lambda x, i, n: x[0, :, i],
+    "x[n]": lambda x, i, n: x[n],
+    "x[:, n]": lambda x, i, n: x[:, n],
+    "x[:, :, n]": lambda x, i, n: x[:, :, n],
+    "x[n:]": lambda x, i, n: x[n : n + 2],
+    "x[:, n:]": lambda x, i, n: x[:, n : n + 2],
+    "x[..., n::2]": lambda x, i, n: x[..., n : n + 3 : 2],
+    "select": lambda x, i, n: x.index_select(1, i),
+    "fill": lambda x, i, n: x.index_fill(1, i, 1.0),
+    "embedding": lambda x, i, n: F.embedding(torch.tensor([[0, 1], [2, 1]]), x[0]),
+    "cat": lambda x, i, n: torch.cat([x, x], 1),
+    "baddbmm": lambda x, i, n: torch.baddbmm(x, x, x),
+    "roll": lambda x, i, n: x.roll(1, 0),
+    "pad": lambda x, i, n: F.pad(x, (1, 1)),
+    "conv": lambda x, i, n: F.conv1d(x, x[:, :, :2]),
+    "norm": lambda x, i, n: F.batch_norm(x, None, None, training=True),
+    "gradient": lambda x, i, n: torch.gradient(x, dim=1)[0],
+    "where": lambda x, i, n: torch.where(x > 0, x, x.permute(2, 1, 0)),
+    "matmul": lambda x, i, n: x @ x.mT,
+    "cumsum": lambda x, i, n: x.cumsum(1),
+    "softmax": lambda x, i, n: x.softmax(0),
+    "solve": lambda x, i, n: torch.linalg.solve(x[0] + 5 * torch.eye(4), x[1]),
+}
+
+
+@pytest.mark.parametrize("base", [lambda x: x, lambda x: x.permute(2, 0, 1)])
+@pytest.mark.parametrize("lay", LAID.values(), ids=list(LAID))
+def test_results_lie_as_one_examples_do(lay: Any, base: Any) -> None:
+    generator = torch.Generator().manual_seed(0)
+    xs = torch.randn(3, 4, 4, 4, generator=generator)
+    places = torch.randint(0, 4, (3, 2), generator=generator)
+    numbers = torch.tensor([1, 0, 1])
+
+    def asked(x, i, n):
+        y = lay(base(x), i, n)
+        return str(y.stride()), y.is_contiguous()
+
+    assert_matches_loop(asked, (xs, places, numbers))

@@ -1,7 +1,7 @@
-"""What one example gives, told without its values: dtypes of a result, and errors of shape.
+"""What one example gives, told without its values: dtypes and strides of a result, errors of shape.
 
-A torch function is evaluated once per signature on ones of the operands' dtypes and shapes, by
-torch's own kernels, since evaluation without data (meta and fake tensors) is laxer than they are.
+A torch function is evaluated once per signature on ones that lie as the operands do, by torch's
+own kernels, since evaluation without data (meta and fake tensors) is laxer than they are.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from torch import Tensor
 
 from autobatch import compat
 from autobatch.batching.levels import Batched, leaves_of, map_tree
+from autobatch.values.layouts import Strides, contiguous, row_strides
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +32,15 @@ class _Leaf:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What one example gives: the dtypes of the result's leaves (None: not a tensor).
+    """What one example gives: the dtypes of the result's leaves (None: not a tensor), and their
+    strides, 0 where a size is 1.
 
     ``sure`` if torch's kernels ran on ones of the operands' shapes; otherwise they refused, for
     which the reason may be the ones, and the dtypes come from an evaluation without data.
     """
 
     dtypes: tuple[torch.dtype | None, ...]
+    strides: tuple[Strides | None, ...]
     sure: bool
 
 
@@ -85,22 +88,31 @@ def _evaluate(fn: Callable[..., Any], args: Any, kwargs: Any) -> Expected | None
     try:
         with compat.outside_everything():
             out = fn(*map_tree(_ones, args), **map_tree(_ones, kwargs))
-        return Expected(_dtypes(out), True)
+        return _told(out, True)
     except Exception:
         pass
     try:
-        return Expected(_dtypes(_run_without_data(fn, args, kwargs)), False)
+        return _told(_run_without_data(fn, args, kwargs), False)
     except Exception:
         return None
 
 
-def _dtypes(out: Any) -> tuple[torch.dtype | None, ...]:
-    return tuple(leaf.dtype if isinstance(leaf, Tensor) else None for leaf in leaves_of(out))
+def _told(out: Any, sure: bool) -> Expected:
+    leaves = [leaf if isinstance(leaf, Tensor) else None for leaf in leaves_of(out)]
+    return Expected(
+        tuple(None if leaf is None else leaf.dtype for leaf in leaves),
+        tuple(None if leaf is None else _strides(leaf) for leaf in leaves),
+        sure,
+    )
+
+
+def _strides(leaf: Tensor) -> Strides | None:
+    return row_strides(leaf[None]) if leaf.layout is torch.strided else None
 
 
 def _ones(leaf: Any) -> Any:
     if type(leaf) is _Leaf:
-        return torch.ones(leaf.size, dtype=leaf.dtype, device=leaf.device)
+        return _empty_there(leaf).fill_(1)
     return leaf
 
 
@@ -139,7 +151,9 @@ def _run_without_data(fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
 def _leaf(leaf: Any) -> Any:
     if type(leaf) is Batched:
         data = leaf.data
-        return _Leaf(data.dtype, data.shape[1:], data.stride()[1:], data.device)
+        if data.layout is not torch.strided:
+            return _Leaf(data.dtype, data.shape[1:], contiguous(data.shape[1:]), data.device)
+        return _Leaf(data.dtype, data.shape[1:], row_strides(data), data.device)
     if isinstance(leaf, Tensor):
         return _Leaf(leaf.dtype, leaf.shape, leaf.stride(), leaf.device)
     return leaf

@@ -13,20 +13,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from autobatch.batching.applying import lying
 from autobatch.batching.applying.indexing import in_any
 from autobatch.batching.context import Context
-from autobatch.batching.levels import Batched
+from autobatch.batching.levels import Batched, event_dim
 from autobatch.batching.tensors import index_lists, torch_ops, windows
 from autobatch.batching.tensors.views import view_of, viewed
 from autobatch.batching.trees import NotATree, tree_of
 from autobatch.presence import moves
-from autobatch.values.cells import Cell, Column, Container, Uniform, read
+from autobatch.values.cells import Cell, Column, Container, Uniform, Value, read
+from autobatch.values.layouts import are_seen
 
 
 def getitem(context: Context, base: Cell, index: Cell) -> Cell:
     """``x[i]`` where ``x`` is a tensor."""
     value = read(base)
-    basic = is_basic(index)
+    basic, given = is_basic(index), index
     if type(read(index)) is Container:  # no other index holds a slice of a thread's own bounds
         index = windows.spread(context, shape_of(value), index)
         part = windows.slice_of_ints(index) if type(value) is Column else None
@@ -39,10 +41,37 @@ def getitem(context: Context, base: Cell, index: Cell) -> Cell:
     if result is None:
         result = torch_ops.apply(context, operator.getitem, [base, index], {}, False)
     if type(result.value) is Column and basic:
+        result, steps = laid_out(value, given, result)
         if type(value) is not Uniform or not value.shared:
-            return view_of(operator.getitem, [base, index], {}, result)
-        result.value.outside = True
+            return view_of(operator.getitem, [base, index], {}, result, steps)
+        result.value.outside = True  # type: ignore[union-attr]
     return result
+
+
+def laid_out(value: Value, index: Cell, result: Cell) -> tuple[Cell, lying.Steps | None]:
+    """A part as it lies for one example, and how that is; None where nobody sees it."""
+    if not are_seen():
+        return result, None
+    whole = Batched(value.table) if type(value) is Column else value.obj  # type: ignore[union-attr]
+    steps = steps_of(index, event_dim(whole))
+    data = read(result).data  # type: ignore[union-attr]
+    laid = lying.as_part(Batched(data), whole, steps)
+    return (result if laid.data is data else Cell(Column(laid.data))), steps
+
+
+def steps_of(index: Cell, dims: int) -> lying.Steps:
+    """How a part picked by ints and slices lies in a tensor that has so many dimensions."""
+    found: Any = tree_of(index, None)
+    parts = windows.spelled_out(list(found) if type(found) is tuple else [found], dims)
+    steps: list[tuple[int, int] | None] = []
+    dim = 0
+    for part in parts:
+        if type(part) is slice:
+            steps.append((dim, part.step or 1))
+        elif part is None:
+            steps.append(None)
+        dim += part is not None
+    return (*steps, *((left, 1) for left in range(dim, dims)))
 
 
 def looked_up(context: Context, value: Column, rows: Tensor, index: Cell) -> Cell | None:
@@ -55,6 +84,9 @@ def looked_up(context: Context, value: Column, rows: Tensor, index: Cell) -> Cel
     if found is None:
         return None
     data, failed = found
+    data = lying.as_one_example(
+        operator.getitem, (Batched(value.table), where), {}, Batched(data)
+    ).data
     if failed is not None:
         snapshot = [Cell(value), Cell(read(index))]
         context.check(

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from autobatch.batching.applying import example, vmapped
+from autobatch.batching.applying.lying import as_one_example
 from autobatch.batching.applying.predicates import predicate
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.foreign import memory_of
@@ -120,6 +121,8 @@ def apply(
             return unlike.apply(context, function, args, kwargs, apply, OWN_NUMBER)
         raise RowsFail(context.lowest(), failure.original) from failure.original
     context.counter.launch()
+    if not draws:
+        out = as_one_example(function, made, named, out)
     if expected is not None and not any_autocast() and not expected.fits(out):
         return unlike.apply(context, function, args, kwargs, apply, OF_NUMBERS)
     if has_own and function in unheld.CONVERTING:

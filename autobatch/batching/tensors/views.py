@@ -15,7 +15,8 @@ from typing import Any
 from torch import Tensor
 
 from autobatch import compat
-from autobatch.batching.applying import vmapped
+from autobatch.batching.applying import lying, vmapped
+from autobatch.batching.applying.lying import Steps
 from autobatch.batching.levels import Batched, NoRule
 from autobatch.batching.trees import tree_of
 from autobatch.presence.guards import guarded_rows
@@ -38,6 +39,7 @@ class TorchRecipe:
     """``function(*args, **kwargs)``, whose operand 0 is the base, then ``path`` into the result.
 
     ``unbound``: iteration over the base has made it, whose parts autograd lets nobody write.
+    ``steps``: where it picks by integers what slices pick for one example, how that lies.
     """
 
     key: Any
@@ -46,6 +48,7 @@ class TorchRecipe:
     kwargs: dict[str, Any]
     path: tuple[Any, ...]
     unbound: bool = False
+    steps: Steps | None = None
 
     def read(self, base: Value, args: list[Value]) -> Value:
         if self.function is operator.getitem and not any(type(arg) is Objects for arg in args):
@@ -84,7 +87,7 @@ class TorchRecipe:
         made = filled((self.args, self.kwargs), operands)
         if k is None:
             return Uniform(self.pick(self.function(*made[0], **made[1])))
-        out = self.pick(vmapped.apply(self.function, made[0], made[1], k))
+        out = self.laid(vmapped.apply(self.function, made[0], made[1], k), *made)
         return Column(out.data) if type(out) is Batched else Uniform(out)
 
     def read_stacks(self, stacks: Stacks, args: list[Value]) -> Value:
@@ -104,7 +107,7 @@ class TorchRecipe:
             for key, arg in zip(keys, args, strict=True):
                 operands.append(operand(arg) if type(arg) is Uniform else key)
             made = filled((self.args, self.kwargs), operands)
-            out = self.pick(vmapped.apply(self.function, made[0], made[1], len(rows)))
+            out = self.laid(vmapped.apply(self.function, made[0], made[1], len(rows)), *made)
             parts.append((rows, out.data))
         return grouping.together(parts)
 
@@ -153,6 +156,12 @@ class TorchRecipe:
     def row(self, base: Tensor, args: list[Any]) -> Any:
         made, named = filled((self.args, self.kwargs), [base, *args])
         return self.pick(self.function(*made, **named))
+
+    def laid(self, out: Any, args: Any, kwargs: Any) -> Any:
+        """What is picked of a result, lying as it does for one example if the program sees that."""
+        if self.steps is None:
+            return self.pick(lying.as_one_example(self.function, args, kwargs, out))
+        return lying.as_part(self.pick(out), args[0], self.steps)
 
     def pick(self, out: Any) -> Any:
         for step in self.path:
@@ -280,10 +289,14 @@ def recorded(
 
 
 def view_of(
-    function: Callable[..., Any], args: list[Cell], kwargs: dict[str, Cell], result: Cell
+    function: Callable[..., Any],
+    args: list[Cell],
+    kwargs: dict[str, Cell],
+    result: Cell,
+    steps: Steps | None = None,
 ) -> Cell:
     """``result`` as a view of the first operand, with which it shares memory for one example."""
-    made = viewed(function, args, kwargs, args[0], ())
+    made = viewed(function, args, kwargs, args[0], (), steps)
     made.cache, made.seen = result.value, read(args[0])
     return Cell(made)
 
@@ -294,12 +307,13 @@ def viewed(
     kwargs: dict[str, Cell],
     base: Cell,
     path: tuple[Any, ...],
+    steps: Steps | None = None,
 ) -> View:
     """The part at ``path`` of ``function(*args, **kwargs)`` as a view of one of its operands."""
     holes = [base]
     templates = tuple(template_of(arg, holes) for arg in args)
     named = {name: template_of(arg, holes) for name, arg in kwargs.items()}
-    return View(base, recipe_of(function, templates, named, path), tuple(holes[1:]))
+    return View(base, recipe_of(function, templates, named, path, steps), tuple(holes[1:]))
 
 
 def recipe_of(
@@ -307,9 +321,10 @@ def recipe_of(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     path: tuple[Any, ...],
+    steps: Steps | None = None,
 ) -> TorchRecipe:
-    key = (identity(function), frozen_key(args), frozen_key(kwargs), path)
-    return TorchRecipe(key, function, args, kwargs, path)
+    key = (identity(function), frozen_key(args), frozen_key(kwargs), path, steps)
+    return TorchRecipe(key, function, args, kwargs, path, steps=steps)
 
 
 def picked_by(recipe: Any) -> int | None:
