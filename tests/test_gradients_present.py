@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable
 from typing import Any
@@ -351,9 +352,12 @@ OF_MATRICES: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], tuple[str, ...]
     "times a number": (lambda x, w: w[0, 0] * x, ALL),
     "plus a row": (lambda x, w: x + w[0], ALL),
     "addcmul": (lambda x, w: torch.addcmul(x, x, w[0]), ALL),
+    "by example": (autobatch.per_thread(lambda x, w: x @ w), ALL),
     **OF_MODULES,
 }
 """Of a matrix of each example and one that all share; in which ways nobody's rows are left out."""
+BY_EXAMPLE = {"a hook", "by example"}
+"""What runs example by example."""
 
 
 def of_some(function: Callable[[Tensor, Tensor], Tensor]) -> tuple[Any, ...]:
@@ -386,7 +390,7 @@ def test_products_of_matrices_of_which_some_are_not_needed(name: str) -> None:
             with autobatch.counts() as counts:
                 (found,) = torch.autograd.grad(batched(xs, w).sum(), w)
             torch.testing.assert_close(found, expected)
-            assert counts.fallbacks == 0
+            assert bool(counts.fallbacks + counts.meant) is (name in BY_EXAMPLE)
 
 
 @pytest.mark.sampled(3)
@@ -400,7 +404,27 @@ def test_gradients_of_each_example_of_which_some_are_not_needed(name: str) -> No
         for _ in range(2):
             with autobatch.counts() as counts:
                 torch.testing.assert_close(slopes(xs, w.detach()), expected)
-            assert counts.fallbacks == 0
+            assert bool(counts.fallbacks + counts.meant) is (name in BY_EXAMPLE)
+
+
+@pytest.mark.parametrize("way", ["recorded", "vmap"])
+@pytest.mark.parametrize("module", [hooked(), nn.LSTMCell(2, 2), nn.Linear(2, 2)])
+def test_parameters_of_a_module_with_hooks(module: nn.Module, way: str) -> None:
+    module = copy.deepcopy(module).double()
+    module.register_forward_pre_hook(lambda module, args: tuple(arg * 2 for arg in args))
+    parameters = list(module.parameters())
+
+    def function(x: Tensor, w: Tensor) -> Tensor:
+        out = module(x @ w)
+        return torch.cat(out) if isinstance(out, tuple) else out
+
+    program, lazily, xs, w = of_some(function)
+    wanted = [w, *parameters]
+    expected = torch.autograd.grad(torch.stack([lazily(x, w) for x in xs]).sum(), wanted)
+    batched = autobatch.vmap(program, in_dims=(0, None), **WAYS[way])
+    for _ in range(3):
+        found = torch.autograd.grad(batched(xs, w).sum(), wanted)
+        torch.testing.assert_close(found, expected)
 
 
 @pytest.mark.parametrize("way", ["recorded", "vmap"])

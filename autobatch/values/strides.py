@@ -15,7 +15,7 @@ from torch import Tensor
 
 from autobatch.compat import may_derive
 from autobatch.presence import moves, wide_rows
-from autobatch.presence.record import brought
+from autobatch.presence.brought import brought_together
 from autobatch.saving.savers import is_saving, saved
 from autobatch.values.layouts import (
     are_seen,
@@ -173,11 +173,9 @@ def stacked(rows: Sequence[Tensor]) -> Tensor | None:
     """The tensors that threads have, as rows; None where the program sees that they differ."""
     layouts = {seen_for_all(row) for row in rows}
     if layouts == {()}:
-        return brought(moves.stacked(rows))
+        return brought_together(rows)
     if len(layouts) > 1:
         return None
-    return brought(
-        in_layout(
-            [row[None] for row in rows], lambda parts: moves.stacked([part[0] for part in parts])
-        )
+    return in_layout(
+        [row[None] for row in rows], lambda parts: brought_together([part[0] for part in parts])
     )

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import chain
+from types import MethodType
 from typing import Any
 
 from torch import Tensor, nn
@@ -25,28 +26,37 @@ ANYTHING = ""
 
 def names_of(fn: Any) -> tuple[str, ...]:
     """The names of what is called; several of a chain of modules."""
-    if not isinstance(fn, nn.Module):
+    module = module_of(fn)
+    if module is None:
         return (name_of(fn),)
-    if not is_as_it_comes(fn):
+    if not is_as_it_comes(module) or (fn is module and is_hooked(module)):
         return (ANYTHING,)
-    if not is_chain(fn):
-        return (type(fn).__name__,)
-    return tuple(chain.from_iterable(map(names_of, fn.children())))
+    if not is_chain(module):
+        return (type(module).__name__,)
+    return tuple(chain.from_iterable(map(names_of, module.children())))
+
+
+def module_of(fn: Any) -> nn.Module | None:
+    """The module that is called, or whose ``forward`` is, as where hooks run before and after."""
+    if isinstance(fn, MethodType) and isinstance(fn.__self__, nn.Module):
+        return fn.__self__ if fn.__func__ is type(fn.__self__).forward else None
+    return fn if isinstance(fn, nn.Module) else None
 
 
 def is_as_it_comes(module: nn.Module) -> bool:
-    """Whether it is of a class that users know by ``torch.nn``, and calling it runs that alone."""
+    """Whether it is of a class that users know by ``torch.nn``, and its ``forward`` is its own."""
     kind = type(module)
     if getattr(nn, kind.__name__, None) is not kind or not runs_torchs(kind):
         return False
-    return not is_hooked(module) and module.__dict__.keys().isdisjoint(methods_of(kind))
+    return module.__dict__.keys().isdisjoint(methods_of(kind))
 
 
 def shared_by(fn: Callable[..., Any], names: tuple[str, ...], args: Any) -> Iterator[Any]:
     """Tensors that all threads share, and numbers that make a product."""
-    if isinstance(fn, nn.Module):
-        yield from chain(fn.parameters(), fn.buffers())
-        for part in fn.modules():  # in the place of a parameter that has been deleted, say
+    module = module_of(fn)
+    if module is not None:
+        yield from chain(module.parameters(), module.buffers())
+        for part in module.modules():  # in the place of a parameter that has been deleted, say
             yield from (each for each in vars(part).values() if isinstance(each, Tensor))
     is_factor = not PRODUCTS.isdisjoint(names)
     for leaf in leaves_of(args):

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from autobatch.batching.applying.guarding import is_smooth
-from autobatch.batching.applying.judging import names_of
+from autobatch.batching.applying.judging import module_of, names_of
 from autobatch.batching.levels import Batched, leaves_of, map_tree
 from autobatch.presence.guards import ONE
 from autobatch.presence.moves import is_differentiated
@@ -38,13 +38,14 @@ class Operand:
 class Holding(nn.Module):
     """A module within another, so that all that is done with it is with given parameters."""
 
-    def __init__(self, module: nn.Module) -> None:
+    def __init__(self, module: nn.Module, fn: Callable[..., Any]) -> None:
         super().__init__()
         self.module = module
+        vars(self)["fn"] = fn  # no part of it
 
     def __call__(self, run: Run, *args: Any) -> Any:
         """Without the hooks of all modules: they know of no such."""
-        return run(self.module, *args)
+        return run(self.fn, *args)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -87,9 +88,10 @@ class Call:
 
         args, keywords, parameters = map_tree(operand, self.given)
         k = len(operands[self.dims.index(0)])
-        if not isinstance(self.fn, nn.Module):
+        module = module_of(self.fn)
+        if module is None:
             return run(self.fn, args, keywords, k)
-        return functional_call(Holding(self.fn), parameters, (run, args, keywords, k))
+        return functional_call(Holding(module, self.fn), parameters, (run, args, keywords, k))
 
 
 def with_shared(
@@ -103,7 +105,8 @@ def with_shared(
         return None
     if not (torch.is_grad_enabled() and is_product(fn, args, keywords) and record.has_wild()):
         return None
-    held = dict(fn.named_parameters()) if isinstance(fn, nn.Module) else {}
+    module = module_of(fn)
+    held = {} if module is None else dict(module.named_parameters())
     operands: list[Tensor] = []
     dims: list[int | None] = []
 
@@ -165,8 +168,9 @@ def drops(
     fn: Callable[..., Any], name: str, args: tuple[Any, ...], keywords: dict[str, Any]
 ) -> bool:
     """Whether it draws what it drops."""
-    if isinstance(fn, nn.Module):
-        return any(part.training and rate_of(part) > 0 for part in fn.modules())
+    module = module_of(fn)
+    if module is not None:
+        return any(part.training and rate_of(part) > 0 for part in module.modules())
     place = RATES.get(name, len(args))
     return bool(keywords.get("dropout_p", args[place] if place < len(args) else 0.0))
 
