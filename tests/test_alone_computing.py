@@ -553,10 +553,6 @@ def asks_for_a_gradient(x, text):
     return busy(y, text) * y.requires_grad
 
 
-def shows(x, text):
-    return f"{busy(x, text)}"
-
-
 def writes_data(x, text):
     y = x.clone()
     y.data = WEIGHT
@@ -581,7 +577,7 @@ REFUSED = [
     writes_an_attribute_of_what_it_is_given, writes_an_attribute_by_a_class,
     asks_for_any_attribute, writes_by_a_method_of_a_name, writes_a_list_by_a_name,
     writes_a_tensor_by_a_name,
-    prints, asks_for_a_gradient, shows, writes_data, is_told_apart_by_hash, sets_a_mode,
+    prints, asks_for_a_gradient, writes_data, is_told_apart_by_hash, sets_a_mode,
 ]  # fmt: skip
 
 
