@@ -44,7 +44,7 @@ class Place(int):
     __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Written:
     """A call of ``function``, whose results are tensors with these numbers.
 
