@@ -86,6 +86,52 @@ def test_several_tensors_from_before_the_call_are_not_written(tensors: str) -> N
     assert OUTSIDE.tolist() == [0, 0]
 
 
+class Lending:
+    """An object that hands out arrays and tensors of its memory."""
+
+    def __init__(self) -> None:
+        self.array = np.zeros(3)
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+        return self.array.copy() if copy else self.array
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self.array.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> Any:
+        return self.array.__dlpack_device__()
+
+
+LENDING, LENT = Lending(), memoryview(bytearray(24))
+NAMES = {"torch": torch, "np": np, "LENDING": LENDING, "LENT": LENT}
+OF_LENT_MEMORY = (
+    "a = np.asarray(LENDING);;a += x.item();;return float(a.sum()) + x",
+    "t = torch.as_tensor(np.asarray(LENDING));;t[0] = x;;return t",
+    "t = torch.from_dlpack(LENDING);;t[0] = x;;return t",
+    "a = np.from_dlpack(LENDING);;t = torch.as_tensor(a);;t += x;;return t",
+    "t = torch.frombuffer(LENT, dtype=torch.float64);;t[0] = x;;return t",
+    "a = np.frombuffer(LENT, dtype=np.float64);;a += x.item();;return x",
+    "a = np.frombuffer(LENT, dtype=np.float64, offset=8);;a[0] = x.item();;return x",
+    "a = np.asarray(LENT);;a[0] = 1;;return x",
+)
+
+
+@pytest.mark.parametrize("source", OF_LENT_MEMORY)
+def test_memory_that_an_object_lends_is_not_written(source: str) -> None:
+    func = program(f"lent {source}", source.split(";;"), NAMES)
+    for configuration in CONFIGURATIONS:
+        if configuration.get("engine") == "sequential":
+            continue
+        with pytest.raises(autobatch.SharedWriteError, match="existed before the call"):
+            autobatch.vmap(func, **configuration)(XS)
+    assert not LENDING.array.any() and not any(LENT)
+
+
+def test_a_copy_of_lent_memory_is_each_examples_own() -> None:
+    source = "a = np.array(LENDING);;a += x.item();;return float(a.sum()) + x"
+    assert_matches_loop(program("copied", source.split(";;"), NAMES), [XS])
+
+
 # Torch functions that are given a function of the program's and may give back an operand.
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import types
 from array import array
 from collections import ChainMap, OrderedDict, defaultdict, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -18,6 +18,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 from torch import Tensor, nn
+from torch.utils.dlpack import from_dlpack
 
 from autobatch import firsthand
 from autobatch.batching.effects import is_library
@@ -114,11 +115,13 @@ def memory_of(item: Any) -> int:
     if isinstance(item, np.ndarray):
         while isinstance(item.base, np.ndarray):
             item = item.base
-        if isinstance(item.base, Tensor):
+        if isinstance(item.base, Tensor | memoryview):
             return memory_of(item.base)
         return int(item.__array_interface__["data"][0])
+    if isinstance(item, memoryview):
+        return memory_of(item.obj)
     if isinstance(item, bytearray | array):
-        return memory_of(np.frombuffer(item, np.uint8)) if item else 0
+        return int(np.frombuffer(item, np.uint8).__array_interface__["data"][0]) if item else 0
     if not isinstance(item, Tensor):
         return 0
     try:
@@ -126,6 +129,34 @@ def memory_of(item: Any) -> int:
         return 0 if storage.device.type == "meta" else storage.data_ptr()  # a recording's has none
     except (RuntimeError, NotImplementedError):  # sparse, or a wrapper of another
         return 0
+
+
+LENDING = ("__array__", "__array_interface__", "__array_struct__")
+"""How an object lends its memory to arrays."""
+
+
+def memories_of(item: Any) -> set[int]:
+    """The same of what an array or a tensor that is made of an operand may have the memory of."""
+    return {memory_of(item), *lent_by(item)} - {0}
+
+
+def lent_by(item: Any) -> set[int]:
+    """Where the memory is that an object lends, which is no array itself."""
+    if isinstance(item, Tensor | np.ndarray | np.generic):
+        return set()
+    kind, found = type(item), set[int]()
+    if any(hasattr(kind, name) for name in LENDING):
+        found |= lent(np.asarray, item)
+    if hasattr(kind, "__dlpack__"):
+        found |= lent(from_dlpack, item)
+    return found
+
+
+def lent(convert: Callable[[Any], Any], item: Any) -> set[int]:
+    try:
+        return {memory_of(convert(item))}
+    except Exception:  # no operand of that kind, as whoever takes it says
+        return set()
 
 
 def instances(item: Any) -> Iterator[Any]:

@@ -133,7 +133,7 @@ def shown_by(given: Contributions, obj: Any) -> Iterator[Tensor]:
     obj = obj if is_memory(obj) else own_attribute(obj, "__self__")
     if not is_memory(obj):
         return
-    where = memory_of(obj.obj if isinstance(obj, memoryview) else obj)
+    where = memory_of(obj)
     for tensor in {id(note.target.tensor): note.target.tensor for note in given.noted}.values():
         if where and memory_of(tensor) == where:
             yield tensor

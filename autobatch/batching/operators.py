@@ -21,7 +21,7 @@ from autobatch.batching import arithmetic, lists, semantics, sequences, writes
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.effects import effect_of
 from autobatch.batching.finishing import finished
-from autobatch.batching.foreign import memory_of
+from autobatch.batching.foreign import memories_of, memory_of
 from autobatch.batching.foreign import parts as parts_of_object
 from autobatch.batching.host.own_methods import asks, each_thread
 from autobatch.batching.host.rows import run_rows
@@ -91,8 +91,7 @@ def once(
 
 def array_cell(context: Context, array: np.ndarray, operands: tuple[Any, ...]) -> Cell:
     """An array for all threads, where it is part of an operand, else one for each of them."""
-    owned = {memory_of(obj) for obj in operands}
-    if memory_of(array) in owned:
+    if any(memory_of(array) in memories_of(obj) for obj in operands):
         return uniform(array, shared=True)
     return Cell(Objects([array, *(array.copy() for _ in range(context.k - 1))][: context.k]))
 

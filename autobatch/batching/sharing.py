@@ -21,6 +21,7 @@ from autobatch.batching.host.rows import run_rows
 from autobatch.batching.kinds import is_tensor
 from autobatch.batching.tensors import torch_ops
 from autobatch.batching.tensors.aliases import tie
+from autobatch.batching.tensors.views import mark_outside
 from autobatch.values.cells import Cell, Objects, Uniform, View, read
 
 TO_ARRAYS = (
@@ -49,7 +50,10 @@ def _to_tensor(function: Callable[..., Any]) -> Handler:
         if done is not None or not args:
             return done
         result = torch_ops.apply(context, function, args, kwargs, False)
-        if type(result.value) is not View and has_memory(read(args[0])):
+        given = read(args[0])
+        if type(given) is Objects and any(map(context.foreign.holds, given.items)):
+            mark_outside(result.value)
+        if type(result.value) is not View and has_memory(given):
             tie(context, result.value, args[:1])
         return result
 

@@ -29,6 +29,7 @@ from autobatch.batching.effects import (
     is_library,
     is_library_module,
 )
+from autobatch.batching.foreign import lent_by, memory_of
 from autobatch.batching.host.asking import (
     asked_by,
     is_handed,
@@ -243,6 +244,10 @@ def each_thread(context: Context, function: Callable[..., Any], objs: tuple[Any,
         first = value.items[0]
         if all(item is first for item in value.items):
             return uniform(first, shared=True)
+        lent = {place for obj in objs for place in lent_by(obj)}
+        for item in value.items if lent else ():
+            if memory_of(item) in lent:
+                context.foreign.note(item)
     return result
 
 

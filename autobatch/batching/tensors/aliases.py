@@ -16,6 +16,7 @@ from torch import Tensor
 
 from autobatch import compat
 from autobatch.batching.context import Context
+from autobatch.batching.foreign import lent_by, memory_of
 from autobatch.batching.host.rower import Rower
 from autobatch.batching.host.rows import run_rows
 from autobatch.batching.tensors.views import TorchRecipe, mark_outside, viewed
@@ -64,10 +65,11 @@ def linked(
     """
     rower = Rower(context)
     computes = any(is_marked(read(arg)) for arg in (*args, *kwargs.values()))
-    for path, base in shared(rower, function, args, kwargs).items():
+    bases, lenders = shared(rower, function, args, kwargs)
+    for path, base in bases.items():
         cell = at(result, path)
         origin = read(base)
-        if cell is not None and type(origin) is Uniform and origin.shared:
+        if cell is not None and ((type(origin) is Uniform and origin.shared) or base in lenders):
             mark_outside(cell.value)
         elif cell is not None and computes:
             tie(context, cell.value, [base])
@@ -81,8 +83,9 @@ def linked(
 
 def shared(
     rower: Rower, function: Callable[..., Any], args: list[Cell], kwargs: dict[str, Cell]
-) -> dict[tuple[int, ...], Cell]:
-    """Which results share memory with which operand, as the first row shows that has elements.
+) -> tuple[dict[tuple[int, ...], Cell], list[Cell]]:
+    """Which results share memory with which operand, as the first row shows that has elements; and
+    the operands that lend memory to tensors without being any.
 
     Of a tensor without any, torch may give that itself where it gives a new one of others.
     """
@@ -98,14 +101,17 @@ def shared(
         for item, arg in zip(own, args, strict=True)
         if is_strided(item) and item.numel() and is_own(arg)
     }
+    lending = {place: arg for item, arg in zip(own, args, strict=True) for place in lent_by(item)}
     parts: dict[tuple[int, ...], Any] = {(): out} if isinstance(out, Tensor) else {}
     if isinstance(out, tuple | list):
         parts = {(place,): part for place, part in enumerate(out)}
-    return {
-        path: bases[compat.storage_id(part)]
-        for path, part in parts.items()
-        if is_strided(part) and compat.storage_id(part) in bases
-    }
+    found: dict[tuple[int, ...], Cell] = {}
+    for path, part in parts.items():
+        if is_strided(part):
+            base = bases.get(compat.storage_id(part)) or lending.get(memory_of(part))
+            if base is not None:
+                found[path] = base
+    return found, list(lending.values())
 
 
 def at_hand(item: Any) -> Any:

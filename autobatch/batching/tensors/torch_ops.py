@@ -21,7 +21,7 @@ from autobatch.batching.applying import example, vmapped
 from autobatch.batching.applying.lying import as_one_example
 from autobatch.batching.applying.predicates import predicate
 from autobatch.batching.context import Context, RowsFail
-from autobatch.batching.foreign import memory_of
+from autobatch.batching.foreign import memories_of, memory_of
 from autobatch.batching.host.rower import Rower
 from autobatch.batching.kinds import is_tensor
 from autobatch.batching.levels import (
@@ -265,7 +265,8 @@ def is_outside_object(leaf: Any) -> bool:
 def shown(array: np.ndarray, result: Cell, operands: list[Cell]) -> Cell:
     """``t.numpy()``: what shows the memory of what existed before the call is of then, too."""
     outside = [v.obj for v in leaf_values(operands) if type(v) is Uniform and v.shared]
-    if memory_of(array) in set(map(memory_of, outside)) - {0} and type(result.value) is Uniform:
+    lent = any(memory_of(array) in memories_of(obj) for obj in outside)
+    if lent and type(result.value) is Uniform:
         result.value.shared = True
     return result
 
@@ -286,5 +287,7 @@ def is_part(result: Any, operands: Any) -> bool:
     """Whether a tensor of the result shares memory with an operand: a tensor, or an array."""
     if vmapped.is_view_result(result, operands):
         return True
-    arrays = {memory_of(leaf) for leaf in leaves_of(operands) if not isinstance(leaf, Tensor)} - {0}
-    return bool(arrays) and isinstance(result, Tensor) and memory_of(result) in arrays
+    if not isinstance(result, Tensor):
+        return False
+    others = (leaf for leaf in leaves_of(operands) if not isinstance(leaf, Tensor))
+    return any(memory_of(result) in memories_of(leaf) for leaf in others)
