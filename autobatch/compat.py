@@ -309,6 +309,13 @@ def same_bits(tensor: Tensor, dtype: torch.dtype) -> Tensor:
     return viewed
 
 
+def own_randomness() -> str:
+    """What the innermost level says of draws, which is one of vmap's."""
+    top = _functorch.peek_interpreter_stack()
+    said: str = _functorch.CVmapInterpreterPtr(top).randomness().name.lower()
+    return said
+
+
 @contextmanager
 def drawing_alike(level: int | None = None, randomness: str | None = None) -> Iterator[None]:
     """Let vmap levels, by default all, which may forbid draws, take one for all of their rows.

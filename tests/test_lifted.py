@@ -175,6 +175,30 @@ def test_draws_within_a_map() -> None:
             torch.vmap(lambda xs, own=own: slopes(xs, randomness=own), randomness=around)(XX)
 
 
+def test_draws_directly_within_a_map() -> None:
+    def drawing(x: Tensor) -> Tensor:
+        return x * torch.rand(()) if x.sum() > 0 else x
+
+    for own, around in (("different", "same"), ("same", "different")):
+        with pytest.raises(DrawError, match=f'randomness="{around}"'):
+            torch.vmap(
+                lambda xs, own=own: autobatch.vmap(drawing, randomness=own)(xs), randomness=around
+            )(XX)
+        still = torch.vmap(
+            lambda xs, own=own: autobatch.vmap(drawing, randomness=own)(xs), randomness=around
+        )
+        assert torch.equal(still(-XX.abs()), -XX.abs())
+    for own in ("different", "same"):
+        for around in ("error", own):
+            drawn = torch.vmap(
+                lambda xs, own=own: autobatch.vmap(drawing, randomness=own)(xs), randomness=around
+            )
+            factors = (drawn(XX.abs()) / XX.abs())[..., 0].flatten()
+            assert len({round(f, 4) for f in factors.tolist()}) == (
+                1 if own == "same" else factors.numel()
+            )
+
+
 def test_results_that_are_no_floats_within_a_map() -> None:
     def counted(x: Tensor) -> Any:
         n = 0

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from autobatch.batching.levels import DrawError
 from autobatch.compat import (
     add_batch_dim,
     batch_dim,
@@ -30,6 +31,7 @@ from autobatch.compat import (
     level_of,
     outside_everything,
     outside_level,
+    own_randomness,
     tangent_of,
     unwrap_batched,
     unwrapped,
@@ -84,8 +86,35 @@ def lifted(
     sizes = sizes_of_levels(args)
     level = max(sizes)
     if level == current_level():
-        return outside(make, args, kwargs, level)
+        with undrawn_unless(randomness):
+            return outside(make, args, kwargs, level)
     return within(make, args, kwargs, level, sizes[level], randomness)
+
+
+@contextmanager
+def undrawn_unless(randomness: str | None) -> Iterator[None]:
+    """Refuse draws of a batch that are to be otherwise than the level around says."""
+    said = own_randomness()
+    if randomness is None or said in ("error", randomness):
+        yield
+        return
+    before = states_of_generators()
+    yield
+    if states_of_generators() != before:
+        raise DrawError(
+            f'A batch with randomness="{randomness}" draws within torch.vmap(..., '
+            f'randomness="{said}"): give both the same, or the batch a seed=0 (each example draws '
+            "its own, and the same draws each time)"
+        )
+
+
+def states_of_generators() -> list[bytes]:
+    """Where torch's generators are, by device."""
+    with outside_everything():
+        states = [torch.get_rng_state()]
+        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+            states += torch.cuda.get_rng_state_all()
+        return [state.numpy().tobytes() for state in states]
 
 
 def outside(make: Callable[[Any], Any], args: Any, kwargs: dict[str, Any], level: int) -> Any:
