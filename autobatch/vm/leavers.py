@@ -127,10 +127,12 @@ class Leavers:
 
         ``made`` are variables that may have changed; columns have not in kind.
         """
-        if any(made.get(name, cell) is not cell for name, cell in self.shared.items()):
-            return False
-        if not all(number.takes(made.get(number.name)) for number in self.numbers):
-            return False
+        for name, cell in self.shared.items():
+            if made.get(name, cell) is not cell:
+                return False
+        for number in self.numbers:
+            if not number.takes(made.get(number.name)):
+                return False
         index = torch.from_numpy(gone)
         for each in self.own:
             each.take(made.get(each.name), index)
