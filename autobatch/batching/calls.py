@@ -263,6 +263,8 @@ def special_call(
     """Callees that have a batched meaning of their own."""
     if not is_hashable(callee):
         return None
+    if not builtins.may_take(callee, args, kwargs):
+        return None
     handler = builtins.HANDLERS.get(callee)
     if handler is not None:
         since = len(context.before)
