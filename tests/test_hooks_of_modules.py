@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.module import register_module_full_backward_hook
 
 import autobatch
 from tests.expected import check
@@ -113,3 +114,79 @@ def test_functional_call_runs_them_example_by_example(way: dict[str, Any]) -> No
     kept, sums[:] = list(sums), []
     check(autobatch.vmap(func, in_dims=(None, 0), **way)(given, XS), expected)
     assert sums == pytest.approx(kept)
+
+
+def backward_hook(module: nn.Module, given: Any, arrived: Any) -> Any:
+    return (given[0] * 3,)
+
+
+def backward_pre_hook(module: nn.Module, arrived: Any) -> Any:
+    return (arrived[0] * 3,)
+
+
+HOOKS: dict[str, Any] = {
+    "after": lambda module: module.register_full_backward_hook(backward_hook),
+    "before": lambda module: module.register_full_backward_pre_hook(backward_pre_hook),
+    "of all": lambda module: register_module_full_backward_hook(
+        lambda each, given, arrived: backward_hook(each, given, arrived) if each is module else None
+    ),
+}
+
+
+class Within(nn.Module):
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x) + self.layer(x * 2) if x.sum() > 0 else self.layer(x)
+
+
+@ways
+@pytest.mark.parametrize("within", [lambda x: x, nn.Sequential, Within])
+@pytest.mark.parametrize("hook", HOOKS.values(), ids=list(HOOKS))
+def test_hooks_of_the_backward_see_one_example(way: dict[str, Any], hook: Any, within: Any) -> None:
+    layer = linear()
+    module = within(layer)
+    handle = hook(layer)
+    try:
+
+        def program(x: Tensor) -> Tensor:
+            return module(x * 2).sin()
+
+        xs = XS.clone().requires_grad_()
+        wanted = [xs, *layer.parameters()]
+        rows = torch.stack([program(x) for x in xs])
+        expected = torch.autograd.grad(rows.pow(2).sum(), wanted)
+        batched = autobatch.vmap(program, **way)
+        for _ in range(3):
+            found = torch.autograd.grad(batched(xs).pow(2).sum(), wanted)
+            torch.testing.assert_close(found, expected)
+    finally:
+        handle.remove()
+
+
+@pytest.mark.parametrize("way", [way for way in WAYS if way.get("engine") != "sequential"])
+def test_a_hook_on_a_tensor_is_refused(way: dict[str, Any]) -> None:
+    def program(x: Tensor) -> Tensor:
+        y = x * 2
+        if x[0] > 0.75:
+            y.register_hook(lambda slope: slope * 2)
+        return y
+
+    with pytest.raises(autobatch.UnsupportedError, match="cannot hang a hook on a tensor"):
+        autobatch.vmap(program, **way)(XS.clone().requires_grad_())
+    with pytest.raises(RuntimeError, match="cannot register a hook on a tensor that"):
+        autobatch.vmap(program, **way)(XS)
+
+
+def test_a_function_that_runs_thread_by_thread_may_hang_hooks_on_tensors() -> None:
+    @autobatch.per_thread
+    def doubled(x: Tensor) -> Tensor:
+        y = x * 2
+        y.register_hook(lambda slope: slope * 2)
+        return y
+
+    xs = XS.clone().requires_grad_()
+    (found,) = torch.autograd.grad(autobatch.vmap(lambda x: doubled(x) * 3)(xs).sum(), xs)
+    torch.testing.assert_close(found, torch.full_like(XS, 12.0))

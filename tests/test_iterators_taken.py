@@ -50,6 +50,15 @@ ALL_OR_SOME: dict[str, Taken] = {
     "indexOf": lambda it, n, y: operator.indexOf(it, y),
 }
 
+UNPACKED: dict[str, Taken] = {
+    "iter": lambda n, y: iter([n, 0, y, 5.0]),
+    "range": lambda n, y: iter(range(n)),
+    "items": lambda n, y: iter({1: n, 100: 2, 200: y}.items()),
+    "zip": lambda n, y: zip([n, 1, y], [y, 2, n], strict=True),
+    "reversed": lambda n, y: reversed([n, 1, y]),
+    "map": lambda n, y: map(operator.neg, [n, 1, y]),
+}
+
 FAILS: dict[str, Taken] = {
     "sum": lambda it, n, y: sum(it, []),  # noqa: RUF017
     "sum of a string": lambda it, n, y: sum(itertools.chain(it, "a")),
@@ -90,3 +99,34 @@ def test_what_is_left(take):
 @pytest.mark.parametrize("take", FAILS.values(), ids=list(FAILS))
 def test_what_is_left_after_an_error(take):
     assert_matches_loop(rest_after_failing(take), ARGS, batch_sizes=(1, 4), scalars="python")
+
+
+@pytest.mark.parametrize("make", UNPACKED.values(), ids=list(UNPACKED))
+def test_who_has_too_many_items_to_unpack_keeps_those_that_nobody_has_asked_for(make):
+    def func(n, y):
+        it = make(n, y)
+        try:
+            a, b = it
+        except ValueError as error:
+            a, b = str(error), None
+        return str((a, b)), str(list(it))
+
+    assert_matches_loop(func, ARGS, batch_sizes=(1, 4), scalars="python")
+
+
+def counted_from(n, y):
+    return str([place for place, _ in enumerate([y, y], n)]), type(next(enumerate([y], n))[0])
+
+
+def counted_from_a_float(n, y):
+    return str(list(enumerate([n], y)))
+
+
+def counted_from_a_bool(n, y):
+    return str(list(enumerate([n, y], n > 2))), str(list(enumerate(iterable=[n], start=n)))
+
+
+@pytest.mark.parametrize("scalars", ["python", "tensor"])
+@pytest.mark.parametrize("func", [counted_from, counted_from_a_float, counted_from_a_bool])
+def test_enumerate_counts_in_ints(func, scalars):
+    assert_matches_loop(func, ARGS, batch_sizes=(1, 4), scalars=scalars)

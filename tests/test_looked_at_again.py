@@ -142,10 +142,22 @@ def least(n, y):
     return float(min(it)), float(min(n, 2.0)), str(list(it))
 
 
+def enumerated(n, y):
+    it = enumerate([n, 1, y], n)
+    first, k = next(it), n * n
+    return str(first), float(min(k, 2.0)), str(list(it))
+
+
+def zipped(n, y):
+    it = enumerate(zip(range(n, n + 3), range(n, n + 4), strict=False), n)
+    first, k = next(it), n * n
+    return str(first), float(min(k, 2.0)), str(list(it))
+
+
 @pytest.mark.sampled(3)
-@pytest.mark.parametrize("func", [summed_up, sorted_out, least])
+@pytest.mark.parametrize("func", [summed_up, sorted_out, least, enumerated, zipped])
 @pytest.mark.parametrize("ints", [[1, 2**62, 5, 3], [1, 2, 1, 2], [1]])
-def test_an_iterator_that_a_call_has_used_up_is_taken_back(func, ints):
+def test_an_iterator_that_a_call_has_moved_on_is_taken_back(func, ints):
     """To where it was before the call, which is the first to note that a number left its type."""
     floats = torch.tensor([7.0, 2.0, 0.5, 9.0], dtype=torch.float64)[: len(ints)]
     args = (torch.tensor(ints), floats)

@@ -29,6 +29,7 @@ from autobatch.batching.containers.callees import (
     operands_given,
     refuse_backward,
     refuse_optimizer,
+    refuse_tensor_hook,
     updated,
 )
 from autobatch.batching.context import Context
@@ -165,6 +166,7 @@ def torch_call(context: Context, target: Target) -> Cell:
         if out is not None:
             return out
     refuse_backward(context, callee)
+    refuse_tensor_hook(context, callee, args)
     refuse_switch(context.span, callee, target.entered)
     keeping = modules.keeping(callee) if isinstance(callee, nn.Module) else []
     if keeping:
@@ -262,6 +264,8 @@ def special_call(
 ) -> Cell | None:
     """Callees that have a batched meaning of their own."""
     if not is_hashable(callee):
+        return None
+    if not builtins.may_take(callee, args, kwargs):
         return None
     handler = builtins.HANDLERS.get(callee)
     if handler is not None:

@@ -29,7 +29,7 @@ from autobatch.batching.module_classes import (
     stage_of,
 )
 from autobatch.batching.replaced import NOTHING, STATE
-from autobatch.batching.submodules import forward_hooks, has_forward_hooks, parts_of
+from autobatch.batching.submodules import forward_hooks, has_backward_hooks, is_hooked, parts_of
 from autobatch.compat import draws_of_dirichlet
 from autobatch.forms import STAND_INS
 from autobatch.structure import own_attribute
@@ -198,7 +198,7 @@ def module_effect(module: nn.Module) -> Effect:
         return "unknown"
     if STATE.now is not NOTHING and any(map(holds_met, parts)):
         return "program"
-    if any(map(has_forward_hooks, parts)):
+    if any(map(is_hooked, parts)):
         return hooked_effect(module, parts)
     if any(isinstance(part, DRAW_MODULES) and part.training for part in parts):
         return "draw"
@@ -217,13 +217,18 @@ def hooked_effect(module: nn.Module, parts: list[nn.Module]) -> Effect:
 
 
 def has_program_hooks(module: nn.Module) -> bool:
-    """Whether the hooks that calling a module runs, if any, are the user's Python."""
+    """Whether the hooks that calling a module runs, if any, are the user's Python.
+
+    None of them is of its backward: that runs for one example at a time.
+    """
+    if has_backward_hooks(module):
+        return False
     return all(effect_of(hook) == "program" for hook in forward_hooks(module))
 
 
 def has_hooked_parts(parts: list[nn.Module]) -> bool:
     """Whether any but the first, which holds them, has hooks."""
-    return any(map(has_forward_hooks, parts[1:]))
+    return any(map(is_hooked, parts[1:]))
 
 
 def holds_met(module: nn.Module) -> bool:

@@ -302,7 +302,7 @@ def arguments(
     try:
         for starred, cell in zip(stars, cells, strict=True):
             if starred is True:
-                laid_open.append(starred_parts(context, title, cell))
+                laid_open.append(starred_parts(context, title, cell, len(shape.positional) == 1))
             elif starred is None:
                 laid_open.append(mapping_of(context, title, cell))
             else:

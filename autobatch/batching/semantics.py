@@ -74,7 +74,7 @@ def arguments(
     count = len(shape.positional)
     for starred, value in zip(shape.positional, operands[:count], strict=True):
         if starred:
-            args += spread(callee, value)
+            args += spread(callee, value, count == 1)
         else:
             args.append(value)
     for name, value in zip(shape.keywords, operands[count:], strict=True):
@@ -87,11 +87,12 @@ def arguments(
     return args, kwargs
 
 
-def spread(callee: object, value: Any) -> Iterable[Any]:
+def spread(callee: object, value: Any, alone: bool) -> Iterable[Any]:
+    """What ``*value`` hands on; ``alone``: the callee is given it, otherwise a list of all."""
     if hasattr(type(value), "__iter__") or hasattr(type(value), "__getitem__"):
         return list(value)
-    kind = type(value).__name__
-    raise TypeError(f"{_title(callee)} argument after * must be an iterable, not {kind}")
+    what = f"{_title(callee)} argument" if alone else "Value"
+    raise TypeError(f"{what} after * must be an iterable, not {type(value).__name__}")
 
 
 def entries(callee: object, value: Any) -> Iterable[tuple[str, Any]]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import nn
 
-from autobatch.compat import BACKWARD_HOOKS, FORWARD_HOOKS, FORWARD_PRE_HOOKS
+from autobatch.compat import BACKWARD_HOOKS, BACKWARD_PRE_HOOKS, FORWARD_HOOKS, FORWARD_PRE_HOOKS
 
 
 def has_forward_hooks(module: nn.Module) -> bool:
@@ -18,6 +18,12 @@ def has_forward_hooks(module: nn.Module) -> bool:
     return bool(
         module._forward_hooks or module._forward_pre_hooks or FORWARD_HOOKS or FORWARD_PRE_HOOKS
     )
+
+
+def has_backward_hooks(module: nn.Module) -> bool:
+    """Whether its backward runs hooks, which know one example's gradients."""
+    own = module._backward_hooks or module._backward_pre_hooks
+    return bool(own or BACKWARD_HOOKS or BACKWARD_PRE_HOOKS)
 
 
 def forward_hooks(module: nn.Module) -> tuple[Callable[..., Any], ...]:
@@ -28,13 +34,14 @@ def forward_hooks(module: nn.Module) -> tuple[Callable[..., Any], ...]:
 
 def is_hooked(module: nn.Module) -> bool:
     """The same, with those of its backward."""
-    return bool(has_forward_hooks(module) or module._backward_hooks or BACKWARD_HOOKS)
+    return has_forward_hooks(module) or has_backward_hooks(module)
 
 
 def hook_key(module: nn.Module) -> tuple[Hashable, ...]:
     """Which hooks calling it runs."""
-    own = (*module._forward_hooks, *module._forward_pre_hooks)
-    return (*own, *FORWARD_HOOKS, *FORWARD_PRE_HOOKS)
+    own = (*module._forward_hooks, *module._forward_pre_hooks, *module._backward_hooks)
+    alls = (*FORWARD_HOOKS, *FORWARD_PRE_HOOKS, *BACKWARD_HOOKS, *BACKWARD_PRE_HOOKS)
+    return (*own, *module._backward_pre_hooks, *alls)
 
 
 def parts_of(module: nn.Module) -> list[nn.Module]:

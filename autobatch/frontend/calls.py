@@ -21,6 +21,7 @@ from autobatch.frontend.comprehensions import REDUCTIONS, collect
 from autobatch.frontend.context import Context, ExpressionRule
 from autobatch.frontend.resolve import MISSING, Resolver, static_attribute
 from autobatch.frontend.scope import CLASS_CELL
+from autobatch.frontend.starring import in_one_list, is_seen_between
 from autobatch.frontend.subset import FRAME_ACCESS, MODE_SWITCH, SHARED_WRITES, unsupported
 from autobatch.frontend.targets import is_tensor, shared_write
 from autobatch.ir.program import Call, CallShape, Var
@@ -52,10 +53,14 @@ def _call(context: Context, node: ast.Call, out: Var | None) -> Var:
     if found is super and not node.args and not node.keywords:
         implicit = _super_arguments(context, node)
         return invoke(context, node, True, callee, implicit, plain(len(implicit)), out)
-    args = [_argument(context, node, argument, found) for argument in node.args]
+    stars = tuple(isinstance(argument, ast.Starred) for argument in node.args)
+    if is_seen_between(node):
+        args, stars = [in_one_list(context, node, node.args, stars.index(True))], (True,)
+    else:
+        args = [_argument(context, node, argument, found) for argument in node.args]
     args += [context.value(keyword.value) for keyword in node.keywords]
     shape = CallShape(
-        tuple(isinstance(argument, ast.Starred) for argument in node.args),
+        stars,
         tuple(keyword.arg for keyword in node.keywords),
         node in context.managers and (found is MISSING or context.root.resolver.switches(found)),
     )

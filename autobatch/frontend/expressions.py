@@ -10,6 +10,7 @@ import ast
 from collections.abc import Sequence
 
 from autobatch.frontend.context import Context, ExpressionRule
+from autobatch.frontend.starring import first_star, in_one_list
 from autobatch.ir.program import Var
 
 BINARY: dict[type[ast.operator], str] = {
@@ -155,15 +156,10 @@ def _display(
     out: Var | None,
 ) -> Var:
     """A display of ``items``; with a starred one, by way of a fresh list."""
-    stars = [place for place, item in enumerate(items) if isinstance(item, ast.Starred)]
-    if not stars:
+    first = first_star(items)
+    if first is None:
         return context.emit(plain, context.values(items), node, None, out)
-    fresh = context.emit("list", context.values(items[: stars[0]]), node)
-    for item in items[stars[0] :]:
-        if isinstance(item, ast.Starred):
-            context.effect("extend", (fresh, context.value(item.value)), item)
-        else:
-            context.effect("append", (fresh, context.value(item)), item)
+    fresh = in_one_list(context, node, items, first)
     if convert == "copy":
         return context.deliver(fresh, node, out)
     return context.emit(convert, (fresh,), node, None, out)

@@ -30,6 +30,7 @@ from autobatch.vm.ahead import Ahead
 from autobatch.vm.branching import parted, see
 from autobatch.vm.failing import Failures, no_data, separate
 from autobatch.vm.groups import Group, Parts, restricted
+from autobatch.vm.laying_open import forget, laid_open, standing, uses_up
 from autobatch.vm.state import Frame, Leaving, RunState
 
 
@@ -69,7 +70,7 @@ class Blocks:
         work, pc = None if context.eager else self.run.work, self.run.tally.block[1]
         alone = len(ops) if context.careful else 0
         while position < len(ops):
-            op = ops[position]
+            op = laid = ops[position]
             undrawn = frame.drawn()
             failed: Exception | None = None
             try:
@@ -88,7 +89,11 @@ class Blocks:
                     group, context = self.drained(frame, group, context)
                     if not group.k:
                         break
-                self.perform(frame, op, group, context)
+                if op.name == "call" and not op.attr.is_plain:
+                    laid = standing(op, group.env)
+                    if laid is op and self.opens(op, group, context):
+                        continue
+                self.perform(frame, laid, group, context, op)
                 if context.lost:
                     context.settle()
             except errors.AutobatchError:
@@ -108,7 +113,7 @@ class Blocks:
                 failed = error
             if failed is not None:  # outside of `except`: what is raised now has no context
                 frame.redraw(undrawn, failed)
-                failure = self.blamed(frame, op, group, context, failed)
+                failure = self.blamed(frame, laid, group, context, failed)
                 group, context = self.left(frame, group, context, failure)
                 if not group.k:
                     break
@@ -122,6 +127,8 @@ class Blocks:
                 group, context = self.left(frame, group, context)
                 if not group.k:
                     break
+            if laid is not op:
+                forget(group.env)
             if self.run.observer is not None:
                 self.run.observer.operation(frame.code.function, op, group.env)
             position += 1
@@ -137,13 +144,26 @@ class Blocks:
         context.eager = eager
         return group, context
 
-    def perform(self, frame: Frame, op: Op, group: Group, context: Context) -> None:
+    def opens(self, op: Op, group: Group, context: Context) -> bool:
+        """Whether a call lays ``*x`` of iterators open, which takes all of them: done then."""
+        context.span = op.span
+        callee, *cells = operations.operands(context, op.args, group.env)
+        if not uses_up(op.attr, cells):
+            return False
+        context.settle()
+        context.begin(op, group.env)
+        laid_open(context, op, op.attr, callee, group.env)
+        return True
+
+    def perform(
+        self, frame: Frame, op: Op, group: Group, context: Context, stands: Op | None = None
+    ) -> None:
         """Run one operation by itself."""
         if op.name in ("fork", "defer"):
             context.settle()
             self.forks.note(frame, op, group, context)
         else:
-            operations.execute(context, frame.scope, op, group.env)
+            operations.execute(context, frame.scope, op, group.env, stands)
 
     def left(
         self, frame: Frame, group: Group, context: Context, failure: RowsFail | None = None
@@ -188,6 +208,7 @@ class Blocks:
         else:
             rest, leaving = parted(~leave, again), parted(leave, True)
         leaving.checks, leaving.ways, rest.checks = [], None, []
+        forget(leaving.env)
         found = [lost[row] for row in leaving.rows.tolist()]
         failures, place = self.failures, context.span
         errors_ = [

@@ -28,12 +28,12 @@ from autobatch.vm.driven import plain_end
 from autobatch.vm.failing import Failures
 from autobatch.vm.forks import Forks
 from autobatch.vm.groups import CARRIED, Group, Parts, restricted
+from autobatch.vm.laying_open import laid_open, name_of, uses_up
 from autobatch.vm.modes import by_modes
 from autobatch.vm.state import Frame, RunState
 from autobatch.vm.within import FRAMED, Within
 
 CALLEE = "%callee"
-ARGUMENT = "%argument {}"
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -139,6 +139,9 @@ class Endings(ABC):
     def finish_call(self, frame: Frame, terminator: Call, group: Group, context: Context) -> Parts:
         cells = operations.operands(context, terminator.args, group.env)
         (callee,) = operations.operands(context, (terminator.callee,), group.env)
+        if not terminator.shape.is_plain and uses_up(terminator.shape, cells):
+            opened = laid_open(context, terminator, terminator.shape, callee, group.env)
+            return self.finished(frame, opened, group, context)
         differing: Differing | None = None
         try:
             args, kwargs = operations.arguments(context, terminator.shape, callee, cells)
@@ -217,7 +220,7 @@ class Endings(ABC):
         self, frame: Frame, terminator: Call, group: Group, differing: Differing
     ) -> Parts:
         """A call whose arguments differ by thread in number or name: each kind for its threads."""
-        names = tuple(ARGUMENT.format(place) for place in range(len(differing.cells)))
+        names = tuple(name_of(place) for place in range(len(differing.cells)))
         group.env.update(zip(names, differing.cells, strict=True))
         alone = replace(terminator, args=names)
         parts: Parts = []

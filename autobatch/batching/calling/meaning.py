@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from autobatch.batching.effects import effect_of
 from autobatch.batching.module_classes import functions_of
-from autobatch.batching.submodules import has_forward_hooks
+from autobatch.batching.submodules import is_hooked
 from autobatch.structure import own_attribute
 
 _SAID_ALL = (BuiltinFunctionType, Tensor, str, int, float, type(None))
@@ -33,7 +33,7 @@ def called_as(obj: Any) -> tuple[Any, ...] | None:
     if isinstance(obj, nn.Module):
         own = (obj.__dict__.get(name) for name in _OWN)
         functions = functions_of(type(obj))
-        kinds = effect_of(obj), type(obj), has_forward_hooks(obj)
+        kinds = effect_of(obj), type(obj), is_hooked(obj)
         return *kinds, *functions, *own, *map(code_of, functions)
     if isinstance(obj, type):
         makers = [getattr(obj, name, None) for name in _BUILT_BY]

@@ -25,7 +25,7 @@ from autobatch.batching.module_classes import (
     is_chain,
     stage_of,
 )
-from autobatch.batching.submodules import has_forward_hooks
+from autobatch.batching.submodules import is_hooked
 from autobatch.forms import meant
 from autobatch.ir.program import CallShape
 from autobatch.structure import own_attribute
@@ -165,7 +165,7 @@ def module_target(
     call = bound_call(module, stage)
     if call is not None:
         return resolve_object(call, args, kwargs)
-    if has_forward_hooks(module):
+    if is_hooked(module):
         effect = "hooked" if has_program_hooks(module) else "unknown"
         return Target(effect, module, args, kwargs)
     if is_chain(module):

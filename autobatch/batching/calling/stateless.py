@@ -30,7 +30,7 @@ from autobatch.batching.module_classes import (
     is_chain,
     is_defined,
 )
-from autobatch.batching.submodules import has_forward_hooks, parts_of
+from autobatch.batching.submodules import is_hooked, parts_of
 from autobatch.values.cells import (
     METHOD,
     STATELESS,
@@ -85,7 +85,7 @@ def called(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell 
     if not isinstance(module, nn.Module):
         return None
     parts = parts_of(module)
-    if any(map(has_forward_hooks, parts)):
+    if any(map(is_hooked, parts)):
         why = "the module has hooks"
         return run_rows(context, torch.func.functional_call, args, kwargs, why)
     if any(map(has_own_functions, parts)):

@@ -21,7 +21,9 @@ from autobatch.values.cells import (
     METHOD,
     PARTIAL,
     Cell,
+    Column,
     Container,
+    Objects,
     Uniform,
     View,
     is_iterator,
@@ -109,6 +111,37 @@ def refuse_backward(context: Context, callee: Any) -> None:
                 "backward-inside",
             )
         )
+
+
+TENSOR_HOOKS = (Tensor.register_hook, Tensor.register_post_accumulate_grad_hook)
+
+
+def refuse_tensor_hook(context: Context, callee: Any, args: list[Cell]) -> None:
+    """A hook sees one example's gradient; the tensor here is that of all, or a copy of a row."""
+    if callee not in TENSOR_HOOKS or not args or not may_have_gradient(read(args[0])):
+        return
+    raise UnsupportedError(
+        Diagnostic(
+            f"A program cannot hang a hook on a tensor (`{callee.__name__}`).",
+            context.span,
+            "hung here",
+            ("one backward pass runs for all threads, and comes to no tensor of a thread's own.",),
+            (
+                "write a torch.autograd.Function whose backward does what the hook does; or mark "
+                "the function with autobatch.per_thread: it runs example by example.",
+            ),
+            "tensor-hook",
+        )
+    )
+
+
+def may_have_gradient(value: Any) -> bool:
+    if type(value) is Column:
+        return bool(value.data.requires_grad)
+    if type(value) is Objects:
+        return any(isinstance(item, Tensor) and item.requires_grad for item in value.items)
+    obj = getattr(value, "obj", None)
+    return isinstance(obj, Tensor) and obj.requires_grad
 
 
 def refuse_optimizer(context: Context, callee: Any) -> None:

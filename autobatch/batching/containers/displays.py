@@ -47,7 +47,7 @@ def append(context: Context, attr: Any, target: Cell, item: Cell) -> None:
 
 def extend(context: Context, attr: Any, target: Cell, items: Cell) -> None:
     value = read(target)
-    if type(value) is Container and value.type is list:
+    if type(value) is Container and value.type is list and iterators.may_iterate(read(items)):
         parts = iterators.exhausted(context, items)
         if parts is not None:
             value.cells.extend(parts)  # type: ignore[union-attr]

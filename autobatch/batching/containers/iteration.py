@@ -81,8 +81,15 @@ def _range(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell 
 
 
 def _enumerate(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | None:
-    start = args[1] if len(args) > 1 else kwargs.get("start", uniform(0))
-    return Cell(Container(ENUMERATE_ITERATOR, [start, iterators.iterate(context, args[0])]))
+    named = {"iterable": args[0]} if args else {}
+    named = {**named, **({"start": args[1]} if len(args) > 1 else {}), **kwargs}
+    if "iterable" not in named or len(named) < len(args) + len(kwargs):
+        return None
+    start = as_index(context, named.get("start", uniform(0)))
+    if start is None or not {"iterable", "start"}.issuperset(named):
+        return None
+    inner = iterators.iterate(context, named["iterable"])
+    return Cell(Container(ENUMERATE_ITERATOR, [start, inner]))
 
 
 def _zip(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | None:

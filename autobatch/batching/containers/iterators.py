@@ -47,6 +47,7 @@ from autobatch.values.cells import (
     Mark,
     Objects,
     Uniform,
+    Value,
     as_column,
     is_iterator,
     read,
@@ -327,13 +328,16 @@ def length(source: Cell) -> int | None:
 def _next_enumerate(context: Context, value: Container, among: Cell | None) -> tuple[Cell, Cell]:
     cells: list[Cell] = value.cells  # type: ignore[assignment]
     count, inner = cells
+    following = binary(context, "add", count, uniform(1))  # nothing has changed where that escapes
     item, more = advance(context, inner, among)
-    cells[0] = binary(context, "add", count, uniform(1))
+    cells[0] = following
     return Cell(Container(tuple, [count, item])), more
 
 
 def _next_zip(context: Context, value: Container, among: Cell | None) -> tuple[Cell, Cell]:
     items: list[Cell] = []
+    if not context.before and any(map(may_escape, value.children())):
+        context.about_to_change(Cell(value))
     more = both(uniform(bool(value.cells)), uniform(True) if among is None else among)
     for place, inner in enumerate(value.children()):
         apart = among is not None or place in value.static
@@ -343,6 +347,19 @@ def _next_zip(context: Context, value: Container, among: Cell | None) -> tuple[C
         if getattr(read(more), "obj", True) is False:
             break
     return Cell(Container(tuple, items)), more
+
+
+def may_escape(iterator: Cell) -> bool:
+    """Whether the place of an iterator may leave its type, as far as is known of it."""
+    value = read(iterator)
+    if not is_iterator(value):
+        return False
+    where: Any = read(value.cells[0]) if value.cells else None  # type: ignore[union-attr]
+    if type(where) is Column and (where.bounds is None or max(map(abs, where.bounds)) > FARTHEST):
+        return True
+    if value.type not in (ENUMERATE_ITERATOR, ZIP_ITERATOR):  # type: ignore[union-attr]
+        return False
+    return any(map(may_escape, value.children()))  # type: ignore[union-attr]
 
 
 def _next_rows(context: Context, iterator: Cell, among: Cell | None) -> tuple[Cell, Cell]:
@@ -379,6 +396,13 @@ def spread(context: Context, items: list[Any], more: list[bool]) -> Cell:
         return uniform(None)
     remaining = iter(items)
     return from_rows(context, [next(remaining) if m else items[0] for m in more], fresh=False)
+
+
+def may_iterate(items: Value) -> bool:
+    """Whether ``iter(x)`` may be asked for; what is raised for numbers depends on who asks."""
+    if type(items) is Uniform:
+        return hasattr(type(items.obj), "__iter__") or hasattr(type(items.obj), "__getitem__")
+    return not is_number_column(items)
 
 
 def exhausted(context: Context, iterable: Cell) -> list[Cell] | None:
@@ -449,12 +473,16 @@ def unpack(context: Context, shape: UnpackShape, cell: Cell) -> tuple[Cell, ...]
     if is_tensor(value) and not event_shape(value):
         error = TypeError("iteration over a 0-d tensor")
         raise RowsFail(context.lowest(), error) from error
+    since = len(context.before)
     items = None if is_number_column(value) else exhausted(context, cell)
     if items is None:
         return unpacked_once(context, shape, cell)
     try:
         parts = semantics.unpack(shape, items)
     except Exception as error:
+        if is_iterator(value):  # who has too many to give keeps those that nobody has asked for
+            context.put_back(since)
+            return unpacked_once(context, shape, cell)
         raise RowsFail(context.lowest(), error) from error
     return tuple(Cell(Container(list, p)) if isinstance(p, list) else p for p in parts)
 

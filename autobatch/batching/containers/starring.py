@@ -14,20 +14,19 @@ from autobatch.batching.containers import iterators
 from autobatch.batching.context import Context
 from autobatch.batching.host.from_rows import from_rows
 from autobatch.batching.host.rows import run_rows
-from autobatch.batching.kinds import is_number_column
 from autobatch.batching.objects import namespaces
 from autobatch.errors import Diagnostic, UnsupportedError
 from autobatch.values.cells import Cell, Container, Objects, Uniform, Value, read, uniform
 
 
-def starred_parts(context: Context, title: Any, cell: Cell) -> list[Cell]:
-    """What ``*x`` hands on, as many arguments in each thread."""
-    parts = None if is_number_column(read(cell)) else iterators.exhausted(context, cell)
+def starred_parts(context: Context, title: Any, cell: Cell, alone: bool) -> list[Cell]:
+    """What ``*x`` hands on, as many arguments in each thread; ``alone``: there is no other."""
+    parts = iterators.exhausted(context, cell) if iterators.may_iterate(read(cell)) else None
     if parts is not None:
         return parts
 
     def spread(items: Any) -> tuple[Any, ...]:
-        return tuple(semantics.spread(title, items))
+        return tuple(semantics.spread(title, items, alone))
 
     rows = read(run_rows(context, spread, [cell], {}, "objects", keep=True, fresh=False))
     if type(rows) is Uniform:

@@ -72,7 +72,10 @@ def _isinstance(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> 
     kind = type_of(value)
     if kind is None or kinds is None:
         return None
-    return uniform(issubclass(kind, kinds))
+    try:
+        return uniform(issubclass(kind, kinds))
+    except TypeError:  # which tells of issubclass
+        return None
 
 
 def own_check(kinds: Any) -> tuple[types.FunctionType, type] | None:

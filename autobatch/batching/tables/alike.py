@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from autobatch.batching.submodules import has_forward_hooks, parts_of
+from autobatch.batching.submodules import is_hooked, parts_of
 from autobatch.batching.tables.arguments import MISSING, is_own, packs_in, shared
 from autobatch.values.cells import Container, Uniform
 from autobatch.values.packs import is_packed
@@ -95,7 +95,7 @@ def treats_rows_alike(function: Any, values: list[Any], given: dict[str, Any]) -
     first = values[0]
     dims: list[int] = [value.static.dim() for value in packs_in(values)]
     if isinstance(function, nn.Module):
-        hooked = any(map(has_forward_hooks, parts_of(function)))
+        hooked = any(map(is_hooked, parts_of(function)))
         return not hooked and not given and all(map(is_packed, values)) and module(function, values)
     beside = values[2:] if function in WEIGHTED else values
     if any(tensor.dim() >= dims[0] for tensor in of_all((*beside, *given.values()))):

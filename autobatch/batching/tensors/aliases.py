@@ -19,6 +19,7 @@ from autobatch.batching.context import Context
 from autobatch.batching.foreign import lent_by, memory_of
 from autobatch.batching.host.rower import Rower
 from autobatch.batching.host.rows import run_rows
+from autobatch.batching.kinds import is_tensor
 from autobatch.batching.tensors.views import TorchRecipe, mark_outside, viewed
 from autobatch.batching.trace import Untraceable
 from autobatch.random.drawing import serving, spare
@@ -35,6 +36,7 @@ from autobatch.values.cells import (
     seen,
 )
 from autobatch.values.heap import selecting
+from autobatch.values.layouts import seen_for_all
 
 
 def by_thread(
@@ -65,31 +67,71 @@ def linked(
     """
     rower = Rower(context)
     computes = any(is_marked(read(arg)) for arg in (*args, *kwargs.values()))
-    bases, lenders = shared(rower, function, args, kwargs)
-    for path, base in bases.items():
+    found = shared(rower, function, args, kwargs)
+    if found is None:
+        return of_own_memory(context, args, function, args, kwargs, why)
+    for path, base in found.items():
         cell = at(result, path)
         origin = read(base)
-        if cell is not None and ((type(origin) is Uniform and origin.shared) or base in lenders):
+        if cell is not None and is_from_outside(origin):
             mark_outside(cell.value)
         elif cell is not None and computes:
             tie(context, cell.value, [base])
         elif cell is not None:
             link(rower, cell, function, args, kwargs, base, path)
         elif not context.services.blind():
-            Rower(context, keep=True).rows(base)
-            return run_rows(context, function, args, kwargs, why, fresh=False)
+            return of_own_memory(context, [base], function, args, kwargs, why)
     return result
+
+
+def is_from_outside(origin: Value) -> bool:
+    """Whether what a result shares memory with existed before the call; a lender is no tensor."""
+    if type(origin) is Objects:
+        return not any(isinstance(item, Tensor) for item in origin.items)
+    return not is_tensor(origin) or (type(origin) is Uniform and origin.shared)
+
+
+def of_own_memory(
+    context: Context,
+    bases: list[Cell],
+    function: Callable[..., Any],
+    args: list[Cell],
+    kwargs: dict[str, Cell],
+    why: str,
+) -> Cell:
+    """The results of the rows' own tensors, in the memory of these where Python has them there."""
+    rower = Rower(context, keep=True)
+    for base in bases:
+        if is_own(base) and not is_number(read(base)):
+            rower.rows(base)
+    return run_rows(context, function, args, kwargs, why, fresh=False)
 
 
 def shared(
     rower: Rower, function: Callable[..., Any], args: list[Cell], kwargs: dict[str, Cell]
-) -> tuple[dict[tuple[int, ...], Cell], list[Cell]]:
-    """Which results share memory with which operand, as the first row shows that has elements; and
-    the operands that lend memory to tensors without being any.
+) -> dict[tuple[int, ...], Cell] | None:
+    """Which results share memory with which operand, as rows show that have elements.
 
-    Of a tensor without any, torch may give that itself where it gives a new one of others.
+    Of a tensor without any, torch may give that itself where it gives a new one of others. None
+    where that is not the same in all rows, and the program may see it: of rows that lie otherwise
+    in memory, or are of another type, ``reshape`` or ``double`` gives a part of some and a new
+    tensor of others.
     """
-    row = telling_row(args)
+    rows = telling_rows(rower, [*args, *kwargs.values()])
+    found = shared_at(rower, rows[0], function, args, kwargs)
+    for row in () if rower.context.services.blind() else rows[1:]:
+        if shared_at(rower, row, function, args, kwargs) != found:
+            return None
+    return found
+
+
+def shared_at(
+    rower: Rower,
+    row: int,
+    function: Callable[..., Any],
+    args: list[Cell],
+    kwargs: dict[str, Cell],
+) -> dict[tuple[int, ...], Cell]:
     first = Rower(rower.context.restricted([row]))
     cells = selecting.select([*args, *kwargs.values()], np.array([row]))
     own = [at_hand(first.rows(cell)[0]) for cell in cells]
@@ -111,7 +153,7 @@ def shared(
             base = bases.get(compat.storage_id(part)) or lending.get(memory_of(part))
             if base is not None:
                 found[path] = base
-    return found, list(lending.values())
+    return found
 
 
 def at_hand(item: Any) -> Any:
@@ -143,17 +185,25 @@ def first(value: Value) -> Any:
     return value.items[0] if type(value) is Objects else value.obj  # type: ignore[union-attr]
 
 
-def telling_row(args: list[Cell]) -> int:
-    """The first row in which no operand is empty; 0 where there is none."""
-    columns = [empties(value) for arg in args if type(value := read(arg)) is Objects]
-    rows = enumerate(zip(*columns, strict=True))
-    return next((row for row, empty in rows if not any(empty)), 0)
+def telling_rows(rower: Rower, args: list[Cell]) -> list[int]:
+    """The first row of each kind in which no operand is empty; row 0 where there is none."""
+    columns = [kinds(rower, arg) for arg in args if type(read(arg)) is Objects]
+    rows: dict[Any, int] = {}
+    for row, key in enumerate(zip(*columns, strict=True)):
+        if None not in key:
+            rows.setdefault(key, row)
+    return list(rows.values()) or [0]
 
 
-def empties(value: Objects) -> list[bool]:
-    if value.stacks is not None:
-        return [0 in shape for _, shape, _ in value.stacks.signatures()]
-    return [isinstance(item, Tensor) and not item.numel() for item in value.items]
+def kinds(rower: Rower, arg: Cell) -> list[Any]:
+    """What of each row tells whether a function gives a part of it; None of an empty one."""
+    return [kind_of(item) for item in rower.rows(arg)]
+
+
+def kind_of(item: Any) -> Any:
+    if not isinstance(item, Tensor):
+        return type(item)
+    return (item.dtype, seen_for_all(item)) if item.numel() else None
 
 
 def is_strided(item: Any) -> bool:

@@ -66,6 +66,7 @@ def apply(
         told = reason(rower, function, cells) if why == NO_STACK else why
         return by_thread(context, function, args, kwargs, told)
     outs: list[Cell] = []
+    is_part = False
     for rows in groups:
         made = [given.taken(rows) for given in operands]
         part = context.restricted(rows)
@@ -73,9 +74,9 @@ def apply(
         try:
             outs.append(run(part, function, made[: len(args)], named, False))
             part.flush()
+            is_part |= is_part_of(outs[-1], made)
         except RowsFail as failure:
             raise RowsFail(rows[failure.row], failure.error) from failure.error
-    is_part = any(has_view(out) or is_outside(read(out)) for out in outs)
     if len(groups) == 1 and not is_part:
         return outs[0]
     result = together(context, groups, outs)
@@ -97,6 +98,12 @@ def tensors_in(item: Any) -> list[Tensor]:
     """A tensor, or those in a list or tuple."""
     items = item if isinstance(item, tuple | list) else [item]
     return [each for each in items if isinstance(each, Tensor)]
+
+
+def is_part_of(out: Cell, made: list[Cell]) -> bool:
+    """Whether a result is a view, or an operand itself, or from before the call."""
+    value = read(out)
+    return has_view(out) or is_outside(value) or any(read(cell) is value for cell in made)
 
 
 def is_outside(value: Any) -> bool:

@@ -249,7 +249,9 @@ def template_of(cell: Cell, holes: list[Cell]) -> Any:
         parts = [template_of(child, holes) for child in value.children()]
         if value.type is dict:
             return dict(zip(value.cells, parts, strict=True))
-        return slice(*parts) if value.type is slice else value.type(parts)
+        if value.type is slice:
+            return slice(*parts)
+        return list(parts) if value.type is list else tuple(parts)  # a Size would take no holes
     if type(value) is Uniform and not isinstance(value.obj, Tensor):
         return value.obj
     if cell is holes[0]:
