@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from autobatch.batching import arithmetic, builtins, guards, outs, writes
+from autobatch.batching.arity import fits
 from autobatch.batching.calling import modules, seeding, stateless
 from autobatch.batching.calling.resolving import PYTHON, Target
 from autobatch.batching.containers import iteration, methods
@@ -264,6 +265,8 @@ def special_call(
     if not is_hashable(callee):
         return None
     handler = builtins.HANDLERS.get(callee)
+    if handler is not None and not fits(callee, len(args), kwargs):
+        return None
     if handler is not None:
         since = len(context.before)
         done = handler(context, args, kwargs)

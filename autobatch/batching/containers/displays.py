@@ -48,7 +48,7 @@ def append(context: Context, attr: Any, target: Cell, item: Cell) -> None:
 def extend(context: Context, attr: Any, target: Cell, items: Cell) -> None:
     value = read(target)
     if type(value) is Container and value.type is list:
-        parts = iterators.exhausted(context, items)
+        parts = iterators.starred(context, items)
         if parts is not None:
             value.cells.extend(parts)  # type: ignore[union-attr]
             return

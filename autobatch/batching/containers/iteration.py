@@ -81,7 +81,12 @@ def _range(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell 
 
 
 def _enumerate(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | None:
-    start = args[1] if len(args) > 1 else kwargs.get("start", uniform(0))
+    given = [*args[1:], *kwargs.values()]
+    if len(given) > 1:
+        return None
+    start = as_index(context, given[0]) if given else uniform(0)
+    if start is None:
+        return None
     return Cell(Container(ENUMERATE_ITERATOR, [start, iterators.iterate(context, args[0])]))
 
 

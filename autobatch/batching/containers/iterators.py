@@ -381,6 +381,15 @@ def spread(context: Context, items: list[Any], more: list[bool]) -> Cell:
     return from_rows(context, [next(remaining) if m else items[0] for m in more], fresh=False)
 
 
+def starred(context: Context, iterable: Cell) -> list[Cell] | None:
+    """What ``*x`` hands on; None where threads differ, or have what Python refuses in its words."""
+    value = read(iterable)
+    kind = type(value.obj) if type(value) is Uniform else getattr(value, "type", None)
+    if isinstance(kind, type) and not (hasattr(kind, "__iter__") or hasattr(kind, "__getitem__")):
+        return None
+    return None if is_number_column(value) else exhausted(context, iterable)
+
+
 def exhausted(context: Context, iterable: Cell) -> list[Cell] | None:
     """The items of an iterable of which all threads have equally many, else None.
 

@@ -14,7 +14,6 @@ from autobatch.batching.containers import iterators
 from autobatch.batching.context import Context
 from autobatch.batching.host.from_rows import from_rows
 from autobatch.batching.host.rows import run_rows
-from autobatch.batching.kinds import is_number_column
 from autobatch.batching.objects import namespaces
 from autobatch.errors import Diagnostic, UnsupportedError
 from autobatch.values.cells import Cell, Container, Objects, Uniform, Value, read, uniform
@@ -22,7 +21,7 @@ from autobatch.values.cells import Cell, Container, Objects, Uniform, Value, rea
 
 def starred_parts(context: Context, title: Any, cell: Cell) -> list[Cell]:
     """What ``*x`` hands on, as many arguments in each thread."""
-    parts = None if is_number_column(read(cell)) else iterators.exhausted(context, cell)
+    parts = iterators.starred(context, cell)
     if parts is not None:
         return parts
 
