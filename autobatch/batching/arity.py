@@ -31,8 +31,17 @@ TAKES: dict[Any, tuple[int, int, frozenset[str]]] = {
     sorted: (1, 1, frozenset(("key", "reverse"))),
     enumerate: (1, 2, frozenset(("start",))),
     zip: (0, ANY, frozenset(("strict",))),
+    **dict.fromkeys((list.clear, list.copy, list.reverse), (1, 1, UNNAMED)),
+    **dict.fromkeys((list.append, list.extend, list.remove, list.count), (2, 2, UNNAMED)),
+    list.insert: (3, 3, UNNAMED),
+    list.pop: (1, 2, UNNAMED),
+    list.index: (2, 4, UNNAMED),
+    list.sort: (1, 1, frozenset(("key", "reverse"))),
+    **dict.fromkeys((dict.clear, dict.copy, dict.popitem), (1, 1, UNNAMED)),
+    **dict.fromkeys((dict.keys, dict.values, dict.items), (1, 1, UNNAMED)),
+    **dict.fromkeys((dict.get, dict.pop, dict.setdefault), (2, 3, UNNAMED)),
 }
-"""The fewest and the most positional arguments, and the names of others."""
+"""The fewest and the most positional arguments, with the receiver, and the names of others."""
 
 
 def fits(callee: Any, count: int, names: Collection[str]) -> bool:

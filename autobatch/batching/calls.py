@@ -264,9 +264,9 @@ def special_call(
     """Callees that have a batched meaning of their own."""
     if not is_hashable(callee):
         return None
-    handler = builtins.HANDLERS.get(callee)
-    if handler is not None and not fits(callee, len(args), kwargs):
+    if not fits(callee, len(args), kwargs):
         return None
+    handler = builtins.HANDLERS.get(callee)
     if handler is not None:
         since = len(context.before)
         done = handler(context, args, kwargs)
