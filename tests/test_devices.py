@@ -28,8 +28,9 @@ from autobatch.batching.applying.indexing import parts_of
 from autobatch.batching.fused.replays import number
 from autobatch.batching.levels import Batched
 from autobatch.compat import on_one_device
-from autobatch.values.cells import read
+from autobatch.values.cells import Uniform, read
 from autobatch.values.lists import Lists
+from autobatch.vm.reconciling import joined_value
 
 ROOT = Path(autobatch.__file__).parent
 FACTORIES = frozenset(
@@ -249,3 +250,12 @@ def test_masks_of_the_host_are_read_with_those_of_the_device(device: torch.devic
     masks = [torch.zeros(5), torch.zeros(5, device=device), torch.ones(5)]
     assert {mask.device for mask in on_one_device(masks)} == {device}
     assert on_one_device(masks[::2]) == masks[::2]
+
+
+@pytest.mark.parametrize(("obj", "joins"), [(2, True), (0.5, True), (2**40 + 1, False)])
+def test_a_number_that_joins_a_tensor_is_looked_at_on_the_host(obj: Any, joins: bool) -> None:
+    joined = joined_value(Uniform(obj), torch.empty((), device="meta"))
+    if joins:
+        assert joined.obj.device.type == "meta" and joined.obj.dtype is torch.float32
+    else:
+        assert joined is None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -100,3 +102,20 @@ def test_a_list_of_complex_numbers_is_mapped():
     assert_matches(found, torch.tensor([2j, 4], dtype=torch.complex128))
     found = autobatch.function(scalars="python")(abs).batch([3 + 4j, 2.0])
     assert_matches(found, torch.tensor([5.0, 2.0], dtype=torch.float64))
+
+
+@pytest.mark.parametrize("dtype", ["int64", "int32", "float32", "float64", "bool", "complex64"])
+@pytest.mark.parametrize("scalars", ["tensor", "python"])
+def test_a_list_of_numpys_numbers_is_one_of_numbers(dtype: str, scalars: str) -> None:
+    array = np.array([1, 0, 3]).astype(dtype)
+    doubled = autobatch.function(lambda x, k: x * k, scalars=scalars)
+    same = partial(torch.testing.assert_close, rtol=0, atol=0)
+    same(doubled.batch(list(array), 2), doubled.batch(array, 2))
+    same(doubled.batch(array, k=list(array)), doubled.batch(array, array))
+    program = autobatch.lower(lambda x: x + x)
+    same(autobatch.execute(program, list(array)), autobatch.execute(program, array))
+
+
+def test_a_list_of_numbers_of_both_kinds() -> None:
+    found = autobatch.function(lambda x: x * 2).batch([np.int64(1), 2.5, True])
+    assert found.tolist() == [2.0, 5.0, 2.0]

@@ -20,7 +20,9 @@ from autobatch.arguments.mapped import Mapped, has_mapped, objects
 from autobatch.errors import OptionError
 from autobatch.ragged import ragged
 from autobatch.runs.entry import name_of
-from autobatch.values.numbers import fits_tensor
+from autobatch.values.numbers import fits_tensor, is_numpy_number
+
+PYTHONS = frozenset((int, float, bool, complex))
 
 
 def mapped_by_dims(
@@ -182,10 +184,11 @@ def is_mappable(arg: Any) -> bool:
 
 
 def is_numbers(arg: Any) -> bool:
+    """Whether it is a list of Python's numbers, or of numpy's, as ``list(array)`` is one."""
     return (
         type(arg) in (list, tuple)
         and bool(arg)
-        and all(type(item) in (int, float, bool, complex) for item in arg)
+        and all(type(item) in PYTHONS or is_numpy_number(item) for item in arg)
     )
 
 

@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from autobatch.batching import arithmetic, builtins, guards, outs, writes
+from autobatch.batching.arity import fits
 from autobatch.batching.calling import modules, seeding, stateless
 from autobatch.batching.calling.resolving import PYTHON, Target
 from autobatch.batching.containers import iteration, methods
@@ -265,7 +266,7 @@ def special_call(
     """Callees that have a batched meaning of their own."""
     if not is_hashable(callee):
         return None
-    if not builtins.may_take(callee, args, kwargs):
+    if not fits(callee, len(args), kwargs):
         return None
     handler = builtins.HANDLERS.get(callee)
     if handler is not None:

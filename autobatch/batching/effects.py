@@ -324,8 +324,11 @@ def c_effect(callee: Any, name: str) -> Effect:
 def belongs_to_torch(callee: Any) -> bool:
     if own_attribute(callee, "__objclass__") is object:  # ``Tensor.__setattr__`` is object's
         return False
-    if callee in torch_functions():
-        return True
+    try:
+        if callee in torch_functions():
+            return True
+    except TypeError:  # a list, say, which nobody can call
+        return False
     owner = own_attribute(callee, "__self__")
     if isinstance(owner, type) and issubclass(owner, torch.autograd.Function):
         return True  # ``apply``, of a class of the user's; torch 2.14 has it in C

@@ -183,7 +183,8 @@ def parts(item: Any) -> list[Any]:
         return [] if is_library(item) else list(vars(item).values())
     if isinstance(item, types.FunctionType):
         cells = [] if is_library(item) else item.__closure__ or ()
-        return [*cells, *(item.__defaults__ or ()), *vars(item).values()]
+        defaults = (*(item.__defaults__ or ()), *(item.__kwdefaults__ or {}).values())
+        return [*cells, *defaults, *vars(item).values()]
     if isinstance(item, types.MethodType):
         return [item.__func__, item.__self__]
     if isinstance(item, Handed):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from types import FunctionType
+from types import CellType, FunctionType
 from typing import Any
 
 import numpy as np
@@ -73,7 +73,7 @@ class OneByOne:
                 return self.function(*args, **kwargs), None
         limit = self.options.depth_limit
         watch = self.watch()
-        watch.closure(callee.boxes.values())
+        watch.closure((*callee.boxes.values(), *map(CellType, callee.defaults.values())))
         watch.given((*receivers, *((*args, *kwargs.values()) if given is None else given)))
         interpreter = Interpreter(
             self.lookup, self.steps, limit, (index,), watch=watch, draws=draws

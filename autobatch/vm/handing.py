@@ -92,7 +92,7 @@ class Handing:
                 raise
             return item  # Python runs it
         watch = self.watch()
-        watch.closure(function.__closure__ or ())
+        watch.entered(function)
         interpreted = Closure(Callee.of(lowered, function), self.runner())
         return interpreted if receiver is None else partial(interpreted, receiver)
 

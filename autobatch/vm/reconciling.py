@@ -122,10 +122,11 @@ def joined_value(value: object, like: Tensor) -> Uniform | Column | None:
         if not same_kind(NUMBER_TAGS[type(obj)], dtype) or is_wider(obj, dtype):
             return None
         try:
-            tensor = torch.tensor(obj, dtype=dtype, device=like.device)
+            tensor = torch.tensor(obj, dtype=dtype, device="cpu")  # to be looked at
         except (RuntimeError, OverflowError, ValueError):  # it does not fit
             return None
-        return Uniform(tensor) if tensor.item() == obj or obj != obj else None
+        is_held = tensor.item() == obj or obj != obj
+        return Uniform(tensor.to(like.device)) if is_held else None
     if type(value) is Column and value.tag != "tensor" and same_kind(value.tag, dtype):
         exact = dtype is value.data.dtype or (value.tag == "int" and holds(dtype, value.bounds))
         return Column(value.data.to(dtype)) if exact else None

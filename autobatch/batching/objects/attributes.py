@@ -209,6 +209,17 @@ def instance_attribute(context: Context, cell: Cell, value: Container, name: str
     return class_attribute(context, cell, kind, static, name)
 
 
+def lacks(value: Any, name: str) -> bool:
+    """Whether numbers, or lists and the like, have no such attribute in any thread."""
+    if type(value) is Column and value.tag != "tensor":
+        return not hasattr(NUMBER_TYPES[value.tag], name)
+    if type(value) is not Container or not isinstance(value.type, type) or is_instance(value):
+        return False
+    kind = value.type
+    has_own = kind.__dictoffset__ or hasattr(kind, "__getattr__") or name in fields_of(kind)
+    return not has_own and not hasattr(kind, name)
+
+
 def part_of(value: Container, name: str) -> Cell | types.FunctionType | None:
     """What ``x.name`` is where it is only looked up: a cell of the container's, or a method of its
     class; None where it is anything else, or code of the user's may run.

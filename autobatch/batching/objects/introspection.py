@@ -114,6 +114,8 @@ def _getattr(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cel
     if len(args) == 3:
         if type(read(args[0])) is Objects:
             return None
+        if attributes.lacks(read(args[0]), name.obj):
+            return args[2]
         try:
             return attributes.get(context, args[0], name.obj)
         except RowsFail as failure:
@@ -143,6 +145,9 @@ def _hasattr(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cel
         return None
     if type(name) is Uniform and runs_code(context, read(args[0]), name.obj):
         return context.invoke(context, Unknown(hasattr), args, {})
+    known = type(name) is Uniform and isinstance(name.obj, str)
+    if known and attributes.lacks(read(args[0]), name.obj):  # type: ignore[union-attr]
+        return uniform(False)
     try:
         found = _getattr(context, args, kwargs)
     except RowsFail as failure:

@@ -27,7 +27,7 @@ from autobatch.batching.stretches.outputs import Template
 from autobatch.batching.stretches.outside import outside_reads
 from autobatch.batching.stretches.plans import Plan, Skeleton, Unforeseen, outlooks
 from autobatch.batching.stretches.signature import Gathered, Rebuilt
-from autobatch.batching.trace import Untraceable
+from autobatch.batching.trace import Untraceable, record
 from autobatch.ir.program import Op
 from autobatch.source import Span
 from autobatch.values.cells import (
@@ -44,6 +44,8 @@ from autobatch.values.cells import (
 )
 from autobatch.values.heap import walks
 
+LEAST = 2
+"""Recordings that tell what a stretch leaves behind: an executor need not make any."""
 VALUE_FREE = frozenset({"add", "sub", "mul", "lt", "le", "gt", "ge", "eq", "ne", "select"})
 
 
@@ -142,6 +144,7 @@ class Stretch:
     """The batched operations as a function of rows, and what it left behind when last run.
 
     ``failed`` is the operation at which a recording ended, ``writer`` the first that writes.
+    Once it ``is_planned`` it keeps nothing of a run: an executor may have it run at each replay.
     """
 
     skeleton: Skeleton
@@ -155,6 +158,7 @@ class Stretch:
     shared: frozenset[int] = frozenset()
     depends: frozenset[int] = frozenset()
     lone: tuple[str, ...] = ()
+    is_planned: bool = False
 
     @property
     def span(self) -> Span:
@@ -215,7 +219,8 @@ class Stretch:
         left = [reduce(torch.bitwise_or, masks)] if masks else []
         fit = tuple(ints) if masks else None
         inside = indices(context.checks, places)
-        self.left.append(Left(template, written, len(checks), fit, forecasts, inside))
+        if not self.is_planned:
+            self.left.append(Left(template, written, len(checks), fit, forecasts, inside))
         return (*template.tensors, *checks, *left)
 
     def alone(self, chosen: Chosen, rebuilt: Rebuilt, env: Env) -> tuple[str, ...]:
@@ -274,6 +279,14 @@ class Stretch:
         return len({each.shape() for each in self.left}) < 2
 
     def plan(self, run: Run, gathered: Gathered) -> Plan:
+        if len(self.left) < LEAST:
+            self.left = []
+            record(self, gathered.inputs())
+        plan = self.planned(run, gathered)
+        self.left, self.is_planned = [], True
+        return plan
+
+    def planned(self, run: Run, gathered: Gathered) -> Plan:
         if not self.are_alike():
             self.left = [replace(each, template=each.template.by_numbers()) for each in self.left]
             if not self.are_alike():

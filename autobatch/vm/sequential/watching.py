@@ -259,10 +259,16 @@ class Watch(Unwatched):
         def found(function: FunctionType) -> Any:
             if effect_of(function) != "program":
                 return None
-            self.closure(function.__closure__ or ())
+            self.entered(function)
             return self.lowered(function, *receiver).function
 
         return found
+
+    def entered(self, function: FunctionType) -> None:
+        """A function whose closure and defaults existed before."""
+        self.closure(function.__closure__ or ())
+        for default in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):
+            self.foreign.note(default)
 
     def closure(self, boxes: Iterable[CellType]) -> None:
         """What a function closes over existed before."""

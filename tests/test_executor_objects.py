@@ -1,0 +1,102 @@
+"""Executors of the user's own: all that the protocol asks is a callable of the same arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import autobatch
+from programs.collatz import collatz
+from programs.mandelbrot import mandelbrot
+from tests.oracle import assert_matches_loop
+
+
+@dataclass(eq=False)
+class AsItIs:
+    """Gives the stretch back, or, where it is not ``bare``, what runs it; it records nothing."""
+
+    bare: bool = True
+    compiled: int = 0
+    runs: list[int] = field(default_factory=list)
+
+    def compile(self, stretch: Callable[..., Sequence[Tensor]], inputs: Sequence[Any]) -> Any:
+        self.compiled += 1
+        if self.bare:
+            return stretch
+
+        def noted(k: int, *values: Any) -> Sequence[Tensor]:
+            self.runs.append(k)
+            return stretch(k, *values)
+
+        return noted
+
+
+@dataclass(eq=False)
+class OnTheExample(AsItIs):
+    """Runs the stretch on the example once, as something that looks at its results would."""
+
+    def compile(self, stretch: Callable[..., Sequence[Tensor]], inputs: Sequence[Any]) -> Any:
+        k = next(len(each.value) for each in inputs if each.kind == "column")
+        stretch(k, *(each.value for each in inputs))
+        return super().compile(stretch, inputs)
+
+
+def with_a_counter(x: Tensor, limit: Tensor) -> Any:
+    """A number that all threads share, a view, a write in place, and a list."""
+    rounds = 0
+    while x.sum() < limit:
+        x = x * 1.5 + rounds
+        rounds += 1
+    parts = [x, x[1:]]
+    if x[0] > 3:
+        parts[1] += rounds
+    return parts[0], parts[1].sum(), rounds
+
+
+def may_fail(table: Tensor, i: Tensor) -> Any:
+    picked = table[i] * 2
+    while picked < 10:
+        picked = picked * picked + 1
+    return picked
+
+
+@pytest.mark.parametrize("made", [AsItIs, lambda: AsItIs(bare=False), OnTheExample])
+@pytest.mark.parametrize(
+    ("func", "args", "scalars"),
+    [
+        (collatz, (torch.arange(1, 40),), "tensor"),
+        (collatz, (torch.arange(1, 40),), "python"),
+        (mandelbrot, (torch.linspace(-2, 1, 9), torch.linspace(-1, 1, 9)), "tensor"),
+        (
+            with_a_counter,
+            (torch.linspace(0.1, 2, 12).reshape(4, 3), torch.arange(4.0) * 20),
+            "tensor",
+        ),
+        (may_fail, (torch.arange(12.0).reshape(4, 3), torch.tensor([0, 2, 1, -1])), "tensor"),
+        (may_fail, (torch.arange(12.0).reshape(4, 3), torch.tensor([0, 2, 3, -1])), "tensor"),
+    ],
+)
+def test_an_executor_need_not_record(
+    made: Callable[[], Any], func: Any, args: tuple[Any, ...], scalars: str
+) -> None:
+    configuration = {"executor": made(), "trace_after": 0}
+    assert_matches_loop(func, args, scalars=scalars, configurations=(configuration,))
+
+
+@pytest.mark.parametrize("made", [AsItIs, OnTheExample])
+def test_what_an_executor_gives_is_what_runs(made: Callable[..., Any]) -> None:
+    executor, sizes = made(bare=False), (4, 7, 2)
+    for size in sizes:
+        xs = torch.linspace(0.1, 2, 3 * size).reshape(size, 3)
+        for _ in range(2):
+            with autobatch.counts() as counts:
+                autobatch.vmap(with_a_counter, executor=executor, trace_after=0)(xs, xs[:, 0] * 20)
+            assert len(executor.runs) > 0
+            executor.runs.clear()
+        assert counts.traces == 0
+    assert executor.compiled <= 10, "once for a stretch and signature, not for a batch size"
