@@ -43,8 +43,11 @@ class Looks:
         """Whether a variable is read as what is called, and as nothing else.
 
         ``as_kind``: or as the class of which something may be an instance, or that is raised or
-        caught, or asked for what is known.
+        caught, or asked for what is known. One that has several assignments (``f = g if x else h``)
+        is not: where it is called, nobody knows what it is.
         """
+        if self.known.definitions.get(name) is None:
+            return False
         for block in self.unit.function.blocks:
             for op in block.ops:
                 if as_kind and self.takes_kind(op):
