@@ -66,6 +66,8 @@ class Classes(Functions):
     """Functions of Python's are values that may put what they get into something."""
     asks_kinds: bool = False
     """A class may be a value that has not been met as such."""
+    makes_kinds: bool = False
+    """A class may be made."""
     suppresses: bool = False
     """There are context managers of Python's, which give nothing."""
     assigned: set[str] = field(default_factory=set)
@@ -118,8 +120,12 @@ class Classes(Functions):
     def methods(self) -> None:
         """Bring in what Python may call by itself, and what is asked for by name."""
         for kind, members in list(self.classes.items()):
+            if self.makes_kinds and "__init_subclass__" in members:
+                title = f"{kind.__qualname__} has __init_subclass__"
+                raise NotAlone(f"{title}, and the program may make a class")
             for name, member in members.items():
-                self.member(kind, name, member)
+                if name != "__init_subclass__":
+                    self.member(kind, name, member)
             if self.builds:
                 self.defaults(kind)
 
@@ -235,6 +241,16 @@ class Classes(Functions):
         self.shares.changed |= not self.asks_kinds
         self.asks_kinds = True
         return CODE
+
+    def kind_of(self, share: Share) -> Share:
+        """The class of what has the share ``share``; that of a class makes classes."""
+        if share & CODE:
+            self.kinds_are_made()
+        return self.kind_asked()
+
+    def kinds_are_made(self) -> None:
+        self.shares.changed |= not self.makes_kinds
+        self.makes_kinds = True
 
     def has_field(self, name: str) -> bool:
         """Whether instances of a class may hold something of a name, which may be called."""

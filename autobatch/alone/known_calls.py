@@ -91,7 +91,9 @@ class KnownCalls(Members):
             if found is functools.partial and shares.computes:
                 computing.check(shape)
             if found is type:
-                return world.kind_asked()
+                if not shape.is_plain or len(given) != 1:
+                    world.kinds_are_made()
+                return world.kind_of(whole)
             if found is super and len(given) == 2:
                 return given[1]
             world.scale.made(found)

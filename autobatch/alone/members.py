@@ -154,7 +154,7 @@ class Members(Looks):
         if base & TENSOR and shares.computes and name in computing.OF_RESULTS:
             return TENSOR | shares.asked(base, name)
         if name == "__class__":
-            return world.kind_asked()
+            return world.kind_of(base)
         if name[:2] == "__" and name != "__init__":
             raise NotAlone(f"{name} is asked for")
         if is_called:

@@ -265,6 +265,8 @@ class World(Classes):
         if value in arrays.FUNCTIONS:
             self.meets_arrays()
         self.asked_by(value)
+        if value is type:
+            self.kinds_are_made()
         if value in callees.READS or value in arrays.KINDS:
             return
         before = self.keeps, self.raises
