@@ -116,6 +116,8 @@ class Calls(KnownCalls):
         made = NONE
         if world.calls_torch:
             computing.check(shape)
+            if world.may_write_in_place and (len(shape.positional) > 1 or shape.keywords):
+                raise NotAlone("it may write in place")
             made = TENSOR
         got = whole | own
         return got | shares.within(got) | shares.hidden | shares.lent | made

@@ -76,6 +76,8 @@ class KnownCalls(Members):
             if found in computing.NO_TENSORS:
                 return NONE
             world.asked_by(found)
+            if world.may_write_in_place and whole & CODE and found not in callees.CALLS_NOTHING:
+                raise NotAlone("it may write in place")  # ``functools.reduce(F.relu, rows)``
             if found in arrays.MANAGERS and (not shape.is_plain or "call" in shape.keywords):
                 raise NotAlone("it has numpy call something")
             if found in MANAGERS and not world.suppresses:

@@ -6,6 +6,7 @@ In: a function of a ``World``, and a variable. Out: what is sure of it; nothing 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any, cast
 
 import numpy as np
@@ -46,8 +47,10 @@ class Looks:
         caught, or asked for what is known. One that has several assignments (``f = g if x else h``)
         is not: where it is called, nobody knows what it is.
         """
-        if self.known.definitions.get(name) is None:
-            return False
+        return self.known.definitions.get(name) is not None and self.is_callee(name, as_kind)
+
+    def is_callee(self, name: Var, as_kind: bool = False) -> bool:
+        """The same of one that may have several assignments."""
         for block in self.unit.function.blocks:
             for op in block.ops:
                 if as_kind and self.takes_kind(op):
@@ -146,7 +149,16 @@ class Looks:
         return op.name == "catches" or (op.name == "getattr" and self.is_known(op))
 
     def is_known(self, op: Op) -> bool:
-        return op.attr in asking.TITLES or self.known.looked_up(op.outs[0]) is not MISSING
+        if op.attr in asking.TITLES or self.known.looked_up(op.outs[0]) is not MISSING:
+            return True
+        return op.name == "getattr" and self.of_module(op) is not MISSING
+
+    def of_module(self, op: Op) -> object:
+        """What a module has by the name that is asked for, noted; ``math.inf if x else y``."""
+        base = self.known.looked_up(op.args[0])
+        if not isinstance(base, ModuleType):
+            return MISSING
+        return self.world.attribute_of_module(base, op.attr)
 
     def is_only_titled(self, name: Var) -> bool:
         """Whether a variable is only asked for the name of a class."""

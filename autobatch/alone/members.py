@@ -112,6 +112,8 @@ class Members(Looks):
         if op.attr == "__traceback__" and self.is_caught(op.args[0]):
             return NONE  # of ``__exit__``
         found = world.value(self.unit, self.known, op.outs[0])
+        if found is MISSING:
+            found = self.of_module(op)
         if found is not MISSING:
             if isinstance(found, ModuleType):
                 self.only_asked(op)
@@ -121,7 +123,9 @@ class Members(Looks):
             if is_of_module(found) and self.is_only_called(op.outs[0]):
                 return NONE
             if self.is_of_torch(found):
-                return NONE if self.is_only_called(op.outs[0]) else self.unknown(op.attr)
+                if self.is_only_called(op.outs[0]):
+                    return NONE
+                return self.lent_by_torch(op, found)
             if is_method(found):
                 self.check_own(found, op.args[0], op.attr)
                 return base if self.is_only_called(op.outs[0]) else self.lent(op.attr, found, base)
@@ -155,7 +159,7 @@ class Members(Looks):
             return TENSOR | shares.asked(base, name)
         if name == "__class__":
             return world.kind_of(base)
-        if name[:2] == "__" and name != "__init__":
+        if name[:2] == "__" and name not in ("__init__", "__getitem__"):
             raise NotAlone(f"{name} is asked for")
         if is_called:
             return base  # a method: looked at where it is called
@@ -253,6 +257,13 @@ class Members(Looks):
         if drawn or name not in callees.LENT_METHODS:
             self.unknown(name)
         return base | self.world.shares.within(base)
+
+    def lent_by_torch(self, op: Op, found: object) -> Share:
+        """One of torch's functions is called, or something else: ``f = torch.relu if x else g``."""
+        if not self.is_callee(op.outs[0]):
+            self.unknown(op.attr)
+        self.world.met_callable(found)
+        return CODE
 
     def escaping(self, name: str, bound: bool) -> None:
         """A method may be read without being called there; ``bound``: of no class."""
