@@ -5,6 +5,7 @@ Python is proved to do as threads together do.
 from __future__ import annotations
 
 import copy
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -159,3 +160,55 @@ def of_pythons(word: str) -> int:
 def test_those_that_write_nothing_run_as_plain_python(function: Any) -> None:
     assert same(function, WORDS)[0] == [function(word) for word in WORDS]
     assert outcome(function, WORDS)[1] == len(WORDS)
+
+
+@dataclass(frozen=True)
+class Point:
+    x: int
+    y: int
+
+    @classmethod
+    def of(cls, word: str) -> Point:
+        return cls(len(word), word.count("a"))
+
+    def __add__(self, other: Point) -> Point:
+        return Point(self.x + other.x, self.y + other.y)
+
+
+@dataclass
+class Walk:
+    at: Point
+
+    def step(self, by: Point) -> Walk:
+        self.at = self.at + by
+        return self
+
+
+def walked(word: str) -> int:
+    found = Walk(Point.of(word))
+    found.step(Point.of("ab")).step(Point(1, 1))
+    return found.at.x * 10 + found.at.y
+
+
+class Marked:
+    mark = 0
+
+    @classmethod
+    def of(cls, word: str) -> Marked:
+        made = cls()
+        cls.mark = len(word)
+        return made
+
+
+def marked(word: str) -> int:
+    return int(Marked.of(word).mark)
+
+
+def test_a_class_method_that_only_makes_its_class() -> None:
+    assert same(walked, WORDS)[0] == [walked(word) for word in WORDS]
+
+
+def test_a_class_method_that_writes_its_class() -> None:
+    with pytest.raises(autobatch.AutobatchError):
+        autobatch.vmap(marked)(autobatch.objects(WORDS))
+    assert Marked.mark == 0

@@ -140,12 +140,12 @@ class KnownCalls(Members):
                 unit = world.unit(found.__func__, found.__self__)
                 world.passed(unit, [own, *given], shape, 1)
                 return unit.returned
-            share = world.as_receiver(found.__self__)
             if is_library(found.__func__) and is_kind_of_tuple(found.__self__):  # ``_make``
+                world.as_receiver(found.__self__)
                 shares.store(whole & IN_DEEP)
                 return NONE
             unit = world.unit(found.__func__)
-            world.passed(unit, [share, *given], shape, 1)
+            world.passed(unit, [world.receiver(unit, found.__self__), *given], shape, 1)
         elif isinstance(found, FunctionType):
             unit = world.unit(found)
             world.freed(unit)

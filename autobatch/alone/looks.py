@@ -5,6 +5,7 @@ In: a function of a ``World``, and a variable. Out: what is sure of it; nothing 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, cast
@@ -18,7 +19,7 @@ from autobatch.alone.taint import NONE, Share, Unit
 from autobatch.alone.world import World
 from autobatch.frontend import MISSING, generating
 from autobatch.ir.dataflow import terminator_reads
-from autobatch.ir.program import Call, Op, Raise, Var
+from autobatch.ir.program import Call, CallShape, Op, Raise, Var
 from autobatch.vm.purity import Known
 
 
@@ -62,17 +63,25 @@ class Looks:
                 read = op.args[1:] if op.name == "call" else op.args
                 if as_kind and op.name == "call" and patterns.asks_kind(self.known, op):
                     read = (*op.args[1:2], *op.args[3:])
+                if as_kind and op.name == "call" and self.makes_entries(op.args[0], op.attr):
+                    read = op.args[2:]
                 if name in read:
                     return False
             terminator = block.terminator
             if isinstance(terminator, Call):
-                if name in terminator.args:
+                makes = as_kind and self.makes_entries(terminator.callee, terminator.shape)
+                if name in terminator.args[makes:]:
                     return False
             elif as_kind and isinstance(terminator, Raise) and name != terminator.cause:
                 continue
             elif name in terminator_reads(terminator):
                 return False
         return True
+
+    def makes_entries(self, callee: Var, shape: CallShape) -> bool:
+        """Whether a call makes a dict that makes its entries by what comes first."""
+        is_first = shape.is_plain and len(shape.positional) > 0
+        return is_first and self.known.looked_up(callee) is defaultdict
 
     def names_import(self, op: Op) -> bool:
         """Whether it gives what is imported in the function its name there."""

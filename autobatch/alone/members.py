@@ -30,6 +30,7 @@ from autobatch.ir.program import Call, Op, Var
 from autobatch.structure import own_attribute
 
 ASKS = frozenset({"getattr", "import_from"})
+FACTORY = "default_factory"
 IMPORTED = "the import may run a module, or look for it:"
 
 
@@ -144,6 +145,7 @@ class Members(Looks):
     def attribute_of(self, name: str, base: Share, is_called: bool = False) -> Share:
         """What is asked for by name of something unknown; ``is_called``: and then only called."""
         world, shares = self.world, self.world.shares
+        self.check_factory(name)
         world.asks(name, base)
         if base & TENSOR and name in reads.SHAPES:
             base &= ~TENSORS
@@ -230,6 +232,8 @@ class Members(Looks):
         world, prefix = self.world, self.prefix(name)
         if base & (TENSOR | CODE) or prefix[:1] in ("", "_") or "tb_frame".startswith(prefix):
             raise NotAlone("any attribute is asked for")
+        if FACTORY.startswith(prefix):
+            self.check_factory(FACTORY)
         if any(each.startswith(prefix) for each in world.method_names[0]):
             raise NotAlone("a method of a list, say, may be asked for")
         world.meets_parts(prefix)
@@ -240,6 +244,11 @@ class Members(Looks):
         names = {*world.shares.members, *world.shares.fields}
         found = [world.shares.of_name(each) for each in names if each.startswith(prefix)]
         return reduce(or_, found, world.shares.within(base))
+
+    def check_factory(self, name: str) -> None:
+        """Nobody gets the class by which a dict makes its entries."""
+        if name == FACTORY and self.world.makes_entries:
+            raise NotAlone(f"{name} is asked for")
 
     def unknown(self, name: str) -> Share:
         raise NotAlone(f"{name} is a method that is a value")
