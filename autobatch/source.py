@@ -184,6 +184,22 @@ def definition_at(span: Span) -> FunctionNode | None:
     return next((node for node, own in starts if own.column == span.column), None)
 
 
+def ended_at(span: Span) -> str | None:
+    """The name of the function whose last statement it is, if that is no ``return``."""
+    lines = tuple(linecache.getlines(span.file))
+    try:
+        definitions = _definitions("".join(lines))
+    except SyntaxError:
+        return None
+    for node in (found.node for here in definitions.values() for found in here):
+        last = None if isinstance(node, ast.Lambda) else node.body[-1]
+        if last is None or isinstance(last, ast.Return) or last.lineno != span.line:
+            continue
+        if node_span(last, span.file, lines).column == span.column:
+            return _name(node)
+    return None
+
+
 def _mismatch(function: FunctionType, matches: int) -> str:
     where = f"{function.__code__.co_filename}, line {function.__code__.co_firstlineno}"
     if matches:

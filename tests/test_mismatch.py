@@ -204,6 +204,16 @@ def test_rows_that_meet_keep_their_return(unlike):
     assert f"line {start + 6}" in text and f"line {start + 4} returns None, in thread 2" in text
 
 
+def test_an_end_without_return_is_told(unlike):
+    text = said(unlike.off_the_end, -XS)
+    assert (
+        "if x > 0:\n" in text and "^ off_the_end ends without `return`: None, in thread 0" in text
+    )
+    assert "line 12 returns a list of 1, in thread 1" in text
+    text = said(unlike.off_the_end)
+    assert "off_the_end ends at line 12 without `return`: None, in thread 1" in text
+
+
 def test_more_than_eight_unlike_groups():
     def shaped(n):
         if n == 11:

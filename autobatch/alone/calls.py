@@ -75,6 +75,8 @@ class Calls(KnownCalls):
         if self.may_call(found, method):
             reads_only = not shares.computes and (found is not MISSING or method is not None)
             shares.give(calls & ~TENSORS if reads_only else calls)
+        if args and self.makes_entries(callee, shape):
+            self.entries_are_made(args[0])
         if found is not MISSING:
             if whole & TENSOR and callees.is_known(found):
                 return self.tensors_read(found, args, given, shape)
@@ -100,6 +102,18 @@ class Calls(KnownCalls):
                 return self.known_call(bound, given, shape)
         return self.unknown_call(self.unit.of.get(callee, NONE), whole, shape)
 
+    def entries_are_made(self, factory: Var) -> None:
+        """``defaultdict(Trie)``: it calls a class of the user's, if it is one, with nothing.
+
+        So it has the class, which is no value, as nobody asks for ``default_factory``.
+        """
+        world = self.world
+        kind = world.value(self.unit, self.known, factory)
+        if isinstance(kind, type) and kind in world.classes:
+            world.built(kind, NONE, [], CallShape((), ()))
+            world.shares.changed |= not world.makes_entries
+            world.makes_entries = True
+
     def unknown_call(self, own: Share, whole: Share, shape: CallShape) -> Share:
         """A call of one of the functions and classes that are values.
 
@@ -116,6 +130,8 @@ class Calls(KnownCalls):
         made = NONE
         if world.calls_torch:
             computing.check(shape)
+            if world.may_write_in_place and (len(shape.positional) > 1 or shape.keywords):
+                raise NotAlone("it may write in place")
             made = TENSOR
         got = whole | own
         return got | shares.within(got) | shares.hidden | shares.lent | made
@@ -145,6 +161,7 @@ class Calls(KnownCalls):
         """A pattern of a ``match`` statement looks at its subject."""
         if pattern == patterns.KIND:
             for name in patterns.asked_of(self.world, self.known, args):
+                self.check_factory(name)
                 self.world.asks(name)
                 self.escaping(name, bound=True)
                 for part in self.world.children(name):

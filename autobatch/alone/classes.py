@@ -40,7 +40,8 @@ from autobatch.alone.kinds import (
 from autobatch.alone.taint import CODE, NONE, OUTER_DEEP, Share, Unit
 from autobatch.batching import known_callees as callees
 from autobatch.batching.effects import effect_of, is_library
-from autobatch.ir.program import CallShape
+from autobatch.ir.dataflow import op_writes, terminator_reads, terminator_writes
+from autobatch.ir.program import Call, CallShape, Function
 from autobatch.structure import own_attribute
 
 C_MEMBERS = (
@@ -66,6 +67,10 @@ class Classes(Functions):
     """Functions of Python's are values that may put what they get into something."""
     asks_kinds: bool = False
     """A class may be a value that has not been met as such."""
+    makes_kinds: bool = False
+    """A class may be made."""
+    makes_entries: bool = False
+    """Dicts make instances of a class of the user's where they have no entry."""
     suppresses: bool = False
     """There are context managers of Python's, which give nothing."""
     assigned: set[str] = field(default_factory=set)
@@ -118,8 +123,12 @@ class Classes(Functions):
     def methods(self) -> None:
         """Bring in what Python may call by itself, and what is asked for by name."""
         for kind, members in list(self.classes.items()):
+            if self.makes_kinds and "__init_subclass__" in members:
+                title = f"{kind.__qualname__} has __init_subclass__"
+                raise NotAlone(f"{title}, and the program may make a class")
             for name, member in members.items():
-                self.member(kind, name, member)
+                if name != "__init_subclass__":
+                    self.member(kind, name, member)
             if self.builds:
                 self.defaults(kind)
 
@@ -175,7 +184,7 @@ class Classes(Functions):
         if isinstance(member, classmethod):
             first = [param.name for param in unit.function.params[:1]]
             for kind in self.receivers(function):
-                self.shares.add(unit, first, self.as_receiver(kind))
+                self.shares.add(unit, first, self.receiver(unit, kind))
         return unit
 
     def receivers(self, function: FunctionType) -> list[type]:
@@ -196,6 +205,14 @@ class Classes(Functions):
             if self.library.code_of(function).function is unit.source:
                 return self.receivers(function)
         return []
+
+    def receiver(self, unit: Unit, value: Any) -> Share:
+        """What a function is bound to; a class is no value where it is only called: ``cls(x)``."""
+        is_class = isinstance(value, type) and not isinstance(value, EnumMeta)
+        if not is_class or unit.is_free or not is_first_only_called(unit.function):
+            return self.as_receiver(value)
+        self.met_class(value)
+        return NONE
 
     def as_receiver(self, value: Any) -> Share:
         """What a function is bound to."""
@@ -236,6 +253,16 @@ class Classes(Functions):
         self.asks_kinds = True
         return CODE
 
+    def kind_of(self, share: Share) -> Share:
+        """The class of what has the share ``share``; that of a class makes classes."""
+        if share & CODE:
+            self.kinds_are_made()
+        return self.kind_asked()
+
+    def kinds_are_made(self) -> None:
+        self.shares.changed |= not self.makes_kinds
+        self.makes_kinds = True
+
     def has_field(self, name: str) -> bool:
         """Whether instances of a class may hold something of a name, which may be called."""
         return any(name in own_annotations(members) for members in self.classes.values())
@@ -269,6 +296,21 @@ class Classes(Functions):
         defaults = own_attribute(kind, "_field_defaults") if issubclass(kind, tuple) else None
         for value in defaults.values() if isinstance(defaults, dict) else ():  # a named tuple's
             self.shares.store(self.met(value))
+
+
+def is_first_only_called(function: Function) -> bool:
+    """Whether the first parameter is never assigned, and read as what is called alone."""
+    name = function.params[0].name if function.params else ""
+    for block in function.blocks:
+        for op in block.ops:
+            read = op.args[1:] if op.name == "call" else op.args
+            if name in read or name in op_writes(op):
+                return False
+        end = block.terminator
+        read = end.args if isinstance(end, Call) else terminator_reads(end)
+        if name in read or name in terminator_writes(end):
+            return False
+    return True
 
 
 def is_librarys_exception(kind: type) -> bool:

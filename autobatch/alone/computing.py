@@ -8,6 +8,7 @@ rows of its own. Tensors that existed before, and those that all threads share, 
 from __future__ import annotations
 
 import copy
+import inspect
 import math
 import sys
 from collections.abc import Iterable, Sequence
@@ -102,6 +103,9 @@ _FUNCTIONAL = (
     " logsigmoid max_pool1d max_pool2d mse_loss nll_loss normalize one_hot pairwise_distance"
     " sigmoid smooth_l1_loss softmax softmin softplus tanh"
 )
+_ACTIVATIONS = (
+    "celu elu hardsigmoid hardswish hardtanh leaky_relu mish relu relu6 selu silu threshold"
+)
 # fmt: on
 
 
@@ -113,6 +117,11 @@ MAKING = frozenset().union(
     _found(torch, f"{_ANYWHERE} {_MAKING}"), _found(F, _FUNCTIONAL), _found(torch.linalg, _LINALG)
 )
 """Functions whose result has memory of its own; none that may write to what it gets."""
+WRITING_WHERE_ASKED = {
+    found: list(inspect.signature(found).parameters).index("inplace")
+    for found in _found(F, _ACTIVATIONS)
+}
+"""Those that write to their tensor if ``inplace``, by the place of that."""
 PARTS = _found(
     torch,
     f"{_PARTS} as_tensor broadcast_tensors cartesian_prod einsum from_numpy meshgrid real"
@@ -240,7 +249,7 @@ def need_gradients(tensors: Iterable[Tensor]) -> bool:
 def is_function(found: object) -> bool:
     """Whether it is a function of torch's that plain Python may call."""
     try:
-        return found in MAKING or found in PARTS
+        return found in MAKING or found in PARTS or found in WRITING_WHERE_ASKED
     except TypeError:  # unhashable
         return False
 
@@ -248,7 +257,10 @@ def is_function(found: object) -> bool:
 def called(found: object, whole: Share, shares: Shares, shape: CallShape) -> Share:
     """What a function of torch's gives for what has the share ``whole``."""
     check(shape)
-    if found in MAKING:
+    place = WRITING_WHERE_ASKED.get(found)
+    if place is not None and (len(shape.positional) > place or "inplace" in shape.keywords):
+        raise NotAlone("it may write in place")
+    if found in MAKING or place is not None:
         return TENSOR
     of_array = FOREIGN if whole & ARRAY and found in OF_ARRAYS else NONE
     return TENSOR | (shares.within(whole) & FOREIGN) | of_array

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from inspect import CO_GENERATOR
-from types import CellType, FunctionType
+from types import CellType, FunctionType, ModuleType
 from typing import Any
 
 from autobatch.alone import arrays
@@ -25,6 +25,7 @@ from autobatch.batching.binding import defaults_of
 from autobatch.batching.effects import effect_of, is_library
 from autobatch.errors import AutobatchError
 from autobatch.frontend import MISSING
+from autobatch.frontend.resolve import static_attribute
 from autobatch.ir.definitions import definitions_of
 from autobatch.ir.program import CallShape, Function, Op, Var
 from autobatch.source import Span
@@ -204,6 +205,14 @@ class Functions(ABC):
         if (id(known), name) not in self.looked:
             self.looked.add((id(known), name))
             self.lookups.append((lambda: known.looked_up(name), found))
+        return found
+
+    def attribute_of_module(self, module: ModuleType, name: str) -> object:
+        """What a module has by a name, noted."""
+        found = static_attribute(module, name)
+        if (id(module), f"attribute {name}") not in self.looked:
+            self.looked.add((id(module), f"attribute {name}"))
+            self.lookups.append((lambda: static_attribute(module, name), found))
         return found
 
     def read(self, known: Known, op: Op) -> object:

@@ -49,11 +49,14 @@ Reasons = dict[tuple[str, Span | None], NotAlone]
 # fmt: off
 REFUSED = frozenset(
     ["__getattr__", "__getattribute__", "__setattr__", "__delattr__", "__del__", "__new__",
-     "__init_subclass__", "__set_name__", "__get__", "__set__", "__delete__", "__await__",
+     "__set_name__", "__get__", "__set__", "__delete__", "__await__",
      "__instancecheck__", "__subclasscheck__", "__mro_entries__"]
 )
 # fmt: on
-"""Special methods of a class that plain data does without; generated ones are no matter."""
+"""Special methods of a class that plain data does without; generated ones are no matter.
+
+Nor is ``__init_subclass__``, which runs as a class is made, where the program makes none.
+"""
 
 
 def is_generated(function: FunctionType) -> bool:

@@ -76,6 +76,8 @@ class KnownCalls(Members):
             if found in computing.NO_TENSORS:
                 return NONE
             world.asked_by(found)
+            if world.may_write_in_place and whole & CODE and found not in callees.CALLS_NOTHING:
+                raise NotAlone("it may write in place")  # ``functools.reduce(F.relu, rows)``
             if found in arrays.MANAGERS and (not shape.is_plain or "call" in shape.keywords):
                 raise NotAlone("it has numpy call something")
             if found in MANAGERS and not world.suppresses:
@@ -91,7 +93,9 @@ class KnownCalls(Members):
             if found is functools.partial and shares.computes:
                 computing.check(shape)
             if found is type:
-                return world.kind_asked()
+                if not shape.is_plain or len(given) != 1:
+                    world.kinds_are_made()
+                return world.kind_of(whole)
             if found is super and len(given) == 2:
                 return given[1]
             world.scale.made(found)
@@ -136,12 +140,12 @@ class KnownCalls(Members):
                 unit = world.unit(found.__func__, found.__self__)
                 world.passed(unit, [own, *given], shape, 1)
                 return unit.returned
-            share = world.as_receiver(found.__self__)
             if is_library(found.__func__) and is_kind_of_tuple(found.__self__):  # ``_make``
+                world.as_receiver(found.__self__)
                 shares.store(whole & IN_DEEP)
                 return NONE
             unit = world.unit(found.__func__)
-            world.passed(unit, [share, *given], shape, 1)
+            world.passed(unit, [world.receiver(unit, found.__self__), *given], shape, 1)
         elif isinstance(found, FunctionType):
             unit = world.unit(found)
             world.freed(unit)

@@ -5,7 +5,9 @@ In: a function of a ``World``, and a variable. Out: what is sure of it; nothing 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any, cast
 
 import numpy as np
@@ -17,7 +19,7 @@ from autobatch.alone.taint import NONE, Share, Unit
 from autobatch.alone.world import World
 from autobatch.frontend import MISSING, generating
 from autobatch.ir.dataflow import terminator_reads
-from autobatch.ir.program import Call, Op, Raise, Var
+from autobatch.ir.program import Call, CallShape, Op, Raise, Var
 from autobatch.vm.purity import Known
 
 
@@ -43,8 +45,13 @@ class Looks:
         """Whether a variable is read as what is called, and as nothing else.
 
         ``as_kind``: or as the class of which something may be an instance, or that is raised or
-        caught, or asked for what is known.
+        caught, or asked for what is known. One that has several assignments (``f = g if x else h``)
+        is not: where it is called, nobody knows what it is.
         """
+        return self.known.definitions.get(name) is not None and self.is_callee(name, as_kind)
+
+    def is_callee(self, name: Var, as_kind: bool = False) -> bool:
+        """The same of one that may have several assignments."""
         for block in self.unit.function.blocks:
             for op in block.ops:
                 if as_kind and self.takes_kind(op):
@@ -56,17 +63,25 @@ class Looks:
                 read = op.args[1:] if op.name == "call" else op.args
                 if as_kind and op.name == "call" and patterns.asks_kind(self.known, op):
                     read = (*op.args[1:2], *op.args[3:])
+                if as_kind and op.name == "call" and self.makes_entries(op.args[0], op.attr):
+                    read = op.args[2:]
                 if name in read:
                     return False
             terminator = block.terminator
             if isinstance(terminator, Call):
-                if name in terminator.args:
+                makes = as_kind and self.makes_entries(terminator.callee, terminator.shape)
+                if name in terminator.args[makes:]:
                     return False
             elif as_kind and isinstance(terminator, Raise) and name != terminator.cause:
                 continue
             elif name in terminator_reads(terminator):
                 return False
         return True
+
+    def makes_entries(self, callee: Var, shape: CallShape) -> bool:
+        """Whether a call makes a dict that makes its entries by what comes first."""
+        is_first = shape.is_plain and len(shape.positional) > 0
+        return is_first and self.known.looked_up(callee) is defaultdict
 
     def names_import(self, op: Op) -> bool:
         """Whether it gives what is imported in the function its name there."""
@@ -143,7 +158,16 @@ class Looks:
         return op.name == "catches" or (op.name == "getattr" and self.is_known(op))
 
     def is_known(self, op: Op) -> bool:
-        return op.attr in asking.TITLES or self.known.looked_up(op.outs[0]) is not MISSING
+        if op.attr in asking.TITLES or self.known.looked_up(op.outs[0]) is not MISSING:
+            return True
+        return op.name == "getattr" and self.of_module(op) is not MISSING
+
+    def of_module(self, op: Op) -> object:
+        """What a module has by the name that is asked for, noted; ``math.inf if x else y``."""
+        base = self.known.looked_up(op.args[0])
+        if not isinstance(base, ModuleType):
+            return MISSING
+        return self.world.attribute_of_module(base, op.attr)
 
     def is_only_titled(self, name: Var) -> bool:
         """Whether a variable is only asked for the name of a class."""

@@ -30,6 +30,7 @@ from autobatch.ir.program import Call, Op, Var
 from autobatch.structure import own_attribute
 
 ASKS = frozenset({"getattr", "import_from"})
+FACTORY = "default_factory"
 IMPORTED = "the import may run a module, or look for it:"
 
 
@@ -112,6 +113,8 @@ class Members(Looks):
         if op.attr == "__traceback__" and self.is_caught(op.args[0]):
             return NONE  # of ``__exit__``
         found = world.value(self.unit, self.known, op.outs[0])
+        if found is MISSING:
+            found = self.of_module(op)
         if found is not MISSING:
             if isinstance(found, ModuleType):
                 self.only_asked(op)
@@ -121,7 +124,9 @@ class Members(Looks):
             if is_of_module(found) and self.is_only_called(op.outs[0]):
                 return NONE
             if self.is_of_torch(found):
-                return NONE if self.is_only_called(op.outs[0]) else self.unknown(op.attr)
+                if self.is_only_called(op.outs[0]):
+                    return NONE
+                return self.lent_by_torch(op, found)
             if is_method(found):
                 self.check_own(found, op.args[0], op.attr)
                 return base if self.is_only_called(op.outs[0]) else self.lent(op.attr, found, base)
@@ -140,6 +145,7 @@ class Members(Looks):
     def attribute_of(self, name: str, base: Share, is_called: bool = False) -> Share:
         """What is asked for by name of something unknown; ``is_called``: and then only called."""
         world, shares = self.world, self.world.shares
+        self.check_factory(name)
         world.asks(name, base)
         if base & TENSOR and name in reads.SHAPES:
             base &= ~TENSORS
@@ -154,8 +160,8 @@ class Members(Looks):
         if base & TENSOR and shares.computes and name in computing.OF_RESULTS:
             return TENSOR | shares.asked(base, name)
         if name == "__class__":
-            return world.kind_asked()
-        if name[:2] == "__" and name != "__init__":
+            return world.kind_of(base)
+        if name[:2] == "__" and name not in ("__init__", "__getitem__"):
             raise NotAlone(f"{name} is asked for")
         if is_called:
             return base  # a method: looked at where it is called
@@ -226,6 +232,8 @@ class Members(Looks):
         world, prefix = self.world, self.prefix(name)
         if base & (TENSOR | CODE) or prefix[:1] in ("", "_") or "tb_frame".startswith(prefix):
             raise NotAlone("any attribute is asked for")
+        if FACTORY.startswith(prefix):
+            self.check_factory(FACTORY)
         if any(each.startswith(prefix) for each in world.method_names[0]):
             raise NotAlone("a method of a list, say, may be asked for")
         world.meets_parts(prefix)
@@ -236,6 +244,11 @@ class Members(Looks):
         names = {*world.shares.members, *world.shares.fields}
         found = [world.shares.of_name(each) for each in names if each.startswith(prefix)]
         return reduce(or_, found, world.shares.within(base))
+
+    def check_factory(self, name: str) -> None:
+        """Nobody gets the class by which a dict makes its entries."""
+        if name == FACTORY and self.world.makes_entries:
+            raise NotAlone(f"{name} is asked for")
 
     def unknown(self, name: str) -> Share:
         raise NotAlone(f"{name} is a method that is a value")
@@ -253,6 +266,13 @@ class Members(Looks):
         if drawn or name not in callees.LENT_METHODS:
             self.unknown(name)
         return base | self.world.shares.within(base)
+
+    def lent_by_torch(self, op: Op, found: object) -> Share:
+        """One of torch's functions is called, or something else: ``f = torch.relu if x else g``."""
+        if not self.is_callee(op.outs[0]):
+            self.unknown(op.attr)
+        self.world.met_callable(found)
+        return CODE
 
     def escaping(self, name: str, bound: bool) -> None:
         """A method may be read without being called there; ``bound``: of no class."""

@@ -181,9 +181,10 @@ class Steps(Calls):
             case "import" | "import_from":
                 return self.imported(op)
             case "call":
-                made = self.call(op.args[0], op.args[1:], op.attr)
-                asks = self.known.looked_up(op.args[0]) is type
-                return made & ~CODE if asks and self.is_only_titled(op.outs[0]) else made
+                asks = op.attr.is_plain and len(op.args) == 2 and self.is_only_titled(op.outs[0])
+                if asks and self.world.value(self.unit, self.known, op.args[0]) is type:
+                    return NONE  # ``title`` sees to it that no class has another name
+                return self.call(op.args[0], op.args[1:], op.attr)
             case "manager":
                 return args  # its method: looked at where it is called
             case "copy" | "load_outer" | "select" | "iter" | "sum_left" | "sum_whole":

@@ -88,6 +88,8 @@ class World(Classes):
     """Those that have been looked into."""
     calls_torch: bool = False
     """What is called that is not known may be a function of torch's."""
+    may_write_in_place: bool = False
+    """And that one of those that write where they are asked to (``F.relu(x, inplace)``)."""
     attached: bool = False
     """Some tensors that it reads need gradients."""
 
@@ -241,6 +243,11 @@ class World(Classes):
                 self.anything_is_built()
             else:
                 self.keep(value)
+        elif self.shares.computes and computing.is_function(value):
+            before = self.calls_torch, self.may_write_in_place
+            self.calls_torch = True
+            self.may_write_in_place |= value in computing.WRITING_WHERE_ASKED
+            self.shares.changed |= before != (self.calls_torch, self.may_write_in_place)
         elif isinstance(value, FunctionType) and not callees.is_known(value):
             self.freed(self.unit(value))
             self.escapes(self.unit(value))
@@ -251,8 +258,6 @@ class World(Classes):
         elif isinstance(value, MethodType) and isinstance(value.__func__, FunctionType):
             self.shares.met(self.met(value.__self__))
             self.escapes(self.unit(value.__func__))
-        elif self.shares.computes and computing.is_function(value):
-            self.calls_torch = True
         elif not callees.is_known(value) or value in callees.CHANGES:
             raise NotAlone(f"{titled(value)} is not known")
         elif value in arrays.FUNCTIONS and (value in arrays.CHANGES or arrays.places_of(value)):
@@ -265,6 +270,8 @@ class World(Classes):
         if value in arrays.FUNCTIONS:
             self.meets_arrays()
         self.asked_by(value)
+        if value is type:
+            self.kinds_are_made()
         if value in callees.READS or value in arrays.KINDS:
             return
         before = self.keeps, self.raises

@@ -14,6 +14,7 @@ import inspect
 import math
 import sys
 import types
+from abc import ABC
 from functools import cache, lru_cache, partial
 from typing import Any, Generic, Literal
 
@@ -347,12 +348,16 @@ def is_library(function: Any) -> bool:
     return is_library_module(own_attribute(function, "__module__") or "")
 
 
-def has_library_base(kind: type) -> bool:
-    """Whether a class or a base has code that is not the user's; ``Generic`` gives instances none.
+EMPTY_BASES: tuple[Any, ...] = (Generic, ABC)
+"""Bases of Python's that give instances nothing."""
 
-    It stands among the bases of ``class Box[T]``, too.
+
+def has_library_base(kind: type) -> bool:
+    """Whether a class or a base has code that is not the user's, but for what gives instances none.
+
+    ``Generic`` stands among the bases of ``class Box[T]``, too.
     """
-    return any(is_library(base) for base in kind.__mro__[:-1] if base is not Generic)
+    return any(is_library(base) for base in kind.__mro__[:-1] if base not in EMPTY_BASES)
 
 
 def is_library_module(name: str) -> bool:

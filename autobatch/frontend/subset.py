@@ -28,7 +28,8 @@ _YIELD = Refusal(
     "yield",
     "`yield`",
     "A program runs to its end for every thread; it cannot be suspended half-way.",
-    "collect the values in a list, and return it.",
+    "collect the values in a list, and return it; or mark the function that makes and reads the "
+    "generator with autobatch.per_thread: it runs example by example.",
 )
 _ASYNC = Refusal(
     "async",

@@ -17,7 +17,7 @@ from autobatch.batching.fallbacks import quoted
 from autobatch.errors import Diagnostic, OptionError, StackingError
 from autobatch.results.number_lists import are_of_numbers
 from autobatch.results.own_lists import Holding, may_be_listed, parts_of, stacks, way_to
-from autobatch.source import Span
+from autobatch.source import Span, ended_at
 from autobatch.structure import (
     DICTS,
     Form,
@@ -147,6 +147,12 @@ class Example:
     what: str
     spans: tuple[Span, ...]
 
+    @property
+    def ended(self) -> str | None:
+        """The function that has come to its end without a ``return``, if it has."""
+        is_sure = len(self.spans) == 1 and self.what.split(" ")[0] == "None"
+        return ended_at(self.spans[0]) if is_sure else None
+
 
 def structures_differ(items: Sequence[Any], part: Part) -> StackingError:
     hint = "return the same structure on every path"
@@ -232,6 +238,8 @@ def unlike(
     notes[-1] += "; results of a batch must stack."
     notes[:-1] = [f"{note}." for note in notes[:-1]]
     label = f"here {first.what}, in thread {first.thread}" if span is not None else ""
+    if first.ended is not None:
+        label = f"{first.ended} ends without `return`: {first.what}, in thread {first.thread}"
     return StackingError(Diagnostic(headline, span, label, tuple(notes), (f"{hint}.",), code))
 
 
@@ -272,12 +280,18 @@ def examples(
 
 
 def returns(example: Example, other: Span | None) -> str:
-    """``line 14 returns None, in thread 3``; ``other`` is where the caret stands."""
+    """``line 14 returns None, in thread 3``; ``other`` is where the caret stands.
+
+    Or ``f ends at line 14 without `return`: None, in thread 3``.
+    """
     subject = f"thread {example.thread}"
     if not example.spans:
         return f"{subject} returns {example.what}"
     if example.spans == (other,):
         return f"{subject} returns {example.what} there"
+    if example.ended is not None:
+        line = example.spans[0].end_line
+        return f"{example.ended} ends at line {line} without `return`: {example.what}, in {subject}"
     lines = sorted({span.line for span in example.spans})
     if len(lines) == 1:
         where = f"line {lines[0]}"

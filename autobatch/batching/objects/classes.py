@@ -7,6 +7,7 @@ attributes, those of a dataclass as its generated ``__init__`` sets them.
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from typing import Any
 
 from autobatch.batching.calling.resolving import resolve_object
@@ -64,8 +65,13 @@ PLAIN_LOOK: Any = object.__getattribute__
 
 
 def is_plain_class(kind: type) -> bool:
-    """Whether instances can be containers of cells: no base that keeps state of its own."""
+    """Whether instances can be containers of cells: no base that keeps state of its own.
+
+    Of what has an abstract method left there are none: making one fails.
+    """
     if type(kind).__call__ is not type.__call__ or kind.__new__ is not PLAIN_NEW:
+        return False
+    if inspect.isabstract(kind):
         return False
     looks_up = kind.__getattribute__ is PLAIN_LOOK
     return looks_up and not has_library_base(kind)
