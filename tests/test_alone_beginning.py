@@ -11,6 +11,7 @@ import torch
 
 import autobatch
 from autobatch.alone import beginning
+from autobatch.batching.levels import DrawError
 from autobatch.runs import shortcuts, trial
 from autobatch.runs.trial import measuring
 from autobatch.vm.invariants import checking
@@ -177,6 +178,23 @@ def test_gradients_and_weights_of_any_size(ways, size, begins):
     (expected,) = torch.autograd.grad(sum(own(x).sum() for x in xs), weight)
     torch.testing.assert_close(gradient, expected, rtol=1e-4, atol=1e-3)
     assert ways == [begins]
+
+
+def test_a_draw_by_the_name_of_a_method(ways):
+    """``randint`` is one of generators, too, which a program may have of its own."""
+
+    def draws(x):
+        return x + torch.randint(0, 1000, ())
+
+    def draws_in_a_branch(x):
+        return x + torch.randint(5, (2,)).sum() if x.sum() > 0 else x
+
+    for func in (draws, draws_in_a_branch):
+        with pytest.raises(DrawError):
+            autobatch.vmap(func)(XS)
+        alike = autobatch.vmap(func, randomness="same")(torch.ones(7, 1)) - 1
+        assert len(alike.unique()) == 1
+    assert ways == [False] * 4
 
 
 def test_what_others_see_goes_together(ways, capsys):

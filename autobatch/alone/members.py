@@ -17,6 +17,7 @@ from types import (
 )
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
 from autobatch.alone import asking, computing, printing, reads
@@ -285,15 +286,26 @@ class Members(Looks):
             self.unknown(name)
 
 
+FUNCTIONS_OF_TORCH = frozenset(
+    found
+    for found in vars(torch).values()
+    if isinstance(found, BuiltinMethodType) and not isinstance(found.__self__, ModuleType)
+)
+"""``torch.rand`` and the like, methods of a class that nobody sees."""
+
+
 def is_generator(found: object) -> bool:
     """Whether it draws from a state of its own."""
     return isinstance(found, (random.Random, *known_arrays.DRAWING))
 
 
 def is_method(found: object) -> bool:
-    """Whether it is a method of some value, or of a class of Python's (``dict.fromkeys``)."""
+    """Whether it is a method of some value, or of a class of Python's (``dict.fromkeys``).
+
+    Functions of torch's are methods, too, and may share the name of one: ``randint``.
+    """
     if isinstance(found, BuiltinMethodType):
-        return not isinstance(found.__self__, ModuleType)
+        return not isinstance(found.__self__, ModuleType) and found not in FUNCTIONS_OF_TORCH
     return isinstance(found, ClassMethodDescriptorType)
 
 

@@ -50,6 +50,7 @@ from autobatch.batching.objects.classes import (
 )
 from autobatch.batching.operators import once
 from autobatch.batching.refused_draws import looking, makes_modules
+from autobatch.batching.seldom_draws import is_drawing
 from autobatch.batching.switching import refuse_switch
 from autobatch.batching.tables import packed, rules, writing
 from autobatch.batching.tables.joins import packed_cells
@@ -162,6 +163,7 @@ def torch_call(context: Context, target: Target) -> Cell:
     """A function or module of torch's, or what draws."""
     callee, args, kwargs = target.callee, target.args, target.kwargs
     draws = target.effect == "draw" and not is_still(callee, args, kwargs)
+    draws = draws or is_drawing(callee, args, kwargs)
     if callee is torch.func.functional_call and not draws:
         out = stateless.called(context, args, kwargs)
         if out is not None:

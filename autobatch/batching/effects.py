@@ -30,6 +30,7 @@ from autobatch.batching.module_classes import (
     stage_of,
 )
 from autobatch.batching.replaced import NOTHING, STATE
+from autobatch.batching.seldom_draws import is_drawing_module
 from autobatch.batching.submodules import forward_hooks, has_backward_hooks, is_hooked, parts_of
 from autobatch.compat import draws_of_dirichlet
 from autobatch.forms import STAND_INS
@@ -51,6 +52,8 @@ DRAWS = frozenset(
 DRAW_WRITES = frozenset(
     {"normal_", "uniform_", "bernoulli_", "random_", "exponential_"}
     | {"geometric_", "cauchy_", "log_normal_", "dropout_", "alpha_dropout_", "feature_dropout_"}
+    | {"kaiming_uniform_", "kaiming_normal_", "xavier_uniform_", "xavier_normal_", "trunc_normal_"}
+    | {"orthogonal_", "sparse_", "rrelu_"}
 )
 DIRICHLET: Any = draws_of_dirichlet.apply
 """Draws by a function that is not told by its name: a method, from torch 2.14 on one in C."""
@@ -202,6 +205,8 @@ def module_effect(module: nn.Module) -> Effect:
     if any(map(is_hooked, parts)):
         return hooked_effect(module, parts)
     if any(isinstance(part, DRAW_MODULES) and part.training for part in parts):
+        return "draw"
+    if any(map(is_drawing_module, parts)):
         return "draw"
     return "torch"
 

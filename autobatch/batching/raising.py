@@ -78,6 +78,14 @@ def add_context(new: BaseException, handled: BaseException) -> None:
     chain[-1].__context__ = handled
 
 
+def lose_context(error: BaseException, handled: BaseException | None) -> None:
+    """``error`` without ``handled``, which the engine was handling as it arose."""
+    if handled is not None:
+        for each in contexts(error):
+            if each.__context__ is handled:
+                each.__context__ = None
+
+
 def contexts(error: BaseException) -> list[BaseException]:
     """An exception, the one that was being handled when it arose, and so on."""
     chain = [error]

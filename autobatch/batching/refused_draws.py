@@ -14,9 +14,9 @@ from typing import Any
 from torch import nn
 
 from autobatch.batching.levels import DrawError
-from autobatch.batching.tensors.torch_ops import draw_message
 from autobatch.modes import DispatchMode
 from autobatch.random.drawing import is_random, is_still
+from autobatch.structure import own_attribute
 
 _LOOKED_AT: ContextVar[bool] = ContextVar("autobatch_draws_looked_at", default=True)
 
@@ -37,6 +37,15 @@ class _Refusing(DispatchMode):
             kind = type(self.callee)
             raise DrawError(draw_message(kind if issubclass(kind, nn.Module) else self.callee))
         return func(*args, **kwargs)
+
+
+def draw_message(function: Any) -> str:
+    name = own_attribute(function, "__name__", str(function))
+    return (
+        f"{name} draws random numbers, and randomness is 'error': "
+        "pass randomness='different' for draws of its own in each thread, or 'same', or seed=0 "
+        "(any int) for draws of its own that do not depend on how the batch runs"
+    )
 
 
 def makes_modules(callee: Any) -> bool:

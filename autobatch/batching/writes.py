@@ -27,6 +27,7 @@ from autobatch.batching.effects import is_draw
 from autobatch.batching.host.rower import Rower
 from autobatch.batching.host.rows import RowDraws, call_row, note_fallback, run_rows
 from autobatch.batching.levels import Batched, DrawError, ExampleError, NoRule
+from autobatch.batching.refused_draws import draw_message
 from autobatch.batching.shared import merging, refusals, updates
 from autobatch.batching.tensors import index_lists, torch_ops, unheld
 from autobatch.batching.tensors.joining import is_rounded_once
@@ -351,7 +352,7 @@ def write_own(
         set_content(target, Uniform(whole))
         return
     if draws and context.randomness == "error":
-        raise DrawError(torch_ops.draw_message(function))
+        raise DrawError(draw_message(function))
     try:
         with serving(context.source()), together:
             new, _ = vmapped.apply_inplace(

@@ -19,7 +19,8 @@ stands in ``finally`` is lowered once for each way out: the end, an exception, a
 ``break``, ``continue`` and ``return`` that leave the statement; so statements nested in a ``try``
 grow as they do in the source, and those nested in a ``finally`` three times with each, as in
 CPython's own code. An exception that leaves a handler gets the
-one that was handled as its context, and the name of that is deleted, on every way.
+one that was handled as its context, and the name of that is deleted, on every way; one that a
+statement within the handler catches has it before.
 """
 
 from __future__ import annotations
@@ -74,6 +75,7 @@ def try_(context: Context, node: ast.Try) -> None:
         try_except(context, node)
     context.jump(done, last)
     context.place(handler.target, node.finalbody[0])
+    arisen_within(context, handler.out, node)
     with while_handling(context, handler.out, last):
         finish()
     raise_again(context, handler.out, last)
@@ -94,6 +96,7 @@ def try_except(context: Context, node: ast.Try) -> None:
     context.statements(node.orelse)
     context.jump(done, (node.orelse or node.body)[-1])
     context.place(handler.target, node.handlers[0])
+    arisen_within(context, handler.out, node)
     with while_handling(context, handler.out, node.handlers[0]):
         for each in node.handlers:
             except_(context, each, handler.out, done)
@@ -132,6 +135,12 @@ def named(context: Context, node: ast.ExceptHandler, caught: Var, name: str) -> 
     context.store(name, caught, node)
     with cleaned_up(context, forget, node), on_exception(context, node, forget):
         yield
+
+
+def arisen_within(context: Context, caught: Var, node: ast.AST) -> None:
+    """What a statement within a handler has caught has arisen while that handled its exception."""
+    if context.handling:
+        context.effect("context", (caught, context.handling[-1]), node)
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from collections.abc import Iterator, Sequence
 
 from autobatch.frontend.calls import invoke, plain
 from autobatch.frontend.context import Context, StatementRule
-from autobatch.frontend.exceptions import cleaned_up, raise_again, while_handling
+from autobatch.frontend.exceptions import arisen_within, cleaned_up, raise_again, while_handling
 from autobatch.frontend.resolve import MISSING
 from autobatch.frontend.targets import assign
 from autobatch.ir.program import Handler, Var
@@ -119,6 +119,7 @@ def managed(
         body(context, node, rest, item, given)
     context.jump(done, node.body[-1])
     context.place(handler.target, where)
+    arisen_within(context, handler.out, where)
     with while_handling(context, handler.out, where):
         kind = context.emit("getattr", (handler.out,), where, "__class__")
         trace = context.emit("getattr", (handler.out,), where, "__traceback__")

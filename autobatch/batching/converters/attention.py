@@ -212,7 +212,9 @@ def multi_head_attention_forward(
         return NotImplemented
     if masks["key_padding_mask"] is not None:
         return NotImplemented
-    if keywords.get("training", True) and settings[6] > 0:  # the seventh setting is the dropout
+    rate = keywords.get("dropout_p", settings[7] if len(settings) > 7 else 0.0)
+    trains = keywords.get("training", settings[10] if len(settings) > 10 else True)
+    if trains and rate > 0:
         info.allow_draws("multi_head_attention_forward")
     q, k, v = (joined(operand, info.k, False).transpose(0, 1) for operand in (query, key, value))
     out, weights = _attention(q, k, v, *settings, **keywords)

@@ -8,6 +8,7 @@ counted, and held to the option ``fallback``.
 from __future__ import annotations
 
 import operator
+import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from types import MethodType
@@ -25,6 +26,7 @@ from autobatch.batching.host.named import asks_by_name, refuse_named
 from autobatch.batching.host.own_methods import ATOMS, Unknown, is_in, may_show, refuse_shown
 from autobatch.batching.host.rower import Rower, own_memory
 from autobatch.batching.known_callees import uncalled
+from autobatch.batching.raising import lose_context
 from autobatch.batching.switching import switching_refused
 from autobatch.compat import operator_name
 from autobatch.random.alike import Alike
@@ -239,11 +241,12 @@ def in_order(
 ) -> list[Any]:
     """What ``call`` gives for each row; with ``RowsFail`` come the results below, if need be."""
     results: list[Any] = [None] * context.k
-    row = -1
+    row, handled = -1, sys.exception()
     try:
         for row in context.order():
             results[row] = call(items[row])
     except Exception as error:
+        lose_context(error, handled)
         done = finished(context, results, row, fresh) if once else None
         raise RowsFail(row, error, done) from error
     return results
@@ -265,10 +268,12 @@ def isolated(context: Context, call: Callable[..., Any], items: Sequence[Any]) -
     results: list[Any] = [None] * context.k
     failed: list[int] = []
     failure: RowsFail | None = None
+    handled = sys.exception()
     for row in context.order():
         try:
             results[row] = call(items[row])
         except Exception as error:
+            lose_context(error, handled)
             context.lose(row, error)
             failed.append(row)
             failure = failure or RowsFail(row, error)

@@ -18,6 +18,7 @@ from autobatch.batching.context import Context
 from autobatch.batching.effects import MUTATING_METHODS, belongs_to_torch, effect_of
 from autobatch.batching.objects.attributes import is_stored, part_of
 from autobatch.batching.operations import Env, Scope
+from autobatch.batching.seldom_draws import may_draw
 from autobatch.batching.stretches.contents import is_plain_module
 from autobatch.batching.stretches.stores import Stores
 from autobatch.batching.submodules import parts_of
@@ -231,7 +232,9 @@ def is_number_cell(cell: Cell) -> bool:
 def is_pure_call(value: Any) -> bool:
     if type(value) is not Uniform:
         return False
-    return effect_of(value.obj) in ("torch", "host") or derives(value.obj)
+    if effect_of(value.obj) in ("torch", "host"):
+        return not may_draw(value.obj)  # a host operation may run twice
+    return derives(value.obj)
 
 
 def is_traceable_call(value: Any) -> bool:

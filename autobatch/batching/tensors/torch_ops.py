@@ -33,6 +33,7 @@ from autobatch.batching.levels import (
     leaves_of,
     map_tree,
 )
+from autobatch.batching.refused_draws import draw_message, looking
 from autobatch.batching.tensors import bounded_draws, unheld, unlike
 from autobatch.batching.tensors.aliases import by_thread
 from autobatch.batching.tensors.joining import is_rounded_once, joined
@@ -43,7 +44,6 @@ from autobatch.compat import any_autocast
 from autobatch.errors import ConverterError
 from autobatch.random.drawing import direct, drawing, serving
 from autobatch.random.paths import Drew
-from autobatch.structure import own_attribute
 from autobatch.values.cells import Cell, Column, Objects, Uniform, are_inside, read
 from autobatch.values.heap import selecting
 
@@ -82,7 +82,8 @@ def apply(
         made = tuple(tree_of(arg, like) for arg in args)
         named = {name: tree_of(arg, like) for name, arg in kwargs.items()}
     except NotATree:
-        return by_thread(context, function, args, kwargs, "an operand is no tensor or number")
+        with looking(function) if draws and context.randomness == "error" else nullcontext():
+            return by_thread(context, function, args, kwargs, "an operand is no tensor or number")
     if Column not in kinds and not draws:
         out = same_for_all(context, function, made, named)
         if out is DREW:
@@ -94,6 +95,8 @@ def apply(
         return marked_shared(result, held) if held else result
     if draws and context.randomness == "error" and Column not in kinds:
         raise DrawError(draw_message(function))
+    if draws and Column not in kinds and context.randomness != "same" and is_recurrent(function):
+        return by_thread(context, function, args, kwargs, "it draws, for operands that all share")
     answers = predicate(function, made, named, context.k)
     if answers is not None:
         context.counter.launch()
@@ -113,7 +116,8 @@ def apply(
             return none
         if has_numbers(cells) and not draws:
             return unlike.apply(context, function, args, kwargs, apply, str(refusal))
-        return by_thread(context, function, args, kwargs, str(refusal))
+        with looking(function) if draws and context.randomness == "error" else nullcontext():
+            return by_thread(context, function, args, kwargs, str(refusal))
     except ExampleError as failure:
         if not context.k and (none := without_threads(context, function, made, named)):
             return none
@@ -139,6 +143,13 @@ def rounded_once(context: Context, function: Function, args: list[Cell]) -> Cell
     return apply(context, Tensor.half, [apply(context, function, wide, {}, False)], {}, False)
 
 
+def is_recurrent(function: Function) -> bool:
+    """Whether torch's vmap lets it draw once where nothing that it gets is mapped."""
+    return isinstance(function, nn.Module) and any(
+        isinstance(part, nn.RNNBase) for part in function.modules()
+    )
+
+
 DREW = object()
 """Instead of a result: the function draws, so each thread has one of its own."""
 
@@ -154,15 +165,6 @@ def same_for_all(
             return function(*made, **named)
     except Drew:
         return DREW
-
-
-def draw_message(function: Function) -> str:
-    name = own_attribute(function, "__name__", str(function))
-    return (
-        f"{name} draws random numbers, and randomness is 'error': "
-        "pass randomness='different' for draws of its own in each thread, or 'same', or seed=0 "
-        "(any int) for draws of its own that do not depend on how the batch runs"
-    )
 
 
 def batched(
