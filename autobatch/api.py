@@ -7,7 +7,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Generic, ParamSpec, TypeVar, overload
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
 from autobatch.arguments.batch import Batch
 from autobatch.arguments.in_dims import mapped_by_dims, mapped_by_kind
@@ -30,7 +30,9 @@ from autobatch.transforms.records import transform_of
 from autobatch.vm.library import Library
 
 P = ParamSpec("P")
+Q = ParamSpec("Q")
 R = TypeVar("R")
+S = TypeVar("S")
 F = TypeVar("F", bound=Callable[..., Any])
 
 LIBRARY = Library()
@@ -60,6 +62,12 @@ class Function(Generic[P, R]):
             noted_of_one(error, name_of(self._function), args)
             raise
 
+    @overload
+    def __get__(self, instance: None, owner: type | None = None) -> Self: ...
+    @overload
+    def __get__(
+        self: Function[Concatenate[S, Q], R], instance: S, owner: type | None = None
+    ) -> Function[Q, R]: ...
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         if instance is None:
             return self
