@@ -77,6 +77,8 @@ NOT_BARE = frozenset(
     {nn.AdaptiveLogSoftmaxWithLoss, nn.MultiheadAttention, nn.PReLU, nn.RReLU}
     | {nn.ParameterDict, nn.ParameterList, nn.FractionalMaxPool2d, nn.FractionalMaxPool3d}
 )
+GOING_ON = (SobolEngine.__module__, "torch.serialization")
+"""Where torch has functions that change what they get: an engine, a file."""
 MODULE_FILES = ("torch.nn.modules.module", "torch.nn.modules.container")
 DRAW_MODULES = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.RReLU)
 # fmt: off
@@ -283,7 +285,7 @@ def function_effect(function: types.FunctionType) -> Effect:
         if is_sampling(function):
             return "draw"
         changes = function.__module__ in MODULE_FILES and function.__name__ in OF_MODULES
-        if changes or function.__module__ == SobolEngine.__module__:
+        if changes or function.__module__ in GOING_ON:
             return "unknown"
         return torch_effect(function.__name__)
     if is_library(function) or is_generated_init(function):
