@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from torch.nn.utils import vector_to_parameters
+from torch.nn.utils import prune, vector_to_parameters
 
 import autobatch
 from autobatch.errors import SharedWriteError
@@ -125,13 +125,39 @@ def scales_rows_of_bags(x):
     return SCALING_BAG(x.long()[None])
 
 
+LISTED = [LAYER]
+
+
+def halves(x):
+    LISTED[0].half()
+    return x
+
+
+def converts(x):
+    for layer in LISTED:
+        layer.to(torch.float64)
+    return x
+
+
+def normalises(x):
+    torch.nn.utils.parametrizations.weight_norm(LAYER)
+    return x
+
+
+def prunes(x):
+    prune.l1_unstructured(LAYER, "weight", 1)
+    return x
+
+
 WAYS = [{}, {"plain": "never"}, {"plain": "never", "trace_after": 0}, {"executor": "compiled"}]
 
 
+UNSAID = [sets_parameters, sets_listed_parameters, scales_rows, scales_rows_of_bags]
+UNSAID += [halves, converts, normalises, prunes]
+
+
 @pytest.mark.parametrize("options", WAYS)
-@pytest.mark.parametrize(
-    "func", [sets_parameters, sets_listed_parameters, scales_rows, scales_rows_of_bags]
-)
+@pytest.mark.parametrize("func", UNSAID)
 def test_what_torch_writes_unsaid_is_refused(func, options):
     modules = LAYER, SCALING, SCALING_BAG
     held = [parameter for module in modules for parameter in module.parameters()]
@@ -141,6 +167,7 @@ def test_what_torch_writes_unsaid_is_refused(func, options):
     with pytest.raises(SharedWriteError):
         autobatch.vmap(func, **options)(torch.ones(4, 3))
     assert all((parameter == 3.0).all() for parameter in held)
+    assert list(LAYER._parameters) == ["weight", "bias"] and LAYER.weight.dtype is torch.float32
 
 
 def test_what_torch_writes_of_the_programs_own():

@@ -79,6 +79,11 @@ NOT_BARE = frozenset(
 )
 GOING_ON = (SobolEngine.__module__, "torch.serialization")
 """Where torch has functions that change what they get: an engine, a file."""
+REMAKING = frozenset(
+    f"torch.nn.utils.{name}"
+    for name in ("weight_norm", "spectral_norm", "parametrizations", "parametrize", "prune")
+)
+"""Where torch has functions that change the module that they get first."""
 MODULE_FILES = ("torch.nn.modules.module", "torch.nn.modules.container")
 DRAW_MODULES = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.RReLU)
 # fmt: off
@@ -285,7 +290,7 @@ def function_effect(function: types.FunctionType) -> Effect:
         if is_sampling(function):
             return "draw"
         changes = function.__module__ in MODULE_FILES and function.__name__ in OF_MODULES
-        if changes or function.__module__ in GOING_ON:
+        if changes or function.__module__ in GOING_ON or function.__module__ in REMAKING:
             return "unknown"
         return torch_effect(function.__name__)
     if is_library(function) or is_generated_init(function):

@@ -33,6 +33,7 @@ from autobatch.batching.effects import (
     MUTATING_METHODS,
     OF_MODULES,
     READ_ONLY,
+    REMAKING,
     WRITING_OPERATORS,
 )
 from autobatch.batching.host.getters import method_called
@@ -116,6 +117,8 @@ def written(callee: Any, args: list[Cell], kwargs: dict[str, Cell]) -> list[Cell
         found.append(args[0])
     if args and is_one_of(callee, WRITE_FIRST):
         found.append(args[0])
+    elif own_attribute(callee, "__module__") in REMAKING:
+        found += args[:1] or list(kwargs.values())[:1]
     elif callee is np.random.seed:
         found.append(uniform(np.random.mtrand._rand, shared=True))
     elif name == "add_note":
