@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.quasirandom import SobolEngine
 
 import autobatch
+from tests.oracle import assert_matches_loop
 
 WAYS: list[dict[str, Any]] = [
     {},
@@ -202,3 +204,44 @@ def test_weights_are_drawn_as_randomness_says(way: dict[str, Any]) -> None:
 def test_modules_without_tensors_are_made_once() -> None:
     batched = autobatch.vmap(lambda x: nn.Softmax(dim=0)(nn.ReLU()(x)), fallback="error")
     batched(torch.randn(64, 3))
+
+
+# What changes a module, or what is drawn from, that the program has made: once for each example.
+
+
+def appends(n: Any) -> Any:
+    modules = nn.ModuleList([nn.ReLU()])
+    if n > 2:
+        modules.append(nn.Tanh())
+    modules.extend([nn.Sigmoid(), nn.Tanh()])
+    modules.insert(0, nn.Tanh())
+    nn.ModuleList.append(modules, nn.ReLU())
+    modules.pop(1)
+    return len(modules), str([type(module).__name__ for module in modules])
+
+
+def appends_parameters(n: Any) -> Any:
+    parameters = nn.ParameterList()
+    for i in range(n):
+        parameters.append(nn.Parameter(torch.full((2,), float(i))))
+    return len(parameters), sum([p.sum() for p in parameters], torch.zeros(()))
+
+
+def hooks(n: Any) -> Any:
+    module = nn.Dropout(0.0)
+    if n > 1:
+        module.register_forward_hook(lambda module, args, out: out + 1)
+    return module(torch.ones(2))
+
+
+def quasirandom(n: Any) -> Any:
+    engine = SobolEngine(2)
+    if n > 2:
+        engine.fast_forward(2)
+    return engine.draw(1)[0]
+
+
+@pytest.mark.parametrize("func", [appends, appends_parameters, hooks, quasirandom])
+def test_what_is_made_is_changed_once(func: Callable[..., Any]) -> None:
+    xs = torch.tensor([0, 3, 1, 4, 2])
+    assert_matches_loop(func, (xs,), scalars="python", randomness="different")

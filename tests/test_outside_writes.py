@@ -8,6 +8,7 @@ program makes itself it does what the loop does, but for the lines marked ``# ou
 
 from __future__ import annotations
 
+import io
 import random
 import re
 from pathlib import Path
@@ -15,8 +16,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch.nn.utils import prune, vector_to_parameters
 
 import autobatch
+from autobatch.errors import SharedWriteError
+from tests.oracle import assert_matches_loop
 from tests.outside_world import MAKERS, program, shown, state, world
 
 LINES = Path(__file__).with_name("outside_writes.txt").read_text().splitlines()
@@ -94,3 +98,91 @@ def seeded(run):
     random.seed(0)
     np.random.seed(0)
     return run()
+
+
+# Functions and modules of torch's that write what their names do not tell.
+
+LAYER = torch.nn.Linear(2, 1)
+SCALING = torch.nn.Embedding(5, 3, max_norm=1.0)
+SCALING_BAG = torch.nn.EmbeddingBag(5, 3, max_norm=1.0)
+
+
+def sets_parameters(x):
+    vector_to_parameters(x, LAYER.parameters())
+    return x
+
+
+def sets_listed_parameters(x):
+    vector_to_parameters(vec=x, parameters=[LAYER.weight, LAYER.bias])
+    return x
+
+
+def scales_rows(x):
+    return SCALING(x.long())
+
+
+def scales_rows_of_bags(x):
+    return SCALING_BAG(x.long()[None])
+
+
+LISTED = [LAYER]
+
+
+def halves(x):
+    LISTED[0].half()
+    return x
+
+
+def converts(x):
+    for layer in LISTED:
+        layer.to(torch.float64)
+    return x
+
+
+def normalises(x):
+    torch.nn.utils.parametrizations.weight_norm(LAYER)
+    return x
+
+
+def prunes(x):
+    prune.l1_unstructured(LAYER, "weight", 1)
+    return x
+
+
+WAYS = [{}, {"plain": "never"}, {"plain": "never", "trace_after": 0}, {"executor": "compiled"}]
+
+
+UNSAID = [sets_parameters, sets_listed_parameters, scales_rows, scales_rows_of_bags]
+UNSAID += [halves, converts, normalises, prunes]
+
+
+@pytest.mark.parametrize("options", WAYS)
+@pytest.mark.parametrize("func", UNSAID)
+def test_what_torch_writes_unsaid_is_refused(func, options):
+    modules = LAYER, SCALING, SCALING_BAG
+    held = [parameter for module in modules for parameter in module.parameters()]
+    with torch.no_grad():
+        for parameter in held:
+            parameter.fill_(3.0)
+    with pytest.raises(SharedWriteError):
+        autobatch.vmap(func, **options)(torch.ones(4, 3))
+    assert all((parameter == 3.0).all() for parameter in held)
+    assert list(LAYER._parameters) == ["weight", "bias"] and LAYER.weight.dtype is torch.float32
+
+
+def test_what_torch_writes_of_the_programs_own():
+    def func(x, n):
+        layer, table = torch.nn.Linear(2, 1), torch.nn.Embedding(5, 3, max_norm=1.0)
+        torch.nn.init.ones_(table.weight)
+        vector_to_parameters(x, layer.parameters())
+        saved = io.BytesIO()
+        torch.save(x, saved)
+        if n > 1:
+            torch.save(x, saved)
+        size = len(saved.getvalue())
+        saved.seek(0)
+        out = layer(torch.ones(2)).detach()
+        return out, table(n).detach(), table.weight.detach().sum(), size, torch.load(saved)
+
+    args = torch.arange(12.0).view(4, 3), torch.tensor([0, 2, 1, 3])
+    assert_matches_loop(func, args, randomness="different")

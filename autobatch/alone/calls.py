@@ -25,6 +25,7 @@ from autobatch.alone.members import is_generator, is_method
 from autobatch.alone.taint import CODE, NONE, TENSOR, TENSORS, Share
 from autobatch.batching import known_arrays
 from autobatch.batching import known_callees as callees
+from autobatch.batching.effects import OF_MODULES
 from autobatch.frontend import MISSING
 from autobatch.ir.program import CallShape, Var
 from autobatch.structure import own_attribute
@@ -252,6 +253,8 @@ class Calls(KnownCalls):
         if name == "numpy":
             self.world.meets_arrays()
             return arrays.of_memory(receiver, self.world.shares)
+        if self.world.handed and name in OF_MODULES:
+            raise NotAlone(f"{name} may be asked of a module, which it changes")
         if self.world.shares.computes:
             return computing.by_method(name, receiver, self.world.shares, shape)
         return reads.read_by_method(name, self.world.scale)

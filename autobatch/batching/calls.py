@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.utils import vector_to_parameters
 
 from autobatch.batching import arithmetic, builtins, guards, outs, writes
 from autobatch.batching.arity import fits
@@ -174,10 +175,12 @@ def torch_call(context: Context, target: Target) -> Cell:
     keeping = modules.keeping(callee) if isinstance(callee, nn.Module) else []
     if keeping:
         if not all(context.foreign.own.get(id(part)) is part for part in keeping):
-            what = f"the running statistics of a {type(keeping[0]).__name__}"
-            raise writes.shared_write(context, what, modules.KEEP_NONE)
-        why = "it keeps statistics of its own"
+            raise writes.shared_write(context, *modules.what_changes(keeping[0]))
+        why = "it changes itself"
         return run_rows(context, callee, args, kwargs, why, keep=True, effect=True, fresh=False)
+    if callee is vector_to_parameters:
+        parameters = args[1:2] or [kwargs["parameters"]]
+        return writes.write_several(context, callee, args, kwargs, parameters)
     if "out" in kwargs:
         return outs.write_out(context, callee, args, kwargs, draws)
     if in_place_option(callee, args, kwargs):

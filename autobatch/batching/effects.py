@@ -22,6 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.overrides import get_ignored_functions, get_testing_overrides
+from torch.quasirandom import SobolEngine
 
 from autobatch.batching.module_classes import (
     has_own_functions,
@@ -58,7 +59,8 @@ DRAW_WRITES = frozenset(
 DIRICHLET: Any = draws_of_dirichlet.apply
 """Draws by a function that is not told by its name: a method, from torch 2.14 on one in C."""
 GENERATORS = frozenset(
-    {torch.Generator, np.random.Generator, np.random.RandomState, np.random.SeedSequence}
+    {torch.Generator, SobolEngine}
+    | {np.random.Generator, np.random.RandomState, np.random.SeedSequence}
     | {np.random.MT19937, np.random.PCG64, np.random.PCG64DXSM, np.random.Philox, np.random.SFC64}
 )
 """Classes whose instances change by what is drawn: each thread has its own."""
@@ -76,7 +78,28 @@ NOT_BARE = frozenset(
     {nn.AdaptiveLogSoftmaxWithLoss, nn.MultiheadAttention, nn.PReLU, nn.RReLU}
     | {nn.ParameterDict, nn.ParameterList, nn.FractionalMaxPool2d, nn.FractionalMaxPool3d}
 )
+GOING_ON = (SobolEngine.__module__, "torch.serialization")
+"""Where torch has functions that change what they get: an engine, a file."""
+REMAKING = frozenset(
+    f"torch.nn.utils.{name}"
+    for name in ("weight_norm", "spectral_norm", "parametrizations", "parametrize", "prune")
+)
+"""Where torch has functions that change the module that they get first."""
+MODULE_FILES = ("torch.nn.modules.module", "torch.nn.modules.container")
 DRAW_MODULES = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.RReLU)
+# fmt: off
+OF_MODULES = frozenset(
+    [
+        "train", "eval", "requires_grad_", "zero_grad", "load_state_dict", "apply", "_apply", "to",
+        "to_empty", "half", "float", "double", "bfloat16", "type", "cuda", "cpu", "xpu", "compile",
+        "share_memory", "register_buffer", "register_parameter", "register_module", "add_module",
+        "register_forward_hook", "register_forward_pre_hook", "register_full_backward_hook",
+        "set_submodule", "append", "extend", "insert", "update", "pop", "popitem", "setdefault",
+        "clear",
+    ]
+)
+# fmt: on
+"""Methods of modules that change their module."""
 # fmt: off
 HOST_BUILTINS = frozenset(
     getattr(builtins, name)
@@ -139,7 +162,8 @@ def effect_of(callee: Any) -> Effect:
     if isinstance(callee, types.MethodType):
         if isinstance(callee.__self__, nn.Module) and is_library(callee.__func__):
             if not is_calling(callee.__func__):
-                if has_hooked_parts(parts_of(callee.__self__)):
+                changes = callee.__func__.__name__ in OF_MODULES
+                if changes or has_hooked_parts(parts_of(callee.__self__)):
                     return "unknown"
                 met = STATE.now.is_met(callee.__func__, type(callee.__self__))
                 return "unknown" if met else "torch"
@@ -271,6 +295,9 @@ def function_effect(function: types.FunctionType) -> Effect:
     if belongs_to_torch(function):
         if is_sampling(function):
             return "draw"
+        changes = function.__module__ in MODULE_FILES and function.__name__ in OF_MODULES
+        if changes or function.__module__ in GOING_ON or function.__module__ in REMAKING:
+            return "unknown"
         return torch_effect(function.__name__)
     if is_library(function) or is_generated_init(function):
         return "unknown"

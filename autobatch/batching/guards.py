@@ -31,7 +31,9 @@ from autobatch.batching.context import Context
 from autobatch.batching.effects import (
     GENERATORS,
     MUTATING_METHODS,
+    OF_MODULES,
     READ_ONLY,
+    REMAKING,
     WRITING_OPERATORS,
 )
 from autobatch.batching.host.getters import method_called
@@ -46,15 +48,6 @@ OF_ATTRIBUTES = frozenset({"__setattr__", "__delattr__", "__setstate__"})
 OF_ARRAYS = frozenset(
     ["fill", "sort", "partition", "put", "itemset", "resize", "setfield", "setflags"]
 ) | SPECIAL
-OF_MODULES = frozenset(
-    [
-        "train", "eval", "requires_grad_", "zero_grad", "load_state_dict", "apply", "_apply", "to",
-        "to_empty", "half", "float", "double", "bfloat16", "type", "cuda", "cpu", "xpu", "compile",
-        "share_memory", "register_buffer", "register_parameter", "register_module", "add_module",
-        "register_forward_hook", "register_forward_pre_hook", "register_full_backward_hook",
-        "set_submodule", "append", "extend", "insert", "update", "pop", "clear",
-    ]
-)
 OF_OPTIMIZERS = frozenset(["step", "zero_grad", "add_param_group", "load_state_dict"])
 # fmt: on
 CONTAINERS = (list, dict, set, deque, bytearray, array.array)
@@ -124,6 +117,8 @@ def written(callee: Any, args: list[Cell], kwargs: dict[str, Cell]) -> list[Cell
         found.append(args[0])
     if args and is_one_of(callee, WRITE_FIRST):
         found.append(args[0])
+    elif own_attribute(callee, "__module__") in REMAKING:
+        found += args[:1] or list(kwargs.values())[:1]
     elif callee is np.random.seed:
         found.append(uniform(np.random.mtrand._rand, shared=True))
     elif name == "add_note":

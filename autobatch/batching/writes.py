@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 import types
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from functools import partial
 from typing import Any, Protocol
@@ -414,11 +414,17 @@ def may_be_tensor(value: Value) -> bool:
 
 
 def write_several(
-    context: Context, function: Callable[..., Any], args: list[Cell], kwargs: dict[str, Cell]
+    context: Context,
+    function: Callable[..., Any],
+    args: list[Cell],
+    kwargs: dict[str, Cell],
+    written: list[Cell] | None = None,
 ) -> Cell:
     """``function`` writes the tensors of a list (``torch._foreach_add_``), thread by thread."""
-    for cell in walks.reached(args[:1]):
+    for cell in walks.reached(args[:1] if written is None else written):
         value = read(cell)
+        if type(value) is Uniform and isinstance(value.obj, Iterator):
+            raise shared_write(context, "tensors")  # what ``module.parameters()`` goes through
         if is_outside(cell) and (type(value) is Column or not is_constant(value)):
             raise shared_write(context, "tensors")
         refuse_foreign(context, cell, "{}")

@@ -27,16 +27,35 @@ KEEP_NONE = (
     'stateful="sequential" runs the threads one after the other.'
 )
 
+SCALE_NONE = (
+    "make the module without max_norm, and scale the rows that it gives; "
+    'stateful="sequential" runs the threads one after the other.'
+)
+
 
 def keeping(module: nn.Module) -> list[nn.Module]:
-    """Its parts whose forward pass changes running statistics: a BatchNorm in train mode, say."""
-    return [
-        part
-        for part in parts_of(module)
-        if isinstance(part, nn.modules.batchnorm._NormBase)
+    """Its parts whose forward pass changes them: a BatchNorm in train mode, an ``nn.Embedding``
+    that scales the rows of its weight.
+    """
+    return [part for part in parts_of(module) if changes_itself(part)]
+
+
+def changes_itself(part: nn.Module) -> bool:
+    if isinstance(part, nn.Embedding | nn.EmbeddingBag):
+        return part.max_norm is not None
+    return (
+        isinstance(part, nn.modules.batchnorm._NormBase)
         and part.training
         and part.track_running_stats
-    ]
+    )
+
+
+def what_changes(part: nn.Module) -> tuple[str, str]:
+    """What of a part its forward pass changes, and what to do instead."""
+    name = type(part).__name__
+    if isinstance(part, nn.Embedding | nn.EmbeddingBag):
+        return f"the weight of a {name} with max_norm", SCALE_NONE
+    return f"the running statistics of a {name}", KEEP_NONE
 
 
 def writes_argument(module: nn.Module) -> bool:
