@@ -201,6 +201,39 @@ def abstract(word):
     return Visitor().visit(leaf) + leaf.shown
 
 
+@functools.total_ordering
+class Ranked:
+    def __init__(self, word):
+        self.rank = len(word)
+
+    def __eq__(self, other):
+        return self.rank == other.rank
+
+    def __lt__(self, other):
+        return self.rank < other.rank
+
+
+def ordered(word):
+    one, other = Ranked(word), Ranked("ab")
+    return max(one, other).rank * 10 + (one >= other) + 2 * (one <= other)
+
+
+@functools.total_ordering
+class RankedOnce(Ranked):
+    def __lt__(self, other):
+        SEEN.append(other)
+        return super().__lt__(other)
+
+
+def ordered_once(word):
+    return int(RankedOnce(word) >= RankedOnce("ab"))
+
+
+def test_a_comparison_that_writes_is_looked_at():
+    assert outcome(ordered_once, WORDS)[1] == 0
+    SEEN.clear()
+
+
 def by_getter(word):
     leaves = sorted(map(Leaf, [word, "b"]), key=operator.attrgetter("word"))
     return leaves[0].word + "".join(map(operator.methodcaller("upper"), word))
@@ -230,7 +263,7 @@ def raised(word):
 
 USES = [
     raised,
-    *(abstract, by_getter, as_json),
+    *(abstract, by_getter, as_json, ordered),
     *(of_strings, of_sets, by_bound_method, formatted, named, asked, has, classes, replaced),
     *(managed, with_kind, partial_made, kept_by_module, kept_within),
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Callable
 from functools import cached_property
 from typing import Any
@@ -185,3 +186,51 @@ def scaled_by(x, how):
 @pytest.mark.parametrize("func", [configured, answered, handed])
 def test_the_engine_asks_no_getattr_for_what_it_looks_for(func):
     assert_matches_loop(func, (torch.tensor([1.0, -1.0, 0.5]),), batch_sizes=(1, 2, 3))
+
+
+def of_cards():
+    """Of classes that plain Python does not know, so that it runs some of their functions alone."""
+
+    class Card:
+        def __init__(self, rank, suit):
+            self.rank, self.suit = rank, suit
+
+        def __eq__(self, other):
+            return self.rank == other.rank
+
+        def __lt__(self, other):
+            return self.rank < other.rank
+
+        def __hash__(self):
+            return hash((self.rank, self.suit))
+
+    class Hand:
+        def __init__(self, cards):
+            self.cards = sorted(cards, reverse=True)
+
+        @cached_property
+        def counts(self):
+            return collections.Counter(card.rank for card in self.cards)
+
+        def most(self):
+            return max(self.counts.values())
+
+    def most_of_a_rank(cards):
+        hand = Hand(Card(card // 4 + 2, card % 4) for card in cards.tolist())
+        return hand.most()
+
+    def added_to_what_is_kept(cards):
+        hand = Hand(Card(card // 4 + 2, card % 4) for card in cards.tolist())
+        found = hand.counts
+        found[0] += 7
+        return hand.most() + len(hand.counts)
+
+    return most_of_a_rank, added_to_what_is_kept
+
+
+@pytest.mark.parametrize("way", [{}, {"plain": "never"}, {"engine": "program_counter"}])
+def test_what_computes_it_may_run_on_the_host(way):
+    cards = torch.tensor([[3, 1, 50, 9, 51], [8, 20, 30, 4, 0], [5, 6, 7, 51, 4]])
+    for function in of_cards():
+        expected = [function(row) for row in cards]
+        assert autobatch.vmap(function, **way)(cards).tolist() == expected

@@ -177,8 +177,8 @@ def test_lists_of_strings_and_numbers_are_told_what_does_come_back():
 def test_dicts_of_unequal_length_may_be_wrapped():
     text = said(counted, torch.tensor([[1.0, 0.0], [2.0, 3.0]]))
     assert text.endswith(
-        "Hint: give all examples the same parts, or return an object of a class of your own that "
-        "is no dataclass: it comes back as it is, in a list; "
+        "Hint: give all examples the same keys, or return `[found]`, a list that holds the dict, "
+        'and pass ragged_out="list", under which each example has its own; '
         'on_error="isolate" gives each example\'s result by itself, whatever it is.'
     )
     alone = autobatch.vmap(counted, on_error="isolate")(torch.tensor([[1.0, 0.0], [2.0, 3.0]]))
@@ -212,6 +212,20 @@ def test_an_end_without_return_is_told(unlike):
     assert "line 12 returns a list of 1, in thread 1" in text
     text = said(unlike.off_the_end)
     assert "off_the_end ends at line 12 without `return`: None, in thread 1" in text
+
+
+def test_dicts_of_other_keys_come_back_in_lists():
+    def counted(word):
+        return len(word), {letter: word.count(letter) for letter in word}
+
+    def in_lists(word):
+        return len(word), [{letter: word.count(letter) for letter in word}]
+
+    words = autobatch.objects(["aab", "c"])
+    text = said(counted, words)
+    assert "the same keys, or return `[found]`" in text and 'ragged_out=(None, "list")' in text
+    found = autobatch.vmap(in_lists, ragged_out=(None, "list"))(words)
+    assert found[1] == [[{"a": 2, "b": 1}], [{"c": 1}]]
 
 
 def test_more_than_eight_unlike_groups():

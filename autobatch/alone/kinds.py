@@ -6,6 +6,7 @@ In: a class. Out: nothing, or ``NotAlone`` with a reason.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import reprlib
 from abc import ABC, ABCMeta
 from enum import Enum
@@ -62,6 +63,8 @@ Nor is ``__init_subclass__``, which runs as a class is made, where the program m
 def is_generated(function: FunctionType) -> bool:
     """Whether ``dataclasses`` or ``namedtuple`` has made it: it does what it is known to do.
 
+    So does what ``functools.total_ordering`` adds to a class, by the comparison that this has.
+
     Not so all that has no file: what is typed at a prompt, say. Nor what wraps one of them, but for
     the guard of a ``__repr__`` against recursion.
     """
@@ -69,6 +72,8 @@ def is_generated(function: FunctionType) -> bool:
         inner = own_attribute(function, "__wrapped__")
         return inner is None or is_generated(inner)
     code = function.__code__
+    if code.co_filename == functools.__file__ and "_from_" in code.co_name:
+        return True
     by_dataclasses = code.co_qualname.startswith("__create_fn__.")
     return code.co_filename == "<string>" and (by_dataclasses or code.co_name == "<lambda>")
 

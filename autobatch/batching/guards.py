@@ -19,7 +19,7 @@ import random
 import types
 import zlib
 from collections import deque
-from collections.abc import Iterator, MutableMapping, MutableSequence, MutableSet
+from collections.abc import Iterator, MutableMapping, MutableSequence, MutableSet, Sequence
 from typing import Any
 
 import numpy as np
@@ -37,9 +37,10 @@ from autobatch.batching.effects import (
     WRITING_OPERATORS,
 )
 from autobatch.batching.host.getters import method_called
+from autobatch.batching.kinds import is_tensor
 from autobatch.errors import Diagnostic, SharedWriteError
 from autobatch.structure import own_attribute
-from autobatch.values.cells import Cell, Column, Container, Objects, Uniform, read, uniform
+from autobatch.values.cells import METHOD, Cell, Column, Container, Objects, Uniform, read, uniform
 
 # fmt: off
 SPECIAL = frozenset({f"__{name}__" for name in WRITING_OPERATORS})
@@ -90,10 +91,24 @@ def refuse_writes(context: Context, callee: Any, args: list[Cell], kwargs: dict[
     for cell in written(callee, args, kwargs):
         refuse_shared(context, cell)
     for cell in (*args, *kwargs.values()):
-        handed = getattr(read(cell), "obj", None)
+        value = read(cell)
+        handed = getattr(value, "obj", None)
         if type(handed) is types.BuiltinMethodType:  # ``map(xs.append, …)``
             for part in written(handed, [], {}):
                 refuse_shared(context, part)
+        if type(value) is Container and value.type is METHOD:  # ``map(t.add_, …)``
+            refuse_in_place(
+                context, own_attribute(value.static, "__name__", ""), [*value.children()]
+            )
+    if type(callee) is operator.methodcaller:
+        refuse_in_place(context, method_called(callee), args)
+
+
+def refuse_in_place(context: Context, name: str, operands: Sequence[Cell]) -> None:
+    """Refuse a method that writes to its tensor, the first operand, if that existed before."""
+    is_in_place = name.endswith("_") and not name.endswith("__")
+    if is_in_place and operands and is_tensor(read(operands[0])) and writes.is_outside(operands[0]):
+        raise writes.shared_write(context, "a tensor")
 
 
 def is_one_of(callee: Any, known: Any) -> bool:

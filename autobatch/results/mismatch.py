@@ -161,6 +161,11 @@ def structures_differ(items: Sequence[Any], part: Part) -> StackingError:
             "give all examples the same parts, or return an object of a class of your own that is "
             "no dataclass: it comes back as it is, in a list"
         )
+    if all(type(item) is dict for item in items):
+        hint = (
+            "give all examples the same keys, or return `[found]`, a list that holds the dict, and "
+            f"pass ragged_out={part.option('list')}, under which each example has its own"
+        )
     if part.ragged != "list" and may_be_listed(items):
         own = f"pass ragged_out={part.option('list')}, under which each example has its own list"
         hint = own if all(type(item) is list for item in items) else f"{hint}, or {own}"

@@ -15,11 +15,14 @@ from operator import attrgetter, methodcaller
 from string import Formatter
 from typing import Any
 
+from torch import Tensor
+
 from autobatch.batching.context import Handing
 from autobatch.batching.host.asking import is_own
 from autobatch.batching.host.getters import method_called
 from autobatch.batching.host.own_methods import getter
 from autobatch.batching.kinds import found_in_class
+from autobatch.batching.shared import refusals
 from autobatch.structure import own_attribute, own_attributes
 
 Step = tuple[bool, Any]
@@ -44,6 +47,9 @@ def refuse_named(
     for obj, path in asked(function, args, kwargs):
         refuse_path(handing, holds, obj, path)
     if isinstance(function, methodcaller) and args:
+        in_place = method_called(function).endswith("_") and isinstance(args[0], Tensor)
+        if in_place and holds(args[0]):
+            raise refusals.written(handing.span, "a tensor")
         method = found_in_class(type(args[0]), method_called(function))
         if is_own(method):
             handing.refuse(method, args[0] if holds(args[0]) else None)

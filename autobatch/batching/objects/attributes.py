@@ -294,8 +294,14 @@ def computed_attribute(context: Context, cell: Cell, kind: type, static: Any) ->
         return context.invoke(context, getter, cells, {})
     found = context.invoke(context, static.func, [cell], {})
     value = read(cell)
-    assert type(value) is Container
-    named_cells(value)[static.attrname] = found
+    if type(value) is Container:
+        named_cells(value)[static.attrname] = found
+    else:  # a part of what computes it has run on the host, which has got the instance
+
+        def keep(target: Any, content: Any) -> None:
+            vars(target)[static.attrname] = content
+
+        write_rows(context, keep, cell, found)
     return found
 
 

@@ -149,7 +149,8 @@ class Watch(Unwatched):
                 self.handing.refuse(*check)
         if any(callee is each for each in (getattr, hasattr)) and len(args) > 1:
             self.method(args[0], (args[1],) if isinstance(args[1], str) else ())
-        if asks_by_name(callee):
+        if asks_by_name(callee) and self.handing is not None:
+            self.handing.span = span
             refuse_named(self.handing, self.foreign.holds, callee, args, kwargs)
         if args and isinstance(callee, type | BuiltinFunctionType) and callee in ASKING:
             self.method(args[0], ASKING[callee])
