@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from autobatch import compat
@@ -155,6 +156,8 @@ class TorchRecipe:
 
     def row(self, base: Tensor, args: list[Any]) -> Any:
         made, named = filled((self.args, self.kwargs), [base, *args])
+        if self.steps is not None and self.function is operator.getitem:
+            return self.pick(base[sliced(made[1], self.steps, base.shape)])
         return self.pick(self.function(*made, **named))
 
     def laid(self, out: Any, args: Any, kwargs: Any) -> Any:
@@ -167,6 +170,32 @@ class TorchRecipe:
         for step in self.path:
             out = out[step]
         return out
+
+
+def sliced(index: Any, steps: Steps, shape: torch.Size) -> Any:
+    """The index with slices again where integers stand for them, so that it picks a part."""
+    given = index if type(index) is tuple else (index,)
+    if not any(isinstance(part, Tensor) and part.dim() for part in given):
+        return index
+    parts = [as_slice(part) for part in given if part is not None]
+    parts += [slice(None)] * (len(shape) - len(parts))
+    whole: list[Any] = []
+    place = 0
+    for step in steps:
+        end = place if step is None else step[0] + 1
+        whole += parts[place:end] if step is not None else [None]
+        place = end
+    return (*whole, *parts[place:])
+
+
+def as_slice(part: Any) -> Any:
+    if not isinstance(part, Tensor) or not part.dim():
+        return part
+    places = part.flatten().tolist()
+    if not places:
+        return slice(0, 0)
+    step = places[1] - places[0] if len(places) > 1 else 1
+    return slice(places[0], places[-1] + 1, step)
 
 
 def stacks_of(base: Value) -> Stacks | None:
