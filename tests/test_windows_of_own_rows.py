@@ -69,3 +69,26 @@ def test_writes_go_both_ways(window: Any) -> None:
     places, numbers = torch.tensor([0, 1, 2, 0, 1, 0, 2]), torch.tensor([1, 0, 1, 2, 0, 3, 2])
     for func in (by_calls, back, by_numpy):
         assert_matches_loop(func, (xs, places, numbers))
+
+
+SELECTED: tuple[Callable[..., Any], ...] = (
+    lambda y, i: y.select(0, i).zero_(),
+    lambda y, i: torch.select(y, 1, -i - 1).mul_(3),
+    lambda y, i: y.T.select(-1, i)[i:].add_(1),
+    lambda y, i: y.select(dim=1, index=i).fill_(i),
+)
+
+
+@pytest.mark.parametrize("write", SELECTED)
+def test_writes_to_what_select_picks_by_a_number_of_each_example(write):
+    def func(x, i):
+        y = x * 2
+        write(y, i)
+        return y
+
+    xs = torch.arange(36.0).view(3, 3, 4)
+    assert_matches_loop(func, (xs, torch.tensor([0, 2, 1])))
+
+
+def test_slices_of_a_number_of_dimensions_that_a_tensor_has_not():
+    assert_matches_loop(lambda x, i: x[i % 2 :], (torch.ones(3), torch.tensor([0, 1, 2])))

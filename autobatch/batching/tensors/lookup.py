@@ -31,7 +31,8 @@ def getitem(context: Context, base: Cell, index: Cell) -> Cell:
     basic, given = is_basic(index), index
     if type(read(index)) is Container:  # no other index holds a slice of a thread's own bounds
         index = windows.spread(context, shape_of(value), index)
-        part = windows.slice_of_ints(index) if type(value) is Column else None
+        has_rows = type(value) is Column and value.event_shape
+        part = windows.slice_of_ints(index) if has_rows else None
         if part is not None and windows.is_own(part):
             return Cell(viewed(operator.getitem, [base, index], {}, base, ()))
         index = index_lists.as_tensors(context, index)

@@ -18,7 +18,7 @@ from torch import Tensor
 from autobatch import compat
 from autobatch.batching.applying import lying, vmapped
 from autobatch.batching.applying.lying import Steps
-from autobatch.batching.levels import Batched, NoRule
+from autobatch.batching.levels import Batched, NoRule, event_dim
 from autobatch.batching.trees import tree_of
 from autobatch.presence.guards import guarded_rows
 from autobatch.values import grouping, packs, strides
@@ -141,6 +141,8 @@ class TorchRecipe:
                 target[index] = new
                 return Uniform(target)
             write: tuple[Any, tuple[Any, ...]] = operator.setitem, (target, index, new)
+        elif k is not None and (index := self.selected(operands)) is not None:
+            write = operator.setitem, (operands[0], index, operands[-1])
         elif k is None:
             whole = operands[0].clone()
             self.assign(whole, *operands[1:])
@@ -148,6 +150,17 @@ class TorchRecipe:
         else:
             write = self.assign, tuple(operands)
         return Column(vmapped.apply_inplace(*write, None, k)[0].data)
+
+    def selected(self, operands: list[Any]) -> tuple[Any, ...] | None:
+        """The index for ``x.select(dim, i)`` by a thread's own ``i``; None of another view."""
+        if self.function not in SELECTS or self.path:
+            return None
+        args, kwargs = filled((self.args, self.kwargs), operands)
+        given = {**dict(zip(("input", "dim", "index"), args, strict=False)), **kwargs}
+        dim, place = given.get("dim"), given.get("index")
+        if type(place) is not Batched or type(dim) is not int:
+            return None
+        return (*(slice(None),) * (dim % event_dim(operands[0])), place)
 
     def assign(self, base: Tensor, *rest: Any) -> None:
         """Write the last operand into the view of ``base``."""
@@ -170,6 +183,9 @@ class TorchRecipe:
         for step in self.path:
             out = out[step]
         return out
+
+
+SELECTS = (Tensor.select, torch.select)
 
 
 def sliced(index: Any, steps: Steps, shape: torch.Size) -> Any:
