@@ -31,6 +31,7 @@ RIGHT = (
     "y = x.expand(4);;z = torch.atleast_1d(x);;return y is x, z is x, x.reshape(4) is x.float()",
     "return x.grad_fn is None, W._version == 0, W._base is None, x.is_leaf, (x * W).is_leaf",
     "y = x * 2;;for row in y:;;    row += 1;;return y",
+    "return x.as_strided((2, 2), (1, 2)), (x * 2)[1:].as_strided((2,), (2,))",
     "with torch.no_grad():;;    for row in W:;;        x += row.clone().add_(1);;return x",
     "y = x * W;;for i in range(4):;;    y[i] += 1;;return y.detach()",
 )
@@ -47,6 +48,9 @@ REFUSED = {
     "return x[:2]._base is x": r"memory of a tensor[\s\S]*_is_view",
     "return x[0] + (x._cdata == x._cdata)": r"identity of a tensor[\s\S]*\^",
     "return str((x * W).grad_fn)": r"was computed by[\s\S]*requires_grad",
+    "return x.view(2, 2)[:, 0].as_strided((2,), (1,))": r"reaches around[\s\S]*whole tensor",
+    "y = x * 2;;return torch.as_strided(y[:2], (2,), (2,))": r"reaches around[\s\S]*whole tensor",
+    "y = x * 2;;return y[1:].as_strided((2,), (1,), 0)": r"reaches around[\s\S]*whole tensor",
     "x.untyped_storage().fill_(0);;return x": r"memory of a tensor[\s\S]*\^",
 }
 BY_AUTOGRAD = (

@@ -8,11 +8,15 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+import torch
 from torch import Tensor
 
+from autobatch.batching.applying.lying import is_dense
 from autobatch.batching.context import Context
+from autobatch.batching.trees import NotATree, tree_of
 from autobatch.errors import Diagnostic, UnsupportedError
-from autobatch.values.cells import Cell, Column, Uniform, Value, read
+from autobatch.values.cells import Cell, Column, Uniform, Value, View, read, uniform
+from autobatch.values.layouts import row_strides
 
 IDENTITY = (
     "A program asks for the identity of a tensor.",
@@ -25,6 +29,12 @@ MEMORY = (
     "a batched tensor has no memory of its own for each thread.",
     "`x._is_view()` tells a part of another tensor, `x.numel() * x.element_size()` the size.",
     "tensor-memory",
+)
+REACH = (
+    "A program reaches around in the memory of which a tensor is a part (`as_strided`).",
+    "a part of a batched tensor need not lie between what lies around it for one example.",
+    "call `as_strided` on the whole tensor, or pick by indices.",
+    "tensor-reach",
 )
 VERSION = (
     "A program asks how often a tensor has been written.",
@@ -62,10 +72,31 @@ def refused(context: Context, headline: str, note: str, hint: str, code: str) ->
     )
 
 
+def refuse_reach(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | None:
+    """``x.as_strided(...)`` of a part of a tensor, where it may reach what is not in that part."""
+    cell = args[0] if args else kwargs.get("input")
+    value = None if cell is None else read(cell)
+    if cell is None or type(cell.value) is not View or type(value) is not Column:
+        return None
+    names = ("size", "stride", "storage_offset")
+    given = {**dict(zip(names, args[1:], strict=False)), **kwargs}
+    try:
+        size, stride, offset = (tree_of(given.get(n, uniform(None)), None) for n in names)
+        reach = sum((n - 1) * step for n, step in zip(size, stride, strict=True))
+    except (NotATree, TypeError, ValueError):
+        return None  # an error of torch's, or sizes of each thread's own
+    shape = value.data.shape[1:]
+    inside = isinstance(reach, int) and reach < shape.numel()
+    if offset is None and inside and is_dense(shape, row_strides(value.data)):
+        return None
+    raise refused(context, *REACH)
+
+
 HANDLERS: dict[Any, Any] = {
     **{function: partial(refuse, told=IDENTITY) for function in (id, hash, Tensor.__hash__)},
     **{
         function: partial(refuse, told=MEMORY)
         for function in (Tensor.data_ptr, Tensor.storage, Tensor.untyped_storage)
     },
+    **dict.fromkeys((Tensor.as_strided, torch.as_strided), refuse_reach),
 }

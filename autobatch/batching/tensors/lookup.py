@@ -31,7 +31,8 @@ def getitem(context: Context, base: Cell, index: Cell) -> Cell:
     basic, given = is_basic(index), index
     if type(read(index)) is Container:  # no other index holds a slice of a thread's own bounds
         index = windows.spread(context, shape_of(value), index)
-        part = windows.slice_of_ints(index) if type(value) is Column else None
+        has_rows = type(value) is Column and value.event_shape
+        part = windows.slice_of_ints(index) if has_rows else None
         if part is not None and windows.is_own(part):
             return Cell(viewed(operator.getitem, [base, index], {}, base, ()))
         index = index_lists.as_tensors(context, index)
@@ -41,16 +42,21 @@ def getitem(context: Context, base: Cell, index: Cell) -> Cell:
     if result is None:
         result = torch_ops.apply(context, operator.getitem, [base, index], {}, False)
     if type(result.value) is Column and basic:
-        result, steps = laid_out(value, given, result)
+        result, steps = laid_out(value, given, result, given is not index)
         if type(value) is not Uniform or not value.shared:
             return view_of(operator.getitem, [base, index], {}, result, steps)
         result.value.outside = True  # type: ignore[union-attr]
     return result
 
 
-def laid_out(value: Value, index: Cell, result: Cell) -> tuple[Cell, lying.Steps | None]:
-    """A part as it lies for one example, and how that is; None where nobody sees it."""
-    if not are_seen():
+def laid_out(
+    value: Value, index: Cell, result: Cell, gathered: bool
+) -> tuple[Cell, lying.Steps | None]:
+    """A part as it lies for one example, and how that is; None where nobody sees it.
+
+    ``gathered``: integers stand for slices, which a tensor that is a thread's own is to have.
+    """
+    if not are_seen() and not gathered:
         return result, None
     whole = Batched(value.table) if type(value) is Column else value.obj  # type: ignore[union-attr]
     steps = steps_of(index, event_dim(whole))

@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from autobatch import compat
 from autobatch.batching.applying import lying, vmapped
 from autobatch.batching.applying.lying import Steps
-from autobatch.batching.levels import Batched, NoRule
+from autobatch.batching.levels import Batched, NoRule, event_dim
 from autobatch.batching.trees import tree_of
 from autobatch.presence.guards import guarded_rows
 from autobatch.values import grouping, packs, strides
@@ -140,6 +141,8 @@ class TorchRecipe:
                 target[index] = new
                 return Uniform(target)
             write: tuple[Any, tuple[Any, ...]] = operator.setitem, (target, index, new)
+        elif k is not None and (index := self.selected(operands)) is not None:
+            write = operator.setitem, (operands[0], index, operands[-1])
         elif k is None:
             whole = operands[0].clone()
             self.assign(whole, *operands[1:])
@@ -148,6 +151,17 @@ class TorchRecipe:
             write = self.assign, tuple(operands)
         return Column(vmapped.apply_inplace(*write, None, k)[0].data)
 
+    def selected(self, operands: list[Any]) -> tuple[Any, ...] | None:
+        """The index for ``x.select(dim, i)`` by a thread's own ``i``; None of another view."""
+        if self.function not in SELECTS or self.path:
+            return None
+        args, kwargs = filled((self.args, self.kwargs), operands)
+        given = {**dict(zip(("input", "dim", "index"), args, strict=False)), **kwargs}
+        dim, place = given.get("dim"), given.get("index")
+        if type(place) is not Batched or type(dim) is not int:
+            return None
+        return (*(slice(None),) * (dim % event_dim(operands[0])), place)
+
     def assign(self, base: Tensor, *rest: Any) -> None:
         """Write the last operand into the view of ``base``."""
         args, kwargs = filled((self.args, self.kwargs), [base, *rest[:-1]])
@@ -155,6 +169,8 @@ class TorchRecipe:
 
     def row(self, base: Tensor, args: list[Any]) -> Any:
         made, named = filled((self.args, self.kwargs), [base, *args])
+        if self.steps is not None and self.function is operator.getitem:
+            return self.pick(base[sliced(made[1], self.steps, base.shape)])
         return self.pick(self.function(*made, **named))
 
     def laid(self, out: Any, args: Any, kwargs: Any) -> Any:
@@ -167,6 +183,35 @@ class TorchRecipe:
         for step in self.path:
             out = out[step]
         return out
+
+
+SELECTS = (Tensor.select, torch.select)
+
+
+def sliced(index: Any, steps: Steps, shape: torch.Size) -> Any:
+    """The index with slices again where integers stand for them, so that it picks a part."""
+    given = index if type(index) is tuple else (index,)
+    if not any(isinstance(part, Tensor) and part.dim() for part in given):
+        return index
+    parts = [as_slice(part) for part in given if part is not None]
+    parts += [slice(None)] * (len(shape) - len(parts))
+    whole: list[Any] = []
+    place = 0
+    for step in steps:
+        end = place if step is None else step[0] + 1
+        whole += parts[place:end] if step is not None else [None]
+        place = end
+    return (*whole, *parts[place:])
+
+
+def as_slice(part: Any) -> Any:
+    if not isinstance(part, Tensor) or not part.dim():
+        return part
+    places = part.flatten().tolist()
+    if not places:
+        return slice(0, 0)
+    step = places[1] - places[0] if len(places) > 1 else 1
+    return slice(places[0], places[-1] + 1, step)
 
 
 def stacks_of(base: Value) -> Stacks | None:
