@@ -58,7 +58,7 @@ class Spinning(Protocol):
     def end(self, lap: Lap, taken: np.ndarray | None = None) -> Parts | None: ...
     def mark(self, lap: Lap, parts: Parts) -> None: ...
     def part(self, lap: Lap, parts: Parts) -> None: ...
-    def settle(self) -> Riders | None: ...
+    def settle(self) -> None: ...
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -416,13 +416,11 @@ def gone_round(
         if lap.pc >= spin.nearest:
             return None
         if spin.riders is not None and not spin.may_carry(lap):
-            dropped = spin.settle()
+            spin.settle()
             group = spin.group
             if not go_on(hops, group, env):
                 return None
             env, k = group.env, group.k
-            if dropped is not None:  # what they hold is of the same kinds yet
-                spin.riders = dropped.again(k)
         try:
             taken = hop.goes(spin, env, k)
         except Exception:  # the general way finds out what is wrong

@@ -38,14 +38,12 @@ class Riders:
     """``stays`` says which rows of a group are of threads still in the loop, ``active`` of them.
 
     ``spent`` is what the others have cost since the last split, and the next one costs ``split``.
-    A row has up to ``largest`` elements, and costs ``apart`` of a split. ``at_once``: all have left
-    together, so nobody rode.
+    A row has up to ``largest`` elements. ``at_once``: all have left together, so nobody rode.
     """
 
     stays: np.ndarray
     active: int
     largest: int
-    apart: float
     split: float
     spent: float = field(default=0.0)
     at_once: bool = False
@@ -63,17 +61,8 @@ class Riders:
             if type(value) is not Column or not value.is_whole or value.table.requires_grad:
                 return None
             sizes.append(value.table.shape[1:].numel())
-        apart = ROW + COLUMN * len(sizes) + MOVED * sum(sizes)
-        return cls.among(group.k, max(sizes, default=1), apart)
-
-    @classmethod
-    def among(cls, k: int, largest: int, apart: float) -> Riders:
-        """Of so many threads none has left."""
-        return cls(np.ones(k, dtype=bool), k, largest, apart, SPLIT + k * apart)
-
-    def again(self, k: int) -> Riders:
-        """The same once those who have left are dropped: so many are there yet."""
-        return self.among(k, self.largest, self.apart)
+        split = SPLIT + group.k * (ROW + COLUMN * len(sizes) + MOVED * sum(sizes))
+        return cls(np.ones(group.k, dtype=bool), group.k, max(sizes, default=1), split)
 
     def leave(self, seen: np.ndarray, ahead: bool) -> np.ndarray | None:
         """Those stay in the loop for which it is ``ahead``; the rows of those that have just left

@@ -253,16 +253,15 @@ class Spin:
             self.mark(leavers.lap, parts)
             self.left += parts
 
-    def settle(self) -> Riders | None:
-        """Drop the rows of threads that have left, if there are any: these were they."""
+    def settle(self) -> None:
+        """Drop the rows of threads that have left, if there are any."""
         riders, self.riders = self.riders, None
         if riders is None or riders.active == self.group.k:
-            return None
+            return
         self.track.forget()
         self.state.tally.copies(riders.active)
         with self.state.moving():
             self.group = restricted(self.group, riders.rows, list(self.group.env))
-        return riders
 
     def begun(self, first: bool = False) -> Lap | None:
         """The same, of what has not been round or has changed in kind."""

@@ -25,7 +25,7 @@ def index_add(info: Info, input: Any, dim: Any, index: Any, source: Any, *, alph
         raise NoRule(WHY)
     own, places, added = (rows(each, info.k) for each in (input, index, source))
     dims = event_dim(input)
-    if not dims and event_dim(source) < 2:  # a number, as a tensor of one element
+    if not dims and not event_dim(source):  # a number, as a tensor of one element
         whole = Batched(own.reshape(-1, 1))
         one = index_add(info, whole, dim, index, Batched(added.reshape(info.k, -1)), alpha=alpha)
         return Batched(one.data.reshape(own.shape))
