@@ -168,3 +168,24 @@ def test_what_it_gives_back_is_not_written(engine):
     xs = torch.randn(7, 3, generator=torch.Generator().manual_seed(0))
     with pytest.raises(autobatch.UnsupportedError, match="may stand for"):
         autobatch.vmap(searched_and_written, engine=engine)(xs, -2 * xs)
+
+
+def test_tensors_do_not_exchange_what_they_are() -> None:
+    linear = torch.nn.Linear(1, 1)
+
+    def func(x):
+        torch.utils.swap_tensors(linear.weight, torch.nn.Parameter(x.reshape(1, 1)))
+        return linear(x[None])
+
+    with pytest.raises(autobatch.UnsupportedError, match=r"swap_tensors[\s\S]*\^"):
+        autobatch.vmap(func)(XS)
+
+
+def test_each_example_has_a_future_of_its_own() -> None:
+    def func(x):
+        future = torch.futures.Future()
+        if x > 2:
+            future.set_result(3)
+        return torch.tensor(future.done())
+
+    assert_matches_loop(func, [XS])

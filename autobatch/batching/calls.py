@@ -178,6 +178,7 @@ def torch_call(context: Context, target: Target) -> Cell:
             raise writes.shared_write(context, *modules.what_changes(keeping[0]))
         why = "it changes itself"
         return run_rows(context, callee, args, kwargs, why, keep=True, effect=True, fresh=False)
+    writes.refuse_other_memory(context, callee)
     if callee is vector_to_parameters:
         parameters = args[1:2] or [kwargs["parameters"]]
         return writes.write_several(context, callee, args, kwargs, parameters)

@@ -21,6 +21,7 @@ from typing import Any, Generic, Literal
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.futures import Future
 from torch.overrides import get_ignored_functions, get_testing_overrides
 from torch.quasirandom import SobolEngine
 
@@ -59,11 +60,11 @@ DRAW_WRITES = frozenset(
 DIRICHLET: Any = draws_of_dirichlet.apply
 """Draws by a function that is not told by its name: a method, from torch 2.14 on one in C."""
 GENERATORS = frozenset(
-    {torch.Generator, SobolEngine}
+    {torch.Generator, SobolEngine, Future}
     | {np.random.Generator, np.random.RandomState, np.random.SeedSequence}
     | {np.random.MT19937, np.random.PCG64, np.random.PCG64DXSM, np.random.Philox, np.random.SFC64}
 )
-"""Classes whose instances change by what is drawn: each thread has its own."""
+"""Classes whose instances change by what is drawn, or set: each thread has its own."""
 # fmt: off
 BARE = frozenset(
     f"torch.nn.modules.{name}"
@@ -185,6 +186,8 @@ def _effect_of(callee: Any) -> Effect:
 
 
 def found_effect(callee: Any) -> Effect:
+    if own_attribute(callee, "__module__") == "torch.futures" and callee is not Future:
+        return "unknown"  # methods by which it changes
     if callee in TORCH or made_of(callee) is not None:
         return "transform"
     if callee in STAND_INS:

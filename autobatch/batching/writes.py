@@ -155,11 +155,12 @@ def refuse_tied(context: Context, cell: Cell) -> None:
 
 
 def refuse_other_memory(context: Context, function: Callable[..., Any]) -> None:
-    """Refuse ``y.set_(t)``: a write to either is one to both from there on."""
-    if own_attribute(function, "__name__", "") == "set_":
+    """Refuse ``y.set_(t)``: a write to either is one to both from there on; and an exchange."""
+    name = own_attribute(function, "__name__", "")
+    if name == "set_" or function is torch.utils.swap_tensors:
         raise UnsupportedError(
             Diagnostic(
-                "A program gives a tensor the memory of another (`set_`).",
+                f"A program gives a tensor the memory of another (`{name}`).",
                 context.span,
                 "given here",
                 ("a write to one of them would be a write to the other.",),
