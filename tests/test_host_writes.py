@@ -149,6 +149,7 @@ BODIES = (
     "collections.defaultdict(lambda: TABLE)['a'].update({'k': 1})",
     "collections.defaultdict(lambda: LISTS[0])[1].append(x)",
     "collections.defaultdict(lambda: key(0))[1]",
+    *("key.__call__(0)", "list(map(key.__call__, [0]))"),
     "operator.setitem(collections.ChainMap(TABLE), 'q', 1)",
     *("type('Sub', (Hooked,), {})", "Made(x)", "isinstance(x, Made)", "3 in Made", "Made.foo"),
     *("operator.setitem(TABLE, 'a', 1)", "list(map(operator.setitem, [TABLE], ['a'], [1]))"),

@@ -18,10 +18,12 @@ from types import (
     FunctionType,
     MethodDescriptorType,
     MethodType,
+    MethodWrapperType,
     WrapperDescriptorType,
 )
 from typing import Any
 
+from autobatch.batching.calling.resolving import is_call_of_function
 from autobatch.batching.effects import effect_of
 from autobatch.batching.foreign import Foreign
 from autobatch.batching.host.named import asks_by_name, watched
@@ -64,6 +66,9 @@ class Handing:
         if isinstance(item, partial):
             function = self.twin(item.func)
             return item if function is item.func else partial(function, *item.args, **item.keywords)
+        if type(item) is MethodWrapperType and is_call_of_function(item):
+            function = self.twin(item.__self__)
+            return item if function is item.__self__ else function
         if isinstance(item, Closure | type):
             if isinstance(item, type):
                 refuse_finalizer(self.span, item)

@@ -109,6 +109,8 @@ def resolve_object(obj: Any, args: list[Cell], kwargs: dict[str, Cell]) -> Targe
         if is_calling(obj):
             return calling_target(obj, args, kwargs)
         return Target(effect_of(obj), obj, args, kwargs)
+    if type(obj) is types.MethodWrapperType and is_call_of_function(obj):
+        return resolve_object(obj.__self__, args, kwargs)
     if isinstance(obj, partial):
         given = [Cell(Uniform(arg, shared=True)) for arg in obj.args]
         named = {name: Cell(Uniform(arg, shared=True)) for name, arg in obj.keywords.items()}
@@ -129,6 +131,11 @@ def resolve_object(obj: Any, args: list[Cell], kwargs: dict[str, Cell]) -> Targe
     if not isinstance(obj, types.FunctionType):
         return resolve_object(type(obj).__call__, [uniform(obj, shared=True), *args], kwargs)
     return Target("program", obj, args, kwargs)
+
+
+def is_call_of_function(method: types.MethodWrapperType) -> bool:
+    """Whether it is ``f.__call__``, which is ``f``."""
+    return method.__name__ == "__call__" and type(method.__self__) is types.FunctionType
 
 
 def calling_target(
