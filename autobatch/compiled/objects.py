@@ -15,7 +15,7 @@ from typing import Any
 from torch import nn
 
 from autobatch.batching.effects import effect_of
-from autobatch.batching.kinds import generated_init
+from autobatch.batching.kinds import found_in_class, generated_init
 from autobatch.batching.objects.classes import is_plain_class
 from autobatch.compiled import heap
 from autobatch.compiled.closures import has_closure
@@ -208,7 +208,7 @@ def dataclass_fields(
     if not dataclasses.is_dataclass(kind) or not generated_init(kind):
         return None
     every = dataclasses.fields(kind)
-    if hasattr(kind, "__post_init__") or any(not each.init for each in every):
+    if found_in_class(kind, "__post_init__") is not None or any(not each.init for each in every):
         refuse(f"{kind.__name__} does more when it is made")
     by_place = [each.name for each in every if not each.kw_only]
     given = dict(zip(by_place, args, strict=False)) | named

@@ -6,7 +6,7 @@ from autobatch.batching import calls, operators
 from autobatch.batching.calling import resolving
 from autobatch.batching.context import Context
 from autobatch.batching.host.own_methods import refuse_finalizer
-from autobatch.batching.kinds import generated_init, owner_of
+from autobatch.batching.kinds import found_in_class, generated_init, owner_of
 from autobatch.batching.objects import classes
 from autobatch.values.cells import Cell, Container
 
@@ -23,7 +23,7 @@ def constructed(context: Context, target: resolving.Target) -> tuple[Cell, resol
         owner = owner_of(kind, kind.__init__)
         own, passed = classes.dataclass_fields(context, owner, args, kwargs)
         fields.update(own)
-        if not hasattr(kind, "__post_init__"):
+        if found_in_class(kind, "__post_init__") is None:
             return instance, None
         return instance, resolving.Target("program", kind.__post_init__, [instance, *passed], {})
     if kind.__init__ is object.__init__:

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from autobatch.batching.calling.resolving import resolve_object
 from autobatch.batching.effects import effect_of
 from autobatch.batching.host.own_methods import is_quiet_code
-from autobatch.batching.kinds import generated_init, is_plain_code
+from autobatch.batching.kinds import found_in_class, generated_init, is_plain_code
 from autobatch.batching.managers import makes_mode
 from autobatch.batching.objects.classes import is_plain_class, only_holds
 from autobatch.batching.replaced import NOTHING, Replaced, look
@@ -192,7 +192,7 @@ class Library:
         if isinstance(found, type) and not is_plain_class(found):
             return IMPURE
         if isinstance(found, type) and (generated_init(found) or has_no_init(found)):
-            return IMPURE if hasattr(found, "__post_init__") else PURE
+            return IMPURE if found_in_class(found, "__post_init__") is not None else PURE
         program = function_of(found)
         if program is None:
             return IMPURE

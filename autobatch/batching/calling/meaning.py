@@ -36,7 +36,7 @@ def called_as(obj: Any) -> tuple[Any, ...] | None:
         kinds = effect_of(obj), type(obj), is_hooked(obj)
         return *kinds, *functions, *own, *map(code_of, functions)
     if isinstance(obj, type):
-        makers = [getattr(obj, name, None) for name in _BUILT_BY]
+        makers = [own_attribute(obj, name) for name in _BUILT_BY]
         return *makers, *map(code_of, makers)
     call = getattr(type(obj), "__call__", None)  # noqa: B004
     return (type(obj), call, code_of(call)) if isinstance(call, FunctionType) else None

@@ -13,7 +13,13 @@ from typing import Any
 from autobatch.batching.calling.resolving import resolve_object
 from autobatch.batching.context import Context
 from autobatch.batching.effects import effect_of, has_library_base
-from autobatch.batching.kinds import generated_init, is_instance, named_cells, owner_of
+from autobatch.batching.kinds import (
+    found_in_class,
+    generated_init,
+    is_instance,
+    named_cells,
+    owner_of,
+)
 from autobatch.batching.operators import once
 from autobatch.structure import own_attribute
 from autobatch.values.cells import Cell, Container, Uniform, read, uniform
@@ -85,7 +91,11 @@ def only_holds(kind: Any) -> bool:
         made = own_attribute(kind.__new__, "__module__", "")
         plain = type(kind).__call__ is type.__call__ and kind.__init__ is object.__init__
         return plain and hasattr(kind, "_fields") and made.startswith("namedtuple_")
-    if not is_plain_class(kind) or not generated_init(kind) or hasattr(kind, "__post_init__"):
+    if (
+        not is_plain_class(kind)
+        or not generated_init(kind)
+        or found_in_class(kind, "__post_init__") is not None
+    ):
         return False
     factories = {field.default_factory for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
     return factories <= {dataclasses.MISSING, list, dict}
@@ -137,6 +147,6 @@ def filled(context: Context, init: Any, args: list[Cell], kwargs: dict[str, Cell
         return None
     fields, passed = dataclass_fields(context, owner_of(value.type, init), args[1:], kwargs)
     named_cells(value).update(fields)
-    if hasattr(value.type, "__post_init__"):
+    if found_in_class(value.type, "__post_init__") is not None:
         context.invoke(context, value.type.__post_init__, [args[0], *passed], {})
     return uniform(None)

@@ -120,7 +120,7 @@ def _replace(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cel
     fields = dataclasses.fields(kind)
     is_usual = (
         generated_init(kind)
-        and not hasattr(kind, "__post_init__")
+        and found_in_class(kind, "__post_init__") is None
         and all(field.init for field in fields)
         and len(kind.__dataclass_fields__) == len(fields)  # none of the class or of __init__ alone
     )
