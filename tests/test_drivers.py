@@ -237,9 +237,9 @@ def test_literal_places_are_no_numbers_of_a_recording(monkeypatch):
     alone: list[str] = []
     perform = Blocks.perform
 
-    def noted(self, frame, op, group, context):
+    def noted(self, frame, op, group, context, *stands):
         alone.append(op.name)
-        perform(self, frame, op, group, context)
+        perform(self, frame, op, group, context, *stands)
 
     monkeypatch.setattr(Blocks, "perform", noted)
     rows, n = torch.randn(4, 2, 2), torch.tensor([1, 5, 2, 2])
