@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from unittest import mock
 
 import torch
@@ -15,6 +16,7 @@ ITEMS = iter(range(100))
 KEPT = ValueError("kept")
 GENERATOR = torch.Generator()
 SEEN: list = []
+STACK = contextlib.ExitStack()
 
 
 def draws_from_a_generator(x):
@@ -152,3 +154,13 @@ def asks_for_memory(x):
 
 def asks_for_an_identity(x):
     return id(x)
+
+
+def asks_which_is_least(x):
+    least = min(x, x * 2)
+    return x if least is x else x + 1
+
+
+def enters_what_exists(x):
+    with STACK:
+        return x * 2
