@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 from contextlib import nullcontext
 from functools import partial
+from operator import methodcaller
 from typing import Any
 
 import torch
@@ -35,8 +36,9 @@ from autobatch.batching.containers.callees import (
     updated,
 )
 from autobatch.batching.context import Context
-from autobatch.batching.effects import READ_ONLY, effect_of, is_generated_init
+from autobatch.batching.effects import MUTATING_METHODS, READ_ONLY, effect_of, is_generated_init
 from autobatch.batching.host import catching
+from autobatch.batching.host.getters import method_called
 from autobatch.batching.host.rower import own_memory
 from autobatch.batching.host.rows import ANY_EFFECT, OWN_PARTS, run_rows
 from autobatch.batching.kinds import is_instance
@@ -155,9 +157,18 @@ def own_modules(context: Context, made: Cell) -> Cell:
 def may_write(cell: Cell) -> bool:
     """Whether it is a function that writes to what it is called with: ``map(list.append, …)``."""
     value = read(cell)
+    if type(value) is Objects:
+        return value.lists is None and any(map(calls_what_writes, value.items))
     obj = value.obj if type(value) is Uniform else None
     is_function = callable(obj) and not isinstance(obj, type | nn.Module)
-    return is_function and effect_of(obj) in ("write", "unknown")
+    return (is_function and effect_of(obj) in ("write", "unknown")) or calls_what_writes(obj)
+
+
+def calls_what_writes(obj: Any) -> bool:
+    if type(obj) is not methodcaller:
+        return False
+    name = method_called(obj)
+    return name in MUTATING_METHODS or (name.endswith("_") and not name.endswith("__"))
 
 
 def torch_call(context: Context, target: Target) -> Cell:
