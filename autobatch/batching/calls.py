@@ -36,7 +36,13 @@ from autobatch.batching.containers.callees import (
     updated,
 )
 from autobatch.batching.context import Context
-from autobatch.batching.effects import MUTATING_METHODS, READ_ONLY, effect_of, is_generated_init
+from autobatch.batching.effects import (
+    MUTATING_METHODS,
+    READ_ONLY,
+    effect_of,
+    is_generated_init,
+    is_inplace_name,
+)
 from autobatch.batching.host import catching
 from autobatch.batching.host.getters import method_called
 from autobatch.batching.host.rower import own_memory
@@ -168,7 +174,7 @@ def calls_what_writes(obj: Any) -> bool:
     if type(obj) is not methodcaller:
         return False
     name = method_called(obj)
-    return name in MUTATING_METHODS or (name.endswith("_") and not name.endswith("__"))
+    return name in MUTATING_METHODS or is_inplace_name(name)
 
 
 def torch_call(context: Context, target: Target) -> Cell:

@@ -322,10 +322,15 @@ def is_sampling(function: types.FunctionType) -> bool:
     return module.startswith("torch.distributions.") and name in ("sample", "rsample", "sample_n")
 
 
+def is_inplace_name(name: str) -> bool:
+    """Whether a method of a tensor's that has this name writes to it."""
+    return name.endswith("_") and not name.endswith("__")
+
+
 def torch_effect(name: str) -> Effect:
     if name in DRAWS:
         return "draw"
-    if name.endswith("_") and not name.endswith("__"):
+    if is_inplace_name(name):
         return "write"
     if name.startswith("__") and name[2:-2] in WRITING_OPERATORS:
         return "write"

@@ -35,6 +35,7 @@ from autobatch.batching.effects import (
     READ_ONLY,
     REMAKING,
     WRITING_OPERATORS,
+    is_inplace_name,
 )
 from autobatch.batching.host.getters import method_called
 from autobatch.batching.kinds import is_tensor
@@ -106,8 +107,9 @@ def refuse_writes(context: Context, callee: Any, args: list[Cell], kwargs: dict[
 
 def refuse_in_place(context: Context, name: str, operands: Sequence[Cell]) -> None:
     """Refuse a method that writes to its tensor, the first operand, if that existed before."""
-    is_in_place = name.endswith("_") and not name.endswith("__")
-    if is_in_place and operands and is_tensor(read(operands[0])) and writes.is_outside(operands[0]):
+    if not is_inplace_name(name) or not operands:
+        return
+    if is_tensor(read(operands[0])) and writes.is_outside(operands[0]):
         raise writes.shared_write(context, "a tensor")
 
 

@@ -213,14 +213,6 @@ def met(*operands: Any) -> None:
         record.meet(operands)
 
 
-def brought(column: Tensor) -> Tensor:
-    """What threads had each for itself: from an object, or a function of the host, perhaps."""
-    record = _AT_WORK.get()
-    if record is not None:
-        record.get([column])
-    return column
-
-
 @contextmanager
 def deriving() -> Iterator[list[Known]]:
     """What is known of the backwards that are made inside."""

@@ -37,13 +37,29 @@ def gaps_of(data: Tensor) -> Strides | None:
     if data.layout is not torch.strided or data.is_contiguous() or not data.numel():
         return None
     strides = row_strides(data)
+    return None if is_dense(data.shape[1:], strides) else strides
+
+
+def is_dense(shape: Sequence[int], strides: Strides) -> bool:
+    """Whether elements lie side by side, each by itself, in whatever order of the dimensions."""
     expected = 1
-    sizes = [(stride, size) for stride, size in zip(strides, data.shape[1:], strict=True)]
-    for stride, size in sorted(pair for pair in sizes if pair[1] != 1):
-        if stride != expected:
-            return strides
-        expected *= size
-    return None
+    for stride, size in sorted(zip(strides, shape, strict=True)):
+        if size != 1:
+            if stride != expected:
+                return False
+            expected *= size
+    return True
+
+
+def without_ones(shape: Sequence[int], strides: Sequence[int]) -> Strides:
+    """Strides as they count: 0 where a size is 1, which nobody goes on from."""
+    return tuple(0 if n == 1 else stride for n, stride in zip(shape, strides, strict=True))
+
+
+def are_apart(data: Tensor) -> bool:
+    """Whether all of a row lies before the next one begins."""
+    ends = [stride * size for stride, size in zip(data.stride(), data.shape, strict=True)]
+    return data.stride(0) >= max(ends[1:], default=0)
 
 
 def layout_of(data: Tensor) -> Layout:

@@ -18,6 +18,7 @@ from autobatch.presence import moves, wide_rows
 from autobatch.presence.brought import brought_together
 from autobatch.saving.savers import is_saving, saved
 from autobatch.values.layouts import (
+    are_apart,
     are_seen,
     gaps_of,
     seen_for_all,
@@ -74,8 +75,7 @@ def dense(data: Tensor) -> tuple[Tensor, Order]:
     if is_shared(data):
         return data, ()
     if (gaps := gaps_of(data)) is not None and are_seen():
-        ends = [stride * size for stride, size in zip(data.stride(), data.shape, strict=True)]
-        data = data if data.stride(0) >= max(ends[1:]) else with_gaps(data, gaps)
+        data = data if are_apart(data) else with_gaps(data, gaps)
         return data, data.stride()
     order = row_order(data)
     return in_order([data], order, as_contiguous), order

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from autobatch.batching.containers.callees import is_updating
-from autobatch.batching.effects import effect_of
+from autobatch.batching.effects import effect_of, is_inplace_name
 from autobatch.frontend import MISSING
 from autobatch.ir.dataflow import op_writes
 from autobatch.ir.ops import COMPARE, COMPUTED, INPLACE, SUMS, info
@@ -31,7 +31,7 @@ from autobatch.source import Span
 from autobatch.structure import own_attribute
 from autobatch.values.cells import BOX, PACKED, Column, Container, Uniform, Value, View
 from autobatch.vm.nested import Nested
-from autobatch.vm.purity import Known, Names, is_inplace_name
+from autobatch.vm.purity import Known, Names
 from autobatch.vm.sole import Sole
 
 NO_NAMES: frozenset[str] = frozenset()

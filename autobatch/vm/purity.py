@@ -20,7 +20,14 @@ from typing import Any
 
 from autobatch.batching.calling.meaning import are_same, called_as
 from autobatch.batching.containers.callees import is_updating
-from autobatch.batching.effects import DRAW_WRITES, DRAWS, MUTATING_METHODS, effect_of, is_draw
+from autobatch.batching.effects import (
+    DRAW_WRITES,
+    DRAWS,
+    MUTATING_METHODS,
+    effect_of,
+    is_draw,
+    is_inplace_name,
+)
 from autobatch.frontend import MISSING, generating
 from autobatch.frontend.resolve import imported_before, static_attribute
 from autobatch.ir.definitions import Definitions
@@ -454,10 +461,6 @@ def fate(known: Known, purity_of: Callable[[object], Purity | None], call: Op | 
     if any(found is each for each in READERS) or (found is sum and len(args) == 2):
         return "reads"
     return "returns" if effect_of(found) in ("torch", "host") else "stores"
-
-
-def is_inplace_name(name: str) -> bool:
-    return name.endswith("_") and not name.endswith("__")
 
 
 def may_change(callee: object) -> bool:

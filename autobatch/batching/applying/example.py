@@ -17,7 +17,7 @@ from torch import Tensor
 
 from autobatch import compat
 from autobatch.batching.levels import Batched, leaves_of, map_tree
-from autobatch.values.layouts import Strides, contiguous, row_strides
+from autobatch.values.layouts import Strides, contiguous, row_strides, without_ones
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +110,7 @@ def _strides(leaf: Tensor) -> Strides | None:
     """Without an operation of torch's: somebody may record those."""
     if leaf.layout is not torch.strided:
         return None
-    pairs = zip(leaf.shape, leaf.stride(), strict=True)
-    return tuple(0 if size == 1 else stride for size, stride in pairs)
+    return without_ones(leaf.shape, leaf.stride())
 
 
 def _ones(leaf: Any) -> Any:

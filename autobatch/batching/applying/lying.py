@@ -18,7 +18,16 @@ from torch import Tensor, nn
 from autobatch.batching.applying import example
 from autobatch.batching.levels import Batched, leaves_of, map_tree
 from autobatch.compat import storage_id
-from autobatch.values.layouts import Strides, are_seen, overlap, row_strides, with_gaps
+from autobatch.values.layouts import (
+    Strides,
+    are_apart,
+    are_seen,
+    is_dense,
+    overlap,
+    row_strides,
+    with_gaps,
+    without_ones,
+)
 from autobatch.values.strides import as_contiguous, in_order
 
 Steps = tuple[tuple[int, int] | None, ...]
@@ -59,7 +68,9 @@ def laid(leaf: Any, strides: Strides | None) -> Any:
     if type(leaf) is not Batched or strides is None or not may_differ(leaf.data):
         return leaf
     data = leaf.data
-    if len(strides) != data.dim() - 1 or (row_strides(data) == strides and is_outermost(data)):
+    if len(strides) != data.dim() - 1:
+        return leaf
+    if row_strides(data) == strides and (len(data) == 1 or are_apart(data)):
         return leaf
     shape = data.shape[1:]
     if not is_dense(shape, strides):
@@ -77,26 +88,10 @@ def as_part(out: Any, whole: Any, steps: Steps) -> Any:
     strides = row_strides(whole.data if type(whole) is Batched else whole[None])
     sizes = out.data.shape[1:]
     known = [0 if step is None else strides[step[0]] * step[1] for step in steps]
-    return laid(out, tuple(0 if n == 1 else step for n, step in zip(sizes, known, strict=True)))
+    return laid(out, without_ones(sizes, known))
 
 
 def shares_memory(found: list[Tensor], given: Any) -> bool:
     """Whether a result is a part of an operand, which it is to stay."""
     operands = {storage_id(leaf.data) for leaf in leaves_of(given) if type(leaf) is Batched}
     return any(storage_id(data) in operands for data in found)
-
-
-def is_outermost(data: Tensor) -> bool:
-    """Whether each thread's row is by itself in memory."""
-    ends = [stride * size for stride, size in zip(data.stride(), data.shape, strict=True)]
-    return len(data) == 1 or data.stride(0) >= max(ends[1:], default=0)
-
-
-def is_dense(shape: torch.Size, strides: Strides) -> bool:
-    expected = 1
-    for stride, size in sorted(zip(strides, shape, strict=True)):
-        if size != 1:
-            if stride != expected:
-                return False
-            expected *= size
-    return True

@@ -16,6 +16,7 @@ from torch.func import functional_call
 
 from autobatch.batching.applying.guarding import is_smooth
 from autobatch.batching.applying.judging import module_of, names_of
+from autobatch.batching.effects import is_inplace_name
 from autobatch.batching.levels import Batched, leaves_of, map_tree
 from autobatch.presence.guards import ONE
 from autobatch.presence.moves import is_differentiated
@@ -129,7 +130,7 @@ def may_be_spoilt(fn: Callable[..., Any]) -> bool:
     if record is None or not torch.is_grad_enabled() or not record.has_wild():
         return False
     name = own_attribute(fn, "__name__", "")
-    if name == "__get__" or (name.endswith("_") and not name.endswith("__")):  # it may write
+    if name == "__get__" or is_inplace_name(name):  # it may write
         return False
     name = name_of(fn)
     return name not in LINEAR or name in FACTORS

@@ -11,12 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from autobatch.batching.applying.lying import is_dense
 from autobatch.batching.context import Context
 from autobatch.batching.trees import NotATree, tree_of
 from autobatch.errors import Diagnostic, UnsupportedError
 from autobatch.values.cells import Cell, Column, Uniform, Value, View, read, uniform
-from autobatch.values.layouts import row_strides
+from autobatch.values.layouts import is_dense, row_strides
 
 IDENTITY = (
     "A program asks for the identity of a tensor.",
