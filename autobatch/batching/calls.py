@@ -197,7 +197,7 @@ def torch_call(context: Context, target: Target) -> Cell:
         return run_rows(context, callee, args, kwargs, why, keep=True, effect=True, fresh=False)
     writes.refuse_other_memory(context, callee)
     if callee is vector_to_parameters:
-        parameters = args[1:2] or [kwargs["parameters"]]
+        parameters = [*args[1:2], *(kwargs[name] for name in kwargs if name == "parameters")]
         return writes.write_several(context, callee, args, kwargs, parameters)
     if "out" in kwargs:
         return outs.write_out(context, callee, args, kwargs, draws)
@@ -223,7 +223,6 @@ def is_still(callee: Any, args: list[Cell], kwargs: dict[str, Cell]) -> bool:
 def host_call(context: Context, target: Target) -> Cell:
     """A function without effects that is not torch's: once, as arithmetic, or row by row."""
     callee, args, kwargs = target.callee, target.args, target.kwargs
-    refuse_switch(context.span, callee, target.entered)
     guards.refuse_iterators(context, callee, args, kwargs)
     cells = [*args, *kwargs.values()]
     if all(type(read(cell)) is Uniform for cell in cells) and not any(map(is_code, cells)):
