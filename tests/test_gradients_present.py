@@ -428,6 +428,18 @@ def test_parameters_of_a_module_with_hooks(module: nn.Module, way: str) -> None:
 
 
 @pytest.mark.parametrize("way", ["recorded", "vmap"])
+def test_parameters_of_a_chain_whose_forward_is_called(way: str) -> None:
+    chain = nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 2)).double()
+    program, lazily, xs, w = of_some(lambda x, w: chain.forward(x @ w))
+    wanted = [w, *chain.parameters()]
+    expected = torch.autograd.grad(torch.stack([lazily(x, w) for x in xs]).sum(), wanted)
+    batched = autobatch.vmap(program, in_dims=(0, None), **WAYS[way])
+    for _ in range(3):
+        found = torch.autograd.grad(batched(xs, w).sum(), wanted)
+        torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("way", ["recorded", "vmap"])
 def test_results_that_are_made_of_one_another(way: str) -> None:
     """The hidden state of a cell is made of its other one."""
     torch.manual_seed(0)

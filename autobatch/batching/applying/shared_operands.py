@@ -102,11 +102,11 @@ def with_shared(
 
     Of a chain of modules each is a call by itself.
     """
-    if isinstance(fn, nn.Sequential):
+    module = module_of(fn)
+    if isinstance(module, nn.Sequential):
         return None
     if not (torch.is_grad_enabled() and is_product(fn, args, keywords) and record.has_wild()):
         return None
-    module = module_of(fn)
     held = {} if module is None else dict(module.named_parameters())
     operands: list[Tensor] = []
     dims: list[int | None] = []

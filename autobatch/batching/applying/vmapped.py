@@ -32,7 +32,7 @@ from autobatch.batching.applying.direct import direct
 from autobatch.batching.applying.failures import explained, first_row
 from autobatch.batching.applying.guarding import ended, watched
 from autobatch.batching.applying.inner import GETITEM, SETITEM, Inner
-from autobatch.batching.applying.judging import shared_by
+from autobatch.batching.applying.judging import module_of, shared_by
 from autobatch.batching.applying.shared_operands import with_shared
 from autobatch.batching.levels import (
     Batched,
@@ -45,6 +45,7 @@ from autobatch.batching.levels import (
     level,
     map_tree,
 )
+from autobatch.batching.module_classes import is_chain
 from autobatch.presence.moves import keeping
 from autobatch.presence.record import record_at_work
 from autobatch.random.drawing import draws
@@ -148,6 +149,9 @@ def _is_composed(fn: Callable[..., Any]) -> bool:
         return next(fn.children(), None) is not None or not owner.startswith("torch.nn.")
     if isinstance(fn, functools.partial):
         return _is_composed(fn.func)
+    module = module_of(fn)
+    if module is not None and is_chain(module):  # ``nn.Sequential.forward``
+        return True
     if isinstance(fn, types.FunctionType | types.MethodType):
         return fn is torch.func.functional_call or not (fn.__module__ or "").startswith("torch.")
     return own_attribute(fn, "__autobatch_composed__", False) is True
