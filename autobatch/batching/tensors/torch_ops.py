@@ -51,6 +51,7 @@ Function = Callable[..., Any]
 OWN_NUMBER = "a number of its own in each thread"
 DRAWN_APART = "its threads have drawn differently before, and are to draw the same"
 OF_NUMBERS = "numbers of Python's among its operands"
+NO_TENSOR = "an operand is no tensor or number"
 
 
 def apply(
@@ -82,8 +83,7 @@ def apply(
         made = tuple(tree_of(arg, like) for arg in args)
         named = {name: tree_of(arg, like) for name, arg in kwargs.items()}
     except NotATree:
-        with looking(function) if draws and context.randomness == "error" else nullcontext():
-            return by_thread(context, function, args, kwargs, "an operand is no tensor or number")
+        return drawn_apart(context, function, args, kwargs, draws, NO_TENSOR)
     if Column not in kinds and not draws:
         out = same_for_all(context, function, made, named)
         if out is DREW:
@@ -116,8 +116,7 @@ def apply(
             return none
         if has_numbers(cells) and not draws:
             return unlike.apply(context, function, args, kwargs, apply, str(refusal))
-        with looking(function) if draws and context.randomness == "error" else nullcontext():
-            return by_thread(context, function, args, kwargs, str(refusal))
+        return drawn_apart(context, function, args, kwargs, draws, str(refusal))
     except ExampleError as failure:
         if not context.k and (none := without_threads(context, function, made, named)):
             return none
@@ -141,6 +140,20 @@ def rounded_once(context: Context, function: Function, args: list[Cell]) -> Cell
         for arg in args
     ]
     return apply(context, Tensor.half, [apply(context, function, wide, {}, False)], {}, False)
+
+
+def drawn_apart(
+    context: Context,
+    function: Function,
+    args: list[Cell],
+    kwargs: dict[str, Cell],
+    draws: bool,
+    why: str,
+) -> Cell:
+    """Thread by thread, where a draw is seen though the function need not make one."""
+    is_refused = draws and context.randomness == "error"
+    with looking(function) if is_refused else nullcontext():
+        return by_thread(context, function, args, kwargs, why)
 
 
 def is_recurrent(function: Function) -> bool:
