@@ -18,6 +18,7 @@ from torch import Tensor
 import autobatch
 from autobatch.values.cells import uniform
 from autobatch.vm import gliding, spinning
+from autobatch.vm.gliding import Counting
 from autobatch.vm.groups import Group
 from autobatch.vm.leaving import gathered
 from autobatch.vm.queue import Waiting
@@ -257,6 +258,63 @@ def test_rings_glide_on_when_some_leave(gliding_laps, monkeypatch, rides):
     assert len([laps for laps in gliding_laps if laps]) == 1
     assert sum(gliding_laps) >= 80 - 5
     assert counted.block_executions == counted.by_block.total() >= 80
+
+
+def which(x: Tensor, limit: Tensor) -> tuple[Tensor, int]:
+    """The loop's variable is read where it is left."""
+    for i in range(3, 99, 2):  # noqa: B007
+        x = torch.tanh(x) + 0.2
+        limit = limit - 1
+        if (x * x).sum() > limit:
+            break
+    return x, i
+
+
+def downwards(x: Tensor, limit: Tensor) -> tuple[Tensor, int]:
+    """The range ends before most threads leave."""
+    for _ in range(25, 0, -1):
+        x = torch.tanh(x) + 0.2
+        limit = limit - 1
+        if (x * x).sum() > limit:
+            return x, 1
+    return x, 2
+
+
+def what_is_left(x: Tensor, limit: Tensor) -> tuple[Tensor, int]:
+    """The range goes on where the loop is left."""
+    steps = iter(range(40))
+    for _ in steps:
+        x = torch.tanh(x) + 0.2
+        limit = limit - 1
+        if (x * x).sum() > limit:
+            break
+    return x, sum(steps)
+
+
+def weighed(x: Tensor, limit: Tensor) -> Tensor:
+    """Each round reads the loop's variable."""
+    for i in range(40):
+        x = torch.tanh(x) + 0.01 * i
+        limit = limit - 1
+        if (x * x).sum() > limit:
+            break
+    return x
+
+
+@pytest.mark.parametrize("rides", [True, False])
+@pytest.mark.parametrize("func", [past, which, downwards, what_is_left, weighed])
+def test_rounds_of_a_loop_over_a_range(func, rides, monkeypatch):
+    """Many in one go, with the values of the loop and as many block executions as are told of."""
+    if not rides:
+        monkeypatch.setattr(Riders, "of", lambda group: None)
+    goes, skip = [], Counting.skip
+    monkeypatch.setattr(Counting, "skip", lambda *args: (goes.append(args[1]), skip(*args)))
+    xs = torch.linspace(0.0, 1.0, 16 * 4).reshape(16, 4)
+    for limits in (torch.linspace(12.0, 60.0, 16), torch.full((16,), 22.0), torch.full((16,), 1.0)):
+        assert_matches_loop(func, (xs, limits), batch_sizes=(1, 2, 7, 16))
+        with torch.no_grad():
+            counted_as_heard(of_its_own(func), [xs, limits])
+    assert (max(goes, default=0) > 5) == (func in (past, downwards))
 
 
 def in_turns(x: Tensor, limit: Tensor) -> tuple[Tensor, Tensor]:

@@ -28,7 +28,7 @@ from autobatch.batching.arithmetic import loose_columns
 from autobatch.batching.containers.iterators import plain_range
 from autobatch.batching.fused import Hot
 from autobatch.batching.operations import Env
-from autobatch.batching.stretches.drivers import Again, Rounds
+from autobatch.batching.stretches.drivers import Again, Driver, Rounds
 from autobatch.batching.stretches.keeping import Kept
 from autobatch.compat import on_host, within_level
 from autobatch.ir.program import Branch, Label, Op, Var
@@ -171,6 +171,16 @@ class Counting:
         env[self.more] = Cell(Uniform(False))
         return False
 
+    @property
+    def left(self) -> int:
+        """How often it goes on yet."""
+        return len(range(self.cells[0].value.obj, self.end, self.ahead))  # type: ignore[union-attr]
+
+    def skip(self, times: int) -> None:
+        """Go on so many times, where nobody reads what it gives."""
+        at = self.cells[0].value.obj  # type: ignore[union-attr]
+        self.cells[0] = Cell(Uniform(at + times * self.ahead))
+
 
 @dataclass(slots=True, eq=False, repr=False)
 class Hop:
@@ -178,7 +188,8 @@ class Hop:
 
     Threads go on to ``ahead``, where ``dead`` are of no more use, if ``condition`` is ``sign`` for
     all of them, and to ``out`` if it is for none; without a condition they always do. ``glide``
-    runs its operations, ``rounds`` as many rounds as it can, where the lap is all of its loop, by
+    runs its operations, ``rounds`` as many rounds as it can, where the lap is all of its loop but
+    for the hop ``between`` two of them, which only counts, by
     the condition that is a replay's result ``slot``. ``counting`` is its ``next``, where that is
     alike for all. ``before`` is
     the condition of each thread as it was when all that are in the loop went on: that it is so
@@ -195,10 +206,11 @@ class Hop:
     out: Label
     counting: Counting | None
     glide: Again | None
-    rounds: Rounds | None
-    slot: int
     kernels: int
     before: bytes
+    rounds: Rounds | None = None
+    slot: int = 0
+    between: Hop | None = None
     runs: int = 0
     threads: int = 0
     launches: int = 0
@@ -218,22 +230,15 @@ class Hop:
         glide = lap.glide if turn.advance is None or counting is not None else lap.glides
         kernels, before = lap.kernels + lap.compares, alike(sign, k)
         dead = turn.dead[ahead]
-        slot = slot_of(lap, env) if ahead == lap.pc else None
-        rounds, slot = (lap.rounds, slot) if slot is not None else (None, 0)
-        return cls(
-            lap,
-            ahead,
-            dead,
-            condition,
-            sign,
-            out,
-            counting,
-            glide,
-            rounds,
-            slot,
-            kernels,
-            before,
-        )
+        return cls(lap, ahead, dead, condition, sign, out, counting, glide, kernels, before)
+
+    @property
+    def only_counts(self) -> bool:
+        """Whether it does nothing but ask its range for the next number, alike for all."""
+        counting = self.counting
+        if counting is None or self.glide is not None or not self.lap.is_safe:
+            return False
+        return self.sign and self.condition == counting.more
 
     def goes(self, spin: Spinning, env: Env, k: int) -> np.ndarray | bool | None:
         """Run a round, or as many as those who have left may ride along for: what ``run`` says, or
@@ -244,23 +249,36 @@ class Hop:
             self.runs += 1
             self.threads += k if spin.riders is None else spin.riders.active
             return found
-        ride = ride_of(spin, self)
-        most = math.inf if ride is None else 1 + ride.riders.rounds(ride.each)
+        counting = None if self.between is None else self.between.counting
+        if counting is not None and not counting.is_there(env):
+            raise NotGliding
+        first, most = k, math.inf if counting is None else 1 + counting.left
+        ride = ride_of(spin, self, most)
+        if ride is not None:
+            first, most = ride.riders.active, ride.may_go(1)
         done, each = self.rounds(env, k, most, self.before, self.slot, ride)
         if each is None:
             raise NotGliding
+        threads = done * k
+        if ride is not None:
+            ride.count(done)
+            threads, self.before = ride.threads, ride.before
         self.reads += done
         self.runs += done
         self.launches += self.kernels * (done - 1)
-        if ride is None:
-            self.threads += done * k
-        else:
-            ride.count(done)
-            self.threads += ride.threads
-            self.before = ride.before
+        self.threads += threads
+        if self.between is not None:
+            self.between.skipped(done - 1, threads - first)
         if each.tobytes() == self.before:
             return self.sign
         return each if each.dtype == np.bool_ and each.ndim == 1 else None
+
+    def skipped(self, times: int, threads: int) -> None:
+        """It would have run so many times, for such a sum of threads."""
+        assert self.counting is not None
+        self.counting.skip(times)
+        self.runs += times
+        self.threads += threads
 
     def run(self, env: Env, k: int) -> bool | None:
         """Whether the condition of its branch is true for all, if it is seen to be; else None.
@@ -325,6 +343,29 @@ class Hop:
         state.tally.executions(self.runs, self.threads, self.launches, self.reads)
 
 
+def let_turn(hops: Sequence[Hop], env: Env, frame: Frame) -> None:
+    """Have the one that is all of a ring but for one that only counts run round after round."""
+    between = [hop for hop in hops if hop.only_counts] if len(hops) == 2 else []
+    if len(hops) != len(between) + 1:
+        return
+    (hop,) = (each for each in hops if each not in between)
+    live = frame.code.live[hop.out]
+    left = {name: env[name] for name in live if name in env}
+    if between and not is_unread(between[0].counting, hop.lap.driver, left):
+        return
+    slot = slot_of(hop.lap, env)
+    if slot is not None:
+        hop.rounds, hop.slot, hop.between = hop.lap.rounds, slot, next(iter(between), None)
+
+
+def is_unread(counting: Counting | None, driver: Driver | None, left: Env) -> bool:
+    """Whether neither a driver nor those who leave with such variables see that a range goes on."""
+    assert counting is not None
+    if driver is None or counting.item in driver.names or counting.item in left:
+        return False
+    return not any(type(cell.value) is Container for cell in left.values())
+
+
 def slot_of(lap: Lap, env: Env) -> int | None:
     """Which result of a lap's replay is its branch's condition, if that is plain to read."""
     branch, driver = lap.turn.terminator, lap.driver
@@ -368,8 +409,10 @@ def go_on(hops: Iterable[Hop], group: Group, before: Env) -> bool:
     return all(hop.goes_on(group, before) for hop in hops)
 
 
-def ride_of(spin: Spinning, hop: Hop) -> Ride | None:
-    """How threads leave in rounds that a lap is about to run; None where none ride along."""
+def ride_of(spin: Spinning, hop: Hop, most: float) -> Ride | None:
+    """How threads leave in rounds that a lap is about to run, of which there may be so many; None
+    where none ride along.
+    """
     lap, group = hop.lap, spin.group
     if spin.riders is None and lap.is_safe:
         spin.riders = Riders.of(group)
@@ -377,7 +420,7 @@ def ride_of(spin: Spinning, hop: Hop) -> Ride | None:
     if riders is None:
         return None
     aside = partial(spin.put_aside, lap, hop.out)
-    return Ride(riders, lap.row_cost(riders.largest), hop.sign, hop.before, aside)
+    return Ride(riders, lap.row_cost(riders.largest), hop.sign, hop.before, aside, most)
 
 
 def glided(spin: Spinning, laps: Sequence[Lap]) -> tuple[Lap, Parts | None] | None:
@@ -391,6 +434,7 @@ def glided(spin: Spinning, laps: Sequence[Lap]) -> tuple[Lap, Parts | None] | No
             lap.kept.hold()
     ahead, k = [*laps[1:], laps[0]], group.k
     hops = [Hop.of(lap, to.pc, group.env, k) for lap, to in zip(laps, ahead, strict=True)]
+    let_turn(hops, group.env, spin.frame)
     try:
         return gone_round(spin, hops, counts)
     finally:

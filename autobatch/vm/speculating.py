@@ -100,8 +100,8 @@ class Ride:
 
     ``ahead`` is what a round's condition is for those who stay, a round costs ``each`` for a row.
     ``before`` is the condition that was met last, byte by byte; what rounds make is of ``known``
-    kinds once some have been put aside. ``threads`` is how many have gone
-    round in the rounds that are ``counted``, of which those ``charged`` are paid for.
+    kinds once some have been put aside. There may be ``most`` rounds. ``threads``
+    is how many have gone round in the rounds ``counted``, of which those ``charged`` are paid for.
     """
 
     riders: Riders
@@ -109,6 +109,7 @@ class Ride:
     ahead: bool
     before: bytes
     put_aside: Callable[[np.ndarray, dict[str, Cell], bool], bool]
+    most: float
     known: bool = False
     threads: int = 0
     counted: int = 0
@@ -126,7 +127,11 @@ class Ride:
         gone = riders.leave(seen, self.ahead)
         if gone is not None and not riders.at_once:
             self.known = self.put_aside(gone, made, self.known)
-        return done + riders.rounds(self.each) if riders.active else done
+        return self.may_go(done) if riders.active else done
+
+    def may_go(self, done: int) -> float:
+        """How many rounds there may be, once so many are paid for."""
+        return min(self.most, done + self.riders.rounds(self.each))
 
     def count(self, done: int) -> None:
         """So many rounds have run."""

@@ -39,6 +39,7 @@ from autobatch.batching.stretches.printer import (
     OF_KIND,
     Printer,
     Undrivable,
+    named,
     told_apart,
     unmoved,
 )
@@ -83,8 +84,8 @@ class Driver:
     whether its results fit or rows fail, the block goes on with that context.
     ``begin(env, scope)`` gives ``again(env, k)``, which does what ``drive`` does for as long as no
     variable changes but those that the block's loop assigns, and ``glide(env, k)``, which does not
-    check the kinds of ``columns``. It ``assigns`` variables, some of which it ``makes``: columns of
-    one kind, always. ``shared`` are the
+    check the kinds of ``columns``. Of variables it has to do with those that it ``names``, of which
+    it ``assigns`` some, and ``makes`` some: columns of one kind, always. ``shared`` are the
     tensors that all threads share which it may read: it does not run once these are written.
     ``feeds`` are those of the replay's inputs that may change from lap to lap; None where that is
     not all that may. ``replay`` is what the replay, ``run``, is called in ``begin``, ``parts`` are
@@ -102,6 +103,7 @@ class Driver:
     replay: str = ""
     run: Run | None = None
     parts: Parts | None = None
+    names: frozenset[str] = frozenset()
     columns: frozenset[str] = frozenset()
     assigns: frozenset[str] = frozenset()
     makes: frozenset[str] = frozenset()
@@ -177,6 +179,7 @@ def driver_of(
         return None
     leaves_open = plan.loose is not None or (plan.checks > 0 and not sure)
     asks = printer.asks_context or leaves_open
+    printer.spare()
     space = dict(printer.names)
     again = None if asks or plan.written or skeleton.stores else varying
     text, feeds = source_of(printer, skeleton, again)
@@ -200,6 +203,7 @@ def driver_of(
         replay,
         run,
         parts,
+        named(printer.lines),
         frozenset(printer.columns_of),
         frozenset(assigns),
         frozenset(makes),

@@ -7,6 +7,7 @@ it cannot print is ``Undrivable``.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Set
 from typing import Any
 
@@ -15,6 +16,8 @@ from autobatch.values.cells import Cell, Uniform, is_mutable
 
 MENTIONED = re.compile(r"env\['([^']*)'\]|\b(env|context|k|looks|outs|roots|[a-z]\d+)\b")
 """What a line reads or assigns: a variable of the program's, or a local name."""
+UNUSED = re.compile(r" *(m\d+) = env\['[^']*'\]")
+"""A cell that is looked up; where nothing is done with it, for nothing."""
 OTHERS = frozenset(("env", "context", "k"))
 OF_KIND = "  # kind"
 """Ends the lines that check of a variable's column what the replay that makes it settles."""
@@ -74,6 +77,16 @@ class Printer:
         self.names[name] = obj
         return name
 
+    def spare(self) -> None:
+        """Without the cells that no line has a use for."""
+        uses = Counter(local for line in self.lines for _, local in MENTIONED.findall(line))
+        taken = [UNUSED.fullmatch(line) for line in self.lines]
+        self.lines = [
+            line
+            for line, match in zip(self.lines, taken, strict=True)
+            if match is None or uses[match[1]] > 1
+        ]
+
     def cell(self, name: str) -> str:
         """The cell of a variable."""
         known = self.cells.get(name)
@@ -114,6 +127,11 @@ def told_apart(
         else:
             steady.append(line)
     return steady, others, frozenset(changing)
+
+
+def named(lines: Iterable[str]) -> frozenset[str]:
+    """The variables that some lines read or assign."""
+    return frozenset(name for line in lines for name, _ in MENTIONED.findall(line) if name)
 
 
 def unmoved(cell: Cell) -> bool:
