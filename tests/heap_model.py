@@ -14,6 +14,7 @@ from torch import Tensor
 from autobatch.batching import writes
 from autobatch.batching.applying import vmapped
 from autobatch.batching.context import Context
+from autobatch.batching.foreign import Foreign
 from autobatch.batching.host.rower import Rower
 from autobatch.batching.levels import Batched
 from autobatch.batching.tensors import views
@@ -56,6 +57,7 @@ OP = st.tuples(st.sampled_from(SIMPLE), NAME, NAME, st.integers(0, 11))
 
 
 MACHINE = Machine(RunState(Library(), Settings(CPU, 8)))
+MACHINE.lend(Foreign())
 
 
 class Place:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 import autobatch
 from autobatch.batching.context import Context
+from autobatch.batching.foreign import Foreign
 from autobatch.batching.host.rower import Rower
 from autobatch.values.cells import Cell, Column, Container, Objects, Uniform, uniform
 from autobatch.values.heap import likeness
@@ -28,6 +29,7 @@ from autobatch.vm.state import RunState, Settings
 CPU = torch.device("cpu")
 LIVE = (("x",), ("x", "y"), ("x", "y"), ("x",), ("y",), ("x", "y", CARRIED))
 MACHINE = Machine(RunState(Library(), Settings(CPU, 4096)))
+MACHINE.lend(Foreign())
 
 
 def objectify(group: Group, names: Sequence[str]) -> None:

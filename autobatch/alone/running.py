@@ -12,6 +12,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from math import inf
 from time import thread_time
 from types import FunctionType
@@ -106,7 +107,7 @@ class Alone:
     is_long: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Asked:
     """A call that plain Python might run: of a function, and perhaps its receiver."""
 
@@ -127,7 +128,7 @@ class Asked:
         found: Findings = self.code.alone
         return found
 
-    @property
+    @cached_property
     def outline(self) -> Outline:
         mode = (torch.is_grad_enabled(), self.is_attached, self.limits)
         trains = isinstance(self.receiver, nn.Module) and self.receiver.training

@@ -28,7 +28,6 @@ from autobatch.values.layouts import seen
 from autobatch.vm.calling import Returned
 from autobatch.vm.invariants import InvariantError
 from autobatch.vm.library import Library
-from autobatch.vm.room import ROOM
 
 
 def run_chunks(
@@ -41,7 +40,7 @@ def run_chunks(
     size = options.chunk_size or max(batch.size, 1)
     starts = range(0, max(batch.size, 1), size)
     run = partial(run_chunk, target, batch, options=options, library=library, shared=shared)
-    with ROOM.raised(), repeated(options, batch.device(), len(starts)) as again:
+    with repeated(options, batch.device(), len(starts)) as again:
         chunks = []
         for start in starts:
             with again():

@@ -42,6 +42,7 @@ from autobatch.values.cells import Column
 from autobatch.vm.forks import BeginAgain
 from autobatch.vm.library import Library
 from autobatch.vm.observer import Observer
+from autobatch.vm.room import with_room
 
 MOST_BEGINNINGS = 8
 """How often a run begins before it forks no calls."""
@@ -121,7 +122,7 @@ def ran(
         chunks: list[Chunk] | None = None
         try:
             with as_it_was(batch.device(), BeginAgain), applying(shared):
-                chunks = run_chunks(target, batch, options, library, shared)
+                chunks = with_room(run_chunks, target, batch, options, library, shared)
         except BetterApart:
             pass  # what fails from now on has no context
         except Exception:

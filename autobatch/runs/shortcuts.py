@@ -15,6 +15,7 @@ from autobatch.arguments.batch import Batch
 from autobatch.batching.calling.resolving import Target
 from autobatch.batching.context import Context
 from autobatch.batching.fallbacks import policy_of
+from autobatch.batching.foreign import Foreign
 from autobatch.batching.host.rower import Rower
 from autobatch.compiled import Refused, joined, launched, plan_if_worth, seeds_of
 from autobatch.options import Options
@@ -29,7 +30,8 @@ from autobatch.vm.calling import Returned
 from autobatch.vm.code import Code
 from autobatch.vm.failing import Errors
 from autobatch.vm.library import Library
-from autobatch.vm.room import ROOM
+from autobatch.vm.room import with_room
+from autobatch.vm.stackless import Machine
 from autobatch.vm.ways import Ways
 
 MOST_JOINED = 8
@@ -45,10 +47,15 @@ def returned_at_once(
 
     def reader(rows: np.ndarray) -> Reader:
         shared = Shared(steps_of(options, batch), None, None, policy_of(options.fallback))
-        machine = machine_of(options, library, shared, batch.device(), batch.size)
-        return Rower(Context(machine.state.services, rows)).rows
+        return idle(machine_of(options, library, shared, batch.device(), batch.size), rows)
 
     return Chunk(0, [piece], ways, reader)
+
+
+def idle(machine: Machine, rows: np.ndarray) -> Reader:
+    """What reads rows of what an engine that has run nothing would have returned."""
+    machine.lend(Foreign())
+    return Rower(Context(machine.state.services, rows)).rows
 
 
 def by_plain_python(
@@ -68,9 +75,8 @@ def by_plain_python(
     errors: Errors = {}
     if len(done.rest):
         engine = machine_of(options, library, shared, batch.device(), batch.size)
-        with ROOM.raised():
-            given = batch.rows(done.rest).cells(options.scalars)
-            others = engine.run(target.given(*given), done.rest)
+        given = batch.rows(done.rest).cells(options.scalars)
+        others = with_room(engine.run, target.given(*given), done.rest)
         errors = engine.failures.errors
         for thread, error in done.failures.items():
             if thread not in errors:
@@ -115,8 +121,8 @@ def by_machine_code(
         called = target.given(*given)
         state, tensors = engine.state, given_to(called)
         at_work = seen(state.sees_layouts), saving(state.saver)
-        with ROOM.raised(), at_work[0], at_work[1], presence(tensors) as record:
-            others = engine.run(called, run.rest)
+        with at_work[0], at_work[1], presence(tensors) as record:
+            others = with_room(engine.run, called, run.rest)
         left(others, record)
         for piece in others:
             piece.rows = run.rest[piece.rows]
@@ -133,6 +139,6 @@ def by_machine_code(
         pieces = [Returned(np.arange(batch.size), one)]
 
     def reader(rows: np.ndarray) -> Reader:
-        return Rower(Context(machine().state.services, rows)).rows
+        return idle(machine(), rows)
 
     return Chunk(0, pieces, ways, reader, errors)

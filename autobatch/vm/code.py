@@ -79,6 +79,7 @@ class Code:
     wholes: dict[tuple[int, Executor], WholeSite] = field(default_factory=dict)
     luck: dict[int, Luck] = field(default_factory=dict)
     turns: dict[tuple[int, Executor, bool], Turn | None] = field(default_factory=dict)
+    rings: set[Any] = field(default_factory=set)
     loops: list[frozenset[str] | None] | None = None
     plans: Any = None
     alone: Any = None

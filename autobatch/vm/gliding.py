@@ -3,11 +3,11 @@
     b2 -> b1 -> b2 -> b1 -> ...        a loop over a range, and its body
 
 Once such laps have come twice in the same order, for the same rows, the next ones find the kinds of
-columns that these have found: a replay makes one kind, and no other variable has changed. When rows
-have left, once is enough, for what comes from before. So the laps *glide*: nothing is asked but
-what differs by value, and which way threads go is looked at by one comparison. Where a lap is all
-of its loop, threads leave without an end of that: the others have the same kinds of columns, with
-fewer rows.
+columns that these have found: a replay makes one kind, and no other variable has changed. Once is
+enough where they have glided before, with other rows or in an earlier run: 60 us of a loop's start.
+So the laps *glide*: nothing is asked but what differs by value, and which way threads go is looked
+at by one comparison. Where a lap is all of its loop, threads leave without an end of that: the
+others have the same kinds of columns, with fewer rows.
 
 In: a spin whose last laps were twice those of the ring. Out: the lap that has just run, once its
 threads part, all leave, or that is not plain to see; None where the next lap has still to run.
@@ -19,7 +19,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -61,17 +61,22 @@ class Spinning(Protocol):
     def settle(self) -> None: ...
 
 
+MOST_KNOWN = 16
+RingKey = tuple[tuple[Label, Any], ...]
+"""The blocks of a ring, each with what runs its operations."""
+
+
 @dataclass(slots=True, eq=False, repr=False)
 class Track:
     """The laps of a spin since its rows have last changed.
 
     ``path`` are those since ``ring``, which ``glides`` if it has been ``judged`` to be one, and
-    ``known`` is one that has glided, with more rows.
+    ``known`` are rings that have glided, in this spin or in one before it, with other rows.
     """
 
+    known: set[RingKey]
     path: list[Lap] = field(default_factory=list)
     ring: list[Lap] = field(default_factory=list)
-    known: list[Lap] = field(default_factory=list)
     judged: bool = False
     glides: bool = False
 
@@ -79,12 +84,16 @@ class Track:
         """A lap has run, and checked all that it reads."""
         path = self.path
         if path and path[0] is lap:
-            if is_turned(path, self.known):  # what its replays make has been checked before
-                self.judged = self.glides = True
-            elif path != self.ring:
+            if path != self.ring:
                 self.judged = self.glides = False
-            elif not self.judged:
-                self.judged, self.glides = True, are_a_ring(path)
+            if not self.judged:  # what a known one's replays make has been checked before
+                key = ring_key(path)
+                if path == self.ring or key in self.known:
+                    self.judged, self.glides = True, are_a_ring(path)
+                if self.glides and key not in self.known:
+                    if len(self.known) >= MOST_KNOWN:
+                        self.known.clear()
+                    self.known.add(key)
             self.ring, self.path = path, [lap]
         elif len(path) < LONGEST:
             path.append(lap)
@@ -99,17 +108,14 @@ class Track:
 
     def forget(self) -> None:
         """Rows have changed, or their way."""
-        if self.glides:
-            self.known = self.ring
         self.path, self.ring, self.judged, self.glides = [], [], False, False
 
 
-def is_turned(path: Sequence[Lap], ring: Sequence[Lap]) -> bool:
-    """Whether they are the same laps in the same order, wherever each begins."""
-    if len(path) != len(ring) or path[0] not in ring:
-        return False
-    at = ring.index(path[0])
-    return [*ring[at:], *ring[:at]] == path
+def ring_key(laps: Sequence[Lap]) -> RingKey:
+    """Equal for the same laps in the same order, wherever each begins."""
+    first = min(range(len(laps)), key=lambda at: laps[at].pc)
+    turned = (*laps[first:], *laps[:first])
+    return tuple((lap.pc, None if lap.driver is None else lap.driver.drive) for lap in turned)
 
 
 def are_a_ring(laps: Sequence[Lap]) -> bool:

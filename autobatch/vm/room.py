@@ -83,3 +83,10 @@ def _called(run: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
 
 
 in_one_piece = FunctionType(_called.__code__.replace(co_stacksize=SLOTS), globals(), "in_one_piece")
+
+
+def with_room(run: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """Call what runs programs; the first ``STRIDE`` calls of these lie in one piece with it."""
+    with ROOM.raised():
+        result: R = in_one_piece(run, *args, **kwargs)
+    return result

@@ -62,7 +62,10 @@ class Spin:
     riders: Riders | None = None
     leavers: Leavers | None = None
     settled: bool = False
-    track: Track = field(default_factory=Track)
+    track: Track = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.track = Track(self.frame.code.rings)
 
     def run(self) -> Parts | None:
         """Go round; None, with nothing done, where the block execution goes the general way."""

@@ -52,7 +52,7 @@ NO_EXITS: frozenset[int] = frozenset()
 
 @dataclass(slots=True, eq=False, repr=False)
 class Machine(Stepping):
-    """The engine at work for one run."""
+    """The engine at work for one run, which is ``lent`` what block executions get from it."""
 
     def __post_init__(self) -> None:
         self.failures = Failures(self.state.settings.isolate)
@@ -61,7 +61,6 @@ class Machine(Stepping):
         self.within = Within(self.state, self.failures, self.call)
         self.forks = Forks(self.state, self.failures, self.within, self.frame)
         self.blocks = Blocks(self.state, self.failures, self.forks, self.is_next)
-        self.lend(Foreign())
 
     def lend(self, foreign: Foreign) -> None:
         """Set what block executions get from the run."""
@@ -145,7 +144,8 @@ class Machine(Stepping):
         if handled is not None:
             entry.env[HANDLED] = handled
         group = Group(np.arange(context.k), entry.env)
-        if len(self.failures.frames) % STRIDE:
+        depth = len(self.failures.frames)
+        if depth == 0 or depth % STRIDE:
             pieces = self.frame(entry, [group], context.threads)
         else:
             pieces = in_one_piece(self.frame, entry, [group], context.threads)

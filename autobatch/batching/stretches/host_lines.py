@@ -23,6 +23,9 @@ from autobatch.batching.stretches.printer import Printer, Undrivable
 from autobatch.ir.program import Op
 from autobatch.values.cells import METHOD, Container, Objects, Uniform, is_mutable, is_number
 
+OF_NUMBERS = (range, int, float, bool, abs)
+"""Builtins that do nothing but make of numbers a number, or a range."""
+
 
 def printed_host(printer: Printer, skeleton: Any, scope: Scope, before: Env) -> None:
     """The host operations of a stretch, and its constants."""
@@ -88,11 +91,33 @@ def printed_call(printer: Printer, op: Op) -> None:
         new = f"Cell(Container({printer.refer(METHOD)}, [{function}], {static}))"
         printer.cells[op.outs[0]] = printer.fresh(new, "m")
         return
+    if is_number_call(printer, op):
+        printed_number_call(printer, op)
+        return
     printer.asks_context = True
     parts = ", ".join(map(printer.cell, op.args))
     found = printer.fresh(f"pure_call(context, {printer.refer(op)}, [{parts}])", "m")
     printer.check(f"{found} is None")
     printer.cells[op.outs[0]] = found
+
+
+def is_number_call(printer: Printer, op: Op) -> bool:
+    """Whether it is one of a builtin that makes a number or a range of numbers, and those alone."""
+    callee, *args = (printer.env[name].value for name in op.args)
+    if type(callee) is not Uniform or not any(callee.obj is known for known in OF_NUMBERS):
+        return False
+    given = all(type(arg) is Uniform and is_number(arg.obj) for arg in args)
+    return given and not op.attr.keywords and type(printer.env[op.outs[0]].value) is Uniform
+
+
+def printed_number_call(printer: Printer, op: Op) -> None:
+    callee, *args = (printer.env[name].value.obj for name in op.args)  # type: ignore[union-attr]
+    made = printer.refer(callee)
+    printer.check(f"{printer.obj(op.args[0])} is not {made}")
+    operands = [printer.obj(name) for name in op.args[1:]]
+    for operand, arg in zip(operands, args, strict=True):
+        printer.check(f"{operand}.__class__ is not {type(arg).__name__}")
+    printer.objs[op.outs[0]] = printer.fresh(f"{made}({', '.join(operands)})", "h")
 
 
 def printed_unpack(printer: Printer, op: Op) -> None:
