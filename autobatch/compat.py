@@ -46,6 +46,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from autobatch import firsthand
 from autobatch.errors import AutobatchError
+from autobatch.structure import own_attribute
 
 __all__ = [
     "BACKWARD_HOOKS",
@@ -178,6 +179,12 @@ def operator_name(function: object) -> str | None:
     if isinstance(function, OpOverloadPacket):
         return str(function._qualified_op_name)
     return None
+
+
+def shown_name(function: object) -> str:
+    """How a message names a callable."""
+    named = operator_name(function) or own_attribute(function, "__qualname__")
+    return str(named or type(function).__name__)
 
 
 def overloads_of(function: Any) -> list[Any]:

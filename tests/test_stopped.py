@@ -10,6 +10,12 @@ import pytest
 import torch
 
 import autobatch
+from autobatch.batching.containers.starring import differing
+from autobatch.batching.context import Context
+from autobatch.batching.converters.registry import _RULES
+from autobatch.values.cells import Objects
+from autobatch.vm.library import Library
+from autobatch.vm.state import RunState, Settings
 from tests import stopped
 from tests.goldens import assert_golden
 
@@ -47,3 +53,48 @@ def test_golden_messages() -> None:
     exec("def typed(x):\n    return x", made)
     texts.append(f"== typed\n{message('typed', made['typed'])}\n")
     assert_golden("stopped", "\n".join(texts))
+
+
+def converts_by_a_wrong_rule() -> None:
+    def halved(info: Any, in_dims: Any, x: torch.Tensor) -> tuple[torch.Tensor, int]:
+        return x[: info.batch_size // 2], 0
+
+    with mock.patch.dict(_RULES):
+        autobatch.register_converter(torch.special.erfcx)(halved)
+        autobatch.vmap(lambda x: torch.special.erfcx(x), plain="never")(XS)
+
+
+def names_another_result() -> None:
+    program = autobatch.lower(stopped.branches)
+    text = str(program).replace("-> out", "-> out.a, out.b", 1)
+    autobatch.execute(autobatch.parse(text), XS)
+
+
+def hands_on_different_arguments() -> None:
+    """Where no program function is called, so that all threads go on together."""
+    context = mock.Mock(spec=Context, span=None)
+    raise differing(context, "`*` hands on a number of arguments", Objects([(), (1,)]), [0, 1])
+
+
+def writes_what_was_taken_for_unwritten() -> None:
+    """No program is known that does."""
+    state = RunState(Library(), Settings(torch.device("cpu"), 3))
+    state.blind = mock.Mock(found=True, is_sole=lambda span: False)
+    state.tensor_written(None)
+
+
+SELDOM = (
+    converts_by_a_wrong_rule,
+    names_another_result,
+    hands_on_different_arguments,
+    writes_what_was_taken_for_unwritten,
+)
+
+
+def test_golden_messages_of_what_is_seldom_met() -> None:
+    texts = []
+    for func in SELDOM:
+        with pytest.raises(autobatch.AutobatchError) as caught:
+            func()
+        texts.append(f"== {func.__name__}\n{caught.value}\n".replace(__file__, "test_stopped.py"))
+    assert_golden("stopped_seldom", "\n".join(texts))

@@ -24,7 +24,7 @@ from autobatch.batching.levels import (
     leaves_of,
     map_tree,
 )
-from autobatch.compat import has_no_data, operator_name, overloads_of
+from autobatch.compat import has_no_data, overloads_of, shown_name
 from autobatch.errors import ConverterError, Diagnostic
 from autobatch.random.drawing import spare
 from autobatch.structure import own_attribute
@@ -163,7 +163,7 @@ def fault(op: Any, rule: Any, what: str) -> ConverterError:
     name = own_attribute(rule, "__name__", repr(rule))
     return ConverterError(
         Diagnostic(
-            f"The converter {name} of {operator_name(op)} is wrong: {what}.",
+            f"The converter {name} of {shown_name(op)} is wrong: {what}.",
             hints=(
                 "a rule gives (result, out_dims), the threads in the dimension that out_dims says.",
             ),

@@ -288,6 +288,7 @@ def ordered(result: Any, names: Sequence[str]) -> list[Any]:
             Diagnostic(
                 f"The program's result has no {', '.join(missing)}.",
                 notes=(f"its out_vars are {', '.join(names)}.",),
+                hints=("`out` is the whole result, `out.0` and `out.name` are parts of it.",),
                 code="out-vars",
             )
         )

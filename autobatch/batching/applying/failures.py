@@ -7,10 +7,9 @@ from typing import Any
 
 from autobatch.batching.applying import example
 from autobatch.batching.levels import Batched, DrawError, ExampleError, Layout, NoRule, map_tree
-from autobatch.compat import operator_name, within_level
+from autobatch.compat import shown_name, within_level
 from autobatch.errors import AutobatchError
 from autobatch.random.drawing import spare
-from autobatch.structure import own_attribute
 from autobatch.values.strides import copies
 
 
@@ -45,11 +44,6 @@ def first_row(
     return None
 
 
-def name_of(fn: Callable[..., Any]) -> str:
-    """How a message names a callable."""
-    return operator_name(fn) or str(own_attribute(fn, "__name__", type(fn).__name__))
-
-
 AROUND = (
     "; without a seed, the torch.vmap or torch.func.jacfwd that is around needs a randomness, too"
 )
@@ -62,22 +56,22 @@ def _meaning(
     text = str(error)
     first_line = text.splitlines()[0] if text else type(error).__name__
     if "different inplace randomness on an unbatched tensor" in text:
-        return NoRule(f"{name_of(fn)} fills a tensor that all threads share")
+        return NoRule(f"{shown_name(fn)} fills a tensor that all threads share")
     if "support same randomness with a batched" in text:
         return DrawError(
-            f"{name_of(fn)} draws by what differs from thread to thread, so that no draw can be "
+            f"{shown_name(fn)} draws by what differs from thread to thread, so that no draw can be "
             'the same for all: say randomness="different" (each thread draws its own), or seed=0 '
             "(so too, and the same draws each time)"
         )
     if "andomness" in text and "vmap" in text:
         return DrawError(
-            f"{name_of(fn)} draws random numbers for a batch: "
+            f"{shown_name(fn)} draws random numbers for a batch: "
             'say randomness="different" (each thread draws its own) or "same", or seed=0 (each its '
             f"own, and the same draws each time){AROUND if within_level() else ''}"
         )
     if "view size is not compatible" in text:
-        return Layout(f"{name_of(fn)}: {first_line}")
-    reason = NoRule(f"{name_of(fn)}: {first_line}")
+        return Layout(f"{shown_name(fn)}: {first_line}")
+    reason = NoRule(f"{shown_name(fn)}: {first_line}")
     if "hit the vmap fallback" in text:
         return NoRule("it has no batching rule")
     if "vmap" in text or "atching rule" in text:

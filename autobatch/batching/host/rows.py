@@ -28,11 +28,10 @@ from autobatch.batching.host.rower import Rower, own_memory
 from autobatch.batching.known_callees import uncalled
 from autobatch.batching.raising import lose_context
 from autobatch.batching.switching import switching_refused
-from autobatch.compat import operator_name
+from autobatch.compat import shown_name
 from autobatch.random.alike import Alike
 from autobatch.random.drawing import drawing
 from autobatch.random.sources import Thread, Threads
-from autobatch.structure import own_attribute
 from autobatch.values.cells import Cell, is_iterator
 
 LENT: frozenset[Any] = frozenset(
@@ -304,15 +303,10 @@ def note_fallback(
     """Count what runs thread by thread, and hold it to the option ``fallback``."""
     if context.policy is None and not context.counter.listens:
         return
-    what = name_of(function)
+    what = shown_name(function)
     meant = partial(is_meant, function, cells, why, effect)
     context.counter.fallback(context.span, what, why, meant)
     if context.policy is not None:
         context.policy.runs += 1
         if not meant():
             context.policy.met(context.span, what, why, context.threads.tolist())
-
-
-def name_of(function: Any) -> str:
-    named = operator_name(function) or own_attribute(function, "__qualname__")
-    return named or type(function).__name__
