@@ -71,6 +71,7 @@ class Refill:
     paths: Paths | None = field(init=False)
 
     def __post_init__(self) -> None:
+        self.machine.lend(self.foreign)
         self.paths = self.machine.state.settings.paths(len(self.threads))
 
     @property
