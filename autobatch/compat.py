@@ -93,7 +93,9 @@ __all__ = [
     "overload_of",
     "overloads_of",
     "plain_attention",
+    "pop_hooks",
     "probe",
+    "push_hooks",
     "quiet",
     "same_bits",
     "set_grad",
@@ -157,6 +159,9 @@ _len_torch_function_stack = torch._C._len_torch_function_stack
 deterministic = torch._C._get_deterministic_algorithms
 backward_at_work = torch._C._current_graph_task_id
 node_at_work = torch._C._current_autograd_node
+push_hooks = torch._C._autograd._push_saved_tensors_default_hooks
+"""Enter ``torch.autograd.graph.saved_tensors_hooks``; ``pop_hooks`` leaves it."""
+pop_hooks = torch._C._autograd._pop_saved_tensors_default_hooks
 set_grad = torch._C._set_grad_enabled
 after_backward = torch.autograd.Variable._execution_engine.queue_callback
 foreach_copy = torch._foreach_copy_

@@ -23,7 +23,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,9 +31,9 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
+from autobatch.compat import pop_hooks, push_hooks
 from autobatch.saving.savers import CHANGED, again, results, version
 
-AS_IT_IS = nullcontext()
 Function = Callable[..., Any]
 Note = Callable[[int], None]
 
@@ -146,8 +146,11 @@ class Tape:
         segment, begin, grad = self.segment, self.segment.saved, torch.is_grad_enabled()
         places = tuple(self.place(arg) if isinstance(arg, Tensor) else arg for arg in args)
         if grad:
-            with saved_tensors_hooks(*self.hooks):
+            push_hooks(*self.hooks)  # what ``saved_tensors_hooks`` does, without an object a call
+            try:
                 made = function(*args)
+            finally:
+                pop_hooks()
         else:
             made = function(*args)
         numbers = [self.know(out) for out in results(made)]
@@ -206,7 +209,10 @@ def recomputed(segment: Segment, note: Note) -> dict[int, Tensor]:
             if torch.is_grad_enabled() is not call.grad:
                 torch.set_grad_enabled(call.grad)
             args = [values[arg] if type(arg) is Place else arg for arg in call.args]
-            with again(call.answers) if call.answers else AS_IT_IS:
+            if call.answers:
+                with again(call.answers):
+                    made = call.function(*args)
+            else:
                 made = call.function(*args)
             values.update(zip(call.results, results(made), strict=True))
             if len(kept) != call.begin + call.saves:
