@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import autobatch
+from tests.oracle import assert_matches_loop
 
 FAR = [0.0]
 X = torch.tensor([1.0, 2.0])
@@ -68,3 +69,27 @@ def test_a_list_of_the_instance_itself_may_be_written(options):
         return sum(table.own)
 
     assert autobatch.vmap(program, **options)(X).tolist() == [1.0, 2.0]
+
+
+ROW = torch.tensor([1.0, 2.0])
+
+
+def test_a_method_of_a_shared_tensor_that_only_reads():
+    def program(x):
+        first = methodcaller("__getitem__", 0)
+        return first(ROW) + x, methodcaller("__len__")(ROW)
+
+    assert_matches_loop(program, (torch.tensor([1.0, -2.0, 3.0]),))
+
+
+@pytest.mark.parametrize(
+    "name, args", [("add_", (1,)), ("__iadd__", (1,)), ("__setitem__", (0, 1))]
+)
+def test_one_that_writes_is_refused(name, args):
+    def program(x):
+        methodcaller(name, *args)(ROW)
+        return x
+
+    with pytest.raises(autobatch.AutobatchError, match="a tensor"):
+        autobatch.vmap(program, plain="never")(torch.zeros(3))
+    assert ROW.tolist() == [1.0, 2.0]

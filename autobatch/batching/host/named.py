@@ -18,6 +18,7 @@ from typing import Any
 from torch import Tensor
 
 from autobatch.batching.context import Handing
+from autobatch.batching.effects import torch_effect
 from autobatch.batching.host.asking import is_own
 from autobatch.batching.host.getters import method_called
 from autobatch.batching.host.own_methods import getter
@@ -47,8 +48,8 @@ def refuse_named(
     for obj, path in asked(function, args, kwargs):
         refuse_path(handing, holds, obj, path)
     if isinstance(function, methodcaller) and args:
-        in_place = method_called(function).endswith("_") and isinstance(args[0], Tensor)
-        if in_place and holds(args[0]):
+        writes = torch_effect(method_called(function)) == "write"
+        if writes and isinstance(args[0], Tensor) and holds(args[0]):
             raise refusals.written(handing.span, "a tensor")
         method = found_in_class(type(args[0]), method_called(function))
         if is_own(method):
