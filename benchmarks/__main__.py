@@ -37,12 +37,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     found: list[Measurement] = []
     print(report.HEAD, flush=True)
     what = chosen, options.batch, options.passes, options.system
+    options.output.mkdir(parents=True, exist_ok=True)
+    where = torch.cuda.get_device_name() if options.device == "cuda" else "cpu"
     for cell in measure(*what, options.seconds, options.device):
         found += cell
         print("\n".join(report.row(m) for m in cell), flush=True)
-    options.output.mkdir(parents=True, exist_ok=True)
-    where = torch.cuda.get_device_name() if options.device == "cuda" else "cpu"
-    report.write_json(options.output / "benchmarks.json", found, where)
+        report.write_json(options.output / "benchmarks.json", found, where)
     if report.can_plot():
         for path in report.write_plots(options.output, found):
             print(f"Drew {path}")

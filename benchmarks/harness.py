@@ -126,7 +126,13 @@ def measure_cell(
         able = {name: system for name, system in systems.items() if not failures[name]}
         if cell.kind == "training":
             able = {name: trained(system, problem) for name, system in able.items()}
-        counts = {name: counted(system.run, name == COMPILED) for name, system in able.items()}
+        counts: dict[str, Counts | None] = {}
+        for name, system in list(able.items()):
+            try:
+                counts[name] = counted(system.run, name == COMPILED)
+            except Exception as error:
+                failures[name] = told(error)
+                del able[name]
         times, shares = timed(able, seconds)
         if LOOP in able:
             times[LOOP] = [t * _scale(problem) for t in times[LOOP]]
@@ -134,6 +140,10 @@ def measure_cell(
     summary = Summary(cell, next(iter(problem.by_hand), ""), times, counts, shares)
     failed = [Measurement(**_of(cell), system=s, failure=f) for s, f in failures.items() if f]
     return [summary.of(name) for name in times] + failed
+
+
+def told(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
 
 
 def _scale(problem: Problem) -> float:
@@ -170,7 +180,7 @@ class Check:
             result = warmed(system.run)
             self._compare(system, result if name == LOOP else rows_of(result, rows))
         except Exception as error:  # one system that fails must not end the others' measurement
-            return f"{type(error).__name__}: {error}"
+            return told(error)
         return ""
 
     def _compare(self, system: System, result: Any) -> None:
