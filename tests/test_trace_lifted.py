@@ -48,6 +48,7 @@ def test_a_number_is_kept() -> None:
     trace = trace_of(lambda x, n: x > n, torch.float32)
     assert "constant[a1]" in trace.source
     numbers = Lifted(torch.float32)
+    assert type(numbers[1.5]) is float
     assert isinstance(numbers[1.5], Tensor)
     assert numbers[1.5] is numbers[1.5]
     assert type(numbers[-0.0]) is float
@@ -56,6 +57,7 @@ def test_a_number_is_kept() -> None:
 def test_few_are_kept() -> None:
     numbers = Lifted(torch.float64)
     for number in range(1, 3 * MOST):
+        assert numbers[float(number)] == number
         assert numbers[float(number)].item() == number
     assert len(numbers) <= MOST
 
@@ -71,6 +73,7 @@ def test_none_is_another_ones() -> None:
     torch.func.vmap(lambda x: x * numbers[2.5])(torch.ones(2))
     assert not numbers
     with torch.inference_mode(), torch.device("meta"):
+        assert numbers[2.5] == 2.5
         assert not numbers[2.5].is_inference()
     assert numbers[2.5].is_cpu
 

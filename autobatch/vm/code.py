@@ -14,6 +14,7 @@ from typing import Any
 
 from autobatch.batching.operations import CAPTURED, HANDLED
 from autobatch.batching.stretches import Executor, Site, WholeSite
+from autobatch.batching.stretches.rounds import Round
 from autobatch.ir.dataflow import handled_at, op_reads, reaching
 from autobatch.ir.definitions import Definitions, definitions_of, literals_of
 from autobatch.ir.program import Block, Branch, Call, Function, Handler, Op, Raise, Return
@@ -23,7 +24,7 @@ from autobatch.source import Span
 from autobatch.values.cells import Cell
 from autobatch.vm.groups import CARRIED, FORKED
 from autobatch.vm.purity import IMPURE, Purity, Verdict
-from autobatch.vm.turns import Turn, turn_of
+from autobatch.vm.turns import Turn, advance_of, turn_of
 from autobatch.vm.ways import is_end
 
 HIDDEN = frozenset({CARRIED, CAPTURED, FORKED, HANDLED})
@@ -161,8 +162,9 @@ class Code:
         site = self.sites[pc].get((position, executor))
         if site is None:
             block = self.blocks[pc]
-            needed, varying = self.needed(block), self.varying(pc)
-            site = Site(block.ops, position, needed, varying, self.literals)
+            site = Site(
+                block.ops, position, self.needed(block), self.round(pc, block), self.literals
+            )
             self.sites[pc][position, executor] = site
         return site
 
@@ -172,8 +174,9 @@ class Code:
         if site is None:
             converted = self.blocks[pc].converted
             assert converted is not None
-            needed = self.needed(Block(converted.ops, converted.terminator))
-            site = WholeSite(converted.ops, 0, needed, self.varying(pc), self.literals)
+            block = Block(converted.ops, converted.terminator)
+            turn = self.round(pc, block)
+            site = WholeSite(converted.ops, 0, self.needed(block), turn, self.literals)
             self.wholes[pc, executor] = site
         return site
 
@@ -182,6 +185,22 @@ class Code:
         if self.loops is None:
             self.loops = loops_of(self.blocks)
         return self.loops[pc]
+
+    def round(self, pc: int, block: Block) -> Round | None:
+        """A block, or what it comes to, in its loop; None if it is in none."""
+        varying = self.varying(pc)
+        if varying is None:
+            return None
+        end = block.terminator
+        own = advance_of(block)
+        back = sorted((to for to in block.targets() if to < pc), reverse=True)
+        found = (own, *(advance_of(self.blocks[to]) for to in back))
+        advances = [op for op in found if op is not None]
+        item = advances[0].outs[0] if advances else None
+        condition = end.condition if isinstance(end, Branch) else None
+        if own is not None and condition == own.outs[1]:
+            condition = None
+        return Round(varying, condition, item)
 
     def turn(self, pc: int, executor: Executor, whole: bool) -> Turn | None:
         """What a block of a loop is to threads that come by again; None if it is nothing plain.

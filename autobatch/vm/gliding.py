@@ -28,7 +28,7 @@ from autobatch.batching.arithmetic import loose_columns
 from autobatch.batching.containers.iterators import plain_range
 from autobatch.batching.fused import Hot
 from autobatch.batching.operations import Env
-from autobatch.batching.stretches.drivers import Again, Driver, Rounds
+from autobatch.batching.stretches.drivers import Again, Rounds
 from autobatch.batching.stretches.keeping import Kept
 from autobatch.compat import on_host, within_level
 from autobatch.ir.program import Branch, Label, Op, Var
@@ -182,10 +182,13 @@ class Counting:
         """How often it goes on yet."""
         return len(range(self.cells[0].value.obj, self.end, self.ahead))  # type: ignore[union-attr]
 
-    def skip(self, times: int) -> None:
-        """Go on so many times, where nobody reads what it gives."""
-        at = self.cells[0].value.obj  # type: ignore[union-attr]
-        self.cells[0] = Cell(Uniform(at + times * self.ahead))
+    def skip(self, times: int, env: Env) -> None:
+        """Go on so many times, as often as it does at least."""
+        if times:
+            at = self.cells[0].value.obj  # type: ignore[union-attr]
+            env[self.item] = Cell(Uniform(at + (times - 1) * self.ahead))
+            env[self.more] = self.goes_on
+            self.cells[0] = Cell(Uniform(at + times * self.ahead))
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -195,11 +198,9 @@ class Hop:
     Threads go on to ``ahead``, where ``dead`` are of no more use, if ``condition`` is ``sign`` for
     all of them, and to ``out`` if it is for none; without a condition they always do. ``glide``
     runs its operations, ``rounds`` as many rounds as it can, where the lap is all of its loop but
-    for the hop ``between`` two of them, which only counts, by
-    the condition that is a replay's result ``slot``. ``counting`` is its ``next``, where that is
-    alike for all. ``before`` is
-    the condition of each thread as it was when all that are in the loop went on: that it is so
-    again takes one comparison of bytes to see. It has run ``runs``
+    for the hop ``between`` two of them, which only counts. ``counting`` is its ``next``, where that
+    is alike for all. ``before`` is the condition of each thread as it was when all that are in the
+    loop went on: that it is so again takes one comparison of bytes to see. It has run ``runs``
     times since that was last counted, for ``threads`` in all, with so many ``launches``, one of
     them ``kernels`` each time, and ``reads``.
     """
@@ -215,7 +216,6 @@ class Hop:
     kernels: int
     before: bytes
     rounds: Rounds | None = None
-    slot: int = 0
     between: Hop | None = None
     runs: int = 0
     threads: int = 0
@@ -250,39 +250,59 @@ class Hop:
         """Run a round, or as many as those who have left may ride along for: what ``run`` says, or
         what each thread's condition is, after the last of them.
         """
-        if self.rounds is None or (self.lap.kept is not None and not self.lap.kept.held):
+        counting = self.counting if self.between is None else self.between.counting
+        most = self.most(spin, counting)
+        if self.rounds is None or not most:
             found = self.run(env, k)
             self.runs += 1
             self.threads += k if spin.riders is None else spin.riders.active
             return found
-        counting = None if self.between is None else self.between.counting
+        step = 0 if counting is None else counting.ahead
         if counting is not None and not counting.is_there(env):
             raise NotGliding
-        first, most = k, math.inf if counting is None else 1 + counting.left
-        ride = ride_of(spin, self, most)
+        ride = ride_of(spin, self, most) if self.looks else None
+        first = k
         if ride is not None:
             first, most = ride.riders.active, ride.may_go(1)
-        done, each = self.rounds(env, k, most, self.before, self.slot, ride)
-        if each is None:
+        done, each = self.rounds(env, k, most, self.before, self.sign, step, ride)
+        if not done:
             raise NotGliding
         threads = done * k
         if ride is not None:
             ride.count(done)
             threads, self.before = ride.threads, ride.before
-        self.reads += done
         self.runs += done
         self.launches += self.kernels * (done - 1)
         self.threads += threads
         if self.between is not None:
-            self.between.skipped(done - 1, threads - first)
+            self.between.skipped(done - 1, threads - first, env)
+        elif counting is not None:
+            counting.skip(done, env)
+        if each is None:
+            return True if self.condition is None or self.counting is not None else None
+        self.reads += done
         if each.tobytes() == self.before:
             return self.sign
         return each if each.dtype == np.bool_ and each.ndim == 1 else None
 
-    def skipped(self, times: int, threads: int) -> None:
+    def most(self, spin: Spinning, counting: Counting | None) -> float:
+        """How many rounds it may run at once, of such a range where it has one."""
+        kept = self.lap.kept
+        if (kept is not None and not kept.held) or (spin.riders is not None and not self.looks):
+            return 0
+        if counting is None:
+            return math.inf
+        return counting.left + (self.between is not None)
+
+    @property
+    def looks(self) -> bool:
+        """Whether its rounds find out what each thread decides."""
+        return self.lap.driver is not None and self.lap.driver.looks
+
+    def skipped(self, times: int, threads: int, env: Env) -> None:
         """It would have run so many times, for such a sum of threads."""
         assert self.counting is not None
-        self.counting.skip(times)
+        self.counting.skip(times, env)
         self.runs += times
         self.threads += threads
 
@@ -355,34 +375,27 @@ def let_turn(hops: Sequence[Hop], env: Env, frame: Frame) -> None:
     if len(hops) != len(between) + 1:
         return
     (hop,) = (each for each in hops if each not in between)
-    live = frame.code.live[hop.out]
-    left = {name: env[name] for name in live if name in env}
-    if between and not is_unread(between[0].counting, hop.lap.driver, left):
+    lap, driver = hop.lap, hop.lap.driver
+    if driver is None or driver.turn is None or lap.counts or within_level():
         return
-    slot = slot_of(hop.lap, env)
-    if slot is not None:
-        hop.rounds, hop.slot, hop.between = hop.lap.rounds, slot, next(iter(between), None)
-
-
-def is_unread(counting: Counting | None, driver: Driver | None, left: Env) -> bool:
-    """Whether neither a driver nor those who leave with such variables see that a range goes on."""
-    assert counting is not None
-    if driver is None or counting.item in driver.names or counting.item in left:
-        return False
-    return not any(type(cell.value) is Container for cell in left.values())
-
-
-def slot_of(lap: Lap, env: Env) -> int | None:
-    """Which result of a lap's replay is its branch's condition, if that is plain to read."""
-    branch, driver = lap.turn.terminator, lap.driver
-    if type(branch) is not Branch or driver is None or lap.turn.advance is not None or lap.counts:
-        return None
     values = [cell.value for cell in env.values()]
-    if within_level() or any(type(v) is Column and not v.table.is_cpu for v in values):
-        return None
-    number = dict(driver.plan.names).get(branch.condition)
-    node = None if number is None else driver.plan.template.nodes[number]
-    return node.slot if node is not None and node.kind == "column" else None
+    if driver.looks and any(type(v) is Column and not v.table.is_cpu for v in values):
+        return
+    counting = between[0].counting if between else hop.counting
+    if lap.turn.advance is not None and (counting is None or not hop.sign):
+        return
+    if counting is None:
+        hop.rounds = None if hop.condition is None else lap.rounds
+        return
+    if counting.item in driver.names and counting.item != driver.turn.item:
+        return
+    if counting.more in driver.names:
+        return
+    live = frame.code.live[hop.out]
+    left = {name: env[name] for name in live if name in env} if driver.looks else {}
+    if counting.item in left or any(type(cell.value) is Container for cell in left.values()):
+        return  # who leaves would see a range that has stood still
+    hop.rounds, hop.between = lap.rounds, next(iter(between), None)
 
 
 def alike(condition: bool, k: int) -> bytes:

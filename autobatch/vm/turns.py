@@ -65,13 +65,18 @@ def turn_of(code: Coded, pc: Label, executor: Executor, whole: bool) -> Turn | N
     terminator = block.terminator
     if not isinstance(terminator, Jump | Branch):
         return None
-    advance = block.ops[-1] if block.ops and block.ops[-1].name == "next" else None
+    advance = advance_of(block)
     end = len(block.ops) - (advance is not None)
     site = None
     if end:
         site = code.whole(pc, executor) if whole else code.site(pc, 0, executor)
     stay, safe = stays_at(code.blocks, pc, terminator), are_safe(block.ops[:end])
     return Turn(site, end, advance, terminator, ends, dead_of(code, pc, block), stay, safe)
+
+
+def advance_of(block: Block) -> Op | None:
+    """The ``next`` that a block ends with, if it does."""
+    return block.ops[-1] if block.ops and block.ops[-1].name == "next" else None
 
 
 def stays_at(blocks: Sequence[Block], pc: Label, terminator: Jump | Branch) -> Label | None:

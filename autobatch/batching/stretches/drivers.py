@@ -44,13 +44,13 @@ from autobatch.batching.stretches.printer import (
     unmoved,
 )
 from autobatch.batching.stretches.printing import printed_plan
-from autobatch.batching.stretches.rounds import printed_rounds
+from autobatch.batching.stretches.rounds import Round, printed_rounds
 from autobatch.batching.stretches.shared_reads import SharedReads, shared_reads
 
 Drive = Callable[[Env, Scope, int, Any], bool]
 Again = Callable[[Env, int], bool]
 Told = Callable[[np.ndarray, bytes, int, Env], float]
-Rounds = Callable[[Env, int, float, bytes, int, Told | None], tuple[int, np.ndarray | None]]
+Rounds = Callable[[Env, int, float, bytes, bool, int, Told | None], tuple[int, np.ndarray | None]]
 Begun = tuple[Again, Again, Rounds | None]
 Begin = Callable[[Env, Scope], Begun | None]
 
@@ -89,7 +89,8 @@ class Driver:
     tensors that all threads share which it may read: it does not run once these are written.
     ``feeds`` are those of the replay's inputs that may change from lap to lap; None where that is
     not all that may. ``replay`` is what the replay, ``run``, is called in ``begin``, ``parts`` are
-    its halves, where the first of them need not run in each lap.
+    its halves, where the first of them need not run in each lap. ``turn`` is its block, of which
+    rounds may run as one function; that ``looks`` at what each thread decides, or none does.
     """
 
     drive: Drive
@@ -107,6 +108,8 @@ class Driver:
     columns: frozenset[str] = frozenset()
     assigns: frozenset[str] = frozenset()
     makes: frozenset[str] = frozenset()
+    turn: Round | None = None
+    looks: bool = False
 
     @property
     def kernels(self) -> int:
@@ -151,13 +154,13 @@ def driver_of(
     env: Env,
     before: Env,
     scope: Scope,
-    varying: Set[str] | None = None,
+    turn: Round | None = None,
     sure: bool = False,
 ) -> Driver | None:
     """The driver of a plan, whose variables hold what ``env`` holds; None if it is not plain.
 
-    ``before`` are the variables at its beginning, ``varying`` those that the loop assigns which
-    its block is in. It is for when bounds make its checks ``sure``, or for when they do not.
+    ``before`` are the variables at its beginning, ``turn`` is its block, if it is in a loop. It is
+    for when bounds make its checks ``sure``, or for when they do not.
     """
     if any(op.name in ("is", "is_not") for op in skeleton.batched):
         return None  # a driver does not ask which variables are one cell
@@ -181,12 +184,12 @@ def driver_of(
     asks = printer.asks_context or leaves_open
     printer.spare()
     space = dict(printer.names)
-    again = None if asks or plan.written or skeleton.stores else varying
-    text, feeds = source_of(printer, skeleton, again)
+    again = None if asks or plan.written or skeleton.stores else turn
+    text, feeds, looks = source_of(printer, skeleton, again)
     exec(text, space)
     drive, begin = space["drive"], space.get("begin")
     shared = shared_reads(skeleton, env)
-    parts = None if again is None else parts_of(plan.run, steady_inputs(printer, again))
+    parts = None if again is None else parts_of(plan.run, steady_inputs(printer, again.varying))
     host = {*skeleton.constants, *(out for op in skeleton.host for out in op.outs)}
     assigns = {name for name, _ in plan.names} | (host & skeleton.wanted)
     nodes = plan.template.nodes
@@ -207,6 +210,8 @@ def driver_of(
         frozenset(printer.columns_of),
         frozenset(assigns),
         frozenset(makes),
+        again,
+        looks,
     )
 
 
@@ -218,21 +223,24 @@ def steady_inputs(printer: Printer, varying: Set[str]) -> Set[int]:
 
 
 def source_of(
-    printer: Printer, skeleton: Skeleton, varying: Set[str] | None
-) -> tuple[str, tuple[Feed, ...] | None]:
-    """The text of a driver, in two functions where it is known what its loop assigns; its feeds."""
-    if varying is None:
-        return WHOLE.format(lines="\n".join(printer.lines)), None
+    printer: Printer, skeleton: Skeleton, turn: Round | None
+) -> tuple[str, tuple[Feed, ...] | None, bool]:
+    """The text of a driver, in two functions where it is in a loop; its feeds, and whether its
+    rounds look at what each thread decides.
+    """
+    if turn is None:
+        return WHOLE.format(lines="\n".join(printer.lines)), None, False
     moving = {name for name, cell in printer.env.items() if not unmoved(cell)}
-    steady, others, changing = told_apart(printer.lines, moving | varying)
+    steady, others, changing = told_apart(printer.lines, moving | turn.varying)
     gliding = [line for line in others if not line.endswith(OF_KIND)]
+    rounds = printed_rounds(gliding, turn)
     text = PARTED.format(
         steady="\n".join(line.replace("return False", "return None") for line in steady),
         moving="\n".join(f"    {line}" for line in others),
         gliding="\n".join(f"    {line}" for line in gliding),
-        rounds=printed_rounds(gliding),
+        rounds=rounds.text,
     )
-    return text, fed(printer, skeleton, changing)
+    return text, fed(printer, skeleton, changing), rounds.looks
 
 
 def printed_target(printer: Printer, leaf: int) -> str:

@@ -36,6 +36,7 @@ from autobatch.batching.stretches.plans import (
     host_only,
     outlooks,
 )
+from autobatch.batching.stretches.rounds import Round
 from autobatch.batching.stretches.signature import Gathered
 from autobatch.batching.stretches.stores import are_stored, store
 from autobatch.batching.stretches.stretch import Stretch, is_seen_through, refuse, unseen
@@ -54,15 +55,15 @@ LOG = logging.getLogger("autobatch")
 class Site:
     """A place in a block where stretches begin.
 
-    ``needed`` are the variables that are still wanted when the block is done, ``varying`` those
-    that the loop assigns which the block is in, if it is in one. What ``literals`` hold is the same
+    ``needed`` are the variables that are still wanted when the block is done, ``turn`` is the
+    block in its loop, if it is in one. What ``literals`` hold is the same
     at every run: tuples and slices, as of indices. ``weight``: how many operations launch kernels.
     """
 
     ops: Sequence[Op]
     start: int
     needed: frozenset[str]
-    varying: frozenset[str] | None = None
+    turn: Round | None = None
     literals: frozenset[str] = frozenset()
     exposed: tuple[str, ...] = ()
     begins: bool = True
@@ -214,7 +215,7 @@ class Site:
             context.counter.cold()
             env = {**before, **work.settled}
             with work.unwritten():
-                driver = driver_of(skeleton, plan, env, before, scope, self.varying, work.sure)
+                driver = driver_of(skeleton, plan, env, before, scope, self.turn, work.sure)
             skeleton.drivers[plan, work.sure] = driver
         driver = skeleton.drivers[plan, work.sure]
         if driver is not None and driver not in self.drivers:

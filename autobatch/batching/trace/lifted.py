@@ -28,7 +28,8 @@ MOST = 256
 
 
 class Lifted(dict[float, Any]):
-    """The tensors of numbers, of one dtype.
+    """The tensors of numbers, of one dtype, that are met for a second time: to make one for each of
+    those that differ from round to round takes longer than they save.
 
     A number is its own where a tensor made now would be another's: of a transform at work, or of
     what sees each operator. So is zero, of which there are two that are equal.
@@ -37,9 +38,15 @@ class Lifted(dict[float, Any]):
     def __init__(self, dtype: torch.dtype) -> None:
         super().__init__()
         self.dtype = dtype
+        self.met: set[float] = set()
 
     def __missing__(self, number: float) -> Any:
         if not number or within_level() or within_modes():
+            return number
+        if number not in self.met:
+            if len(self.met) >= MOST:
+                self.met.clear()
+            self.met.add(number)
             return number
         if len(self) >= MOST:
             self.clear()
