@@ -530,3 +530,25 @@ def test_rows_that_a_number_of_all_threads_picks_are_recorded_once(monkeypatch):
         run(rows)
     assert alone["next"] and not alone["getitem"]
     assert_matches_loop(of_rows_in_turn, (rows,), trace_after=0)
+
+
+def test_a_variable_without_a_value_is_the_error_of_the_loop_where_nobody_uses_it():
+    """The runs before it have driven the block, with a value."""
+
+    def marked(x: Tensor, limit: Tensor, n: int) -> Tensor:
+        if n > 3:
+            mark = n
+        for _ in range(20):
+            x = torch.tanh(x) + 0.2
+            limit = limit - 1
+            last = mark  # noqa: F841
+            if (x * x).sum() > limit:
+                break
+        return x
+
+    batched = autobatch.vmap(marked, scalars="python", plain="never", trace_after=0)
+    xs, limits = torch.linspace(0.0, 1.0, 32).reshape(8, 4), torch.linspace(5.0, 30.0, 8)
+    for _ in range(4):
+        batched(xs, limits, torch.full((8,), 5))
+    with pytest.raises(UnboundLocalError, match="'mark'"):
+        batched(xs, limits, torch.full((8,), 0))

@@ -592,3 +592,32 @@ def test_who_leaves_with_numbers_of_one_type_waits_as_one_group(one, other, meet
     parts = [(3, Group(np.array([row]), {"n": uniform(n)})) for row, n in enumerate((one, other))]
     found = gathered(parts, {3: ("n",)}, torch.device("cpu"))
     assert len(found) == meet
+
+
+def counted_down(x: Tensor, limit: Tensor) -> tuple[Tensor, int]:
+    """Each round computes once more what no round changes."""
+    rounds = 0
+    for _ in range(40):
+        if x.sum().item() > float(limit):
+            break
+        limit = limit - 1
+        rounds += 1
+    return limit, rounds
+
+
+@pytest.mark.parametrize("rides", [True, False])
+@pytest.mark.parametrize("size", [2, 3, 8])
+def test_what_is_kept_is_kept_for_those_who_are_left(size, rides, gliding_laps, monkeypatch):
+    """All but one leave a ring in one round, each in turn: its number must be its own."""
+    if not rides:
+        monkeypatch.setattr(Riders, "of", lambda group: None)
+    xs = torch.arange(1.0, size + 1)[:, None].expand(size, 4) / 4
+    batched = autobatch.vmap(counted_down, plain="never", trace_after=0)
+    for last in range(size):
+        limits = torch.where(torch.arange(size) == last, 30.0, xs.sum(1) + 9)
+        expected = [counted_down(x, limit) for x, limit in zip(xs, limits, strict=True)]
+        for _ in range(3):
+            made, rounds = batched(xs, limits)
+            assert made.tolist() == [limit.item() for limit, _ in expected]
+            assert rounds.tolist() == [count for _, count in expected]
+    assert gliding_laps

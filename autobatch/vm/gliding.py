@@ -29,7 +29,6 @@ from autobatch.batching.containers.iterators import plain_range
 from autobatch.batching.fused import Hot
 from autobatch.batching.operations import Env
 from autobatch.batching.stretches.drivers import Again, Rounds
-from autobatch.batching.stretches.keeping import Kept
 from autobatch.compat import on_host, within_level
 from autobatch.ir.program import Branch, Label, Op, Var
 from autobatch.values.cells import Cell, Column, Container, Uniform
@@ -357,11 +356,6 @@ class Hop:
         self.before = alike(self.sign, group.k)
         return True
 
-    def renewed(self, kept: Kept) -> None:
-        """Count a run that has picked, of what is kept, the rows of those that are left."""
-        self.launches += self.lap.kernels + self.lap.compares
-        kept.hold()
-
     def told(self, state: RunState, name: str) -> None:
         """Count what it has run."""
         state.steps.taken += self.runs
@@ -488,6 +482,7 @@ def gone_round(
             taken = hop.goes(spin, env, k)
         except Exception:  # the general way finds out what is wrong
             return None
+        kept = lap.kept if lap.kept is not None and not lap.kept.held else None
         if spin.riders is not None and not spin.riders.active:
             return lap, spin.last_gone(hop.out)
         if taken is None:
@@ -513,7 +508,6 @@ def gone_round(
             spin.part(lap, parts)
             group = spin.group
             env, k = group.env, group.k
-        if lap.kept is None or lap.kept.held:
-            hop.launches += hop.kernels
-        else:
-            hop.renewed(lap.kept)
+        hop.launches += hop.kernels if kept is None else lap.kernels + lap.compares
+        if kept is not None and kept.of is kept.rows:  # nobody has left since it ran
+            kept.hold()

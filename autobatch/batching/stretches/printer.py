@@ -16,8 +16,11 @@ from autobatch.values.cells import Cell, Uniform, is_mutable
 
 MENTIONED = re.compile(r"env\['([^']*)'\]|\b(env|context|k|looks|outs|roots|[a-z]\d+)\b")
 """What a line reads or assigns: a variable of the program's, or a local name."""
-UNUSED = re.compile(r" *(m\d+) = env\['[^']*'\]")
-"""A cell that is looked up; where nothing is done with it, for nothing."""
+UNUSED = re.compile(r" *(m\d+) = env\['%[^']*'\]")
+"""A cell of a temporary that is looked up; where nothing is done with it, for nothing.
+
+A user's variable may have none, which is an error also where it is not used.
+"""
 OTHERS = frozenset(("env", "context", "k"))
 OF_KIND = "  # kind"
 """Ends the lines that check of a variable's column what the replay that makes it settles."""
