@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import autobatch
-from autobatch.vm.gliding import Hop
+from autobatch.vm.hops import Hop
 from tests.heard import counted_as_heard
 from tests.of_its_own import of_its_own
 from tests.oracle import assert_matches_loop

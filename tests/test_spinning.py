@@ -18,8 +18,8 @@ from torch import Tensor
 import autobatch
 from autobatch.values.cells import uniform
 from autobatch.vm import gliding, spinning
-from autobatch.vm.gliding import Counting
 from autobatch.vm.groups import Group
+from autobatch.vm.hops import Counting
 from autobatch.vm.leaving import gathered
 from autobatch.vm.queue import Waiting
 from autobatch.vm.speculating import Riders

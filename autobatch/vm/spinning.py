@@ -28,11 +28,12 @@ from autobatch.ir.program import Branch, Jump, Label, Terminator
 from autobatch.values.cells import Cell
 from autobatch.vm.branching import parted
 from autobatch.vm.driven import plain_decision, plain_end
-from autobatch.vm.gliding import Track, glided
+from autobatch.vm.gliding import glided
 from autobatch.vm.groups import Group, Parts, restricted
 from autobatch.vm.laps import Lap, together
 from autobatch.vm.leavers import Leavers
 from autobatch.vm.leaving import gathered
+from autobatch.vm.rings import Track
 from autobatch.vm.speculating import Riders
 from autobatch.vm.state import Frame, RunState
 from autobatch.vm.turns import Turn
