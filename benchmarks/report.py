@@ -7,7 +7,7 @@ import importlib.util
 import json
 import math
 import platform
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,8 @@ import torch
 
 from benchmarks.harness import Measurement
 
+WIDTH = 8
+"""Of a figure, in inches, at least."""
 LETTER, HANDLE = 0.075, 0.6
 """The width of a small letter and of what stands before a label in a legend, in inches."""
 HEAD = (
@@ -84,7 +86,7 @@ def write_plots(folder: Path, measurements: Sequence[Measurement]) -> Iterator[P
 
 def _plot(path: Path, measurements: Sequence[Measurement]) -> None:
     figure = drawn(path.stem, measurements)
-    figure.savefig(path, dpi=120)
+    figure.savefig(path, dpi=90)
     importlib.import_module("matplotlib.pyplot").close(figure)
 
 
@@ -92,11 +94,12 @@ def drawn(title: str, measurements: Sequence[Measurement]) -> Any:
     """The figure, with its legend in as many columns as its width has room for."""
     pyplot = importlib.import_module("matplotlib.pyplot")
     kinds = list(dict.fromkeys(m.kind for m in measurements)) or ["nothing"]
+    width, drawn_as = max(WIDTH, 5 * len(kinds)), styles(measurements)
     figure, axes = pyplot.subplots(
-        1, len(kinds), figsize=(5 * len(kinds), 5), squeeze=False, layout="constrained"
+        1, len(kinds), figsize=(width, 5), squeeze=False, layout="constrained"
     )
     for axis, kind in zip(axes[0], kinds, strict=True):
-        _panel(axis, kind, [m for m in measurements if m.kind == kind])
+        _panel(axis, kind, [m for m in measurements if m.kind == kind], drawn_as)
     handles, labels = axes[0][0].get_legend_handles_labels()
     widest = max((len(label) for label in labels), default=0) * LETTER + HANDLE
     columns = max(1, int(figure.get_figwidth() / widest))
@@ -105,18 +108,27 @@ def drawn(title: str, measurements: Sequence[Measurement]) -> Any:
     return figure
 
 
-def _panel(axis: Any, kind: str, measurements: Sequence[Measurement]) -> None:
+def styles(measurements: Sequence[Measurement]) -> dict[str, dict[str, Any]]:
+    """How each system is drawn: alike in all panels of a figure."""
+    found: dict[str, dict[str, Any]] = {}
     others = 0
+    for system in dict.fromkeys(m.system for m in measurements):
+        if system.startswith("autobatch"):
+            dashes = "-" if system == "autobatch" else "--"
+            found[system] = {"color": "black", "linewidth": 2.5, "linestyle": dashes, "marker": "o"}
+        else:
+            found[system] = {"color": f"C{others % 10}", "marker": "os^"[others // 10 % 3]}
+            others += 1
+    return found
+
+
+def _panel(
+    axis: Any, kind: str, measurements: Sequence[Measurement], drawn_as: Mapping[str, Any]
+) -> None:
     for system in dict.fromkeys(m.system for m in measurements):
         own = [m for m in measurements if m.system == system]
         throughput = [m.batch / m.median for m in own]
-        style: dict[str, Any] = {"color": f"C{others % 10}", "marker": "os^"[others // 10 % 3]}
-        if system.startswith("autobatch"):
-            dashes = "-" if system == "autobatch" else "--"
-            style = {"color": "black", "marker": "o", "linewidth": 2.5, "linestyle": dashes}
-        else:
-            others += 1
-        axis.plot([m.batch for m in own], throughput, label=system, **style)
+        axis.plot([m.batch for m in own], throughput, label=system, **drawn_as[system])
     axis.set(title=kind, xlabel="batch", xscale="log", yscale="log")
     axis.set_ylabel("examples a second")
     axis.grid(alpha=0.3)
