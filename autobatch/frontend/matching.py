@@ -11,6 +11,7 @@ from typing import Any
 
 _THEMSELVES = (bool, bytearray, bytes, dict, float, frozenset, int, list, set, str, tuple)
 """Builtins whose one positional sub-pattern takes the subject itself."""
+_NOTHING = object()
 
 
 def sequence_length(subject: object) -> int:
@@ -56,7 +57,8 @@ def class_attributes(
         )
     found: list[Any] = [subject] if own and count else []
     for name in known[: 0 if own else count] + names:
-        if not hasattr(subject, name):
+        value = getattr(subject, name, _NOTHING)  # asked once: a property may print
+        if value is _NOTHING:
             return None
-        found.append(getattr(subject, name))
+        found.append(value)
     return tuple(found)

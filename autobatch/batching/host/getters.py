@@ -1,7 +1,8 @@
-"""What ``operator.attrgetter`` and its like may give of an object: what its class reaches.
+"""What ``operator.attrgetter``, a class pattern and the like may give of an object.
 
-A property, a ``__getattr__`` or a method of the program's own instance runs as plain Python there,
-and may give a list of the class or a global one, which is not the program's to write.
+That is what its class reaches: a property, a ``__getattr__`` or a method of the program's own
+instance runs as plain Python there, and may give a list of the class or a global one, which is not
+the program's to write.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 from autobatch.batching.effects import is_library
 from autobatch.batching.foreign import Foreign
 from autobatch.batching.host.own_methods import is_own
+from autobatch.frontend.matching import class_attributes
 from autobatch.structure import own_attribute
 
 GETTERS = (attrgetter, itemgetter, methodcaller)
@@ -22,7 +24,7 @@ GETTERS = (attrgetter, itemgetter, methodcaller)
 
 def note_reached(foreign: Foreign, function: Any, args: Iterable[Any]) -> None:
     """Note what existed before of all that a getter may give of its operands."""
-    if not isinstance(function, GETTERS):
+    if not isinstance(function, GETTERS) and function is not class_attributes:
         return
     for kind in {type(arg) for arg in args}:
         note_named(foreign, kind)

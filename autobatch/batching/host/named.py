@@ -1,8 +1,9 @@
 """Attributes that a host operation asks for by a name that it gets as text.
 
-``getattr``, ``hasattr``, ``"{0.p}".format(x)``, ``operator.attrgetter`` and ``methodcaller``. In:
-the operation and real operands of it. Out: the error for a property, or another function of the
-user's that gives such an attribute, which is seen to write what existed before the call.
+``getattr``, ``hasattr``, ``"{0.p}".format(x)``, ``operator.attrgetter`` and ``methodcaller``, and
+class patterns. In: the operation and real operands of it. Out: the error for a property, or another
+function of the user's that gives such an attribute, which is seen to write what existed before the
+call.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from autobatch.batching.host.getters import method_called
 from autobatch.batching.host.own_methods import getter
 from autobatch.batching.kinds import found_in_class
 from autobatch.batching.shared import refusals
+from autobatch.frontend.matching import class_attributes
 from autobatch.structure import own_attribute, own_attributes
 
 Step = tuple[bool, Any]
@@ -58,7 +60,8 @@ def refuse_named(
 def asks_by_name(function: Any) -> bool:
     """Whether an operation may ask for attributes by name."""
     by_text = function is getattr or function is hasattr
-    return by_text or isinstance(function, attrgetter | methodcaller) or is_format(function)
+    by_text = by_text or function is class_attributes or is_format(function)
+    return by_text or isinstance(function, attrgetter | methodcaller)
 
 
 def is_format(function: Any) -> bool:
@@ -76,6 +79,11 @@ def asked(
             yield args[0], [(True, part) for part in name.split(".")]
     elif (function is getattr or function is hasattr) and len(args) > 1:
         yield args[0], [(True, args[1])]
+    elif function is class_attributes:
+        subject, kind, count, names = args
+        known = own_attribute(kind, "__match_args__", ())
+        for name in (*known[:count], *names):
+            yield subject, [(True, name)]
     elif is_format(function):
         text = own_attribute(function, "__self__")
         if type(text) is not str:
