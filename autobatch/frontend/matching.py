@@ -25,10 +25,13 @@ def mapping_values(subject: object, keys: tuple[Any, ...]) -> tuple[Any, ...] | 
     """The values under ``keys``, None if ``subject`` is no mapping or lacks one."""
     if not isinstance(subject, Mapping):
         return None
+    found: list[Any] = []
     for key in keys:
-        if key not in subject:
+        value = subject.get(key, _NOTHING)  # as Python does: a ``defaultdict`` makes no entry
+        if value is _NOTHING:
             return None
-    return tuple([subject[key] for key in keys])
+        found.append(value)
+    return tuple(found)
 
 
 def mapping_rest(subject: Mapping[Any, Any], keys: tuple[Any, ...]) -> dict[Any, Any]:

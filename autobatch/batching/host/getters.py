@@ -20,14 +20,23 @@ from autobatch.frontend.matching import class_attributes
 from autobatch.structure import own_attribute
 
 GETTERS = (attrgetter, itemgetter, methodcaller)
+THROUGH = ("__iter__", "__getitem__", "__reversed__")
 
 
 def note_reached(foreign: Foreign, function: Any, args: Iterable[Any]) -> None:
-    """Note what existed before of all that a getter may give of its operands."""
-    if not isinstance(function, GETTERS) and function is not class_attributes:
-        return
-    for kind in {type(arg) for arg in args}:
-        note_named(foreign, kind)
+    """Note what existed before of all that a getter may give of its operands.
+
+    What goes through an instance of the user's, or takes an item, is one, too.
+    """
+    gets = isinstance(function, GETTERS) or function is class_attributes
+    for kind in set(map(type, args)):
+        if gets or is_gone_through(kind):
+            note_named(foreign, kind)
+
+
+def is_gone_through(kind: type) -> bool:
+    """Whether a class of the user's says what is in its instances."""
+    return any(hasattr(kind, name) for name in THROUGH) and is_own(kind)
 
 
 def note_named(foreign: Foreign, kind: type) -> None:

@@ -24,12 +24,13 @@ from autobatch.batching.host.getters import method_called
 from autobatch.batching.host.own_methods import getter
 from autobatch.batching.kinds import found_in_class
 from autobatch.batching.shared import refusals
-from autobatch.frontend.matching import class_attributes
+from autobatch.frontend.matching import class_attributes, mapping_values, sequence_length
 from autobatch.structure import own_attribute, own_attributes
 
 Step = tuple[bool, Any]
 """Of what a text asks for: an attribute by its name, or an item by its key."""
 FORMATS = ("format", "format_map")
+PATTERNS = (class_attributes, mapping_values, sequence_length)
 BUILTINS: tuple[Any, ...] = (str, list, tuple, dict)
 
 
@@ -48,6 +49,9 @@ def refuse_named(
         return
     for obj, path in asked(function, args, kwargs):
         refuse_path(handing, holds, obj, path)
+    for method in methods_of_patterns(function, args):
+        if is_own(method):
+            handing.refuse(method, args[0] if holds(args[0]) else None)
     if isinstance(function, methodcaller) and args:
         in_place = method_called(function).endswith("_") and isinstance(args[0], Tensor)
         if in_place and holds(args[0]):
@@ -57,10 +61,20 @@ def refuse_named(
             handing.refuse(method, args[0] if holds(args[0]) else None)
 
 
+def methods_of_patterns(function: Any, args: Sequence[Any]) -> list[Any]:
+    """The methods that a pattern calls of its subject."""
+    kind = type(args[0]) if args else object
+    if function is mapping_values and issubclass(kind, Mapping):
+        return [found_in_class(kind, name) for name in ("get", "__getitem__")]
+    if function is sequence_length and issubclass(kind, Sequence):
+        return [found_in_class(kind, "__len__")]
+    return []
+
+
 def asks_by_name(function: Any) -> bool:
     """Whether an operation may ask for attributes by name."""
     by_text = function is getattr or function is hasattr
-    by_text = by_text or function is class_attributes or is_format(function)
+    by_text = by_text or any(function is each for each in PATTERNS) or is_format(function)
     return by_text or isinstance(function, attrgetter | methodcaller)
 
 
