@@ -63,6 +63,20 @@ class Iterates:
         return iter([KEPT])
 
 
+class Takes:
+    def __init__(self):
+        self.left = 1
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        self.left -= 1
+        if self.left < 0:
+            raise StopIteration
+        return KEPT
+
+
 def first(*args):
     return args[0]
 
@@ -147,7 +161,28 @@ def gathered(x):
     [found for found in Row()][0].append(x)  # noqa: C416, RUF015
 
 
+def taken(x):
+    for found in Takes():
+        found.append(x)
+
+
+def taken_side_by_side(x):
+    for found, _ in zip(Takes(), x.view(1), strict=False):
+        found.append(x)
+
+
+def taken_and_counted(x):
+    for _, found in enumerate(Takes()):
+        found.append(x)
+
+
+def filtered(x):
+    for found in filter(None, Takes()):
+        found.append(x)
+
+
 PROGRAMS = [
+    *(taken, taken_side_by_side, taken_and_counted, filtered),
     *(mapping, mapping_writes, sequence, sequence_counts, unpacked, unpacked_items, looped),
     *(looped_items, looped_backwards, looped_backwards_by_method, of_items, of_values, starred),
     *(double_starred, gathered),
