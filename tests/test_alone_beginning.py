@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib
 import linecache
+import math
 import warnings
 
+import numpy as np
 import pytest
 import torch
 
@@ -218,6 +220,112 @@ def test_what_others_see_goes_together(ways, capsys):
         autobatch.vmap(writes)(XS)
     assert capsys.readouterr().out.count("more") == int((XS.sum(1) > 0).sum())
     assert seen["calls"] == 0
+    assert not any(ways)
+
+
+class Tags(torch.nn.Module):
+    """The scores of a tagger, by a table in which it looks places up."""
+
+    def __init__(self):
+        super().__init__()
+        self.places = {"start": 1}
+        self.moves = torch.nn.Parameter(torch.eye(3))
+
+    def forward(self, x):
+        begins = torch.full((1, 3), -10.0)
+        begins[0][self.places["start"]] = 0.0
+        scores = begins
+        for row in x.view(1, 3):
+            scores = torch.cat([(scores + self.moves[i] + row).sum().view(1) for i in range(3)])
+        return scores
+
+
+def test_a_part_of_a_tensor_that_it_makes_is_its_own(ways):
+    module = Tags()
+    found = autobatch.vmap(module)(XS)
+    torch.testing.assert_close(found, torch.stack([module(x) for x in XS]))
+    assert ways == [True]
+
+
+def test_a_part_of_what_may_be_a_list_of_weights_is_not(ways):
+    rows = [torch.zeros(3), torch.ones(3)]
+
+    def writes(x):
+        made = torch.zeros(2, 3) if x[0] > 0 else rows
+        made[0][1] = 5.0
+        return made[0] + x
+
+    for _ in range(2):
+        with pytest.raises(autobatch.AutobatchError):
+            autobatch.vmap(writes)(XS)
+    assert rows[0].sum() == 0
+    assert not any(ways)
+
+
+def test_what_is_read_before_it_is_assigned(ways):
+    def reads(x):
+        if x[0] > 9:
+            y = y[0]  # noqa: F821
+        return y
+
+    with pytest.raises(UnboundLocalError):
+        autobatch.vmap(reads)(XS)
+
+
+class Point:
+    def __init__(self, place, left=None, right=None):
+        self.place, self.left, self.right = place, left, right
+
+
+TREE = Point([0.0, 0.5], Point([-1.0, 0.1]), Point([0.7, 0.2], Point([0.4, -0.3])))
+
+
+def nearest(x):
+    """A nested function counts the nodes of a tree that it goes through."""
+    best, least, seen = None, math.inf, 0
+
+    def search(node, depth):
+        nonlocal best, least, seen
+        if node is None:
+            return
+        seen += 1
+        away = sum((a - b) ** 2 for a, b in zip(x, node.place, strict=False))
+        if best is None or away < least:
+            best, least = node.place, away
+        side = x[depth % 2] <= node.place[depth % 2]
+        search(node.left if side else node.right, depth + 1)
+        if (x[depth % 2] - node.place[depth % 2]) ** 2 < least:
+            search(node.right if side else node.left, depth + 1)
+
+    search(TREE, 0)
+    return least, seen, best[0]
+
+
+def test_a_number_that_is_counted_is_no_container_that_existed(ways):
+    agrees_with_numbers(nearest, autobatch.vmap(nearest)(XS[:, :2]))
+    assert ways == [True]
+
+
+def agrees_with_numbers(function, found):
+    rows = [function(x.clone()) for x in XS[:, :2]]
+    for part, expected in zip(found, zip(*rows, strict=True), strict=True):
+        torch.testing.assert_close(
+            part, torch.stack(list(map(torch.as_tensor, expected))), check_dtype=False
+        )
+
+
+def test_an_array_that_existed_is_not_counted_in_place(ways):
+    counts, parts = np.zeros(3), [torch.zeros(())]
+
+    def counted(x):
+        seen = counts if x[0] > 0 else parts[0]
+        seen += 1
+        return x + torch.as_tensor(seen.sum())
+
+    with pytest.raises(autobatch.AutobatchError):
+        autobatch.vmap(counted)(XS)
+    assert counts.sum() == 0
+    assert parts[0] == 0
     assert not any(ways)
 
 

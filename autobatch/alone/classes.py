@@ -38,7 +38,9 @@ from autobatch.alone.kinds import (
     titled,
 )
 from autobatch.alone.taint import CODE, NONE, OUTER_DEEP, Share, Unit
+from autobatch.batching import known_arrays as arrays
 from autobatch.batching import known_callees as callees
+from autobatch.batching import known_library as library
 from autobatch.batching.effects import effect_of, is_library
 from autobatch.ir.dataflow import op_writes, terminator_reads, terminator_writes
 from autobatch.ir.program import Call, CallShape, Function
@@ -49,6 +51,10 @@ C_MEMBERS = (
     *(GetSetDescriptorType, MemberDescriptorType, type),
 )
 FINE_INITS = frozenset({"__init__", "__post_init__"})
+PROPERTYS = frozenset({"fget", "fset", "fdel", "getter", "setter", "deleter"})
+"""What leads from a property to its functions."""
+ASKED_BY_OTHERS = library.ASKED_BY_ANY | arrays.ASKED | {"keys", "read", "write", "flush"}
+"""What Python, its library or numpy may ask something for by itself."""
 ENTERED = frozenset({"__enter__", "__exit__"})
 """Special methods that nothing but a ``with`` statement calls."""
 
@@ -105,6 +111,8 @@ class Classes(Functions):
         """An attribute is asked for, or written, by its name; a cached one is kept in ``base``."""
         if name in FRAMES:
             raise NotAlone(f"{name} leads to all that a function holds")
+        if name in PROPERTYS:
+            raise NotAlone(f"{name} may be a function of a property")
         if any(type(members.get(name)) is cached_property for members in self.classes.values()):
             self.shares.write(base, attribute=True)
         self.shares.changed |= name not in self.names  # the classes' members are still to be met
@@ -138,7 +146,7 @@ class Classes(Functions):
             if special or name in self.names:
                 for function in (member.fget, member.fset, member.fdel):
                     if isinstance(function, FunctionType):
-                        self.escapes(self.unit(function), bound=True)
+                        self.of_property(name, function, type(member) is property and not special)
                     elif function is not None:
                         raise NotAlone(f"{name} is no property of functions")
             return
@@ -169,6 +177,19 @@ class Classes(Functions):
             if issubclass(kind, Enum) and isinstance(member, kind):
                 return
             self.shares.has(name, self.met(member))
+
+    def of_property(self, name: str, function: FunctionType, is_plain: bool) -> None:
+        """What a property gives comes out where its name is asked for.
+
+        Not where nobody says the name: a library may ask for it, or it is another's, too.
+        """
+        unit = self.unit(function)
+        if not is_plain or name in ASKED_BY_OTHERS or unit.property_of not in ("", name):
+            self.escapes(unit, bound=True)
+            return
+        self.shares.changed |= not unit.property_of
+        unit.property_of = name
+        self.shares.put(name, unit.returned)
 
     def cached(self, name: str, function: object) -> None:
         """A cached property is computed, and kept in its instance (see ``asks``)."""

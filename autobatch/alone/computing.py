@@ -128,6 +128,12 @@ PARTS = _found(
     " imag view_as_real view_as_complex",
 ) | {F.pad}
 """Functions whose result may be a part of what they get."""
+MAKING_ONE = _found(
+    torch,
+    "arange cat empty empty_like eye full full_like linspace ones ones_like stack tensor zeros"
+    " zeros_like",
+)
+"""Those of the former that give one tensor, whatever they get."""
 OF_ARRAYS = frozenset({torch.as_tensor, torch.from_numpy})
 """Those that give the memory of an array of numpy's."""
 MAKING_METHODS = frozenset((_ANYWHERE + _METHODS).split())
@@ -252,6 +258,11 @@ def is_function(found: object) -> bool:
         return found in MAKING or found in PARTS or found in WRITING_WHERE_ASKED
     except TypeError:  # unhashable
         return False
+
+
+def makes_one(found: object) -> bool:
+    """Whether it is a function of torch's that gives one tensor, in memory of its own."""
+    return callable(found) and any(found is each for each in MAKING_ONE)
 
 
 def called(found: object, whole: Share, shares: Shares, shape: CallShape) -> Share:

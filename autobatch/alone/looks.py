@@ -89,6 +89,23 @@ class Looks:
         is_import = definition is not None and definition.name == "import_from"
         return is_import and self.known.looked_up(op.outs[0]) is not MISSING
 
+    def is_new_tensor(self, name: Var) -> bool:
+        """Whether a variable is sure to hold a tensor that the program makes, or a part of one.
+
+        Nothing that is in a container comes out of that, then.
+        """
+        definition, seen = self.known.definitions.get(name), {name}
+        while definition is not None and definition.name in ("copy", "getitem"):
+            name = definition.args[0]
+            if name in seen:  # it is read before anything assigns it
+                return False
+            seen.add(name)
+            definition = self.known.definitions.get(name)
+        if definition is None or definition.name != "call":
+            return False
+        found = self.world.value(self.unit, self.known, definition.args[0])
+        return computing.makes_one(found)
+
     def elements(self, name: Var) -> list[nn.Module] | None:
         """The modules one of which a variable is sure to hold: of a list of them, gone through."""
         ops = [o for b in self.unit.function.blocks for o in b.ops if name in o.outs]

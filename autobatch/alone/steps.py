@@ -142,6 +142,8 @@ class Steps(Calls):
                 shares.contain(put)
             return NONE
         if name in INSIDE:
+            if name == "getitem" and shares.computes and self.is_new_tensor(op.args[0]):
+                return self.unit.join(op.args[:1]) & TENSORS
             if name == "getitem":  # a tensor as the place in a list is no part of it
                 args &= ~TENSORS | self.unit.join(op.args[:1])
             return shares.within(args)
@@ -210,9 +212,12 @@ class Steps(Calls):
         base = self.unit.join(op.args[:1])
         other = self.known.definitions.get(op.args[1])
         number = other is not None and other.name == "const" and type(other.attr) in NUMBERS
-        if number and op.name in COUNTED and not base & (TENSOR | ARRAY):
-            return base | shares.hidden
-        shares.write(base)
+        if number and op.name in COUNTED:
+            if not base & (TENSOR | ARRAY):
+                return base | shares.hidden
+            shares.write(base & (TENSORS | ARRAY))  # a container takes no number
+        else:
+            shares.write(base)
         goes_on = op.name in GOING_THROUGH  # a list takes up what a tensor has as its rows
         shares.contain(args & IN_DEEP if goes_on else elements(args) & ~TENSORS)
         return base | shares.hidden | (args & TENSOR)

@@ -51,6 +51,8 @@ class Unit:
     """It is called as a function, too, where it is a method."""
     is_kept: bool = False
     """What it returns is kept for all calls."""
+    property_of: str = ""
+    """It is called where this attribute is asked for, or assigned, and gives what that is."""
     is_handed_on: bool = False
     """It is made as the program runs, and may be called with whatever a call gets."""
 
@@ -196,6 +198,10 @@ class Shares:
         elif unit.is_bound:
             self.add(unit, params[:1], self.instance(self.anything & ~TENSORS))
             self.add(unit, params[1:], self.anything)
+        elif unit.property_of:
+            self.add(unit, params[:1], self.instance(self.anything & ~TENSORS))
+            put = self.fields.get(unit.property_of, NONE) | self.loose
+            self.add(unit, params[1:], put)
         elif unit.is_built_by:
             self.add(unit, params[1:], self.anything)
         elif unit.is_handed_on:

@@ -120,6 +120,7 @@ ASKED: dict[Any, frozenset[str]] = {
     csv.reader: frozenset(name for name in dir(csv.excel) if name[0] != "_"),
 }
 """Names of methods and attributes that they ask of what they get; what is not here asks none."""
+ASKED_BY_ANY: frozenset[str] = frozenset().union(*ASKED.values())
 
 FIXED = frozenset(
     {decimal.Decimal, datetime.date, datetime.timedelta, datetime.timezone, uuid.UUID}

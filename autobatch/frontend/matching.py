@@ -11,6 +11,7 @@ from typing import Any
 
 _THEMSELVES = (bool, bytearray, bytes, dict, float, frozenset, int, list, set, str, tuple)
 """Builtins whose one positional sub-pattern takes the subject itself."""
+_NOTHING = object()
 
 
 def sequence_length(subject: object) -> int:
@@ -24,10 +25,13 @@ def mapping_values(subject: object, keys: tuple[Any, ...]) -> tuple[Any, ...] | 
     """The values under ``keys``, None if ``subject`` is no mapping or lacks one."""
     if not isinstance(subject, Mapping):
         return None
+    found: list[Any] = []
     for key in keys:
-        if key not in subject:
+        value = subject.get(key, _NOTHING)  # as Python does: a ``defaultdict`` makes no entry
+        if value is _NOTHING:
             return None
-    return tuple([subject[key] for key in keys])
+        found.append(value)
+    return tuple(found)
 
 
 def mapping_rest(subject: Mapping[Any, Any], keys: tuple[Any, ...]) -> dict[Any, Any]:
@@ -56,7 +60,8 @@ def class_attributes(
         )
     found: list[Any] = [subject] if own and count else []
     for name in known[: 0 if own else count] + names:
-        if not hasattr(subject, name):
+        value = getattr(subject, name, _NOTHING)  # asked once: a property may print
+        if value is _NOTHING:
             return None
-        found.append(getattr(subject, name))
+        found.append(value)
     return tuple(found)

@@ -17,6 +17,7 @@ from autobatch.batching.calling import stateless
 from autobatch.batching.containers import entries, subscripts, zipped
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.host.from_rows import from_rows
+from autobatch.batching.host.getters import note_reached
 from autobatch.batching.host.own_methods import asks, each_thread
 from autobatch.batching.host.rower import Rower, own_memory
 from autobatch.batching.host.rows import run_rows
@@ -365,6 +366,7 @@ def may_escape(iterator: Cell) -> bool:
 def _next_rows(context: Context, iterator: Cell, among: Cell | None) -> tuple[Cell, Cell]:
     takes = zipped.flags(context, among)
     iterators = Rower(context, keep=True).rows(iterator)
+    note_reached(context.foreign, next, iterators)
     items: list[Any] = []
     more: list[bool] = []
     results: dict[int, Any] = {}

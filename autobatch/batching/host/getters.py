@@ -1,7 +1,8 @@
-"""What ``operator.attrgetter`` and its like may give of an object: what its class reaches.
+"""What ``operator.attrgetter``, a class pattern and the like may give of an object.
 
-A property, a ``__getattr__`` or a method of the program's own instance runs as plain Python there,
-and may give a list of the class or a global one, which is not the program's to write.
+That is what its class reaches: a property, a ``__getattr__`` or a method of the program's own
+instance runs as plain Python there, and may give a list of the class or a global one, which is not
+the program's to write.
 """
 
 from __future__ import annotations
@@ -15,17 +16,27 @@ from typing import Any
 from autobatch.batching.effects import is_library
 from autobatch.batching.foreign import Foreign
 from autobatch.batching.host.own_methods import is_own
+from autobatch.frontend.matching import class_attributes
 from autobatch.structure import own_attribute
 
 GETTERS = (attrgetter, itemgetter, methodcaller)
+THROUGH = ("__iter__", "__getitem__", "__reversed__")
 
 
 def note_reached(foreign: Foreign, function: Any, args: Iterable[Any]) -> None:
-    """Note what existed before of all that a getter may give of its operands."""
-    if not isinstance(function, GETTERS):
-        return
-    for kind in {type(arg) for arg in args}:
-        note_named(foreign, kind)
+    """Note what existed before of all that a getter may give of its operands.
+
+    What goes through an instance of the user's, or takes an item, is one, too.
+    """
+    gets = isinstance(function, GETTERS) or function is class_attributes
+    for kind in set(map(type, args)):
+        if gets or is_gone_through(kind):
+            note_named(foreign, kind)
+
+
+def is_gone_through(kind: type) -> bool:
+    """Whether a class of the user's says what is in its instances."""
+    return any(hasattr(kind, name) for name in THROUGH) and is_own(kind)
 
 
 def note_named(foreign: Foreign, kind: type) -> None:

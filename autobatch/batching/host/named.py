@@ -1,8 +1,9 @@
 """Attributes that a host operation asks for by a name that it gets as text.
 
-``getattr``, ``hasattr``, ``"{0.p}".format(x)``, ``operator.attrgetter`` and ``methodcaller``. In:
-the operation and real operands of it. Out: the error for a property, or another function of the
-user's that gives such an attribute, which is seen to write what existed before the call.
+``getattr``, ``hasattr``, ``"{0.p}".format(x)``, ``operator.attrgetter`` and ``methodcaller``, and
+class patterns. In: the operation and real operands of it. Out: the error for a property, or another
+function of the user's that gives such an attribute, which is seen to write what existed before the
+call.
 """
 
 from __future__ import annotations
@@ -24,11 +25,13 @@ from autobatch.batching.host.getters import method_called
 from autobatch.batching.host.own_methods import getter
 from autobatch.batching.kinds import found_in_class
 from autobatch.batching.shared import refusals
+from autobatch.frontend.matching import class_attributes, mapping_values, sequence_length
 from autobatch.structure import own_attribute, own_attributes
 
 Step = tuple[bool, Any]
 """Of what a text asks for: an attribute by its name, or an item by its key."""
 FORMATS = ("format", "format_map")
+PATTERNS = (class_attributes, mapping_values, sequence_length)
 BUILTINS: tuple[Any, ...] = (str, list, tuple, dict)
 
 
@@ -47,6 +50,9 @@ def refuse_named(
         return
     for obj, path in asked(function, args, kwargs):
         refuse_path(handing, holds, obj, path)
+    for method in methods_of_patterns(function, args):
+        if is_own(method):
+            handing.refuse(method, args[0] if holds(args[0]) else None)
     if isinstance(function, methodcaller) and args:
         writes = torch_effect(method_called(function)) == "write"
         if writes and isinstance(args[0], Tensor) and holds(args[0]):
@@ -56,10 +62,21 @@ def refuse_named(
             handing.refuse(method, args[0] if holds(args[0]) else None)
 
 
+def methods_of_patterns(function: Any, args: Sequence[Any]) -> list[Any]:
+    """The methods that a pattern calls of its subject."""
+    kind = type(args[0]) if args else object
+    if function is mapping_values and issubclass(kind, Mapping):
+        return [found_in_class(kind, name) for name in ("get", "__getitem__")]
+    if function is sequence_length and issubclass(kind, Sequence):
+        return [found_in_class(kind, "__len__")]
+    return []
+
+
 def asks_by_name(function: Any) -> bool:
     """Whether an operation may ask for attributes by name."""
     by_text = function is getattr or function is hasattr
-    return by_text or isinstance(function, attrgetter | methodcaller) or is_format(function)
+    by_text = by_text or any(function is each for each in PATTERNS) or is_format(function)
+    return by_text or isinstance(function, attrgetter | methodcaller)
 
 
 def is_format(function: Any) -> bool:
@@ -77,6 +94,11 @@ def asked(
             yield args[0], [(True, part) for part in name.split(".")]
     elif (function is getattr or function is hasattr) and len(args) > 1:
         yield args[0], [(True, args[1])]
+    elif function is class_attributes:
+        subject, kind, count, names = args
+        known = own_attribute(kind, "__match_args__", ())
+        for name in (*known[:count], *names):
+            yield subject, [(True, name)]
     elif is_format(function):
         text = own_attribute(function, "__self__")
         if type(text) is not str:
