@@ -181,13 +181,49 @@ def filtered(x):
         found.append(x)
 
 
+def in_a_list_of_pairs(x):
+    pairs = list(zip(Takes(), strict=True))
+    pairs[0][0].append(x)
+
+
+def in_a_list_of_counted_ones(x):
+    pairs = list(enumerate(Takes()))
+    pairs[0][1].append(x)
+
+
+def laid_out(x):
+    found = [*Takes()]
+    found[0].append(x)
+
+
+class Held:
+    kept = property(lambda self: KEPT)
+
+    def __getattr__(self, name):
+        if name == "other":
+            return KEPT
+        raise AttributeError(name)
+
+
+def by_a_property(x):
+    Held().kept.append(x)
+
+
+def by_any_name(x):
+    Held().other.append(x)
+
+
 PROGRAMS = [
+    *(in_a_list_of_pairs, in_a_list_of_counted_ones, laid_out, by_a_property, by_any_name),
     *(taken, taken_side_by_side, taken_and_counted, filtered),
     *(mapping, mapping_writes, sequence, sequence_counts, unpacked, unpacked_items, looped),
     *(looped_items, looped_backwards, looped_backwards_by_method, of_items, of_values, starred),
     *(double_starred, gathered),
 ]
-OPTIONS = [{}, {"plain": "never"}, {"engine": "program_counter"}]
+OPTIONS = [
+    *({}, {"plain": "never"}, {"engine": "program_counter"}),
+    {"engine": "sequential"},
+]
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)

@@ -17,7 +17,7 @@ from autobatch.batching.calling import stateless
 from autobatch.batching.containers import entries, subscripts, zipped
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.host.from_rows import from_rows
-from autobatch.batching.host.getters import note_reached
+from autobatch.batching.host.getters import note_class, note_reached
 from autobatch.batching.host.own_methods import asks, each_thread
 from autobatch.batching.host.rower import Rower, own_memory
 from autobatch.batching.host.rows import run_rows
@@ -87,6 +87,7 @@ def iterate(context: Context, cell: Cell) -> Cell:
         ):
             return over(cell)
         case Container(type=kind) if is_instance(value):
+            note_class(context.foreign, kind)
             method = special_method(kind, "__iter__")
             code = own_attribute(method, "__code__")
             if code is not None and not code.co_flags & NO_FUNCTION:

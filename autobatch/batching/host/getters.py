@@ -30,8 +30,16 @@ def note_reached(foreign: Foreign, function: Any, args: Iterable[Any]) -> None:
     """
     gets = isinstance(function, GETTERS) or function is class_attributes
     for kind in set(map(type, args)):
-        if gets or is_gone_through(kind):
+        if gets:
             note_named(foreign, kind)
+        else:
+            note_class(foreign, kind)
+
+
+def note_class(foreign: Foreign, kind: type) -> None:
+    """Note what existed before of all that an instance may give that is gone through."""
+    if is_gone_through(kind):
+        note_named(foreign, kind)
 
 
 def is_gone_through(kind: type) -> bool:

@@ -83,6 +83,8 @@ class Calls:
 
     def opened(self, shape: CallShape, target: Any, operands: Args, span: Span) -> Resolution:
         """What a call runs once methods, partials and the like are opened."""
+        if not shape.is_plain:
+            self.watch.gone_through(operands)
         given, kwargs = arguments(shape, target, operands)
         args = tuple(given)
         receiver, function = receiver_of(target)

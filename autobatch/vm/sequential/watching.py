@@ -30,7 +30,7 @@ from autobatch.batching.host.asking import (
     refuse_subclass,
 )
 from autobatch.batching.host.catching import refuse_change
-from autobatch.batching.host.getters import note_reached
+from autobatch.batching.host.getters import note_named, note_reached
 from autobatch.batching.host.named import asks_by_name, refuse_named
 from autobatch.batching.host.own_methods import getter, looks_within
 from autobatch.batching.host.own_methods import instances as instances_of
@@ -53,6 +53,8 @@ from autobatch.vm.purity import content
 
 WRITES = frozenset({"setattr", "delattr", "setitem", "delitem"})
 
+TAKING = frozenset({"iter", "next", "getitem", "unpack", "extend", "update", "to_tuple"})
+"""Operations that take something out of an operand."""
 MAY_SWITCH: tuple[Any, ...] = (*MANAGERS, enter_host, leave_host, enter_mode, leave_mode)
 """What a ``with`` statement calls, which puts back what it has switched."""
 ASKING: dict[Any, tuple[str, ...]] = {len: ("__len__",), abs: ("__abs__",)}
@@ -91,6 +93,9 @@ class Unwatched:
     def given(self, args: tuple[Any, ...]) -> None:
         """Arguments: their builtin containers and tensors are copies."""
 
+    def gone_through(self, objs: Iterable[Any]) -> None:
+        """Before something is taken out of one of these."""
+
     def closure(self, boxes: Iterable[CellType]) -> None:
         """What a function closes over existed before."""
 
@@ -124,9 +129,14 @@ class Watch(Unwatched):
             self.method(obj, methods)
         if name == "getattr":
             self.attribute(operands[0], attr)
+        elif name in TAKING:
+            self.gone_through(operands)
         if name == "context":
             refuse_change(self.foreign.holds, span, operands[0], "__context__", operands[1])
         self.asked(semantics.SEMANTICS.get(name), list(operands), filter(is_handed, operands))
+
+    def gone_through(self, objs: Iterable[Any]) -> None:
+        note_reached(self.foreign, None, objs)
 
     def raised(self, error: Any, *cause: Any) -> BaseException:
         for each in cause:
@@ -164,7 +174,7 @@ class Watch(Unwatched):
         given = [hand(place, [arg])[0] for place, arg in enumerate(args)]
         named = {name: hand(name, [arg])[0] for name, arg in kwargs.items()}
         refuse_called(self.handing, callee)
-        note_reached(self.foreign, callee, args)
+        note_reached(self.foreign, callee, [*args, own_attribute(callee, "__self__")])
         if isinstance(callee, type) and issubclass(callee, type) and len(args) == 3:
             refuse_subclass(self.handing, args[1])
         asked = uncalled(callee, args, kwargs)
@@ -187,6 +197,7 @@ class Watch(Unwatched):
         self.method(obj, (name,))
         code = getter(obj, name)
         if code is not None and self.handing is not None:
+            note_named(self.foreign, type(obj))
             self.handing.refuse(code, obj if self.foreign.holds(obj) else None)
 
     def asked(self, function: Any, objs: list[Any], called: Iterable[Any]) -> None:
