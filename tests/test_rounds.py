@@ -176,12 +176,31 @@ def fails_late(x: Tensor) -> Tensor:
     return x
 
 
+def without_an_end(x: Tensor) -> tuple[Tensor, int]:
+    steps = 0
+    for _ in range(3, 10**20, 7):
+        x = torch.cos(x) * 0.97 + 0.1
+        steps += 1
+        if x.sum() < 0.88:
+            break
+    return x, steps
+
+
+def downwards_without_an_end(x: Tensor) -> Tensor:
+    for _ in range(10**20, -(10**20), -7):
+        x = torch.cos(x) * 0.97 + 0.1
+        if x.sum() < 0.88:
+            break
+    return x
+
+
 CASES: dict[str, Callable[..., Any]] = {
     func.__name__: func
     for func in (
         *(counted, weighed, named_later, with_an_else, while_less, while_true),
         *(while_some_are_left, numbers_grow, a_float_steps, some_break, nested),
         *(nested_with_a_break, the_same_range, one_iterator, two_names, kept, swapped, fails_late),
+        *(without_an_end, downwards_without_an_end),
     )
 }
 IN_ONE_GO = {

@@ -84,7 +84,8 @@ class Counting:
     @property
     def left(self) -> int:
         """How often it goes on yet."""
-        return len(range(self.cells[0].value.obj, self.end, self.ahead))  # type: ignore[union-attr]
+        at: int = self.cells[0].value.obj  # type: ignore[union-attr]
+        return max(0, -((at - self.end) // self.ahead))  # ``len`` of a range has a limit
 
     def skip(self, times: int, env: Env) -> None:
         """Go on so many times, as often as it does at least."""
