@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import autobatch
-from autobatch.alone import running
+from autobatch.alone import objecting, running
 from autobatch.explaining import explain
 
 WORDS = ["the ther", "and ing", "", "st st"]
@@ -458,14 +458,17 @@ def test_what_existed_before_is_not_written(function):
 
 def proved(function, computes, *args):
     """Whether plain Python is proved for a call."""
-    options = autobatch.options.Options()
-    batch = explain.batch_of(function, args, {}, options)
-    asked = running.asked(explain.started(function), batch, options, explain.LIBRARY)
     try:
-        running.new_proof(asked, computes)
+        running.new_proof(asked_of(function, *args), computes)
     except running.NotAlone:
         return False
     return True
+
+
+def asked_of(function, *args):
+    options = autobatch.options.Options()
+    batch = explain.batch_of(function, args, {}, options)
+    return running.asked(explain.started(function), batch, options, explain.LIBRARY)
 
 
 WEIGHT = torch.eye(3)
@@ -658,6 +661,39 @@ def test_all_that_keeps_a_program_from_it_is_told_at_once():
     for why in ("is not known", "it may write what existed before", "others see"):
         assert why in told
     assert "random.Random(number)" in told and "per_thread" in told
+
+
+class Number:
+    """Its attributes are named as those of torch's tensors are."""
+
+    def __init__(self, data):
+        self.data, self.grad = data, 0.0
+
+    def __add__(self, other):
+        made = Number(self.data + other.data)
+
+        def backward():
+            self.grad += made.grad
+            other.grad += made.grad
+
+        made.backward = backward
+        return made
+
+
+def adds_numbers(x):
+    one, other = Number(x.item()), Number(x.item() + 1)
+    made = one + other
+    made.grad = 1.0
+    made.backward()
+    return one.grad + other.grad
+
+
+def test_a_reason_says_no_more_than_is_known():
+    """``data`` may be a tensor's: nobody has found out that it is one."""
+    call = asked_of(adds_numbers, torch.ones(3))
+    told = objecting.objection(call, "adds_numbers")
+    assert "data is asked of what may be a tensor" in told
+    assert "(`value`, not `data`)." in told
 
 
 def test_a_table_of_torchs_functions_is_no_reason():

@@ -204,7 +204,7 @@ class Calls(KnownCalls):
             if known is not None and is_sure and not parts:
                 return known
             if known is None and reads.is_of_tensors(name):
-                raise NotAlone(f"the method {name} of a tensor")
+                raise NotAlone(f"the method {name} of what may be a tensor")
             result |= known or NONE
             receiver &= ~TENSORS
         for unit, member in units:

@@ -42,7 +42,7 @@ class KnownCalls(Members):
         """A function of Python's gets tensors: it reads them, or goes through them."""
         if arrays.is_function(found):
             if not self.world.shares.computes and found not in arrays.TO_ARRAYS:
-                raise NotAlone(f"{titled(found)} gets a tensor")
+                raise NotAlone(f"{titled(found)} gets what may be a tensor")
             return self.known_call(found, given, shape)
         if self.world.shares.computes and found in computing.GOING_ON:
             return self.known_call(found, given, shape)
@@ -56,7 +56,7 @@ class KnownCalls(Members):
         if mapped in reads.READERS:
             return self.known_call(found, [share & ~TENSORS for share in given], shape)
         if found not in reads.READERS and found not in reads.GOING_THROUGH:
-            raise NotAlone(f"{titled(found)} gets a tensor")
+            raise NotAlone(f"{titled(found)} gets what may be a tensor")
         return self.known_call(found, given, shape)
 
     def known_call(self, found: object, given: list[Share], shape: CallShape) -> Share:

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from autobatch.alone import asking, computing, printing, reads
-from autobatch.alone.kinds import NotAlone
+from autobatch.alone.kinds import ASKED, NotAlone
 from autobatch.alone.looks import Looks
 from autobatch.alone.taint import ARRAY, CODE, FOREIGN, NONE, TENSOR, TENSORS, Share
 from autobatch.batching import known_arrays
@@ -170,7 +170,7 @@ class Members(Looks):
         for part in world.children(name):
             world.met(part)
         if base & TENSOR and reads.is_of_tensors(name):
-            raise NotAlone(f"{name} is asked of a tensor")
+            raise NotAlone(f"{name} {ASKED}")
         return shares.asked(base & ~TENSORS, name)
 
     def title(self, name: str, base: Share) -> Share:

@@ -6,7 +6,7 @@ where nothing does, or where nobody can say.
 
 from __future__ import annotations
 
-from autobatch.alone.kinds import DRAWS, MAKES_MODULE, YIELDS, NotAlone, Reasons
+from autobatch.alone.kinds import ASKED, DRAWS, MAKES_MODULE, YIELDS, NotAlone, Reasons
 from autobatch.alone.proof import Proof
 from autobatch.alone.running import Asked, new_proof
 from autobatch.errors import AutobatchError, Diagnostic, render
@@ -29,6 +29,10 @@ INSTEAD = {
     DRAWS: "`random.Random(number)`, or numpy's `default_rng(number)`, made in it is its own",
 }
 """What to write instead, by the reason."""
+INSTEAD_OF_NAMES = (
+    "an attribute of an object of one's own is told apart by a name that tensors do not have "
+    "(`value`, not `data`)"
+)
 ANYWAY = (
     "autobatch.per_thread on the function that works on objects runs it as it is, example by "
     "example."
@@ -71,9 +75,14 @@ def told(headline: str, reasons: Reasons) -> str:
     lines = [headline, *(placed(text, span) for text, span in shown)]
     if len(reasons) > len(shown):
         lines.append(f"  and {len(reasons) - len(shown)} more, most of them like these")
-    advice = dict.fromkeys(INSTEAD[text] for text, _ in shown if text in INSTEAD)
+    advice = dict.fromkeys(filter(None, (instead(text) for text, _ in shown)))
     lines += [f"  Hint: {each}." for each in advice]
     return "\n".join([*lines, f"  Hint: {ANYWAY}"])
+
+
+def instead(reason: str) -> str:
+    """What to write instead; empty where nothing is known that helps."""
+    return INSTEAD_OF_NAMES if reason.endswith(ASKED) else INSTEAD.get(reason, "")
 
 
 def placed(text: str, span: Span | None) -> str:
