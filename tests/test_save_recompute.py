@@ -153,7 +153,10 @@ def test_programs(name: str) -> None:
 
     for kept, again in zip(run("keep"), run("recompute"), strict=True):
         assert (kept is None) is (again is None)
-        assert kept is None or again is None or torch.equal(kept, again)
+        if kept is not None and again is not None:
+            # What no round of a loop changes is computed once by ``keep``, so that gradients are
+            # summed in another order.
+            torch.testing.assert_close(again, kept, rtol=1e-12, atol=1e-12)
 
 
 # What is kept.
