@@ -156,7 +156,7 @@ class Hop:
         what each thread's condition is, after the last of them.
         """
         counting = self.counting if self.between is None else self.between.counting
-        most = self.most(spin, counting)
+        most = 0 if self.rounds is None else self.most(spin, counting)
         if self.rounds is None or not most:
             found = self.run(env, k)
             self.runs += 1

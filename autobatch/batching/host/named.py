@@ -50,26 +50,27 @@ def refuse_named(
         return
     for obj, path in asked(function, args, kwargs):
         refuse_path(handing, holds, obj, path)
-    for method in methods_of_patterns(function, args):
-        if is_own(method):
-            handing.refuse(method, args[0] if holds(args[0]) else None)
-    if isinstance(function, methodcaller) and args:
-        writes = torch_effect(method_called(function)) == "write"
-        if writes and isinstance(args[0], Tensor) and holds(args[0]):
+    names = methods_called(function, args)
+    if isinstance(function, methodcaller) and args and isinstance(args[0], Tensor):
+        writes = torch_effect(names[0]) == "write"
+        if writes and holds(args[0]):
             raise refusals.written(handing.span, "a tensor")
-        method = found_in_class(type(args[0]), method_called(function))
+    for name in names:
+        method = found_in_class(type(args[0]), name)
         if is_own(method):
             handing.refuse(method, args[0] if holds(args[0]) else None)
 
 
-def methods_of_patterns(function: Any, args: Sequence[Any]) -> list[Any]:
-    """The methods that a pattern calls of its subject."""
+def methods_called(function: Any, args: Sequence[Any]) -> tuple[str, ...]:
+    """The methods of its first operand that a ``methodcaller`` or a pattern calls."""
     kind = type(args[0]) if args else object
+    if isinstance(function, methodcaller) and args:
+        return (method_called(function),)
     if function is mapping_values and issubclass(kind, Mapping):
-        return [found_in_class(kind, name) for name in ("get", "__getitem__")]
+        return ("get", "__getitem__")
     if function is sequence_length and issubclass(kind, Sequence):
-        return [found_in_class(kind, "__len__")]
-    return []
+        return ("__len__",)
+    return ()
 
 
 def asks_by_name(function: Any) -> bool:

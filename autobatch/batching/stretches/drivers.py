@@ -84,8 +84,8 @@ class Driver:
     whether its results fit or rows fail, the block goes on with that context.
     ``begin(env, scope)`` gives ``again(env, k)``, which does what ``drive`` does for as long as no
     variable changes but those that the block's loop assigns, and ``glide(env, k)``, which does not
-    check the kinds of ``columns``. Of variables it has to do with those that it ``names``, of which
-    it ``assigns`` some, and ``makes`` some: columns of one kind, always. ``shared`` are the
+    check the kinds of ``columns``. In a loop it has to do with the variables that it ``names``. It
+    ``assigns`` some, and ``makes`` some: columns of one kind, always. ``shared`` are the
     tensors that all threads share which it may read: it does not run once these are written.
     ``feeds`` are those of the replay's inputs that may change from lap to lap; None where that is
     not all that may. ``replay`` is what the replay, ``run``, is called in ``begin``, ``parts`` are
@@ -206,7 +206,7 @@ def driver_of(
         replay,
         run,
         parts,
-        named(printer.lines),
+        frozenset() if again is None else named(printer.lines),
         frozenset(printer.columns_of),
         frozenset(assigns),
         frozenset(makes),

@@ -10,11 +10,10 @@
                                          env['x'] = Cell(Column(last[0]))
 
 In: the lines of a driver that glides (see ``drivers``). Out: those of ``rounds``, which goes on for
-as long as the block's condition is what it was: each thread's, a result of the replay, is,
-byte by byte, ``before``; a number of the host's is ``sign``. It gives how many rounds that
-took, at most so many, and what the last one found of each thread. Where that is something else,
-``ride`` is told, and of the variables' cells, and says how many rounds there may be; without it
-that ends them. What
+as long as the block's condition is what it was: each thread's, a result of the replay, is, byte by
+byte, ``before``; a number of the host's is ``sign``. It gives how many rounds that took, at most so
+many, and what the last one found of each thread. Where that is something else, ``ride`` is told,
+and of the variables' cells, and says how many rounds there may be; without it that ends them. What
 a round cannot do is left to the general way, with all as it was when that round began. There are
 none where a line is of another kind than those above: where ints of each thread's own are looked
 at, say.

@@ -174,12 +174,13 @@ class Watch(Unwatched):
         given = [hand(place, [arg])[0] for place, arg in enumerate(args)]
         named = {name: hand(name, [arg])[0] for name, arg in kwargs.items()}
         refuse_called(self.handing, callee)
-        note_reached(self.foreign, callee, [*args, own_attribute(callee, "__self__")])
+        receiver = own_attribute(callee, "__self__")
+        note_reached(self.foreign, callee, [*args, receiver])
         if isinstance(callee, type) and issubclass(callee, type) and len(args) == 3:
             refuse_subclass(self.handing, args[1])
         asked = uncalled(callee, args, kwargs)
         called = filter(is_handed, (*args, *kwargs.values()))
-        self.asked(callee, [*asked, own_attribute(callee, "__self__")], called)
+        self.asked(callee, [*asked, receiver], called)
         refuse_switch(span, callee, entered)
         if (drawn := direct(callee, tuple(given), named)) is not None:  # whatever maps around it
             return drawn[0]
