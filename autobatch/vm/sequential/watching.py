@@ -131,7 +131,7 @@ class Watch(Unwatched):
             self.attribute(operands[0], attr)
         elif name in TAKING:
             self.gone_through(operands)
-        if name == "context":
+        if name == "context" and operands[1] is not None:
             refuse_change(self.foreign.holds, span, operands[0], "__context__", operands[1])
         self.asked(semantics.SEMANTICS.get(name), list(operands), filter(is_handed, operands))
 
