@@ -76,6 +76,7 @@ __all__ = [
     "has_no_data",
     "holders_of",
     "is_batched",
+    "is_default_generator",
     "is_wrapped",
     "kl_of_one_family",
     "kl_rule_of",
@@ -369,6 +370,12 @@ def storage_id(tensor: Tensor) -> int:
     if tensor.layout in SPARSE:
         return id(tensor)
     return int(firsthand.untyped_storage(tensor)._cdata)
+
+
+def is_default_generator(generator: torch.Generator) -> bool:
+    """Whether it is the host's own; a dispatch mode gets another Python object for it."""
+    own: int = torch.default_generator._cdata  # type: ignore[attr-defined]
+    return bool(generator._cdata == own)  # type: ignore[attr-defined]
 
 
 def holders_of(tensor: Tensor) -> tuple[int, int]:
