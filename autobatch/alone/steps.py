@@ -17,11 +17,11 @@ from autobatch.alone.kinds import NotAlone
 from autobatch.alone.taint import (
     ARRAY,
     CODE,
-    IN_DEEP,
     NONE,
     TENSOR,
     TENSORS,
     Share,
+    deep,
     elements,
 )
 from autobatch.frontend import MISSING
@@ -145,8 +145,11 @@ class Steps(Calls):
             if name == "getitem" and shares.computes and self.is_new_tensor(op.args[0]):
                 return self.unit.join(op.args[:1]) & TENSORS
             if name == "getitem":  # a tensor as the place in a list is no part of it
-                args &= ~TENSORS | self.unit.join(op.args[:1])
-            return shares.within(args)
+                base = self.unit.join(op.args[:1])
+                place = self.known.definitions.get(op.args[1])
+                is_part = place is not None and place.name == "slice"
+                return shares.item(base, is_part) | shares.within(args & ~base & ~TENSORS)
+            return shares.following(args) if name == "next" else shares.within(args)
         if name in BOXES:
             return shares.boxed
         if name in VALUES:
@@ -219,5 +222,5 @@ class Steps(Calls):
         else:
             shares.write(base)
         goes_on = op.name in GOING_THROUGH  # a list takes up what a tensor has as its rows
-        shares.contain(args & IN_DEEP if goes_on else elements(args) & ~TENSORS)
+        shares.contain(deep(args) if goes_on else elements(args) & ~TENSORS)
         return base | shares.hidden | (args & TENSOR)
