@@ -128,9 +128,8 @@ def container_getitem(context: Context, base: Cell, value: Container, index: Cel
             if parts is not None:
                 return stateless.item(value, parts, key)
             if isinstance(key, slice):
-                return Cell(
-                    Container(value.type if value.type is list else tuple, sequence(value)[key])
-                )
+                items = list(sequence(value)[key])
+                return Cell(Container(value.type if value.type is list else tuple, items))
             return sequence(value)[key]  # type: ignore[no-any-return]
         except Exception as error:
             raise RowsFail(context.lowest(), error) from error
