@@ -379,7 +379,7 @@ def test_a_list_that_grows_where_a_function_counts_it() -> None:
             return len(found)
 
         while size() <= n:
-            found = found + [x * 2]
+            found = found + [x * 2]  # noqa: RUF005
             if size() > 2:
                 found += [x]
                 found = found * 1
