@@ -47,7 +47,7 @@ from autobatch.batching.host import catching
 from autobatch.batching.host.getters import method_called
 from autobatch.batching.host.rower import own_memory
 from autobatch.batching.host.rows import ANY_EFFECT, OWN_PARTS, run_rows
-from autobatch.batching.kinds import is_instance
+from autobatch.batching.kinds import is_instance, is_tensor
 from autobatch.batching.objects import introspection
 from autobatch.batching.objects.classes import (
     NO_INIT,
@@ -237,7 +237,11 @@ def host_call(context: Context, target: Target) -> Cell:
     done = arithmetic.apply(context, callee, callee, args) if not kwargs else None
     if done is not None:
         return done
-    gives = any(may_be_given(arg, len(args) > 1) for arg in operands_given(callee, args))
+    sees, several = not context.services.blind(), len(args) > 1
+    gives = any(  # a tensor's items are parts of it
+        may_be_given(arg, several or (sees and is_tensor(read(arg))))
+        for arg in operands_given(callee, args)
+    )
     keep = gives or any(map(is_used_up, cells))
     if not gives_value(callee):
         own_memory(context, cells)
