@@ -104,10 +104,9 @@ def _register_spaced(function: Callable[..., Any]) -> None:
             raise NoRule("complex bounds")
         if dtype is not None and not any(is_lent(bound, dtype) for bound in given):
             return NotImplemented
-        named = {name: in_dtype(bound, chosen) for name, bound in ends.items()}
+        kwargs.update((name, in_dtype(bound, chosen)) for name, bound in ends.items())
         first = (in_dtype(bound, chosen) for bound in bounds[:2])
-        options: dict[str, Any] = {**kwargs, **named, "dtype": chosen}
-        return info.apply(function, (*first, *bounds[2:]), options, info.k)
+        return info.apply(function, (*first, *bounds[2:]), {**kwargs, "dtype": chosen}, info.k)
 
 
 def is_complex(bound: Any) -> bool:
