@@ -392,6 +392,21 @@ def test_exceptions_that_were_caught_are_let_go(engine):
 # The program.
 
 
+def test_a_part_of_a_tuple_may_be_put_back():
+    def program(n):
+        m = n.item()
+        values = (m, int(n) + 1, 5)[1:]
+        try:
+            if m > 1:
+                m = values[m % 2]
+            m = 6 // m
+        except ZeroDivisionError:
+            values = (*values, m)[-2:]
+        return values, m
+
+    assert_matches_loop(program, [torch.arange(5)])
+
+
 def test_what_a_handler_needs_lives_in_all_of_its_block():
     blocks = (
         block(AT.op("y = neg x"), AT.op("x = neg y"), AT.jump(2), handler=Handler(1, "%1")),

@@ -236,7 +236,8 @@ def host_call(context: Context, target: Target) -> Cell:
     done = arithmetic.apply(context, callee, callee, args) if not kwargs else None
     if done is not None:
         return done
-    keep = gives_back(callee, args) or any(map(is_used_up, cells))
+    sees = not context.services.blind()
+    keep = gives_back(callee, args, sees) or any(map(is_used_up, cells))
     if not gives_value(callee):
         own_memory(context, cells)
     fresh = is_fresh(callee)

@@ -170,13 +170,17 @@ def is_hashable(obj: Any) -> bool:
     return True
 
 
-def gives_back(callee: Any, args: Sequence[Cell]) -> bool:
-    """Whether a host call gives back an operand, or an item of one, one thread another one."""
+def gives_back(callee: Any, args: Sequence[Cell], sees: bool) -> bool:
+    """Whether a host call gives back an operand, or an item of one, one thread another one.
+
+    ``sees``: the program may see that a tensor's items are parts of it.
+    """
     if callee in (dict.get, getattr):
         items = args[:1] if callee is dict.get else ()
         return any(may_be_given(arg, arg not in items) for arg in (*items, *args[2:]))
     if callee in (max, min, sorted):
-        return any(may_be_given(arg, len(args) > 1) for arg in args)
+        several = len(args) > 1
+        return any(may_be_given(arg, several or (sees and is_tensor(read(arg)))) for arg in args)
     return False
 
 
