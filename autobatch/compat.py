@@ -90,6 +90,7 @@ __all__ = [
     "operator_name",
     "outside_everything",
     "outside_level",
+    "outside_levels",
     "overload_of",
     "overloads_of",
     "plain_attention",
@@ -153,6 +154,7 @@ batch_dim = _functorch.maybe_get_bdim
 native_attention = torch._native_multi_head_attention
 native_encoder_layer = torch._transformer_encoder_layer_fwd
 outside_level = temporarily_pop_interpreter_stack
+outside_levels = temporarily_clear_interpreter_stack
 any_autocast = torch._C._is_any_autocast_enabled
 _len_torch_dispatch_stack = torch._C._len_torch_dispatch_stack
 _len_torch_function_stack = torch._C._len_torch_function_stack
@@ -306,7 +308,7 @@ FALLBACK_OFF = _FallbackOff()
 def outside_everything() -> Iterator[None]:
     """Leave every functorch level and dispatch mode, and autograd, until the end of the context."""
     with ExitStack() as stack:
-        stack.enter_context(temporarily_clear_interpreter_stack())
+        stack.enter_context(outside_levels())
         stack.enter_context(_disable_current_modes())
         stack.enter_context(torch.no_grad())
         yield
@@ -436,7 +438,7 @@ def on_host(tensor: Tensor) -> np.ndarray:
                 "autobatch.vmap as an argument."
             )
         tensor = _functorch.get_unwrapped(tensor)
-    with temporarily_clear_interpreter_stack():
+    with outside_levels():
         return tensor.cpu().numpy()
 
 
