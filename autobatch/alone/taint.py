@@ -238,6 +238,17 @@ class Shares:
         held = self.held if share & OUTER else NONE
         return (share & IN_DEEP) | self.hidden | held
 
+    def copied(self, share: Share) -> Share:
+        """What a slice, or a copy of a list, dict or set, may be: something new of what is in it.
+
+        Of an array and of a tensor it is a part; what else may hold some gives what is within.
+        """
+        inside = self.inner(share)
+        if inside & ~(OUTER | OWN):
+            return self.within(share)
+        self.contain(inside)
+        return self.hidden
+
     def asked(self, share: Share, name: str) -> Share:
         """What something gives, or its class, that is asked for by name."""
         return self.inner(share) | self.loose | self.of_name(name)

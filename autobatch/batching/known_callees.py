@@ -163,6 +163,10 @@ METHODS_OF_VALUES = (
     - {*_KEEPING, "maketrans", "sub", "subn"}
 )
 """Methods of texts, numbers and what patterns find: they give such, and what they get."""
+COPYING_METHODS = frozenset(
+    {"copy", "fromkeys", "union", "intersection", "difference", "symmetric_difference"}
+)
+"""Methods that give something new of what is in what they get."""
 ELEMENT_METHODS = frozenset({"get", "pop", "popleft", "setdefault", "index", "count", "popitem"})
 """Methods that give what is within, or what they get."""
 
