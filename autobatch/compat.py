@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import logging
 import threading
+import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from types import FunctionType
@@ -55,6 +56,7 @@ __all__ = [
     "FORWARD_HOOKS",
     "FORWARD_HOOKS_WITH_KWARGS",
     "FORWARD_PRE_HOOKS",
+    "LISTS_ARE_TUPLES",
     "SCAN_STACKS_AT_DIM",
     "CustomOpDef",
     "OpOverload",
@@ -357,6 +359,15 @@ def drawing_alike(level: int | None = None, randomness: str | None = None) -> It
         for layer, _, _ in reversed(layers):
             _functorch.push_dynamic_layer_stack(layer)
 
+
+def takes_lists_for_tuples() -> bool:
+    """Whether ``x[[i, j]]`` of two lists is ``x[i, j]``, which torch says is to change."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return torch.zeros(1, 1, device="cpu")[[[0], [0]]].dim() == 1
+
+
+LISTS_ARE_TUPLES = takes_lists_for_tuples()
 
 SPARSE = frozenset(
     {torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc}
