@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import logging
 import threading
+import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from types import FunctionType
@@ -55,6 +56,7 @@ __all__ = [
     "FORWARD_HOOKS",
     "FORWARD_HOOKS_WITH_KWARGS",
     "FORWARD_PRE_HOOKS",
+    "LISTS_ARE_TUPLES",
     "SCAN_STACKS_AT_DIM",
     "CustomOpDef",
     "OpOverload",
@@ -91,6 +93,7 @@ __all__ = [
     "operator_name",
     "outside_everything",
     "outside_level",
+    "outside_levels",
     "overload_of",
     "overloads_of",
     "plain_attention",
@@ -154,6 +157,7 @@ batch_dim = _functorch.maybe_get_bdim
 native_attention = torch._native_multi_head_attention
 native_encoder_layer = torch._transformer_encoder_layer_fwd
 outside_level = temporarily_pop_interpreter_stack
+outside_levels = temporarily_clear_interpreter_stack
 any_autocast = torch._C._is_any_autocast_enabled
 _len_torch_dispatch_stack = torch._C._len_torch_dispatch_stack
 _len_torch_function_stack = torch._C._len_torch_function_stack
@@ -307,7 +311,7 @@ FALLBACK_OFF = _FallbackOff()
 def outside_everything() -> Iterator[None]:
     """Leave every functorch level and dispatch mode, and autograd, until the end of the context."""
     with ExitStack() as stack:
-        stack.enter_context(temporarily_clear_interpreter_stack())
+        stack.enter_context(outside_levels())
         stack.enter_context(_disable_current_modes())
         stack.enter_context(torch.no_grad())
         yield
@@ -356,6 +360,15 @@ def drawing_alike(level: int | None = None, randomness: str | None = None) -> It
         for layer, _, _ in reversed(layers):
             _functorch.push_dynamic_layer_stack(layer)
 
+
+def takes_lists_for_tuples() -> bool:
+    """Whether ``x[[i, j]]`` of two lists is ``x[i, j]``, which torch says is to change."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return torch.zeros(1, 1, device="cpu")[[[0], [0]]].dim() == 1
+
+
+LISTS_ARE_TUPLES = takes_lists_for_tuples()
 
 SPARSE = frozenset(
     {torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc}
@@ -443,7 +456,7 @@ def on_host(tensor: Tensor) -> np.ndarray:
                 "autobatch.vmap as an argument."
             )
         tensor = _functorch.get_unwrapped(tensor)
-    with temporarily_clear_interpreter_stack():
+    with outside_levels():
         return tensor.cpu().numpy()
 
 

@@ -17,6 +17,7 @@ from torch.nn import functional as F
 import autobatch
 from autobatch.alone import measuring as alone_measuring
 from autobatch.alone.contents import Contents
+from autobatch.compat import within_level
 from autobatch.runs import trial
 from autobatch.runs.trial import measuring
 from autobatch.runs.watch import SPARED, Watch
@@ -127,6 +128,31 @@ def test_a_backward_counts_where_there_are_many(size, needed, without, times, mo
     monkeypatch.setattr(alone_measuring, "seconds", lambda *of: taken.append(seconds(*of)) or 1.0)
     counted(torch.no_grad()(own) if without else own, X[:1].repeat(size, 1, 1))
     assert taken and set(taken) == {times * size}
+
+
+@pytest.mark.parametrize("engine", ["stackless", "program_counter"])
+def test_what_is_measured_within_a_derivative_is_the_call_without(engine, monkeypatch):
+    """What a level of functorch makes is wrapped; the rows that are measured are not."""
+    judged, judge = [], trial.Trial.judge
+
+    def judge_within(run):
+        if within_level():
+            judged.append(run)
+            judge(run)
+
+    def grown(x):
+        while x.norm() < 9:
+            x = x * 1.5 + 0.1
+        return x
+
+    def own(x):
+        return torch.func.jacrev(grown)(x[0]), torch.func.jvp(grown, (x[1],), (x[2],))
+
+    monkeypatch.setattr(trial, "WORTH_MEASURING", 0)
+    monkeypatch.setattr(trial.Trial, "judge", judge_within)
+    found, _ = counted(own, X, engine=engine)
+    assert judged
+    torch.testing.assert_close(found, stack(rows_of(own, X)))
 
 
 def test_a_process_that_waits_for_tracing_is_measured_but_for_what_that_spares():

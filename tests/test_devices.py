@@ -24,7 +24,7 @@ from autobatch.arguments import devices
 from autobatch.arguments.devices import home_of
 from autobatch.batching import lists
 from autobatch.batching.applying.example import without_data
-from autobatch.batching.applying.indexing import parts_of
+from autobatch.batching.applying.index_parts import parts_of
 from autobatch.batching.fused.replays import number
 from autobatch.batching.levels import Batched
 from autobatch.compat import on_one_device
@@ -61,9 +61,6 @@ ON_THE_HOST = {
         "torch.full(tuple(literal.shape), literal.item(), dtype=literal.dtype)": (
             "kernels run on the CPU"
         ),
-    },
-    "batching/applying/indexing.py": {
-        "torch.tensor(part)": "an index, which torch takes from the host"
     },
     "batching/containers/iterators.py": {
         "torch.tensor(value.obj)": "0-d, beside tensors of any device"

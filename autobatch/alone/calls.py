@@ -227,10 +227,12 @@ class Calls(KnownCalls):
                 shares.write(whole)
             if name in callees.HOLDING_METHODS:
                 (shares.store if name == "_replace" else shares.contain)(whole)
-            if name in callees.HOLDING_METHODS:
+            if name in callees.HOLDING_METHODS - callees.COPYING_METHODS:
                 result |= whole
             if made is not None:
                 result |= made
+            elif name in callees.COPYING_METHODS:
+                result |= shares.copied(receiver | whole)
             elif name not in of_values:
                 result |= whole | shares.within(whole)
                 result |= shares.item(receiver) if name == "get" else shares.within(receiver)

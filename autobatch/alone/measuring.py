@@ -7,6 +7,8 @@ better run so (``runs.trial`` decides). Nobody sees that threads run once more: 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import inf
 from time import thread_time
@@ -20,6 +22,7 @@ from autobatch.alone.contents import Contents
 from autobatch.alone.kinds import NotAlone
 from autobatch.alone.proof import Proof
 from autobatch.alone.running import Alone, Asked, Outline, note, run, worth_it
+from autobatch.compat import outside_levels
 from autobatch.runs.trial import Trial
 
 PART = 0.1
@@ -41,7 +44,8 @@ SURE = 3
 class Kind:
     """A call among those like it, as ``runs.trial`` asks of it; ``plain`` has been measured.
 
-    It is asked within blocks, under their modes; ``gradients``: whether the call is without one.
+    It is asked within blocks, under their modes and functorch's levels, which wrap what is made;
+    ``gradients``: whether the call is without one.
     """
 
     asked: Asked
@@ -62,8 +66,13 @@ class Kind:
             return False
         return not asked.findings.refused.holds((True, self.outline))
 
+    @contextmanager
+    def as_called(self) -> Iterator[None]:
+        with outside_levels(), torch.set_grad_enabled(self.gradients):
+            yield
+
     def may_end(self) -> bool:
-        with torch.set_grad_enabled(self.gradients):
+        with self.as_called():
             proof = worth_it(self.asked, computes=True)
         if proof is None:
             return False
@@ -73,7 +82,7 @@ class Kind:
     def plain_seconds(self, spent: float) -> float | None:
         asked = self.asked
         if self.plain is None:
-            with torch.set_grad_enabled(self.gradients):
+            with self.as_called():
                 some = measured(asked, asked.findings.slower.get(self.outline, False))
                 proof = worth_it(some, True, self.outline)
                 if proof is not None:

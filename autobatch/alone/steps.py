@@ -26,7 +26,7 @@ from autobatch.alone.taint import (
 )
 from autobatch.frontend import MISSING
 from autobatch.ir.ops import BINARY, COMPARE, INPLACE, UNARY, info
-from autobatch.ir.program import Block, Call, CallShape, Join, Op, Raise, Return
+from autobatch.ir.program import Block, Call, CallShape, Join, Op, Raise, Return, Var
 from autobatch.source import Span
 from autobatch.vm.purity import Names
 
@@ -146,15 +146,20 @@ class Steps(Calls):
                 return self.unit.join(op.args[:1]) & TENSORS
             if name == "getitem":  # a tensor as the place in a list is no part of it
                 base = self.unit.join(op.args[:1])
-                place = self.known.definitions.get(op.args[1])
-                is_part = place is not None and place.name == "slice"
-                return shares.item(base, is_part) | shares.within(args & ~base & ~TENSORS)
+                rest = args & ~base & ~TENSORS
+                if self.is_slice(op.args[1]):
+                    return shares.copied(base | rest)
+                return shares.item(base) | shares.within(rest)
             return shares.following(args) if name == "next" else shares.within(args)
         if name in BOXES:
             return shares.boxed
         if name in VALUES:
             return NONE
         return self.named(op, args)
+
+    def is_slice(self, index: Var) -> bool:
+        definition = self.known.definitions.get(index)
+        return definition is not None and definition.name == "slice"
 
     @property
     def shown(self) -> frozenset[str]:

@@ -247,9 +247,9 @@ class Shares:
         held = self.held if share & OUTER else NONE
         return deep(share) | self.hidden | held
 
-    def item(self, share: Share, is_part: bool = False) -> Share:
-        """What may come out of a container as one of its items; ``is_part``: or as some of them."""
-        if is_part or self.slices:
+    def item(self, share: Share) -> Share:
+        """What may come out of a container as one of its items."""
+        if self.slices:
             return self.within(share)
         flat = OUTER_FLAT if share & (OUTER_TABLE | OUTER_ROWS) else NONE
         return self.within(share & ~(OUTER_TABLE | OUTER_ROWS)) | flat
@@ -258,6 +258,17 @@ class Shares:
         """What may come next out of an iterator: of a dict its keys, which nobody can write to."""
         flat = OUTER_FLAT if share & OUTER_ROWS else NONE
         return self.within(share & ~(OUTER_TABLE | OUTER_ROWS)) | flat
+
+    def copied(self, share: Share) -> Share:
+        """What a slice, or a copy of a list, dict or set, may be: something new of what is in it.
+
+        Of an array and of a tensor it is a part; what else may hold some gives what is within.
+        """
+        inside = self.inner(share)
+        if inside & ~(OUTER | OWN):
+            return self.within(share)
+        self.contain(inside)
+        return self.hidden
 
     def asked(self, share: Share, name: str) -> Share:
         """What something gives, or its class, that is asked for by name."""

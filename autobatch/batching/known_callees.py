@@ -168,6 +168,10 @@ TAKING_ITEMS = frozenset(
     | {"symmetric_difference_update"}
 )
 """Methods that put what is within their arguments into a container, and nothing else."""
+COPYING_METHODS = frozenset(
+    {"copy", "fromkeys", "union", "intersection", "difference", "symmetric_difference"}
+)
+"""Methods that give something new of what is in what they get."""
 ELEMENT_METHODS = frozenset({"get", "pop", "popleft", "setdefault", "index", "count", "popitem"})
 """Methods that give what is within, or what they get."""
 

@@ -11,15 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from autobatch.batching.applying.indexing import (
-    ALL,
-    MASKS,
-    Plan,
-    full_index,
-    moved,
-    parts_of,
-    plan_of,
-)
+from autobatch.batching.applying.index_parts import ALL, MASKS, parts_of
+from autobatch.batching.applying.indexing import Plan, full_index, moved, plan_of
 from autobatch.batching.levels import Batched, NoRule, event_dim
 from autobatch.values.cells import fits_column
 

@@ -24,13 +24,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from autobatch.batching.levels import Batched, NoRule, event_dim, has_batched
+from autobatch.batching.applying.index_parts import ALL, free_of, parts_of, takes
+from autobatch.batching.levels import Batched, event_dim, has_batched
 from autobatch.presence import moves
 
-INTEGERS = frozenset({torch.int64, torch.int32, torch.int16, torch.int8})
-_SMALL = frozenset({torch.int16, torch.int8})
-MASKS = frozenset({torch.bool, torch.uint8})
-ALL = slice(None)
 LONG_ROW = 16
 """Elements from which a row is copied whole, by a kernel that needs its number to be from 0 on."""
 
@@ -77,65 +74,9 @@ def getitem_checked(x: Any, index: Any, k: int, inside: bool = False) -> tuple[A
     return _read(x, plan_of(event_dim(x), parts), k, in_range=True), failed
 
 
-def parts_of(x: Batched | Tensor, index: Any) -> list[Any]:
-    """The index of ``x`` as basic parts and integer tensors.
-
-    torch takes indices from the host for a tensor on a device; the kernels here do not.
-    """
-    place = x.data.device
-    parts: list[Any] = []
-    for part in index if isinstance(index, tuple) else (index,):
-        if isinstance(part, list):
-            if has_batched(part):
-                raise NoRule("a list of the thread's own numbers or tensors as an index")
-            part = torch.tensor(part)
-        if isinstance(part, slice) and has_batched(part):
-            raise NoRule("a slice whose bounds differ by thread gives rows of unequal length")
-        if not isinstance(part, Batched | Tensor):
-            parts.append(part)
-        elif part.data.dtype in INTEGERS:
-            small = part.data.dtype in _SMALL and event_dim(part) == 0
-            parts.append(_long(part) if small else part)
-        elif part.data.dtype not in MASKS:
-            raise IndexError("tensors used as indices must be long, int, byte or bool tensors")
-        elif isinstance(part, Tensor) and part.dim() > 0:
-            parts += torch.nonzero(part, as_tuple=True)
-        else:
-            raise NoRule("a mask that differs by thread gives rows of unequal length")
-    if place.type != "cpu":
-        parts = [at(place, part) if isinstance(part, Batched | Tensor) else part for part in parts]
-    return parts
-
-
-def at(place: torch.device, part: Batched | Tensor) -> Batched | Tensor:
-    """An index from the host at the place of what it picks from."""
-    if not part.data.is_cpu:
-        return part
-    data = part.data.to(place, non_blocking=True)
-    return Batched(data) if type(part) is Batched else data
-
-
-def _long(part: Batched | Tensor) -> Batched | Tensor:
-    """A 0-d integer of any width selects; index kernels want 32 bits or more."""
-    return Batched(part.data.long()) if type(part) is Batched else part.data.long()
-
-
-def _takes(part: Any) -> bool:
-    """Whether a part consumes a dimension."""
-    return not (part is None or part is Ellipsis or isinstance(part, bool))
-
-
-def _free(dims: int, parts: list[Any]) -> int:
-    """How many dimensions an ellipsis stands for."""
-    free = dims - sum(map(_takes, parts))
-    if free < 0:
-        raise IndexError(f"too many indices for tensor of dimension {dims}")
-    return free
-
-
 def plan_of(dims: int, parts: list[Any]) -> Plan:
     """The plan of an index into ``dims`` dimensions."""
-    free = _free(dims, parts)
+    free = free_of(dims, parts)
     basic: list[Any] = []
     tensors: dict[int, Batched | Tensor] = {}
     dim = 0
@@ -205,7 +146,7 @@ def moved(data: Tensor, start: int, end: int, count: int) -> Tensor:
 
 def checked(x: Any, parts: list[Any], k: int) -> tuple[Any, list[Any], Tensor | None]:
     """The operands with every tensor's integers in range, and the rows that had one out."""
-    free = _free(event_dim(x), parts)
+    free = free_of(event_dim(x), parts)
     dim = 1 if type(x) is Batched else 0
     failed: Tensor | None = None
     inner: list[Any] = []
@@ -222,7 +163,7 @@ def checked(x: Any, parts: list[Any], k: int) -> tuple[Any, list[Any], Tensor | 
             bad = in_any(bad) if own else bad.any().expand(k)
             failed = bad if failed is None else failed | bad
         inner.append(part)
-        dim += free if part is Ellipsis else _takes(part)
+        dim += free if part is Ellipsis else takes(part)
     return x, inner, failed
 
 

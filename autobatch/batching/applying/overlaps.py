@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from autobatch.batching.applying.index_parts import is_listed
 from autobatch.values.cells import Cell, Column, Container, Uniform, View, read
 from autobatch.values.heap import walks
 
@@ -78,19 +79,28 @@ def gathers(index: Cell) -> bool:
         case Uniform(obj=Tensor() as obj):
             return obj.dim() > 0 or obj.dtype in MASKS
         case Uniform(obj=tuple() as obj):
-            return any(isinstance(part, Tensor | list) for part in obj)
+            return any(isinstance(part, Tensor) or is_listed(part) for part in obj)
         case Uniform(obj=obj):
-            return isinstance(obj, list)
+            return is_listed(obj)
         case Container(type=kind) as value if kind is tuple:
-            return any(map(gathers, value.children()))
+            return any(is_tuple(part) or gathers(part) for part in value.children())
         case Container(type=kind):
             return kind is list
     return False
 
 
+def is_tuple(part: Cell) -> bool:
+    """Whether a part of an index is a tuple, which is a list of numbers there."""
+    value = read(part)
+    kind = value.type if type(value) is Container else type(getattr(value, "obj", None))
+    return kind is tuple
+
+
 def picked(index: Cell, basic: Callable[[Cell], Any]) -> Any:
     """An index that gathers with all that it picks of; ``basic`` reads one that does not."""
-    return [slice(None)] * mask_dim(index) if gathers(index) else [basic(index)]
+    if is_tuple(index) or gathers(index):
+        return [slice(None)] * mask_dim(index)
+    return [basic(index)]
 
 
 def mask_dim(index: Cell) -> int:
@@ -132,8 +142,7 @@ def plain(index: Cell) -> Any:
         return ungathered(index, plain)
     match index.value:
         case Uniform(obj=int() | None | slice() | EllipsisType() | tuple() as obj):
-            if type(obj) is not tuple or not any(isinstance(part, Tensor | list) for part in obj):
-                return obj
+            return obj
         case Container(type=kind) if kind in (slice, tuple):
             parts = map(plain, index.value.children())
             return slice(*parts) if kind is slice else tuple(parts)

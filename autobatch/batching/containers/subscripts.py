@@ -8,6 +8,7 @@ the container, and what it holds, into objects.
 from __future__ import annotations
 
 import operator
+from array import array
 from collections import defaultdict
 from typing import Any
 
@@ -43,6 +44,8 @@ from autobatch.values.cells import Cell, Column, Container, Mark, Objects, Unifo
 from autobatch.values.packs import is_packed
 
 NO_KEY = object()
+LONGEST = 256
+"""Items of a slice that each get a cell, so that it may be written: of more that takes too long."""
 MAKES_ENTRY = "a defaultdict (reading a missing entry makes it)"
 
 
@@ -107,11 +110,25 @@ def shared_getitem(context: Context, value: Uniform, key: Any) -> Cell:
     try:
         if makes_entry(value.obj, key):
             raise writes.shared_write(context, MAKES_ENTRY)
-        return Cell(Uniform(value.obj[key], shared=True))
+        found = value.obj[key]
     except AutobatchError:
         raise
     except Exception as error:
         raise RowsFail(context.lowest(), error) from error
+    return new_of(context, value.obj, found) if isinstance(key, slice) else shared_item(found)
+
+
+def shared_item(found: Any) -> Cell:
+    return Cell(Uniform(found, shared=True))
+
+
+def new_of(context: Context, base: Any, found: Any) -> Cell:
+    """A slice of what existed before: a list is the program's own, what is in it is not."""
+    if isinstance(base, list) and len(found) <= LONGEST:
+        return Cell(Container(list, list(map(shared_item, found))))
+    if isinstance(base, bytearray | array):
+        return Cell(Objects([found[:] for _ in range(context.k)]))
+    return shared_item(found)
 
 
 def container_getitem(context: Context, base: Cell, value: Container, index: Cell) -> Cell:

@@ -7,10 +7,13 @@ are inputs, for which a *twin* holds others.
 from __future__ import annotations
 
 import copy
+from array import array
+from collections import deque
 from collections.abc import Hashable, Iterator
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -21,9 +24,10 @@ from autobatch.values.heap.likeness import identity
 _ATOMS = frozenset((bool, int, str, type(None), torch.dtype))
 _PLAIN = (*_ATOMS, float, tuple, list)
 _OPAQUE = frozenset((*_ATOMS, float, FunctionType, BuiltinFunctionType, MethodType, type))
-_SIZED = (tuple, list, dict, set, frozenset)
+_ARRAYS = (np.ndarray, bytearray, array)
+_SIZED = (tuple, list, dict, set, frozenset, deque)
 LARGEST = 4096
-"""Entries of a container."""
+"""Entries of a container or an array."""
 _OWN = frozenset(nn.Module().__dict__)
 """The tables that every module has."""
 
@@ -55,7 +59,9 @@ def holds_others(module: nn.Module) -> bool:
 
 def is_large(obj: Any) -> bool:
     """Whether to look through it takes longer than a recording saves."""
-    return isinstance(obj, _SIZED) and len(obj) > LARGEST
+    if isinstance(obj, np.ndarray):
+        return obj.size > LARGEST or obj.dtype.hasobject
+    return isinstance(obj, (*_SIZED, *_ARRAYS)) and len(obj) > LARGEST
 
 
 def content_key(obj: Any) -> Hashable:
@@ -64,8 +70,12 @@ def content_key(obj: Any) -> Hashable:
         return identity(obj)
     if is_large(obj):
         return Itself(object())  # another one each time
-    if isinstance(obj, tuple | list):
+    if isinstance(obj, tuple | list | deque):
         return (type(obj), tuple(map(content_key, obj)))
+    if isinstance(obj, np.ndarray):
+        return (type(obj), obj.dtype, obj.shape, obj.tobytes())
+    if isinstance(obj, bytearray | array):
+        return (type(obj), getattr(obj, "typecode", None), bytes(obj))
     if isinstance(obj, slice):
         return (slice, content_key((obj.start, obj.stop, obj.step)))
     if isinstance(obj, dict):

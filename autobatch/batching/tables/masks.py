@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from autobatch.batching import writes
-from autobatch.batching.applying.indexing import INTEGERS
+from autobatch.batching.applying.index_parts import INTEGERS
 from autobatch.batching.applying.vmapped import Batched, unrecorded
 from autobatch.batching.context import Context, Handler
 from autobatch.batching.kinds import is_tensor

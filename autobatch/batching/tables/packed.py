@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from autobatch.batching.applying.indexing import INTEGERS
+from autobatch.batching.applying.index_parts import INTEGERS
 from autobatch.batching.context import Context
 from autobatch.batching.host.rower import Rower
 from autobatch.batching.levels import Batched, leaves_of

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from autobatch.batching.applying.indexing import INTEGERS
+from autobatch.batching.applying.index_parts import INTEGERS
 from autobatch.batching.context import Context
 from autobatch.batching.tables.alike import named
 from autobatch.batching.tables.arguments import bound, shared

@@ -139,13 +139,19 @@ def is_integer(data: Tensor) -> bool:
     return not (data.dtype.is_floating_point or data.dtype.is_complex or data.dtype is torch.bool)
 
 
+def is_basic_part(part: Cell) -> bool:
+    """The same of a part of an index, where a tuple is a list of numbers."""
+    value = read(part)
+    return is_basic(part) and not (type(value) is Container and value.type is tuple)
+
+
 def is_basic(index: Cell) -> bool:
     """Whether the index selects a part that shares memory, for one example."""
     value = read(index)
     if type(value) is Container:
         if value.type is slice:
             return True
-        return value.type is tuple and all(is_basic(child) for child in value.children())
+        return value.type is tuple and all(map(is_basic_part, value.children()))
     if type(value) is Column:
         return value.table.dim() == 1 and is_integer(value.table)
     if type(value) is Uniform:

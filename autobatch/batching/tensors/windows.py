@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from autobatch.batching.applying.indexing import INTEGERS
+from autobatch.batching.applying.index_parts import INTEGERS
 from autobatch.batching.context import Context
 from autobatch.batching.levels import Batched, event_dim, has_batched
 from autobatch.batching.tensors.views import own_data

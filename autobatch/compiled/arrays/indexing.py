@@ -71,7 +71,7 @@ def part(w: Writer, owner: Value, index: Value) -> Strided:
     rest: list[Any] = [slice(None)] * (len(x.shape) - taken)
     if taken > len(x.shape):
         refuse("a tensor has fewer dimensions than its index has parts")
-    if Ellipsis in [each for each in given if not isinstance(each, Value)]:
+    if any(each is Ellipsis for each in given):
         at = next(n for n, each in enumerate(given) if each is Ellipsis)
         given[at : at + 1] = rest
     dim, found = 0, x
