@@ -20,6 +20,7 @@ from autobatch.alone.contents import Contents
 from autobatch.alone.kinds import NotAlone
 from autobatch.alone.proof import Proof
 from autobatch.alone.running import Alone, Asked, Outline, note, run, worth_it
+from autobatch.compat import outside_everything
 from autobatch.runs.trial import Trial
 
 PART = 0.1
@@ -41,7 +42,8 @@ SURE = 3
 class Kind:
     """A call among those like it, as ``runs.trial`` asks of it; ``plain`` has been measured.
 
-    It is asked within blocks, under their modes; ``gradients``: whether the call is without one.
+    It is asked within blocks, under their modes and their transforms' levels, which the call is
+    without; ``gradients``: whether it has these.
     """
 
     asked: Asked
@@ -63,7 +65,7 @@ class Kind:
         return not asked.findings.refused.holds((True, self.outline))
 
     def may_end(self) -> bool:
-        with torch.set_grad_enabled(self.gradients):
+        with outside_everything(), torch.set_grad_enabled(self.gradients):
             proof = worth_it(self.asked, computes=True)
         if proof is None:
             return False
@@ -73,7 +75,7 @@ class Kind:
     def plain_seconds(self, spent: float) -> float | None:
         asked = self.asked
         if self.plain is None:
-            with torch.set_grad_enabled(self.gradients):
+            with outside_everything(), torch.set_grad_enabled(self.gradients):
                 some = measured(asked, asked.findings.slower.get(self.outline, False))
                 proof = worth_it(some, True, self.outline)
                 if proof is not None:
