@@ -191,10 +191,17 @@ def operator_name(function: object) -> str | None:
     return None
 
 
+OWN_NAMES = {"_VariableFunctionsClass.": "torch.", "TensorBase.": "Tensor."}
+"""How torch's own functions and methods name what they are of."""
+
+
 def shown_name(function: object) -> str:
     """How a message names a callable."""
     named = operator_name(function) or own_attribute(function, "__qualname__")
-    return str(named or type(function).__name__)
+    name = str(named or type(function).__name__)
+    for own, known in OWN_NAMES.items():
+        name = name.replace(own, known)
+    return name
 
 
 def overloads_of(function: Any) -> list[Any]:
