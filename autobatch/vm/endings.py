@@ -205,8 +205,13 @@ class Endings(ABC):
     def scattered_call(self, frame: Frame, terminator: Call, group: Group, callee: Cell) -> Parts:
         """A call whose callee differs by thread: each callee for its own threads."""
         parts: Parts = []
-        for rows, part in resolving.partition(callee):
+        called = resolving.called_by_partials(callee)
+        if called is not callee:
+            group.env[CALLEE] = callee  # what it hands on is to be one with what variables name
+        for rows, part in resolving.partition(called):
             own = restricted(group, np.array(rows, dtype=np.int64), list(group.env))
+            if called is not callee:
+                part = resolving.calling(own.env[CALLEE], part)
             own.env[CALLEE] = part  # not under the variable's own name: it may be read again
             own = self.failures.remaining(frame, own)
             if own.k:

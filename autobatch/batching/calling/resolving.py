@@ -185,6 +185,24 @@ def module_target(
 PYTHON = (types.FunctionType, types.MethodType)
 
 
+def called_by_partials(callee: Cell) -> Cell:
+    """The function behind ``functools.partial`` of the program's own; of others, themselves."""
+    value = read(callee)
+    while type(value) is Container and value.type is PARTIAL:
+        callee = value.cells[0]
+        value = read(callee)
+    return callee
+
+
+def calling(callee: Cell, function: Cell) -> Cell:
+    """A ``functools.partial`` with another function in the place of its own."""
+    value = read(callee)
+    if type(value) is not Container or value.type is not PARTIAL:
+        return function
+    inner, given, named = value.cells
+    return Cell(Container(PARTIAL, [calling(inner, function), given, named]))
+
+
 def partition(callee: Cell) -> list[tuple[list[int], Cell]]:
     """Rows by what they call, for callees that differ by thread: the rows and their callee."""
     value = read(callee)

@@ -230,8 +230,11 @@ def note_shared(context: Context, results: list[Any], cached: bool) -> None:
     if not results or (type(results[0]) in ATOMS and not isinstance(results[0], Tensor)):
         return
     seen: dict[int, int] = {}
-    for item, thread in zip(results, context.threads.tolist(), strict=True):
-        if cached or seen.setdefault(id(item), thread) != thread:
+    lost = context.lost or ()  # which have what another has, and leave
+    for item, thread, key in zip(
+        results, context.threads.tolist(), context.keys.tolist(), strict=True
+    ):
+        if key not in lost and (cached or seen.setdefault(id(item), thread) != thread):
             context.foreign.note(item)
 
 
