@@ -100,8 +100,8 @@ class Sub(Box):
 
 
 NAMES = {
-    **dict(Box=Box, Pt=Pt, Sub=Sub, torch=torch),
-    **dict(dataclasses=dataclasses, functools=functools, itertools=itertools, operator=operator),
+    **{kind.__name__: kind for kind in (Box, Pt, Sub)},
+    **{module.__name__: module for module in (dataclasses, functools, itertools, operator, torch)},
 }
 HEAD = ["n, w = x", "a, b = Box(1), Sub(2)", "p, q = Pt(1), Pt(2, [5])", "la, lb = [1], [2]"]
 BODIES = {
