@@ -98,6 +98,7 @@ __all__ = [
     "plain_attention",
     "pop_hooks",
     "probe",
+    "publicly",
     "push_hooks",
     "quiet",
     "same_bits",
@@ -190,10 +191,22 @@ def operator_name(function: object) -> str | None:
     return None
 
 
+OWNERS = {"_VariableFunctionsClass.": "torch.", "TensorBase.": "Tensor."}
+"""Classes of torch's by which functions and methods name themselves, and where they are found."""
+
+
 def shown_name(function: object) -> str:
     """How a message names a callable."""
     named = operator_name(function) or own_attribute(function, "__qualname__")
-    return str(named or type(function).__name__)
+    return publicly(str(named or type(function).__name__))
+
+
+def publicly(name: str) -> str:
+    """A name of torch's as users know it."""
+    for own, known in OWNERS.items():
+        if name.startswith(own):
+            return known + name.removeprefix(own)
+    return name
 
 
 def overloads_of(function: Any) -> list[Any]:

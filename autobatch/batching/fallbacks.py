@@ -28,6 +28,7 @@ from typing import Any
 from torch import Tensor
 
 from autobatch.batching.effects import BUILTIN_TYPES, MUTATING_METHODS, belongs_to_torch
+from autobatch.compat import publicly
 from autobatch.errors import Diagnostic, FallbackError
 from autobatch.source import Span, is_of_library
 from autobatch.structure import own_attribute
@@ -73,7 +74,6 @@ OF_IDENTITY = frozenset({operator.is_, operator.is_not, isinstance, type, id, ca
 OF_STRINGS = frozenset({str, repr, ascii, format})
 READS = frozenset({operator.getitem, operator.contains, len, iter, next, getattr, hasattr})
 REDUCTIONS = frozenset({sum, min, max, sorted, any, all})
-NAMES = {"_VariableFunctionsClass.": "torch.", "TensorBase.": "Tensor."}
 STRINGS = "strings are made on the host"
 OBJECTS = "each example has a Python object there, or a tensor of a shape of its own"
 ONE_NUMBER = "it takes one number for all, and each example has one of its own"
@@ -240,9 +240,7 @@ def reason(what: str, why: str) -> str:
         why = OBJECTS
     elif "calling .item() on a Tensor" in why:
         why = ONE_NUMBER
-    for own, known in NAMES.items():
-        what = what.replace(own, known)
-    return why if "<" in what else f"{what}: {why}"
+    return why if "<" in what else f"{publicly(what)}: {why}"
 
 
 def quoted(span: Span | None, width: int = 40) -> str:
