@@ -78,6 +78,7 @@ __all__ = [
     "has_no_data",
     "holders_of",
     "is_batched",
+    "is_default_generator",
     "is_wrapped",
     "kl_of_one_family",
     "kl_rule_of",
@@ -191,8 +192,8 @@ def operator_name(function: object) -> str | None:
     return None
 
 
-OWNERS = {"_VariableFunctionsClass.": "torch.", "TensorBase.": "Tensor."}
-"""Classes of torch's by which functions and methods name themselves, and where they are found."""
+OWN_NAMES = {"_VariableFunctionsClass.": "torch.", "TensorBase.": "Tensor."}
+"""How torch's own functions and methods name what they are of."""
 
 
 def shown_name(function: object) -> str:
@@ -203,7 +204,7 @@ def shown_name(function: object) -> str:
 
 def publicly(name: str) -> str:
     """A name of torch's as users know it."""
-    for own, known in OWNERS.items():
+    for own, known in OWN_NAMES.items():
         if name.startswith(own):
             return known + name.removeprefix(own)
     return name
@@ -395,6 +396,12 @@ def storage_id(tensor: Tensor) -> int:
     if tensor.layout in SPARSE:
         return id(tensor)
     return int(firsthand.untyped_storage(tensor)._cdata)
+
+
+def is_default_generator(generator: torch.Generator) -> bool:
+    """Whether it is the host's own; a dispatch mode gets another Python object for it."""
+    own: int = torch.default_generator._cdata  # type: ignore[attr-defined]
+    return bool(generator._cdata == own)  # type: ignore[attr-defined]
 
 
 def holders_of(tensor: Tensor) -> tuple[int, int]:

@@ -14,6 +14,7 @@ from autobatch.vm.aliasing import Blindness
 from autobatch.vm.library import Library
 from autobatch.vm.purity import Names
 from programs import adaptive_computation, quicksort
+from tests.oracle import assert_matches_loop
 
 
 def chain(x, steps):
@@ -366,6 +367,26 @@ def test_a_variable_that_is_defined_by_itself() -> None:
         assert autobatch.vmap(named_after_itself, trace_after=0)(x, n).tolist() == [0.0, 4.0, 8.0]
     with pytest.raises(UnboundLocalError, match="'y'"):
         autobatch.vmap(named_after_itself)(x, n + 100)
+
+
+def test_a_list_that_grows_where_a_function_counts_it() -> None:
+    """What is known of the list when first looked at is less than what is known later."""
+
+    def program(n, x):
+        found = [x]
+
+        def size():
+            return len(found)
+
+        while size() <= n:
+            found = found + [x * 2]  # noqa: RUF005
+            if size() > 2:
+                found += [x]
+                found = found * 1
+        return size(), sum(found), len({n.item(), 0})
+
+    assert not tells(program)
+    assert_matches_loop(program, [torch.arange(5), torch.ones(5, 2)])
 
 
 def test_tensors_that_nobody_writes_are_not_carried_through_calls() -> None:

@@ -58,6 +58,14 @@ def is_int(n):
     return isinstance(n, int)
 
 
+def same(word):
+    return word
+
+
+def placed(n, /):
+    return n
+
+
 def length(word):
     return len(word)
 
@@ -208,8 +216,19 @@ def test_what_json_values_become(tmp_path: Path) -> None:
             1:
         ]
         assert {part.dtype for part in parts} == {dtype}
-    for mixed in (([1], 2), ([[1]], [[1, 2]]), (None, 1), ("a", "b"), (["a"], [])):
+    large = ((2**63, -1), (2**64, 0.5), ([2**63], [-1]))
+    for mixed in (([1], 2), ([[1]], [[1, 2]]), (None, 1), ("a", "b"), (["a"], []), *large):
         assert read(*mixed).items == list(mixed)
+
+
+def test_json_strings_may_hold_what_ends_lines_elsewhere(program: Path, tmp_path: Path) -> None:
+    data, out = tmp_path / "data.jsonl", tmp_path / "out.jsonl"
+    words = ["a\u2028b", "\x85", "c\u2029"]
+    rows = (json.dumps({"word": word}, ensure_ascii=False) for word in words)
+    data.write_text("\n".join(rows), encoding="utf-8")
+    assert run("run", f"{program}:same", "--input", data, "--output", out) == 0
+    lines = out.read_text(encoding="utf-8").split("\n")[:-1]
+    assert [json.loads(line)["out"] for line in lines] == words
 
 
 def test_torch_files_in_and_out(program: Path, tmp_path: Path) -> None:
@@ -334,6 +353,8 @@ def test_as_a_module_from_another_folder(numbers: Path, tmp_path: Path) -> None:
         ("program.py:absent", "no absent in it; its functions are "),
         ("program.py:colatz", "no colatz in it; did you mean 'collatz'?"),
         ("program.py:number", "int, not a function"),
+        ("program.py:number.real.absent", "no number.real.absent in it"),
+        ("program.py:placed", "parameter n is positional-only"),
         ("program.py:Holder", "type, not a function"),
     ],
 )
@@ -349,6 +370,11 @@ def test_file_that_cannot_be_imported(tmp_path: Path, failing: Failing) -> None:
     broken.write_text("import torch\ndef f(x:\n    return x\n")
     line = failing("show", f"{broken}:f")
     assert "SyntaxError" in line and f"({broken}, line 2)" in line
+    broken.write_text("error = ValueError('why\\nnot')\nerror.add_note('of it')\nraise error\n")
+    assert "ValueError: why (" in failing("show", f"{broken}:f")
+    broken.write_text("import sys\nsys.exit(0)\n")
+    line = failing("show", f"{broken}:f")
+    assert "SystemExit: 0" in line and "line 2" in line
 
 
 def test_parameters_and_arrays_must_agree(
@@ -478,6 +504,12 @@ def test_output_is_whole_or_not_there(
     command = ("run", f"{program}:collatz", "--input", numbers, "--output")
     assert "output files end in" in failing(*command, tmp_path / "out.csv")
     assert "no folder" in failing(*command, tmp_path / "absent" / "out.npz")
+    assert "too long" in failing(*command, tmp_path / ("n" * 250 + ".npz"))
+    (tmp_path / "folder.npz").mkdir()
+    assert "is a folder" in failing(*command, tmp_path / "folder.npz")
+    sparse = tmp_path / "sparse.pt"
+    torch.save({"word": torch.eye(2).to_sparse()}, sparse)
+    failing("run", f"{program}:same", "--input", sparse, "--output", tmp_path / "out.jsonl")
     strings = ("run", f"{program}:is_int", "--input", numbers, "--output")
     out = tmp_path / "out.npz"
     out.write_bytes(b"before")
@@ -489,7 +521,7 @@ def test_output_is_whole_or_not_there(
     assert run(*strings, out) == 130
     assert out.read_bytes() == b"before"
     files = sorted(path.name for path in tmp_path.iterdir() if path.is_file())
-    assert files == ["numbers.npz", "out.npz", "program.py"]
+    assert files == ["numbers.npz", "out.npz", "program.py", "sparse.pt"]
 
 
 def test_arrays_of_objects_are_not_read(program: Path, tmp_path: Path, failing: Failing) -> None:

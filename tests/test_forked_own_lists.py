@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import autobatch
+from tests.oracle import assert_matches_loop
 
 
 def shortened(n):
@@ -88,3 +89,58 @@ def test_a_path_turned_round_is_the_calls_own() -> None:
             values, path_and_rows(torch.arange(2 + i * 5 % 7), weights), strict=True
         ):
             torch.testing.assert_close(value, expected)
+
+
+# A list that a forked call has given, or is to.
+
+
+def lists_of(x):
+    return ([x * 2, x], [x]) if x > 0 else ([x], [])
+
+
+def given_round_after_round(x):
+    found = [x]
+    for _ in range(2):
+        found.append(x)
+        found, rest = lists_of(x)
+    return len(found), len(rest)
+
+
+def appended_between(x):
+    first, second = lists_of(x)
+    first.append(x)
+    third, _ = lists_of(x * 2)
+    third.extend(first)
+    return len(first), len(second), torch.stack(third).sum()
+
+
+def inserted_into_a_copy(x):
+    first = lists_of(x)[0]
+    for k in range(2):
+        again = first
+        again.insert(0, x * k)
+        first, _ = lists_of(x - k)
+        again.append(first[0])
+    return torch.stack(again).sum(), len(first)
+
+
+def sets_of(x):
+    return {1, 2} if x > 0 else {3}
+
+
+def added_to_a_set(x):
+    found = sets_of(x)
+    found.add(5)
+    other = sets_of(-x)
+    other.update(found)
+    return len(other)
+
+
+GIVEN = [given_round_after_round, appended_between, inserted_into_a_copy, added_to_a_set]
+
+
+@pytest.mark.parametrize("func", GIVEN, ids=lambda f: f.__name__)
+def test_a_list_that_a_forked_call_gives_is_there_before_it_is_asked(
+    func: Callable[..., Any],
+) -> None:
+    assert_matches_loop(func, [torch.tensor([1.0, -1.0, 2.0])])

@@ -283,3 +283,12 @@ def test_an_index_that_picks_one_of_two_is_in_range():
         with autobatch.counts() as counts:
             batched(pairs, xs)
         assert counts.host_reads == reads  # the branch's, if it is one
+
+
+@pytest.mark.parametrize("index", ["a", 1.0, slice(0.5, 2), (0, 0, 0)], ids=str)
+def test_parts_assigned_to_what_is_no_index_are_torchs_error(index: Any) -> None:
+    def program(x):
+        x[index] = x[:2]
+        return x
+
+    assert_matches_loop(program, [torch.ones(2, 3)])

@@ -143,11 +143,27 @@ def choosing_and_caught(x):
     return found, len(log)
 
 
+def parts_of_a_tensor(x):
+    """What is put in order are parts of its memory."""
+    parts = sorted(x)
+    back = sorted(x * 1, key=float, reverse=True)
+    x += 10
+    parts[0] -= 1
+    return parts, x, back
+
+
+def greatest_part_of_a_tensor(x):
+    part = max(x, default=0)
+    x += 10
+    return part
+
+
 PROGRAMS = (
     *(order_of, rows_in_order, by_tensors, backwards, least, greatest, greatest_row, of_pairs),
     *(by_words, by_two_types, with_nan, nothing, nothing_to_choose, failing, chosen_and_written),
     *(by_themselves, by_themselves_with_nan, by_themselves_of_two_dtypes, ordered_and_written),
     *(of_an_iterator, growing, shrinking, replacing, failing_and_caught, choosing_and_caught),
+    *(parts_of_a_tensor, greatest_part_of_a_tensor),
 )
 
 

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 import autobatch
+from tests.oracle import assert_matches_loop
 
 XS = torch.arange(20.0).view(4, 5)
 WAYS = ({}, {"executor": "vmap"}, {"plain": "never", "trace_after": 0}, {"engine": "sequential"})
@@ -52,3 +53,24 @@ def test_each_example_has_its_own_size(program, sizes, way):
     values, counts = autobatch.vmap(program, **way)(XS, ns)
     assert values.tolist() == [value.item() for value, _ in expected]
     assert counts.tolist() == [count for _, count in expected]
+
+
+def read_too(x: Tensor, n: Tensor) -> tuple[str, Tensor]:
+    total = x.sum()
+    try:
+        torch.add(total, x, out=total)
+    except RuntimeError as error:
+        return str(error), total
+    return "", total
+
+
+def a_number(x: Tensor, n: Tensor) -> int:
+    number = n.item()
+    torch.add(x, 1, out=number)  # which torch takes, and leaves as it is
+    return number
+
+
+@pytest.mark.filterwarnings("ignore:An output with one or more elements was resized")
+@pytest.mark.parametrize("program", [read_too, a_number])
+def test_what_torch_makes_of_other_outs(program):
+    assert_matches_loop(program, [XS, torch.arange(4)])

@@ -19,6 +19,7 @@ from autobatch.vm.sequential.frames import Closure
 from autobatch.vm.steps import Steps
 from tests.building import Lines, block, collatz, function
 from tests.one_thread import run_thread
+from tests.oracle import assert_matches_loop
 
 
 def runs(made: Function, *args: Any, code: Any = None, **options: Any) -> Any:
@@ -392,3 +393,24 @@ def test_a_shared_argument_deeper_than_pythons_stack():
     while isinstance(deep, list):
         deep = deep[0]
     assert deep == 0
+
+
+class Scale:
+    def __init__(self) -> None:
+        self.by = 2.0
+
+    def times(self, x, more=0):
+        return x * self.by + more
+
+
+SCALE = Scale()
+PARTIAL = functools.partial(SCALE.times, 2)
+
+
+def by_partials(x):
+    own = functools.partial(SCALE.times, x)
+    return own() + own(5) + functools.partial(Scale.times, SCALE, x, more=3)() + PARTIAL(x)
+
+
+def test_partials_of_methods():
+    assert_matches_loop(by_partials, (torch.arange(3.0),))

@@ -83,11 +83,16 @@ def writes_what_was_taken_for_unwritten() -> None:
     state.tensor_written(None)
 
 
+def draws_by_what_has_no_law() -> None:
+    autobatch.vmap(lambda x: torch._fused_dropout(x, 0.5)[0], plain="never", seed=0)(XS)
+
+
 SELDOM = (
     converts_by_a_wrong_rule,
     names_another_result,
     hands_on_different_arguments,
     writes_what_was_taken_for_unwritten,
+    draws_by_what_has_no_law,
 )
 
 

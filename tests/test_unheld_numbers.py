@@ -100,3 +100,41 @@ def test_halves_are_multiplied_in_place_as_torch_does() -> None:
     for line in ("y *= n", "y /= n", "y.mul_(n)"):
         run = made("float16", f"y *= 0.25; {line}")
         assert_matches_loop(run, [torch.tensor([3, 70000])], configurations=SOME)
+
+
+TENSORS = {
+    "uint8": [torch.tensor([3, 300]), torch.tensor([2.5, 1e30]), torch.tensor([1, 1j])],
+    "float16": [torch.tensor([1, 2**40]), torch.tensor([1.0, 1e300], dtype=torch.float64)],
+    "float32": [torch.tensor([1, 2**40]), torch.tensor([1.0, 1e300], dtype=torch.float64)],
+    "int32": [torch.tensor([1, -1], dtype=torch.int8), torch.tensor([True, False])],
+}
+WRITES = (
+    *("y[y > 1] = x", "y[(y > 1,)] = x", "y[x.abs() > 2] = x", "y[y.byte()] = x", "y[y > 9] = x"),
+    *("y = torch.tensor([x, x], dtype=y.dtype)", "y[0] = x", "y[[0, 2]] = x", "y.fill_(x)"),
+)
+
+
+@pytest.mark.parametrize("line", WRITES)
+def test_tensors_are_converted_as_torch_does(line: str) -> None:
+    for dtype, values in TENSORS.items():
+        for x in values:
+            lines = [f"y = torch.arange(3).to(torch.{dtype})", "y = y + y * 0", line, "return y"]
+            assert_matches_loop(program(line, lines, {"torch": torch}), [x], configurations=SOME)
+
+
+@pytest.mark.parametrize(
+    "spaced",
+    [
+        lambda x: torch.linspace(0, x, 4),
+        lambda x: torch.linspace(x, 2.0, 3),
+        lambda x: torch.linspace(start=x, end=x + 1, steps=3),
+        lambda x: torch.linspace(x, 2.0, 3, dtype=torch.float64),
+        lambda x: torch.logspace(x, 2.0, 3, base=2.0),
+    ],
+)
+def test_steps_between_tensors_are_of_the_default_dtype(spaced: Any) -> None:
+    for dtype in (torch.float64, torch.float32, torch.float16, torch.int64, torch.complex64):
+        x = torch.tensor([0.5, 1.5]).to(dtype)
+        assert_matches_loop(spaced, [x], configurations=SOME)
+    x = torch.tensor([0.5, 1.5], requires_grad=True)
+    assert not autobatch.vmap(spaced)(x).requires_grad

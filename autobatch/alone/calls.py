@@ -220,7 +220,9 @@ class Calls(KnownCalls):
         if name in methods:
             if name in writing and not (name == "__init__" and units):
                 shares.write(receiver)
-                (shares.store if name == "__init__" else shares.contain)(whole)
+                takes_items = name in callees.TAKING_ITEMS and shape == CallShape((False,))
+                put = shares.inner(whole) if takes_items else whole
+                (shares.store if name == "__init__" else shares.contain)(put)
             if name in callees.WRITING_ARGUMENTS:
                 shares.write(whole)
             if name in callees.HOLDING_METHODS:
@@ -232,7 +234,8 @@ class Calls(KnownCalls):
             elif name in callees.COPYING_METHODS:
                 result |= shares.copied(receiver | whole)
             elif name not in of_values:
-                result |= whole | shares.within(receiver | whole)
+                result |= whole | shares.within(whole)
+                result |= shares.item(receiver) if name == "get" else shares.within(receiver)
                 if name not in callees.ELEMENT_METHODS:
                     result |= receiver
         elif not (units or parts or name in world.assigned or world.has_field(name)):

@@ -37,8 +37,10 @@ from autobatch.batching import known_arrays as arrays
 from autobatch.batching import known_library as library
 from autobatch.structure import own_attributes
 
-FIXED, FLAT, DEEP = 0, 1, 2
-"""Natures: cannot be written to; can, but what is within cannot; both can."""
+FIXED, FLAT, TABLE, ROWS, DEEP = 0, 1, 2, 3, 4
+"""Natures: cannot be written to; can, but what is within cannot; a dict, or a list, of those two;
+all else.
+"""
 SCALARS = frozenset(
     {NoneType, bool, int, float, complex, str, bytes, range}
     | {re.Pattern, re.Match, EllipsisType, NotImplementedType, torch.dtype}
@@ -87,11 +89,11 @@ class Contents:
             kind = type(part)
             if kind in CONTAINERS:
                 self.has_instances |= kind is Counter
-                written += 1 if part is value else 2
+                written += 1 if part is value else DEEP
             elif kind in self.slots:
-                written += 2
+                written += DEEP
             elif kind is not tuple and kind is not frozenset:
-                depth = 1 if part is value and not isinstance(part, nn.Module) else 2
+                depth = 1 if part is value and not isinstance(part, nn.Module) else DEEP
                 written += depth * self.is_written(part)
             within = self.parts(part)
             self.has_instances |= bool(within) and kind not in COPIED
@@ -99,7 +101,9 @@ class Contents:
                 if id(inner) not in seen:
                     seen.add(id(inner))
                     todo.append(inner)
-        return min(written, DEEP)
+        if written <= FLAT:
+            return written
+        return nature_of_nested(value)
 
     def nature_of_any(self, values: Iterable[Any]) -> int:
         """The deepest of some values."""
@@ -202,6 +206,24 @@ class Contents:
         if self.most < 0:
             raise NotAlone("so much data that all threads share, for so few threads")
         return compound(items)
+
+
+def nature_of_nested(value: Any) -> int:
+    """The nature of what has within what can be written to."""
+    if type(value) in DICTS:
+        return TABLE if all(map(is_flat, value)) and all(map(is_flat, value.values())) else DEEP
+    return ROWS if type(value) in (list, tuple) and all(map(is_flat, value)) else DEEP
+
+
+def is_flat(item: Any) -> bool:
+    """Whether it is a number, a string, or a container of such."""
+    kind = type(item)
+    if kind in SCALARS:
+        return True
+    if kind in DICTS:
+        return SCALARS.issuperset(map(type, item)) and SCALARS.issuperset(map(type, item.values()))
+    contains = kind in CONTAINERS or kind is tuple or kind is frozenset
+    return contains and SCALARS.issuperset(map(type, item))
 
 
 def compound(items: Collection[Any]) -> list[Any]:

@@ -23,7 +23,7 @@ from autobatch.alone import arrays, computing, kept, reads
 from autobatch.alone.kinds import NotAlone, titled
 from autobatch.alone.members import Members
 from autobatch.alone.modules import MAKING, own_forward
-from autobatch.alone.taint import CODE, FOREIGN, IN_DEEP, NONE, OUTER_DEEP, TENSOR, TENSORS, Share
+from autobatch.alone.taint import CODE, FOREIGN, NONE, OUTER_DEEP, TENSOR, TENSORS, Share, deep
 from autobatch.batching import known_callees as callees
 from autobatch.batching.effects import is_library
 from autobatch.frontend import MISSING
@@ -96,6 +96,8 @@ class KnownCalls(Members):
                 if not shape.is_plain or len(given) != 1:
                     world.kinds_are_made()
                 return world.kind_of(whole)
+            if found is slice:
+                shares.slices_are_made()
             if found is super and len(given) == 2:
                 return given[1]
             world.scale.made(found)
@@ -111,7 +113,7 @@ class KnownCalls(Members):
                 shares.contain(whole)
                 return shares.within(whole)
             put = shares.store if found in callees.GIVING_ATTRIBUTES else shares.contain
-            put((whole & IN_DEEP) | held(found, given, shape))
+            put(deep(whole) | held(found, given, shape))
             copied = found in callees.COPIES
             return shares.hidden | (whole & CODE) if copied else whole | shares.within(whole)
         world.scale.objects |= kept.is_keeping(found)
@@ -142,7 +144,7 @@ class KnownCalls(Members):
                 return unit.returned
             if is_library(found.__func__) and is_kind_of_tuple(found.__self__):  # ``_make``
                 world.as_receiver(found.__self__)
-                shares.store(whole & IN_DEEP)
+                shares.store(deep(whole))
                 return NONE
             unit = world.unit(found.__func__)
             world.passed(unit, [world.receiver(unit, found.__self__), *given], shape, 1)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from autobatch.alone.kinds import NotAlone
-from autobatch.alone.taint import IN_DEEP, NONE, TENSORS, Share
+from autobatch.alone.taint import NONE, TENSORS, Share, deep
 from autobatch.alone.world import World
 from autobatch.ir.program import Op, Var
 from autobatch.vm.purity import Known
@@ -59,5 +59,5 @@ def taken(world: World, name: str, whole: Share) -> Share:
     if name == KIND:
         whole &= ~TENSORS  # a tensor is an instance of none of them
     else:
-        world.shares.contain(whole & IN_DEEP)
+        world.shares.contain(deep(whole))
     return world.shares.within(whole) | whole

@@ -17,11 +17,11 @@ from autobatch.alone.kinds import NotAlone
 from autobatch.alone.taint import (
     ARRAY,
     CODE,
-    IN_DEEP,
     NONE,
     TENSOR,
     TENSORS,
     Share,
+    deep,
     elements,
 )
 from autobatch.frontend import MISSING
@@ -145,10 +145,12 @@ class Steps(Calls):
             if name == "getitem" and shares.computes and self.is_new_tensor(op.args[0]):
                 return self.unit.join(op.args[:1]) & TENSORS
             if name == "getitem":  # a tensor as the place in a list is no part of it
-                args &= ~TENSORS | self.unit.join(op.args[:1])
+                base = self.unit.join(op.args[:1])
+                rest = args & ~base & ~TENSORS
                 if self.is_slice(op.args[1]):
-                    return shares.copied(args)
-            return shares.within(args)
+                    return shares.copied(base | rest)
+                return shares.item(base) | shares.within(rest)
+            return shares.following(args) if name == "next" else shares.within(args)
         if name in BOXES:
             return shares.boxed
         if name in VALUES:
@@ -225,5 +227,5 @@ class Steps(Calls):
         else:
             shares.write(base)
         goes_on = op.name in GOING_THROUGH  # a list takes up what a tensor has as its rows
-        shares.contain(args & IN_DEEP if goes_on else elements(args) & ~TENSORS)
+        shares.contain(deep(args) if goes_on else elements(args) & ~TENSORS)
         return base | shares.hidden | (args & TENSOR)

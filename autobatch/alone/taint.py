@@ -1,7 +1,9 @@
 """What the values of a program may share with what existed before it.
 
 A *share* is a set of bits: ``OUTER_FLAT`` of something that existed and that can be written to,
-``OUTER_DEEP`` of something within which there is more of that kind; ``OWN_FLAT`` and ``OWN_DEEP``
+``OUTER_DEEP`` of something within which there is more of that kind; ``OUTER_TABLE`` of a dict whose
+items are of the first kind at most, or an iterator over it, and ``OUTER_ROWS`` of such a list: they
+go for ``OUTER_DEEP`` but where one item is taken out; ``OWN_FLAT`` and ``OWN_DEEP``
 the same of containers among the arguments, which a thread may write to a copy of; ``CODE`` of
 functions, classes and members of enumerations, whose attributes anybody may see, and of what holds
 some; ``TENSOR`` of tensors, that may be read to the host and nothing else, unless the program
@@ -24,12 +26,13 @@ from autobatch.ir.program import Function, Var
 Share = int
 NONE, OUTER_FLAT, OUTER_DEEP, OWN_FLAT, OWN_DEEP, CODE, TENSOR, FOREIGN = 0, 1, 2, 4, 8, 16, 32, 64
 ARRAY: Share = 128
-OUTER = OUTER_FLAT | OUTER_DEEP
+OUTER_TABLE, OUTER_ROWS = 256, 512
+OUTER = OUTER_FLAT | OUTER_TABLE | OUTER_ROWS | OUTER_DEEP
 OWN = OWN_FLAT | OWN_DEEP
 TENSORS = TENSOR | FOREIGN
 IN_DEEP = OUTER_DEEP | OWN_DEEP | CODE | TENSORS | ARRAY
-OUTERS = (NONE, OUTER_FLAT, OUTER_DEEP)
-OWNS = (NONE, OWN_FLAT, OWN_DEEP)
+OUTERS = (NONE, OUTER_FLAT, OUTER_TABLE, OUTER_ROWS, OUTER_DEEP)
+OWNS = (NONE, OWN_FLAT, OWN_DEEP, OWN_DEEP, OWN_DEEP)
 """By nature (see ``contents``)."""
 
 
@@ -97,6 +100,8 @@ class Shares:
     members: dict[str, Share] = field(default_factory=dict)
     """What classes have that is data, by name: nothing else leads there but to ask for the name."""
     writes_own: bool = False
+    slices: bool = False
+    """A place in a list may be a slice, made by a call."""
     changed: bool = False
 
     def add(self, unit: Unit, names: Iterable[Var], share: Share) -> None:
@@ -207,6 +212,10 @@ class Shares:
         elif unit.is_handed_on:
             self.add(unit, params, self.given)
 
+    def slices_are_made(self) -> None:
+        if not self.slices:
+            self.slices = self.changed = True
+
     def lend(self, share: Share) -> None:
         """A class that is a value may give something that existed before."""
         if self.lent | share != self.lent:
@@ -236,7 +245,19 @@ class Shares:
     def inner(self, share: Share) -> Share:
         """What may come out of something that existed before, or out of a method of the user's."""
         held = self.held if share & OUTER else NONE
-        return (share & IN_DEEP) | self.hidden | held
+        return deep(share) | self.hidden | held
+
+    def item(self, share: Share) -> Share:
+        """What may come out of a container as one of its items."""
+        if self.slices:
+            return self.within(share)
+        flat = OUTER_FLAT if share & (OUTER_TABLE | OUTER_ROWS) else NONE
+        return self.within(share & ~(OUTER_TABLE | OUTER_ROWS)) | flat
+
+    def following(self, share: Share) -> Share:
+        """What may come next out of an iterator: of a dict its keys, which nobody can write to."""
+        flat = OUTER_FLAT if share & OUTER_ROWS else NONE
+        return self.within(share & ~(OUTER_TABLE | OUTER_ROWS)) | flat
 
     def copied(self, share: Share) -> Share:
         """What a slice, or a copy of a list, dict or set, may be: something new of what is in it.
@@ -269,9 +290,14 @@ class Shares:
         self.writes_own |= bool(share & OWN)
 
 
+def deep(share: Share) -> Share:
+    """What of something is within it, too."""
+    return (share & IN_DEEP) | (OUTER_DEEP if share & (OUTER_TABLE | OUTER_ROWS) else NONE)
+
+
 def elements(share: Share) -> Share:
     """What of something may be put into what is computed of it.
 
     An array that existed before has numbers alone; what has it within has another share, too.
     """
-    return share & IN_DEEP & (~NONE if share & (OUTER | OWN) else ~ARRAY)
+    return deep(share) & (~NONE if share & (OUTER | OWN) else ~ARRAY)

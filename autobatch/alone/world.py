@@ -272,6 +272,8 @@ class World(Classes):
         self.asked_by(value)
         if value is type:
             self.kinds_are_made()
+        if value is slice:
+            self.shares.slices_are_made()
         if value in callees.READS or value in arrays.KINDS:
             return
         before = self.keeps, self.raises

@@ -23,13 +23,12 @@ from autobatch.batching.calling import modules, seeding, stateless
 from autobatch.batching.calling.resolving import PYTHON, Target
 from autobatch.batching.containers import iteration, methods
 from autobatch.batching.containers.callees import (
+    gives_back,
     in_place_option,
     is_code,
     is_fresh,
     is_hashable,
     is_used_up,
-    may_be_given,
-    operands_given,
     refuse_backward,
     refuse_optimizer,
     refuse_tensor_hook,
@@ -237,11 +236,12 @@ def host_call(context: Context, target: Target) -> Cell:
     done = arithmetic.apply(context, callee, callee, args) if not kwargs else None
     if done is not None:
         return done
-    gives = any(may_be_given(arg, len(args) > 1) for arg in operands_given(callee, args))
-    keep = gives or any(map(is_used_up, cells))
+    sees = not context.services.blind()
+    keep = gives_back(callee, args, sees) or any(map(is_used_up, cells))
     if not gives_value(callee):
         own_memory(context, cells)
     fresh = is_fresh(callee)
+    context.foreign.note(own_attribute(callee, "__self__"))
     held = any(type(read(cell)) is Objects for cell in cells)
     why = "objects" if held else "no batched form"
     result = run_rows(context, callee, args, kwargs, why, keep=keep, fresh=fresh)

@@ -166,12 +166,13 @@ def check_fit(
     """Numbers that the dtype does not hold are torch's error, for what makes a tensor of them."""
     if dtype in (torch.bool, data.dtype) or data.dtype is torch.bool or dtype.is_complex:
         return
-    if make is torch.tensor and not is_whole(dtype):
+    if make is torch.tensor and not is_whole(dtype) and not data.is_complex():
         return  # which makes infinities of them
     held = unheld.held(data, dtype)
 
     def evaluate(row: int) -> None:
-        make(data[row].tolist(), dtype=dtype)
+        own = data[row]  # complex ones are tensors, of which torch says something else
+        make(list(own) if own.is_complex() and own.dim() else own.tolist(), dtype=dtype)
 
     context.check(~held.flatten(1).all(1) if held.dim() > 1 else ~held, evaluate)
 

@@ -28,7 +28,6 @@ from typing import Any
 from torch import Tensor
 
 from autobatch.batching.effects import BUILTIN_TYPES, MUTATING_METHODS, belongs_to_torch
-from autobatch.compat import publicly
 from autobatch.errors import Diagnostic, FallbackError
 from autobatch.source import Span, is_of_library
 from autobatch.structure import own_attribute
@@ -240,7 +239,7 @@ def reason(what: str, why: str) -> str:
         why = OBJECTS
     elif "calling .item() on a Tensor" in why:
         why = ONE_NUMBER
-    return why if "<" in what else f"{publicly(what)}: {why}"
+    return why if "<" in what or why.startswith(what) else f"{what}: {why}"
 
 
 def quoted(span: Span | None, width: int = 40) -> str:

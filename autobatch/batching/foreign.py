@@ -66,6 +66,7 @@ class Foreign:
 
     def note(self, obj: Any) -> None:
         """``obj`` is shared by all threads and goes to each of them as an object."""
+        obj = owner_of(obj)
         if not isinstance(obj, _UNVISITED) and id(obj) not in self.known:
             self.roots[id(obj)] = obj
 
@@ -98,7 +99,7 @@ class Foreign:
     def visit(self, obj: Any) -> None:
         waiting = [obj]
         while waiting:
-            item = waiting.pop()
+            item = owner_of(waiting.pop())
             if isinstance(item, _UNVISITED) or id(item) in self.known:
                 continue
             self.known[id(item)] = item
@@ -106,6 +107,11 @@ class Foreign:
             if place:
                 self.memory.add(place)
             waiting += parts(item)
+
+
+def owner_of(item: Any) -> Any:
+    """What a method of Python's is bound to (``table.get``); anything else is itself."""
+    return item.__self__ if isinstance(item, types.BuiltinFunctionType) else item
 
 
 def memory_of(item: Any) -> int:
@@ -131,6 +137,7 @@ def memory_of(item: Any) -> int:
         return 0
 
 
+VIEWS: tuple[Any, ...] = (type({}.keys()), type({}.values()), type({}.items()))
 LENDING = ("__array__", "__array_interface__", "__array_struct__")
 """How an object lends its memory to arrays."""
 
@@ -201,4 +208,8 @@ def parts(item: Any) -> list[Any]:
         found += item.values()
     elif isinstance(item, list | tuple | set | frozenset | deque):
         found += item
+    elif isinstance(item, VIEWS):
+        found += item.mapping.values()
+    elif isinstance(item, types.MappingProxyType):
+        found += item.values()
     return found

@@ -163,6 +163,11 @@ METHODS_OF_VALUES = (
     - {*_KEEPING, "maketrans", "sub", "subn"}
 )
 """Methods of texts, numbers and what patterns find: they give such, and what they get."""
+TAKING_ITEMS = frozenset(
+    {"extend", "extendleft", "update", "intersection_update", "difference_update"}
+    | {"symmetric_difference_update"}
+)
+"""Methods that put what is within their arguments into a container, and nothing else."""
 COPYING_METHODS = frozenset(
     {"copy", "fromkeys", "union", "intersection", "difference", "symmetric_difference"}
 )

@@ -329,6 +329,12 @@ def _handled(context: Context, scope: Scope, op: Op, env: Env) -> None:
     env[op.outs[0]] = Cell(Objects(rows))
 
 
+def _add_context(context: Context, scope: Scope, op: Op, env: Env) -> None:
+    cell = env[op.args[1]] if len(op.args) > 1 else env.get(HANDLED)
+    if cell is not None:
+        catching.add_context(context, env[op.args[0]], cell)
+
+
 Handler = Callable[..., Any]
 FRAMED: dict[str, Handler] = {
     "global": _global,
@@ -339,6 +345,7 @@ FRAMED: dict[str, Handler] = {
     "import": _import,
     "function": _function,
     "handled": _handled,
+    "context": _add_context,
 }
 
 
@@ -392,5 +399,4 @@ TABLE: dict[str, Handler] = {
     "catches": catching.catches,
     "enter": managing.mode_entered,
     "manager": managing.ways,
-    "context": catching.add_context,
 }

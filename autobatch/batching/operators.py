@@ -8,6 +8,7 @@ parts, instances by their Python methods, everything else thread by thread.
 from __future__ import annotations
 
 import dataclasses
+import gc
 import types
 from collections.abc import Callable
 from enum import Enum
@@ -18,10 +19,11 @@ import numpy as np
 from torch import Tensor
 
 from autobatch.batching import arithmetic, lists, semantics, sequences, writes
+from autobatch.batching.containers.callees import may_be_given
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.effects import effect_of
 from autobatch.batching.finishing import finished
-from autobatch.batching.foreign import memories_of, memory_of
+from autobatch.batching.foreign import VIEWS, memories_of, memory_of
 from autobatch.batching.foreign import parts as parts_of_object
 from autobatch.batching.host.own_methods import asks, each_thread
 from autobatch.batching.host.rows import run_rows
@@ -79,7 +81,7 @@ def once(
         result = function(*objs)
     except Exception as error:
         raise RowsFail(context.lowest(), error) from error
-    if is_plain(result):
+    if is_plain(result) and not isinstance(result, VIEWS):
         return uniform(result)
     if isinstance(result, np.ndarray):
         return array_cell(context, result, objs)
@@ -104,6 +106,8 @@ def fresh(result: Any) -> Cell:
 def made_by(result: Any, before: set[Any]) -> Cell:
     """The same, where what was ``before`` the call may be handed back, alone or in a new list."""
     if (memory_key(result) if isinstance(result, Tensor) else id(result)) in before:
+        return uniform(result, shared=True)
+    if isinstance(result, VIEWS):  # of a dict that existed before: the program's own are containers
         return uniform(result, shared=True)
     if is_plain(result):
         return uniform(result)
@@ -130,10 +134,20 @@ def collect_ids(obj: Any, found: set[Any]) -> None:
     elif isinstance(obj, dict):
         for part in obj.values():
             collect_ids(part, found)
+    elif isinstance(obj, VIEWS):
+        for part in obj.mapping.values():
+            collect_ids(part, found)
+    elif is_pythons_iterator(type(obj)):  # ``reversed(table.values())``
+        for part in gc.get_referents(obj):
+            collect_ids(part, found)
     elif id(obj) not in found and is_users(obj if isinstance(obj, type) else type(obj)):
         found.add(id(obj))
         for part in parts_of_object(obj):
             collect_ids(part, found)
+
+
+def is_pythons_iterator(kind: type) -> bool:
+    return hasattr(kind, "__next__") and not is_users(kind)
 
 
 def unary(context: Context, name: str, cell: Cell) -> Cell:
@@ -199,15 +213,25 @@ def binary(context: Context, name: str, left: Cell, right: Cell, written: Any = 
             return done
     if Objects in (type(x), type(y)) and holds_tensors(x, y):
         return torch_ops.apply(context, meaning, [left, right], {}, False)
-    lends = name in ("add", "mul") and (holds_parts(x) or holds_parts(y))
+    lends = holds_parts(name, left) or holds_parts(name, right)
     return run_rows(context, said, [left, right], {}, "objects", keep=lends, fresh=not lends)
 
 
-def holds_parts(value: Any) -> bool:
-    """Whether it is or has sequences: what they are put together to has the parts themselves."""
+PUT_TOGETHER = {
+    "add": (list, tuple),
+    "mul": (list, tuple),
+    **dict.fromkeys(("or", "and", "sub", "xor"), (dict, set, frozenset)),
+}
+
+
+def holds_parts(name: str, cell: Cell) -> bool:
+    """Whether an operator gives a container that has the very parts of this operand."""
+    kinds, value = PUT_TOGETHER.get(name, ()), read(cell)
     if type(value) is Objects:
-        return any(issubclass(kind, (list, tuple)) for kind in value.kinds)
-    return type(value) is Container
+        return any(issubclass(kind, kinds) for kind in value.kinds)
+    if type(value) is not Container or not kinds:
+        return False
+    return name in ("add", "mul") or may_be_given(cell, False)
 
 
 def refuse_functions(*values: Any) -> None:

@@ -20,6 +20,7 @@ from autobatch.batching.applying.direct import POINTWISE
 from autobatch.batching.applying.overlaps import overlaps, reads
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.host.rows import run_rows
+from autobatch.batching.kinds import is_number
 from autobatch.batching.levels import NoRule
 from autobatch.batching.shared import updates
 from autobatch.batching.tables import packed
@@ -45,6 +46,10 @@ from autobatch.values.heap import walks
 OWN_RULE = "what it writes by out= is of another dtype, or differentiated"
 
 
+NUMBER = "what it writes by out= is a number"
+"""Which torch takes for an operand, and leaves as it is."""
+
+
 def write_out(
     context: Context,
     function: Callable[..., Any],
@@ -62,6 +67,9 @@ def write_out(
     if has_numbers and (refused := refused_numbers(function, args, kwargs)) is not None:
         raise RowsFail(context.lowest(), refused) from refused
     why = ""
+    if is_number(read(out)):
+        call = partial(into, function)
+        return run_rows(context, call, [out, *args], rest, NUMBER, effect=False)
     if overlaps(out, operands) or (function not in POINTWISE and reads(operands, out)):
         why = OVERLAP
     elif torch.is_grad_enabled() and any(map(is_differentiated, walks.reached([*operands, out]))):
@@ -77,11 +85,14 @@ def write_out(
         for pair in parts:
             packed.unpack(context, pair)
             refuse_resized(context, *pair)
-        if draws or all(starmap(lands_as_it_is, parts)):
+        if reads(operands, out) and not all(starmap(keeps_size, parts)):
+            why = OVERLAP  # torch refuses some
+        elif draws or all(starmap(lands_as_it_is, parts)):
             for pair in parts:
                 land(context, *pair)
             return out
-        why = OWN_RULE
+        else:
+            why = OWN_RULE
     by_thread(context, partial(into, function), [out, *args], rest, why)
     return out
 
@@ -133,6 +144,11 @@ def lands_as_it_is(result: Cell, out: Cell) -> bool:
     """Whether a result is of the dtype of what it is written to."""
     value, target = read(result), read(out)
     return Objects not in (type(value), type(target)) and dtype_of(value) is dtype_of(target)
+
+
+def keeps_size(result: Cell, out: Cell) -> bool:
+    given, own = size_of(read(result)), size_of(read(out))
+    return given is not None and given == own
 
 
 def refuse_resized(context: Context, result: Cell, out: Cell) -> None:

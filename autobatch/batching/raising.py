@@ -67,8 +67,10 @@ def left_generators(error: BaseException, spans: Iterable[Span | None]) -> BaseE
     return became
 
 
-def add_context(new: BaseException, handled: BaseException) -> None:
+def add_context(new: BaseException, handled: BaseException | None) -> None:
     """``new`` has arisen while ``handled`` was being handled; it may have a context already."""
+    if handled is None:
+        return
     chain = contexts(new)
     if any(error is handled for error in chain):
         return

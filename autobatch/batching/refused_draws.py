@@ -15,7 +15,7 @@ from torch import nn
 
 from autobatch.batching.levels import DrawError
 from autobatch.modes import DispatchMode
-from autobatch.random.drawing import is_random, is_still
+from autobatch.random.drawing import is_named, is_random, is_still
 from autobatch.structure import own_attribute
 
 _LOOKED_AT: ContextVar[bool] = ContextVar("autobatch_draws_looked_at", default=True)
@@ -33,7 +33,7 @@ class _Refusing(DispatchMode):
     ) -> Any:
         kwargs = kwargs or {}
         draws = is_random(func) and not is_still(func, args, kwargs)
-        if draws and kwargs.get("generator") is None and _LOOKED_AT.get():
+        if draws and not is_named(kwargs.get("generator")) and _LOOKED_AT.get():
             kind = type(self.callee)
             raise DrawError(draw_message(kind if issubclass(kind, nn.Module) else self.callee))
         return func(*args, **kwargs)

@@ -14,6 +14,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils import data
 
+from autobatch.random.drawing import is_named
 from autobatch.values.cells import Cell, Uniform, read
 
 Args = list[Cell]
@@ -42,6 +43,13 @@ def unless_given(place: int, name: str) -> Callable[[Args, Kwargs], bool]:
     return draws
 
 
+def from_torchs_own(args: Args, kwargs: Kwargs) -> bool:
+    """Whether the generator that a random split names is none of the program's."""
+    cell = argument(args, kwargs, 2, "generator")
+    value = None if cell is None else read(cell)
+    return value is None or (type(value) is Uniform and not is_named(value.obj))
+
+
 def argument(args: Args, kwargs: Kwargs, place: int, name: str) -> Cell | None:
     return args[place] if place < len(args) else kwargs.get(name)
 
@@ -65,7 +73,7 @@ RULES: dict[Any, Callable[[Args, Kwargs], bool]] = {
     torch.pca_lowrank: lambda args, kwargs: True,
     torch.svd_lowrank: lambda args, kwargs: True,
     torch.lobpcg: unless_given(3, "X"),
-    data.random_split: unless_given(2, "generator"),
+    data.random_split: from_torchs_own,
 }
 
 

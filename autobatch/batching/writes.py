@@ -274,7 +274,7 @@ def check_own_overlap(
     """Note the threads that write to what overlaps an operand, where that differs by thread."""
     try:
         refused = own_overlap(target, operands, index, context.k, copies, is_window)
-    except (Unknown, NotATree):
+    except (Unknown, NotATree, ExampleError):  # an index that is none is told by the write
         raise NoRule(OVERLAP) from None
     if refused is not None:
 

@@ -27,6 +27,7 @@ from torch import Tensor
 
 from autobatch.arguments.mapped import objects
 from autobatch.ragged import ragged
+from autobatch.values.numbers import fits_tensor
 
 UNREADABLE = (
     OSError,
@@ -79,11 +80,16 @@ def check_writable(path: Path) -> None:
         raise DataFileError(f"{path}: output files end in {', '.join(WRITERS)}")
     if not path.parent.is_dir():
         raise DataFileError(f"{path}: there is no folder {path.parent}")
+    if path.is_dir():
+        raise DataFileError(f"{path}: is a folder")
 
 
 def write_results(path: Path, results: Mapping[str, Any]) -> None:
     """Write results by name; nothing at ``path`` changes unless all of it was written."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    except OSError as error:
+        raise DataFileError(f"{path}: {_one_line(error)}") from error
     try:
         with os.fdopen(handle, "wb") as file:
             WRITERS[path.suffix](file, results)
@@ -91,7 +97,7 @@ def write_results(path: Path, results: Mapping[str, Any]) -> None:
         os.replace(temporary, path)
     except BaseException as error:
         os.unlink(temporary)
-        if isinstance(error, (OSError, TypeError, ValueError)):
+        if isinstance(error, (OSError, TypeError, ValueError, RuntimeError)):
             raise DataFileError(f"{path}: {_one_line(error)}") from error
         raise
 
@@ -146,7 +152,8 @@ def _read_torch(path: Path) -> Iterator[tuple[str, Any]]:
 
 def _read_json_lines(path: Path) -> Iterator[tuple[str, Any]]:
     rows: list[dict[str, Any]] = []
-    for number, line in enumerate(path.read_text(encoding="utf-8-sig").splitlines(), 1):
+    # Not ``splitlines``: a string may hold what ends a line elsewhere (U+2028, U+0085).
+    for number, line in enumerate(path.read_text(encoding="utf-8-sig").split("\n"), 1):
         if not line.strip():
             continue
         try:
@@ -197,12 +204,12 @@ def _stacked(values: list[Any]) -> Any:
 
 
 def _shape(value: Any) -> tuple[int, ...] | None:
-    """Of nested lists of numbers, all bools or none; None of anything else."""
+    """Of nested lists of numbers; None of anything else, and of ints that no tensor holds."""
     if isinstance(value, list):
         shapes = {_shape(part) for part in value} or {()}
         inner = shapes.pop() if len(shapes) == 1 else None
         return None if inner is None else (len(value), *inner)
-    return () if isinstance(value, (bool, int, float)) else None
+    return () if fits_tensor(value) else None
 
 
 # Writers.

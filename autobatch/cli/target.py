@@ -33,7 +33,8 @@ def find_target(text: str) -> Target:
     found: Any = _import(path)
     for part in name.split("."):
         if not hasattr(found, part):
-            names = [n for n, each in vars(found).items() if callable(each) and n[0] != "_"]
+            held = getattr(found, "__dict__", {})
+            names = [n for n, each in held.items() if callable(each) and n[0] != "_"]
             told = meant(part, names, "its functions are") if names else "it has no functions."
             raise CommandError(f"{path}: no {name} in it; {told}")
         found = getattr(found, part)
@@ -53,13 +54,13 @@ def _import(path: Path) -> object:
     sys.path[:0] = [str(folder), str(Path.cwd())]
     try:
         return importlib.import_module(".".join(names)) if names[1:] else _import_alone(path)
-    except Exception as error:
-        where = _place(error)
-        reason = "".join(traceback.format_exception_only(error)).strip().splitlines()[-1]
-        raise CommandError(f"{path}: cannot be imported: {reason} ({where})") from error
+    except (Exception, SystemExit) as error:
+        told = error.msg if isinstance(error, SyntaxError) else str(error)
+        reason = ": ".join((type(error).__name__, *told.splitlines()[:1]))
+        raise CommandError(f"{path}: cannot be imported: {reason} ({_place(error)})") from error
 
 
-def _place(error: Exception) -> str:
+def _place(error: BaseException) -> str:
     """The line that cannot be read, or that failed."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}, line {error.lineno}"
@@ -83,6 +84,9 @@ def check_names(target: Target, arguments: Mapping[str, Any], path: Path) -> Non
     parameters = _parameters(target)
     takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
     named = {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+    unnamed = [p.name for p in parameters if p.kind is p.POSITIONAL_ONLY and p.default is p.empty]
+    if unnamed:
+        raise CommandError(f"parameter {', '.join(unnamed)} is positional-only: arrays go by name")
     needed = [p.name for p in parameters if p.name in named and p.default is p.empty]
     missing = [name for name in needed if name not in arguments]
     surplus = [name for name in arguments if name not in named and not takes_any]

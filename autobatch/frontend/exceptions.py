@@ -20,7 +20,7 @@ stands in ``finally`` is lowered once for each way out: the end, an exception, a
 grow as they do in the source, and those nested in a ``finally`` three times with each, as in
 CPython's own code. An exception that leaves a handler gets the
 one that was handled as its context, and the name of that is deleted, on every way; one that a
-statement within the handler catches has it before.
+statement within the handler catches has it before, in the functions that it calls too.
 """
 
 from __future__ import annotations
@@ -138,9 +138,11 @@ def named(context: Context, node: ast.ExceptHandler, caught: Var, name: str) -> 
 
 
 def arisen_within(context: Context, caught: Var, node: ast.AST) -> None:
-    """What a statement within a handler has caught has arisen while that handled its exception."""
-    if context.handling:
-        context.effect("context", (caught, context.handling[-1]), node)
+    """What a statement has caught has arisen while the handler around it handled its exception.
+
+    Where there is none around it, a function's caller may be in one.
+    """
+    context.effect("context", (caught, *context.handling[-1:]), node)
 
 
 @contextmanager

@@ -202,7 +202,7 @@ def handled_at(blocks: Sequence[Block], label: Label) -> Var | None:
     handler = blocks[label].handler
     while handler is not None:
         target = blocks[handler.target]
-        if target.ops and target.ops[0].name == "context":
+        if target.ops and target.ops[0].name == "context" and len(target.ops[0].args) > 1:
             return target.ops[0].args[1]
         handler = target.handler
     return None

@@ -403,8 +403,9 @@ OPS: dict[str, OpInfo] = {
         framed=True,
     ),
     "context": OpInfo(
-        "an exception that arises while another is handled has that as its context: new, handled",
-        2,
+        "an exception that arises while another is handled has that as its context: new, and "
+        "handled, or what the function's caller handles",
+        None,
         outs=0,
         effect="binds",
     ),

@@ -37,7 +37,7 @@ from autobatch.ir.dataflow import op_writes, terminator_reads, terminator_writes
 from autobatch.ir.ops import COMPUTED, INPLACE, MOVES, SUMS, info
 from autobatch.ir.program import Block, Branch, Call, Function, Jump, Label, Op, Raise, Return, Var
 from autobatch.passes.forked_branches import taken_in, takes_branch, with_branches_taken
-from autobatch.passes.forked_results import NOTHING, STORING, Fact, Knowledge, Results
+from autobatch.passes.forked_results import HOLDING, NOTHING, STORING, Fact, Knowledge, Results
 from autobatch.passes.joins import with_joins
 from autobatch.passes.origins import OUTER, Made, Origins
 
@@ -194,7 +194,7 @@ class Forking:
         if fact.pending and isinstance(block.terminator, Call):
             self.write(self.knowledge.written_by(block.terminator))
         self.ending[label] = fact.pending
-        return Fact(fact.tainted.difference(terminator_writes(block.terminator)), fact.pending)
+        return fact.without(terminator_writes(block.terminator))
 
     def join_at(self, label: Label, position: int, fact: Fact) -> Fact:
         self.places.setdefault(label, set()).add(position)
@@ -255,7 +255,7 @@ class Forking:
             return False
         if fact.tainted.intersection(op.args):
             if op.name == "getattr" and op.attr in STORING:
-                return False
+                return op.args[0] in fact.results  # nothing is there yet that has a method
             if op.name == "call":
                 return not self.results.is_own_append(op, label)
             return op.name not in MOVES
@@ -308,22 +308,24 @@ class Forking:
         return label not in self.results.given[label]
 
     def after(self, label: Label, op: Op, fact: Fact, deferring: bool) -> Fact:
-        tainted, pending = fact.tainted, fact.pending
-        touched = bool(tainted.intersection(op.args))
-        tainted = tainted.difference(op_writes(op))
+        pending = fact.pending
+        touched = bool(fact.tainted.intersection(op.args))
+        left = fact.without(op_writes(op))
         if op.name == "fork":
             if label in pending:
                 self.useful.add(label)
-            return Fact(tainted.union(op.outs), pending | {label})
+            return left.join(Fact(frozenset(op.outs), pending | {label}, frozenset(op.outs)))
         if not touched:
             if pending:
                 self.write(self.results.written_by(op))
-            return Fact(tainted, pending)
+            return left
         holding = self.results.holding(op)
         if not deferring and pending:
             origins = self.results.sources.origins(holding)
             self.filled |= frozenset(origin for origin in origins if type(origin) is Made)
-        return Fact(tainted.union(op.outs, holding), pending)
+        is_one = deferring or (op.name not in HOLDING and fact.results.intersection(op.args))
+        results = frozenset(op.outs) if is_one else frozenset()
+        return left.join(Fact(frozenset((*op.outs, *holding)), pending, results))
 
     def ends_pending(self, label: Label, block: Block, fact: Fact) -> bool:
         """Whether a block's terminator must find no call forked and not joined."""

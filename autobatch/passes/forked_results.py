@@ -6,6 +6,7 @@ name the same thing, what is written where, and which forks get what others give
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol
@@ -43,17 +44,29 @@ class Knowledge(Protocol):
 
 STORING = frozenset(["append", "extend", "insert", "add", "update"])
 """Methods of lists, dicts and sets that put what they get into them, and give nothing."""
+HOLDING = ("list", "tuple", "getattr")
+"""What gives something that holds its operands."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """At a point: variables that may hold a forked result, and the blocks of forks not joined."""
+    """At a point: variables that may hold a forked result, and the blocks of forks not joined.
+
+    Those of ``results`` may be one, or come of one, and not only have it in a list or tuple.
+    """
 
     tainted: frozenset[Var] = frozenset()
     pending: frozenset[Label] = frozenset()
+    results: frozenset[Var] = frozenset()
 
     def join(self, other: Fact) -> Fact:
-        return Fact(self.tainted | other.tainted, self.pending | other.pending)
+        results = self.results | other.results
+        return Fact(self.tainted | other.tainted, self.pending | other.pending, results)
+
+    def without(self, names: Iterable[Var]) -> Fact:
+        """The fact where variables have been given something that is none."""
+        lost = frozenset(names)
+        return Fact(self.tainted - lost, self.pending, self.results - lost)
 
 
 NOTHING = Fact()

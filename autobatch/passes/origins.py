@@ -44,8 +44,9 @@ class Outer:
 
 
 OUTER = Outer()
-Fate = Literal["reads", "returns", "stores"]
-"""A call only reads its arguments, or may give them back, or may put them into each other too."""
+Fate = Literal["reads", "holds", "returns", "stores"]
+"""A call only reads its arguments, or gives something new that may hold them, or may give them
+back, or may put them into each other too."""
 Origin = Made | Given | Outer
 Origins = frozenset[Origin]
 
@@ -164,7 +165,9 @@ class Sources:
     ) -> Origins:
         """What a call gives: something new, or what it gets, or what is in there."""
         fate = self.fate(call)
-        if fate == "reads":
+        if fate == "holds":
+            self.store(operands[1:], label)
+        if fate in ("reads", "holds"):
             return frozenset({Made(index)})
         receiver = frozenset(self.of.get(operands[0], frozenset()) - {OUTER})
         if fate == "stores":

@@ -16,11 +16,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from autobatch.compat import drawing_alike
+from autobatch.compat import drawing_alike, is_default_generator
 from autobatch.errors import Diagnostic, UnsupportedError
 from autobatch.modes import DispatchMode
 from autobatch.random import transforms
-from autobatch.random.laws import BY_GENERATOR, RULES, aten, by_generator, randperm
+from autobatch.random.laws import BY_GENERATOR, RULES, UNNAMED, aten, by_generator, randperm
 from autobatch.random.paths import Drew
 from autobatch.random.sources import Source, Thread, Threads
 from autobatch.source import Span
@@ -30,10 +30,6 @@ SOURCE: ContextVar[Source | None] = ContextVar("autobatch_source", default=None)
 
 SERVED: ContextVar[bool] = ContextVar("autobatch_served", default=False)
 """Whether a rule is at work, whose operations draw nothing, whatever batch it is within."""
-
-
-class NoLaw(Exception):
-    """A random operation that cannot be drawn from a thread's words."""
 
 
 class Drawing(DispatchMode):
@@ -46,13 +42,17 @@ class Drawing(DispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        kwargs = kwargs or {}
+        kwargs = dict(kwargs or {})
         if not is_random(func) or is_still(func, args, kwargs) or SERVED.get():
             return func(*args, **kwargs)
         source = SOURCE.get()
         if source is None:
             raise Drew
-        refuse_generator(kwargs.get("generator"))
+        names = [argument.name for argument in func._schema.arguments]
+        if "generator" in names:
+            place = names.index("generator")
+            refuse_generator(kwargs.pop("generator", None) or next(iter(args[place:]), None))
+            func, args = UNNAMED.get(func, func), args[:place]
         token = SERVED.set(True)
         try:
             return self.served(source, func, args, kwargs)
@@ -75,7 +75,16 @@ class Drawing(DispatchMode):
                 SERVED.reset(token)
         if func.overloadpacket in BY_GENERATOR:
             return by_generator(source, func, args, kwargs)
-        raise NoLaw(f"{func} has a generator of its own, which takes no seed")
+        raise UnsupportedError(
+            Diagnostic(
+                f"With a seed, a program cannot draw by {func.overloadpacket}.",
+                None,
+                "draws",
+                ("nothing tells what a seed is to give it.",),
+                ("draw by torch.rand and the like, or call without seed=.",),
+                "seed-law",
+            )
+        )
 
     def permutation(self, source: Source, func: Any, args: Any, kwargs: Any) -> Tensor:
         """vmap asks for each thread's permutation by itself, in the order of the rows."""
@@ -100,9 +109,14 @@ def unasked(seed: int | None) -> AbstractContextManager[None]:
     return nullcontext() if seed is None else drawing_alike()
 
 
+def is_named(generator: Any) -> bool:
+    """Whether a draw is not from torch's own generator."""
+    return generator is not None and not is_default_generator(generator)
+
+
 def refuse_generator(generator: Any, span: Span | None = None) -> None:
     """Refuse a draw that names a generator, which the seed of a call cannot be for."""
-    if generator is not None:
+    if is_named(generator):
         raise UnsupportedError(
             Diagnostic(
                 "With a seed, a program cannot draw from a generator of its own.",

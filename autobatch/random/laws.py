@@ -159,12 +159,19 @@ def randint(source: Source, func: Any, args: Any, kwargs: Any) -> Tensor:
 
 
 WITH_GENERATOR = {
+    aten.rand.default: aten.rand.generator,
+    aten.randn.default: aten.randn.generator,
+    aten.rand_like.default: aten.rand_like.generator,
+    aten.randn_like.default: aten.randn_like.generator,
+    aten.randperm.default: aten.randperm.generator,
     aten.randint.default: aten.randint.generator,
     aten.randint.low: aten.randint.low_generator,
     aten.randint_like.default: aten.randint_like.generator,
     aten.randint_like.low_dtype: aten.randint_like.low_generator_dtype,
 }
 """The overloads that take a generator, where that is not an argument of all."""
+UNNAMED = {named: plain for plain, named in WITH_GENERATOR.items()}
+"""What draws alike where that generator is torch's own."""
 
 
 def random_in(source: Source, func: Any, args: Any, kwargs: Any) -> Tensor:

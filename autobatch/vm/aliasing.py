@@ -343,6 +343,8 @@ def kinds_of(function: Function, known: Known) -> dict[Var, str]:
     """The kinds of variables that never are more: ``number``, ``constant``, ``range``, ``size``, …
 
     Of assignments in a circle one is enough to begin with: the least that all of them bear out.
+    What operands not yet ``unseen`` may still make is ``unseen``, never ``""``: kinds only grow, so
+    that this ends.
     """
     found: dict[Var, str] = {}
     ops = [op for block in function.blocks for op in block.ops if op.outs]
@@ -395,10 +397,12 @@ def results(op: Op, kinds: list[str], known: Known) -> Iterator[str]:
     elif name == "next":
         yield {"range": "number", "size": "number", "unseen": "unseen"}.get(kinds[0], "")
         yield "number"
-    elif name in INPLACE and kinds[0] in ("list", "dict", "set"):
+    elif name in INPLACE and kinds[0] in ("list", "dict", "set", "unseen"):
         yield kinds[0]
-    elif name in ("add", "mul") and set(kinds) in SEQUENCES[name]:
+    elif name in SEQUENCES and set(kinds) in SEQUENCES[name]:
         yield "list"
+    elif name in SEQUENCES and "unseen" in kinds and "" not in kinds:
+        yield "unseen"
     elif name in COMPUTED:
         rest = set(kinds)
         yield "number" if rest == {"number"} else "unseen" if rest <= {"number", "unseen"} else ""

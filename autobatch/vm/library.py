@@ -40,7 +40,7 @@ from autobatch.vm.nested import Nested, captures
 from autobatch.vm.purity import (
     IMPURE,
     LEAST,
-    PURE,
+    PLAIN_MAKING,
     Analysis,
     Derived,
     Known,
@@ -192,7 +192,7 @@ class Library:
         if isinstance(found, type) and not is_plain_class(found):
             return IMPURE
         if isinstance(found, type) and (generated_init(found) or has_no_init(found)):
-            return IMPURE if found_in_class(found, "__post_init__") is not None else PURE
+            return IMPURE if found_in_class(found, "__post_init__") is not None else PLAIN_MAKING
         program = function_of(found)
         if program is None:
             return IMPURE
@@ -205,7 +205,8 @@ class Library:
         if isinstance(found, type):  # it may write the instance, which is new
             itself, *others = code.function.params
             writes, sure = purity.writes - {itself.name}, purity.sure - {itself.name}
-            purity = replace(purity, writes=writes, sure=sure, params=tuple(others))
+            params = tuple(others)
+            purity = replace(purity, writes=writes, sure=sure, params=params, makes=True)
         return purity
 
     def has_effects(self, function: FunctionType, obj: object) -> bool:

@@ -48,7 +48,8 @@ class Purity:
 
     Of what it writes, it writes ``sure`` whatever that is; the others by operators such as ``+=``,
     which make a new value of a number. ``draws``: it may draw random numbers, which is the only
-    effect that a pure one may have.
+    effect that a pure one may have. ``makes``: it makes an instance of a class, which may hold what
+    it is given.
     """
 
     is_pure: bool
@@ -58,6 +59,7 @@ class Purity:
     outer: bool = True
     draws: bool = False
     params: tuple[Param, ...] = ()
+    makes: bool = False
 
     @property
     def is_silent(self) -> bool:
@@ -70,7 +72,8 @@ class Purity:
 
 
 IMPURE = Purity(False)
-PURE = Purity(True, outer=False)
+PLAIN_MAKING = Purity(True, outer=False, makes=True)
+"""Of a class whose instances are made without code of its own."""
 LEAST = Purity(True, outer=False)
 """Of a function that is being looked at, before anything has been found of it."""
 
@@ -457,6 +460,8 @@ def fate(known: Known, purity_of: Callable[[object], Purity | None], call: Op | 
     if purity is not None:
         if not purity.is_pure or purity.writes:
             return "stores"
+        if purity.makes:
+            return "holds"
         return "returns" if purity.returns else "reads"
     if any(found is each for each in READERS) or (found is sum and len(args) == 2):
         return "reads"

@@ -67,6 +67,8 @@ def _tensor(value: Any, like: Tensor) -> Tensor:
 
 def _set_masked(x: Batched, mask: Batched, value: Any) -> Batched:
     """``x[mask] = value`` is a ``where`` as long as the value does not run over the true places."""
+    if mask.data.dtype is not torch.bool and isinstance(value, Batched | Tensor):
+        raise NoRule("a tensor assigned through a mask of bytes")
     target, bits = x.data, mask.data.bool()
     depth = bits.dim() - 1
     if bits.shape[1:] != target.shape[1 : 1 + depth]:
@@ -75,7 +77,18 @@ def _set_masked(x: Batched, mask: Batched, value: Any) -> Batched:
     if isinstance(value, Batched | Tensor):
         if event_dim(value) > trailing:
             raise NoRule("a mask that differs by thread takes a different number of values")
-        if value.data.dtype != target.dtype and event_dim(value) > 0:
+        one = event_dim(value) == 0 and depth > 0  # written as a number, which must fit
+        if value.data.dtype != target.dtype and not (one and holds(target.dtype, value.data.dtype)):
             raise NoRule("an assignment through a mask, of another dtype")
     new = _tensor(_aligned(value, target.dim() - 1, target), target)
     return Batched(torch.where(bits.reshape((*bits.shape, *(1,) * trailing)), new, target))
+
+
+def holds(dtype: torch.dtype, other: torch.dtype) -> bool:
+    """Whether a dtype holds all numbers of another, rounded at most."""
+    if other is torch.bool or dtype.is_complex:
+        return True
+    if dtype.is_floating_point and not other.is_complex:
+        largest = torch.finfo(other).max if other.is_floating_point else torch.iinfo(other).max
+        return largest <= torch.finfo(dtype).max
+    return torch.promote_types(dtype, other) == dtype

@@ -170,11 +170,18 @@ def is_hashable(obj: Any) -> bool:
     return True
 
 
-def operands_given(callee: Any, args: Sequence[Cell]) -> Sequence[Cell]:
-    """The operands of which a host call gives back some themselves, one thread other ones."""
+def gives_back(callee: Any, args: Sequence[Cell], sees: bool) -> bool:
+    """Whether a host call gives back an operand, or an item of one, one thread another one.
+
+    ``sees``: the program may see that a tensor's items are parts of it.
+    """
     if callee in (dict.get, getattr):
-        return args[2:]
-    return args if callee in (max, min, sorted) else ()
+        items = args[:1] if callee is dict.get else ()
+        return any(may_be_given(arg, arg not in items) for arg in (*items, *args[2:]))
+    if callee in (max, min, sorted):
+        several = len(args) > 1
+        return any(may_be_given(arg, several or (sees and is_tensor(read(arg)))) for arg in args)
+    return False
 
 
 def may_be_given(cell: Cell, itself: bool) -> bool:

@@ -57,7 +57,7 @@ def _len(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | 
     if parts is not None:
         return uniform(len(parts))
     is_sized = type(value) is Container and isinstance(value.type, type)
-    if is_sized and not is_instance(value) and value.type is not range:  # type: ignore[union-attr]
+    if is_sized and not is_instance(value) and value.type not in (range, slice):  # type: ignore[union-attr]
         return uniform(len(value.cells))  # type: ignore[union-attr]
     return None
 

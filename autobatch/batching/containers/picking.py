@@ -70,7 +70,7 @@ def pick_row(context: Context, base: Cell, at: Cell, size: int, row: int) -> Any
     index = torch_ops.one_row(context, operator.index, [at], row)
     value = read(base)
     kind = value.type if type(value) is Container else type(value.obj)  # type: ignore[union-attr]
-    return kind(range(size))[index]
+    return (tuple if issubclass(kind, tuple) else kind)(range(size))[index]
 
 
 def clamped(index: Tensor, size: int) -> tuple[Tensor, Tensor]:

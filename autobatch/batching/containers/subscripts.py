@@ -137,7 +137,7 @@ def container_getitem(context: Context, base: Cell, value: Container, index: Cel
     if is_packed(value):
         return packed_getitem(context, base, value, index)
     key, parts = key_in(value, index), stateless.in_order(value)
-    is_container = value.type is not range and not isinstance(value.type, Mark)
+    is_container = value.type not in (range, slice) and not isinstance(value.type, Mark)
     if key is not NO_KEY and (is_container or parts is not None):
         if type(key) not in ATOMS and asks(context, operator.getitem, (key,)):
             return context.invoke(context, Unknown(operator.getitem), [base, index], {})
@@ -145,13 +145,12 @@ def container_getitem(context: Context, base: Cell, value: Container, index: Cel
             if parts is not None:
                 return stateless.item(value, parts, key)
             if isinstance(key, slice):
-                return Cell(
-                    Container(value.type if value.type is list else tuple, sequence(value)[key])
-                )
+                items = list(sequence(value)[key])
+                return Cell(Container(value.type if value.type is list else tuple, items))
             return sequence(value)[key]  # type: ignore[no-any-return]
         except Exception as error:
             raise RowsFail(context.lowest(), error) from error
-    if is_index(read(index)) and isinstance(value.cells, list):
+    if is_container and is_index(read(index)) and isinstance(value.cells, list):
         found = lists.opened(context, base)
         done = None if found is None else lists.getitem(context, found, index)
         if done is not None:
@@ -215,7 +214,7 @@ LACKS = {
     "__getitem__": "is not subscriptable",
     "__iter__": "is not iterable",
     "__setitem__": "does not support item assignment",
-    "__delitem__": "does not support item deletion",
+    "__delitem__": "doesn't support item deletion",
 }
 """What Python says of an object without a method."""
 

@@ -88,12 +88,48 @@ def part_scatter(info: Info, input: Any, src: Any, *args: Any, **kwargs: Any) ->
     return NotImplemented
 
 
-@register(torch.linspace, torch.logspace)
-def spaced(info: Info, *bounds: Any, dtype: torch.dtype | None = None, **kwargs: Any) -> Any:
-    """Bounds are converted to the dtype before the steps are taken; vmap does it after."""
-    if dtype not in (None, torch.float32, torch.float64):
-        raise NoRule("narrow numbers between bounds of the thread's own")
-    return NotImplemented
+def _register_spaced(function: Callable[..., Any]) -> None:
+    @register(function)
+    def spaced(info: Info, *bounds: Any, dtype: torch.dtype | None = None, **kwargs: Any) -> Any:
+        """Bounds are converted to the dtype before the steps are taken; vmap does it after.
+
+        That is the default dtype, whatever the bounds are, and no gradient flows into them.
+        """
+        chosen = dtype or torch.get_default_dtype()
+        ends = {name: kwargs.pop(name) for name in ("start", "end") if name in kwargs}
+        given = [*bounds[:2], *ends.values()]
+        if chosen not in (torch.float32, torch.float64):
+            raise NoRule("narrow numbers between bounds of the thread's own")
+        if any(is_complex(bound) for bound in given):
+            raise NoRule("complex bounds")
+        if dtype is not None and not any(is_lent(bound, dtype) for bound in given):
+            return NotImplemented
+        kwargs.update((name, in_dtype(bound, chosen)) for name, bound in ends.items())
+        first = (in_dtype(bound, chosen) for bound in bounds[:2])
+        return info.apply(function, (*first, *bounds[2:]), {**kwargs, "dtype": chosen}, info.k)
+
+
+def is_complex(bound: Any) -> bool:
+    if isinstance(bound, Batched | Tensor):
+        return bound.data.is_complex()
+    return isinstance(bound, complex)
+
+
+def is_lent(bound: Any, dtype: torch.dtype) -> bool:
+    """Whether it is a tensor of another dtype, or one that is differentiated."""
+    return isinstance(bound, Batched | Tensor) and (
+        bound.data.dtype != dtype or rows(bound, 1).requires_grad
+    )
+
+
+def in_dtype(bound: Any, dtype: torch.dtype) -> Any:
+    if isinstance(bound, Tensor):
+        return bound.detach().to(dtype)
+    return Batched(bound.data.detach().to(dtype)) if type(bound) is Batched else bound
+
+
+_register_spaced(torch.linspace)
+_register_spaced(torch.logspace)
 
 
 def linear_cross_entropy(

@@ -35,7 +35,7 @@ def catches(context: Context, attr: Any, errors: Cell, kinds: Cell) -> Cell:
     return numbers_from(context, found, bool) if found else uniform(False)
 
 
-def add_context(context: Context, attr: Any, new: Cell, handled: Cell) -> None:
+def add_context(context: Context, new: Cell, handled: Cell) -> None:
     """``new`` has arisen in each thread while ``handled`` was being handled."""
     rower = Rower(context)
     for error, before in zip(rower.rows(new), rower.rows(handled), strict=True):

@@ -7,7 +7,7 @@ import types
 from collections.abc import Callable, Sequence
 from functools import cached_property, lru_cache, partial, partialmethod
 from operator import attrgetter
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
@@ -477,14 +477,25 @@ def put(context: Context, cell: Cell, name: str, item: Cell) -> None:
             raise writes.shared_write(context, "a tensor")
         raise refusals.tensor_attribute(context.span, name)
     if type(value) is Uniform:
-        raise writes.shared_write(context, f"an attribute of {writes.described(value.obj)}")
-
+        refuse_shared(context, value.obj, name)
     writes.refuse_foreign(context, cell, "an attribute of {}")
 
     def assign(target: Any, content: Any) -> None:
         setattr(target, name, content)
 
     write_rows(context, assign, cell, item)
+
+
+ROOMLESS = (bool, int, float, complex, str, bytes, type(None), tuple, frozenset, range, slice)
+"""Types whose instances take no attribute, whoever has made them."""
+
+
+def refuse_shared(context: Context, obj: Any, name: str) -> NoReturn:
+    """Of ``None`` and the like, which have no room for an attribute, Python itself refuses it."""
+    kind = type(obj)
+    if kind in ROOMLESS and not has_room(kind, name):
+        raise RowsFail(context.lowest(), no_room(kind, name))
+    raise writes.shared_write(context, f"an attribute of {writes.described(obj)}")
 
 
 def is_plainly_put(value: Any, name: str) -> bool:
@@ -540,6 +551,6 @@ def remove(context: Context, cell: Cell, name: str) -> None:
             error = error_of(value.type, name, lambda made: object.__delattr__(made, name))
             raise RowsFail(context.lowest(), error) from error
     if type(value) is Uniform:
-        raise writes.shared_write(context, f"an attribute of {writes.described(value.obj)}")
+        refuse_shared(context, value.obj, name)
     writes.refuse_foreign(context, cell, "an attribute of {}")
     write_rows(context, lambda target: delattr(target, name), cell)

@@ -31,6 +31,7 @@ from autobatch.values.cells import (
     Objects,
     Uniform,
     View,
+    is_iterator,
     read,
     uniform,
 )
@@ -112,8 +113,8 @@ def _getattr(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cel
     if len(args) == 3 and runs_code(context, read(args[0]), name.obj):
         return context.invoke(context, Unknown(getattr), args, {})
     if len(args) == 3:
-        if type(read(args[0])) is Objects:
-            return None
+        if type(read(args[0])) is Objects or is_iterator(read(args[0])):
+            return None  # each thread's own says it: an error would be the thread's
         if attributes.lacks(read(args[0]), name.obj):
             return args[2]
         try:
@@ -141,7 +142,7 @@ def runs_code(context: Context, value: Any, name: str) -> bool:
 
 def _hasattr(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | None:
     name = read(args[1])
-    if type(read(args[0])) is Objects:
+    if type(read(args[0])) is Objects or is_iterator(read(args[0])):
         return None
     if type(name) is Uniform and runs_code(context, read(args[0]), name.obj):
         return context.invoke(context, Unknown(hasattr), args, {})

@@ -22,7 +22,7 @@ from autobatch.batching.host.rows import run_rows
 from autobatch.batching.kinds import is_tensor
 from autobatch.batching.tensors.views import TorchRecipe, mark_outside, viewed
 from autobatch.batching.trace import Untraceable
-from autobatch.random.drawing import serving, spare
+from autobatch.random.drawing import is_named, serving, spare
 from autobatch.values.cells import (
     Cell,
     Column,
@@ -134,9 +134,10 @@ def shared_at(
 ) -> dict[tuple[int, ...], Cell]:
     first = Rower(rower.context.restricted([row]))
     cells = selecting.select([*args, *kwargs.values()], np.array([row]))
-    own = [at_hand(first.rows(cell)[0]) for cell in cells]
+    source = rower.context.source()
+    own = [at_hand(first.rows(cell)[0], source is not None) for cell in cells]
     own, named = own[: len(args)], dict(zip(kwargs, own[len(args) :], strict=True))
-    with serving(rower.context.source()), spare():
+    with serving(source), spare():
         out = function(*own, **named)
     bases = {
         compat.storage_id(item): arg
@@ -156,9 +157,14 @@ def shared_at(
     return found
 
 
-def at_hand(item: Any) -> Any:
-    """What an operation is to be tried on: for a generator, another one that draws the same."""
-    return item.clone_state() if isinstance(item, torch.Generator) else item
+def at_hand(item: Any, is_seeded: bool) -> Any:
+    """What an operation is to be tried on: for a generator, another one that draws the same.
+
+    Under a seed nothing draws from torch's own.
+    """
+    if not isinstance(item, torch.Generator) or (is_seeded and not is_named(item)):
+        return item
+    return item.clone_state()
 
 
 def itself(cell: Cell) -> Cell:

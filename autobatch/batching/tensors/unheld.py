@@ -92,7 +92,9 @@ def ends(dtype: torch.dtype, wraps: bool = True) -> tuple[float, float]:
 
 
 def held(data: Tensor, dtype: torch.dtype) -> Tensor:
-    """Which numbers a dtype holds as torch converts them."""
+    """Which numbers a dtype holds as torch converts them; complex ones have no order."""
+    if data.is_complex():
+        return torch.zeros(data.shape, dtype=torch.bool, device=data.device)
     least, most = ends(dtype, not data.is_floating_point())
     found = (data >= least) & (data <= most)
     if is_whole(dtype) or not data.is_floating_point():

@@ -128,9 +128,9 @@ class Interpreter:
     def execute(self, op: Op, frame: Frame) -> Any:
         if op.name in OF_THE_FRAME:
             return self.watch.seen(op.name, frame.run(op))
-        frame.operands = tuple(map(frame.read, op.args))
+        frame.operands = self.unwinding.completed(op, map(frame.read, op.args))
         if op.name == "handled":
-            return handled(op.attr, frame.operands[0] if op.args else self.unwinding.handled())
+            return handled(op.attr, *frame.operands)
         if op.name == "call":
             target, operands = frame.called()
             return self.calls.call(self.run, op.attr, target, operands, frame.span)

@@ -7,7 +7,7 @@ the call left. Modes are left as ``with`` statements would leave them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -15,10 +15,14 @@ from typing import Any
 from autobatch import errors
 from autobatch.batching.raising import left_generators
 from autobatch.ir.dataflow import handled_at
+from autobatch.ir.program import Op
 from autobatch.random.drawing import SOURCE
 from autobatch.vm.sequential.frames import Frame, Origin, note
 
 MOST_ORIGINS = 64
+
+HANDLED_AT = {"handled": 0, "context": 1}
+"""Which operand is the exception that is being handled; the caller's, if it is not given."""
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -40,6 +44,13 @@ class Unwinding:
             if name is not None:
                 return frame.read(name)
         return None
+
+    def completed(self, op: Op, given: Iterable[Any]) -> tuple[Any, ...]:
+        """The operands of an operation, with what the caller handles where that is asked."""
+        operands = tuple(given)
+        if len(operands) == HANDLED_AT.get(op.name):
+            return (*operands, self.handled())
+        return operands
 
     def handle(self, error: BaseException, base: int) -> bool:
         """Go on in the innermost handler of this call's; whether there is one."""

@@ -131,7 +131,7 @@ class Watch(Unwatched):
             self.attribute(operands[0], attr)
         elif name in TAKING:
             self.gone_through(operands)
-        if name == "context":
+        if name == "context" and operands[1] is not None:
             refuse_change(self.foreign.holds, span, operands[0], "__context__", operands[1])
         self.asked(semantics.SEMANTICS.get(name), list(operands), filter(is_handed, operands))
 
@@ -289,10 +289,13 @@ class Watch(Unwatched):
             self.foreign.note(content(cell))
 
     def lowered(self, function: FunctionType, *receiver: Any) -> Any:
-        """The lowering of a function; a receiver that existed before is not to be written."""
+        """The lowering of a function; a receiver that existed before is not to be written.
+
+        ``receiver`` may go on with what a partial hands on.
+        """
         known = receiver and not isinstance(receiver[0], Tensor | ModuleType)
         own = known and self.foreign.holds(receiver[0])
-        return self.code_of(function, *(receiver if own else ()))
+        return self.code_of(function, *(receiver[:1] if own else ()))
 
 
 def writes_first(callee: Any) -> bool:
