@@ -99,6 +99,7 @@ __all__ = [
     "plain_attention",
     "pop_hooks",
     "probe",
+    "publicly",
     "push_hooks",
     "quiet",
     "same_bits",
@@ -198,9 +199,14 @@ OWN_NAMES = {"_VariableFunctionsClass.": "torch.", "TensorBase.": "Tensor."}
 def shown_name(function: object) -> str:
     """How a message names a callable."""
     named = operator_name(function) or own_attribute(function, "__qualname__")
-    name = str(named or type(function).__name__)
+    return publicly(str(named or type(function).__name__))
+
+
+def publicly(name: str) -> str:
+    """A name of torch's as users know it."""
     for own, known in OWN_NAMES.items():
-        name = name.replace(own, known)
+        if name.startswith(own):
+            return known + name.removeprefix(own)
     return name
 
 

@@ -165,3 +165,13 @@ def test_one_that_is_changed_in_place_is_seen(index, own, options, monkeypatch):
     for place in (1, 1, 3, 2):
         index[1] = place
         torch.testing.assert_close(batched(X, PLACES), loop(own, X, PLACES))
+
+
+def by_method(x, i):
+    return x.__setitem__((i, range(2)), 3.0) or torch.Tensor.__setitem__(x, i, x[0] * 2) or x
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_the_method_gives_none(options):
+    found = autobatch.vmap(by_method, **options)(X, PLACES)
+    torch.testing.assert_close(found, loop(by_method, X, PLACES))

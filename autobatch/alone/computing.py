@@ -59,16 +59,25 @@ _ANYWHERE = (
     " less less_equal logdet masked_scatter matrix_exp msort nanmedian nanquantile narrow_copy"
     " nextafter not_equal put renorm scatter_reduce select_scatter slice_scatter"
     " angle conj_physical"
+    " cholesky cholesky_inverse cholesky_solve det ger i0 igamma matrix_power mvlgamma pinverse"
+    " slogdet"
 )
 _MAKING = (
     "arange bincount block_diag bucketize cat cdist column_stack complex concat concatenate"
     " diag_embed dstack empty empty_like eye full full_like hstack isin linspace logspace ones"
     " ones_like polar searchsorted stack std_mean tensor tril_indices triu_indices vander"
     " var_mean vstack zeros zeros_like"
+    " combinations cumulative_trapezoid row_stack trapezoid trapz"
 )
 _LINALG = (
     "cholesky det eigh eigvalsh inv lstsq matrix_norm matrix_power norm pinv qr slogdet solve"
     " solve_triangular svd svdvals vector_norm"
+    " cond cross eig eigvals lu_solve matrix_exp matrix_rank multi_dot vander vecdot"
+)
+_FFT = "fft fft2 fftfreq fftshift ifft ifft2 ifftshift irfft irfft2 rfft rfft2 rfftfreq"
+_SPECIAL = (
+    "digamma entr erf erfc erfinv exp2 expit expm1 gammaln i0 log1p log_ndtr logit ndtr ndtri"
+    " sinc xlogy"
 )
 _PARTS = (
     "chunk detach diag diagonal flatten movedim narrow permute ravel reshape select split squeeze"
@@ -102,6 +111,9 @@ _FUNCTIONAL = (
     " cosine_similarity cross_entropy gelu huber_loss kl_div l1_loss layer_norm linear log_softmax"
     " logsigmoid max_pool1d max_pool2d mse_loss nll_loss normalize one_hot pairwise_distance"
     " sigmoid smooth_l1_loss softmax softmin softplus tanh"
+    " adaptive_avg_pool1d adaptive_avg_pool2d conv3d conv_transpose1d conv_transpose2d fold"
+    " gaussian_nll_loss glu group_norm hardshrink poisson_nll_loss prelu rms_norm softshrink"
+    " softsign tanhshrink unfold"
 )
 _ACTIVATIONS = (
     "celu elu hardsigmoid hardswish hardtanh leaky_relu mish relu relu6 selu silu threshold"
@@ -114,7 +126,11 @@ def _found(owner: Any, names: str) -> frozenset[Any]:
 
 
 MAKING = frozenset().union(
-    _found(torch, f"{_ANYWHERE} {_MAKING}"), _found(F, _FUNCTIONAL), _found(torch.linalg, _LINALG)
+    _found(torch, f"{_ANYWHERE} {_MAKING}"),
+    _found(F, _FUNCTIONAL),
+    _found(torch.linalg, _LINALG),
+    _found(torch.fft, _FFT),
+    _found(torch.special, _SPECIAL),
 )
 """Functions whose result has memory of its own; none that may write to what it gets."""
 WRITING_WHERE_ASKED = {

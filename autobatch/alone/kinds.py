@@ -16,6 +16,7 @@ from typing import Generic
 from torch import nn
 
 from autobatch.batching.effects import is_library
+from autobatch.compat import publicly
 from autobatch.source import Span
 from autobatch.structure import own_attribute
 
@@ -37,7 +38,7 @@ class NotAlone(Exception):
 def titled(found: object) -> str:
     """What a function or class is called in a reason; anything else by its class."""
     name = own_attribute(found, "__qualname__")
-    return name if type(name) is str else f"something of {type(found).__qualname__}"
+    return publicly(name) if type(name) is str else f"something of {type(found).__qualname__}"
 
 
 DRAWS = "it draws from a generator that others see"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import operator
 from typing import Any
 
+from torch import Tensor
+
 from autobatch.batching import operators
 from autobatch.batching.containers import subscripts
 from autobatch.batching.context import Context, Handler
@@ -43,6 +45,7 @@ HANDLERS: dict[Any, Handler] = {
     tuple.__getitem__: _getitem,
     dict.__getitem__: _getitem,
     operator.setitem: _setitem,
+    Tensor.__setitem__: _setitem,
     operator.delitem: _delitem,
     operator.iconcat: _inplace("add"),
     **{
