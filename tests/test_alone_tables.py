@@ -16,6 +16,7 @@ from tests.test_alone import outcome, same
 TABLE = {"ab": [1, 2], "c": [3]}
 PAIRS = {("a", "b"): {"x": 1.0}, ("b", "c"): {"x": 2.0, "y": 0.5}}
 ROWS = [[1, 2], [3]]
+EDGES = {"ab": [("c", 1), ("ab", 0)], "c": [("ab", 1)]}
 NESTED = {"ab": [[1]], "c": [[2]]}
 TUPLES = {"ab": ([1],), "c": ([2],)}
 WORDS = ["ab", "c", "ab"]
@@ -62,7 +63,14 @@ def transposed(word):
     return str(found)
 
 
-@pytest.mark.parametrize("function", [recognised, distances, transposed])
+def levels(word):
+    found = [[] for _ in range(2)]
+    for place, (name, cost) in enumerate(EDGES[word]):
+        found[cost].append((name, place))
+    return str(found)
+
+
+@pytest.mark.parametrize("function", [recognised, distances, transposed, levels])
 def test_own_containers_may_be_written(function):
     before = copy.deepcopy((TABLE, PAIRS, ROWS))
     assert same(function, WORDS) == [function(word) for word in WORDS]

@@ -216,14 +216,21 @@ def nature_of_nested(value: Any) -> int:
 
 
 def is_flat(item: Any) -> bool:
-    """Whether it is a number, a string, or a container of such."""
+    """Whether nobody can write to it, or to what is within it."""
     kind = type(item)
     if kind in SCALARS:
         return True
     if kind in DICTS:
-        return SCALARS.issuperset(map(type, item)) and SCALARS.issuperset(map(type, item.values()))
-    contains = kind in CONTAINERS or kind is tuple or kind is frozenset
-    return contains and SCALARS.issuperset(map(type, item))
+        return are_fixed(item) and are_fixed(item.values())
+    return (kind in CONTAINERS or kind is tuple or kind is frozenset) and are_fixed(item)
+
+
+def are_fixed(items: Collection[Any]) -> bool:
+    """Whether these are numbers, strings, and tuples of such."""
+    return SCALARS.issuperset(map(type, items)) or all(
+        type(item) in SCALARS or (type(item) in (tuple, frozenset) and are_fixed(item))
+        for item in items
+    )
 
 
 def compound(items: Collection[Any]) -> list[Any]:

@@ -26,6 +26,7 @@ from autobatch.batching.escapes import (
 from autobatch.batching.fallbacks import Policy
 from autobatch.batching.foreign import Foreign
 from autobatch.batching.kinds import is_tensor
+from autobatch.batching.lent import Lent
 from autobatch.compat import on_host, on_one_device
 from autobatch.explaining.kinds import operand
 from autobatch.ir.program import Op
@@ -127,7 +128,8 @@ class Services:
     callables of a program's function, each of what a thread has captured, and ``is_pure`` says
     whether calls of that have no effects;
     ``has_effects`` says whether a method of an object that Python calls by itself may have some;
-    ``foreign`` knows the objects that existed before the call.
+    ``foreign`` knows the objects that existed before the call, ``lent`` those whose memory tensors
+    stand for as well.
     ``isolate`` is whether the threads that fail leave one by one; ``thread_offset`` is what a
     thread's index is short of that by which it draws; ``shows`` is told of visible
     effects; ``operated`` is told what the operands were of an operation that has failed; within
@@ -157,6 +159,7 @@ class Services:
     blind: Callable[[], bool] = lambda: False
     handing: Handing | None = None
     alike: Alike | None = None
+    lent: Lent = field(default_factory=Lent)
 
 
 class Context:

@@ -1,8 +1,8 @@
 """Conversions whose result has the memory of their operand: ``t.numpy()``, ``torch.from_numpy(a)``.
 
 From a tensor to an array, the tensor becomes each thread's own object, so that writes to either
-are seen in both. From an array to a tensor, the rows stack; a write to either is refused while the
-other has a name (``Ties``).
+are seen in both. From an array to a tensor, the rows stack; a write to either, by whatever array or
+tensor of that memory, is refused while the other has a name (``Lent``).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from autobatch.batching.kinds import is_tensor
 from autobatch.batching.tensors import torch_ops
 from autobatch.batching.tensors.aliases import tie
 from autobatch.batching.tensors.views import mark_outside
-from autobatch.values.cells import Cell, Objects, Uniform, View, read
+from autobatch.values.cells import Cell, Objects, Uniform, View, read, ties_of
 
 TO_ARRAYS = (
     *(Tensor.numpy, Tensor.__array__, np.asarray, np.asanyarray, np.ascontiguousarray),
@@ -55,6 +55,8 @@ def _to_tensor(function: Callable[..., Any]) -> Handler:
             mark_outside(result.value)
         if type(result.value) is not View and has_memory(given):
             tie(context, result.value, args[:1])
+            if type(given) is Objects:
+                context.services.lent.note(given.items, ties_of(result))
         return result
 
     return handler

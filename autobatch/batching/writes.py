@@ -52,7 +52,6 @@ from autobatch.values.cells import (
     View,
     read,
     seen,
-    ties_of,
 )
 from autobatch.values.heap import walks
 from autobatch.values.layouts import are_seen, repeats, seen_layout
@@ -133,11 +132,11 @@ def refuse_tied(context: Context, cell: Cell) -> None:
     while type(cell.value) is View:
         cell = cell.value.base
     value: Any = cell.value
-    ties = getattr(value, "ties", NO_TIES)
-    if not ties:
+    lent, ties = context.services.lent, getattr(value, "ties", NO_TIES)
+    if not ties and not lent.of(cell):
         return
     live = context.live()
-    if live is None or any(c is not cell and ties & ties_of(c) for c in walks.reached(live)):
+    if live is None or any(c is not cell for c in lent.tied([cell], walks.reached(live))):
         raise UnsupportedError(
             Diagnostic(
                 "A program writes to what another of its names may stand for, too.",
@@ -151,7 +150,8 @@ def refuse_tied(context: Context, cell: Cell) -> None:
                 "tied-write",
             )
         )
-    value.ties = NO_TIES
+    if ties:
+        value.ties = NO_TIES
 
 
 def refuse_other_memory(context: Context, function: Callable[..., Any]) -> None:

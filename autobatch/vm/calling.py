@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from autobatch.batching.lent import Lent
 from autobatch.ir.program import Call
 from autobatch.values.cells import (
-    NO_TIES,
     PACKED,
     Cell,
     Column,
@@ -23,9 +23,8 @@ from autobatch.values.cells import (
     Value,
     View,
     is_mutable,
-    ties_of,
 )
-from autobatch.values.heap import selecting
+from autobatch.values.heap import selecting, walks
 from autobatch.vm.groups import Group
 from autobatch.vm.ways import Marks, picked
 
@@ -133,21 +132,24 @@ def reach(roots: Iterable[Cell]) -> dict[int, Cell]:
 
 
 def carry(
-    args: Iterable[Cell], kept: Iterable[Cell], blind: Callable[[], bool] = lambda: False
+    args: Iterable[Cell], kept: Iterable[Cell], lent: Lent, blind: Callable[[], bool]
 ) -> list[Cell]:
-    """What a callee can change and its caller still needs, and what that may be (``Ties``).
+    """What a callee can change and its caller still needs, and what that may be (``Lent``).
 
     ``blind``: whether nobody can tell a tensor of the caller's from a copy (see ``aliasing``);
     asked where there is such a tensor. Then only what holds others is carried.
     """
+    args, kept = list(args), list(kept)
     mine = reach(args)
-    if not mine:
+    if not mine and not lent.marks:
         return []
     theirs = reach(kept)
     found = [cell for key, cell in mine.items() if key in theirs]
-    ties = NO_TIES.union(*(ties_of(cell) for cell in mine.values()))
-    if ties:
-        found += [c for key, c in theirs.items() if key not in mine and ties & ties_of(c)]
+    if lent.marks:  # a tensor changes with an array, whatever is written
+        own = {id(cell): cell for cell in walks.reached(args)}
+        others = (cell for cell in walks.reached(kept) if id(cell) not in own)
+        return found + lent.tied(own.values(), others)
+    found += lent.tied(mine.values(), (c for key, c in theirs.items() if key not in mine))
     holding = [cell for cell in found if is_holder(cell.value)]
     return holding if len(holding) < len(found) and blind() else found
 

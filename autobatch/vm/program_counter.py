@@ -206,7 +206,7 @@ class ProgramCounterMachine(Machine):
     def stop(self, level: Level, rows: np.ndarray) -> None:
         limit = self.state.settings.max_depth
         assert limit is not None
-        hint = "raise max_depth, or end the recursion earlier."
+        hint = "end the recursion earlier, or raise max_depth."
         self.failures.bound(level.threads[rows], partial(too_deep, limit, level.span, hint))
 
     def execute(self, level: Frame, place: Place, group: Group) -> Moves:
@@ -280,7 +280,7 @@ class ProgramCounterMachine(Machine):
                 result = outright.run(self.state, entry, group)
             if result is not None:
                 return [(terminator.target, after_call(group, live, terminator, result))]
-        carried = carry(entry.env.values(), live.values(), self.state.is_blind)
+        carried = carry(entry.env.values(), live.values(), self.state.lent, self.state.is_blind)
         if carried:
             live[KEPT] = Cell(Container(tuple, carried))
             entry.env[CARRIED] = Cell(Container(tuple, list(carried)))

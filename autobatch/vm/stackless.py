@@ -85,6 +85,7 @@ class Machine(Stepping):
             self.state.is_blind,
             Handing(self.state.library, foreign),
             Alike.on(settings.device) if settings.randomness == "same" else None,
+            self.state.lent,
         )
         self.state.names_may_change()
 
@@ -137,7 +138,7 @@ class Machine(Stepping):
         entry = entered(state.library, context, target, self.forking(paths), state.judgements)
         entry.paths = paths
         self.forks.watch(context, entry)
-        carried = carry(entry.env.values(), kept, state.is_blind)
+        carried = carry(entry.env.values(), kept, state.lent, state.is_blind)
         if carried:
             entry.env[CARRIED] = Cell(Container(tuple, carried))
         handled = self.handled(context)

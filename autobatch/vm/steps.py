@@ -129,7 +129,7 @@ class Steps:
             listener(step)
 
 
-OTHER_ENGINE = 'raise max_depth, use engine="program_counter", or end the recursion earlier.'
+OTHER_ENGINE = 'end the recursion earlier, raise max_depth, or use engine="program_counter".'
 
 
 def too_deep(max_depth: int, span: Span | None, hint: str = OTHER_ENGINE) -> DepthLimitError:

@@ -273,8 +273,10 @@ def tie(context: Context, result: Any, operands: list[Cell]) -> None:
     values: list[Any] = [read(cell) for cell in operands]
     for cell in operands:
         base = base_of(cell)
-        base.ties = base.ties | {object()}
-        result.ties = result.ties | base.ties
+        mark = {object()}
+        if type(base) is not Objects:  # else the memory bears it (``batching.lent``)
+            base.ties = mark = base.ties | mark
+        result.ties = result.ties | mark
     if type(result) is Column:
         outside = (np.any(getattr(v, "outside", getattr(v, "shared", False))) for v in values)
         result.outside = result.outside is True or any(outside)

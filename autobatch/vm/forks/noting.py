@@ -282,7 +282,7 @@ class Noting:
         handed_back = [entry.env[name] for name in purity.returns]
         if purity.outer and CAPTURED in entry.env:
             handed_back += captured(entry.env[CAPTURED])
-        return None if carry(handed_back, kept, self.state.is_blind) else entry
+        return None if carry(handed_back, kept, self.state.lent, self.state.is_blind) else entry
 
     def static(self, entry: Entry, target: resolving.Target, span: Span) -> tuple[Any, ...]:
         """What forked calls have in common if they are alike: code, closure, place."""

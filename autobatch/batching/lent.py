@@ -1,0 +1,69 @@
+"""Memory of objects, of numpy's arrays mostly, that tensors of whole groups stand for as well.
+
+``t = torch.from_numpy(a)`` stacks the threads' arrays: a copy, where for one example a write to
+either is seen in both. So it is refused while both have names, whichever array has that memory
+(``a[1:]``, ``a.T``) and whichever function holds it. The tensor bears marks (``Ties``); for the
+arrays their memory does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+from weakref import ref
+
+import numpy as np
+from torch import Tensor
+
+from autobatch.batching.foreign import memory_of
+from autobatch.values.cells import NO_TIES, Cell, Objects, Ties, ties_of
+
+LENDERS = np.ndarray | Tensor | bytearray | np.flatiter
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Lent:
+    """``marks`` are by where the memory begins, each with what says whether it is gone."""
+
+    marks: dict[int, tuple[Callable[[], Any], Ties]] = field(default_factory=dict)
+    limit: int = 64
+
+    def note(self, items: Iterable[Any], marks: Ties) -> None:
+        """Tensors that bear these marks have been made of objects."""
+        for item in items:
+            place = memory_of(item) if isinstance(item, LENDERS) else 0
+            if place:
+                self.marks[place] = keeper(item), self.at(place) | marks
+        if len(self.marks) > self.limit:
+            self.marks = {at: kept for at, kept in self.marks.items() if kept[0]() is not None}
+            self.limit = 2 * len(self.marks) + 64
+
+    def at(self, place: int) -> Ties:
+        kept, marks = self.marks.get(place, (None, NO_TIES))
+        return marks if kept is not None and kept() is not None else NO_TIES
+
+    def of(self, cell: Cell) -> Ties:
+        """The marks of the memory that the objects of a cell have."""
+        value = cell.value
+        plain = type(value) is Objects and value.lists is None and value.stacks is None
+        if not self.marks or not plain:
+            return NO_TIES
+        places = {memory_of(item) for item in value.items if isinstance(item, LENDERS)}  # type: ignore[union-attr]
+        return NO_TIES.union(*map(self.at, places))
+
+    def tied(self, cells: Iterable[Cell], others: Iterable[Cell]) -> list[Cell]:
+        """Those of some others that a write to some cells would have to be seen in."""
+        own, memory = NO_TIES, NO_TIES
+        for cell in cells:
+            own, memory = own | ties_of(cell), memory | self.of(cell)
+        if not own and not memory:
+            return []
+        return [c for c in others if ties_of(c) & (own | memory) or (own and own & self.of(c))]
+
+
+def keeper(item: Any) -> Callable[[], Any]:
+    """Gives the owner of some memory while there is one: nothing else is there meanwhile."""
+    while isinstance(item, np.flatiter) or (isinstance(item, np.ndarray) and item.base is not None):
+        item = item.base
+    return ref(item) if type(item) is np.ndarray else lambda: item
