@@ -226,11 +226,18 @@ def is_keeping(function: Any) -> bool:
 
 
 def note_shared(context: Context, results: list[Any], cached: bool) -> None:
-    """What host code hands to several threads, or has kept, is none of their own."""
+    """What host code hands to several threads, or has kept, is none of their own.
+
+    A thread that is lost has another's, and leaves.
+    """
     if not results or (type(results[0]) in ATOMS and not isinstance(results[0], Tensor)):
         return
     seen: dict[int, int] = {}
-    for item, thread in zip(results, context.threads.tolist(), strict=True):
+    lost = context.lost or {}
+    keys = context.keys.tolist() if lost else [None] * len(results)
+    for item, thread, key in zip(results, context.threads.tolist(), keys, strict=True):
+        if key in lost:
+            continue
         if cached or seen.setdefault(id(item), thread) != thread:
             context.foreign.note(item)
 
