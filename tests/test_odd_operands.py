@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import autobatch
-from tests.oracle import assert_matches_loop
+from tests.oracle import CONFIGURATIONS, assert_matches_loop
 
 Pair = namedtuple("Pair", ["first", "second"])
 NUMBERS, PLACES = torch.tensor([5, 9, 4, 12, 7, 1]), torch.tensor([1, 0, 2, 3, 5, 0])
@@ -89,15 +89,27 @@ def an_item_of_an_instance(n, i):
         return str(error)
 
 
+def an_item_of_a_set(n, i):
+    return {n, i, 3}[0]
+
+
 PROGRAMS = (
     *(places_of_ranges, beyond_a_range, beyond_a_named_tuple, parts_of_slices, no_room),
     *(attributes_that_iterators_lack, at_the_end, an_item_of_an_instance),
+    an_item_of_a_set,
 )
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda f: f.__name__)
 def test_it_is_the_loops(program: Any) -> None:
-    assert_matches_loop(program, [NUMBERS, PLACES], scalars="python", batch_sizes=(1, 3, 6))
+    for ways in (CONFIGURATIONS, [{"executor": "compiled"}]):
+        assert_matches_loop(
+            program,
+            [NUMBERS, PLACES],
+            scalars="python",
+            batch_sizes=(1, 3, 6),
+            configurations=ways,
+        )
 
 
 def test_an_attribute_that_is_asked_for_is_no_threads_error() -> None:

@@ -84,6 +84,38 @@ def test_it_is_laid_open_before_what_comes_after(func: Takes) -> None:
     assert_matches_loop(func, ARGS, batch_sizes=(1, 6), scalars="python")
 
 
+class Taking:
+    def all(self, *numbers: Any, **named: Any) -> Any:
+        return numbers, named
+
+
+def nested(n, y):
+    def named(**others):
+        return n, others
+
+    each = lambda *those: those  # noqa: E731
+    calls = (
+        lambda: named(**[n]),
+        lambda: named(k=1, **{"k": n}),  # noqa: PIE804
+        lambda: each(*y),
+        lambda: Taking().all(k=n, **{"k": 1}),  # noqa: PIE804
+        lambda: Taking().all(**n),
+        lambda: torch.nn.Identity()(**n),
+        lambda: (named if n > 3 else Taking)(**n),
+    )
+    said = []
+    for call in calls:
+        try:
+            said.append(call())
+        except TypeError as error:
+            said.append(str(error))
+    return str(said)
+
+
+def test_the_callee_is_named_as_python_names_it() -> None:
+    assert_matches_loop(nested, ARGS, batch_sizes=(1, 6), scalars="python")
+
+
 NO_ITERABLES: dict[str, Takes] = {
     "alone": lambda n, y: total(*n),
     "one for all": lambda n, y: total(*3),

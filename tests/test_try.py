@@ -392,6 +392,36 @@ def test_exceptions_that_were_caught_are_let_go(engine):
 # The program.
 
 
+def appending_where_there_is_one(t, i):
+    lists = [[1], [2, 3]]
+    try:
+        lists[i].append(5)
+    except IndexError:
+        lists.append([i])
+    return str(lists)
+
+
+def writing_where_there_is_one(t, i):
+    parts, table = [t, t * 2], {0: [1], 1: [2]}
+    try:
+        part = parts[i]
+        part += 1
+        parts[i - 1] *= 2
+        table[i].append(i)
+    except LookupError as error:
+        parts[0] += 10
+        table[2] = [str(error)]
+    return parts[0], parts[1], str(table)
+
+
+@pytest.mark.parametrize("program", [appending_where_there_is_one, writing_where_there_is_one])
+def test_what_a_thread_finds_is_its_own_where_others_find_nothing(program):
+    args = [torch.ones(4, 2), torch.tensor([0, 2, 1, -1])]
+    assert_matches_loop(program, args, scalars="python", batch_sizes=(2, 4))
+    isolated = autobatch.vmap(program, scalars="python", on_error="isolate", plain="never")
+    assert all(result.exception is None for result in isolated(*args))
+
+
 def test_a_part_of_a_tuple_may_be_put_back():
     def program(n):
         m = n.item()

@@ -16,7 +16,13 @@ from autobatch import errors
 from autobatch.batching import calls, comparisons, operators, semantics
 from autobatch.batching.calling import resolving
 from autobatch.batching.containers import displays, iterators, subscripts, sums
-from autobatch.batching.containers.starring import Differing, mapping_of, starred_parts, used_up
+from autobatch.batching.containers.starring import (
+    Differing,
+    mapping_of,
+    starred_parts,
+    titled,
+    used_up,
+)
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.effects import effect_of
 from autobatch.batching.host import catching, managing
@@ -296,7 +302,7 @@ def arguments(
     if shape.is_plain:
         count = len(shape.positional)
         return cells[:count], dict(zip(shape.keywords, cells[count:], strict=True))  # type: ignore[arg-type]
-    title = getattr(read(callee), "obj", callee)
+    title = titled(callee)
     laid_open: list[Any] = []
     stars = (*shape.positional, *shape.keywords)
     try:

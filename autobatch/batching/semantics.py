@@ -109,7 +109,7 @@ def _title(callee: object) -> str:
     """How Python's messages name a callee."""
     name = own_attribute(callee, "__qualname__")
     if name is None:
-        return f"{type(callee).__name__} object"
+        return str(callee)
     module = own_attribute(callee, "__module__")
     return f"{name}()" if module in (None, "builtins") else f"{module}.{name}()"
 

@@ -110,6 +110,8 @@ def at_key(place: Place, owner: Value, key: Value) -> Iterator[Value]:
 
 
 def getitem(place: Place, owner: Value, key: Value) -> Iterator[Value]:
+    if is_set(owner):
+        refuse("an item of a set is read")
     for found in at_key(place, owner, key):
         for entry in listing.load(place.w, parts_of(owner)[0], found.leaf):
             yield parts_of(entry)[1]

@@ -252,6 +252,11 @@ class Function:
     def __str__(self) -> str:
         return format_function(self)
 
+    def title_in(self, outer: str) -> str:
+        """Its ``__qualname__`` where it is nested in ``outer``; its record may end in a number."""
+        parts = [part for part in self.name.split(".") if not part.isdigit()]
+        return f"{outer}.<locals>.{parts[-1]}"
+
     def __repr__(self) -> str:
         return f"<Function {self.name} of {len(self.blocks)} blocks>"
 

@@ -21,7 +21,6 @@ from autobatch.vm.judgements import Entrance, Judgements
 from autobatch.vm.library import Library
 from autobatch.vm.nested import Nested
 from autobatch.vm.purity import IMPURE, Names, Purity
-from autobatch.vm.sequential.frames import nested_title
 from autobatch.vm.state import Late
 
 BY_PLACE = ("positional_only", "positional")
@@ -140,7 +139,7 @@ def entered_closure(library: Library, closure: Container) -> tuple[Code, Scope, 
     cells = list(closure.children())
     boxes = zip(lowered.free, cells, strict=False)
     free: Any = {name: getattr(cell.value, "obj", cell) for name, cell in boxes}
-    scope = Scope(lowered, namespace, nested_title(title, lowered), free)
+    scope = Scope(lowered, namespace, lowered.title_in(title), free)
     defaults = by_name(lowered.params, cells[len(lowered.free) :])
     return library.code_for(lowered), scope, defaults
 

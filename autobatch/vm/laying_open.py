@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TypeVar
 
-from autobatch.batching.containers.starring import Differing, starred_parts
+from autobatch.batching.containers.starring import Differing, starred_parts, titled
 from autobatch.batching.context import Context
 from autobatch.ir.program import Call, CallShape, Op
 from autobatch.values.cells import Cell, Container, Objects, is_iterator, read
@@ -36,7 +36,7 @@ def laid_open(
     context: Context, call: AnyCall, shape: CallShape, callee: Cell, env: dict[str, Cell]
 ) -> AnyCall:
     """The call of what its iterators give, from left to right."""
-    title = getattr(read(callee), "obj", callee)
+    title = titled(callee)
     for place, starred in enumerate(shape.positional, len(call.args) - count(shape)):
         cell = env[call.args[place]]
         if starred and moves_on(cell):

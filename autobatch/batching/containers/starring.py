@@ -7,6 +7,7 @@ says which threads have the same, and the call is made for each of these apart.
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 from autobatch.batching import semantics
@@ -16,7 +17,32 @@ from autobatch.batching.host.from_rows import from_rows
 from autobatch.batching.host.rows import run_rows
 from autobatch.batching.objects import namespaces
 from autobatch.errors import Diagnostic, UnsupportedError
-from autobatch.values.cells import Cell, Container, Objects, Uniform, Value, read, uniform
+from autobatch.values.cells import (
+    CLOSURE,
+    METHOD,
+    Cell,
+    Container,
+    Objects,
+    Uniform,
+    Value,
+    read,
+    uniform,
+)
+
+
+def titled(callee: Cell) -> object:
+    """What Python's messages name a callee after."""
+    value = read(callee)
+    if type(value) is Objects:
+        return value.items[0] if value.items else callee
+    if type(value) is not Container:
+        return getattr(value, "obj", callee)
+    if value.type is CLOSURE:
+        function, namespace, outer = value.static
+        return SimpleNamespace(
+            __qualname__=function.title_in(outer), __module__=namespace.get("__name__")
+        )
+    return value.static if value.type is METHOD else "an object"
 
 
 def starred_parts(context: Context, title: Any, cell: Cell, alone: bool) -> list[Cell]:

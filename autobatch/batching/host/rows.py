@@ -226,7 +226,10 @@ def is_keeping(function: Any) -> bool:
 
 
 def note_shared(context: Context, results: list[Any], cached: bool) -> None:
-    """What host code hands to several threads, or has kept, is none of their own."""
+    """What host code hands to several threads, or has kept, is none of their own.
+
+    A thread that is lost has another's, and leaves.
+    """
     if not results or (type(results[0]) in ATOMS and not isinstance(results[0], Tensor)):
         return
     seen: dict[int, int] = {}

@@ -71,17 +71,11 @@ class Callee:
         function, namespace, outer = static
         count = len(function.free)
         boxes = dict(zip(function.free, held[:count], strict=True))
-        title = nested_title(outer, function)
+        title = function.title_in(outer)
         return cls(function, namespace, title, boxes, by_name(function.params, held[count:]))
 
     def load_free(self, name: str) -> Any:
         return load_box(name, self.boxes[name], unbound_free)
-
-
-def nested_title(outer: str, function: Function) -> str:
-    """The ``__qualname__`` of a function nested in ``outer``; its record may end in a number."""
-    parts = [part for part in function.name.split(".") if not part.isdigit()]
-    return f"{outer}.<locals>.{parts[-1]}"
 
 
 class Closure(Handed):
