@@ -226,11 +226,16 @@ def is_keeping(function: Any) -> bool:
 
 
 def note_shared(context: Context, results: list[Any], cached: bool) -> None:
-    """What host code hands to several threads, or has kept, is none of their own."""
+    """What host code hands to several threads, or has kept, is none of their own.
+
+    A thread that is lost has what another one has.
+    """
     if not results or (type(results[0]) in ATOMS and not isinstance(results[0], Tensor)):
         return
     seen: dict[int, int] = {}
-    for item, thread in zip(results, context.threads.tolist(), strict=True):
+    for row, (item, thread) in enumerate(zip(results, context.threads.tolist(), strict=True)):
+        if context.lost and int(context.keys[row]) in context.lost:
+            continue
         if cached or seen.setdefault(id(item), thread) != thread:
             context.foreign.note(item)
 
