@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from autobatch.batching.context import Context
+from autobatch.batching.foreign import Foreign
 from autobatch.batching.tensors import torch_ops
 from autobatch.random import host_words, transforms
 from autobatch.random.counters import Draw
@@ -38,6 +39,7 @@ def systems(threads: int) -> dict[str, Callable[[], Any]]:
     source = Threads(paths, np.arange(threads))
     state = RunState(Library(), Settings(torch.device("cpu"), threads, "different", seed=0))
     machine = Machine(state)
+    machine.lend(Foreign.of([]))
     context = Context(machine.state.services, np.arange(threads), paths=paths)
     size = Cell(Container(tuple, []))
 

@@ -17,6 +17,7 @@ from benchmarks import (
     chains,
     compare,
     derivatives,
+    draws,
     extras,
     handwritten,
     harness,
@@ -329,6 +330,15 @@ def test_agents_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(float(each.replace(",", "")) > 0 for each in line.split())
     ages = {name: run() for name, run in agents.systems(3, 2).items()}
     assert all(len(age) == 3 and (age >= 2).all() for age in ages.values())
+
+
+def test_draws_are_measured(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(draws.host_words, "CODE", draws.host_words.CODE)
+    draws.main(["--threads", "3", "--seconds", "0", "--numpy"])
+    _, line = capsys.readouterr().out.splitlines()
+    assert line.split()[0] == "3" and all(float(each) > 0 for each in line.split())
 
 
 def test_derivatives_agree(capsys: pytest.CaptureFixture[str]) -> None:
