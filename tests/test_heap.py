@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from autobatch.batching.lent import Lent
 from autobatch.values.cells import Cell, Column, Container, Uniform, Value, uniform
 from autobatch.values.heap import likeness, merging, selecting, walks
 from autobatch.vm.calling import KEPT, Returned, carry, settled
@@ -103,7 +104,7 @@ class HeapMachine(RuleBasedStateMachine):
         params = dict(zip(("a", "b"), args, strict=True))
         env = {param: place.env[arg] for param, arg in params.items()}
         kept = [cell for name, cell in place.env.items() if name != out]
-        carried = carry(env.values(), kept)
+        carried = carry(env.values(), kept, Lent(), lambda: False)
         env[CARRIED] = Cell(Container(tuple, carried))
         models = [{p: model[arg] for p, arg in params.items()} for model in place.models]
         callee = Place(Group(np.arange(place.group.k), env), place.threads, models)

@@ -281,7 +281,6 @@ SEMANTICS: dict[str, Callable[..., Any]] = {
     "catches": raising.catches,
     "enter": managers.enter_mode,
     "manager": managers.way,
-    "context": raising.add_context,
     "assertion": AssertionError,
 }
 

@@ -144,7 +144,7 @@ def printed_rounds(gliding: Sequence[str], turn: Round) -> Printed:
     named = ", ".join(f"{name!r}: {local}" for name, local in stores.items())
     deciding: list[str] = []
     if result is not None:
-        rest.append(f"seen = {result[1]}.numpy()")  # on the host: see ``vm.hops.let_turn``
+        rest.append(f"seen = {result[1]}.cpu().numpy()")
         made_then = "\n".join(f"    {line}" for line in remade)
         deciding = LOOKING.format(made=made_then, named=named).strip().splitlines()
     elif number is not None:

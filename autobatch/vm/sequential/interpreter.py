@@ -13,12 +13,12 @@ from time import perf_counter
 from typing import Any
 
 from autobatch.batching.binding import bind
-from autobatch.batching.semantics import apply, handled
+from autobatch.batching.semantics import apply
 from autobatch.ir.program import Branch, Call, Jump, Op, Raise, Return, Terminator
 from autobatch.random.drawing import SOURCE
 from autobatch.vm.sequential.calls import Args, Calls, Kwargs, Resolution
 from autobatch.vm.sequential.frames import OF_THE_FRAME, Callee, Frame, Lookup
-from autobatch.vm.sequential.unwinding import Unwinding
+from autobatch.vm.sequential.unwinding import HANDLED_AT, Unwinding
 from autobatch.vm.sequential.watching import Unwatched
 from autobatch.vm.steps import Steps, too_deep
 from autobatch.vm.ways import Way
@@ -128,9 +128,9 @@ class Interpreter:
     def execute(self, op: Op, frame: Frame) -> Any:
         if op.name in OF_THE_FRAME:
             return self.watch.seen(op.name, frame.run(op))
-        frame.operands = self.unwinding.completed(op, map(frame.read, op.args))
-        if op.name == "handled":
-            return handled(op.attr, *frame.operands)
+        frame.operands = tuple(map(frame.read, op.args))
+        if op.name in HANDLED_AT:
+            return self.unwinding.about_handled(op, frame.operands, self.watch)
         if op.name == "call":
             target, operands = frame.called()
             return self.calls.call(self.run, op.attr, target, operands, frame.span)

@@ -7,17 +7,19 @@ the call left. Modes are left as ``with`` statements would leave them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from autobatch import errors
-from autobatch.batching.raising import left_generators
+from autobatch.batching.raising import add_context, left_generators
+from autobatch.batching.semantics import handled
 from autobatch.ir.dataflow import handled_at
 from autobatch.ir.program import Op
 from autobatch.random.drawing import SOURCE
 from autobatch.vm.sequential.frames import Frame, Origin, note
+from autobatch.vm.sequential.watching import Unwatched
 
 MOST_ORIGINS = 64
 
@@ -45,12 +47,15 @@ class Unwinding:
                 return frame.read(name)
         return None
 
-    def completed(self, op: Op, given: Iterable[Any]) -> tuple[Any, ...]:
-        """The operands of an operation, with what the caller handles where that is asked."""
-        operands = tuple(given)
-        if len(operands) == HANDLED_AT.get(op.name):
-            return (*operands, self.handled())
-        return operands
+    def about_handled(self, op: Op, operands: tuple[Any, ...], watch: Unwatched) -> Any:
+        """An operation on the exception that is being handled, here or where a caller is."""
+        if len(operands) == HANDLED_AT[op.name]:
+            operands = (*operands, self.handled())
+        if op.name == "handled":
+            return handled(op.attr, *operands)
+        new, before = operands
+        watch.arises(new, before, op.span)
+        return add_context(new, before)
 
     def handle(self, error: BaseException, base: int) -> bool:
         """Go on in the innermost handler of this call's; whether there is one."""

@@ -75,6 +75,9 @@ class Unwatched:
     def operation(self, name: str, attr: Any, operands: tuple[Any, ...], span: Span) -> None:
         """Before an operation that is no call."""
 
+    def arises(self, new: Any, before: Any, span: Span) -> None:
+        """Before an exception gets what was being handled as its context."""
+
     def raised(self, error: Any, *cause: Any) -> BaseException:
         """What ``raise`` raises, from a cause if there is one."""
         return raised(error, *cause)
@@ -131,12 +134,14 @@ class Watch(Unwatched):
             self.attribute(operands[0], attr)
         elif name in TAKING:
             self.gone_through(operands)
-        if name == "context" and operands[1] is not None:
-            refuse_change(self.foreign.holds, span, operands[0], "__context__", operands[1])
         self.asked(semantics.SEMANTICS.get(name), list(operands), filter(is_handed, operands))
 
     def gone_through(self, objs: Iterable[Any]) -> None:
         note_reached(self.foreign, None, objs)
+
+    def arises(self, new: Any, before: Any, span: Span) -> None:
+        if before is not None:
+            refuse_change(self.foreign.holds, span, new, "__context__", before)
 
     def raised(self, error: Any, *cause: Any) -> BaseException:
         for each in cause:
