@@ -138,6 +138,12 @@ class VerifierError(AutobatchError):
 LIMITS = (StepLimitError, DepthLimitError)
 """The errors of this module that single threads run into."""
 
+AMBIGUOUS = "Boolean value of Tensor with more than one value"
+ADVICE = {
+    AMBIGUOUS: "write `.any()` or `.all()` for a decision of the whole, `torch.where` for one of "
+    "each element.",
+}
+"""What to write instead, where an error of torch's begins so and does not say it."""
 THREADS = "  Example index: "
 """What stands in a note before the input indices that failed."""
 CALLS_SHOWN = 20
@@ -146,7 +152,9 @@ LONGEST_CYCLE = 4
 """Calls that a note folds where they repeat."""
 
 
-def note_for(chain: Sequence[Span], operands: Sequence[str], threads: Sequence[int]) -> str:
+def note_for(
+    error: BaseException, chain: Sequence[Span], operands: Sequence[str], threads: Sequence[int]
+) -> str:
     """The note on a failure of the user's own code.
 
     ``chain`` runs from the outermost call to the operation that failed, ``operands`` describe
@@ -158,6 +166,8 @@ def note_for(chain: Sequence[Span], operands: Sequence[str], threads: Sequence[i
     lines += [excerpt(span) for span in chain[-1:]]
     if operands:
         lines.append(f"  Operands: {', '.join(operands)}")
+    if type(error) is RuntimeError:  # the text of others may be code of the user's
+        lines += [f"  Hint: {hint}" for text, hint in ADVICE.items() if str(error).startswith(text)]
     if threads:
         lines.append(f"{THREADS}{_enumerated(threads)}")
     return "\n".join(lines)

@@ -30,6 +30,7 @@ def walk(tmp_path, monkeypatch) -> str:
 
 
 def test_golden_rendering(walk) -> None:
+    failed = ValueError()
     full = Diagnostic(
         "Threads return different structures.",
         Span(walk, 3, 15, 3, 19),
@@ -42,16 +43,27 @@ def test_golden_rendering(walk) -> None:
         render(full),
         render(Diagnostic("Just a headline.")),
         render(Diagnostic("No span.", notes=("one", "two"), hints=("try this",))),
-        note_for([Span(walk, 4, 11, 4, 19), Span(walk, 7, 11, 7, 16)], ["float32 [3]"], [0, 4]),
-        note_for([Span(walk, 7, 11, 7, 16)], [], range(20)),
-        note_for([*(one, other) * 9, *(other,) * 3, one, one, Span(walk, 7, 11, 7, 16)], [], [2]),
+        note_for(
+            ValueError(),
+            [Span(walk, 4, 11, 4, 19), Span(walk, 7, 11, 7, 16)],
+            ["float32 [3]"],
+            [0, 4],
+        ),
+        note_for(failed, [Span(walk, 7, 11, 7, 16)], [], range(20)),
+        note_for(
+            ValueError(),
+            [*(one, other) * 9, *(other,) * 3, one, one, Span(walk, 7, 11, 7, 16)],
+            [],
+            [2],
+        ),
     ]
     assert_golden("errors", "\n\n".join(texts) + "\n")
 
 
 def test_the_middle_of_a_long_way_is_counted(walk) -> None:
+    failed = ValueError()
     places = [Span(walk, 7, 11, 7, 12 + n) for n in range(41)]
-    note = note_for([*places, *places[-1:] * 30], [], [])
+    note = note_for(failed, [*places, *places[-1:] * 30], [], [])
     assert note.count("called here") == 20 and "… 21 more calls …" in note
     assert "… the same line 29 more times …" in note
 

@@ -68,6 +68,10 @@ def pair(x, n):
     return (x, n)[n + 1]
 
 
+def decided(x, n):
+    return x if x[:2] > 0 else -x
+
+
 def raised(x, n):
     if n == 0:
         raise ValueError("none")
@@ -88,6 +92,7 @@ def raised(x, n):
         (argument, "float32 [4]"),
         (of_their_own_lengths, "list of 4, int"),
         (pair, "tuple of 2, int64 []"),
+        (decided, "bool [2]"),
         (raised, None),
     ],
 )
@@ -101,6 +106,21 @@ def test_operands_are_those_of_the_failing_operation(program, operands, options)
         told = [line for line in lines if line.startswith("Operands: ")]
         assert told == ([] if operands is None else [f"Operands: {operands}"])
         assert lines[-1].startswith("Example index: ")
+
+
+def until_small(x, n):
+    while x > 1:
+        x = x / 2
+    return x
+
+
+@EVERY
+@pytest.mark.parametrize("program", [decided, until_small])
+def test_what_to_write_for_a_decision_of_many_elements(program, options):
+    with pytest.raises(RuntimeError, match="more than one value is ambiguous") as caught:
+        autobatch.vmap(program, **options)(XS, NS)
+    (note,) = caught.value.__notes__
+    assert "  Hint: write `.any()` or `.all()`" in note and "`torch.where`" in note
 
 
 def test_isolated_examples_have_them_too():

@@ -10,12 +10,12 @@ from torch import Tensor
 
 from autobatch.arguments.batch import Batch
 from autobatch.arguments.spelling import nearest
+from autobatch.errors import AMBIGUOUS
 from autobatch.options import NAMES
 from autobatch.runs.entry import name_of
 
 STARS = {int(Parameter.VAR_POSITIONAL): "*", int(Parameter.VAR_KEYWORD): "**"}
 NOTE = "The arguments do not fit "
-AMBIGUOUS = "Boolean value of Tensor with more than one value"
 
 
 def noted(error: TypeError, function: Callable[..., Any], batch: Batch) -> None:
@@ -81,4 +81,5 @@ def hint(function: Callable[..., Any], own: Signature, keyword: str) -> str:
             f"autobatch.function({keyword}=...) as the decorator, which explain and .batch respect."
         )
     near = nearest(keyword, [*own.parameters, *NAMES])
-    return f"  Hint: did you mean {near!r}?" if near else ""
+    said = f"Hint: did you mean {near!r}?" if near else f"Note: it has no parameter {keyword!r}."
+    return f"  {said}"

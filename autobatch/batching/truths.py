@@ -8,6 +8,7 @@ from types import FunctionType
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from autobatch.batching import lists
 from autobatch.batching.context import Context, RowsFail
@@ -56,7 +57,7 @@ def truth(context: Context, cell: Cell) -> Cell:
         case Column(tag="tensor"):
             data = value.data
             if data.dim() > 1 and data.shape[1:].numel() != 1:
-                return once(context, bool, data.new_empty(data.shape[1:], device="cpu"))
+                return undecided(context, cell, data.new_empty(data.shape[1:], device="cpu"))
             flat = data if data.dim() == 1 else data.reshape(context.k)
             return Cell(Column(flat if flat.dtype is torch.bool else flat != 0, "bool"))
         case Column(data=data):
@@ -71,6 +72,15 @@ def truth(context: Context, cell: Cell) -> Cell:
             sized = kind in (list, tuple, dict, set) or hasattr(kind, "_fields")
             return uniform(bool(cells) if sized else True)
     raise AssertionError(value)
+
+
+def undecided(context: Context, cell: Cell, example: Tensor) -> Cell:
+    """The truth of a tensor of many elements, or of none, is torch's error; it has no shape."""
+    try:
+        return uniform(bool(example))
+    except RuntimeError as error:
+        context.tell(error, [cell], None)
+        raise RowsFail(context.lowest(), error) from error
 
 
 def asks_user(value: Any) -> bool:

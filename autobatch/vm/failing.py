@@ -235,7 +235,7 @@ class Failures:
                 return
         whole = [place for span in self.places(threads[0], span) for place in span.chain()]
         _, operands = self.operands.pop(id(error), (error, ()))
-        error.add_note(note_for(whole, operands, threads))
+        error.add_note(note_for(error, whole, operands, threads))
 
     def calls(self, thread: int) -> list[Span]:
         """The places at which a thread is, outermost first."""

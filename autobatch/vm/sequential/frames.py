@@ -158,6 +158,11 @@ class Frame:
             raise unbound_local(name)
         return self.variables[name]
 
+    def decide(self, name: Var) -> Any:
+        """What a branch goes by, which a note shows."""
+        self.operands = (self.read(name),)
+        return self.operands[0]
+
     def outer(self, variable: Var, name: str) -> Any:
         """A variable of this function as a comprehension reads it that is a scope of its own."""
         if variable not in self.variables:
@@ -278,7 +283,7 @@ def note(error: BaseException, origin: Origin, threads: tuple[int, ...]) -> None
     own = isinstance(error, AutobatchError) and not isinstance(error, LIMITS)
     if isinstance(error, Exception) and not own:
         operands = [_describe(value) for value in origin.operands]
-        error.add_note(note_for(list(origin.spans), operands, threads))
+        error.add_note(note_for(error, list(origin.spans), operands, threads))
 
 
 def _describe(value: Any) -> str:

@@ -114,7 +114,7 @@ class Interpreter:
             case Jump(target):
                 frame.label = target
             case Branch(condition, then, otherwise):
-                value = self.watch.truth(frame.read(condition), frame.span)
+                value = self.watch.truth(frame.decide(condition), frame.span)
                 frame.label = then if value else otherwise
             case Call():
                 self.call(terminator, frame)
