@@ -146,6 +146,12 @@ ADVICE = {
 """What to write instead, where an error of torch's begins so and does not say it."""
 THREADS = "  Example index: "
 """What stands in a note before the input indices that failed."""
+WITHIN_VMAP = "vmap: It looks like you're"
+"""How ``torch.vmap`` begins to say that control flow goes by what it maps."""
+IN_ITS_PLACE = (
+    "Hint: put autobatch.vmap in the place of the torch.vmap that is around; it takes the same "
+    "arguments."
+)
 CALLS_SHOWN = 20
 """How many of a failure's calls a note shows: the outermost and the innermost ones."""
 LONGEST_CYCLE = 4
@@ -171,6 +177,13 @@ def note_for(
     if threads:
         lines.append(f"{THREADS}{_enumerated(threads)}")
     return "\n".join(lines)
+
+
+def note_within_vmap(error: RuntimeError) -> None:
+    """Say what to write, where a function of ours runs one example within ``torch.vmap``."""
+    told = IN_ITS_PLACE in getattr(error, "__notes__", ())
+    if type(error) is RuntimeError and str(error).startswith(WITHIN_VMAP) and not told:
+        error.add_note(IN_ITS_PLACE)
 
 
 def _calls(spans: Sequence[Span]) -> list[str]:

@@ -90,6 +90,27 @@ def test_the_error_is_the_examples(name: str) -> None:
     assert str(got.value).splitlines()[0] == str(alone.value).splitlines()[0]
 
 
+PLACED = {
+    "grad": lambda x: autobatch.grad(kinked)(x),
+    "jacrev": lambda x: autobatch.jacrev(kinked)(x),
+    "vjp": lambda x: autobatch.vjp(kinked, x)[0],
+    "jvp": lambda x: autobatch.jvp(kinked, (x,), (x,))[0],
+    "function": lambda x: autobatch.function(kinked)(x),
+}
+
+
+def kinked(x: torch.Tensor) -> torch.Tensor:
+    return x * x if x > 0 else -x
+
+
+@pytest.mark.parametrize("name", PLACED)
+def test_within_torchs_vmap_it_says_what_to_put_in_its_place(name: str) -> None:
+    with pytest.raises(RuntimeError, match="It looks like you're") as caught:
+        torch.vmap(PLACED[name])(torch.tensor([1.0, -2.0]))
+    (note,) = caught.value.__notes__
+    assert note.startswith("Hint: put autobatch.vmap in the place of the torch.vmap")
+
+
 @pytest.mark.parametrize("module", [torch.func, autobatch], ids=["torch.func", "autobatch"])
 def test_an_output_that_has_no_derivative(module: Any) -> None:
     def zeros(w: Tensor) -> Any:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from autobatch.arguments.batch import Batch
 from autobatch.arguments.spelling import nearest
-from autobatch.errors import AMBIGUOUS
+from autobatch.errors import AMBIGUOUS, note_within_vmap
 from autobatch.options import NAMES
 from autobatch.runs.entry import name_of
 
@@ -31,6 +31,7 @@ def noted_of_one(error: RuntimeError, name: str, args: tuple[Any, ...]) -> None:
     """Say, where a decorated function was called with a batch in the place of one example."""
     note = f"{name}(...) runs one example, as plain Python; {name}.batch(...) runs a batch of them."
     has_rows = any(isinstance(arg, Tensor) and arg.dim() for arg in args)
+    note_within_vmap(error)
     if has_rows and AMBIGUOUS in str(error) and note not in getattr(error, "__notes__", ()):
         error.add_note(note)
 

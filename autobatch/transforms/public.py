@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import torch
 
 from autobatch.arguments.spelling import suggesting
+from autobatch.errors import note_within_vmap
 from autobatch.structure import own_attribute
 from autobatch.transforms.records import Made, Transform, transform_of
 
@@ -32,12 +33,21 @@ def derived(made: Transform, func: Function, alone: Function) -> Function:
     """``func`` transformed; ``alone`` is what that does where no program calls it."""
 
     def transformed(*args: Any, **kwargs: Any) -> Any:
-        return alone(*args, **kwargs)
+        return of_one(alone, *args, **kwargs)
 
     if isinstance(own_attribute(func, "__name__"), str):
         functools.update_wrapper(transformed, func, updated=())
     transformed.__autobatch_transform__ = Made(made, func, transformed)  # type: ignore[attr-defined]
     return transformed
+
+
+def of_one(alone: Function, *args: Any, **kwargs: Any) -> Any:
+    """A call outside programs, of one example."""
+    try:
+        return alone(*args, **kwargs)
+    except RuntimeError as error:
+        note_within_vmap(error)
+        raise
 
 
 def checked(func: Any, name: str) -> None:
@@ -168,7 +178,7 @@ def vjp(func: Function, *primals: Any, has_aux: bool = False) -> Any:
         structure of the output, gives a tuple with a cotangent for each primal. Inside a program
         ``pull`` runs ``func`` once more: threads may have parted since.
     """
-    return torch.func.vjp(func, *primals, has_aux=has_aux)
+    return of_one(torch.func.vjp, func, *primals, has_aux=has_aux)
 
 
 @transform("jvp")
@@ -187,4 +197,4 @@ def jvp(
     Returns:
         ``(output, tangent)``, with ``has_aux`` ``(output, tangent, aux)``.
     """
-    return torch.func.jvp(func, primals, tangents, strict=strict, has_aux=has_aux)
+    return of_one(torch.func.jvp, func, primals, tangents, strict=strict, has_aux=has_aux)
