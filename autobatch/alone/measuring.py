@@ -61,7 +61,10 @@ class Kind:
     def is_open(self) -> bool:
         """Whether it may be proved and measured that plain Python is better; it may not often."""
         asked = self.asked
-        return not (is_settled(asked) or asked.findings.refused.holds((True, self.outline)))
+        size, times = asked.findings.together.get(self.outline, (0, 0))
+        if asked.batch.size >= size and times >= SURE:
+            return False
+        return not asked.findings.refused.holds((True, self.outline))
 
     @contextmanager
     def as_called(self) -> Iterator[None]:
@@ -145,21 +148,12 @@ def gives_gradients(proof: Proof, found: Alone) -> bool:
     return need_gradients(contents.tensors)
 
 
-def is_settled(asked: Asked) -> bool:
-    """Whether such a call has been measured so often that it is taken to be none to run alone."""
-    size, times = asked.findings.together.get(asked.outline, (0, 0))
-    return asked.batch.size >= size and times >= SURE
-
-
 def trial(asked: Asked) -> Trial | None:
     """What finds out whether a call that computes with tensors is better run alone after all.
 
     None where that is known, or where it must not.
     """
     goes_on(asked)
-    of_tensors = not any(each.are_objects for each in asked.given.values())
-    if of_tensors and is_settled(asked):
-        return None  # it counts what runs on objects, and else nothing
     if asked.is_apart or not asked.may_compute():
         return None
     call = Kind.of(asked)
