@@ -13,6 +13,8 @@ import numpy as np
 import torch
 from torch import nn
 
+import autobatch
+
 
 class Holder:
     count = 0
@@ -108,6 +110,23 @@ def program(name: str, lines: list[str], names: dict[str, Any]) -> Callable[...,
     exec(compile(text, file, "exec"), names)
     made: Callable[..., Any] = names["f"]
     return made
+
+
+WAYS: tuple[dict[str, Any], ...] = (
+    {"plain": "never"},
+    {"plain": "never", "engine": "program_counter"},
+    {"engine": "sequential"},
+    {},
+)
+
+
+def assert_same_every_way(func: Callable[..., Any], rows: list[Any]) -> None:
+    """Of an object of each example's own it gives what the loop gives, and does so again."""
+    expected = [func(row) for row in rows]
+    for way in WAYS:
+        batched = autobatch.vmap(func, **way)
+        for _ in range(2):
+            assert batched(autobatch.objects(rows)) == expected, way
 
 
 def state(names: dict[str, Any]) -> str:

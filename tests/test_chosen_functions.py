@@ -6,13 +6,11 @@ import dataclasses
 import functools
 import itertools
 import operator
-from typing import Any
 
 import pytest
 import torch
 
-import autobatch
-from tests.outside_world import program
+from tests.outside_world import assert_same_every_way, program
 
 
 class Box:
@@ -222,14 +220,4 @@ ROWS = [(0, "ab"), (1, "c"), (2, "ab"), (3, "c"), (5, "ab")]
 @pytest.mark.parametrize("name", BODIES)
 def test_what_is_chosen_is_written(name: str) -> None:
     func = program(f"chosen {name}", [*HEAD, *BODIES[name], END], dict(NAMES))
-    expected = [func(row) for row in ROWS]
-    ways: tuple[dict[str, Any], ...] = (
-        {"plain": "never"},
-        {"plain": "never", "engine": "program_counter"},
-        {"engine": "sequential"},
-        {},
-    )
-    for way in ways:
-        batched = autobatch.vmap(func, **way)
-        for _ in range(2):
-            assert batched(autobatch.objects(ROWS)) == expected, way
+    assert_same_every_way(func, ROWS)

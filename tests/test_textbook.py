@@ -11,13 +11,11 @@ import math
 import operator
 import re
 import string
-from typing import Any
 
 import pytest
 import torch
 
-import autobatch
-from tests.outside_world import program
+from tests.outside_world import assert_same_every_way, program
 
 MODULES = (collections, functools, itertools, math, operator, re, string, torch)
 NAMES = {**{module.__name__: module for module in MODULES}, "G": 10, "TABLE": {"a": 1}}
@@ -236,14 +234,4 @@ ROWS = [(0, "ab"), (1, "c"), (2, "ab"), (3, "c"), (5, "ab")]
 @pytest.mark.parametrize("name", BODIES)
 def test_results_are_the_loops(name: str) -> None:
     func = program(f"scope {name}", ["n, w = x", *BODIES[name], "return str(r)"], dict(NAMES))
-    expected = [func(row) for row in ROWS]
-    ways: tuple[dict[str, Any], ...] = (
-        {"plain": "never"},
-        {"plain": "never", "engine": "program_counter"},
-        {"engine": "sequential"},
-        {},
-    )
-    for way in ways:
-        batched = autobatch.vmap(func, **way)
-        for _ in range(2):
-            assert batched(autobatch.objects(ROWS)) == expected, way
+    assert_same_every_way(func, ROWS)

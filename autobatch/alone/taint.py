@@ -27,7 +27,8 @@ Share = int
 NONE, OUTER_FLAT, OUTER_DEEP, OWN_FLAT, OWN_DEEP, CODE, TENSOR, FOREIGN = 0, 1, 2, 4, 8, 16, 32, 64
 ARRAY: Share = 128
 OUTER_TABLE, OUTER_ROWS = 256, 512
-OUTER = OUTER_FLAT | OUTER_TABLE | OUTER_ROWS | OUTER_DEEP
+NESTED = OUTER_TABLE | OUTER_ROWS
+OUTER = OUTER_FLAT | NESTED | OUTER_DEEP
 OWN = OWN_FLAT | OWN_DEEP
 TENSORS = TENSOR | FOREIGN
 IN_DEEP = OUTER_DEEP | OWN_DEEP | CODE | TENSORS | ARRAY
@@ -251,13 +252,13 @@ class Shares:
         """What may come out of a container as one of its items."""
         if self.slices:
             return self.within(share)
-        flat = OUTER_FLAT if share & (OUTER_TABLE | OUTER_ROWS) else NONE
-        return self.within(share & ~(OUTER_TABLE | OUTER_ROWS)) | flat
+        flat = OUTER_FLAT if share & NESTED else NONE
+        return self.within(share & ~NESTED) | flat
 
     def following(self, share: Share) -> Share:
         """What may come next out of an iterator: of a dict its keys, which nobody can write to."""
         flat = OUTER_FLAT if share & OUTER_ROWS else NONE
-        return self.within(share & ~(OUTER_TABLE | OUTER_ROWS)) | flat
+        return self.within(share & ~NESTED) | flat
 
     def copied(self, share: Share) -> Share:
         """What a slice, or a copy of a list, dict or set, may be: something new of what is in it.
@@ -292,7 +293,7 @@ class Shares:
 
 def deep(share: Share) -> Share:
     """What of something is within it, too."""
-    return (share & IN_DEEP) | (OUTER_DEEP if share & (OUTER_TABLE | OUTER_ROWS) else NONE)
+    return (share & IN_DEEP) | (OUTER_DEEP if share & NESTED else NONE)
 
 
 def elements(share: Share) -> Share:

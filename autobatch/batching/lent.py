@@ -46,10 +46,11 @@ class Lent:
     def of(self, cell: Cell) -> Ties:
         """The marks of the memory that the objects of a cell have."""
         value = cell.value
-        plain = type(value) is Objects and value.lists is None and value.stacks is None
-        if not self.marks or not plain:
+        if not self.marks or type(value) is not Objects:
             return NO_TIES
-        places = {memory_of(item) for item in value.items if isinstance(item, LENDERS)}  # type: ignore[union-attr]
+        if value.lists is not None or value.stacks is not None:
+            return NO_TIES
+        places = {memory_of(item) for item in value.items if isinstance(item, LENDERS)}
         return NO_TIES.union(*map(self.at, places))
 
     def tied(self, cells: Iterable[Cell], others: Iterable[Cell]) -> list[Cell]:

@@ -233,10 +233,9 @@ def note_shared(context: Context, results: list[Any], cached: bool) -> None:
     if not results or (type(results[0]) in ATOMS and not isinstance(results[0], Tensor)):
         return
     seen: dict[int, int] = {}
-    lost = context.lost or ()  # which have what another has, and leave
-    for item, thread, key in zip(
-        results, context.threads.tolist(), context.keys.tolist(), strict=True
-    ):
+    threads, lost = context.threads.tolist(), context.lost or ()
+    keys = context.keys.tolist() if lost else threads
+    for item, thread, key in zip(results, threads, keys, strict=True):
         if key not in lost and (cached or seen.setdefault(id(item), thread) != thread):
             context.foreign.note(item)
 
