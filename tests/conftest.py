@@ -16,6 +16,7 @@ from hypothesis import settings
 from autobatch.runs import trial
 from autobatch.runs.trial import measuring
 from autobatch.vm.invariants import checking
+from tests import oracle
 from tests.sweeps import leave_to_sweeps
 
 # The same examples at every run, so that a change is to blame for what it breaks;
@@ -45,6 +46,15 @@ def no_clock() -> Iterator[None]:
     """No test depends on how long anything takes, but for those that ask for it."""
     with measuring(False):
         yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def fewer_pairs(pytestconfig: pytest.Config) -> Iterator[None]:
+    """The default run, which leaves sweeps out, leaves some pairs of the oracle out as well."""
+    before = oracle.EVERY_PAIR
+    oracle.EVERY_PAIR = pytestconfig.option.markexpr != "not slow"
+    yield
+    oracle.EVERY_PAIR = before
 
 
 @pytest.fixture

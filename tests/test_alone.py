@@ -662,6 +662,7 @@ def counts_long(word):
     return found[0] + len(word)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("on_error", ["raise", "isolate"])
 def test_what_a_signals_handler_raises_is_no_failure_of_an_example(on_error):
     """It came to an end when it ran again, and the exception was lost."""

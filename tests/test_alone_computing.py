@@ -581,7 +581,7 @@ REFUSED = [
 ]  # fmt: skip
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("function", REFUSED)
 def test_what_others_may_see_is_not_for_plain_python(function):
     x, weight, seen = X.clone(), WEIGHT.clone(), []

@@ -159,6 +159,7 @@ class Renamed(Inner):
         return self.other(x) - 1
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", CHANGES)
 def test_objects_whose_modules_change(name):
     searcher = Searcher(made())
@@ -339,7 +340,7 @@ BREAKS = {
 }
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("name", BREAKS)
 def test_what_changes_between_calls_is_seen(name, monkeypatch):
     net = made().requires_grad_(name == "backward hook")
@@ -373,7 +374,7 @@ CHANGED = {
 }
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("engine", "needs_grad"), [("stackless", True), ("program_counter", False)]
 )

@@ -30,7 +30,7 @@ def stack(results):
     return list(results)
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("name", PROGRAMS)
 @pytest.mark.parametrize("size", [1, 2, 7])
 def test_a_program_is_the_loop(name, size):
@@ -48,7 +48,7 @@ def test_a_program_is_the_loop(name, size):
                 assert (counts.plain == size) == (name not in IN_PARTS)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_64_threads_take_one_block_execution(name):
     function, rows = PROGRAMS[name][0], examples(name, 64)

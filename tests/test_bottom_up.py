@@ -112,6 +112,7 @@ def counted(func: Callable[..., Any], nodes: list[Any], **options: Any) -> Count
     return counts
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("func", [leaves, pairs, whole_and_parts, sizes, twice, with_another])
 def test_results_are_the_loops(func: Callable[..., Any]):
     nodes = grove(12, Node, Other)

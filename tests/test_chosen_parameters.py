@@ -115,7 +115,7 @@ def gradients(parameters: list[nn.Parameter], loss: Tensor) -> list[Tensor]:
     return [torch.zeros_like(p) if g is None else g for p, g in zip(parameters, found, strict=True)]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(12)
 @pytest.mark.filterwarnings("ignore:Converting a tensor")
 @pytest.mark.parametrize("mode", range(MODES))
 def test_they_are_the_loops(mode: int) -> None:

@@ -98,7 +98,7 @@ WRITES_AT = [
 # fmt: on
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("expression", OF_VECTORS)
 def test_operators_on_vectors(expression: str) -> None:
     dtype = torch.float32 if expression in ("2 ** a", "a.exp()") else torch.float64
@@ -134,7 +134,7 @@ def indices(bad: int = 2) -> tuple[Tensor, Tensor]:
     return i, torch.cat((i, i.flip(1)[:, :1]), 1)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("expression", OF_INDICES)
 def test_tensors_of_places(expression: str) -> None:
     """Places from either end, and beyond the ends, of one thread."""
@@ -152,6 +152,7 @@ def test_writes_at_tensors_of_places(statement: str) -> None:
     assert found.given_up == 1
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.uint8, torch.bool])
 def test_other_dtypes(dtype: torch.dtype) -> None:
     a, b = given(3).mul(3).to(dtype), given(3, seed=1).mul(3).to(dtype)
@@ -159,6 +160,7 @@ def test_other_dtypes(dtype: torch.dtype) -> None:
         held(function_of(expression), a, b)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", array_programs.COMPILED)
 def test_programs_that_write(kind: str) -> None:
     x = given(6) if kind == "x" else given(3, 3)

@@ -188,7 +188,7 @@ def test_compiling_draws_nothing_from_torchs_generator() -> None:
     assert torch.equal(torch.get_rng_state(), before)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("seed", range(12))
 def test_generated_programs(seed: int) -> None:
     program = load_module(drawing_programs.machine_source(seed, 2)).program

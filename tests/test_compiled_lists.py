@@ -157,7 +157,7 @@ STATEMENTS = (
 )  # fmt: skip
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("body", STATEMENTS)
 def test_what_is_done_with_lists(body: str) -> None:
     hold_each(program_of(body), EACH, "python")
@@ -375,7 +375,7 @@ TEXTBOOK: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
 }
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", TEXTBOOK)
 def test_programs_of_textbooks(name: str) -> None:
     function, columns = TEXTBOOK[name]

@@ -194,6 +194,7 @@ def test_what_a_handler_sees_of_a_write_is_no_machine_codes() -> None:
     assert "to which other names may refer" in why_not(seen_in_a_handler, XS, scalars="python")
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("family", FAMILIES)
 @settings(QUICK, max_examples=4)
 @given(data=st.data())

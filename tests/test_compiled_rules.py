@@ -175,7 +175,7 @@ WEAK = (
 )  # fmt: skip
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("dtype", [torch.int64, torch.float32, torch.uint8], ids=str)
 @pytest.mark.parametrize("expression", WEAK)
 def test_tensors_and_numbers(expression: str, dtype: torch.dtype) -> None:

@@ -176,6 +176,7 @@ def recursive(n):
     return down(n, 0)
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("scalars", ["tensor", "python"])
 @pytest.mark.parametrize(
     "func",

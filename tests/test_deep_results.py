@@ -132,7 +132,7 @@ def test_each_example_apart(options):
     assert [each.value[1] is each.value for each in results] == [True, False, True, True]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @WAYS
 def test_what_nests_deep_stacks(options):
     found, depth = innermost(run(nested, options))

@@ -220,7 +220,7 @@ OUTSIDE: dict[str, Callable[..., Any]] = {
 }
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("way", ENGINES)
 @pytest.mark.parametrize("name", OUTSIDE)
 def test_derivatives_of_batches_are_the_loops(name: str, way: str) -> None:
@@ -235,6 +235,7 @@ def test_derivatives_of_batches_are_the_loops(name: str, way: str) -> None:
             check(pytree.tree_leaves(OUTSIDE[name](batched, xs, w)), expected)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("way", ENGINES)
 def test_backward_through_gradients_is_the_loops(way: str) -> None:
     for program, xs, w in CASES:

@@ -127,7 +127,7 @@ OVER_KINDS = [
 ]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize(("func", "kinds"), OVER_KINDS)
 def test_results_are_the_loops(func: Callable[..., Any], kinds: tuple[type[Node], ...]):
     nodes = grove(*kinds)

@@ -101,7 +101,7 @@ def asked(name: str) -> Callable[[Tensor], Any]:
     return program
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize(("name", "options"), COMBINATIONS)
 def test_as_the_loop(name: str, options: Any) -> None:
     program = asked(name)
@@ -125,7 +125,7 @@ def likelihood(x: Tensor, make: Callable[[Tensor], Distribution]) -> Tensor:
     return distribution.log_prob(value_for(distribution, x))
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", [name for name in MAKERS if "categorical" not in name])
 def test_nothing_runs_thread_by_thread(name: str) -> None:
     if name in ("gumbel", "log_normal") and torch.__version__ < "2.13":
@@ -176,7 +176,7 @@ def drawn(x: Tensor, make: Callable[[Tensor], Distribution]) -> Tensor:
     return first * 1
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize(("name", "options"), COMBINATIONS)
 def test_seeded_draws_are_those_of_one_example(name: str, options: Any) -> None:
     make = MAKERS[name]
@@ -261,6 +261,7 @@ def of_masks(x: Tensor) -> Any:
     return *found, StudentT(x.exp() * 2).variance, Dirichlet(concentration).mode
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_what_is_put_through_a_mask(options: Any) -> None:
     found = autobatch.vmap(of_masks, fallback="error", **options)(XS)
@@ -342,7 +343,7 @@ OF_NUMBERS: list[Callable[[float], Tensor]] = [
 ]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize("place", range(len(OF_NUMBERS)))
 def test_parameters_that_are_numbers(place: int, options: Any) -> None:

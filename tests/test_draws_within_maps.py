@@ -66,6 +66,7 @@ def slope(batch, xs, way, step=1e-6):
     return (batch(xs + way * step) - batch(xs - way * step)) / (2 * step)
 
 
+@pytest.mark.sampled(3)
 @NAMED
 @EVERY
 def test_jacobians_along_tangents(program, options):

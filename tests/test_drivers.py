@@ -194,6 +194,7 @@ def ran(monkeypatch):
     assert not broken
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("func", [of_pairs, of_tuples, of_parts, captured(2.0)])
 def test_containers_and_captured_variables(func, ran):
     for _ in range(3):

@@ -67,7 +67,7 @@ def fails_or_leaves(n, m):
     return str(t)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("func", [as_text, multiplied, best_as_text, gathered, fails_or_leaves])
 def test_ints_that_leave_where_calls_join(func):
     assert_matches_loop(func, (DEPTHS, LARGE), batch_sizes=SIZES, scalars="python")

@@ -50,7 +50,7 @@ def test_a_program_of_objects_runs_as_plain_python_and_warns_of_nothing(name):
     assert told == []
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("name", mixed_programs.PROGRAMS)
 @pytest.mark.parametrize("engine", ["stackless", "program_counter"])
 def test_the_parts_of_objects_run_as_plain_python(name, engine):

@@ -307,7 +307,7 @@ OVER_TUPLES = [appended_of_tuples, of_tuples_by_another, summed_lists_of_tuples]
 OTHER_FORMS = [list_returned, writes_what_it_makes, merge_sort]
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("func", [*OVER_NUMBERS, local_recursion], ids=lambda f: f.__name__)
 @pytest.mark.parametrize("scalars", ["python", "tensor"])
 def test_numbers(func, scalars):
@@ -317,7 +317,7 @@ def test_numbers(func, scalars):
     assert_matches_loop(func, NUMBERS, scalars=scalars, batch_sizes=sizes)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("func", OVER_TREES, ids=lambda f: f.__name__)
 def test_trees(func):
     assert_matches_loop(func, [autobatch.objects(TREES)], batch_sizes=BATCHES[1:])
@@ -355,7 +355,7 @@ def test_these_forms_fork(func):
     assert joins(func) >= 1
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("width", [1, 5, 100])
 @pytest.mark.parametrize("func", [in_one_expression, in_a_tuple], ids=lambda f: f.__name__)
 def test_a_width_limit(func, width):
@@ -649,7 +649,7 @@ def list_named_in_between(node):
     return node.value + sum(first)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     "func",
     [

@@ -148,7 +148,7 @@ def on_a_tensor_that_others_know(node):
 IN_TURN = (cut_off, bounded, last_of_some, on_a_tensor_that_others_know)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("func", [*FORKED, *IN_TURN], ids=lambda f: f.__name__)
 def test_values_are_the_loops(func: Callable[..., Any]) -> None:
     assert_matches_loop(func, [autobatch.objects(TREES)], batch_sizes=(1, 7), plain="never")

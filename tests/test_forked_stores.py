@@ -122,7 +122,7 @@ FORKING = [
 ]
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("func", FORKING, ids=lambda f: f.__name__)
 def test_as_many_steps_as_trees_are_deep(func: Callable[..., Any]) -> None:
     assert_matches_loop(func, [autobatch.objects(TREES)], batch_sizes=(1, 7))
@@ -346,7 +346,7 @@ def of_both(node):
     return total, sum(found)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("func", [out_of_range, of_both])
 @pytest.mark.parametrize("start", [0, 3, 5])
 def test_exceptions_are_the_first(func: Callable[..., Any], start: int) -> None:

@@ -84,7 +84,7 @@ def recursive(n: Tensor) -> Any:
     return autobatch.cond(n < 2, lambda m: m * 1, more, (n,))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("program", "given"),
     [

@@ -47,6 +47,7 @@ def path(function: Callable[..., Any], args: tuple[Any, ...]) -> tuple[list[int]
     return lines, False
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("family", [*FAMILIES, "written_calls"])
 def test_programs_end_diverge_and_seldom_raise(family: str) -> None:
     seen: Counter[str] = Counter()

@@ -85,7 +85,7 @@ def waves(x: Tensor, y: Tensor) -> Tensor:
 # The results are the loop's.
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize(
     ("name", "dtype"),
     [

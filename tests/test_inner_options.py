@@ -107,6 +107,7 @@ STEPS = ("max_steps", autobatch.StepLimitError)
 DEPTH = ("max_depth", autobatch.DepthLimitError)
 
 
+@pytest.mark.sampled(2)
 @ways
 @pytest.mark.parametrize(
     ("function", "limit"),

@@ -86,6 +86,7 @@ CASES = [
 ]
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("seconds", [0.01, 0.12])
 @pytest.mark.parametrize(("program", "options"), CASES)
 def test_the_next_call_is_right(program, options, seconds):
@@ -117,6 +118,7 @@ def collatz(x):
     return n
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "options", [{}, {"executor": "compiled"}, {"engine": "program_counter"}, {"order": "input"}]
 )

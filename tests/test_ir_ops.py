@@ -52,6 +52,7 @@ def test_commutative(name, left, right):
     assert rule(left, right) == rule(right, left)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", sorted(having(lambda op: op.safe and op.arity in (1, 2))))
 @given(left=st.integers(-5, 5), right=st.integers(-5, 5))
 def test_safe_on_numbers(name, left, right):

@@ -411,6 +411,7 @@ def two_ways(n, bad):
     return left + right
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("func", [tree, two_ways], ids=lambda func: func.__name__)
 def test_fork_join_recursion(func):
     hold(func, [k % 7 for k in range(65)], [k % 4 for k in range(65)])
@@ -649,6 +650,7 @@ def check_faults(data: st.DataObject, program: GeneratedProgram) -> None:
     assert_apart(autobatch.vmap(program.function(), on_error="isolate", **chosen)(*args), expected)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("family", FAMILIES)
 @settings(QUICK, max_examples=4)
 @given(data=st.data())

@@ -146,7 +146,7 @@ def in_every_way() -> Iterator[Any]:
                 yield case(func, rows, way, few, name=name, default=few or way == WHOLE)
 
 
-@pytest.mark.sampled(16)
+@pytest.mark.sampled(48)
 @pytest.mark.parametrize(("func", "rows", "way", "few"), in_every_way())
 def test_batch_is_the_loop(
     func: FunctionType, rows: list[tuple[Any, ...]], way: str, few: bool

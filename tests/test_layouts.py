@@ -81,7 +81,7 @@ def met(x, make, ask):
 PATHS = [straight, after_a_branch, after_its_base, met]
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(48)
 @pytest.mark.parametrize("made", MADE)
 @pytest.mark.parametrize("asked", ASKED)
 @pytest.mark.parametrize("path", PATHS)
@@ -270,6 +270,7 @@ LAID: dict[str, Callable[..., Tensor]] = {
 }
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("base", [lambda x: x, lambda x: x.permute(2, 0, 1)])
 @pytest.mark.parametrize("lay", LAID.values(), ids=list(LAID))
 def test_results_lie_as_one_examples_do(lay: Any, base: Any) -> None:

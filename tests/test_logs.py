@@ -116,7 +116,7 @@ def leaves(result: Any) -> list[Tensor]:
     return list(result) if isinstance(result, tuple) else [result]
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
 @pytest.mark.parametrize("options", [*WAYS, {"save": "recompute", "trace_after": 0}], ids=str)
 def test_values_and_gradients_are_the_loops(program: Callable[..., Any], options: Any) -> None:
@@ -133,6 +133,7 @@ def test_values_and_gradients_are_the_loops(program: Callable[..., Any], options
         torch.testing.assert_close(slope, expected)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("program", [summed, placed, stacked, machine])
 def test_within_transforms(program: Callable[..., Any]) -> None:
     wanted = [torch.func.hessian(lambda x, n=n: program(n, x))(row) for n, row in NUMBERED]

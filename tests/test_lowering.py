@@ -104,7 +104,7 @@ def compare(func: FunctionType, args: tuple[Any, ...], finish: Any = as_lowered)
     assert actual == expected, f"\n{lowered(func, finish)}"
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize("finish", [as_lowered, run_passes])
 @pytest.mark.parametrize("func, args", CASES)
 def test_corpus(func, args, finish):
@@ -133,6 +133,7 @@ LISTS = [comprehensions.comprehensions, comprehensions.reductions]
 LISTS += [assignments.starred, assignments.subscripts]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("func", LISTS)
 @given(xs=st.lists(st.integers(-3, 5), max_size=6))
 def test_lists(func, xs):

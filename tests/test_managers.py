@@ -281,7 +281,7 @@ PROGRAMS = [
 ]
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("func", PROGRAMS, ids=lambda func: func.__name__)
 def test_as_in_the_loop(func):
     """At more threads than have pairs of their own, for some; at fewer for all."""
@@ -296,7 +296,7 @@ def test_the_first_exception(func):
     assert_matches_loop(func, args, batch_sizes=(0, 1, 2, 7, 9), scalars="python")
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("func", [branches, loops, guarded, several, suppressing, mixed])
 @pytest.mark.parametrize("engine", ["stackless", "program_counter"])
 def test_streams(func, engine):

@@ -188,6 +188,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "options", [{}, {"trace_after": 0, "plain": "never"}, {"engine": "program_counter"}]
 )

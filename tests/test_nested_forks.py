@@ -97,7 +97,7 @@ def small(func: Callable[..., Any]) -> tuple[Tensor, ...]:
     return tuple(ns.clamp(max=3) for ns in NS) if func is recursive else NS
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("scalars", ["python", "tensor"])
 @pytest.mark.parametrize("func", FORMS, ids=lambda f: f.__name__)
 def test_as_the_loop(func, scalars):

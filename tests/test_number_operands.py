@@ -41,14 +41,14 @@ def made(expression: str, before: str) -> Callable[..., Any]:
     return program(f"{before}{expression}", [before, f"return {expression}"], GIVEN)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("expression", EXPRESSIONS)
 def test_numbers_that_enter(expression: str) -> None:
     drawn = {"randomness": "different"}  # a Linear's weights are
     assert_matches_loop(made(expression, "pass"), [XS], scalars="python", **drawn)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("expression", EXPRESSIONS)
 def test_numbers_that_are_made(expression: str) -> None:
     assert_matches_loop(made(expression, "x = x.item()"), [XS], randomness="different")

@@ -57,6 +57,7 @@ def test_pairs_of_floats_have_batched_math() -> None:
             assert numbers.apply(CALLABLES[function], a, a) is not None, function
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("function", MATH, ids=lambda f: f.__name__)
 @given(data=st.data(), tight=st.booleans())
 @settings(max_examples=12, deadline=None)

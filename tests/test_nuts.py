@@ -114,6 +114,7 @@ def leapfrogs(batched: Any, *args: Tensor, **options: Any) -> int:
     return counts.by_block["NUTS.leapfrog", 0]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("fork", ["auto", "off"])
 def test_chains_take_their_gradients_together(fork: str) -> None:
     """In one transition the batch takes as many leapfrog steps as its longest chain."""

@@ -179,6 +179,7 @@ def told(part: Any) -> Any:
     return part.tolist() if isinstance(part, torch.Tensor) else part
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "lists", [pytest.param(LISTS[0], marks=pytest.mark.slow), LISTS[1]], ids=["numbers", "mixed"]
 )

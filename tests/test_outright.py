@@ -105,6 +105,7 @@ def looked_up(x, n, table):
     return x, y is x, y + 1
 
 
+@pytest.mark.sampled(2)
 @ENGINES
 @pytest.mark.parametrize("most", [3, 6])
 def test_what_may_fail_or_writes_means_the_same(engine, most):

@@ -39,7 +39,7 @@ CONFIGURATIONS = (
 )
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("source", SOURCES)
 def test_outside(source: str) -> None:
     for configuration in CONFIGURATIONS:
@@ -54,7 +54,7 @@ def test_outside(source: str) -> None:
         assert state(names) != before, "the loop writes nothing here"
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("source", SHARED)
 def test_shared(source: str) -> None:
     lines = [*source.split(";;"), "return x"]
@@ -79,7 +79,7 @@ def rounded(text: str) -> str:
     return re.sub(r"\d\.\d{4,}", lambda number: f"{float(number[0]):.4f}", text)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("source", OWN)
 def test_own(source: str) -> None:
     used = [name for name in MAKERS if re.search(rf"\b{name}\b", source)]

@@ -188,7 +188,7 @@ PROGRAMS = (
 )
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_an_overlap_is_what_torch_makes_of_it(program):
     for places in PLACES:

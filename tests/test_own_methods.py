@@ -266,7 +266,7 @@ def filtered_in_sight(kind):
     return run
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("engine", ["stackless", "program_counter", "sequential"])
 @pytest.mark.parametrize("size", [1, 2, 7, 64])
 def test_own_methods_with_names_that_others_have_match_the_loop(engine, size):

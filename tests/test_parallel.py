@@ -62,7 +62,7 @@ def nests(i: int) -> Any:
     return inner, autobatch.map_fn(lambda row: row.sum() if row[0] > 0 else row[1], inner)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(6)
 @ways
 @pytest.mark.parametrize("n", [1, 4, 7])
 @pytest.mark.parametrize("body", [reads_and_writes, differentiates, nests])
@@ -100,6 +100,7 @@ def inside(x: Tensor, n: Tensor) -> Any:
     return rows.sum(0), len(rows), autobatch.map_fn(lambda r: r * 2 if r[0] > 0 else r, rows)
 
 
+@pytest.mark.sampled(2)
 @ways
 def test_pfor_inside_a_program_has_each_threads_own_rounds(way: dict[str, Any]) -> None:
     counts = torch.tensor([2, 5, 1, 7, 2, 3, 4])

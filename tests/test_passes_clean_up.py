@@ -231,7 +231,7 @@ def test_a_fault_names_the_pass_within(monkeypatch: pytest.MonkeyPatch):
 # On programs.
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("func", FUNCTIONS, ids=lambda func: func.__name__)
 def test_the_pipeline_is_at_a_fixed_point(func):
     """A second run finds nothing, nor does any pass of the clean-up by itself."""

@@ -515,7 +515,7 @@ TAIL_CALLS: list[tuple[Callable[..., Any], tuple[Any, ...]]] = [
 ]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("func, args", TAIL_CALLS)
 def test_tail_calls_give_what_the_loop_gives(func, args):
     assert_matches_loop(func, args)

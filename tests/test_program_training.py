@@ -76,7 +76,7 @@ def gradients(example: Example, total: Tensor) -> list[Tensor]:
     return list(torch.autograd.grad(total, leaves, materialize_grads=True))
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 @pytest.mark.parametrize("name", LEARNING)
 def test_gradients_are_the_loops(name: str, way: dict[str, Any]) -> None:

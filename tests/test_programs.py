@@ -79,13 +79,13 @@ def in_every_way() -> Iterator[Any]:
                 yield case(name, dtype, options, name="-".join(parts), default=default)
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(48)
 @pytest.mark.parametrize(("name", "dtype", "options"), in_every_way())
 def test_batch_equals_the_plain_loop(name: str, dtype: torch.dtype, options: Options) -> None:
     check_batch(name, dtype, (1, 7), configurations=[options])
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_chunks_do_not_show(name: str) -> None:
     dtype = importlib.import_module(f"programs.{name}").DTYPES[0]

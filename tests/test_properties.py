@@ -69,6 +69,7 @@ def one_way(data: st.DataObject, family: str) -> None:
     )
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("family", FAMILIES)
 @QUICK
 @given(data=st.data())
@@ -76,6 +77,7 @@ def test_a_program_matches_the_loop(data: st.DataObject, family: str) -> None:
     one_way(data, family)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("family", WRITING)
 @settings(QUICK, max_examples=2)
 @given(data=st.data())

@@ -185,7 +185,7 @@ READING = (
 )
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @CONFIGURED
 @pytest.mark.parametrize("function", READING)
 def test_reading(function, options):
@@ -380,7 +380,7 @@ def not_by_rows(x, y):
     return x * y, x + torch.ones(1, 3), x.float() + 0
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @CONFIGURED
 def test_what_goes_row_by_row(options):
     match(by_rows, floats(*LENGTHS), options=options)

@@ -104,7 +104,7 @@ BY_LENGTH = {
 }
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(24)
 @CONFIGURED
 @pytest.mark.parametrize("function", BY_LENGTH)
 def test_operations(function, options):
@@ -176,7 +176,7 @@ def written_again(q, k):
     return q, flat, turned.sum(0), pairs
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @CONFIGURED
 @pytest.mark.parametrize("function", [parted, written, written_again, alias])
 def test_after_threads_have_parted_and_writes(function, options):

@@ -107,7 +107,7 @@ FUNCTIONS = (
 )
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @CONFIGURED
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_operations(function, options):

@@ -120,7 +120,7 @@ def exact(x):
     return x.T @ x, x.T @ (x * 2), (x @ x.T).softmax(-1) @ x, x.transpose(0, 1) @ x[:, 0]
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(24)
 @CONFIGURED
 @pytest.mark.parametrize("function", [sums, normalised, masked, products, exact, turned, ranked])
 def test_operations(function, options):
@@ -130,7 +130,7 @@ def test_operations(function, options):
     match(function, floats(4, 4, 4), options=options)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @CONFIGURED
 @pytest.mark.parametrize("function", [extremes, ordered])
 def test_of_rows_that_are_there(function, options):
@@ -192,14 +192,14 @@ def test_a_shared_target_is_no_row_of_the_threads():
         )
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @CONFIGURED
 def test_joins(options):
     for size in (1, 7, 64):
         match(joined, floats(*lengths(size)), floats(*lengths(size, 1), seed=1), options=options)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @CONFIGURED
 @pytest.mark.parametrize(
     "dtype", [torch.float64, torch.float16, torch.int32, torch.int64, torch.bool]
@@ -220,7 +220,7 @@ def test_dtypes(dtype, options):
         match(function, rows, options=options)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @CONFIGURED
 def test_nan_and_infinity(options):
     rows = floats(*NONEMPTY)
@@ -253,7 +253,7 @@ def edges_of(sizes, wrong=()):
     return found
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @CONFIGURED
 def test_places(options):
     for size in (1, 2, 7, 64):

@@ -222,7 +222,7 @@ def sums_of_calls(x: Tensor) -> Tensor:
     return (x**3 * (branching(x) + tree(x, 2))).sum()
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(32)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_draws_are_the_same_however_a_program_runs(name: str) -> None:
     state = torch.get_rng_state(), random.getstate()
@@ -235,7 +235,7 @@ def test_draws_are_the_same_however_a_program_runs(name: str) -> None:
         assert not all(first), "all threads draw the same"
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("seed", [0, 1, 2, 5, 7, 8])
 def test_random_programs(seed: int) -> None:
     program = load_module(drawing_programs.source(seed, depth=1)).program
@@ -717,7 +717,7 @@ def begun() -> None:
 begun()
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("randomness", ["error", "different", "same", "seed"])
 @pytest.mark.parametrize("name", FOREIGN)
 def test_draws_that_are_not_torchs_are_the_loops(name, randomness):

@@ -486,6 +486,7 @@ def nim(piles):
     return (score, *(move or (-1, -1)))
 
 
+@pytest.mark.sampled(2)
 @EXECUTORS
 def test_nim(executor):
     piles = torch.tensor([[0, 2, 2], [1, 2, 2], [2, 2, 1], [2, 2, 2], [0, 0, 0], [1, 0, 2]])

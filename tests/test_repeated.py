@@ -95,6 +95,7 @@ def deep(w: Tensor, x: Tensor, n: Tensor) -> Tensor:
     return (x * x).sum()
 
 
+@pytest.mark.sampled(2)
 @engines
 def test_gradients_of_a_large_shared_parameter(way: dict[str, Any]) -> None:
     rows = [(W, x, n) for x, n in zip(X, N, strict=True)]

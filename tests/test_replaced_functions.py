@@ -137,7 +137,7 @@ def assert_is_the_loop(batched, function, x):
         torch.testing.assert_close(gradients(found, leaves), gradients(expected, leaves))
 
 
-@pytest.mark.sampled(16)
+@pytest.mark.sampled(32)
 @pytest.mark.parametrize("grad", [True, False])
 @pytest.mark.parametrize("change", CHANGES)
 @ways
@@ -282,7 +282,7 @@ MODULES = {
 }
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("module", MODULES)
 @pytest.mark.parametrize(
     ("name", "call"), [("__call__", called_twice), ("_call_impl", called_within)]
@@ -322,7 +322,7 @@ class OwnImpl(nn.Linear):
         return super()._call_impl(x) * 3
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("hooked", [False, True])
 @pytest.mark.parametrize("kind", [OwnCall, lambda: OwnImpl(4, 4), lambda: Net(OwnCall())])
 @ways
@@ -410,7 +410,7 @@ def building(x):
     return halves(2) + Made(x).value
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize(
     ("kind", "name", "other"),
     [

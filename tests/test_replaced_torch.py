@@ -82,6 +82,7 @@ def results(batched, function, x, leaves):
     ]
 
 
+@pytest.mark.sampled(2)
 @slow_ways
 def test_what_modules_and_tensors_come_to(engine, executor):
     net = Net().double()
@@ -100,6 +101,7 @@ def test_what_modules_and_tensors_come_to(engine, executor):
         check()
 
 
+@pytest.mark.sampled(3)
 @ways
 def test_without_gradients(engine, executor):
     def function(x):

@@ -225,6 +225,7 @@ def rounds(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return found
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("name", CASES)
 def test_the_loops_results(name: str, rounds: list[int]) -> None:
     func = CASES[name]
@@ -233,6 +234,7 @@ def test_the_loops_results(name: str, rounds: list[int]) -> None:
         assert max(rounds) > 3
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", sorted(CASES.keys() - {"fails_late", "kept"}))
 def test_counts_are_what_listeners_hear(name: str) -> None:
     counted_as_heard(of_its_own(CASES[name]), [XS])

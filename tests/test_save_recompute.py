@@ -134,7 +134,7 @@ def test_gradcheck_and_second_derivatives(engine: str) -> None:
     assert seen.recomputed > 0
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", [*SMOOTH, *TREES])
 def test_programs(name: str) -> None:
     example = make_example(name)

@@ -74,6 +74,7 @@ def kinds(rows):
     return len({tuple(row.flatten().tolist()) for row in rows.detach()})
 
 
+@pytest.mark.sampled(3)
 @WAYS
 @pytest.mark.parametrize("func", DRAWING)
 def test_each_example_draws(func, options):
@@ -84,6 +85,7 @@ def test_each_example_draws(func, options):
         assert kinds(autobatch.vmap(func, randomness="different", **options)(XS)) > 1
 
 
+@pytest.mark.sampled(4)
 @WAYS
 @pytest.mark.parametrize("func", DRAWING)
 def test_a_seed_says_what_is_drawn(func, options):

@@ -60,6 +60,7 @@ def both(function, **options):
     return [autobatch.vmap(function, **options, **way)(X) for way in (TOGETHER, ALONE)]
 
 
+@pytest.mark.sampled(3)
 @inside
 def test_under_a_seed(name):
     """The numbers are those of a batch, and so are those that come after."""

@@ -165,7 +165,7 @@ CASES = {
 }
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("name", CASES)
 def test_the_loops_results(name):
     func, args = CASES[name]
@@ -178,7 +178,7 @@ def test_the_loops_results_of_numbers(func):
     assert_matches_loop(func, (STARTS,), batch_sizes=SIZES, scalars="python")
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("engine", ["stackless", "program_counter"])
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("size", [1, 2, 7, 64])
@@ -301,6 +301,7 @@ def weighed(x: Tensor, limit: Tensor) -> Tensor:
     return x
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("rides", [True, False])
 @pytest.mark.parametrize("func", [past, which, downwards, what_is_left, weighed])
 def test_rounds_of_a_loop_over_a_range(func, rides, monkeypatch):

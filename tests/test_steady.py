@@ -157,7 +157,7 @@ FUNCTIONS = (
 )
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("func", FUNCTIONS)
 def test_the_loops_results(func):
     assert_matches_loop(func, (XS, ROUNDS), batch_sizes=SIZES, chunk_sizes=(None, 4))

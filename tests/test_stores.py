@@ -158,6 +158,7 @@ def test_programs_that_store(program: Any) -> None:
     assert_matches_loop(program, inputs(64), batch_sizes=SIZES)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_kinds_of_instances(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(globals(), "KIND", KINDS[kind])

@@ -626,7 +626,7 @@ INSIDE = (
 )
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("func", INSIDE, ids=lambda f: f.__name__)
 def test_threads_leave_loops_inside_calls_one_by_one(func):
     """As the same loop of the function's own: what is called once is inlined, and other calls wait

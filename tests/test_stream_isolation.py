@@ -76,13 +76,13 @@ OVER_WAYS = [
 ]
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize(("func", "way", "width", "order"), OVER_WAYS)
 def test_values_and_exceptions(func, way, width, order):
     check(func, EXAMPLES, width=width, order=order, **way)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @WAYS
 @pytest.mark.parametrize("width", [1, 7, 64])
 def test_threads_that_fail_in_calls(way, width):

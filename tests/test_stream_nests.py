@@ -111,7 +111,7 @@ def comprehended(x, inner):
     return total
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 # Mean masks were 0.28 to 0.53 where threads waited for all in the inner loop, 0.05 in `rarely`.
 @pytest.mark.parametrize(
     ("func", "examples", "mask", "blocks"),
@@ -140,7 +140,7 @@ def test_threads_leave_inner_loops_one_by_one(func, examples, mask, blocks):
     assert found >= mask and ratio >= blocks, (found, ratio)
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(16)
 @WAYS
 @pytest.mark.parametrize("func", [nested, calls, calls_of_a_closure, guarded, comprehended])
 def test_loops_in_loops(func, way):

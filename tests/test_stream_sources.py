@@ -81,6 +81,7 @@ def test_few_places_wait_until_that_costs_as_much_as_filling_them():
 # Slow iterables.
 
 
+@pytest.mark.sampled(2)
 @ENGINES
 def test_an_example_that_never_ends_does_not_keep_a_slow_iterable(engine):
     def slow() -> Iterator[int]:

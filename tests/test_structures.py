@@ -282,6 +282,7 @@ def test_a_dataclass_in_a_circle_may_be_shared():
     assert torch.equal(autobatch.vmap(program, in_dims=(0, None))(XS, one), XS)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("options", [{}, {"executor": "vmap", "plain": "never"}], ids=str)
 def test_what_all_share_may_nest_deeper_than_the_stack(options):
     """Nothing goes through what is not mapped, by position or by keyword."""

@@ -171,6 +171,7 @@ PROGRAMS = (
 )
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
 def test_of_floats(program: Callable[..., Any]) -> None:
     held(program, *XS.unbind(1))
@@ -287,6 +288,7 @@ NAMES = ("COMPENSATED", "WHOLE_WHEN_LEFT", "COMPENSATED_INTS", "COMPENSATED_COMP
 IN_KERNELS = (of_a_generator, of_a_list, of_many, from_a_start, of_ints_among_floats)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("release", RELEASES)
 @pytest.mark.parametrize("executor", ["traced", "compiled"])
 def test_sums_of_other_releases(

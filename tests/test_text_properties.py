@@ -61,7 +61,7 @@ def test_the_corpus():
     assert found > 200
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("func, args", every(3))
 def test_the_corpus_runs(func, args):
     compare(func, args, as_read)
@@ -92,6 +92,7 @@ def one_way(data, family):
     hold_to_loop(program, 0, 7, configurations=(way,), passes=PASSES)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("family", FAMILIES)
 @settings(QUICK, max_examples=2)
 @given(data=st.data())

@@ -18,7 +18,7 @@ CONFIGURATIONS: tuple[dict[str, Any], ...] = (
 )
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_program_of_a_textbook(name: str) -> None:
     function, args, in_dims = PROGRAMS[name]

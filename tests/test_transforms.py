@@ -184,7 +184,7 @@ def in_every_way() -> Iterator[Any]:
                 yield case(name, program, options, name=title, default=default)
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(48)
 @pytest.mark.parametrize(("name", "program", "way"), in_every_way())
 def test_within_vmap(name: str, program: Callable[..., Any], way: dict[str, Any]) -> None:
     make = TRANSFORMS[name]
@@ -196,7 +196,7 @@ def test_within_vmap(name: str, program: Callable[..., Any], way: dict[str, Any]
         assert counts.fallbacks == 0
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(32)
 @pytest.mark.parametrize("module", [torch_func, autobatch], ids=["torch.func", "autobatch"])
 @transforms
 @programs
@@ -214,7 +214,7 @@ def test_inside_a_program(name: str, program: Callable[..., Any], module: Any) -
     same(autobatch.vmap(outer, trace_after=0)(W, X), expected)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @transforms
 @programs
 def test_around_vmap(name: str, program: Callable[..., Any]) -> None:

@@ -106,7 +106,7 @@ def one_way(data: st.DataObject, family: str) -> None:
 FAMILIES = ("tensor", "alias", "recursive")
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("family", FAMILIES)
 @QUICK
 @given(data=st.data())
@@ -194,7 +194,7 @@ def apart(values: Tensor) -> Tensor:
     return (values + steps * 1e-3).requires_grad_()
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(8)
 @engines
 @pytest.mark.parametrize("name", SMOOTH)
 def test_gradcheck_of_inputs(name: str, engine: str) -> None:
@@ -211,7 +211,7 @@ def test_gradcheck_of_inputs(name: str, engine: str) -> None:
     )
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(6)
 @engines
 @pytest.mark.parametrize("name", [*TREES, "lstm", "adaptive_computation", "shift_reduce"])
 def test_gradcheck_of_parameters(name: str, engine: str) -> None:

@@ -168,6 +168,7 @@ def test_threads_that_fail_leave() -> None:
             torch.testing.assert_close(result.value, (rows * 2).sum())
 
 
+@pytest.mark.sampled(2)
 @engines
 def test_derivatives_of_maps(way: dict[str, Any]) -> None:
     def total(x: Tensor, rows: Tensor) -> Tensor:

@@ -34,7 +34,7 @@ def made(dtype: str, line: str) -> Any:
     return program(f"{dtype} {line}", lines, {"torch": torch})
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("line", LINES)
 def test_numbers_are_converted_as_torch_does(line: str) -> None:
     for dtype, values in NUMBERS:
@@ -83,7 +83,7 @@ TAKEN = (
 )
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("line", TAKEN)
 def test_operators_take_numbers_that_the_tensors_do_not_hold(line: str) -> None:
     """Divisions of ints take them as floats, products of float16 round once, powers refuse."""
@@ -114,6 +114,7 @@ WRITES = (
 )
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("line", WRITES)
 def test_tensors_are_converted_as_torch_does(line: str) -> None:
     for dtype, values in TENSORS.items():

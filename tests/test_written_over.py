@@ -188,6 +188,7 @@ def written_halfway(x: Tensor, n: Tensor) -> Tensor:
 PROGRAMS = [filled, kept_names, caught, written_halfway]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("func", PROGRAMS)
 def test_programs_that_write(func: Callable[..., Any]) -> None:
     for given in ([2, 5, 3, 6], [4, 4, 4, 4], [0, 6, 1, 3]):

@@ -43,8 +43,11 @@ def checking(on: bool = True) -> Iterator[None]:
         _CHECKING.reset(token)
 
 
-STACK = 4
-"""Of so many times, the stack of calls is looked at once: what is wrong with it stays wrong."""
+SELDOM = 4
+"""Of so many block executions, the stack of calls is looked at once, and what groups hold once a
+frame has run for long: what is wrong with them mostly stays wrong."""
+LONG = 32
+"""Block executions after which a frame has run for long."""
 NO_ROWS = np.empty(0, dtype=np.int64)
 
 
@@ -54,7 +57,7 @@ class InvariantError(AssertionError):
 
 @dataclass(slots=True, eq=False, repr=False)
 class Watch:
-    """One frame under watch; ``looks`` counts how often its stack was due."""
+    """One frame under watch; ``looks`` counts the block executions that were looked at."""
 
     frame: Frame
     looks: int = 0
@@ -81,16 +84,18 @@ class Watch:
                 self.fail(f"b{pc} runs before b{place}")
         if not group.env.keys() <= set(queue.names[pc]):
             self.fail(f"dead names at b{pc}")
-        fits = group.pending is None  # what may not fit is beyond its bounds until it is seen
-        check_cells(group.env.values(), group.k, f"{self.title} b{pc}", fits)
+        self.looks += 1
+        due = not self.looks % SELDOM
+        if due or self.looks <= LONG:
+            fits = group.pending is None  # what may not fit is beyond its bounds until it is seen
+            check_cells(group.env.values(), group.k, f"{self.title} b{pc}", fits)
         for other_queue in self.frame.aside:
             waiting += groups_of(other_queue) if other_queue is not queue else ()
         late = self.frame.late
         away = [] if late is None else late.elsewhere()
         self.rows([group.rows, *(other.rows for _, other in waiting), *away])
         self.queue(pc, group)
-        self.looks += 1
-        if not self.looks % STACK:
+        if due:
             self.stack()
 
     def stack(self) -> None:
