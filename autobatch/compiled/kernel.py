@@ -72,10 +72,7 @@ class Kernel:
         """
         table = np.empty((max(len(inputs), 1), 2), dtype=np.int64)
         for at, data in enumerate(inputs):
-            table[at] = (
-                data.data_ptr(),
-                data.stride(0) * data.element_size() if len(data) > 1 else 0,
-            )
+            table[at] = data.data_ptr(), data.stride(0) if len(data) > 1 else 0
         places = np.array([data.data_ptr() for data in outputs] or [0], dtype=np.int64)
         left = ctypes.c_int64(fuel)
         threads, key = (0, 0) if seeds is None else (seeds.threads.ctypes.data, seeds.key)
@@ -120,9 +117,11 @@ def c_function(declaration: str) -> str:
 
 
 def rows_text(main: Version, draws: bool, keeps: bool) -> str:
-    """The loop over threads: ``inputs`` holds an address and a step in bytes for each leaf.
+    """The loop over threads: ``inputs`` holds an address and a step in elements for each leaf.
 
-    ``outputs`` has an address for each leaf of each result, of which a thread writes one.
+    Where the program has no control flow of its own, LLVM makes vectors of the loop if the steps
+    are 1, which it asks when it runs; steps in bytes never were. ``outputs`` has an address for
+    each leaf of each result, of which a thread writes one.
     """
     lines: list[str] = []
     loads: list[str] = []
@@ -138,7 +137,7 @@ def rows_text(main: Version, draws: bool, keeps: bool) -> str:
             ]
             loads += [
                 f"  %offset{at} = mul i64 %i, %step{at}",
-                f"  %at{at} = getelementptr i8, ptr %base{at}, i64 %offset{at}",
+                f"  %at{at} = getelementptr {unit_of(leaf_type)}, ptr %base{at}, i64 %offset{at}",
                 *leaf_load(at, machine, isinstance(leaf_type, Rows | Array)),
             ]
             operands.append(f"{machine} %x{at}")
@@ -268,6 +267,14 @@ def leaf_store(main: Version, at: int, out: int, machine: str) -> list[str]:
         f"  %to{out} = getelementptr {kind}, ptr %out{out}, i64 %i",
         f"  store {kind} %{'z' if machine == 'i1' else 'y'}{out}, ptr %to{out}",
     ]
+
+
+def unit_of(leaf: Type) -> str:
+    """What a step goes over: a number, or an element of a tensor with dimensions."""
+    if isinstance(leaf, Rows | Array):
+        return f"i{8 * leaf.dtype.itemsize}"
+    (machine,) = machine_of(leaf)
+    return "i8" if machine == "i1" else machine
 
 
 def leaf_load(at: int, machine: str, is_address: bool) -> list[str]:
