@@ -23,6 +23,8 @@ from autobatch.compiled.versions import Version, roomy, text_of
 from autobatch.compiled.writer import GIVEN_UP, SPENT, mark_of
 from autobatch.llvm import NotAssembled, assembled
 
+MANY = 1024
+"""Threads from which on a number of all is given to each: LLVM's vectors want one for each."""
 MOST_FRAME = 2**18
 """Bytes of the tensors of one function, which lie on the stack."""
 KEPT = 16
@@ -44,7 +46,7 @@ class Kernel:
     ``frame`` is what a call of one of its functions takes on the stack, at most, in bytes; ``heap``
     are the bytes that its threads take otherwise, one after the other. If it ``keeps`` what threads
     leave there, since they return lists, they lie side by side, and ``run`` ends early where there
-    is no room for one more.
+    is no room for one more. ``numbers`` says of each input whether it is one, not a tensor.
     """
 
     engine: Any
@@ -53,6 +55,7 @@ class Kernel:
     held: tuple[Tensor, ...]
     frame: int
     heap: int
+    numbers: tuple[bool, ...]
     keeps: bool = False
 
     def run(
@@ -70,6 +73,11 @@ class Kernel:
 
         And the memory that they had. An input of one row goes for all threads.
         """
+        if end - begin >= MANY:
+            inputs = [
+                data.expand(end).contiguous() if is_number and len(data) == 1 else data
+                for data, is_number in zip(inputs, self.numbers, strict=True)
+            ]
         table = np.empty((max(len(inputs), 1), 2), dtype=np.int64)
         for at, data in enumerate(inputs):
             table[at] = data.data_ptr(), data.stride(0) if len(data) > 1 else 0
@@ -109,7 +117,9 @@ def compiled(main: Version, everyone: Iterable[Version], heap: bool) -> Kernel:
         refuse("its tensors take too much room")
     entry = kind(engine.get_function_address("kernel"))
     most = (KEPT if keeps else 1) * HEAP if heap else 0
-    return Kernel(engine, entry, text, held, frame, most, keeps)
+    leaves = [leaf for _, type_ in main.params for leaf in flat_types(type_)]
+    numbers = tuple(not isinstance(leaf, Rows | Array) for leaf in leaves)
+    return Kernel(engine, entry, text, held, frame, most, numbers, keeps)
 
 
 def c_function(declaration: str) -> str:
