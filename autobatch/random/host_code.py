@@ -54,8 +54,8 @@ class Code:
             return None
         one = blocks == 1
         name = f"{what}_of_one{lanes}" if one else what
-        if name not in self.functions:
-            self.functions[name] = function(name, text(name, what, lanes, one))
+        if name not in self.functions:  # two host threads may both make one: the first is kept
+            self.functions.setdefault(name, function(name, text(name, what, lanes, one)))
         code = self.functions[name][1]
         if code is None:
             return None
