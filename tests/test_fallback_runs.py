@@ -245,6 +245,24 @@ def test_explain_says_so_too():
     assert autobatch.explain(autobatch.vmap(halved_number, executor="compiled"), xs).overhead == ""
 
 
+def halved_either_way(x):
+    """One branch is computed both ways where it is recorded, the other never."""
+    while x > 1:
+        x = x / 2 if x > 8 else x / 3
+        if x > 4:
+            x = x - 0.1 * x.item()
+    return x
+
+
+def test_explain_counts_what_is_left_where_branches_are_computed_both_ways():
+    xs = torch.logspace(0, 30, 3, base=2, dtype=torch.float64)
+    report = autobatch.explain(halved_either_way, xs)
+    (left,) = re.findall(r"a plain loop: ([0-9,]+) block executions", report.overhead)
+    assert MANY <= int(left) < report.counts.block_executions
+    blocks = autobatch.lower(halved_either_way).functions["halved_either_way"].blocks
+    assert any(block.converted for block in blocks)
+
+
 def test_the_judgement_is_an_option_of_its_own_and_changes_nothing():
     xs = torch.logspace(0, 30, 3, base=2, dtype=torch.float64)
     found, counts, told = counted(halved, [xs], fallback="warn")

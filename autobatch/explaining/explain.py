@@ -29,7 +29,7 @@ from autobatch.compiled import Refused, plan_of
 from autobatch.errors import OptionError
 from autobatch.explaining.apart import unlike
 from autobatch.explaining.kinds import is_data, kind_of
-from autobatch.explaining.overhead import is_cheap, overhead
+from autobatch.explaining.overhead import is_cheap, overhead, within_converted
 from autobatch.explaining.report import BlockRuns, FunctionReport, Line, Report, times
 from autobatch.explaining.stopwatch import Stopwatch
 from autobatch.ir.program import Call, Op
@@ -156,18 +156,18 @@ def watched(func: Callable[..., Any], batch: Batch, options: Options, watch: Wat
 def lost(watch: Watch, report: Report, batch: Batch, options: Options) -> str:
     """What is to be said of a run that has likely taken longer than the plain loop.
 
-    Nothing where a call that is not explained goes another way: its block executions are fewer.
+    Nothing where a call that is not explained goes another way. Where it is recorded its block
+    executions are fewer: those are told of that are left.
     """
     ran = {
         (seen.function.name, pc): seen.function
         for seen in watch.functions.values()
         for pc in seen.sizes
     }
-    converts = any(function.blocks[pc].converted for (_, pc), function in ran.items())
-    unlike = watch.plainly or options.compiles or (converts and options.executor != "vmap")
-    if unlike or report.is_on_objects() or not is_cheap(batch):
+    inner = within_converted(ran) if options.executor != "vmap" else frozenset()
+    if watch.plainly or options.compiles or report.is_on_objects() or not is_cheap(batch):
         return ""
-    found = overhead(watch.counts, ran, numbers=not report.has_tensors())
+    found = overhead(watch.counts, ran, not report.has_tensors(), inner)
     if found is None:
         return ""
     file, line = found.shown

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import linecache
 from collections import Counter
+from collections.abc import Set
 from dataclasses import dataclass
 from math import log
 
@@ -104,13 +105,16 @@ class Overhead:
         )
 
 
-def overhead(counts: Counts, ran: Ran, numbers: bool) -> Overhead | None:
+def overhead(
+    counts: Counts, ran: Ran, numbers: bool, inner: Set[tuple[str, Label]] = frozenset()
+) -> Overhead | None:
     """What a run was lost on; None where it was likely not.
 
-    ``numbers``: what differs by thread are numbers of Python's, not tensors.
+    ``numbers``: what differs by thread are numbers of Python's, not tensors. ``inner`` are blocks
+    whose operations will run with those of others (``within_converted``).
     """
     by_block = {block: times for block, times in counts.by_block.items() if block in ran}
-    executions = sum(by_block.values())
+    executions = sum(times for block, times in by_block.items() if block not in inner)
     if any(is_heavy(ran[name, pc].blocks[pc]) for name, pc in by_block):
         return None
     if executions < MANY or counts.plain or counts.plain_parts or counts.by_thread > executions:
@@ -123,6 +127,8 @@ def overhead(counts: Counts, ran: Ran, numbers: bool) -> Overhead | None:
     lines: Counter[Place] = Counter()
     threads: Counter[Place] = Counter()
     for block, times in by_block.items():
+        if block in inner:
+            continue
         place = place_of(ran[block], block[1])
         lines[place] += times
         threads[place] += counts.threads_by_block[block]
@@ -131,6 +137,22 @@ def overhead(counts: Counts, ran: Ran, numbers: bool) -> Overhead | None:
     if is_of_library(most[0]):
         own = next((line for line, _ in lines.most_common() if not is_of_library(line[0])), None)
     return Overhead(executions, threads.total() / executions, speed, most, there, beside, own)
+
+
+def within_converted(ran: Ran) -> Set[tuple[str, Label]]:
+    """The blocks that do not run where those that are converted are recorded (``Converted``)."""
+    found: set[tuple[str, Label]] = set()
+    for (name, pc), function in ran.items():
+        converted = function.blocks[pc].converted
+        if converted is None:
+            continue
+        ahead = [] if converted.ends == pc else list(function.blocks[pc].targets())
+        while ahead:
+            label = ahead.pop()
+            if (name, label) not in found:
+                found.add((name, label))
+                ahead += () if label == converted.ends else function.blocks[label].targets()
+    return found
 
 
 def is_heavy(block: Block) -> bool:
