@@ -126,6 +126,17 @@ def test_batch_sizes_that_disagree():
         autobatch.function(lambda x, y: x + y).batch(torch.ones(2), torch.ones(3))
 
 
+def test_of_many_batch_sizes_some_are_told():
+    """The first argument of each size stands first."""
+    odd = [torch.ones(6 if n == 40 else 5) for n in range(64)]
+    with pytest.raises(OptionError, match=r"'xs'\[0\] has 5, 'xs'\[40\] has 6, .*64 in all"):
+        autobatch.vmap(lambda xs: xs[0])(odd)
+    unlike = [torch.ones(n + 1) for n in range(64)]
+    with pytest.raises(OptionError, match=r"batch sizes \[1, 2, .*64 in all.*ragged") as raised:
+        autobatch.vmap(lambda xs: xs[0])(unlike)
+    assert len(str(raised.value)) < 500
+
+
 def test_in_dims_that_do_not_fit():
     with pytest.raises(OptionError, match="in_dims has 2 entries"):
         autobatch.vmap(double, in_dims=(0, 0))(torch.ones(3))

@@ -94,14 +94,30 @@ def no_numbers(title: str, array: np.ndarray) -> OptionError:
     )
 
 
+LISTED = 8
+"""Items that a message lists."""
+
+
 def sizes_differ(name: str, sizes: Sequence[tuple[str, int]]) -> OptionError:
-    """Arguments of several batch sizes, by their names."""
-    each = dict.fromkeys(sizes)
+    """Arguments of several batch sizes, by their names; of many, the first of each size first."""
+    each = list(dict.fromkeys(sizes))
+    if len(each) > LISTED:
+        first = {size: title for title, size in reversed(each)}
+        each.sort(key=lambda one: first[one[1]] != one[0])
     told = "say in_dims=(0, None) and the like where all examples share an argument"
     if len({title.partition("[")[0] for title, _ in each}) == 1:
         told = "autobatch.ragged(...) takes a list of tensors of different lengths"
-    listed = ", ".join(f"{title} has {size}" for title, size in each)
+    listed = shortened([f"{title} has {size}" for title, size in each])
+    found = shortened(sorted({size for _, size in each}))
     return OptionError(
-        f"The arguments of {name} have batch sizes {sorted({size for _, size in each})}; "
+        f"The arguments of {name} have batch sizes [{found}]; "
         f"all mapped arguments must have the same: {listed}; {told}."
     )
+
+
+def shortened(items: Sequence[object]) -> str:
+    """Items side by side, of many the first ones."""
+    some = [*map(str, items[:LISTED])]
+    if len(items) > LISTED:
+        some.append(f"... ({len(items)} in all)")
+    return ", ".join(some)
