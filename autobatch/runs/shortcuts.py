@@ -6,7 +6,8 @@ that a short way gives up on go through an engine, under their own indices.
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Callable
+from functools import lru_cache, partial
 
 import numpy as np
 
@@ -46,16 +47,28 @@ def returned_at_once(
     piece = Returned(np.arange(batch.size), value, ways=ways.number(code.function, 0))
 
     def reader(rows: np.ndarray) -> Reader:
-        shared = Shared(steps_of(options, batch), None, None, policy_of(options.fallback))
-        return idle(machine_of(options, library, shared, batch.device(), batch.size), rows)
+        def machine() -> Machine:
+            shared = Shared(steps_of(options, batch), None, None, policy_of(options.fallback))
+            return machine_of(options, library, shared, batch.device(), batch.size)
+
+        return idle(machine, rows)
 
     return Chunk(0, [piece], ways, reader)
 
 
-def idle(machine: Machine, rows: np.ndarray) -> Reader:
-    """What reads rows of what an engine that has run nothing would have returned."""
-    machine.lend(Foreign())
-    return Rower(Context(machine.state.services, rows)).rows
+def idle(machine: Callable[[], Machine], rows: np.ndarray) -> Reader:
+    """What reads rows of what an engine that has run nothing would have returned.
+
+    Most results are columns, which nobody reads so: the engine is made for the first that is.
+    """
+
+    @lru_cache(maxsize=1)
+    def reader() -> Reader:
+        engine = machine()
+        engine.lend(Foreign())
+        return Rower(Context(engine.state.services, rows)).rows
+
+    return lambda cell: reader()(cell)
 
 
 def by_plain_python(
@@ -134,11 +147,12 @@ def by_machine_code(
         one = joined(run.parts(), [(piece.rows, piece.value) for piece in others], batch.size)
     if one is None and not isolated and not run.listed:
         return None  # results that are unlike each other stack, or are refused, as ever
-    pieces = [Returned(*piece) for piece in run.pieces()] + others
     if one is not None:
         pieces = [Returned(np.arange(batch.size), one)]
+    else:
+        pieces = [Returned(*piece) for piece in run.pieces()] + others
 
     def reader(rows: np.ndarray) -> Reader:
-        return idle(machine(), rows)
+        return idle(machine, rows)
 
     return Chunk(0, pieces, ways, reader, errors)
