@@ -50,6 +50,22 @@ class Looks:
         """
         return self.known.definitions.get(name) is not None and self.is_callee(name, as_kind)
 
+    def is_only_asked(self, name: Var) -> bool:
+        """Whether a class is asked for what is known, or what is an instance of it, alone."""
+        if self.known.definitions.get(name) is None:
+            return False
+        for block in self.unit.function.blocks:
+            for op in block.ops:
+                if op.name == "call" and patterns.asks_kind(self.known, op):
+                    read = (*op.args[:2], *op.args[3:])
+                else:
+                    read = () if op.name == "getattr" and self.is_known(op) else op.args
+                if name in read:
+                    return False
+            if name in terminator_reads(block.terminator):
+                return False
+        return True
+
     def is_callee(self, name: Var, as_kind: bool = False) -> bool:
         """The same of one that may have several assignments."""
         for block in self.unit.function.blocks:

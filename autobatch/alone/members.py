@@ -54,6 +54,8 @@ class Members(Looks):
         if printing.is_print(value) and op.attr == "print" and self.is_only_called(op.outs[0]):
             self.world.prints(self.known.names.namespace, op.span)
             return NONE
+        if is_class_of_modules(value) and self.is_only_asked(op.outs[0]):
+            return NONE  # a constant of it, say: nothing is made
         asked = asking.is_asking(value) or self.world.is_callable(value)
         if asked and self.is_only_called(op.outs[0]):
             return NONE  # looked at where it is called
@@ -123,6 +125,8 @@ class Members(Looks):
             if isinstance(found, nn.Module):
                 return self.module(op, found)
             if is_of_module(found) and self.is_only_called(op.outs[0]):
+                return NONE
+            if is_class_of_modules(found) and self.is_only_asked(op.outs[0]):
                 return NONE
             if self.is_of_torch(found):
                 if self.is_only_called(op.outs[0]):
@@ -307,6 +311,11 @@ def is_method(found: object) -> bool:
     if isinstance(found, BuiltinMethodType):
         return not isinstance(found.__self__, ModuleType) and found not in FUNCTIONS_OF_TORCH
     return isinstance(found, ClassMethodDescriptorType)
+
+
+def is_class_of_modules(value: object) -> bool:
+    """Whether it is a class of modules, and nothing sees what is asked of it."""
+    return type(value) is type and issubclass(value, nn.Module)
 
 
 def is_of_module(found: object) -> bool:
