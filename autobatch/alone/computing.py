@@ -156,7 +156,7 @@ MAKING_METHODS = frozenset((_ANYWHERE + _METHODS).split())
 PART_METHODS = frozenset((_PARTS + _PART_METHODS).split())
 WRITING_METHODS = frozenset(_WRITES.split())
 """Methods that write to their tensor and to nothing else; none that draws, or resizes it."""
-OF_PARTS = frozenset({"T", "mT", "H", "mH", "real", "imag"})
+OF_PARTS = frozenset({"T", "mT", "H", "mH", "real", "imag", "data"})
 OF_KINDS = frozenset({"dtype", "device"})
 """Attributes that are parts of a tensor, and those that nobody can write."""
 OF_RESULTS = frozenset(
@@ -274,6 +274,12 @@ def is_function(found: object) -> bool:
         return found in MAKING or found in PARTS or found in WRITING_WHERE_ASKED
     except TypeError:  # unhashable
         return False
+
+
+def is_method(name: str) -> bool:
+    """Whether it is a method of tensors that gives something new, or a part, and writes nothing."""
+    known = name in MAKING_METHODS or name in PART_METHODS
+    return known or name == "tolist" or name in reads.NUMBERS
 
 
 def makes_one(found: object) -> bool:

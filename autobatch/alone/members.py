@@ -131,7 +131,7 @@ class Members(Looks):
             if self.is_of_torch(found):
                 if self.is_only_called(op.outs[0]):
                     return NONE
-                return self.lent_by_torch(op, found)
+                return self.lent_by_torch(found)
             if is_method(found):
                 self.check_own(found, op.args[0], op.attr)
                 return base if self.is_only_called(op.outs[0]) else self.lent(op.attr, found, base)
@@ -174,8 +174,22 @@ class Members(Looks):
         for part in world.children(name):
             world.met(part)
         if base & TENSOR and reads.is_of_tensors(name):
-            raise NotAlone(f"{name} {ASKED}")
+            return self.lent_by_tensors(name, base)
         return shares.asked(base & ~TENSORS, name)
+
+    def lent_by_tensors(self, name: str, base: Share) -> Share:
+        """An attribute of what may be a tensor and has, then, a method by that name: ``s.mean``.
+
+        Called somewhere, that gives something new, or a part of its tensor.
+        """
+        shares = self.world.shares
+        if name in reads.NOTHING:
+            return shares.asked(base & ~TENSORS, name)
+        if not shares.computes or not computing.is_method(name):
+            raise NotAlone(f"{name} {ASKED}")
+        shares.changed |= not self.world.calls_torch
+        self.world.calls_torch = True
+        return (base & TENSORS) | shares.asked(base & ~TENSORS, name)
 
     def title(self, name: str, base: Share) -> Share:
         """``type(x).__name__``: a text, or what an instance has by that name."""
@@ -272,10 +286,8 @@ class Members(Looks):
             self.unknown(name)
         return base | self.world.shares.within(base)
 
-    def lent_by_torch(self, op: Op, found: object) -> Share:
-        """One of torch's functions is called, or something else: ``f = torch.relu if x else g``."""
-        if not self.is_callee(op.outs[0]):
-            self.unknown(op.attr)
+    def lent_by_torch(self, found: object) -> Share:
+        """One of torch's functions is a value: ``{"max": torch.maximum, "add": operator.add}``."""
         self.world.met_callable(found)
         return CODE
 
