@@ -12,7 +12,7 @@ from autobatch.errors import AutobatchError
 
 pytestmark = pytest.mark.usefixtures("plain_is_better")
 
-W = torch.arange(4.0)
+W = torch.arange(4.0) - 1
 X = torch.randn(5, 4, generator=torch.Generator().manual_seed(0))
 
 
@@ -49,7 +49,14 @@ def bound(x):
     return rules[0]() + rules[1](), len(rules[2]()), max([x[0], x[1]], key=x[2].mul)
 
 
-@pytest.mark.parametrize("function", [filtered, by_table, bound])
+def starred(x):
+    shape, rows = (2, 2), [x[0], x[1]]
+    operations = {"max": torch.maximum, "own": lambda a, b: a - b}
+    found = [operations[name](*rows) for name in ("own", "max")]
+    return x.view(*shape).permute(*[1, 0])[0], torch.zeros(*shape) + x[2], len(found), found[0]
+
+
+@pytest.mark.parametrize("function", [filtered, by_table, bound, starred])
 @pytest.mark.parametrize("engine", ["stackless", "program_counter"])
 def test_they_run_plainly(function, engine):
     batched = autobatch.vmap(function, engine=engine)
@@ -91,14 +98,23 @@ def of_data(x):
     return W.data.copy_(x)
 
 
+def starred_parts(x):
+    return W.view(*[2, 2])[0].copy_(x[:2])
+
+
+def starred_in_place(x):
+    operations = {"relu": torch.nn.functional.relu}
+    return operations["relu"](*[W, True])
+
+
 def in_place(x):
     return [W.copy_][0](x)
 
 
-@pytest.mark.parametrize(
-    "function",
-    [of_a_view, of_a_list, of_a_field, by_a_map, by_function, by_name, in_place, of_data],
-)
+WRITING = (of_a_view, of_a_list, of_a_field, by_a_map, by_function, by_name, in_place, of_data)
+
+
+@pytest.mark.parametrize("function", [*WRITING, starred_parts, starred_in_place])
 def test_what_they_give_of_what_existed_before_is_not_written_plainly(function):
     before = W.clone()
     batched = autobatch.vmap(function)

@@ -1,4 +1,9 @@
-"""Programs that ask a class of modules for what it has, and make none, may run plainly."""
+"""Programs that ask a class of modules for what it has, and make none, may run plainly.
+
+So do modules of classes that inherit from each other, and go to the one above by ``super()``.
+"""
+
+from abc import ABC, abstractmethod
 
 import pytest
 import torch
@@ -90,3 +95,88 @@ def test_another_constant_is_seen(monkeypatch):
     monkeypatch.setattr(Decoder, "twice", staticmethod(lambda x: 3 * x))
     monkeypatch.setattr(Decoder, "NAMES", ("c", "d"))
     times(by_functions, 5)
+
+
+class Expert(nn.Module, ABC):
+    cost = 1.0
+
+    @abstractmethod
+    def transform(self, x): ...
+
+    def forward(self, x):
+        return self.transform(x) / self.cost
+
+    def twice(self, x):
+        return 2 * x
+
+
+class Linear(Expert):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(3, 3), requires_grad=False)
+
+    def transform(self, x):
+        return self.weight @ x
+
+
+class Gated(Linear):
+    cost = 2.0
+
+    def transform(self, x):
+        return torch.sigmoid(super().twice(x)) * super().transform(x)
+
+    def forward(self, x):
+        return super().forward(x) + 1
+
+
+class Mixture(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.experts = nn.ModuleList([Linear(), Gated(), Gated()])
+        self.gates = nn.ModuleDict({str(place): nn.Linear(3, 1) for place in range(3)})
+        self.requires_grad_(False)
+
+    def forward(self, x):
+        spent, used = 0.0, []
+        for place, expert in enumerate(self.experts):
+            if self.gates[str(place)](x) < 0 or spent + expert.cost > 3:
+                continue
+            x, spent = expert(x), spent + expert.cost
+            used.append(type(expert).__name__)
+        return x, spent, ",".join(used)
+
+
+def same_as_loop(function, plain):
+    batched = autobatch.vmap(function)
+    for rows in (X, X.flip(0), -X, X):
+        with autobatch.counts() as counts:
+            found, spent, used = batched(rows)
+        for place, row in enumerate(rows):
+            expected = function(row.clone())
+            torch.testing.assert_close(found[place], expected[0])
+            assert (spent[place].item(), used[place]) == expected[1:]
+    assert counts.plain == plain
+
+
+def test_modules_that_inherit(monkeypatch):
+    mixture = Mixture()
+    same_as_loop(mixture, 5)
+    monkeypatch.setattr(Linear, "transform", lambda self, x: x - 1)
+    same_as_loop(mixture, 5)
+    monkeypatch.setattr(Expert, "twice", lambda self, x: x.exp())
+    same_as_loop(mixture, 5)
+
+
+WRITTEN = torch.zeros(3)
+
+
+def test_what_they_inherit_is_looked_into(monkeypatch):
+    mixture = Mixture()
+
+    def writing(self, x):
+        return WRITTEN.copy_(x)
+
+    monkeypatch.setattr(Linear, "transform", writing)
+    with pytest.raises(autobatch.AutobatchError):
+        same_as_loop(mixture, 0)
+    assert not WRITTEN.any()

@@ -291,7 +291,7 @@ def called(found: object, whole: Share, shares: Shares, shape: CallShape) -> Sha
     """What a function of torch's gives for what has the share ``whole``."""
     check(shape)
     place = WRITING_WHERE_ASKED.get(found)
-    if place is not None and (len(shape.positional) > place or "inplace" in shape.keywords):
+    if place is not None and may_say(shape, place, "inplace"):
         raise NotAlone("it may write in place")
     if found in MAKING or place is not None:
         return TENSOR
@@ -299,8 +299,14 @@ def called(found: object, whole: Share, shares: Shares, shape: CallShape) -> Sha
     return TENSOR | (shares.within(whole) & FOREIGN) | of_array
 
 
+def may_say(shape: CallShape, place: int, name: str) -> bool:
+    """Whether a call may give an argument, of a name and a place."""
+    return any(shape.positional) or len(shape.positional) > place or name in shape.keywords
+
+
 def check(shape: CallShape) -> None:
-    if not shape.is_plain or not OUTWARD.isdisjoint(shape.keywords):
+    """That a call gives operands, ``*x`` too: what else it could say has no place."""
+    if None in shape.keywords or not OUTWARD.isdisjoint(shape.keywords):
         raise NotAlone("what it tells torch is more than operands")
 
 

@@ -6,6 +6,7 @@ In: an operation that brings something in, or asks for an attribute. Out: what t
 from __future__ import annotations
 
 import random
+from abc import ABCMeta
 from dataclasses import dataclass
 from functools import reduce
 from operator import attrgetter, methodcaller, or_
@@ -46,6 +47,8 @@ class Members(Looks):
         if isinstance(value, ModuleType):
             self.only_asked(op)
             return NONE
+        if is_class_of_modules(value) and self.is_only_asked(op.outs[0]):
+            return NONE  # a constant of it, say: nothing is made
         if op.attr == "__class__" and isinstance(value, type):
             self.world.met_class(value)
             return self.world.kind_asked()
@@ -54,8 +57,6 @@ class Members(Looks):
         if printing.is_print(value) and op.attr == "print" and self.is_only_called(op.outs[0]):
             self.world.prints(self.known.names.namespace, op.span)
             return NONE
-        if is_class_of_modules(value) and self.is_only_asked(op.outs[0]):
-            return NONE  # a constant of it, say: nothing is made
         asked = asking.is_asking(value) or self.world.is_callable(value)
         if asked and self.is_only_called(op.outs[0]):
             return NONE  # looked at where it is called
@@ -327,7 +328,7 @@ def is_method(found: object) -> bool:
 
 def is_class_of_modules(value: object) -> bool:
     """Whether it is a class of modules, and nothing sees what is asked of it."""
-    return type(value) is type and issubclass(value, nn.Module)
+    return type(value) in (type, ABCMeta) and issubclass(value, nn.Module)
 
 
 def is_of_module(found: object) -> bool:

@@ -57,6 +57,8 @@ class Unit:
     """What it returns is kept for all calls."""
     property_of: str = ""
     """It is called where this attribute is asked for, or assigned, and gives what that is."""
+    numbers: frozenset[Var] | None = None
+    """Its variables that are numbers, once that has been asked."""
     is_handed_on: bool = False
     """It is made as the program runs, and may be called with whatever a call gets."""
 
