@@ -328,7 +328,8 @@ def is_method(found: object) -> bool:
 
 def is_class_of_modules(value: object) -> bool:
     """Whether it is a class of modules, and nothing sees what is asked of it."""
-    return type(value) in (type, ABCMeta) and issubclass(value, nn.Module)
+    is_plain = type(value) in (type, ABCMeta)
+    return is_plain and isinstance(value, type) and issubclass(value, nn.Module)
 
 
 def is_of_module(found: object) -> bool:

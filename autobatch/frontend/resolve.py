@@ -140,12 +140,12 @@ def static_attribute(value: object, name: str) -> object:
     return MISSING
 
 
-def inherited_method(kind: object, value: object, name: str) -> object:
+def inherited_method(kind: type, value: object, name: str) -> object:
     """The method ``super(kind, value).name`` where that is a function's, else ``MISSING``."""
     order = type(value).__mro__
     if isinstance(value, type) or kind not in order:
         return MISSING
-    later = order[order.index(cast(type, kind)) + 1 :]
+    later = order[order.index(kind) + 1 :]
     found = next((vars(base)[name] for base in later if name in vars(base)), MISSING)
     return MethodType(found, value) if isinstance(found, FunctionType) else MISSING
 

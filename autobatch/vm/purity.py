@@ -194,7 +194,7 @@ class Known:
         if made is None or made.name != "call" or len(made.args) != 3:
             return MISSING
         callee, kind, value = map(self.looked_up, made.args)
-        if callee is not super or MISSING in (kind, value):
+        if callee is not super or not isinstance(kind, type) or value is MISSING:
             return MISSING
         return inherited_method(kind, value, name)
 
