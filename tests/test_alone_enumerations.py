@@ -159,7 +159,7 @@ def by_value(x):
 
 
 def by_any_value(x):
-    return [each.value for each in Held][0].bump() + int(x[0])
+    return next(each.value for each in Held).bump() + int(x[0])
 
 
 @pytest.mark.parametrize("function", [by_value, by_any_value])

@@ -123,3 +123,26 @@ def test_what_they_give_of_what_existed_before_is_not_written_plainly(function):
             batched(X)
         assert counts.plain == 0
         assert torch.equal(W, before)
+
+
+def weighted(text, x):
+    def total(value, depth):
+        if isinstance(value, list):
+            return sum(total(each, depth + 1) for each in value)
+        if isinstance(value, dict):
+            return sum((total(each, depth + 1) for each in value.values()), torch.zeros(()))
+        return value * x[0] ** depth
+
+    values = {"a": [1.5, {"b": 2.0}], "c": 0.5} if text == "dict" else [1.0, [2.0, [3.0]]]
+    return total(values, 0)
+
+
+def test_values_of_dicts_beside_tensors():
+    texts = ["dict", "list", "dict", "list", "list"]
+    batched = autobatch.vmap(weighted)
+    for _ in range(4):
+        with autobatch.counts() as counts:
+            found = batched(autobatch.objects(texts), X)
+        expected = torch.stack([weighted(text, x) for text, x in zip(texts, X, strict=True)])
+        torch.testing.assert_close(found, expected)
+    assert counts.plain == 5

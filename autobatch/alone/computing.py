@@ -89,7 +89,7 @@ _METHODS = (
 )
 _PART_METHODS = (
     " bool byte contiguous cpu double expand expand_as float half int long short swapaxes to"
-    " type_as view view_as bfloat16 reshape_as unfold"
+    " type_as view view_as bfloat16 reshape_as unfold values"
 )
 _WRITES = (
     "abs_ absolute_ acos_ acosh_ add_ addbmm_ addcdiv_ addcmul_ addmm_ addmv_ addr_ arccos_"
