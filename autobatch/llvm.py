@@ -10,6 +10,8 @@ from importlib.util import find_spec
 from threading import Lock
 from typing import Any
 
+import numpy as np
+
 IMPLIED = [
     name + end for name in ("fmod", "floor", "ceil", "trunc", "rint", "sqrt") for end in ("", "f")
 ]
@@ -20,6 +22,17 @@ LOCK = Lock()
 
 class NotAssembled(Exception):
     """There is no machine code of a text; the message says why."""
+
+
+def literal(obj: Any, machine: str) -> str:
+    """A number as LLVM writes it; floating-point ones bit by bit, floats as doubles."""
+    if machine in ("float", "double"):
+        with np.errstate(over="ignore"):
+            wide = np.float64(obj) if machine == "double" else np.float64(np.float32(obj))
+        return f"0x{int(wide.view(np.uint64)):016X}"
+    if machine == "i1":
+        return "true" if obj else "false"
+    return str(int(obj))
 
 
 def is_installed() -> bool:

@@ -335,7 +335,7 @@ def test_agents_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
 def test_draws_are_measured(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(draws.host_words, "CODE", draws.host_words.CODE)
+    monkeypatch.setattr(draws.host_code, "CODE", draws.host_code.CODE)
     draws.main(["--threads", "3", "--seconds", "0", "--numpy"])
     _, line = capsys.readouterr().out.splitlines()
     assert line.split()[0] == "3" and all(float(each) > 0 for each in line.split())

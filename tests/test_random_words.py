@@ -6,17 +6,21 @@ standard deviations, or at a chance of one in 100,000.
 
 from __future__ import annotations
 
+import ctypes
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from autobatch.llvm import is_installed
-from autobatch.random import host_words, transforms
+from autobatch.llvm import assembled, is_installed
+from autobatch.random import host_code, transforms
 from autobatch.random.counters import LANES, Draw
-from autobatch.random.host_words import Code, on_the_host
+from autobatch.random.host_code import Code
+from autobatch.random.host_words import on_the_host
+from autobatch.random.normal_text import normal_text
 from autobatch.random.paths import Ledger, Paths, key_of, split
 from autobatch.random.philox import MASK, philox
 from autobatch.random.sources import Thread, Threads, on_a_device
@@ -117,7 +121,7 @@ def test_words_are_the_same_by_machine_code(
     ]
     by_numpy = [on_the_host(draw, blocks, words) for draw in draws]
     code = Code(most=0)
-    monkeypatch.setattr(host_words, "CODE", code)
+    monkeypatch.setattr(host_code, "CODE", code)
     for draw, expected in zip(draws, by_numpy, strict=True):
         found = on_the_host(draw, blocks, words)
         assert all(map(torch.equal, found, expected)) and len(found) == len(expected)
@@ -125,12 +129,75 @@ def test_words_are_the_same_by_machine_code(
     assert made is not None
 
 
+@pytest.mark.skipif(not is_installed(), reason="needs llvmlite")
+@pytest.mark.parametrize("n", [0, 1, 2, 3, 4, 5, 6, 7, 8, 31, 33, 64])
+@pytest.mark.parametrize("k", [0, 1, 5, 1000])
+def test_normal_numbers_are_the_same_by_machine_code(
+    k: int, n: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for dtype in (torch.float32, torch.float16, torch.float64):
+        monkeypatch.setattr(host_code, "CODE", Code(most=math.inf))
+        by_torch = threads(k)
+        expected = [transforms.normal(by_torch, n, dtype, CPU) for _ in range(2)]
+        monkeypatch.setattr(host_code, "CODE", Code(most=0))
+        by_code = threads(k)
+        for each in expected:
+            found = transforms.normal(by_code, n, dtype, CPU)
+            assert found.dtype is dtype and torch.equal(found, each)
+
+
+@pytest.mark.skipif(not is_installed(), reason="needs llvmlite")
+@pytest.mark.parametrize("step", [97, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("function", ["log", "cos", "sin"])
+def test_elementary_functions_are_torchs_to_the_bit(function: str, step: int) -> None:
+    """Of every operand there is: a word as a float, of 24 bits, scaled as ``transforms`` does."""
+    parts = [np.arange(0, 2**24, step, dtype=np.float32)]
+    for places in range(24, 32):
+        words = np.arange(2**places, 2 ** (places + 1) + 1, step * 2 ** (places - 23))
+        parts.append(words.astype(np.float32))
+    words = torch.from_numpy(np.unique(np.concatenate([*parts, parts[-1][-1:]])))
+    if function == "log":
+        operands = words.add_(1.0).mul_(2.0**-32)
+    else:
+        operands = words.mul_(2.0**-32).mul_(2.0 * math.pi)
+    _engine, rounded = elementary(function)  # which owns the code
+    for some in operands.split(2**22):
+        found = torch.empty_like(some)
+        rounded(found.data_ptr(), some.data_ptr(), len(some))
+        expected = getattr(torch, function)(some.double()).float()
+        assert torch.equal(found.view(torch.int32), expected.view(torch.int32))
+
+
+def elementary(function: str) -> tuple[Any, Any]:
+    """A loop over floats, with what owns it."""
+    loop = f"""
+define void @all(ptr noalias %made, ptr noalias %given, i64 %k) {{
+begin:
+  br label %each
+each:
+  %row = phi i64 [0, %begin], [%next, %each]
+  %from = getelementptr float, ptr %given, i64 %row
+  %x = load float, ptr %from
+  %y = call float @rounded_{function}(float %x)
+  %to = getelementptr float, ptr %made, i64 %row
+  store float %y, ptr %to
+  %next = add i64 %row, 1
+  %more = icmp ult i64 %next, %k
+  br i1 %more, label %each, label %end
+end:
+  ret void
+}}"""
+    engine = assembled("\n".join([*normal_text(), loop]))
+    kind = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 3)
+    return engine, kind(engine.get_function_address("all"))
+
+
 def test_machine_code_of_words_is_made_when_much_has_been_drawn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked: list[str] = []
-    monkeypatch.setattr(host_words, "CODE", Code(most=4000))
-    monkeypatch.setattr(host_words, "function", lambda name, _: (asked.append(name), None))
+    monkeypatch.setattr(host_code, "CODE", Code(most=4000))
+    monkeypatch.setattr(host_code, "function", lambda name, _: (asked.append(name), None))
     draw = Draw(5, 0, np.arange(1000))
     for _ in range(4):
         on_the_host(draw, 1, 1)
@@ -161,6 +228,9 @@ def test_uniform_numbers_have_all_bits_and_never_reach_one(dtype: torch.dtype) -
 
         def columns(self, n: int, count: int, device: torch.device) -> list[Tensor]:
             return [torch.full((1, n), MASK) for _ in range(count)]
+
+        def normals(self, n: int, device: torch.device) -> None:
+            return None
 
         def opened(self) -> Largest:
             return self

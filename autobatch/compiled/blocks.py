@@ -25,7 +25,6 @@ from autobatch.compiled.types import (
     bytes_of,
     common,
     flat_types,
-    literal,
     machine_of,
     of_leaves,
     refuse,
@@ -45,6 +44,7 @@ from autobatch.ir.program import (
     Raise,
     Return,
 )
+from autobatch.llvm import literal
 
 MOST_WAYS = 64
 """Ways through a block, one for each combination of the types that its operations may give."""

@@ -7,9 +7,10 @@ functions of a unit share, if one of them draws.
 
 from __future__ import annotations
 
-from autobatch.compiled.types import literal
 from autobatch.compiled.writer import Writer
+from autobatch.llvm import literal
 from autobatch.random.counters import LANES
+from autobatch.random.normal_text import normal_text
 from autobatch.random.paths import GOLDEN, MIX
 from autobatch.random.philox_text import BLOCK, philox_text
 
@@ -17,7 +18,7 @@ THREAD, KEY, NUMBER = 3, 4, 5
 """Which of the numbers behind the fuel they are."""
 STATE = 6
 """How many there are, with the fuel and what objects need (``kernel``)."""
-TEXT = "\n".join(philox_text())
+TEXT = "\n".join([*philox_text("alwaysinline"), *normal_text()])
 
 
 def at(w: Writer, place: int) -> str:

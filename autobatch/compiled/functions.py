@@ -32,7 +32,6 @@ from autobatch.compiled.types import (
     Structure,
     Table,
     Value,
-    literal,
     machine_of,
     number,
     parts_of,
@@ -40,6 +39,7 @@ from autobatch.compiled.types import (
     structure,
 )
 from autobatch.compiled.writer import Writer
+from autobatch.llvm import literal
 
 Compiled = Callable[[Writer, Sequence[Value]], Value]
 

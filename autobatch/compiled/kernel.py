@@ -23,6 +23,8 @@ from autobatch.compiled.versions import Version, roomy, text_of
 from autobatch.compiled.writer import GIVEN_UP, SPENT, mark_of
 from autobatch.llvm import NotAssembled, assembled
 
+MANY = 1024
+"""Threads from which on a number of all is given to each: LLVM's vectors want one for each."""
 MOST_FRAME = 2**18
 """Bytes of the tensors of one function, which lie on the stack."""
 KEPT = 16
@@ -44,7 +46,7 @@ class Kernel:
     ``frame`` is what a call of one of its functions takes on the stack, at most, in bytes; ``heap``
     are the bytes that its threads take otherwise, one after the other. If it ``keeps`` what threads
     leave there, since they return lists, they lie side by side, and ``run`` ends early where there
-    is no room for one more.
+    is no room for one more. ``numbers`` says of each input whether it is one, not a tensor.
     """
 
     engine: Any
@@ -53,6 +55,7 @@ class Kernel:
     held: tuple[Tensor, ...]
     frame: int
     heap: int
+    numbers: tuple[bool, ...]
     keeps: bool = False
 
     def run(
@@ -70,12 +73,14 @@ class Kernel:
 
         And the memory that they had. An input of one row goes for all threads.
         """
+        if end - begin >= MANY:
+            inputs = [
+                data.expand(end).contiguous() if is_number and len(data) == 1 else data
+                for data, is_number in zip(inputs, self.numbers, strict=True)
+            ]
         table = np.empty((max(len(inputs), 1), 2), dtype=np.int64)
         for at, data in enumerate(inputs):
-            table[at] = (
-                data.data_ptr(),
-                data.stride(0) * data.element_size() if len(data) > 1 else 0,
-            )
+            table[at] = data.data_ptr(), data.stride(0) if len(data) > 1 else 0
         places = np.array([data.data_ptr() for data in outputs] or [0], dtype=np.int64)
         left = ctypes.c_int64(fuel)
         threads, key = (0, 0) if seeds is None else (seeds.threads.ctypes.data, seeds.key)
@@ -112,7 +117,9 @@ def compiled(main: Version, everyone: Iterable[Version], heap: bool) -> Kernel:
         refuse("its tensors take too much room")
     entry = kind(engine.get_function_address("kernel"))
     most = (KEPT if keeps else 1) * HEAP if heap else 0
-    return Kernel(engine, entry, text, held, frame, most, keeps)
+    leaves = [leaf for _, type_ in main.params for leaf in flat_types(type_)]
+    numbers = tuple(not isinstance(leaf, Rows | Array) for leaf in leaves)
+    return Kernel(engine, entry, text, held, frame, most, numbers, keeps)
 
 
 def c_function(declaration: str) -> str:
@@ -120,9 +127,11 @@ def c_function(declaration: str) -> str:
 
 
 def rows_text(main: Version, draws: bool, keeps: bool) -> str:
-    """The loop over threads: ``inputs`` holds an address and a step in bytes for each leaf.
+    """The loop over threads: ``inputs`` holds an address and a step in elements for each leaf.
 
-    ``outputs`` has an address for each leaf of each result, of which a thread writes one.
+    Where the program has no control flow of its own, LLVM makes vectors of the loop if the steps
+    are 1, which it asks when it runs; steps in bytes never were. ``outputs`` has an address for
+    each leaf of each result, of which a thread writes one.
     """
     lines: list[str] = []
     loads: list[str] = []
@@ -138,7 +147,7 @@ def rows_text(main: Version, draws: bool, keeps: bool) -> str:
             ]
             loads += [
                 f"  %offset{at} = mul i64 %i, %step{at}",
-                f"  %at{at} = getelementptr i8, ptr %base{at}, i64 %offset{at}",
+                f"  %at{at} = getelementptr {unit_of(leaf_type)}, ptr %base{at}, i64 %offset{at}",
                 *leaf_load(at, machine, isinstance(leaf_type, Rows | Array)),
             ]
             operands.append(f"{machine} %x{at}")
@@ -268,6 +277,14 @@ def leaf_store(main: Version, at: int, out: int, machine: str) -> list[str]:
         f"  %to{out} = getelementptr {kind}, ptr %out{out}, i64 %i",
         f"  store {kind} %{'z' if machine == 'i1' else 'y'}{out}, ptr %to{out}",
     ]
+
+
+def unit_of(leaf: Type) -> str:
+    """What a step goes over: a number, or an element of a tensor with dimensions."""
+    if isinstance(leaf, Rows | Array):
+        return f"i{8 * leaf.dtype.itemsize}"
+    (machine,) = machine_of(leaf)
+    return "i8" if machine == "i1" else machine
 
 
 def leaf_load(at: int, machine: str, is_address: bool) -> list[str]:

@@ -6,8 +6,8 @@ differ in the sign of a zero), powers of ints, conversions between machine types
 
 from __future__ import annotations
 
-from autobatch.compiled.types import literal
 from autobatch.compiled.writer import Writer
+from autobatch.llvm import literal
 
 C_NAMES = {"double": "", "float": "f"}
 """What the C library's functions have at the end of their names."""

@@ -25,11 +25,11 @@ from autobatch.compiled.types import (
     NUMBER_MACHINE,
     Number,
     Value,
-    literal,
     number,
     refuse,
 )
 from autobatch.compiled.writer import Writer
+from autobatch.llvm import literal
 
 ORDER = {"lt": "slt", "le": "sle", "eq": "eq", "ne": "ne", "gt": "sgt", "ge": "sge"}
 FLOAT_ORDER = {"lt": "olt", "le": "ole", "eq": "oeq", "ne": "une", "gt": "ogt", "ge": "oge"}

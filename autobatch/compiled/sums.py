@@ -15,12 +15,12 @@ from autobatch.compiled.types import (
     Static,
     Type,
     Value,
-    literal,
     number,
     static,
 )
 from autobatch.compiled.writer import Writer
 from autobatch.ir import sums
+from autobatch.llvm import literal
 
 
 def begun(w: Writer, start: Value) -> Value:

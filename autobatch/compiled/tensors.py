@@ -37,10 +37,10 @@ from autobatch.compiled.types import (
     Scalar,
     Type,
     Value,
-    literal,
     refuse,
 )
 from autobatch.compiled.writer import Writer
+from autobatch.llvm import literal
 
 WRAPPING = {"add": "add", "sub": "sub", "mul": "mul"}
 EXAMPLES = {"int": 1, "float": 1.0, "bool": True}

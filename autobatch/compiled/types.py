@@ -18,6 +18,7 @@ import numpy as np
 import torch
 
 from autobatch.ir.program import Function
+from autobatch.llvm import literal
 from autobatch.source import Span
 from autobatch.structure import own_attribute
 
@@ -459,17 +460,6 @@ def number(obj: float) -> Value:
     if tag == "int" and not -(2**63) <= obj < 2**63:
         raise Refused("an int is beyond 64 bits")
     return Value(Number(tag), (literal(obj, NUMBER_MACHINE[tag]),), obj)
-
-
-def literal(obj: float, machine: str) -> str:
-    """A number as LLVM writes it; floating-point ones bit by bit, floats as doubles."""
-    if machine in ("float", "double"):
-        with np.errstate(over="ignore"):
-            wide = np.float64(obj) if machine == "double" else np.float64(np.float32(obj))
-        return f"0x{int(wide.view(np.uint64)):016X}"
-    if machine == "i1":
-        return "true" if obj else "false"
-    return str(int(obj))
 
 
 def static(obj: Any) -> Value:

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from autobatch.compat import on_device
+from autobatch.random import host_words
 from autobatch.random.counters import LANES, Draw, above
-from autobatch.random.host_words import on_the_host
 from autobatch.random.paths import Paths, split
 from autobatch.random.philox import MASK, philox
 
@@ -34,6 +34,13 @@ class Source(Protocol):
 
     def columns(self, n: int, words: int, device: torch.device) -> list[Tensor]:
         """``n`` groups of 1, 2 or 4 words for each thread: tensors ``[k, n]``."""
+        ...
+
+    def normals(self, n: int, device: torch.device) -> Tensor | None:
+        """``n`` normal numbers for each thread, float32 ``[k, n]``, of one draw.
+
+        None, and nothing is drawn, where they are to be made of columns.
+        """
         ...
 
     def opened(self) -> Source:
@@ -55,6 +62,12 @@ class Threads:
     def columns(self, n: int, words: int, device: torch.device) -> list[Tensor]:
         keys, numbers = self.paths.drawn()
         return columns(Draw(keys, numbers, self.threads), n, words, device)
+
+    def normals(self, n: int, device: torch.device) -> Tensor | None:
+        if device.type != "cpu" or not host_words.has_normals(n):
+            return None
+        keys, numbers = self.paths.drawn()
+        return host_words.normals(Draw(keys, numbers, self.threads), n)
 
     def opened(self) -> Threads:
         return Threads(self.paths.opened(), self.threads)
@@ -86,6 +99,9 @@ class Thread:
         draw = Draw(self.key, self.number - 1, np.array([self.thread]))
         return columns(draw, n, words, device)
 
+    def normals(self, n: int, device: torch.device) -> Tensor | None:
+        return None
+
     def blocks(self, count: int) -> list[tuple[int, ...]]:
         """The blocks of one draw as ints."""
         number, thread, key = self.number, self.thread, self.key
@@ -113,7 +129,7 @@ def columns(draw: Draw, n: int, words: int, device: torch.device) -> list[Tensor
     """Words of a draw."""
     blocks = -(-n * words // LANES)
     if device.type == "cpu":
-        lanes = on_the_host(draw, blocks, n * words)
+        lanes = host_words.on_the_host(draw, blocks, n * words)
     else:
         lanes = on_a_device(draw, blocks, device)
     return gathered(lanes, n, words)

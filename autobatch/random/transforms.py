@@ -8,7 +8,7 @@ number takes a known count of words, so a draw of a thread depends on nothing bu
 - Normal numbers are those of Box and Muller (1958), in float64 from 53-bit uniforms, else in
   float32 from 32-bit ones: of a pair of uniforms, two. None is farther out than 6.7 (8.6). In
   float32, logarithms, cosines, sines and roots are rounded from float64 on the CPU, where machine
-  code has them of another library: of all 84 million operands there are, both give the same.
+  code has its own (``normal_text``): of all 84 million operands there are, both give the same.
 - An integer of ``r`` is the upper part of ``r`` times a number of 64 random bits, of 128 bits
   where r is above 2**32. So no integer is likelier than another by more than 2**-32 of itself.
 """
@@ -54,6 +54,9 @@ def within(source: Source, n: int, dtype: torch.dtype, device: torch.device) -> 
 
 def normal(source: Source, n: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     """Normal numbers of mean 0 and deviation 1."""
+    made = None if dtype is torch.float64 else source.normals(n, device)
+    if made is not None:
+        return made.to(dtype)
     pairs = -(-n // 2)
     if dtype is torch.float64:
         a, b, c, d = source.columns(pairs, 4, device)

@@ -6,7 +6,6 @@ by lane. What torch refuses (a probability beyond 1, a negative deviation) gives
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import Any
@@ -17,7 +16,7 @@ from autobatch.compiled import numbers, tensors
 from autobatch.compiled.arrays.mapping import mapped
 from autobatch.compiled.arrays.memory import Operand, Strided, loop, room, store
 from autobatch.compiled.drawing import Draw, double, scaled
-from autobatch.compiled.machine import c_call, intrinsic, widened
+from autobatch.compiled.machine import widened
 from autobatch.compiled.types import (
     INT,
     MACHINE,
@@ -25,12 +24,12 @@ from autobatch.compiled.types import (
     Static,
     Structure,
     Value,
-    literal,
     number,
     parts_of,
     refuse,
 )
 from autobatch.compiled.writer import Writer
+from autobatch.llvm import literal
 from autobatch.random.counters import LANES
 from autobatch.random.transforms import BITS
 
@@ -95,17 +94,10 @@ def uniforms(w: Writer, shape: Sequence[int], dtype: torch.dtype) -> Operand:
     bits = BITS[dtype] if dtype is torch.float32 else refuse(f"a draw of {dtype}")
 
     def convert(words: list[str]) -> list[str]:
-        return [fraction(w, w.made(f"lshr i64 {words[0]}, {32 - bits}"), 2.0**-bits)]
+        whole = w.made(f"uitofp i64 {w.made(f'lshr i64 {words[0]}, {32 - bits}')} to float")
+        return [w.made(f"fmul float {whole}, {literal(2.0**-bits, 'float')}")]
 
     return filled(w, shape, dtype, 1, convert)
-
-
-def fraction(w: Writer, word: str, unit: float, more: float | None = None) -> str:
-    """A word as a number of 32 bits in units, after ``more`` is added."""
-    found = w.made(f"uitofp i64 {word} to float")
-    if more is not None:
-        found = w.made(f"fadd float {found}, {literal(more, 'float')}")
-    return w.made(f"fmul float {found}, {literal(unit, 'float')}")
 
 
 def normals(w: Writer, shape: Sequence[int], dtype: torch.dtype) -> Operand:
@@ -115,20 +107,10 @@ def normals(w: Writer, shape: Sequence[int], dtype: torch.dtype) -> Operand:
     names = ("cos", "sin") if prod(shape) > 1 else ("cos",)
 
     def convert(words: list[str]) -> list[str]:
-        radius = fraction(w, words[0], 2.0**-32, 1.0)
-        angle = fraction(w, words[1], 2.0**-32)
-        twice = w.made(f"fmul float {rounded(w, 'log', radius)}, {literal(-2.0, 'float')}")
-        far = intrinsic(w, "sqrt", "float", twice)
-        turn = w.made(f"fmul float {angle}, {literal(2.0 * math.pi, 'float')}")
-        return [w.made(f"fmul float {far}, {rounded(w, f, turn)}") for f in names]
+        a, b, *_ = words
+        return [w.made(f"call float @normal_{name}(i64 {a}, i64 {b})") for name in names]
 
     return filled(w, shape, dtype, 2, convert, 2)
-
-
-def rounded(w: Writer, function: str, x: str) -> str:
-    """A function of a float, rounded from that of the double: as ``random.transforms`` has it."""
-    found = c_call(w, function, "double", w.made(f"fpext float {x} to double"))
-    return w.made(f"fptrunc double {found} to float")
 
 
 def chances(w: Writer, shape: Sequence[int]) -> Operand:

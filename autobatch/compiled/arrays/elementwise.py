@@ -13,8 +13,9 @@ import torch
 
 from autobatch.compiled import tensors
 from autobatch.compiled.machine import c_call, intrinsic, refuse_divisor
-from autobatch.compiled.types import FLOATS, MACHINE, TRUTH, Scalar, Value, literal, refuse
+from autobatch.compiled.types import FLOATS, MACHINE, TRUTH, Scalar, Value, refuse
 from autobatch.compiled.writer import Writer
+from autobatch.llvm import literal
 
 Rule = Callable[[Writer, Sequence[Value]], Value]
 

@@ -45,12 +45,12 @@ from autobatch.compiled.types import (
     Type,
     Value,
     fresh,
-    literal,
     number,
     refuse,
     structure,
 )
 from autobatch.compiled.writer import Writer
+from autobatch.llvm import literal
 
 C_CALL = 7
 """Nanoseconds by which a function of the C library's is slower than torch's, of many elements."""

@@ -21,8 +21,9 @@ from autobatch.compiled.arrays.memory import (
     store,
 )
 from autobatch.compiled.arrays.reductions import added, multiplied, sum_of
-from autobatch.compiled.types import MACHINE, Scalar, Value, literal, refuse
+from autobatch.compiled.types import MACHINE, Scalar, Value, refuse
 from autobatch.compiled.writer import Writer
+from autobatch.llvm import literal
 
 MOST_PRODUCTS = 2**14
 """Multiplications of one product: larger ones are faster for many threads at once."""

@@ -24,8 +24,9 @@ from autobatch.compiled.arrays.memory import (
     room,
     store,
 )
-from autobatch.compiled.types import FLOATS, MACHINE, Scalar, Value, literal, refuse
+from autobatch.compiled.types import FLOATS, MACHINE, Scalar, Value, refuse
 from autobatch.compiled.writer import Writer
+from autobatch.llvm import literal
 
 FREE = "reassoc contract"
 """The order of sums is free."""
