@@ -26,7 +26,7 @@ from autobatch.batching.effects import effect_of, is_inplace_name
 from autobatch.frontend import MISSING
 from autobatch.ir.dataflow import op_writes
 from autobatch.ir.ops import COMPARE, COMPUTED, INPLACE, SUMS, info
-from autobatch.ir.program import Call, CallShape, Function, Op, Var
+from autobatch.ir.program import Call, CallShape, Function, Op, UnpackShape, Var
 from autobatch.source import Span
 from autobatch.structure import own_attribute
 from autobatch.values.cells import BOX, PACKED, Column, Container, Uniform, Value, View
@@ -94,6 +94,7 @@ KEYED: dict[str, Callable[[tuple[Var, ...]], tuple[Var, ...]]] = {
     "dict": lambda args: args[::2],
 }
 """Displays that hash, each with what."""
+PAIR = UnpackShape(2)
 COUNTED = "counted"
 """What ``enumerate`` gives: a number, and something."""
 NEXT = {"range": "number", "size": "number", "enumerate": COUNTED, "unseen": "unseen"}
@@ -396,7 +397,7 @@ def results(op: Op, kinds: list[str], known: Known) -> Iterator[str]:
         yield SIZES[op.attr]
     elif name in ("getitem", "unpack") and kinds[0] in ("size", "unseen"):
         yield from ("number" if kinds[0] == "size" else "unseen" for _ in op.outs)
-    elif name == "unpack" and kinds[0] == COUNTED and len(op.outs) == 2:
+    elif name == "unpack" and kinds[0] == COUNTED and op.attr == PAIR:
         yield from ("number", "")
     elif name == "select":
         yield joined(set(kinds[1:]))
