@@ -10,9 +10,10 @@ import torch
 from torch import Tensor, nn
 
 import autobatch
-from autobatch.vm.aliasing import Blindness
+from autobatch.ir.definitions import definitions_of
+from autobatch.vm.aliasing import Blindness, kinds_of
 from autobatch.vm.library import Library
-from autobatch.vm.purity import Names
+from autobatch.vm.purity import Known, Names
 from programs import adaptive_computation, quicksort
 from tests.oracle import assert_matches_loop
 
@@ -477,3 +478,22 @@ def test_a_part_that_is_chosen_stays_a_part(f, engine) -> None:
     expected = torch.stack([f(row.clone()) for row in rows])
     for _ in range(3):
         assert torch.equal(autobatch.vmap(f, engine=engine)(rows), expected)
+
+
+def starred_counts(x):
+    total = 0.0
+    for *heads, row in enumerate(x):
+        for i, each in enumerate(row):
+            heads[0] += i
+            total = total + each * heads[0]
+    return total
+
+
+def test_counts_of_enumerate_are_numbers():
+    """And what a starred name takes of them is a list."""
+    rows = torch.randn(3, 2, 4)
+    assert_matches_loop(starred_counts, (rows,))
+    lowered = Library().code_of(starred_counts).function
+    known = Known(lowered, Names.of(starred_counts), definitions_of(lowered))
+    kinds = kinds_of(lowered, known)
+    assert {kinds.get("i"), kinds.get("heads")} == {"number", ""}

@@ -663,37 +663,39 @@ def test_all_that_keeps_a_program_from_it_is_told_at_once():
     assert "random.Random(number)" in told and "per_thread" in told
 
 
-class Number:
-    """Its attributes are named as those of torch's tensors are."""
-
-    def __init__(self, data):
-        self.data, self.grad = data, 0.0
-
-    def __add__(self, other):
-        made = Number(self.data + other.data)
-
-        def backward():
-            self.grad += made.grad
-            other.grad += made.grad
-
-        made.backward = backward
-        return made
+class Token:
+    def __init__(self, kind, value):
+        self.type, self.value = kind, value
 
 
-def adds_numbers(x):
-    one, other = Number(x.item()), Number(x.item() + 1)
-    made = one + other
-    made.grad = 1.0
-    made.backward()
-    return one.grad + other.grad
+def reads_types(x):
+    rows = list(x)
+    tokens = [Token("number", each) for each in rows]
+    return len([token for token in tokens if token.type == "number"])
 
 
 def test_a_reason_says_no_more_than_is_known():
-    """``data`` may be a tensor's: nobody has found out that it is one."""
-    call = asked_of(adds_numbers, torch.ones(3))
-    told = objecting.objection(call, "adds_numbers")
-    assert "data is asked of what may be a tensor" in told
-    assert "(`value`, not `data`)." in told
+    """``type`` may be a tensor's: nobody has found out that it is one."""
+    told = objecting.objection(asked_of(reads_types, torch.ones(3, 2)), "reads_types")
+    assert "type is asked of what may be a tensor" in told
+    assert "(`kind`, not `type`)." in told
+
+
+class Leaf:
+    def __init__(self, data):
+        self.data, self.name = data, "leaf"
+
+    def __add__(self, other):
+        return Leaf(self.data + other.data)
+
+
+def adds_leaves(x):
+    rows = [Leaf(each) for each in list(x)]
+    return (rows[0] + rows[1]).data, len(rows[0].name)
+
+
+def test_data_and_name_may_be_asked_of_tensors():
+    assert proved(adds_leaves, True, torch.ones(3, 2))
 
 
 def test_a_table_of_torchs_functions_is_no_reason():

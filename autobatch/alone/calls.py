@@ -131,7 +131,8 @@ class Calls(KnownCalls):
         made = NONE
         if world.calls_torch:
             computing.check(shape)
-            if world.may_write_in_place and (len(shape.positional) > 1 or shape.keywords):
+            says_more = computing.may_say(shape, 1, "inplace") or shape.keywords
+            if world.may_write_in_place and says_more:
                 raise NotAlone("it may write in place")
             made = TENSOR
         got = whole | own

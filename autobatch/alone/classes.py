@@ -146,13 +146,14 @@ class Classes(Functions):
             if special or name in self.names:
                 for function in (member.fget, member.fset, member.fdel):
                     if isinstance(function, FunctionType):
-                        self.of_property(name, function, type(member) is property and not special)
+                        is_plain = type(member) is property and not special
+                        self.of_property(name, self.own_unit(kind, function), is_plain)
                     elif function is not None:
                         raise NotAlone(f"{name} is no property of functions")
             return
         if type(member) is cached_property and not special:
             if name in self.names:
-                self.cached(name, member.func)
+                self.cached(kind, name, member.func)
             return
         function = own_function(kind, member)
         if type(member) is MethodType:  # of something that existed before
@@ -162,12 +163,12 @@ class Classes(Functions):
                 self.shares.has(name, self.met(member))
         elif function is not None:
             if name in FINE_INITS and self.builds:
-                self.builds_by(self.method(member, function))
+                self.builds_by(self.method(kind, member, function))
             elif special and name not in ENTERED | FINE_INITS:
                 bound = function is member and name != "__class_getitem__"
-                self.escapes(self.method(member, function), bound)
+                self.escapes(self.method(kind, member, function), bound)
             elif name in self.names:
-                self.method(member, function)
+                self.method(kind, member, function)
         elif isinstance(own_attribute(member, "__func__", member), FunctionType):
             return  # Python's own
         elif special:
@@ -178,12 +179,11 @@ class Classes(Functions):
                 return
             self.shares.has(name, self.met(member))
 
-    def of_property(self, name: str, function: FunctionType, is_plain: bool) -> None:
+    def of_property(self, name: str, unit: Unit, is_plain: bool) -> None:
         """What a property gives comes out where its name is asked for.
 
         Not where nobody says the name: a library may ask for it, or it is another's, too.
         """
-        unit = self.unit(function)
         if not is_plain or name in ASKED_BY_OTHERS or unit.property_of not in ("", name):
             self.escapes(unit, bound=True)
             return
@@ -191,21 +191,30 @@ class Classes(Functions):
         unit.property_of = name
         self.shares.put(name, unit.returned)
 
-    def cached(self, name: str, function: object) -> None:
+    def cached(self, kind: type, name: str, function: object) -> None:
         """A cached property is computed, and kept in its instance (see ``asks``)."""
         if not isinstance(function, FunctionType):
             raise NotAlone("a property is no function of the user's")
-        unit = self.unit(function)
+        unit = self.own_unit(kind, function)
         self.escapes(unit, bound=True)
         self.shares.put(name, unit.returned)
 
-    def method(self, member: Any, function: FunctionType) -> Unit:
+    def method(self, kind: type, member: Any, function: FunctionType) -> Unit:
         """What a class has as a method: a class method gets a class that has it."""
-        unit = self.unit(function)
+        unit = self.own_unit(kind, function)
         if isinstance(member, classmethod):
             first = [param.name for param in unit.function.params[:1]]
-            for kind in self.receivers(function):
-                self.shares.add(unit, first, self.receiver(unit, kind))
+            for each in self.receivers(function):
+                self.shares.add(unit, first, self.receiver(unit, each))
+        return unit
+
+    def own_unit(self, kind: type, function: FunctionType) -> Unit:
+        """A function that a class has."""
+        unit = self.unit(function)
+        if not unit.is_of_members:
+            heirs = (each for each in self.classes if issubclass(each, kind))
+            if any(issubclass(each, Enum) for each in heirs):
+                unit.is_of_members = self.shares.changed = True
         return unit
 
     def receivers(self, function: FunctionType) -> list[type]:
@@ -249,7 +258,7 @@ class Classes(Functions):
             member = members.get(name)
             function = own_function(kind, member)
             if function is not None:
-                found.append((self.method(member, function), member))
+                found.append((self.method(kind, member, function), member))
         return found
 
     def passed_by_name(
@@ -265,7 +274,7 @@ class Classes(Functions):
             own = receiver
             self.passed(unit, given, shape)
         else:
-            own = self.shares.instance(receiver)
+            own = self.shares.instance(unit, receiver)
         self.passed(unit, [own, *given], shape, 1)
 
     def kind_asked(self) -> Share:

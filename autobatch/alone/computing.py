@@ -89,7 +89,7 @@ _METHODS = (
 )
 _PART_METHODS = (
     " bool byte contiguous cpu double expand expand_as float half int long short swapaxes to"
-    " type_as view view_as bfloat16 reshape_as unfold"
+    " type_as view view_as bfloat16 reshape_as unfold values"
 )
 _WRITES = (
     "abs_ absolute_ acos_ acosh_ add_ addbmm_ addcdiv_ addcmul_ addmm_ addmv_ addr_ arccos_"
@@ -156,7 +156,7 @@ MAKING_METHODS = frozenset((_ANYWHERE + _METHODS).split())
 PART_METHODS = frozenset((_PARTS + _PART_METHODS).split())
 WRITING_METHODS = frozenset(_WRITES.split())
 """Methods that write to their tensor and to nothing else; none that draws, or resizes it."""
-OF_PARTS = frozenset({"T", "mT", "H", "mH", "real", "imag"})
+OF_PARTS = frozenset({"T", "mT", "H", "mH", "real", "imag", "data"})
 OF_KINDS = frozenset({"dtype", "device"})
 """Attributes that are parts of a tensor, and those that nobody can write."""
 OF_RESULTS = frozenset(
@@ -276,6 +276,12 @@ def is_function(found: object) -> bool:
         return False
 
 
+def is_method(name: str) -> bool:
+    """Whether it is a method of tensors that gives something new, or a part, and writes nothing."""
+    known = name in MAKING_METHODS or name in PART_METHODS
+    return known or name == "tolist" or name in reads.NUMBERS
+
+
 def makes_one(found: object) -> bool:
     """Whether it is a function of torch's that gives one tensor, in memory of its own."""
     return callable(found) and any(found is each for each in MAKING_ONE)
@@ -285,7 +291,7 @@ def called(found: object, whole: Share, shares: Shares, shape: CallShape) -> Sha
     """What a function of torch's gives for what has the share ``whole``."""
     check(shape)
     place = WRITING_WHERE_ASKED.get(found)
-    if place is not None and (len(shape.positional) > place or "inplace" in shape.keywords):
+    if place is not None and may_say(shape, place, "inplace"):
         raise NotAlone("it may write in place")
     if found in MAKING or place is not None:
         return TENSOR
@@ -293,8 +299,14 @@ def called(found: object, whole: Share, shares: Shares, shape: CallShape) -> Sha
     return TENSOR | (shares.within(whole) & FOREIGN) | of_array
 
 
+def may_say(shape: CallShape, place: int, name: str) -> bool:
+    """Whether a call may give an argument, of a name and a place."""
+    return any(shape.positional) or len(shape.positional) > place or name in shape.keywords
+
+
 def check(shape: CallShape) -> None:
-    if not shape.is_plain or not OUTWARD.isdisjoint(shape.keywords):
+    """That a call gives operands, ``*x`` too: what else it could say has no place."""
+    if None in shape.keywords or not OUTWARD.isdisjoint(shape.keywords):
         raise NotAlone("what it tells torch is more than operands")
 
 

@@ -20,6 +20,7 @@ from autobatch.alone.world import World
 from autobatch.frontend import MISSING, generating
 from autobatch.ir.dataflow import terminator_reads
 from autobatch.ir.program import Call, CallShape, Op, Raise, Var
+from autobatch.vm.aliasing import kinds_of
 from autobatch.vm.purity import Known
 
 
@@ -49,6 +50,38 @@ class Looks:
         is not: where it is called, nobody knows what it is.
         """
         return self.known.definitions.get(name) is not None and self.is_callee(name, as_kind)
+
+    def is_only_asked(self, name: Var) -> bool:
+        """Whether a class is asked for what is known, or what is an instance of it, alone."""
+        if self.known.definitions.get(name) is None:
+            return False
+        for block in self.unit.function.blocks:
+            for op in block.ops:
+                read = () if op.name == "getattr" and self.is_known(op) else op.args
+                if self.is_super(op):
+                    read = op.args[2:]
+                elif op.name == "call" and patterns.asks_kind(self.known, op):
+                    read = (*op.args[:2], *op.args[3:])
+                if name in read:
+                    return False
+            if name in terminator_reads(block.terminator):
+                return False
+        return True
+
+    def is_super(self, op: Op) -> bool:
+        """Whether it is ``super()``, which is asked for methods that are known, and called."""
+        if op.name != "call" or len(op.args) != 3 or self.known.looked_up(op.args[0]) is not super:
+            return False
+        for block in self.unit.function.blocks:
+            for each in block.ops:
+                if op.outs[0] not in each.args:
+                    continue
+                asks = each.name == "getattr" and self.is_known(each)
+                if not asks or not self.is_only_called(each.outs[0]):
+                    return False
+            if op.outs[0] in terminator_reads(block.terminator):
+                return False
+        return True
 
     def is_callee(self, name: Var, as_kind: bool = False) -> bool:
         """The same of one that may have several assignments."""
@@ -88,6 +121,13 @@ class Looks:
         definition = self.known.definitions.get(op.args[0]) if op.name == "copy" else None
         is_import = definition is not None and definition.name == "import_from"
         return is_import and self.known.looked_up(op.outs[0]) is not MISSING
+
+    def is_number(self, name: Var) -> bool:
+        """Whether a variable is sure to be a number, whatever else is about: ``i += 2``."""
+        if self.unit.numbers is None:
+            kinds = kinds_of(self.unit.function, self.known)
+            self.unit.numbers = frozenset(name for name in kinds if kinds[name] == "number")
+        return name in self.unit.numbers
 
     def is_new_tensor(self, name: Var) -> bool:
         """Whether a variable is sure to hold a tensor that the program makes, or a part of one.
@@ -138,6 +178,8 @@ class Looks:
                 if name not in op.args:
                     continue
                 is_base = op.args[0] == name and name not in op.args[1:]
+                if self.is_super(op) and name == op.args[2]:
+                    continue
                 if op.name in ("copy", "getitem") and is_base:
                     if not self.stays(op.outs[0]):
                         return False

@@ -94,6 +94,9 @@ class Kind:
         note(before, self.outline, before.get(self.outline, 0.0) + spent)
         return before[self.outline]
 
+    def counts_anew(self) -> None:
+        note(self.asked.findings.spent, self.outline, 0.0)
+
     def again(self, slower: bool) -> bool:
         found, outline = self.asked.findings.slower, self.outline
         before = found.get(outline, False)

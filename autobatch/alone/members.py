@@ -6,6 +6,7 @@ In: an operation that brings something in, or asks for an attribute. Out: what t
 from __future__ import annotations
 
 import random
+from abc import ABCMeta
 from dataclasses import dataclass
 from functools import reduce
 from operator import attrgetter, methodcaller, or_
@@ -46,6 +47,8 @@ class Members(Looks):
         if isinstance(value, ModuleType):
             self.only_asked(op)
             return NONE
+        if is_class_of_modules(value) and self.is_only_asked(op.outs[0]):
+            return NONE  # a constant of it, say: nothing is made
         if op.attr == "__class__" and isinstance(value, type):
             self.world.met_class(value)
             return self.world.kind_asked()
@@ -124,10 +127,12 @@ class Members(Looks):
                 return self.module(op, found)
             if is_of_module(found) and self.is_only_called(op.outs[0]):
                 return NONE
+            if is_class_of_modules(found) and self.is_only_asked(op.outs[0]):
+                return NONE
             if self.is_of_torch(found):
                 if self.is_only_called(op.outs[0]):
                     return NONE
-                return self.lent_by_torch(op, found)
+                return self.lent_by_torch(found)
             if is_method(found):
                 self.check_own(found, op.args[0], op.attr)
                 return base if self.is_only_called(op.outs[0]) else self.lent(op.attr, found, base)
@@ -170,8 +175,22 @@ class Members(Looks):
         for part in world.children(name):
             world.met(part)
         if base & TENSOR and reads.is_of_tensors(name):
-            raise NotAlone(f"{name} {ASKED}")
+            return self.lent_by_tensors(name, base)
         return shares.asked(base & ~TENSORS, name)
+
+    def lent_by_tensors(self, name: str, base: Share) -> Share:
+        """An attribute of what may be a tensor and has, then, a method by that name: ``s.mean``.
+
+        Called somewhere, that gives something new, or a part of its tensor.
+        """
+        shares = self.world.shares
+        if name in reads.NOTHING:
+            return shares.asked(base & ~TENSORS, name)
+        if not shares.computes or not computing.is_method(name):
+            raise NotAlone(f"{name} {ASKED}")
+        shares.changed |= not self.world.calls_torch
+        self.world.calls_torch = True
+        return (base & TENSORS) | shares.asked(base & ~TENSORS, name)
 
     def title(self, name: str, base: Share) -> Share:
         """``type(x).__name__``: a text, or what an instance has by that name."""
@@ -268,10 +287,8 @@ class Members(Looks):
             self.unknown(name)
         return base | self.world.shares.within(base)
 
-    def lent_by_torch(self, op: Op, found: object) -> Share:
-        """One of torch's functions is called, or something else: ``f = torch.relu if x else g``."""
-        if not self.is_callee(op.outs[0]):
-            self.unknown(op.attr)
+    def lent_by_torch(self, found: object) -> Share:
+        """One of torch's functions is a value: ``{"max": torch.maximum, "add": operator.add}``."""
         self.world.met_callable(found)
         return CODE
 
@@ -307,6 +324,12 @@ def is_method(found: object) -> bool:
     if isinstance(found, BuiltinMethodType):
         return not isinstance(found.__self__, ModuleType) and found not in FUNCTIONS_OF_TORCH
     return isinstance(found, ClassMethodDescriptorType)
+
+
+def is_class_of_modules(value: object) -> bool:
+    """Whether it is a class of modules, and nothing sees what is asked of it."""
+    is_plain = type(value) in (type, ABCMeta)
+    return is_plain and isinstance(value, type) and issubclass(value, nn.Module)
 
 
 def is_of_module(found: object) -> bool:

@@ -17,7 +17,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from autobatch.alone.kinds import NotAlone, check_class, own_bases
+from autobatch.alone.kinds import BARE, NotAlone, check_class, own_bases
 from autobatch.batching.effects import is_library
 from autobatch.batching.module_classes import methods_of
 from autobatch.batching.submodules import is_hooked
@@ -104,7 +104,7 @@ def check_own(kind: type) -> None:
     """A class of the user's says what modules do by ``forward`` alone."""
     check_class(kind)
     mine = own_bases(kind)
-    library = [base for base in kind.__mro__ if base not in mine and base is not object]
+    library = [base for base in kind.__mro__ if base not in mine and base not in BARE]
     if not {nn.Module, *KINDS}.issuperset(library):
         raise NotAlone(f"{kind.__qualname__} is made of modules that are not known")
     taken = frozenset().union(*map(methods_of, library)) - FINE - {"__init_subclass__"}

@@ -31,7 +31,7 @@ INSTEAD = {
 """What to write instead, by the reason."""
 INSTEAD_OF_NAMES = (
     "an attribute of an object of one's own is told apart by a name that tensors do not have "
-    "(`value`, not `data`)"
+    "(`kind`, not `type`)"
 )
 ANYWAY = (
     "autobatch.per_thread on the function that works on objects runs it as it is, example by "

@@ -33,6 +33,9 @@ NUMBERS = frozenset({"item", "size", "dim", "numel", "nelement"})
 PARTS = frozenset({"detach", "cpu", "contiguous", "double", "float", "int", "long", "unbind"})
 """Methods that give numbers, and those that give tensors to read."""
 
+NOTHING = frozenset({"name", "itemsize", "nbytes"})
+"""Attributes that are numbers, or None, of any tensor."""
+
 
 def is_of_tensors(name: str) -> bool:
     """Whether tensors have an attribute of a name."""

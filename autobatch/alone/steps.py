@@ -112,7 +112,13 @@ class Steps(Calls):
         )
 
     def op(self, op: Op) -> None:
-        self.world.shares.add(self.unit, op.outs, self.result(op))
+        found = self.result(op)
+        outs = op.outs
+        if found & TENSORS and outs:
+            numbers = [name for name in outs if self.is_number(name)]
+            self.world.shares.add(self.unit, numbers, found & ~TENSORS)
+            outs = tuple(name for name in outs if name not in numbers)
+        self.world.shares.add(self.unit, outs, found)
 
     def result(self, op: Op) -> Share:
         shares, args = self.world.shares, self.unit.join(op.args)

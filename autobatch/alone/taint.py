@@ -53,10 +53,14 @@ class Unit:
     """So it may, for an instance that is new."""
     is_free: bool = False
     """It is called as a function, too, where it is a method."""
+    is_of_members: bool = False
+    """It is a method of an enumeration, whose members all existed before."""
     is_kept: bool = False
     """What it returns is kept for all calls."""
     property_of: str = ""
     """It is called where this attribute is asked for, or assigned, and gives what that is."""
+    numbers: frozenset[Var] | None = None
+    """Its variables that are numbers, once that has been asked."""
     is_handed_on: bool = False
     """It is made as the program runs, and may be called with whatever a call gets."""
 
@@ -202,10 +206,10 @@ class Shares:
         if unit.escapes:
             self.add(unit, params, self.anything)
         elif unit.is_bound:
-            self.add(unit, params[:1], self.instance(self.anything & ~TENSORS))
+            self.add(unit, params[:1], self.instance(unit, self.anything & ~TENSORS))
             self.add(unit, params[1:], self.anything)
         elif unit.property_of:
-            self.add(unit, params[:1], self.instance(self.anything & ~TENSORS))
+            self.add(unit, params[:1], self.instance(unit, self.anything & ~TENSORS))
             put = self.fields.get(unit.property_of, NONE) | self.loose
             self.add(unit, params[1:], put)
         elif unit.is_built_by:
@@ -224,9 +228,9 @@ class Shares:
             self.changed = True
         self.met(share)
 
-    def instance(self, share: Share) -> Share:
-        """What an instance of a user's class may be, of what has the share ``share``."""
-        return share if self.has_instances else NONE
+    def instance(self, unit: Unit, share: Share) -> Share:
+        """What the instance that a method gets may be, of what has the share ``share``."""
+        return share if self.has_instances or unit.is_of_members else NONE
 
     def instances_existed(self) -> None:
         if not self.has_instances:

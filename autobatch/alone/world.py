@@ -168,7 +168,8 @@ class World(Classes):
                 self.met_callable(each)
         for kind in contents.classes:
             self.add_class(kind)
-            self.shares.instances_existed()
+            if not issubclass(kind, Enum):
+                self.shares.instances_existed()
         codes = bool(contents.callables) or any(issubclass(k, Enum) for k in contents.classes)
         share = outer(value, nature, contents.arrays) | (CODE if codes else NONE)
         if contents.numpy:

@@ -39,7 +39,13 @@ def _inplace(name: str) -> Handler:
     return handler
 
 
+def _pos(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | None:
+    """``+x``, which of a tensor is ``x`` itself."""
+    return operators.unary(context, "pos", *args) if len(args) == 1 and not kwargs else None
+
+
 HANDLERS: dict[Any, Handler] = {
+    operator.pos: _pos,
     operator.getitem: _getitem,
     list.__getitem__: _getitem,
     tuple.__getitem__: _getitem,

@@ -164,7 +164,14 @@ def unary(context: Context, name: str, cell: Cell) -> Cell:
     done = arithmetic.apply(context, name, meaning, [cell])
     if done is None and rules.are_ragged([cell]):
         done = rules.apply(context, meaning, [cell], {})
-    return done if done is not None else run_rows(context, meaning, [cell], {}, "objects")
+    if done is None and packs.is_packed(value):
+        done = packed.lent(context, [cell], lambda: unary(context, name, cell))
+    if done is None and type(value) is Objects and holds_tensors(value):
+        done = torch_ops.apply(context, meaning, [cell], {}, False)
+    if done is not None:
+        return done
+    is_fresh = name != "pos"  # ``+x`` of a tensor is ``x`` itself
+    return run_rows(context, meaning, [cell], {}, "objects", fresh=is_fresh)
 
 
 def binary(context: Context, name: str, left: Cell, right: Cell, written: Any = None) -> Cell:

@@ -140,6 +140,16 @@ def static_attribute(value: object, name: str) -> object:
     return MISSING
 
 
+def inherited_method(kind: type, value: object, name: str) -> object:
+    """The method ``super(kind, value).name`` where that is a function's, else ``MISSING``."""
+    order = type(value).__mro__
+    if isinstance(value, type) or kind not in order:
+        return MISSING
+    later = order[order.index(kind) + 1 :]
+    found = next((vars(base)[name] for base in later if name in vars(base)), MISSING)
+    return MethodType(found, value) if isinstance(found, FunctionType) else MISSING
+
+
 def _class_attribute(owner: type, name: str) -> object:
     found = inspect.getattr_static(owner, name, MISSING)
     if isinstance(found, staticmethod):

@@ -85,6 +85,9 @@ class Call(Protocol):
     def in_all(self, spent: float) -> float:
         """The seconds of all such runs, this last one among them."""
 
+    def counts_anew(self) -> None:
+        """The seconds of all such runs are none: measuring is to take a small part of them."""
+
     def again(self, slower: bool) -> bool:
         """Whether it is the slower way, as the last such run that was measured has been."""
 
@@ -178,8 +181,10 @@ class Trial:
             slower = spent >= BETTER * plain
             if self.call.again(slower) or (slower and spent >= SHORT):
                 self.call.may_end()
-            elif not (slower or self.watch.colds):
-                self.call.stays()
+            elif not slower:
+                self.call.counts_anew()
+                if not self.watch.colds:
+                    self.call.stays()
 
     def plain_seconds(self, spent: float) -> float | None:
         begin = thread_time()

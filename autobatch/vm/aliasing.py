@@ -26,7 +26,7 @@ from autobatch.batching.effects import effect_of, is_inplace_name
 from autobatch.frontend import MISSING
 from autobatch.ir.dataflow import op_writes
 from autobatch.ir.ops import COMPARE, COMPUTED, INPLACE, SUMS, info
-from autobatch.ir.program import Call, CallShape, Function, Op, Var
+from autobatch.ir.program import Call, CallShape, Function, Op, UnpackShape, Var
 from autobatch.source import Span
 from autobatch.structure import own_attribute
 from autobatch.values.cells import BOX, PACKED, Column, Container, Uniform, Value, View
@@ -94,6 +94,11 @@ KEYED: dict[str, Callable[[tuple[Var, ...]], tuple[Var, ...]]] = {
     "dict": lambda args: args[::2],
 }
 """Displays that hash, each with what."""
+PAIR = UnpackShape(2)
+COUNTED = "counted"
+"""What ``enumerate`` gives: a number, and something."""
+NEXT = {"range": "number", "size": "number", "enumerate": COUNTED, "unseen": "unseen"}
+"""What going through something of a kind gives."""
 COMPARED = ("list", "dict", "set", "tuple")
 """Kinds that hold others."""
 SEQUENCES = {"add": ({"list"},), "mul": ({"list", "number"},)}
@@ -392,10 +397,12 @@ def results(op: Op, kinds: list[str], known: Known) -> Iterator[str]:
         yield SIZES[op.attr]
     elif name in ("getitem", "unpack") and kinds[0] in ("size", "unseen"):
         yield from ("number" if kinds[0] == "size" else "unseen" for _ in op.outs)
+    elif name == "unpack" and kinds[0] == COUNTED and op.attr == PAIR:
+        yield from ("number", "")
     elif name == "select":
         yield joined(set(kinds[1:]))
     elif name == "next":
-        yield {"range": "number", "size": "number", "unseen": "unseen"}.get(kinds[0], "")
+        yield NEXT.get(kinds[0], "")
         yield "number"
     elif name in INPLACE and kinds[0] in ("list", "dict", "set", "unseen"):
         yield kinds[0]
@@ -414,8 +421,8 @@ def results(op: Op, kinds: list[str], known: Known) -> Iterator[str]:
 
 
 def called(callee: object, method: tuple[Var, str] | None, kinds: list[str]) -> str:
-    if callee is range:
-        return "range"
+    if callee is range or callee is enumerate:
+        return callee.__name__
     for each in (list, dict, set):
         if callee is each:
             return each.__name__

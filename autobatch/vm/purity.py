@@ -29,7 +29,7 @@ from autobatch.batching.effects import (
     is_inplace_name,
 )
 from autobatch.frontend import MISSING, generating
-from autobatch.frontend.resolve import imported_before, static_attribute
+from autobatch.frontend.resolve import imported_before, inherited_method, static_attribute
 from autobatch.ir.definitions import Definitions
 from autobatch.ir.ops import INPLACE, info
 from autobatch.ir.program import Block, Call, CallShape, Function, Op, Param, Var
@@ -166,7 +166,9 @@ class Known:
                 return own if cell is None else content(cell)
             case "getattr":
                 base = self.looked_up(definition.args[0])
-                return MISSING if base is MISSING else static_attribute(base, definition.attr)
+                if base is MISSING:
+                    return self.inherited(definition.args[0], definition.attr)
+                return static_attribute(base, definition.attr)
             case "import_from":
                 base = self.looked_up(definition.args[0])
                 return MISSING if base is MISSING else static_attribute(base, definition.attr)
@@ -185,6 +187,16 @@ class Known:
                 if derives(make) and function is not MISSING:
                     return Derived(make, function)
         return MISSING
+
+    def inherited(self, of: Var, name: str) -> object:
+        """What ``super().name`` is, where it is sure what that is asked of."""
+        made = self.definitions.get(of)
+        if made is None or made.name != "call" or len(made.args) != 3:
+            return MISSING
+        callee, kind, value = map(self.looked_up, made.args)
+        if callee is not super or not isinstance(kind, type) or value is MISSING:
+            return MISSING
+        return inherited_method(kind, value, name)
 
     @cached_property
     def imports(self) -> Mapping[Var, Var]:

@@ -12,10 +12,12 @@ import torch
 from torch import Tensor
 
 from autobatch.batching.context import Context
+from autobatch.batching.tables.packed import unpack
 from autobatch.batching.trees import NotATree, tree_of
 from autobatch.errors import Diagnostic, UnsupportedError
 from autobatch.values.cells import Cell, Column, Uniform, Value, View, read, uniform
 from autobatch.values.layouts import is_dense, row_strides
+from autobatch.values.packs import is_packed
 
 IDENTITY = (
     "A program asks for the identity of a tensor.",
@@ -75,6 +77,11 @@ def refuse_reach(context: Context, args: list[Cell], kwargs: dict[str, Cell]) ->
     """``x.as_strided(...)`` of a part of a tensor, where it may reach what is not in that part."""
     cell = args[0] if args else kwargs.get("input")
     value = None if cell is None else read(cell)
+    if cell is not None and is_packed(value):
+        if type(cell.value) is View:
+            raise refused(context, *REACH)
+        unpack(context, [cell])  # what it gives shares memory with its tensor
+        return None
     if cell is None or type(cell.value) is not View or type(value) is not Column:
         return None
     names = ("size", "stride", "storage_offset")
