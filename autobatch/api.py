@@ -11,7 +11,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
 from autobatch.arguments.batch import Batch
 from autobatch.arguments.in_dims import mapped_by_dims, mapped_by_kind
-from autobatch.arguments.misfits import noted, noted_of_one
+from autobatch.arguments.misfits import misfit, noted, noted_of_one
 from autobatch.errors import OptionError
 from autobatch.ir.call_types import CallTypes, with_types
 from autobatch.ir.form_rules import shapes_fit
@@ -264,9 +264,14 @@ def batch_of(
     func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], options: Options
 ) -> Batch:
     """Arguments as ``.batch`` maps them: by kind, or by ``in_dims`` if the options have it."""
-    if options.in_dims is None:
-        return mapped_by_kind(args, kwargs, func)
-    return mapped_by_dims(args, kwargs, options.in_dims, func)
+    try:
+        if options.in_dims is None:
+            return mapped_by_kind(args, kwargs, func)
+        return mapped_by_dims(args, kwargs, options.in_dims, func)
+    except OptionError as error:  # of an option among the arguments, say, taken for one of them
+        if note := misfit(func, args, kwargs):
+            error.add_note(note)
+        raise
 
 
 def call(func: Callable[..., Any], batch: Batch, options: Options) -> Any:

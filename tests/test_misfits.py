@@ -141,6 +141,9 @@ def test_explain_takes_the_arguments_of_the_function(capsys: pytest.CaptureFixtu
     with pytest.raises(TypeError) as caught:
         autobatch.explain(scaled, XS, in_dims=0)
     assert "autobatch.vmap(scaled, in_dims=...)" in caught.value.__notes__[-1]
+    with pytest.raises(autobatch.OptionError, match="batch sizes") as sized:
+        autobatch.explain(scaled, XS, in_dims=(0,))  # which passes for a list of numbers
+    assert "autobatch.vmap(scaled, in_dims=...)" in sized.value.__notes__[-1]
 
 
 def inner(x, y):

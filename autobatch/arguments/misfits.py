@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from inspect import Parameter, Signature, signature
 from typing import Any
 
@@ -20,7 +20,7 @@ NOTE = "The arguments do not fit "
 
 def noted(error: TypeError, function: Callable[..., Any], batch: Batch) -> None:
     """Say, in a note on what a call has raised, whether its arguments fit, and what would."""
-    note = misfit(function, batch)
+    note = misfit(function, batch.args, batch.kwargs)
     if fits_wrapper(function, batch) and f"{name_of(function)}() " not in str(error):
         return  # raised by what has been called: a decorator may give arguments of its own
     if note and not any(said.startswith(NOTE) for said in getattr(error, "__notes__", ())):
@@ -45,17 +45,17 @@ def fits_wrapper(function: Callable[..., Any], batch: Batch) -> bool:
     return True
 
 
-def misfit(function: Callable[..., Any], batch: Batch) -> str:
+def misfit(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
     """What is amiss with the arguments; empty if they fit, or nothing is known of the function."""
     try:
         own = signature(function)
     except (TypeError, ValueError):
         return ""
     try:
-        own.bind(*batch.args, **batch.kwargs)
+        own.bind(*args, **kwargs)
     except TypeError as error:
         lines = [f"{NOTE}{title(function, own)}: {error}."]
-        lines += [hint(function, own, name) for name in surplus(own, batch)]
+        lines += [hint(function, own, name) for name in surplus(own, kwargs)]
         return "\n".join(filter(None, lines))
     return ""
 
@@ -69,9 +69,9 @@ def title(function: Callable[..., Any], own: Signature) -> str:
     return f"{name_of(function)}({', '.join(names)})"
 
 
-def surplus(own: Signature, batch: Batch) -> list[str]:
+def surplus(own: Signature, kwargs: Mapping[str, Any]) -> list[str]:
     """The keywords of a call that are no parameters."""
-    return [name for name in batch.kwargs if name not in own.parameters]
+    return [name for name in kwargs if name not in own.parameters]
 
 
 def hint(function: Callable[..., Any], own: Signature, keyword: str) -> str:
