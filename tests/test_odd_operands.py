@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import namedtuple
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -98,6 +100,15 @@ PROGRAMS = (
     *(attributes_that_iterators_lack, at_the_end, an_item_of_an_instance),
     an_item_of_a_set,
 )
+TENSORS = [torch.tensor([1.0, 2.0]), torch.tensor([3.0, 4.0])]
+OF_TENSORS = {
+    "text": lambda x: "%s" % x,  # noqa: UP031
+    "part": lambda x: "%s" % x[0],  # noqa: UP031
+    "bytes": lambda x: str(b"%a" % x),
+    "array": lambda x: str(x * np.array([1.0, 2.0])),
+    "none": lambda x: str(x == None),  # noqa: E711
+    "fraction": lambda x: str(x + Fraction(1, 2)),
+}
 
 
 @pytest.mark.sampled(2)
@@ -120,3 +131,11 @@ def test_an_attribute_that_is_asked_for_is_no_threads_error() -> None:
     found = [result.value for result in asking(NUMBERS, PLACES)]
     pairs = zip(NUMBERS.tolist(), PLACES.tolist(), strict=True)
     assert found == [attributes_that_iterators_lack(n, i) for n, i in pairs]
+
+
+@pytest.mark.filterwarnings("ignore:__array_wrap__")
+@pytest.mark.parametrize("name", OF_TENSORS)
+def test_an_operator_of_a_tensor_and_what_is_none_is_the_hosts(name: str) -> None:
+    program = OF_TENSORS[name]
+    assert_matches_loop(program, [autobatch.objects(TENSORS)])
+    assert_matches_loop(program, [torch.stack(TENSORS)])
