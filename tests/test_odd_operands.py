@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections import namedtuple
 from dataclasses import dataclass
 from fractions import Fraction
@@ -137,5 +138,19 @@ def test_an_attribute_that_is_asked_for_is_no_threads_error() -> None:
 @pytest.mark.parametrize("name", OF_TENSORS)
 def test_an_operator_of_a_tensor_and_what_is_none_is_the_hosts(name: str) -> None:
     program = OF_TENSORS[name]
+    assert_matches_loop(program, [autobatch.objects(TENSORS)])
+    assert_matches_loop(program, [torch.stack(TENSORS)])
+
+
+def joined(x: Any) -> str:
+    own = [1]
+    same = operator.iconcat(own, [2]) is own
+    return str((same, own, operator.iconcat("a", "b")))
+
+
+@pytest.mark.parametrize(
+    "program", [joined, lambda x: operator.iconcat(x, x), lambda x: operator.iconcat(int(x[0]), 2)]
+)
+def test_only_sequences_are_joined(program: Any) -> None:
     assert_matches_loop(program, [autobatch.objects(TENSORS)])
     assert_matches_loop(program, [torch.stack(TENSORS)])
