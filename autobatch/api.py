@@ -151,11 +151,16 @@ def function(func: Any = None, /, **options: Any) -> Any:
         **options: see ``Options``.
     """
     settings = Options().updated(options)
-    if func is not None and not callable(func):
-        raise TypeError(f"autobatch.function decorates functions; it got {func!r}")
-    if func is None:
-        return lambda decorated: Function(decorated, settings)
-    return Function(func, settings)
+
+    def decorated(func: Any) -> Function[..., Any]:
+        if isinstance(func, classmethod):  # a staticmethod can be called
+            told = "put @classmethod above it, as the outer decorator"
+            raise TypeError(f"autobatch.function decorates functions; it got a classmethod: {told}")
+        if not callable(func):
+            raise TypeError(f"autobatch.function decorates functions; it got {func!r}")
+        return Function(func, settings)
+
+    return decorated if func is None else decorated(func)
 
 
 @transform("vmap")

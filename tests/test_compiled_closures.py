@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
 import pytest
@@ -266,3 +267,14 @@ def test_functions_of_programs_draw_as_block_by_block() -> None:
     assert torch.equal(traced, quick)
     alone = autobatch.vmap(given_draws, randomness="different", seed=3, executor="vmap")(x)
     assert torch.equal(alone, quick)
+
+
+def by_scale(x: Any) -> Any:
+    return x * SCALE if x > 0 else x - SCALE  # type: ignore[name-defined]  # noqa: F821
+
+
+def test_functions_of_equal_code_have_globals_of_their_own() -> None:
+    made = [FunctionType(by_scale.__code__, {"SCALE": scale}) for scale in (3, 5, 2.5)]
+    for function in (*made, *made):
+        expected = torch.stack([function(x) for x in X])
+        assert torch.equal(autobatch.vmap(function, **COMPILED)(X), expected)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, partialmethod, singledispatchmethod
 from typing import Any
 
 import pytest
@@ -234,3 +234,41 @@ def test_what_computes_it_may_run_on_the_host(way):
     for function in of_cards():
         expected = [function(row) for row in cards]
         assert autobatch.vmap(function, **way)(cards).tolist() == expected
+
+
+class Describing:
+    """What its class gives is no function: it is made anew for whoever asks."""
+
+    def __init__(self, scale: Any) -> None:
+        self.scale = scale
+
+    @singledispatchmethod
+    def named(self, x: Any) -> str:
+        return f"any {self.scale}"
+
+    @named.register
+    def _(self, x: int) -> str:
+        return f"int {x * self.scale}"
+
+    @named.register
+    def _(self, x: str) -> str:
+        return f"text {x} {self.scale}"
+
+    def scaled(self, by: Any, more: Any = 0) -> Any:
+        return self.scale * by + more
+
+    twice = partialmethod(scaled, 2)
+    twice_and_one = partialmethod(twice, 1)
+
+
+def described(x: Any) -> tuple[str, Any]:
+    describing = Describing(x)
+    if x > 0:
+        describing.scale = x + 1
+    named = [describing.named(int(x)), describing.named("a"), describing.named(1.5)]
+    return str(named), describing.twice_and_one()
+
+
+@pytest.mark.parametrize("way", OPTIONS, ids=str)
+def test_a_method_that_is_made_anew_for_whoever_asks(way: Any) -> None:
+    assert_matches_loop(described, [XS], configurations=[way, {**way, "plain": "never"}])

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+import heapq
+import itertools
+import re
+from contextlib import suppress
+
 import pytest
 import torch
 from torch import nn
@@ -94,3 +100,63 @@ def test_it_is_told_where():
         with pytest.raises(RuntimeError) as caught:
             autobatch.vmap(within_a_call, engine=engine)(X)
         assert any("torch.rand(3)" in note for note in caught.value.__notes__)
+
+
+def in_a_handler(x):
+    try:
+        return x + torch.randn(3)
+    except RuntimeError:
+        return x
+
+
+def suppressed(x):
+    with suppress(RuntimeError):
+        x = x + torch.rand_like(x)
+    return x
+
+
+def in_a_callee(x):
+    try:
+        return within_a_call(x)
+    except Exception:
+        return x
+    finally:
+        x = x * 2
+
+
+def drawn(*_):
+    return torch.rand(()).item()
+
+
+def a_key(x):
+    try:
+        return sorted([1, 2], key=lambda _: drawn())[0] + x
+    except RuntimeError:
+        return x
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("program", [in_a_handler, suppressed, in_a_callee, a_key])
+def test_no_handler_of_the_programs_gets_it(program, engine):
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="draws random numbers") as caught:
+            autobatch.vmap(program, engine=engine)(X)
+        assert any("Example index: 0" in note for note in caught.value.__notes__)
+
+
+CALLED_BY_THE_HOST = {
+    "heapq": lambda x: heapq.nsmallest(1, [1, 2], key=drawn)[0] + x,
+    "reduce": lambda x: functools.reduce(lambda a, b: a + drawn(), [1, 2]) + x,
+    "re": lambda x: len(re.sub("a", lambda m: str(drawn()), "aa")) + x,
+    "groupby": lambda x: len(list(itertools.groupby([1, 2], key=drawn))) + x,
+    "partial": lambda x: sorted([1, 2], key=functools.partial(drawn, 1))[0] + x,
+}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("name", CALLED_BY_THE_HOST)
+def test_what_the_host_calls_may_not_draw(name, engine):
+    with pytest.raises(RuntimeError, match="draws random numbers"):
+        autobatch.vmap(CALLED_BY_THE_HOST[name], engine=engine)(X)
+    drawing = autobatch.vmap(CALLED_BY_THE_HOST[name], engine=engine, randomness="different")
+    assert drawing(X).shape == X.shape

@@ -97,6 +97,7 @@ OPTIONS: dict[str, Callable[[], object]] = {
 NO_FUNCTIONS: dict[str, Callable[[], object]] = {
     "vmap": lambda: autobatch.vmap(scaled(XS)),  # type: ignore[arg-type]
     "function": lambda: autobatch.function(3),  # type: ignore[call-overload]
+    "a classmethod": lambda: autobatch.function(scalars="python")(classmethod(scaled)),
     "grad": lambda: autobatch.grad(3),  # type: ignore[arg-type]
     "per_thread": lambda: autobatch.per_thread(3),  # type: ignore[type-var]
     "lower": lambda: autobatch.lower(3),  # type: ignore[arg-type]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import operator
 from collections import namedtuple
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -98,6 +101,15 @@ PROGRAMS = (
     *(attributes_that_iterators_lack, at_the_end, an_item_of_an_instance),
     an_item_of_a_set,
 )
+TENSORS = [torch.tensor([1.0, 2.0]), torch.tensor([3.0, 4.0])]
+OF_TENSORS = {
+    "text": lambda x: "%s" % x,  # noqa: UP031
+    "part": lambda x: "%s" % x[0],  # noqa: UP031
+    "bytes": lambda x: str(b"%a" % x),
+    "array": lambda x: str(x * np.array([1.0, 2.0])),
+    "none": lambda x: str(x == None),  # noqa: E711
+    "fraction": lambda x: str(x + Fraction(1, 2)),
+}
 
 
 @pytest.mark.sampled(2)
@@ -120,3 +132,25 @@ def test_an_attribute_that_is_asked_for_is_no_threads_error() -> None:
     found = [result.value for result in asking(NUMBERS, PLACES)]
     pairs = zip(NUMBERS.tolist(), PLACES.tolist(), strict=True)
     assert found == [attributes_that_iterators_lack(n, i) for n, i in pairs]
+
+
+@pytest.mark.filterwarnings("ignore:__array_wrap__")
+@pytest.mark.parametrize("name", OF_TENSORS)
+def test_an_operator_of_a_tensor_and_what_is_none_is_the_hosts(name: str) -> None:
+    program = OF_TENSORS[name]
+    assert_matches_loop(program, [autobatch.objects(TENSORS)])
+    assert_matches_loop(program, [torch.stack(TENSORS)])
+
+
+def joined(x: Any) -> str:
+    own = [1]
+    same = operator.iconcat(own, [2]) is own
+    return str((same, own, operator.iconcat("a", "b")))
+
+
+@pytest.mark.parametrize(
+    "program", [joined, lambda x: operator.iconcat(x, x), lambda x: operator.iconcat(int(x[0]), 2)]
+)
+def test_only_sequences_are_joined(program: Any) -> None:
+    assert_matches_loop(program, [autobatch.objects(TENSORS)])
+    assert_matches_loop(program, [torch.stack(TENSORS)])

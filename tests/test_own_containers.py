@@ -260,3 +260,37 @@ def own(x):
 def test_a_list_of_its_own_is_the_program_s(options):
     expected = torch.stack([own(x) for x in XS])
     torch.testing.assert_close(autobatch.vmap(own, **options)(XS), expected)
+
+
+class Doubled(list):
+    """Its method asks the one of the base, of the same name."""
+
+    def append(self, item):
+        super().append(item * 2)
+
+    def pop(self, place=-1):
+        return super().pop(place) + 1
+
+
+class Counted(dict):
+    def update(self, other):
+        super().update(other)
+        super().setdefault("updates", len(self))
+
+
+def through_super(x):
+    items, table = Doubled([x]), Counted()
+    items.append(x)
+    if x > 0:
+        items.append(3)
+        table.update({"a": x})
+    table.update({"b": 1})
+    return str((items.pop(), items, table))
+
+
+@pytest.mark.parametrize("options", [*OPTIONS, {"engine": "sequential"}], ids=str)
+def test_super_gives_the_methods_of_the_base(options):
+    batched = autobatch.vmap(through_super, max_depth=50, **options)
+    assert batched(XS) == [through_super(x) for x in XS]
+    rows = autobatch.objects([2, -1])
+    assert batched(rows) == [through_super(n) for n in (2, -1)]

@@ -6,6 +6,7 @@ tensor, its result is that of the loop.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -92,3 +93,34 @@ def test_a_part_of_a_tensor_keeps_its_size(way: Any) -> None:
 
     with pytest.raises(UnsupportedError, match="another size to a part"):
         autobatch.vmap(resized, **way)(XS)
+
+
+def context_of(operation: Callable[[Tensor], Any]) -> Callable[[Tensor], str]:
+    def program(x: Tensor) -> str:
+        try:
+            operation(x)
+        except Exception as error:
+            return repr((error, error.__context__, error.__cause__))
+        return "none"
+
+    return program
+
+
+FAILING: dict[str, Callable[[Tensor], Any]] = {
+    "product": lambda x: x @ torch.ones(7),
+    "in place": lambda x: operator.ilshift(x, True),
+    "without data otherwise": lambda x: x // 1j,
+    "a size of its own": lambda x: torch.ones(-int(x[0].abs().ceil())),
+}
+
+
+@pytest.mark.parametrize("way", (*WAYS, {"engine": "sequential"}), ids=str)
+@pytest.mark.parametrize("name", FAILING)
+def test_what_torch_raises_has_no_context_of_the_engines(name: str, way: Any) -> None:
+    program = context_of(FAILING[name])
+    batched, expected = autobatch.vmap(program, **way), [program(x.clone()) for x in XS]
+    for rows in (XS, XS[:1]):
+        assert batched(rows) == expected[: len(rows)]
+    with pytest.raises((RuntimeError, NotImplementedError)) as caught:
+        autobatch.vmap(FAILING[name], **way)(XS)
+    assert caught.value.__context__ is None

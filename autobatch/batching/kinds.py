@@ -133,8 +133,8 @@ def holds_tensors(*values: Any) -> bool:
 def foreign_operand(*values: Any) -> bool:
     """Whether an operand is nothing that a torch operator takes."""
     for value in values:
-        if type(value) is Objects:
-            return not holds_tensors(*values)
+        if type(value) is Objects and not holds_tensors(*values):
+            return True
         if type(value) is Uniform and not isinstance(value.obj, Tensor | int | float | complex):
             return True
         if type(value) is Container:

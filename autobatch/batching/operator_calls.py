@@ -10,8 +10,9 @@ from torch import Tensor
 from autobatch.batching import operators
 from autobatch.batching.containers import subscripts
 from autobatch.batching.context import Context, Handler
+from autobatch.batching.kinds import is_tensor
 from autobatch.ir.ops import BINARY
-from autobatch.values.cells import Cell, uniform
+from autobatch.values.cells import Cell, Column, Objects, Value, read, uniform
 
 
 def _getitem(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | None:
@@ -44,6 +45,19 @@ def _pos(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | 
     return operators.unary(context, "pos", *args) if len(args) == 1 and not kwargs else None
 
 
+def _joined(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | None:
+    """``operator.iconcat``, which takes sequences alone: a tensor or a number is its error."""
+    if len(args) != 2 or holds_numbers(read(args[0])):
+        return None
+    return operators.inplace(context, "add", *args)
+
+
+def holds_numbers(value: Value) -> bool:
+    kinds = value.kinds if type(value) is Objects else ()
+    numbers = any(issubclass(kind, Tensor | int | float | complex) for kind in kinds)
+    return numbers or is_tensor(value) or type(value) is Column
+
+
 HANDLERS: dict[Any, Handler] = {
     operator.pos: _pos,
     operator.getitem: _getitem,
@@ -53,7 +67,7 @@ HANDLERS: dict[Any, Handler] = {
     operator.setitem: _setitem,
     Tensor.__setitem__: _setitem,
     operator.delitem: _delitem,
-    operator.iconcat: _inplace("add"),
+    operator.iconcat: _joined,
     **{
         getattr(operator, f"i{name}"): _inplace(name)
         for name in BINARY

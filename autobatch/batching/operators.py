@@ -29,7 +29,6 @@ from autobatch.batching.host.own_methods import asks, each_thread
 from autobatch.batching.host.rows import run_rows
 from autobatch.batching.kinds import (
     foreign_operand,
-    holds_tensors,
     is_instance,
     is_tensor,
     is_users,
@@ -218,7 +217,7 @@ def binary(context: Context, name: str, left: Cell, right: Cell, written: Any = 
         done = sequences.combined(context, binary, name, left, right)
         if done is not None:
             return done
-    if Objects in (type(x), type(y)) and holds_tensors(x, y):
+    if Objects in (type(x), type(y)) and not foreign_operand(x, y):
         return torch_ops.apply(context, meaning, [left, right], {}, False)
     lends = holds_parts(name, left) or holds_parts(name, right)
     return run_rows(context, said, [left, right], {}, "objects", keep=lends, fresh=not lends)

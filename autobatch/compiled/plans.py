@@ -177,7 +177,10 @@ def plan_for(
         plans.written = written_in(code.function)
     types, inputs = arguments(given, plans.written)
     seeded = options.seed is not None
-    key = (tuple(types.items()), torch.get_default_dtype(), torch.is_grad_enabled(), seeded)
+    modes = torch.get_default_dtype(), torch.is_grad_enabled(), seeded
+    # Functions of equal code may be of several modules, each with globals of its own; a plan that
+    # reads globals keeps their dict alive.
+    key = (tuple(types.items()), *modes, id(function.__globals__))
     names, verdict = plans.found.get(key, (None, None))
     if names is None or verdict is None or not names.hold(function):
         names, begin = Names(library), perf_counter()

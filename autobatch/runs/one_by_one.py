@@ -94,7 +94,7 @@ class OneByOne:
         """What keeps a thread from writing what existed before it, unless it may."""
         if self.options.writes:
             return Unwatched()
-        return Handing(self.library, Foreign()).watch()
+        return Handing(self.library, Foreign(), self.options.draws).watch()
 
     def lookup(self, function: FunctionType) -> Function | None:
         """The lowering of a function that a thread calls; None for what runs as plain Python."""

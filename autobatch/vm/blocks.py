@@ -20,6 +20,7 @@ from autobatch.batching.escapes import Escaped, Pending, Snapshot
 from autobatch.batching.host import catching
 from autobatch.batching.host.rower import Rower
 from autobatch.batching.late_reads import written_in
+from autobatch.batching.levels import DrawError
 from autobatch.batching.stretches.outline import is_uniform
 from autobatch.batching.truths import truth
 from autobatch.batching.unseen import refuse_late
@@ -112,6 +113,8 @@ class Blocks:
             except Exception as error:
                 failed = error
             if failed is not None:  # outside of `except`: what is raised now has no context
+                if frame.catches:
+                    self.refuse_draw(failed, context)
                 frame.redraw(undrawn, failed)
                 failure = self.blamed(frame, laid, group, context, failed)
                 group, context = self.left(frame, group, context, failure)
@@ -275,6 +278,13 @@ class Blocks:
             position = 0
         context.careful = True
         return group, context, position
+
+    def refuse_draw(self, failed: Exception, context: Context) -> None:
+        """A draw that is refused is none of the program's failures: no handler gets it."""
+        refused = failed.error if isinstance(failed, RowsFail) else failed
+        if isinstance(refused, DrawError):
+            self.failures.note(refused, context.threads.tolist(), context.span)
+            raise refused
 
     def blamed(
         self, frame: Frame, op: Op, group: Group, context: Context, error: Exception

@@ -46,10 +46,14 @@ WRITES = frozenset({"shared-write", "global-write", "nonlocal-write"})
 
 @dataclass(slots=True, eq=False, repr=False)
 class Handing:
-    """``foreign`` is what existed before; ``twins`` and what has been ``looked`` at go by id."""
+    """``foreign`` is what existed before; ``twins`` and what has been ``looked`` at go by id.
+
+    ``draws`` is what draws mean in what runs as a twin, as in ``torch.vmap``.
+    """
 
     library: Library
     foreign: Foreign
+    draws: str = "different"
     twins: dict[int, tuple[Any, Any]] = field(default_factory=dict)
     span: Span | None = None
     looked: dict[tuple[int, bool], FunctionType] = field(default_factory=dict)
@@ -86,7 +90,7 @@ class Handing:
         function, receiver = taken_apart(item)
         if not isinstance(function, FunctionType):
             return item
-        if not self.library.has_effects(function, receiver):
+        if not self.library.has_effects(function, receiver, self.draws == "error"):
             return item
         is_own = receiver is None or not self.foreign.holds(receiver)
         known = MISSING if is_own else receiver  # its own the program may write
@@ -107,7 +111,9 @@ class Handing:
 
     def runner(self) -> Callable[..., Any]:
         """Runs calls from Python, each of which refuses to write what existed before."""
-        return lambda *call: Interpreter(self.lookup, watch=self.watch()).run(*call)
+        return lambda *call: Interpreter(self.lookup, watch=self.watch(), draws=self.draws).run(
+            *call
+        )
 
     def watch(self) -> Watch:
         return Watch(self.library.code_of, self.foreign, handing=self)

@@ -209,10 +209,11 @@ class Library:
             purity = replace(purity, writes=writes, sure=sure, params=params, makes=True)
         return purity
 
-    def has_effects(self, function: FunctionType, obj: object) -> bool:
+    def has_effects(self, function: FunctionType, obj: object, draws: bool = False) -> bool:
         """Whether a method may do what can be seen after it, to its receiver among others.
 
         What cannot be judged does. ``obj`` is the receiver, None where there are several.
+        ``draws``: to draw is an effect, too.
         """
         receiver = MISSING if obj is None else obj
         if not is_plain_code(function.__code__):
@@ -223,7 +224,7 @@ class Library:
             return True
         names = Names.of(function, receiver)
         purity = self.purity(code, names)
-        if not purity.is_pure or purity.writes:
+        if not purity.is_pure or purity.writes or (draws and purity.draws):
             return True
         known = Known(code.function, names, code.definitions)
         return not known.calls_only(self.methods)

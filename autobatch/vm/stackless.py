@@ -83,7 +83,7 @@ class Machine(Stepping):
             self.state.tensor_written,
             self.failures.operated,
             self.state.is_blind,
-            Handing(self.state.library, foreign),
+            Handing(self.state.library, foreign, settings.randomness),
             Alike.on(settings.device) if settings.randomness == "same" else None,
             self.state.lent,
         )

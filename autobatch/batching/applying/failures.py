@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
 from autobatch.batching.applying import example
 from autobatch.batching.levels import Batched, DrawError, ExampleError, Layout, NoRule, map_tree
+from autobatch.batching.raising import lose_context
 from autobatch.compat import shown_name, within_level
 from autobatch.errors import AutobatchError
 from autobatch.random.drawing import spare
@@ -36,10 +38,12 @@ def first_row(
     def row(leaf: Any) -> Any:
         return copies(leaf.data[:1])[0] if type(leaf) is Batched else leaf
 
+    handled = sys.exception()
     try:
         with spare():
             fn(*map_tree(row, args), **map_tree(row, kwargs))
     except Exception as error:
+        lose_context(error, handled)
         return ExampleError(error)
     return None
 

@@ -259,7 +259,19 @@ def taken_apart(item: Any) -> tuple[tuple[Any, ...], Any]:
     if isinstance(item, types.BuiltinMethodType) and not isinstance(
         owner, types.ModuleType | type | None
     ):
-        return (owner,), getattr(type(owner), item.__name__)
+        method = method_in_c(owner, item)
+        return ((), item) if method is None else ((owner,), method)
     if not isinstance(item, (*PYTHON, type, nn.Module, partial)) and effect_of(item) == "program":
         return (item,), type(item).__call__
     return (), item
+
+
+def method_in_c(owner: Any, method: types.BuiltinMethodType) -> types.MethodDescriptorType | None:
+    """What a class has of which a method is bound: not the class's own one of that name where
+    ``super()`` has given a base's.
+    """
+    for base in type(owner).__mro__:
+        found = vars(base).get(method.__name__)
+        if isinstance(found, types.MethodDescriptorType) and found.__get__(owner) == method:
+            return found
+    return None

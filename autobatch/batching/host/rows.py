@@ -26,6 +26,7 @@ from autobatch.batching.host.named import asks_by_name, refuse_named
 from autobatch.batching.host.own_methods import ATOMS, Unknown, is_in, may_show, refuse_shown
 from autobatch.batching.host.rower import Rower, own_memory
 from autobatch.batching.known_callees import uncalled
+from autobatch.batching.levels import DrawError
 from autobatch.batching.raising import lose_context
 from autobatch.batching.switching import switching_refused
 from autobatch.compat import shown_name
@@ -276,6 +277,8 @@ def isolated(context: Context, call: Callable[..., Any], items: Sequence[Any]) -
     for row in context.order():
         try:
             results[row] = call(items[row])
+        except DrawError:  # a refusal, which is no thread's own
+            raise
         except Exception as error:
             lose_context(error, handled)
             context.lose(row, error)

@@ -267,7 +267,11 @@ def class_attribute(context: Context, cell: Cell, kind: type, static: Any, name:
         given = [uniform(arg, shared=True) for arg in static.args]
         return Cell(Container(METHOD, [cell, *given], called_by(static)))
     if isinstance(static, types.FunctionType) or inspect.ismethoddescriptor(static):
-        return bound(cell, static)
+        if callable(static):
+            return bound(cell, static)
+        # What it gives holds the instance, and may write to it: ``singledispatchmethod``.
+        of_host = partial(run_rows, context, attrgetter(name), [cell], {}, "a descriptor")
+        return of_host(keep=True, fresh=False)
     if hasattr(static, "__wrapped__") and hasattr(type(static), "__get__"):
         return bound(cell, static)
     if hasattr(type(static), "__get__"):

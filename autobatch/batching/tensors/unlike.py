@@ -11,6 +11,7 @@ threads are alike, it goes thread by thread.
 from __future__ import annotations
 
 import operator
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +22,7 @@ from torch import Tensor
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.host.from_rows import from_rows
 from autobatch.batching.host.rower import Rower
+from autobatch.batching.raising import lose_context
 from autobatch.batching.tensors.aliases import by_thread, has_view, linked
 from autobatch.batching.trees import is_plain
 from autobatch.presence import moves
@@ -66,7 +68,7 @@ def apply(
         told = reason(rower, function, cells) if why == NO_STACK else why
         return by_thread(context, function, args, kwargs, told)
     outs: list[Cell] = []
-    is_part = False
+    is_part, handled = False, sys.exception()
     for rows in groups:
         made = [given.taken(rows) for given in operands]
         part = context.restricted(rows)
@@ -77,6 +79,9 @@ def apply(
             is_part |= is_part_of(outs[-1], made)
         except RowsFail as failure:
             raise RowsFail(rows[failure.row], failure.error) from failure.error
+        except Exception as error:
+            lose_context(error, handled)
+            raise
     if len(groups) == 1 and not is_part:
         return outs[0]
     result = together(context, groups, outs)

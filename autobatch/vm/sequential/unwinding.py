@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from autobatch import errors
+from autobatch.batching.levels import DrawError
 from autobatch.batching.raising import add_context, left_generators
 from autobatch.batching.semantics import handled
 from autobatch.ir.dataflow import handled_at
@@ -59,7 +60,7 @@ class Unwinding:
 
     def handle(self, error: BaseException, base: int) -> bool:
         """Go on in the innermost handler of this call's; whether there is one."""
-        if isinstance(error, errors.AutobatchError):
+        if isinstance(error, (errors.AutobatchError, DrawError)):
             return False
         caught = [place for place in range(base, len(self.frames)) if self.frames[place].handler]
         if not caught:
