@@ -29,6 +29,7 @@ from autobatch.batching.host.own_methods import asks, each_thread
 from autobatch.batching.host.rows import run_rows
 from autobatch.batching.kinds import (
     foreign_operand,
+    holds_tensors,
     is_instance,
     is_tensor,
     is_users,
