@@ -114,7 +114,10 @@ ON_THE_HOST = {
         ),
         "firsthand.as_tensor(item if item.flags.writeable else item.copy())": "the caller's array",
     },
-    "random/host_words.py": {"torch.from_numpy(lane.view(np.int64))": "of draws on the CPU"},
+    "random/host_words.py": {
+        "torch.from_numpy(lane)": "of draws on the CPU",
+        "torch.from_numpy(lane.view(np.int64))": "of draws on the CPU",
+    },
     "random/laws.py": {
         "torch.tensor(high, dtype=out.dtype)": "read on the host",
         "torch.tensor(low, dtype=out.dtype)": "read on the host",
