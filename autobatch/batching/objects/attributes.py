@@ -481,7 +481,7 @@ def put(context: Context, cell: Cell, name: str, item: Cell) -> None:
             raise writes.shared_write(context, "a tensor")
         raise refusals.tensor_attribute(context.span, name)
     if type(value) is Uniform:
-        refuse_shared(context, value.obj, name)
+        refuse_shared(context, value.obj, name, lambda obj: setattr(obj, name, None))
     writes.refuse_foreign(context, cell, "an attribute of {}")
 
     def assign(target: Any, content: Any) -> None:
@@ -494,11 +494,11 @@ ROOMLESS = (bool, int, float, complex, str, bytes, type(None), tuple, frozenset,
 """Types whose instances take no attribute, whoever has made them."""
 
 
-def refuse_shared(context: Context, obj: Any, name: str) -> NoReturn:
+def refuse_shared(context: Context, obj: Any, name: str, change: Callable[[Any], None]) -> NoReturn:
     """Of ``None`` and the like, which have no room for an attribute, Python itself refuses it."""
     kind = type(obj)
     if kind in ROOMLESS and not has_room(kind, name):
-        raise RowsFail(context.lowest(), no_room(kind, name))
+        raise RowsFail(context.lowest(), error_of(kind, name, change, lambda: obj))
     raise writes.shared_write(context, f"an attribute of {writes.described(obj)}")
 
 
@@ -524,10 +524,12 @@ def no_room(kind: type, name: str) -> AttributeError:
     return error_of(kind, name, lambda made: object.__setattr__(made, name, None))
 
 
-def error_of(kind: type, name: str, change: Callable[[Any], None]) -> AttributeError:
-    """What Python says of a change to an instance that has no attribute."""
+def error_of(
+    kind: type, name: str, change: Callable[[Any], None], made: Callable[[], Any] | None = None
+) -> AttributeError:
+    """What Python says of a change to an instance that has no attribute; ``made`` gives one."""
     try:
-        change(object.__new__(kind))
+        change(object.__new__(kind) if made is None else made())
     except AttributeError as error:
         return error.with_traceback(None)
     except TypeError:  # of another layout than an object's
@@ -555,6 +557,6 @@ def remove(context: Context, cell: Cell, name: str) -> None:
             error = error_of(value.type, name, lambda made: object.__delattr__(made, name))
             raise RowsFail(context.lowest(), error) from error
     if type(value) is Uniform:
-        refuse_shared(context, value.obj, name)
+        refuse_shared(context, value.obj, name, lambda obj: delattr(obj, name))
     writes.refuse_foreign(context, cell, "an attribute of {}")
     write_rows(context, lambda target: delattr(target, name), cell)
