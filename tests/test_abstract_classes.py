@@ -105,7 +105,7 @@ def registered(x: Tensor) -> tuple[Tensor, bool]:
     return KINDS["Square"](x).area(), isinstance(Plain(x), Shape)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("func", [below_abc, kinds, unfinished, by_hook, registered])
 def test_the_loop(func: Any) -> None:
     ways = [*CONFIGURATIONS, {"plain": "never"}]

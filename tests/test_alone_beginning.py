@@ -329,7 +329,7 @@ def test_an_array_that_existed_is_not_counted_in_place(ways):
     assert not any(ways)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     "name",
     [

@@ -60,7 +60,7 @@ def same(function, *args, **options):
     return together
 
 
-@pytest.mark.sampled(32)
+@pytest.mark.sampled(48)
 @pytest.mark.parametrize("name", PROGRAMS)
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("executor", [*EXECUTORS, "vmap"])

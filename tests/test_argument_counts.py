@@ -39,7 +39,7 @@ def told(call: Callable[[], Any]) -> str:
         return f"{type(error).__name__}: {error}"
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("function", BUILTINS, ids=lambda f: f.__name__)
 def test_builtins(function):
     def counts(n):

@@ -41,7 +41,7 @@ WAYS = (handwritten.masked, handwritten.compacting, handwritten.compacting_at_ha
 DIFFERENT = [w for w in WORKLOADS if w.name not in ("treelstm_256", "syntax_trees")]
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("workload", DIFFERENT, ids=lambda workload: workload.name)
 def test_every_system_matches_the_plain_loop(workload: Workload) -> None:
     """In training, where there is any: results and gradients."""

@@ -111,7 +111,7 @@ def hold_family(data: st.DataObject, family: str) -> None:
     hold_to_loop(program, 0, size, configurations=(COMPILED,))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("family", FAMILIES)
 @settings(QUICK, max_examples=3)
 @given(data=st.data())

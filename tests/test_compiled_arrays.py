@@ -98,14 +98,14 @@ WRITES_AT = [
 # fmt: on
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("expression", OF_VECTORS)
 def test_operators_on_vectors(expression: str) -> None:
     dtype = torch.float32 if expression in ("2 ** a", "a.exp()") else torch.float64
     held(function_of(expression), given(3, dtype=dtype), given(3, dtype=dtype, seed=1))
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("expression", OF_MATRICES)
 def test_operators_on_matrices(expression: str) -> None:
     held(function_of(expression), given(3, 5), given(5, 2, seed=1))

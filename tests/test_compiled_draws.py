@@ -60,6 +60,7 @@ NORMAL = [
 # fmt: on
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("draws", [EXACT, NORMAL])
 def test_every_draw(draws: list[str]) -> None:
     """All in one program, each after the others: it begins where they have left the thread."""

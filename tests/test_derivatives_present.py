@@ -176,7 +176,7 @@ HALVES = [
 ]
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize(("name", "way", "half"), HALVES)
 def test_derivatives_of_examples_are_the_loops(name: str, way: str, half: int) -> None:
     for program, xs, w in CASES[half::2]:

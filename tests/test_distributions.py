@@ -316,7 +316,7 @@ def test_draws_of_parameters_that_all_share_are_each_examples(name: str) -> None
         autobatch.vmap(program)(xs)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", ["gamma", "beta", "dirichlet", "poisson", "student", "normal"])
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_the_same_draws_of_parameters_that_all_share_are_one(name: str, options: Any) -> None:

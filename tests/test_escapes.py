@@ -61,6 +61,7 @@ def within_try(n, m):
     return str(t - 1)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("func", [in_one_arm, in_loops, by_powers, within_try])
 def test_ints_that_leave_in_groups_that_meet(func):
     assert_matches_loop(func, (NUMBERS, WAYS), batch_sizes=SIZES, scalars="python")

@@ -202,6 +202,7 @@ def test_programs_that_win_are_told_nothing(example):
     assert report.overhead == ""
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["integrate", "cart_pole", "sinkhorn", "jacobi"])
 def test_textbook_programs_that_win_are_told_nothing(name):
     function, args, in_dims = {**numerics.PROGRAMS, **simulations.PROGRAMS}[name]

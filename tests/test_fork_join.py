@@ -317,7 +317,7 @@ def test_numbers(func, scalars):
     assert_matches_loop(func, NUMBERS, scalars=scalars, batch_sizes=sizes)
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("func", OVER_TREES, ids=lambda f: f.__name__)
 def test_trees(func):
     assert_matches_loop(func, [autobatch.objects(TREES)], batch_sizes=BATCHES[1:])

@@ -109,7 +109,7 @@ for each in (LINEAR, CELL, TABLE, CHAIN, KERNEL, FORM):
     HELD += each.parameters()
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", MAPS)
 def test_what_is_captured(name: str, way: str) -> None:

@@ -650,7 +650,7 @@ def check_faults(data: st.DataObject, program: GeneratedProgram) -> None:
     assert_apart(autobatch.vmap(program.function(), on_error="isolate", **chosen)(*args), expected)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("family", FAMILIES)
 @settings(QUICK, max_examples=4)
 @given(data=st.data())

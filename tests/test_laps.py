@@ -118,6 +118,7 @@ def laps_of(executor: CompiledExecutor) -> list[str]:
     ]
 
 
+@pytest.mark.sampled(2)
 @needs_compiler
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_loops_run_several_laps_to_a_launch(program: Callable[..., Any]) -> None:

@@ -99,7 +99,7 @@ def loop(own: Callable[..., Any], *args: Tensor) -> Any:
     return torch.utils._pytree.tree_map(lambda *parts: torch.stack(parts), *rows)
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize("own", [read, written, added, beside, beside_its_own, of_one_row])
 @pytest.mark.parametrize("name", INDICES)

@@ -55,7 +55,7 @@ def fails(x, flag):
     return x
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("program", [cast, parted, nested, helper, fails])
 def test_each_thread_has_its_own_mode(program):
     assert_matches_loop(program, (XS, FLAGS))

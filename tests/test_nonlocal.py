@@ -367,7 +367,7 @@ NUMBERS: list[Callable[..., Any]] = [
 ]
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("program", [*NUMBERS, matcher, raised], ids=lambda f: f.__name__)
 def test_numbers_and_texts_are_the_loops(program: Callable[..., Any]) -> None:
     assert_matches_loop(program, (N,), scalars="python", batch_sizes=SIZES, configurations=MORE)

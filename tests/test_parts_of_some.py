@@ -53,7 +53,7 @@ CHANGES: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("change", CHANGES.values(), ids=list(CHANGES))
 @pytest.mark.parametrize("kind", [Turned, Doubles, Outside])
 def test_writes_reach_what_python_writes(kind: type[Given], change: Any) -> None:

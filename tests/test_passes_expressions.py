@@ -209,7 +209,7 @@ def test_the_corpus_keeps_its_results(func, args):
     compare(func, args, passed)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("family", FAMILIES)
 @settings(QUICK, max_examples=2)
 @given(data=st.data())

@@ -266,7 +266,7 @@ LEFT = (mixed_forks, with_reassigned)
 RAISES = (failing, aliased)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("func", [*CHANGED, *LEFT], ids=lambda func: func.__name__)
 def test_programs_give_what_the_loop_gives(func):
     assert calls_copies(func) == (func in CHANGED)

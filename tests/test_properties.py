@@ -69,7 +69,7 @@ def one_way(data: st.DataObject, family: str) -> None:
     )
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("family", FAMILIES)
 @QUICK
 @given(data=st.data())

@@ -104,7 +104,7 @@ BY_LENGTH = {
 }
 
 
-@pytest.mark.sampled(24)
+@pytest.mark.sampled(32)
 @CONFIGURED
 @pytest.mark.parametrize("function", BY_LENGTH)
 def test_operations(function, options):

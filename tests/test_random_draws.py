@@ -222,7 +222,7 @@ def sums_of_calls(x: Tensor) -> Tensor:
     return (x**3 * (branching(x) + tree(x, 2))).sum()
 
 
-@pytest.mark.sampled(32)
+@pytest.mark.sampled(48)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_draws_are_the_same_however_a_program_runs(name: str) -> None:
     state = torch.get_rng_state(), random.getstate()
@@ -717,7 +717,7 @@ def begun() -> None:
 begun()
 
 
-@pytest.mark.sampled(16)
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize("randomness", ["error", "different", "same", "seed"])
 @pytest.mark.parametrize("name", FOREIGN)
 def test_draws_that_are_not_torchs_are_the_loops(name, randomness):

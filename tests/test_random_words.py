@@ -129,6 +129,9 @@ def test_words_are_the_same_by_machine_code(
     assert made is not None
 
 
+AT_ONCE = Code(most=0)
+
+
 @pytest.mark.skipif(not is_installed(), reason="needs llvmlite")
 @pytest.mark.parametrize("n", [0, 1, 2, 3, 4, 5, 6, 7, 8, 31, 33, 64])
 @pytest.mark.parametrize("k", [0, 1, 5, 1000])
@@ -139,7 +142,7 @@ def test_normal_numbers_are_the_same_by_machine_code(
         monkeypatch.setattr(host_code, "CODE", Code(most=math.inf))
         by_torch = threads(k)
         expected = [transforms.normal(by_torch, n, dtype, CPU) for _ in range(2)]
-        monkeypatch.setattr(host_code, "CODE", Code(most=0))
+        monkeypatch.setattr(host_code, "CODE", AT_ONCE)
         by_code = threads(k)
         for each in expected:
             found = transforms.normal(by_code, n, dtype, CPU)

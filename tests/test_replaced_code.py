@@ -104,7 +104,7 @@ WAYS = [
 ]
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", CHANGES)
 def test_the_next_call_runs_it(name, way, monkeypatch):

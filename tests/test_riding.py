@@ -145,7 +145,7 @@ CASES = {
 }
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", CASES)
 def test_the_loops_results(name):
     func, args = CASES[name]
@@ -154,7 +154,7 @@ def test_the_loops_results(name):
     )
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("engine", ["stackless", "program_counter"])
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("size", SIZES)

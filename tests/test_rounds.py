@@ -225,7 +225,7 @@ def rounds(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return found
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("name", CASES)
 def test_the_loops_results(name: str, rounds: list[int]) -> None:
     func = CASES[name]

@@ -256,7 +256,7 @@ def check(program: Function, way: str, kinds: list[str], xs: Tensor, w: Tensor) 
             torch.testing.assert_close(found_by(kind, batched, xs, w), expected)
 
 
-@pytest.mark.sampled(32)
+@pytest.mark.sampled(48)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
 def test_gradients_of_gradients_are_the_loops(program: Function, way: str) -> None:

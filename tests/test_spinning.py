@@ -301,7 +301,7 @@ def weighed(x: Tensor, limit: Tensor) -> Tensor:
     return x
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("rides", [True, False])
 @pytest.mark.parametrize("func", [past, which, downwards, what_is_left, weighed])
 def test_rounds_of_a_loop_over_a_range(func, rides, monkeypatch):

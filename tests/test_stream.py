@@ -169,7 +169,7 @@ def test_numbers(way, order, width):
     check(trips, TRIPS, width=width, order=order, **way)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(6)
 @WAYS
 @WIDTHS
 def test_tensors_numbers_and_what_is_shared(way, width):

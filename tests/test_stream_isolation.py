@@ -82,7 +82,7 @@ def test_values_and_exceptions(func, way, width, order):
     check(func, EXAMPLES, width=width, order=order, **way)
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(12)
 @WAYS
 @pytest.mark.parametrize("width", [1, 7, 64])
 def test_threads_that_fail_in_calls(way, width):

@@ -117,7 +117,7 @@ def test_nothing_else_is_taken_for_what_has_joined(mine, theirs, other):
         check((mine, 0), joined((mine, 0), (theirs, 0), [(other, 0)]))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("family", FAMILIES)
 @settings(QUICK, max_examples=3)
 @given(data=st.data())

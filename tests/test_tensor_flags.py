@@ -119,7 +119,7 @@ def written(x):
     return y, z, u, y.requires_grad
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.enable_grad])
 @pytest.mark.parametrize("program", [parted_inside, parted_before, marked, from_the_host, written])
 def test_tensors_keep_their_gradients_whatever_mode_the_call_is_in(program, mode):

@@ -18,7 +18,7 @@ def one_way(data: st.DataObject, family: str) -> None:
     check_faults(data, program)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("family", FAMILIES)
 @settings(QUICK, max_examples=5)
 @given(data=st.data())

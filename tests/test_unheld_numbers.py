@@ -34,7 +34,7 @@ def made(dtype: str, line: str) -> Any:
     return program(f"{dtype} {line}", lines, {"torch": torch})
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("line", LINES)
 def test_numbers_are_converted_as_torch_does(line: str) -> None:
     for dtype, values in NUMBERS:
@@ -114,7 +114,7 @@ WRITES = (
 )
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("line", WRITES)
 def test_tensors_are_converted_as_torch_does(line: str) -> None:
     for dtype, values in TENSORS.items():

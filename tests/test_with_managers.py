@@ -339,6 +339,7 @@ def branches(x):
     return z
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("func", [*SWALLOWED, branches])
 def test_swallowing_and_branches(func: Callable[..., Any]) -> None:
     for rows in ([0, 3, 2], [0, 1, 2], [2, 1], [1]):
