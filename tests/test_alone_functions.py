@@ -70,6 +70,7 @@ def by_the_clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("own", OWN)
 def test_it_runs_as_plain_python(
     own: Callable[[Tensor], Tensor], monkeypatch: pytest.MonkeyPatch

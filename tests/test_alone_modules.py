@@ -374,7 +374,7 @@ CHANGED = {
 }
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize(
     ("engine", "needs_grad"), [("stackless", True), ("program_counter", False)]
 )
@@ -473,6 +473,7 @@ def test_hooks_are_called():
     assert plain == 0
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "change",
     [

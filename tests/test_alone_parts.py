@@ -85,7 +85,7 @@ MOST_STEPS = {
 }  # fmt: skip
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_what_is_of_objects_takes_no_block_executions(name):
     function, rows = PROGRAMS[name][0], examples(name, 64)

@@ -177,6 +177,7 @@ def by_slice_of_a_parameter(word):
     taken(slice(0, 1))[0].append(1)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "way",
     [

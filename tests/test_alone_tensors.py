@@ -30,7 +30,7 @@ def stack(results):
     return list(results)
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize("name", PROGRAMS)
 @pytest.mark.parametrize("size", [1, 2, 7])
 def test_a_program_is_the_loop(name, size):

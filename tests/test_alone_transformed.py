@@ -37,7 +37,7 @@ def pushed(x):
     return autobatch.jvp(bounded, (x,), (x,))[1]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("ends", [False, True])
 @pytest.mark.parametrize(
     "whole",

@@ -39,7 +39,7 @@ def told(call: Callable[[], Any]) -> str:
         return f"{type(error).__name__}: {error}"
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("function", BUILTINS, ids=lambda f: f.__name__)
 def test_builtins(function):
     def counts(n):
@@ -57,7 +57,7 @@ def test_builtins(function):
     assert_matches_loop(names, NUMBERS, scalars="python")
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("kind, name", METHODS, ids=lambda part: getattr(part, "__name__", part))
 def test_methods(kind, name):
     def counts(n):

@@ -39,7 +39,7 @@ def made(name: str, lines: list[str]) -> Any:
     return program(f"memory {name}", ["n = x", *HEAD, *own, end], dict(NAMES))
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("write", WRITES)
 def test_a_write_is_seen_in_both_or_refused(write: str, engine: str) -> None:

@@ -45,7 +45,7 @@ def written(index, value):
     return loss
 
 
-@pytest.mark.sampled(32)
+@pytest.mark.sampled(48)
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: "-".join(map(str, way.values())) or "default")
 @pytest.mark.parametrize("value", VALUES)
 @pytest.mark.parametrize("index", INDICES)

@@ -65,7 +65,7 @@ def thrice(batch: Callable[..., Tensor], xs: Tensor, w: Tensor) -> list[Tensor]:
     return found
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @NAMED
 @pytest.mark.parametrize("options", WAYS, ids=str)
 def test_gradients_of_gradients(program: Callable[..., Any], options: dict[str, Any]) -> None:

@@ -57,7 +57,7 @@ def test_every_system_matches_the_plain_loop(workload: Workload) -> None:
     assert not {name for name, failure in found.items() if failure}, found
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("workload", DIFFERENT, ids=lambda workload: workload.name)
 @torch.no_grad()
 def test_by_hand_matches_the_plain_loop_for_one_example_and_several(workload: Workload) -> None:
@@ -88,6 +88,7 @@ def test_rows_that_never_run_keep_their_start(way: Callable[[Loop], Tensor]) -> 
     assert way(loop).tolist() == [3, 0, 5, 0]
 
 
+@pytest.mark.slow
 def test_chains_count_their_gradients(capsys: pytest.CaptureFixture[str]) -> None:
     """Both take as many as the longest of each transition; fullness follows from the counts."""
     chains.main(["--chains", "3", "--seconds", "0"])

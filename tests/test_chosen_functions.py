@@ -217,7 +217,7 @@ END = "return str((a.v, a.log, b.v, b.log, p, q, la, lb))"
 ROWS = [(0, "ab"), (1, "c"), (2, "ab"), (3, "c"), (5, "ab")]
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("name", BODIES)
 def test_what_is_chosen_is_written(name: str) -> None:
     func = program(f"chosen {name}", [*HEAD, *BODIES[name], END], dict(NAMES))

@@ -92,7 +92,7 @@ def test_an_empty_batch_says_nothing_of_the_next() -> None:
 BATCHES = (7, 0, 1, 2, 64)
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("seed", range(40))
 def test_generated_programs_match_the_loop(seed: int) -> None:
     hold(seed, (BATCHES[seed % len(BATCHES)],))

@@ -98,19 +98,20 @@ WRITES_AT = [
 # fmt: on
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(32)
 @pytest.mark.parametrize("expression", OF_VECTORS)
 def test_operators_on_vectors(expression: str) -> None:
     dtype = torch.float32 if expression in ("2 ** a", "a.exp()") else torch.float64
     held(function_of(expression), given(3, dtype=dtype), given(3, dtype=dtype, seed=1))
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("expression", OF_MATRICES)
 def test_operators_on_matrices(expression: str) -> None:
     held(function_of(expression), given(3, 5), given(5, 2, seed=1))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("expression", OF_PLACES)
 def test_places_that_differ(expression: str) -> None:
     places = torch.tensor([0, 1, 2, 1, 0, 2, 2])
@@ -134,7 +135,7 @@ def indices(bad: int = 2) -> tuple[Tensor, Tensor]:
     return i, torch.cat((i, i.flip(1)[:, :1]), 1)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("expression", OF_INDICES)
 def test_tensors_of_places(expression: str) -> None:
     """Places from either end, and beyond the ends, of one thread."""

@@ -162,7 +162,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
 }
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("scalars", ["python", "tensor"])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_functions_within_programs_are_one_launch(name: str, scalars: str) -> None:

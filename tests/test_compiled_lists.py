@@ -157,13 +157,13 @@ STATEMENTS = (
 )  # fmt: skip
 
 
-@pytest.mark.sampled(16)
+@pytest.mark.sampled(32)
 @pytest.mark.parametrize("body", STATEMENTS)
 def test_what_is_done_with_lists(body: str) -> None:
     hold_each(program_of(body), EACH, "python")
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("body", STATEMENTS[::3])
 def test_what_is_done_with_lists_at_any_size(body: str) -> None:
     program = program_of(body)

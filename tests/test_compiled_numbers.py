@@ -42,7 +42,7 @@ CONSTANTS = (
 )  # fmt: skip
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("constant", CONSTANTS)
 def test_numbers_by_their_names(constant: str) -> None:
     program = function_of(f"({constant}, a * {constant}, {constant} < a, a == {constant})", "a")

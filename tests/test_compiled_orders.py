@@ -57,7 +57,7 @@ STATEMENTS = (
 )  # fmt: skip
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("body", STATEMENTS)
 def test_comparisons_and_orders_are_those_of_python(body: str) -> None:
     hold_each(program_of(body), EACH, "python")

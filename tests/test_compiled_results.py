@@ -51,6 +51,7 @@ RESULTS = (
 )  # fmt: skip
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("body", RESULTS)
 def test_each_example_has_its_own_list(body: str) -> None:
     hold_each(program_of(body), EACH, "python")

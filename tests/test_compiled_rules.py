@@ -92,7 +92,7 @@ def pairs(kinds: Sequence[str]) -> list[Tensor]:
     return [torch.tensor(c, dtype=DTYPES[k]) for c, k in zip(columns, kinds, strict=True)]
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("kinds", KINDS, ids="-".join)
 @pytest.mark.parametrize("sign", OPERATORS)
 def test_operators_on_numbers(sign: str, kinds: tuple[str, str]) -> None:
@@ -109,7 +109,7 @@ def test_comparisons_of_numbers(kinds: tuple[str, str]) -> None:
     hold_each(function_of(ORDER), pairs(kinds), "python")
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("kind", ["int", "float", "bool"])
 @pytest.mark.parametrize("expression", UNARY)
 def test_functions_of_a_number(expression: str, kind: str) -> None:

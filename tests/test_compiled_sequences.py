@@ -48,7 +48,7 @@ EXTREMES = (
 )  # fmt: skip
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("kinds", KINDS, ids="-".join)
 @pytest.mark.parametrize("expression", EXTREMES)
 def test_extremes_have_the_type_of_the_argument_that_they_are(
@@ -125,7 +125,7 @@ GONE_THROUGH = (
 )  # fmt: skip
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("kinds", [("int", "float"), ("int", "int"), ("bool", "float")], ids=str)
 @pytest.mark.parametrize("expression", GONE_THROUGH)
 def test_what_goes_through_numbers(expression: str, kinds: tuple[str, str]) -> None:

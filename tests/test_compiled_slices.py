@@ -35,7 +35,7 @@ STATEMENTS = (
 )  # fmt: skip
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("body", STATEMENTS)
 def test_slices_are_written_as_in_python(body: str) -> None:
     hold_each(program_of(body), EACH, "python")

@@ -53,7 +53,7 @@ STATEMENTS = (
 )  # fmt: skip
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("body", STATEMENTS)
 def test_dicts_and_sets_are_those_of_python(body: str) -> None:
     program = program_of(body)

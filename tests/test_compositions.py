@@ -128,7 +128,7 @@ PER_EXAMPLE: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
 }
 
 
-@pytest.mark.sampled(16)
+@pytest.mark.sampled(32)
 @pytest.mark.parametrize("options", [{}, {"executor": "vmap"}, {"engine": "program_counter"}])
 @pytest.mark.parametrize("name", PER_EXAMPLE)
 def test_of_each_example(name: str, options: Any) -> None:

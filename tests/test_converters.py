@@ -266,6 +266,7 @@ LOOKED_UP = {
 WAYS = ({}, {"executor": "vmap"}, {"trace_after": 0}, {"engine": "program_counter"})
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", LOOKED_UP)
 @pytest.mark.parametrize("wrong", [7, -7])
 def test_a_place_out_of_range_is_the_loops_error(name: str, wrong: int) -> None:

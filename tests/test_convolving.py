@@ -123,6 +123,7 @@ def shared_model() -> tuple[nn.Module, dict[str, Tensor], Tensor]:
     return model, parameters, torch.randn(5, 2, 6, 6, dtype=torch.float64)
 
 
+@pytest.mark.sampled(2)
 @engines
 def test_gradients_of_each_example(way: dict[str, Any]) -> None:
     model, parameters, images = shared_model()

@@ -57,7 +57,7 @@ def ring_of_lists(x: Tensor, n: Tensor) -> Tensor:
     return items[2][0].x + len(items[2][2])
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("engine", ["stackless", "program_counter", "sequential"])
 @pytest.mark.parametrize("executor", ["traced", "vmap", "auto"])
 @pytest.mark.parametrize("program", [sum_up_a_branch, best_kid, ladder, ring_of_lists])

@@ -76,6 +76,7 @@ def in_lists(x):
     return items[KEY] + (x, x * 2)[KEY]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "function",
     [

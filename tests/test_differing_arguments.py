@@ -155,7 +155,7 @@ TREES = [(1, []), (2, [(3, []), (4, [(5, [])])]), (1, [(1, []), (1, []), (1, [])
 PAIRS = [((1, 2), ()), ((), (3,)), ((1, 2, 3), (4, 5)), ((2,), (2,))]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("program", "args"),
     [

@@ -125,7 +125,7 @@ def likelihood(x: Tensor, make: Callable[[Tensor], Distribution]) -> Tensor:
     return distribution.log_prob(value_for(distribution, x))
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("name", [name for name in MAKERS if "categorical" not in name])
 def test_nothing_runs_thread_by_thread(name: str) -> None:
     if name in ("gumbel", "log_normal") and torch.__version__ < "2.13":
@@ -306,6 +306,7 @@ def of_nobodys_parameters(name: str) -> Callable[[Tensor], Tensor]:
     return lambda x: MAKERS[name](parameters).sample().flatten()[0] + 0 * x
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["gamma", "beta", "dirichlet", "poisson", "student", "normal"])
 def test_draws_of_parameters_that_all_share_are_each_examples(name: str) -> None:
     program, xs = of_nobodys_parameters(name), torch.zeros(64)
@@ -316,7 +317,7 @@ def test_draws_of_parameters_that_all_share_are_each_examples(name: str) -> None
         autobatch.vmap(program)(xs)
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("name", ["gamma", "beta", "dirichlet", "poisson", "student", "normal"])
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_the_same_draws_of_parameters_that_all_share_are_one(name: str, options: Any) -> None:
@@ -343,7 +344,7 @@ OF_NUMBERS: list[Callable[[float], Tensor]] = [
 ]
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize("place", range(len(OF_NUMBERS)))
 def test_parameters_that_are_numbers(place: int, options: Any) -> None:

@@ -66,7 +66,7 @@ def slope(batch, xs, way, step=1e-6):
     return (batch(xs + way * step) - batch(xs - way * step)) / (2 * step)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @NAMED
 @EVERY
 def test_jacobians_along_tangents(program, options):
@@ -78,6 +78,7 @@ def test_jacobians_along_tangents(program, options):
         torch.testing.assert_close(along, slope(batch, xs, way), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("program", [walk, in_place])
 @EVERY
 def test_second_derivatives(program, options):

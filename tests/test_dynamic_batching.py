@@ -44,7 +44,7 @@ def assert_like_the_loop(function: Callable[..., Any], *args: Any, strategy: str
             torch.testing.assert_close(own, torch.as_tensor(other), rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @EACH
 @pytest.mark.parametrize("name", MATCHED)
 @pytest.mark.filterwarnings("ignore:There is a performance drop")

@@ -65,7 +65,7 @@ def may_fail(table: Tensor, i: Tensor) -> Any:
     return picked
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("made", [AsItIs, lambda: AsItIs(bare=False), OnTheExample])
 @pytest.mark.parametrize(
     ("func", "args", "scalars"),

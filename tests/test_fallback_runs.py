@@ -181,7 +181,7 @@ def halved_number(x):
     return x
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "example",
     [

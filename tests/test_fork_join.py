@@ -714,7 +714,7 @@ SEEDS = [
 ]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("func", "seed"), SEEDS)
 def test_exceptions(func, seed):
     generator = torch.Generator().manual_seed(seed)

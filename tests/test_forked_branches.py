@@ -167,6 +167,7 @@ def test_calls_of_all_rounds_run_as_one(func: Callable[..., Any]) -> None:
     assert (executions(func, "auto"), executions(func, "off")) == FORKED[func]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("func", IN_TURN, ids=lambda f: f.__name__)
 def test_calls_that_a_round_decides_on_run_in_turn(func: Callable[..., Any]) -> None:
     assert executions(func, "auto") == executions(func, "off")

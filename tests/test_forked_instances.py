@@ -69,7 +69,7 @@ def written_between(make):
     return program
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("way", [round_after_round, written_between])
 @pytest.mark.parametrize("make", [held, recorded, nested])
 def test_what_an_instance_holds_is_the_callers(

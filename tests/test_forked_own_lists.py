@@ -139,6 +139,7 @@ def added_to_a_set(x):
 GIVEN = [given_round_after_round, appended_between, inserted_into_a_copy, added_to_a_set]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("func", GIVEN, ids=lambda f: f.__name__)
 def test_a_list_that_a_forked_call_gives_is_there_before_it_is_asked(
     func: Callable[..., Any],

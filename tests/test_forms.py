@@ -148,6 +148,7 @@ def test_one_example_is_what_torch_gives() -> None:
         same(STAND_INS[torch_scan](combine, init, ROWS[0], dim=dim, reverse=reverse), tuple(wanted))
 
 
+@pytest.mark.sampled(2)
 @engines
 def test_the_outputs_of_a_scan_stack_along_its_dimension(way: dict[str, Any]) -> None:
     """torch's do since 2.13, ours with any."""
@@ -168,6 +169,7 @@ def test_the_outputs_of_a_scan_stack_along_its_dimension(way: dict[str, Any]) ->
     same(autobatch.vmap(torchs, **way)(ROWS), wanted)
 
 
+@pytest.mark.sampled(2)
 @engines
 def test_gradients_and_ragged_rows(way: dict[str, Any]) -> None:
     def total(x: Tensor) -> Tensor:
@@ -230,6 +232,7 @@ def folds_nothing(x: Tensor) -> Any:
     return autobatch.foldl(lambda a, r: a + r, torch.zeros(0))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("program", "message"),
     [

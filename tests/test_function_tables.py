@@ -79,7 +79,7 @@ PROGRAMS = [
 ]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
 def test_functions_of_a_table(program):
     assert_matches_loop(program, (XS, KS))

@@ -94,7 +94,7 @@ PROGRAMS = [
 ]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("func", PROGRAMS)
 def test_as_the_loop(func):
     assert_matches_loop(func, (N,), batch_sizes=(1, 2, 7))

@@ -14,7 +14,7 @@ import autobatch
 XS = torch.rand(7, 3, generator=torch.Generator().manual_seed(0))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("generator", [None, torch.default_generator], ids=["none", "default"])
 @pytest.mark.parametrize(
     "draw",

@@ -169,7 +169,7 @@ class ByPlaces(nn.Module):
         return self.net[1:2](x) * tail[1].bias
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("engine", ["stackless", "program_counter", "sequential"])
 @pytest.mark.parametrize("kind", [BySlices, ByPlaces])
 def test_slices_of_lists_of_modules(kind: Any, engine: str) -> None:

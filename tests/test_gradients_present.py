@@ -213,7 +213,7 @@ def by_loop(program: Callable[..., Any], xs: Tensor, w: Tensor) -> tuple[Tensor,
     return torch.autograd.grad(total, (xs, w), materialize_grads=True)
 
 
-@pytest.mark.sampled(24)
+@pytest.mark.sampled(48)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
 def test_backward_is_the_loops(program: Callable[..., Any], way: str) -> None:
@@ -378,7 +378,7 @@ def of_some(function: Callable[[Tensor, Tensor], Tensor]) -> tuple[Any, ...]:
     return program, lazily, xs, torch.rand(2, 2, dtype=torch.float64, requires_grad=True)
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("name", OF_MATRICES)
 def test_products_of_matrices_of_which_some_are_not_needed(name: str) -> None:
     function, ways = OF_MATRICES[name]
@@ -393,7 +393,7 @@ def test_products_of_matrices_of_which_some_are_not_needed(name: str) -> None:
             assert bool(counts.fallbacks + counts.meant) is (name in BY_EXAMPLE)
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("name", OF_MATRICES)
 def test_gradients_of_each_example_of_which_some_are_not_needed(name: str) -> None:
     function, ways = OF_MATRICES[name]

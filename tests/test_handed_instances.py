@@ -119,7 +119,7 @@ def held_to_the_loop(how, kind, options):
         assert (value[place], count[place], total[place]) == want
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("options", ENGINES, ids=lambda each: each["engine"])
 @pytest.mark.parametrize("kind", [Count, Through, Shown])
 @pytest.mark.parametrize("how", CALLS)

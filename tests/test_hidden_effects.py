@@ -157,7 +157,7 @@ def outcome(run: Callable[[], Any]) -> tuple[Any, list[str]]:
     return [getattr(item, "tolist", lambda item=item: item)() for item in result], [*OUTPUT]
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("body", READS)
 def test_each_thread_once(body: str) -> None:
     func, xs = made(body, {"c": Talking()}), torch.tensor([1.0, 2.0, 3.0])

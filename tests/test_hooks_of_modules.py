@@ -142,7 +142,7 @@ class Within(nn.Module):
         return self.layer(x) + self.layer(x * 2) if x.sum() > 0 else self.layer(x)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @ways
 @pytest.mark.parametrize("within", [lambda x: x, nn.Sequential, Within])
 @pytest.mark.parametrize("hook", HOOKS.values(), ids=list(HOOKS))

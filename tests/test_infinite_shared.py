@@ -109,7 +109,7 @@ for each in (LINEAR, CELL, TABLE, CHAIN, KERNEL, FORM):
     HELD += each.parameters()
 
 
-@pytest.mark.sampled(24)
+@pytest.mark.sampled(32)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", MAPS)
 def test_what_is_captured(name: str, way: str) -> None:
@@ -121,7 +121,7 @@ def test_what_is_captured(name: str, way: str) -> None:
         torch.testing.assert_close(found, expected, equal_nan=True)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(
     "function", [torch.mv, lambda w, x: x @ w, lambda w, x: w[0] * x, lambda w, x: F.linear(x, w)]

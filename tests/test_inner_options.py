@@ -54,6 +54,7 @@ def listed(row):
     return sum(each.sum() for each in rows)
 
 
+@pytest.mark.sampled(2)
 @ways
 @pytest.mark.parametrize("function", [numbers, where_some_come, isolated, padded, listed])
 def test_what_comes_out(function, way):
@@ -107,7 +108,7 @@ STEPS = ("max_steps", autobatch.StepLimitError)
 DEPTH = ("max_depth", autobatch.DepthLimitError)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @ways
 @pytest.mark.parametrize(
     ("function", "limit"),

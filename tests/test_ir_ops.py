@@ -43,6 +43,7 @@ def test_what_is_unknown_is_treated_as_the_worst():
     assert not Analysis(known, lambda found: None, lambda name: False).purity().is_pure
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", sorted(having(lambda op: op.commutative)))
 @given(left=NUMBERS, right=NUMBERS)
 def test_commutative(name, left, right):
@@ -52,7 +53,7 @@ def test_commutative(name, left, right):
     assert rule(left, right) == rule(right, left)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("name", sorted(having(lambda op: op.safe and op.arity in (1, 2))))
 @given(left=st.integers(-5, 5), right=st.integers(-5, 5))
 def test_safe_on_numbers(name, left, right):

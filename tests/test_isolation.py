@@ -450,6 +450,7 @@ def nodes(n):
     return len(Node(n))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("func", [descend, nodes])
 @pytest.mark.parametrize("configuration", CONFIGURATIONS)
 @pytest.mark.parametrize("chunk_size", [None, 2])

@@ -112,7 +112,7 @@ def written(way: str, kind: str) -> Any:
     return program(f"{way} {kind}", [*head, f"x = {taken}", write, f"return {result}"], names)
 
 
-@pytest.mark.sampled(24)
+@pytest.mark.sampled(32)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("way", WAYS)
 def test_what_is_taken_out_is_written(way: str, kind: str) -> None:

@@ -719,7 +719,7 @@ ENDED = (
 OF_DICTS = (keys_added, values_replaced, key_seen)
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("program", (*PROGRAMS, *ENDED))
 def test_is_gone_through_as_by_the_loop(program):
     assert_matches_loop(program, (NUMBERS,), batch_sizes=(1, 5))

@@ -91,7 +91,7 @@ def rest_after_failing(take: Taken) -> Callable[..., Any]:
 ARGS = (torch.tensor([1, 3, 5, 0]), torch.tensor([7.0, 2.0, 0.5, 9.0], dtype=torch.float64))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("take", ALL_OR_SOME.values(), ids=list(ALL_OR_SOME))
 def test_what_is_left(take):
     assert_matches_loop(rest_of(take), ARGS, batch_sizes=(1, 4), scalars="python")

@@ -210,6 +210,7 @@ def into_list(x, c):
 ASKING = [item, part, put, size, repeated, of_list, of_slice, into_list]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("trace_after", [0, 100])
 @pytest.mark.parametrize("count", SIZES)
 @pytest.mark.parametrize("f", ASKING)

@@ -270,7 +270,7 @@ LAID: dict[str, Callable[..., Tensor]] = {
 }
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("base", [lambda x: x, lambda x: x.permute(2, 0, 1)])
 @pytest.mark.parametrize("lay", LAID.values(), ids=list(LAID))
 def test_results_lie_as_one_examples_do(lay: Any, base: Any) -> None:

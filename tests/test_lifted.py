@@ -104,7 +104,7 @@ WAYS = (
 )
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("transform", TRANSFORMS)
 @named
 def test_transforms_of_a_batch_within_a_map(program: Callable[..., Any], transform: str) -> None:

@@ -99,7 +99,7 @@ def loop(own: Callable[..., Any], *args: Tensor) -> Any:
     return torch.utils._pytree.tree_map(lambda *parts: torch.stack(parts), *rows)
 
 
-@pytest.mark.sampled(16)
+@pytest.mark.sampled(32)
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize("own", [read, written, added, beside, beside_its_own, of_one_row])
 @pytest.mark.parametrize("name", INDICES)
@@ -156,7 +156,7 @@ def put(x, i):
     return x
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize("own", [summed, put])
 @pytest.mark.parametrize("index", [np.array([0, 1]), bytearray(b"\x00\x01"), array("i", [0, 1])])

@@ -642,6 +642,7 @@ TABLES = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", TABLES)
 @pytest.mark.parametrize("kind", [list, tuple])
 def test_a_look_into_what_all_share(name, kind):

@@ -49,7 +49,7 @@ def loop(function, counts=COUNTS):
     return [function(n) for n in counts.tolist()]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("way", WAYS, ids=str)
 def test_under_list_each_example_has_its_own_list(way):
     for chunk_size in (None, 2) if "executor" in way else (None,):

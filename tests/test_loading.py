@@ -6,6 +6,7 @@ import subprocess
 import sys
 import textwrap
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -39,6 +40,7 @@ def test_a_short_job_does_not_load_it_and_a_long_one_does() -> None:
     assert after_a_short_job("run(50)") == ["False", "False", "True", "True"]
 
 
+@pytest.mark.slow
 def test_it_is_loaded_where_recording_is_asked_for() -> None:
     assert after_a_short_job("run(1, trace_after=0)") == ["False", "False", "True", "True"]
 

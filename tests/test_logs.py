@@ -116,7 +116,7 @@ def leaves(result: Any) -> list[Tensor]:
     return list(result) if isinstance(result, tuple) else [result]
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
 @pytest.mark.parametrize("options", [*WAYS, {"save": "recompute", "trace_after": 0}], ids=str)
 def test_values_and_gradients_are_the_loops(program: Callable[..., Any], options: Any) -> None:

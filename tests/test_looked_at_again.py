@@ -189,7 +189,7 @@ def has_failed(program: EffectProgram, args: tuple[Any, ...]) -> bool:
     return False
 
 
-@settings(QUICK, max_examples=30)
+@settings(QUICK, max_examples=15)
 @given(data=st.data())
 def test_effects_happen_once(data: st.DataObject) -> None:
     hold_drawn(data)

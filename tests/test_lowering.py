@@ -104,7 +104,7 @@ def compare(func: FunctionType, args: tuple[Any, ...], finish: Any = as_lowered)
     assert actual == expected, f"\n{lowered(func, finish)}"
 
 
-@pytest.mark.sampled(24)
+@pytest.mark.sampled(48)
 @pytest.mark.parametrize("finish", [as_lowered, run_passes])
 @pytest.mark.parametrize("func, args", CASES)
 def test_corpus(func, args, finish):

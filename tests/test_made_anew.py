@@ -136,6 +136,7 @@ def by_methods(x: Tensor, n: int) -> Tensor:
     return x
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("program", [by_gradients, by_lambdas, by_partials, by_methods])
 def test_from_round_to_round(program: Program) -> None:
     mapped = autobatch.vmap(program, trace_after=0, fallback="allow")

@@ -169,7 +169,7 @@ PROGRAMS: list[Callable[[Tensor], Tensor]] = [
 ]
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("way", WAYS, ids=str)
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
 def test_each_thread_has_its_own(program: Callable[[Tensor], Tensor], way: dict[str, Any]) -> None:

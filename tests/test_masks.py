@@ -129,7 +129,7 @@ def misfit(x, bound):
     return x[(x > bound)[:4]].sum()
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize(
     "function",
     [
@@ -183,7 +183,7 @@ def met(x, mask, other):
     return [((part * 1.5).sum(), part.sum()) for part in (*made, *with_number)]
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int32, torch.int64])
 @pytest.mark.parametrize("own", [torch.float64, torch.float16, torch.int64, torch.bool])
 @pytest.mark.parametrize("shape", [(), (3,), (1,), (2, 1)])

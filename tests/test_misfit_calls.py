@@ -102,7 +102,7 @@ MISFITS = {
 }
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", MISFITS)
 def test_what_python_refuses(name: str) -> None:
     own = "item" if name in ("item", "tolist") else ""  # named after another class there

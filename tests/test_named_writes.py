@@ -188,7 +188,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "options", [{}, {"trace_after": 0, "plain": "never"}, {"engine": "program_counter"}]
 )

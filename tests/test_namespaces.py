@@ -473,7 +473,7 @@ PROGRAMS = (
 )
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_is_what_it_is_for_one_example(program):
     assert_matches_loop(program, (NUMBERS,), batch_sizes=(1, 3))

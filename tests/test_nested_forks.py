@@ -104,7 +104,7 @@ def test_as_the_loop(func, scalars):
     assert_matches_loop(func, small(func), scalars=scalars)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("width", [1, 5])
 @pytest.mark.parametrize("func", FORMS, ids=lambda f: f.__name__)
 def test_in_parts(func, width):

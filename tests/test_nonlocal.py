@@ -367,7 +367,7 @@ NUMBERS: list[Callable[..., Any]] = [
 ]
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("program", [*NUMBERS, matcher, raised], ids=lambda f: f.__name__)
 def test_numbers_and_texts_are_the_loops(program: Callable[..., Any]) -> None:
     assert_matches_loop(program, (N,), scalars="python", batch_sizes=SIZES, configurations=MORE)
@@ -411,6 +411,7 @@ def walked(x: Any) -> Any:
     return total
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("options", [*MORE, {"save": "recompute", "trace_after": 0}], ids=str)
 def test_gradients_are_the_loops(options: dict[str, Any]) -> None:
     mine, loops = X.clone().requires_grad_(), X.clone().requires_grad_()

@@ -41,7 +41,7 @@ def made(expression: str, before: str) -> Callable[..., Any]:
     return program(f"{before}{expression}", [before, f"return {expression}"], GIVEN)
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("expression", EXPRESSIONS)
 def test_numbers_that_enter(expression: str) -> None:
     drawn = {"randomness": "different"}  # a Linear's weights are

@@ -62,7 +62,7 @@ def of_a_complex(z):
     return isinstance(z, complex), z, rounds, z.real
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @WAYS
 @pytest.mark.parametrize("scalars", ["tensor", "python"])
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ from tests.number_rows import (
 torch.set_num_threads(1)
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("tight", [False, True])
 @pytest.mark.parametrize("second", KINDS)
 @pytest.mark.parametrize("first", KINDS)
@@ -90,7 +90,7 @@ def test_rows_that_fit_int64_do_not_escape(name: str) -> None:
             assert isinstance(want, type) or leaves == (not -(2**63) <= want < 2**63), (name, row)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", [n for n in BINARY.split() if n not in ("pow", "lshift")])
 @given(operands=operands_of(2), tight=st.booleans())
 @settings(max_examples=25, deadline=None)

@@ -28,7 +28,7 @@ from tests.number_rows import (
 torch.set_num_threads(1)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("function", MATH, ids=lambda f: f.__name__)
 def test_math_edges(function: Callable[..., Any], kind: type) -> None:

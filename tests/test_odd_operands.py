@@ -112,7 +112,7 @@ OF_TENSORS = {
 }
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda f: f.__name__)
 def test_it_is_the_loops(program: Any) -> None:
     for ways in (CONFIGURATIONS, [{"executor": "compiled"}]):

@@ -167,7 +167,7 @@ PROGRAMS = (
 )
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("function", PROGRAMS, ids=lambda f: f.__name__)
 def test_an_order_by_keys_is_the_loops(function: Any) -> None:
     assert_matches_loop(function, (XS,), batch_sizes=SIZES)

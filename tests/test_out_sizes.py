@@ -43,7 +43,7 @@ def in_a_loop(x: Tensor, n: Tensor) -> tuple[Tensor, int]:
     return total, steps
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.filterwarnings("ignore:An output with one or more elements was resized")
 @pytest.mark.parametrize("way", WAYS, ids=str)
 @pytest.mark.parametrize("sizes", [(1, 3, 1, 3), (1, 1, 1, 1), (2, 3, 4, 5), (0, 1, 3, 3)], ids=str)

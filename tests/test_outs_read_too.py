@@ -85,7 +85,7 @@ def of_one(program: Program, m: Tensor) -> Any:
     return program(own), own
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("executor", ["traced", "vmap"])
 @pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)

@@ -60,7 +60,7 @@ WAYS: tuple[dict[str, Any], ...] = (
 )
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("taken", TAKEN)
 def test_it_is_refused(taken: str) -> None:
     names: dict[str, Any] = {}

@@ -79,7 +79,7 @@ def rounded(text: str) -> str:
     return re.sub(r"\d\.\d{4,}", lambda number: f"{float(number[0]):.4f}", text)
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("source", OWN)
 def test_own(source: str) -> None:
     used = [name for name in MAKERS if re.search(rf"\b{name}\b", source)]

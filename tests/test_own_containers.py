@@ -226,6 +226,7 @@ OPTIONS = [
 ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_a_list_that_existed_before_stays_as_it_was(program, options):

@@ -62,7 +62,7 @@ def nests(i: int) -> Any:
     return inner, autobatch.map_fn(lambda row: row.sum() if row[0] > 0 else row[1], inner)
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(12)
 @ways
 @pytest.mark.parametrize("n", [1, 4, 7])
 @pytest.mark.parametrize("body", [reads_and_writes, differentiates, nests])

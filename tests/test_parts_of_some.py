@@ -69,6 +69,7 @@ def test_writes_reach_what_python_writes(kind: type[Given], change: Any) -> None
     assert_matches_loop(func, (xs, *numbers))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("change", CHANGES.values(), ids=list(CHANGES))
 def test_writes_to_ragged_rows(change: Any) -> None:
     def func(y):

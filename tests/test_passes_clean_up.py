@@ -231,7 +231,7 @@ def test_a_fault_names_the_pass_within(monkeypatch: pytest.MonkeyPatch):
 # On programs.
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("func", FUNCTIONS, ids=lambda func: func.__name__)
 def test_the_pipeline_is_at_a_fixed_point(func):
     """A second run finds nothing, nor does any pass of the clean-up by itself."""
@@ -241,7 +241,7 @@ def test_the_pipeline_is_at_a_fixed_point(func):
     assert apply_pass(clean_up, bare).blocks == bare.blocks
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("each", [fold_constants, thread_jumps, drop_dead_code, clean_up])
 @pytest.mark.parametrize("func, args", every(6, 0))
 def test_the_corpus_keeps_its_results(func, args, each):
@@ -343,7 +343,7 @@ def test_strip_debug_by_hand():
     assert_golden("strip_debug", f"{made}\n\n== stripped\n\n{run_passes(made, [strip_debug])}\n")
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("func", FUNCTIONS, ids=lambda func: func.__name__)
 def test_strip_debug_keeps_the_rules(func):
     assert verify(apply_pass(strip_debug, lower_function(func))) == []

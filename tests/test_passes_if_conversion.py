@@ -70,7 +70,7 @@ def test_a_step_of_the_ode_solver_is_one_execution():
     assert counts.block_executions == rounds + 2 and counts.host_reads == rounds + 1
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("func", FUNCTIONS, ids=lambda func: func.__name__)
 def test_the_corpus_is_well_formed(func):
     assert verify(passed(func)) == []
@@ -356,7 +356,7 @@ FLOATS = torch.tensor([0.3, -1.2, 2.5, 0.0, 1.5, -0.7, 3.0])
 INTS = torch.tensor([3, -1, 2, 0, 1, 5, 4])
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     "func",
     [

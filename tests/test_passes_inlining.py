@@ -245,7 +245,7 @@ TAKEN_IN += (of_unlike_kinds,)
 LEFT = (with_defaults, under_modes)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("func", [*TAKEN_IN, *LEFT], ids=lambda func: func.__name__)
 def test_programs_give_what_the_loop_gives(func):
     assert calls_in(func) == (func in LEFT)

@@ -65,7 +65,7 @@ def test_order(before, after):
 FUNCTIONS = list(dict.fromkeys(func for func, _ in cases() if func.__name__ != "matching"))
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("func", FUNCTIONS, ids=lambda func: func.__name__)
 def test_loops_of_the_corpus_precede_what_follows(func):
     made = order_blocks(simplify(lower_function(func)))

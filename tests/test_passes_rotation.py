@@ -84,7 +84,7 @@ def test_long_tests_are_not_copied(ops, copied):
     assert (len(rotate_loops(made).blocks[1].ops) == ops) is copied
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("func", FUNCTIONS, ids=lambda func: func.__name__)
 def test_the_corpus_is_well_formed(func):
     assert verify(rotate_loops(simplify(lower_function(func)))) == []

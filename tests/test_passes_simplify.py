@@ -141,7 +141,7 @@ def test_golden_text_of_lowering_and_passes() -> None:
     assert_golden("passes", f"{made}\n\n== after the passes\n\n{run_passes(made)}\n")
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("each", PIPELINE)
 def test_passes_on_what_they_made(each) -> None:
     """Each pass keeps the rules, and a second run of the pipeline changes nothing."""

@@ -98,6 +98,7 @@ def test_larger_batches_equal_the_plain_loop(name: str, dtype: torch.dtype) -> N
     check_batch(name, dtype, (2, 64), chunk_sizes=(None, 10))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["collatz", "gcd", "fibonacci", "ackermann", "mandelbrot"])
 def test_python_numbers(name: str) -> None:
     dtype = {"mandelbrot": torch.float64}.get(name, torch.int64)
@@ -142,7 +143,7 @@ def test_examples_are_seeded_and_leave_the_generator_alone(name: str) -> None:
         check(one, other, 0.0, 0.0)
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_examples_part_from_each_other(name: str) -> None:
     """A batch whose threads all did the same would test little."""

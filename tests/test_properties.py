@@ -77,7 +77,7 @@ def test_a_program_matches_the_loop(data: st.DataObject, family: str) -> None:
     one_way(data, family)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("family", WRITING)
 @settings(QUICK, max_examples=2)
 @given(data=st.data())

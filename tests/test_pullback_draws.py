@@ -59,7 +59,7 @@ def jacobian_of_unlike(x):
     return rows.sum(), torch.rand(())
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @ways
 @pytest.mark.parametrize(
     "function", [pulled_twice, pulled_by_torch, pulled_apart, with_aux, unlike, jacobian_of_unlike]

@@ -185,7 +185,7 @@ READING = (
 )
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(12)
 @CONFIGURED
 @pytest.mark.parametrize("function", READING)
 def test_reading(function, options):

@@ -68,7 +68,7 @@ def expected(function, *shared):
     return [torch.stack(part) for part in zip(*rows, strict=True)]
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("options", EVERY, ids=str)
 @pytest.mark.parametrize("same", SAME)
 @pytest.mark.parametrize("function", [sliced, masked, listed])

@@ -104,7 +104,7 @@ BY_LENGTH = {
 }
 
 
-@pytest.mark.sampled(32)
+@pytest.mark.sampled(48)
 @CONFIGURED
 @pytest.mark.parametrize("function", BY_LENGTH)
 def test_operations(function, options):
@@ -176,7 +176,7 @@ def written_again(q, k):
     return q, flat, turned.sum(0), pairs
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(12)
 @CONFIGURED
 @pytest.mark.parametrize("function", [parted, written, written_again, alias])
 def test_after_threads_have_parted_and_writes(function, options):
@@ -217,7 +217,7 @@ def own_columns(q, j):
     return read, own, q
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @CONFIGURED
 @pytest.mark.parametrize("scalars", ["python", "tensor"])
 def test_columns_of_each_threads_own(scalars, options):
@@ -252,7 +252,7 @@ def kept_out(q, k):
     return root.sum() if q.sum() < -1 else q.square().sum()
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("name", [*GRADIENTS, "kept_out"])
 @pytest.mark.parametrize("options", [{}, {"engine": "program_counter"}, {"executor": "vmap"}])
 def test_gradients(name, options):

@@ -130,7 +130,7 @@ def test_operations(function, options):
     match(function, floats(4, 4, 4), options=options)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(6)
 @CONFIGURED
 @pytest.mark.parametrize("function", [extremes, ordered])
 def test_of_rows_that_are_there(function, options):
@@ -199,7 +199,7 @@ def test_joins(options):
         match(joined, floats(*lengths(size)), floats(*lengths(size, 1), seed=1), options=options)
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(16)
 @CONFIGURED
 @pytest.mark.parametrize(
     "dtype", [torch.float64, torch.float16, torch.int32, torch.int64, torch.bool]
@@ -310,7 +310,7 @@ def halved(x):
     return torch.cat([z, y]).cumsum(0), z.sum(0)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @CONFIGURED
 def test_after_threads_have_parted(options):
     for size in SIZES:
@@ -334,7 +334,7 @@ GRADIENTS = {
 }  # fmt: skip
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", GRADIENTS)
 def test_gradients(name):
     function = GRADIENTS[name]

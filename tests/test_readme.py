@@ -147,7 +147,7 @@ REMEDIED = [
 ]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("function", "xs", "says"), REMEDIED, ids=[case[0].__name__ for case in REMEDIED]
 )

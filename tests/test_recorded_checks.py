@@ -54,7 +54,7 @@ def recorded(program, size, **options):
     return batched
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("executor", ["traced", "vmap", "compiled", "auto"])
 @pytest.mark.parametrize("size", [1, 2, 7, 64])
 @pytest.mark.parametrize("program", PROGRAMS)

@@ -144,7 +144,7 @@ RECORDED += [held_back, of_what_is_not_used, of_torch]
 OTHERS = [custom, without, branching, keeping, writing, in_numbers]
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("grad", [True, False], ids=["grad", "no_grad"])
 @pytest.mark.parametrize("func", [*RECORDED, *OTHERS], ids=lambda func: func.__name__)

@@ -55,7 +55,7 @@ def program(write: Callable[[Tensor, Tensor], Any]) -> Callable[[Tensor], Any]:
     return written
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("write", WRITES, ids=range(len(WRITES)))
 def test_what_is_read_after_a_write_is_what_was_written(write: Any, way: str) -> None:

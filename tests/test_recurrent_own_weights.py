@@ -38,7 +38,7 @@ def row(weights: dict[str, Tensor], i: int) -> dict[str, Tensor]:
     return {key: weight[i] for key, weight in weights.items()}
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("alone", [True, False])
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("kind", KINDS)

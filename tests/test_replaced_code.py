@@ -104,7 +104,7 @@ WAYS = [
 ]
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", CHANGES)
 def test_the_next_call_runs_it(name, way, monkeypatch):
@@ -138,7 +138,7 @@ def collatz(x):
     return n
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("order", ["input", "completion"])
 @pytest.mark.parametrize("way", [*WAYS, {"executor": "auto"}])
 def test_in_a_stream_each_example_calls_the_one_or_the_other(way, order, monkeypatch):

@@ -137,7 +137,7 @@ def assert_is_the_loop(batched, function, x):
         torch.testing.assert_close(gradients(found, leaves), gradients(expected, leaves))
 
 
-@pytest.mark.sampled(32)
+@pytest.mark.sampled(48)
 @pytest.mark.parametrize("grad", [True, False])
 @pytest.mark.parametrize("change", CHANGES)
 @ways
@@ -244,7 +244,7 @@ class Scaled(nn.Linear):
         return super().forward(x) * SCALE
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @ways
 def test_what_modules_of_the_users_read_within_one_of_torchs(engine, executor, monkeypatch):
     layer = encoder_layer()
@@ -282,7 +282,7 @@ MODULES = {
 }
 
 
-@pytest.mark.sampled(16)
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize("module", MODULES)
 @pytest.mark.parametrize(
     ("name", "call"), [("__call__", called_twice), ("_call_impl", called_within)]
@@ -322,7 +322,7 @@ class OwnImpl(nn.Linear):
         return super()._call_impl(x) * 3
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("hooked", [False, True])
 @pytest.mark.parametrize("kind", [OwnCall, lambda: OwnImpl(4, 4), lambda: Net(OwnCall())])
 @ways
@@ -347,7 +347,7 @@ def test_modules_of_each_example(engine, executor):
     torch.testing.assert_close(batched(autobatch.objects(modules), X), expected)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @ways
 def test_a_call_of_one_modules_own(engine, executor):
     for function in (nn.Linear(4, 4), Net(nn.Linear(4, 4)), Calling(4, 4)):
@@ -410,7 +410,7 @@ def building(x):
     return halves(2) + Made(x).value
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize(
     ("kind", "name", "other"),
     [

@@ -112,7 +112,7 @@ def joining(x: Tensor) -> Tensor:
     return torch.stack([x, x * 2]) if x[0] > 1 else torch.stack([x, x])
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @ways
 def test_a_program_that_calls_them_gets_what_is_there(engine: str, executor: str) -> None:
     batched = autobatch.vmap(joining, engine=engine, executor=executor, trace_after=0)

@@ -101,7 +101,7 @@ def test_what_modules_and_tensors_come_to(engine, executor):
         check()
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @ways
 def test_without_gradients(engine, executor):
     def function(x):

@@ -154,7 +154,7 @@ def test_the_loops_results(name):
     )
 
 
-@pytest.mark.sampled(16)
+@pytest.mark.sampled(32)
 @pytest.mark.parametrize("engine", ["stackless", "program_counter"])
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("size", SIZES)

@@ -234,7 +234,7 @@ def test_the_loops_results(name: str, rounds: list[int]) -> None:
         assert max(rounds) > 3
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", sorted(CASES.keys() - {"fails_late", "kept"}))
 def test_counts_are_what_listeners_hear(name: str) -> None:
     counted_as_heard(of_its_own(CASES[name]), [XS])

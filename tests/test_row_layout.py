@@ -103,7 +103,7 @@ def batches() -> dict[str, tuple[Tensor, int]]:
     }
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("name", batches())
 @pytest.mark.parametrize("func", FUNCS)
 def test_like_one_example(func: Callable[..., Any], name: str) -> None:

@@ -98,7 +98,7 @@ def gradients(
     return (result.detach(), *found)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @engines
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_gradients_are_those_of_keep(name: str, engine: str) -> None:

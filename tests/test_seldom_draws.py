@@ -74,7 +74,7 @@ def kinds(rows):
     return len({tuple(row.flatten().tolist()) for row in rows.detach()})
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @WAYS
 @pytest.mark.parametrize("func", DRAWING)
 def test_each_example_draws(func, options):
@@ -85,7 +85,7 @@ def test_each_example_draws(func, options):
         assert kinds(autobatch.vmap(func, randomness="different", **options)(XS)) > 1
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @WAYS
 @pytest.mark.parametrize("func", DRAWING)
 def test_a_seed_says_what_is_drawn(func, options):

@@ -60,7 +60,7 @@ def both(function, **options):
     return [autobatch.vmap(function, **options, **way)(X) for way in (TOGETHER, ALONE)]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @inside
 def test_under_a_seed(name):
     """The numbers are those of a batch, and so are those that come after."""
@@ -72,6 +72,7 @@ def test_under_a_seed(name):
         torch.testing.assert_close(alone, together)
 
 
+@pytest.mark.sampled(2)
 @inside
 def test_without_one(name):
     """Where draws are errors they are so within; where not, they are not."""

@@ -35,7 +35,7 @@ def assert_same_state(ours: ResidualQuantiser, theirs: ResidualQuantiser) -> Non
         torch.testing.assert_close(tensor, wanted[name], msg=name)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_a_code_book_learns_as_in_the_loop(options: Any, dtype: torch.dtype) -> None:

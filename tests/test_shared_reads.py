@@ -115,7 +115,7 @@ XS = torch.arange(12.0).reshape(4, 3)
 NONE, ALL = torch.zeros(4), torch.ones(4)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", READS)
 @pytest.mark.parametrize("options", [{"trace_after": 0}, {}], ids=str)
 def test_a_recording_does_not_read_what_was_written(name: str, options: Any) -> None:

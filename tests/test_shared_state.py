@@ -304,7 +304,7 @@ def plain(function: Any, xs: Any) -> Any:
     return [function(x.clone()) for x in xs]
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_as_the_loop(program: Any, options: Any) -> None:

@@ -104,7 +104,7 @@ def existing() -> list[Any]:
     return [ROW, BOARD, NEST, TABLE, NEAR, BYTES, CODES]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize("own", COPIES, ids=lambda own: own.__name__)
 def test_a_copy_may_be_written(own: Callable[[Any], int], options: dict[str, Any]) -> None:

@@ -197,7 +197,7 @@ def test_a_write_that_something_else_sees_tells(function: Any) -> None:
     assert tells(function)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("function", [*SOLE, from_the_last_round, *SEEN], ids=lambda f: f.__name__)
 def test_both_are_the_loops(function: Any) -> None:
     assert_matches_loop(function, (XS,), batch_sizes=(1, 2, 7))

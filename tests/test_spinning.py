@@ -178,7 +178,7 @@ def test_the_loops_results_of_numbers(func):
     assert_matches_loop(func, (STARTS,), batch_sizes=SIZES, scalars="python")
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("engine", ["stackless", "program_counter"])
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("size", [1, 2, 7, 64])
@@ -460,7 +460,7 @@ class Noted(Named):
         return super().__new__(cls, x, steps)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("engine", ["stackless", "program_counter", "sequential"])
 @pytest.mark.parametrize("kind", [Named, Held])
 def test_a_loop_over_records_takes_one_execution_a_round(kind, engine):

@@ -272,7 +272,7 @@ FORWARDS: dict[str, Any] = {
 }
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("configuration", CONFIGURATIONS, ids=str)
 def test_a_forward_of_a_modules_own_is_seen(configuration):
     module = Shifted()
@@ -415,6 +415,7 @@ def from_a_list(x: Tensor, n: Tensor) -> Tensor:
     return y + 0 * n + x
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("program", [untaught, unseen, through_a_call, from_a_list])
 @pytest.mark.parametrize("executor", ["vmap", "traced"])
 @pytest.mark.parametrize("engine", ["stackless", "program_counter"])

@@ -51,7 +51,7 @@ CALLS: dict[str, Takes] = {
 FAILURES = (ValueError, TypeError, IndexError, ZeroDivisionError, StopIteration, RuntimeError)
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("make", ITERATORS.values(), ids=list(ITERATORS))
 @pytest.mark.parametrize("call", CALLS.values(), ids=list(CALLS))
 def test_an_iterator_is_used_up_once_whoever_fails(call: Takes, make: Callable[..., Any]) -> None:

@@ -34,7 +34,7 @@ def outcome(run: Any) -> Any:
         return type(error), str(error)
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("source", [each for each in (*SOURCES, *SHARED) if "resize_" not in each])
 def test_whatever_the_loop_may_write(source: str) -> None:
     ours, loops = seeded(world), seeded(world)

@@ -153,6 +153,7 @@ def inputs(size: int) -> tuple[Tensor, Tensor]:
     return rows, torch.linspace(0, 9, size, dtype=torch.float64)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("program", [two_names, names_change, held_tensors, in_containers, grows])
 def test_programs_that_store(program: Any) -> None:
     assert_matches_loop(program, inputs(64), batch_sizes=SIZES)

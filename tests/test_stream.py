@@ -169,7 +169,7 @@ def test_numbers(way, order, width):
     check(trips, TRIPS, width=width, order=order, **way)
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(12)
 @WAYS
 @WIDTHS
 def test_tensors_numbers_and_what_is_shared(way, width):
@@ -180,7 +180,7 @@ def test_tensors_numbers_and_what_is_shared(way, width):
     check(walk, [(x, 2.5) for (x,) in starts], width=width, **way)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(6)
 @WAYS
 @WIDTHS
 def test_several_loops_and_structures(way, width):
@@ -201,7 +201,7 @@ def test_objects(way):
     check(len, [[1], [], [1, 2], "four", {1, 2}], width=2, **way)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @WAYS
 def test_calls_and_recursion(way):
     check(helped, [n % 7 for n in TRIPS], width=4, **way)

@@ -76,7 +76,7 @@ OVER_WAYS = [
 ]
 
 
-@pytest.mark.sampled(16)
+@pytest.mark.sampled(32)
 @pytest.mark.parametrize(("func", "way", "width", "order"), OVER_WAYS)
 def test_values_and_exceptions(func, way, width, order):
     check(func, EXAMPLES, width=width, order=order, **way)

@@ -140,13 +140,14 @@ def test_threads_leave_inner_loops_one_by_one(func, examples, mask, blocks):
     assert found >= mask and ratio >= blocks, (found, ratio)
 
 
-@pytest.mark.sampled(16)
+@pytest.mark.sampled(24)
 @WAYS
 @pytest.mark.parametrize("func", [nested, calls, calls_of_a_closure, guarded, comprehended])
 def test_loops_in_loops(func, way):
     check(func, [(x, 6) for x in seeds(9)], width=4, **way)
 
 
+@pytest.mark.sampled(2)
 @ENGINES
 @pytest.mark.parametrize("schedule", ["most_threads", lambda waiting: len(waiting) - 1])
 def test_loops_in_loops_under_schedules(engine, schedule):

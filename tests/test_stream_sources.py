@@ -170,6 +170,7 @@ def named_in_lists(x, n):
     return [Pair(x.numpy(), n)]
 
 
+@pytest.mark.sampled(2)
 @WAYS
 @pytest.mark.parametrize("made", [arrays_in_dicts, arrays_in_lists, named, named_in_lists])
 def test_iterables_that_fill_one_buffer_within_a_structure(made, way):

@@ -171,7 +171,7 @@ PROGRAMS = (
 )
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
 def test_of_floats(program: Callable[..., Any]) -> None:
     held(program, *XS.unbind(1))

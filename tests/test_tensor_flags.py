@@ -51,6 +51,7 @@ def without_gradient(x):
     return *inside, (x * z).requires_grad, (y * 1).is_leaf
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("program", [inference, used_after, without_gradient])
 @pytest.mark.parametrize("wants_gradient", [False, True])
 def test_flags_are_those_of_the_loop(program, wants_gradient):
@@ -119,7 +120,7 @@ def written(x):
     return y, z, u, y.requires_grad
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.enable_grad])
 @pytest.mark.parametrize("program", [parted_inside, parted_before, marked, from_the_host, written])
 def test_tensors_keep_their_gradients_whatever_mode_the_call_is_in(program, mode):

@@ -68,7 +68,7 @@ def made(source: str) -> Callable[..., Any]:
     return program(f"identity {source}", source.split(";;"), names)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("source", RIGHT)
 def test_as_in_the_loop(source: str) -> None:
     assert_matches_loop(made(source), [XS], batch_sizes=[1, 3])

@@ -43,7 +43,7 @@ def made(expression: str, *before: str) -> Any:
     return program(f"{before}{expression}", lines, {"torch": torch, "math": math})
 
 
-@pytest.mark.sampled(16)
+@pytest.mark.sampled(32)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int64, torch.bool])
 @pytest.mark.parametrize("name", OF_ONE)
 def test_math_of_one_tensor(name: str, dtype: torch.dtype) -> None:
@@ -52,7 +52,7 @@ def test_math_of_one_tensor(name: str, dtype: torch.dtype) -> None:
         assert_matches_loop(made(f"math.{name}(x)"), [some])
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("name", OF_TWO)
 @pytest.mark.parametrize("other", ["x", "2", "0.5", "int(x)", "n"])
 def test_math_of_two(name: str, other: str) -> None:
@@ -69,7 +69,7 @@ def test_math_of_tensors_runs_batched() -> None:
     assert counts.by_thread == 0
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("expression", MIXED)
 def test_min_and_max_of_tensors_and_numbers(expression: str) -> None:
     before = "n = float(x) * 2"
@@ -127,7 +127,7 @@ OF_LISTS = (
 )  # fmt: skip
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("data", OF_LISTS)
 def test_tensors_of_lists_of_tensors_have_the_dtype_of_one_example(data: str) -> None:
     before = "n = float(x) * 2", "i = x.int()"

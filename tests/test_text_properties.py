@@ -62,7 +62,7 @@ def test_the_corpus(every):
     assert found > 200 // every
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("func, args", every(3))
 def test_the_corpus_runs(func, args):
     compare(func, args, as_read)

@@ -230,7 +230,7 @@ BODIES = {
 ROWS = [(0, "ab"), (1, "c"), (2, "ab"), (3, "c"), (5, "ab")]
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("name", BODIES)
 def test_results_are_the_loops(name: str) -> None:
     func = program(f"scope {name}", ["n, w = x", *BODIES[name], "return str(r)"], dict(NAMES))

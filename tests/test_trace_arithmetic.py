@@ -173,6 +173,7 @@ def test_what_leaves_is_a_tensor_of_its_own():
     assert len({one.data_ptr(), other.data_ptr(), FLOATS.data_ptr()}) == 3
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("fast", [False, True])
 @pytest.mark.parametrize("name", [*EXACT, *NEAR])
 def test_gradients_stay(name: str, fast: bool):

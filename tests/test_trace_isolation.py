@@ -173,6 +173,7 @@ def test_host_threads_record_and_replay_at_once(values: tuple[Tensor, Tensor]) -
     assert not failures
 
 
+@pytest.mark.slow
 def test_recordings_of_host_threads_that_have_ended_leave_nothing_behind():
     """torch 2.11, built for CUDA, ends the process at the second one where nothing is done."""
     code = (

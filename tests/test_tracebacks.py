@@ -45,7 +45,7 @@ def longest(frames: list[FrameType]) -> dict[str, int]:
     }
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("configuration", CONFIGURATIONS, ids=lambda c: "-".join(c.values()))
 def test_the_engine_prints_itself_briefly(configuration):
     seen: dict[str, int] = {}

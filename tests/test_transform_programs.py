@@ -152,7 +152,7 @@ def slopes(out, inputs):
     return torch.autograd.grad(total, inputs, allow_unused=True, materialize_grads=True)
 
 
-@pytest.mark.sampled(32)
+@pytest.mark.sampled(48)
 @pytest.mark.parametrize("transform", TRANSFORMS)
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.__name__)
 def test_as_in_the_loop(function, transform):

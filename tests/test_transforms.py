@@ -196,7 +196,7 @@ def test_within_vmap(name: str, program: Callable[..., Any], way: dict[str, Any]
         assert counts.fallbacks == 0
 
 
-@pytest.mark.sampled(32)
+@pytest.mark.sampled(48)
 @pytest.mark.parametrize("module", [torch_func, autobatch], ids=["torch.func", "autobatch"])
 @transforms
 @programs

@@ -252,7 +252,7 @@ DIFFERENTIATED = [
 ]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "func",
     [reads, own_writes, writes_its_rows, writes_rows_of_an_argument, *DIFFERENTIATED],

@@ -69,7 +69,7 @@ def aux_that_is_written(x):
     return x, found, aux
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("way", WAYS, ids=str)
 @pytest.mark.parametrize(
     "function",

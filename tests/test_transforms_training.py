@@ -67,7 +67,7 @@ def example(kind: type[nn.Module]) -> Any:
     return model, params, torch.randn(6, 3).double(), torch.randn(6, 2).double()
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @engines
 @pytest.mark.parametrize("kind", [Straight, Adaptive])
 def test_gradients_of_each_example(kind: type[nn.Module], way: dict[str, Any]) -> None:

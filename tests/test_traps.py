@@ -27,7 +27,7 @@ BY_DEFAULT = 4
 """Of so many programs one is among the default run, with scalars of either kind by turns."""
 
 
-@pytest.mark.sampled(32)
+@pytest.mark.sampled(48)
 @pytest.mark.parametrize(
     ("program", "scalars"),
     [

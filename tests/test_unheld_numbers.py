@@ -114,7 +114,7 @@ WRITES = (
 )
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("line", WRITES)
 def test_tensors_are_converted_as_torch_does(line: str) -> None:
     for dtype, values in TENSORS.items():

@@ -142,6 +142,7 @@ LATE = (
 )
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize("program", LATE)
 def test_late_reads_are_refused(program: Any, options: Any) -> None:

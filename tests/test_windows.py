@@ -181,7 +181,7 @@ def held_to_the_loop(func: Callable[..., Any], given: tuple[Tensor, ...], **opti
     return counted
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize("executor", ["vmap", "traced"])
 @pytest.mark.parametrize("engine", ["stackless", "program_counter", "sequential"])
 @pytest.mark.parametrize("scalars", ["tensor", "python"])

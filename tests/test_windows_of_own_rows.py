@@ -38,7 +38,7 @@ def doubled(x: Tensor) -> None:
         x.mul_(2)
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("window", WINDOWS.values(), ids=list(WINDOWS))
 def test_writes_go_both_ways(window: Any) -> None:
     def by_calls(x, i, n):

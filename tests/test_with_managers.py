@@ -225,7 +225,7 @@ LIKE_THE_LOOP = [
 ]
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("scalars", ["tensor", "python"])
 @pytest.mark.parametrize("func", LIKE_THE_LOOP)
 def test_matches_the_loop(func: Callable[..., Any], scalars: str) -> None:
@@ -339,7 +339,7 @@ def branches(x):
     return z
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("func", [*SWALLOWED, branches])
 def test_swallowing_and_branches(func: Callable[..., Any]) -> None:
     for rows in ([0, 3, 2], [0, 1, 2], [2, 1], [1]):
@@ -433,7 +433,7 @@ OVER_NESTED = [
 ]
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(("func", "values", "executor"), OVER_NESTED)
 def test_managers_within_managers(
     func: Callable[..., Any], values: tuple[int, ...], executor: str

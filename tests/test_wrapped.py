@@ -122,6 +122,7 @@ class Compiled(torch.nn.Module):
 OUTER = [above_function, compiled, above_compiled, Compiled(), Compiled().forward]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("called", [False, True], ids=["mapped", "called"])
 @pytest.mark.parametrize(
     "function", OUTER, ids=["function", "compiled", "above", "module", "method"]

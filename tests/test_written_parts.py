@@ -153,7 +153,7 @@ BASES: dict[str, Callable[[Callable[..., Any]], tuple[Callable[..., Any], Any]]]
 }
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("base", BASES)
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
 def test_every_name_sees_the_write(program: Callable[..., Any], base: str) -> None:

@@ -51,6 +51,7 @@ def ragged(seed, lengths=LENGTHS):
     return autobatch.ragged([torch.randn(length, generator=draw) for length in lengths])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("func", [of_tensors, of_lists, unequal, shared_iterator])
 def test_results_are_the_loops(func):
     assert_matches_loop(func, (XS,))
