@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import collections
+import subprocess
+import sys
 from collections.abc import Callable
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -56,33 +59,29 @@ def test_a_warm_call_makes_no_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.testing.assert_close(mapped(XS), scaled(XS))
 
 
-class Chained(nn.Module):
-    """``nn.Sequential.forward`` is one place for all tests of a process, this one's is its own."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear, self.act, self.drop = nn.Linear(3, 5), nn.Tanh(), nn.Dropout(0.5)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.drop(self.act(self.linear(x)))
+def test_a_module_of_torchs_makes_none() -> None:
+    """In a process of its own: where a module with hooks has run before, calls are looked at."""
+    code = "import tests.test_straight as t; t.hold_a_module(t.pytest.MonkeyPatch())"
+    root = Path(__file__).parents[1]
+    subprocess.run([sys.executable, "-c", code], cwd=root, check=True)
 
 
-def test_a_module_of_torchs_modules_makes_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = Chained().eval()
+def hold_a_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Dropout(0.5)).eval()
     mapped = autobatch.vmap(model, trace_after=0)
     warm(mapped, XS)
     assert engines_made(monkeypatch, lambda: mapped(XS)) == 0
     torch.testing.assert_close(mapped(XS), model(XS))
     with torch.no_grad():
-        model.linear.weight.mul_(2)
+        model[0].weight.mul_(2)
     torch.testing.assert_close(mapped(XS), model(XS))
-    model.linear.weight = nn.Parameter(torch.ones(5, 3))
+    model[0].weight = nn.Parameter(torch.ones(5, 3))
     torch.testing.assert_close(mapped(XS), model(XS))
     model.train()
     with pytest.raises(Exception, match="random"):
         mapped(XS)
     model.eval()
-    model.linear.register_forward_hook(lambda module, args, out: out + 1)
+    model[0].register_forward_hook(lambda module, args, out: out + 1)
     torch.testing.assert_close(mapped(XS), model(XS))
 
 
