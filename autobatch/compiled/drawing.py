@@ -18,7 +18,7 @@ THREAD, KEY, NUMBER = 3, 4, 5
 """Which of the numbers behind the fuel they are."""
 STATE = 6
 """How many there are, with the fuel and what objects need (``kernel``)."""
-TEXT = "\n".join([*philox_text("alwaysinline"), *normal_text()])
+TEXT = "\n".join([*philox_text(), *normal_text()])
 
 
 def at(w: Writer, place: int) -> str:

@@ -83,7 +83,7 @@ def function(name: str, lines: Iterator[str]) -> tuple[Any, Callable[..., None] 
 
 def text(name: str, what: str, lanes: int, one: bool) -> Iterator[str]:
     """A loop that LLVM makes vectors of: over threads, or over the blocks of one."""
-    yield from philox_text("alwaysinline")
+    yield from philox_text()
     if what == "normals":
         yield from normal_text()
     yield from head(name)

@@ -30,17 +30,15 @@ def on_the_host(draw: Draw, blocks: int, words: int) -> list[Tensor]:
     return [torch.from_numpy(lane.view(np.int64)) for lane in made]
 
 
-def has_normals(n: int) -> bool:
-    """Whether machine code makes ``n`` normal numbers of a thread."""
-    return n > 0 and host_code.CODE.normals(*normal_shape(n)) is not None
+def code_of_normals(n: int) -> host_code.Filled | None:
+    """What makes ``n`` normal numbers of a thread by machine code, if anything does."""
+    return host_code.CODE.normals(*normal_shape(n)) if n else None
 
 
-def normals(draw: Draw, n: int) -> Tensor:
-    """``n`` normal numbers of each thread, float32 ``[k, n]``, by machine code."""
+def normals(fill: host_code.Filled, draw: Draw, n: int) -> Tensor:
+    """``n`` normal numbers of each thread, float32 ``[k, n]``, by such code."""
     lanes, blocks = normal_shape(n)
     made = np.empty((lanes, draw.k, blocks), dtype=np.float32)
-    fill = host_code.CODE.normals(lanes, blocks)
-    assert fill is not None
     fill(made, draw)
     found = [torch.from_numpy(lane) for lane in made]
     if lanes == LANES:

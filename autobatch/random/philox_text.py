@@ -10,10 +10,10 @@ BLOCK = "{i32, i32, i32, i32}"
 """The words of a block."""
 
 
-def philox_text(attributes: str = "") -> Iterator[str]:
+def philox_text() -> Iterator[str]:
     """Philox 4x32-10, of the number of a block, a draw's number, a thread's index and a key."""
     given = "i64 %block, i64 %number, i64 %thread, i64 %key"
-    yield f"define internal {BLOCK} @philox({given}) {attributes} {{"
+    yield f"define internal {BLOCK} @philox({given}) alwaysinline {{"
     yield "  %a0 = trunc i64 %block to i32"
     yield "  %b0 = trunc i64 %number to i32"
     yield "  %c0 = trunc i64 %thread to i32"

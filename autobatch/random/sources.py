@@ -64,10 +64,11 @@ class Threads:
         return columns(Draw(keys, numbers, self.threads), n, words, device)
 
     def normals(self, n: int, device: torch.device) -> Tensor | None:
-        if device.type != "cpu" or not host_words.has_normals(n):
+        fill = host_words.code_of_normals(n) if device.type == "cpu" else None
+        if fill is None:
             return None
         keys, numbers = self.paths.drawn()
-        return host_words.normals(Draw(keys, numbers, self.threads), n)
+        return host_words.normals(fill, Draw(keys, numbers, self.threads), n)
 
     def opened(self) -> Threads:
         return Threads(self.paths.opened(), self.threads)
