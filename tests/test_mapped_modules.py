@@ -64,7 +64,7 @@ def test_sites_of_their_own_are_kept_for_the_latest_only() -> None:
     kept: Subjects[Code] = Subjects()
     shared = LIBRARY.code_of(run)  # type: ignore[arg-type]
     layers = [nn.Linear(1, 1) for _ in range(MOST_SUBJECTS + 1)]
-    first, *others = [kept.code(layer, shared) for layer in layers]
+    first, *others = [kept.code(layer, lambda: shared) for layer in layers]
     assert len(kept.codes) == MOST_SUBJECTS == len({id(code) for code in others})
-    assert kept.code(layers[-1], shared) is others[-1]
-    assert kept.code(layers[0], shared) is not first
+    assert kept.code(layers[-1], lambda: shared) is others[-1]
+    assert kept.code(layers[0], lambda: shared) is not first

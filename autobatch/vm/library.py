@@ -7,7 +7,7 @@ import types
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from types import CodeType, FunctionType
+from types import FunctionType
 from typing import Any, TypeVar
 
 from autobatch.batching.calling.resolving import resolve_object
@@ -87,7 +87,7 @@ class Library:
     functions of torch's are ``replaced``.
     """
 
-    codes: dict[tuple[str, CodeType], Code] = field(default_factory=dict)
+    codes: dict[tuple[object, ...], Code] = field(default_factory=dict)
     nested: dict[int, Code] = field(default_factory=dict)
     captures: dict[int, tuple[Function, Mapping[str, Function]]] = field(default_factory=dict)
     lock: threading.RLock = field(default_factory=threading.RLock)
@@ -164,7 +164,15 @@ class Library:
 
     def code_of(self, function: FunctionType, receiver: object = MISSING) -> Code:
         """The lowering of a Python function; ``receiver`` is its first argument, if known."""
-        key = (function.__code__.co_filename, function.__code__)  # equal code objects of two files
+        subject = own_attribute(function, "__autobatch_stands_for__")
+        if subject is None:
+            return self.code_as(function, receiver)
+        return self.subjects.code(subject, lambda: self.code_as(function, receiver, subject))
+
+    def code_as(self, function: FunctionType, receiver: object, *subject: object) -> Code:
+        """The same for all functions of equal code, of all subjects whose calls are of one kind."""
+        kinds = [self.classify(each) for each in subject]
+        key = (function.__code__.co_filename, function.__code__, *kinds)  # two files' may be equal
         code = self.codes.get(key)
         if code is None:
             with self.lock:
@@ -176,8 +184,7 @@ class Library:
                         code = self.codes[key] = self.made(self.optimised(lowered))
                     finally:
                         self.lowering.discard(key)
-        subject = own_attribute(function, "__autobatch_stands_for__")
-        return code if subject is None else self.subjects.code(subject, code)
+        return code
 
     def purity_of(self, callee: object) -> Purity | None:
         """The purity of a program function that is known; None for what is no such thing."""
