@@ -19,12 +19,14 @@ from autobatch.arguments.mapped import objects
 from autobatch.batching.custom import register_converter
 from autobatch.batching.fallbacks import FallbackWarning
 from autobatch.batching.stretches import Executor
+from autobatch.batching.trace import Untraceable
 from autobatch.encoding import encode
 from autobatch.errors import (
     AutobatchError,
     ConverterError,
     DepthLimitError,
     EmptyBatchError,
+    ExecutorError,
     FallbackError,
     OptionError,
     ParseError,
@@ -58,6 +60,7 @@ __all__ = [
     "DepthLimitError",
     "EmptyBatchError",
     "Executor",
+    "ExecutorError",
     "FallbackError",
     "FallbackWarning",
     "Function",
@@ -73,6 +76,7 @@ __all__ = [
     "Step",
     "StepLimitError",
     "UnsupportedError",
+    "Untraceable",
     "WaitingBlock",
     "cond",
     "counts",

@@ -123,6 +123,10 @@ class ConverterError(AutobatchError):
     """A rule of ``register_converter`` fails, or its result is not what it must be."""
 
 
+class ExecutorError(AutobatchError):
+    """An executor of the user's own fails, or gives what is not the result of a stretch."""
+
+
 class OptionError(AutobatchError, ValueError):
     """An option or argument has a value that it cannot have; the message names it."""
 

@@ -101,3 +101,68 @@ def test_what_an_executor_gives_is_what_runs(made: Callable[..., Any]) -> None:
             executor.runs.clear()
         assert counts.traces == 0
     assert executor.compiled <= 10, "once for a stretch and signature, not for a batch size"
+
+
+@dataclass(eq=False)
+class Wrong:
+    """Does in ``compile``, or makes of results, what ``spoil`` does."""
+
+    spoil: Callable[[Sequence[Tensor], int], Any]
+    at_once: bool = False
+
+    def compile(self, stretch: Callable[..., Sequence[Tensor]], inputs: Sequence[Any]) -> Any:
+        if self.at_once:
+            return self.spoil((), 0)
+        return lambda k, *values: self.spoil(stretch(k, *values), k)
+
+
+def refuse(outs: Sequence[Tensor], k: int) -> Any:
+    raise RuntimeError("no kernel")
+
+
+def guarded(x: Tensor) -> Any:
+    """What an executor raises is none of the program's exceptions."""
+    try:
+        while x.sum() < 10:
+            x = x * 1.5 + 1
+    except Exception:
+        x = -x
+    return x
+
+
+def only_at(size: int) -> Callable[[Sequence[Tensor], int], Any]:
+    """Right for one number of rows only."""
+    return lambda outs, k: [out[:size] for out in outs]
+
+
+@pytest.mark.parametrize(
+    ("executor", "message"),
+    [
+        (Wrong(refuse, at_once=True), "Wrong is wrong: compile raised RuntimeError: no kernel"),
+        (Wrong(lambda outs, k: 3, at_once=True), "compile gave 3, which is not callable"),
+        (Wrong(refuse), "what it made of the stretch raised RuntimeError: no kernel"),
+        (Wrong(lambda outs, k: outs[1:]), "results of a stretch it gives"),
+        (Wrong(lambda outs, k: None), "it gives a NoneType"),
+        (Wrong(lambda outs, k: [*outs[1:], 1]), "is a int, not a tensor|is float32"),
+        (Wrong(lambda outs, k: [o.double() for o in outs]), "is float64 .*the stretch gives"),
+        (Wrong(lambda outs, k: [~o if o.dtype == torch.bool else o + 1 for o in outs]), "values"),
+        (Wrong(only_at(4)), r"of 7 rows, is \w+ \[4.* the stretch gives \w+ \[7"),
+    ],
+)
+@pytest.mark.parametrize("engine", ["stackless", "program_counter"])
+def test_what_is_wrong_with_an_executor_is_told(executor: Wrong, message: str, engine: str) -> None:
+    mapped = autobatch.vmap(guarded, executor=executor, engine=engine, trace_after=0)
+    with pytest.raises(autobatch.ExecutorError, match=message) as caught:
+        for size in (4, 7):
+            mapped(torch.linspace(0.1, 2, 3 * size).reshape(size, 3))
+    assert caught.value.diagnostic.span is not None
+
+
+def test_an_executor_may_refuse_a_stretch() -> None:
+    class Refusing:
+        def compile(self, stretch: Any, inputs: Any) -> Any:
+            raise autobatch.Untraceable("not for me")
+
+    xs = torch.linspace(0.1, 2, 12).reshape(4, 3)
+    configuration = {"executor": Refusing(), "trace_after": 0}
+    assert_matches_loop(guarded, (xs,), configurations=(configuration,))

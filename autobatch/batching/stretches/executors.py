@@ -12,6 +12,7 @@ from torch import Tensor
 from autobatch.batching.fused import Hot, Prices, reason_against
 from autobatch.batching.graphed import Capture, CudaCapture, Graphed
 from autobatch.batching.graphed import reason_against as reason_against_capture
+from autobatch.batching.stretches.guests import Guest
 from autobatch.batching.trace import Input, Trace, record
 from autobatch.compat import within_duals, within_modes
 from autobatch.listeners import Tally
@@ -26,7 +27,8 @@ class Executor(Protocol):
     ``compile(stretch, inputs)`` gets the stretch, callable as ``stretch(k, *values)`` on rows
     (columns ``[k, *E]``, uniform tensors, uniform numbers) and returning a tuple of tensors, and
     an example of each value. It returns a callable of the same arguments and results, right for
-    every ``k``, or raises ``Untraceable``.
+    every ``k``, or raises ``Untraceable``: the operations then run one by one. What fails
+    otherwise, or gives other results, is an ``ExecutorError``.
     """
 
     def compile(self, stretch: Run, inputs: Sequence[Input]) -> Run: ...
@@ -162,7 +164,7 @@ def traced(keeps: bool, fast_math: bool) -> Executor:
 def chosen(executor: Any, keeps: bool, fast_math: bool) -> Executor:
     """The executor that an option names, or is; what sees each operation sees torch's own."""
     if not isinstance(executor, str):
-        return executor  # type: ignore[no-any-return]
+        return Guest(executor)
     if executor == "traced" or within_duals() or within_modes():
         return traced(keeps, fast_math)
     return COMPILING[executor, fast_math]

@@ -42,6 +42,7 @@ from autobatch.batching.stretches.stores import are_stored, store
 from autobatch.batching.stretches.stretch import Stretch, is_seen_through, refuse, unseen
 from autobatch.batching.stretches.work import Work
 from autobatch.batching.trace import Untraceable
+from autobatch.errors import ExecutorError
 from autobatch.ir.ops import LAUNCHES
 from autobatch.ir.program import Op
 from autobatch.values.cells import Cell, read
@@ -119,6 +120,8 @@ class Site:
                 found = None
             except Otherwise as otherwise:
                 found = self.otherwise(skeleton, otherwise.kinds, scope, context, before)
+            except ExecutorError:
+                raise
             except Exception:  # what is wrong comes out, with its thread, when it runs untraced
                 LOG.debug("a stretch did not run", exc_info=True)
                 found = None
