@@ -64,6 +64,38 @@ def test_empty_results_of_both_engines(func, chunk_size):
     assert [leaf.shape[1:] for leaf in leaves][: len(event)] == [leaf.shape for leaf in event]
 
 
+class Of:
+    """An object whose comparison is a program."""
+
+    def __init__(self, x):
+        self.x = x
+
+    def __eq__(self, other):
+        return type(other) is Of and self.x.shape == other.x.shape
+
+
+def forked(x):
+    return sum(helper(x * i).sum() for i in range(3)), [helper(x + i) for i in range(2)]
+
+
+def compared(x):
+    return Of(x) == Of(x + 1), Of(x) != Of(x[:2]), x
+
+
+def recursive(x, depth=3):
+    return x if depth == 0 else recursive(x + 1, depth - 1) * recursive(x - 1, depth - 1)
+
+
+@pytest.mark.parametrize("engine", [*ENGINES, "program_counter"])
+@pytest.mark.parametrize("func", [forked, compared, recursive])
+def test_calls_of_no_threads_are_of_the_same_structure(func, engine):
+    for xs in (torch.empty(0, 3), torch.ones(2, 3), torch.empty(0, 3)):
+        found, spec = torch.utils._pytree.tree_flatten(autobatch.vmap(func, engine=engine)(xs))
+        _, wanted = torch.utils._pytree.tree_flatten(func(torch.ones(3)))
+        assert spec == wanted
+        assert all(isinstance(leaf, torch.Tensor) and len(leaf) == len(xs) for leaf in found)
+
+
 @pytest.mark.parametrize("func", [branched, raising])
 def test_what_needs_data_is_said_by_both_engines(func):
     stackless, sequential = (outcome(func, engine, None) for engine in ENGINES)
@@ -107,6 +139,7 @@ def test_a_tensor_that_all_share_meets_a_number_of_no_thread(func, engine, trace
 
 ROWS = torch.arange(24.0).reshape(3, 4, 2)
 NONE = torch.zeros(3, dtype=torch.int64)
+FEW = torch.ones(2, 3)
 NO_ROUNDS = {
     "pfor": lambda n, x: autobatch.pfor(lambda i: x[0] * i, 0),
     "pfor of each thread's own": lambda n, x: autobatch.pfor(lambda i: x[0] * i, n),
@@ -114,6 +147,8 @@ NO_ROUNDS = {
     "map_fn of each thread's own": lambda n, x: autobatch.map_fn(lambda row: row * 2, x[:n]),
     "vmap": lambda n, x: autobatch.vmap(lambda row: helper(row.sum() * torch.ones(3)))(x[:0]),
     "torch's": lambda n, x: torch.vmap(lambda row: (row * 2).sum())(x[:0]),
+    "forked calls": lambda n, x: autobatch.pfor(lambda i: sum(helper(r + i) for r in FEW), 0),
+    "comparisons": lambda n, x: autobatch.pfor(lambda i: (Of(x) == Of(x), x[0]), n)[1],
     "within another": lambda n, x: autobatch.pfor(
         lambda i: autobatch.map_fn(lambda row: row * x[0, 0], x[:2]), n
     ),

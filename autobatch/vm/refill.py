@@ -108,7 +108,7 @@ class Refill:
         context = Context(state.services, threads, policy=state.policy)
         target = resolving.resolve_object(self.function, args, kwargs)
         try:
-            forking = self.machine.forking(self.paths)
+            forking = self.machine.forking(context, self.paths)
             judgements = state.judgements and state.judgements.without_inlining()
             entry = entered(state.library, context, target, forking, judgements, self.inlines)
         except RowsFail as failure:

@@ -135,7 +135,8 @@ class Machine(Stepping):
         if target.effect == "construct":
             return self.construct(context, target, kept, paths)
         state = self.state
-        entry = entered(state.library, context, target, self.forking(paths), state.judgements)
+        forking = self.forking(context, paths)
+        entry = entered(state.library, context, target, forking, state.judgements)
         entry.paths = paths
         self.forks.watch(context, entry)
         carried = carry(entry.env.values(), kept, state.lent, state.is_blind)
@@ -162,13 +163,14 @@ class Machine(Stepping):
             return frame.handled
         return frame.code.handled_in(self.state.tally.block[1], context.at[1])
 
-    def forking(self, paths: Paths | None) -> Forking:
+    def forking(self, context: Context, paths: Paths | None) -> Forking:
         """Which calls a function may fork that draws by these paths.
 
-        None where each thread's failure is for a handler, with all as it was then.
+        None where each thread's failure is for a handler, with all as it was then. None of no
+        threads: a group that is empty after the calls that it waits for goes no further.
         """
         frames = self.failures.frames
-        if not self.state.settings.fork or (paths is not None and paths.flat):
+        if not context.k or not self.state.settings.fork or (paths is not None and paths.flat):
             return "none"
         if frames and frames[-1].catches:
             return "none"
