@@ -15,7 +15,7 @@ import math
 import sys
 import types
 from abc import ABC
-from functools import cache, lru_cache, partial
+from functools import cache, lru_cache, partial, singledispatch
 from typing import Any, Generic, Literal
 
 import numpy as np
@@ -134,6 +134,8 @@ WRITING_OPERATORS = frozenset(
 )
 # fmt: on
 """Functions of ``operator`` that may change their first argument."""
+DISPATCHING = singledispatch(id).dispatch.__code__
+"""That of what gives the function of a class: it keeps what it finds, which nobody sees."""
 MARKS = ("host", "torch", "unknown", "program", "transform")
 BUILTIN_TYPES = (
     *(str, bytes, int, float, complex, bool, tuple, list, dict, set, frozenset, range),
@@ -302,6 +304,8 @@ def function_effect(function: types.FunctionType) -> Effect:
         if changes or function.__module__ in GOING_ON or function.__module__ in REMAKING:
             return "unknown"
         return torch_effect(function.__name__)
+    if function.__code__ is DISPATCHING:
+        return "host"
     if is_library(function) or is_generated_init(function):
         return "unknown"
     return "program"

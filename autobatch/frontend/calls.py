@@ -14,6 +14,7 @@ import math
 import sys
 from collections import Counter, deque
 from collections.abc import Sequence
+from functools import partialmethod, singledispatchmethod
 from itertools import chain
 from types import FunctionType
 
@@ -120,6 +121,10 @@ def _has_program(resolver: Resolver, kind: object, name: str) -> bool:
     if not issubclass(type(kind), type):  # not isinstance, which would ask it for its __class__
         return False
     method = static_attribute(kind, name)
+    if isinstance(method, staticmethod | classmethod):
+        method = method.__func__
+    elif isinstance(method, partialmethod | singledispatchmethod):
+        method = method.func
     return isinstance(method, FunctionType) and resolver.classify(method) == "program"
 
 

@@ -5,7 +5,13 @@ from __future__ import annotations
 import inspect
 import types
 from collections.abc import Callable, Sequence
-from functools import cached_property, lru_cache, partial, partialmethod
+from functools import (
+    cached_property,
+    lru_cache,
+    partial,
+    partialmethod,
+    singledispatchmethod,
+)
 from operator import attrgetter
 from typing import Any, NoReturn
 
@@ -23,6 +29,7 @@ from autobatch.batching.host.rows import map_rows, run_rows, write_rows
 from autobatch.batching.kinds import found_in_class, is_instance, is_tensor, named_cells
 from autobatch.batching.managers import ENTER, EXIT, MODES, by_hand
 from autobatch.batching.objects import namespaces
+from autobatch.batching.objects.dispatching import dispatching
 from autobatch.batching.objects.unanswered import HISTORY, refuse_attribute, refused
 from autobatch.batching.shared import assigning, merging, refusals
 from autobatch.batching.tables import packed
@@ -266,10 +273,12 @@ def class_attribute(context: Context, cell: Cell, kind: type, static: Any, name:
     if isinstance(static, partialmethod) and isinstance(static.func, types.FunctionType):
         given = [uniform(arg, shared=True) for arg in static.args]
         return Cell(Container(METHOD, [cell, *given], called_by(static)))
+    if isinstance(static, singledispatchmethod):
+        return bound(cell, dispatching(static))
     if isinstance(static, types.FunctionType) or inspect.ismethoddescriptor(static):
         if callable(static):
             return bound(cell, static)
-        # What it gives holds the instance, and may write to it: ``singledispatchmethod``.
+        # What it gives holds the instance, and may write to it.
         of_host = partial(run_rows, context, attrgetter(name), [cell], {}, "a descriptor")
         return of_host(keep=True, fresh=False)
     if hasattr(static, "__wrapped__") and hasattr(type(static), "__get__"):

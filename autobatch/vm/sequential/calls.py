@@ -13,13 +13,15 @@ from typing import Any
 from torch import nn
 
 from autobatch import errors
+from autobatch.batching import semantics
 from autobatch.batching.calling.resolving import resolve_object
 from autobatch.batching.calling.seeding import for_one, row_by_row
 from autobatch.batching.containers.callees import is_hashable
 from autobatch.batching.kinds import generated_init
 from autobatch.batching.objects.classes import is_plain_class
+from autobatch.batching.objects.dispatching import dispatching_method
 from autobatch.batching.semantics import arguments
-from autobatch.ir.program import CallShape
+from autobatch.ir.program import CallShape, Op
 from autobatch.random.drawing import SOURCE
 from autobatch.source import Span
 from autobatch.transforms.mapping import own_option
@@ -73,6 +75,14 @@ class Calls:
     def call(self, run: Run, shape: CallShape, target: Any, operands: Args, span: Span) -> Any:
         """A call within a block."""
         return self.made(run, self.opened(shape, target, operands, span), span)
+
+    def applied(self, op: Op, operands: Args) -> Any:
+        """The result of an operation that is no call."""
+        if op.name == "getattr":
+            method = dispatching_method(operands[0], op.attr)
+            if method is not None:
+                return method
+        return semantics.apply(op.name, op.attr, operands)
 
     def resolved(self, shape: CallShape, target: Any, operands: Args, span: Span) -> Resolution:
         """What a call runs that ends its block; a refusal says where."""

@@ -13,7 +13,6 @@ from time import perf_counter
 from typing import Any
 
 from autobatch.batching.binding import bind
-from autobatch.batching.semantics import apply
 from autobatch.ir.program import Branch, Call, Jump, Op, Raise, Return, Terminator
 from autobatch.random.drawing import SOURCE
 from autobatch.vm.sequential.calls import Args, Calls, Kwargs, Resolution
@@ -137,7 +136,7 @@ class Interpreter:
         if op.name == "function":
             return frame.made(op, self.run)
         self.watch.operation(op.name, op.attr, frame.operands, op.span)
-        return apply(op.name, op.attr, frame.operands)
+        return self.calls.applied(op, frame.operands)
 
     def call(self, call: Call, frame: Frame) -> None:
         target = frame.read(call.callee)
