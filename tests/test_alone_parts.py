@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import autobatch
+from autobatch.alone.parts import Finder
 from benchmarks.mixed_programs import PROGRAMS, examples
 
 ENGINES = ("stackless", "program_counter")
@@ -136,6 +137,69 @@ def test_what_is_the_same_for_all_threads_is_done_once():
     assert found.tolist() == [stepped(v, 4).item() for v in x]
     found, parts = outcome(stepped, x, 4, in_dims=(0, None))
     assert parts == 0 and found.tolist() == [stepped(v, 4).item() for v in x]
+
+
+class Checked:
+    limits = {"low": -1e3, "high": 1e3}
+
+    def __init__(self, low, high):
+        self.low, self.high = low, high
+        try:
+            limits = self.limits
+        except AttributeError:
+            limits = {}
+        for name, limit in limits.items():
+            if is_much(limit):
+                continue
+            if name not in self.__dict__:
+                continue
+            if (getattr(self, name) == limit).any():
+                raise ValueError(name)
+
+
+def is_much(limit):
+    return limit > 1e9
+
+
+def checked(x):
+    made = Checked(x, x + 1)
+    return made.low * made.high
+
+
+def test_what_is_left_of_a_part_is_the_same_for_all_threads():
+    x = torch.arange(21.0).reshape(7, 3)
+    for options in ({}, {"trace_after": 0}):
+        found, parts = outcome(checked, x, **options)
+        assert parts == 0 and torch.equal(found, x * (x + 1))
+
+
+class Above:
+    def __init__(self):
+        self.found = {}
+
+
+class Counting(Above):
+    def most(self, text):
+        super().__init__()
+        for letter in text:
+            self.found[letter] = self.found.get(letter, 0) + 1
+        return max(self.found.values())
+
+
+def of_a_subclass(x, text):
+    return x * Counting().most(text), x.tanh()
+
+
+def test_what_is_found_of_a_method_that_calls_super_is_kept(monkeypatch):
+    proved, original = [], Finder.proved
+    monkeypatch.setattr(Finder, "proved", lambda *args: proved.append(1) or original(*args))
+    mapped = autobatch.vmap(of_a_subclass)
+    given = torch.arange(7.0), autobatch.objects(["aab", "b", "ccc", "dd", "e", "fff", "gg"])
+    for expected in (1, 0, 0):
+        with autobatch.counts() as counts:
+            assert mapped(*given)[0].tolist() == [0, 1, 6, 6, 4, 15, 12]
+        assert counts.plain_parts == 7 and len(proved) == expected
+        proved.clear()
 
 
 def test_gradients_go_past_a_part():

@@ -26,6 +26,7 @@ from autobatch.values.cells import BOX, CLOSURE, Cell, Container, Mark, Uniform
 from autobatch.vm.blocks import Blocks
 from autobatch.vm.groups import FORKED, Group, Parts, restricted
 from autobatch.vm.library import Library
+from autobatch.vm.purity import content
 from autobatch.vm.state import Frame, RunState
 
 FEW = 128
@@ -34,6 +35,8 @@ MOST_FINDERS = 8
 """Of one function, with different captured variables."""
 MOST_WAYS = 4
 """Kinds of results by which threads that leave a part are told apart, at most."""
+LASTING = (type, bool, int, float, str, type(None))
+"""What a captured variable may hold of which nobody minds that it is kept."""
 TOLD_APART = (bool, int, float, str, type(None))
 NO_OTHERS: frozenset[Var] = frozenset()
 
@@ -50,7 +53,8 @@ class Within:
     """The parts of a run's programs.
 
     What is found of a function is kept with its code; of one that captures variables it is kept
-    for this run alone (``finders``), lest it keep alive what they hold.
+    for this run alone (``finders``), lest it keep alive what they hold: but for classes, as of what
+    calls ``super()``, numbers and texts.
     """
 
     library: Library
@@ -115,11 +119,12 @@ class Within:
         code, scope = frame.code, frame.scope
         if code.parts is None:
             code.parts = {}
-        boxes: list[int] = []
+        boxes: list[CellType] = []
         if scope.free:
-            boxes = [id(box) for box in scope.free.values() if isinstance(box, CellType)]
-        kept: dict[tuple[int, ...], Finder] = self.finders if boxes else code.parts
-        key = (id(code), id(scope.namespace), *boxes)
+            boxes = [box for box in scope.free.values() if isinstance(box, CellType)]
+        lasts = all(isinstance(content(box), LASTING) for box in boxes)
+        kept: dict[tuple[int, ...], Finder] = code.parts if lasts else self.finders
+        key = (id(code), id(scope.namespace), *map(id, boxes))
         found = kept.get(key)
         if found is None:
             if len(code.parts) >= MOST_FINDERS:
@@ -150,6 +155,8 @@ class Within:
         found: Candidate | None = candidate
         others: set[Var] = set()
         while found is not None:
+            if others and not differ(group.env[name] for name in found.uses):
+                return None
             looking = self.looking(finder, context)
             held, more = looking.held({name: group.env[name] for name in found.uses})
             if not more:
