@@ -139,8 +139,11 @@ def test_what_is_the_same_for_all_threads_is_done_once():
     assert parts == 0 and found.tolist() == [stepped(v, 4).item() for v in x]
 
 
+LIMITS = {"low": -1e3, "high": 1e3}
+
+
 class Checked:
-    limits = {"low": -1e3, "high": 1e3}
+    limits = LIMITS
 
     def __init__(self, low, high):
         self.low, self.high = low, high
