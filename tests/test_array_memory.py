@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import autobatch
 from tests.outside_world import program
@@ -67,3 +69,62 @@ def test_what_no_tensor_stands_for_may_be_written(place: int, engine: str) -> No
     for plain in ("never", "auto"):
         batched = autobatch.vmap(func, plain=plain, engine=engine)
         assert batched(autobatch.objects([0, 1, 2])) == expected
+
+
+TO_TENSOR = ("torch.from_numpy({})", "torch.as_tensor({})", "torch.asarray({})")
+TO_ARRAY = ("{}.numpy()", "np.asarray({})", "{}.__array__()", "np.from_dlpack({})")
+OF_A_TENSOR = ("{}", "{}[1:]", "{}.view(-1)", "{}.flip(0)", "{}.clone()", "{}.detach()")
+OF_AN_ARRAY = ("{}", "{}[1:]", "{}.reshape(-1)", "{}.copy()")
+TO_WRITE_AN_ARRAY = ("{}[0] = 9", "{} += n", "np.add({0}, 1, out={0})", "{}.fill(4)")
+TO_WRITE_A_TENSOR = (
+    "{}[0] = 9",
+    "{} += n",
+    "{}.add_(1)",
+    "{}.fill_(4)",
+    "torch.add({0}, 1, out={0})",
+)
+
+
+@st.composite
+def chains(draw: st.DrawFn) -> list[str]:
+    """Arrays and tensors made of one another, some of one memory, and writes to some of them."""
+    names = [draw(st.sampled_from(["a0", "t0"]))]
+    lines = [f"{names[0]} = {'np' if names[0] == 'a0' else 'torch'}.arange(4.0) + n"]
+
+    def write() -> None:
+        name = draw(st.sampled_from(names))
+        writes = TO_WRITE_AN_ARRAY if name[0] == "a" else TO_WRITE_A_TENSOR
+        lines.append(draw(st.sampled_from(writes)).format(name))
+
+    for number in range(1, draw(st.integers(2, 5))):
+        source = draw(st.sampled_from(names))
+        crosses, is_array = draw(st.booleans()), source[0] == "a"
+        name = f"{'a' if is_array != crosses else 't'}{number}"
+        if crosses:
+            ways = TO_TENSOR if is_array else TO_ARRAY
+        else:
+            ways = OF_AN_ARRAY if is_array else OF_A_TENSOR
+        lines.append(f"{name} = " + draw(st.sampled_from(ways)).format(source))
+        names.append(name)
+        if len(names) > 2 and draw(st.integers(0, 4)) == 0:
+            lines.append(f"{names.pop(0)} = None")
+        if draw(st.integers(0, 2)) == 0:
+            write()
+    write()
+    write()
+    return [*lines, f"return str([{', '.join(f'{name}.tolist()' for name in names)}])"]
+
+
+@settings(max_examples=40, deadline=None)
+@given(chains(), st.sampled_from(ENGINES))
+def test_writes_along_chains_are_seen_or_refused(lines: list[str], engine: str) -> None:
+    func = program("; ".join(lines), ["n = x", *lines], dict(NAMES))
+    expected = [func(n) for n in range(3)]
+    for plain in ("never", "auto"):
+        batched = autobatch.vmap(func, plain=plain, engine=engine)
+        try:
+            found = batched(autobatch.objects([0, 1, 2]))
+        except autobatch.AutobatchError as error:
+            assert engine != "sequential" and "another of its names" in str(error)
+        else:
+            assert found == expected

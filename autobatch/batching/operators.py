@@ -378,8 +378,8 @@ def inplace(context: Context, name: str, left: Cell, right: Cell) -> Cell:
     if packs.is_packed(read(right)):
         return packed.lent(context, [right], lambda: inplace(context, name, left, right))
     if is_tensor(value) and name != "matmul":  # tensors have no ``__imatmul__``
-        if foreign_operand(read(right)):
-            return run_rows(context, meaning, [left, right], {}, "objects")
+        if foreign_operand(value, read(right)):
+            return kept(context, meaning, left, right)
         return writes.write(context, meaning, [left, right], {})
     if type(value) is Container and value.type is list and name == "add":
         parts = parts_of(right)

@@ -20,9 +20,9 @@ from autobatch.batching.conversions import HANDLERS as CONVERSIONS
 from autobatch.batching.host.rows import run_rows
 from autobatch.batching.kinds import is_tensor
 from autobatch.batching.tensors import torch_ops
-from autobatch.batching.tensors.aliases import tie
+from autobatch.batching.tensors.aliases import base_of, tie
 from autobatch.batching.tensors.views import mark_outside
-from autobatch.values.cells import Cell, Objects, Uniform, View, read, ties_of
+from autobatch.values.cells import NO_TIES, Cell, Objects, Uniform, View, read, ties_of
 
 TO_ARRAYS = (
     *(Tensor.numpy, Tensor.__array__, np.asarray, np.asanyarray, np.ascontiguousarray),
@@ -37,8 +37,11 @@ def _to_array(function: Callable[..., Any]) -> Handler:
         own = type(value) is Objects and any(isinstance(item, Tensor) for item in value.items)
         if not (is_tensor(value) or own) or (type(value) is Uniform and value.shared):
             return None
-        why = "an array of its memory"
-        return run_rows(context, function, args, kwargs, why, keep=True, fresh=False)
+        why, ties = "an array of its memory", getattr(base_of(args[0]), "ties", NO_TIES)
+        result = run_rows(context, function, args, kwargs, why, keep=True, fresh=False)
+        if ties and type(result.value) is Objects:
+            context.services.lent.note(result.value.items, ties, copies=True)
+        return result
 
     return handler
 
@@ -54,9 +57,12 @@ def _to_tensor(function: Callable[..., Any]) -> Handler:
         if type(given) is Objects and any(map(context.foreign.holds, given.items)):
             mark_outside(result.value)
         if type(result.value) is not View and has_memory(given):
+            before = context.services.lent.of(args[0])
             tie(context, result.value, args[:1])
             if type(given) is Objects:
                 context.services.lent.note(given.items, ties_of(result))
+            if before:
+                base_of(result).ties |= before
         return result
 
     return handler
