@@ -331,6 +331,44 @@ def grows_in_place(x):
     return y * 3 + x
 
 
+def grows_by_another_name(x):
+    """Nothing reads what a way assigns, and it writes what has another name."""
+    x = x * 2
+    y = x
+    if x > 1:
+        y += 1
+    return x
+
+
+def grows_in_part(x):
+    row = torch.stack([x, x + 1, x + 2])
+    part = row[1:]
+    if x > 0:
+        part *= 2
+    else:
+        part -= 1
+    return row
+
+
+def grows_in_either_half(x):
+    x = x * 2
+    y = x.view(-1)
+    if x > 1:
+        y += 1
+        if x > 3:
+            y *= 2
+    return x
+
+
+def grows_in_rounds(x):
+    for i in range(3):
+        x = x + 1
+        y = x.detach()
+        if x > i:
+            y -= 3
+    return x
+
+
 def views(x):
     row = torch.stack([x, x + 1, x + 2])
     a = row[0]
@@ -349,6 +387,10 @@ ALIASES = [
     callee_of_an_argument,
     captured,
     grows_in_place,
+    grows_by_another_name,
+    grows_in_part,
+    grows_in_either_half,
+    grows_in_rounds,
     writes,
     views,
 ]
@@ -356,7 +398,7 @@ FLOATS = torch.tensor([0.3, -1.2, 2.5, 0.0, 1.5, -0.7, 3.0])
 INTS = torch.tensor([3, -1, 2, 0, 1, 5, 4])
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize(
     "func",
     [

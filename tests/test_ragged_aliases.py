@@ -2,6 +2,7 @@
 
 import operator
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -35,6 +36,7 @@ SAME = {
     "functional": lambda v: F.dropout(v, 0.5, False),
     "view": lambda v: v.view(-1),
     "first": lambda v: v[0],
+    "tensor": torch.Tensor,
     "neg": operator.neg,
     "abs": abs,
 }
@@ -80,6 +82,37 @@ def test_what_shares_memory(function, same, options):
     for _ in range(3):
         for found, wanted in zip(batched(X, COUNTS), expected(program), strict=True):
             torch.testing.assert_close(found, wanted)
+
+
+ARRAYS = {
+    "numpy": lambda v: v.numpy(),
+    "asarray": np.asarray,
+    "detached": lambda v: v.detach().numpy(),
+    "part": lambda v: v[:1].numpy(),
+    "reversed": lambda v: v.numpy()[::-1],
+    "special": lambda v: v.__array__(),
+}
+
+
+def of_a_table(rows, n, array):
+    other, part = rows, rows[1:]
+    z = array(rows)
+    if n > 1:
+        z += 1
+    return rows.sum(), other.sum(), part.sum()
+
+
+@pytest.mark.sampled(6)
+@pytest.mark.parametrize("options", EVERY, ids=str)
+@pytest.mark.parametrize("array", ARRAYS)
+def test_arrays_of_its_memory(array, options):
+    tables = [x[: int(n)].clone() for x, n in zip(X, COUNTS, strict=True)]
+    rows = [of_a_table(t.clone(), n, ARRAYS[array]) for t, n in zip(tables, COUNTS, strict=True)]
+    wanted = [torch.stack(part) for part in zip(*rows, strict=True)]
+    batched = autobatch.vmap(lambda rows, n: of_a_table(rows, n, ARRAYS[array]), **options)
+    for _ in range(2):
+        for found, each in zip(batched(autobatch.ragged(tables), COUNTS), wanted, strict=True):
+            torch.testing.assert_close(found, each)
 
 
 def windowed(x, n):

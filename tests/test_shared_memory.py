@@ -24,6 +24,8 @@ RIGHT = (
     "T = torch.zeros(3);;n = T.numpy();;T[0] = x;;return float(n[0]) + 0 * x",
     "T = torch.zeros(3);;A = np.asarray(T);;A[0] = 1;;return T + x",
     "T = torch.zeros(3) + x;;A = T.detach().numpy();;A += 1;;return T",
+    "T = torch.zeros(3) + x;;U = torch.Tensor(T);;U += 1;;return T, U",
+    "T = torch.zeros(3) + x;;U = torch.Tensor(T)[1:];;U *= x;;T += 1;;return T, U",
     "T = torch.zeros(3) + x;;return float(T.numpy().sum()) + T",
     "T = torch.zeros(3) + x;;a = T.numpy();;b = T.numpy();;a[0] = 5;;b[1] = 7;;return T",
     "T = torch.zeros(3) + x;;np.add(T.numpy(), 1, out=T.numpy());;return T",

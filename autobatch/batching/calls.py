@@ -59,6 +59,7 @@ from autobatch.batching.objects.classes import (
 from autobatch.batching.operators import once
 from autobatch.batching.refused_draws import looking, makes_modules
 from autobatch.batching.seldom_draws import is_drawing
+from autobatch.batching.sharing import TO_ARRAYS
 from autobatch.batching.switching import refuse_switch
 from autobatch.batching.tables import packed, rules, writing
 from autobatch.batching.tables.joins import packed_cells
@@ -256,6 +257,9 @@ def packed_call(context: Context, target: Target, cells: list[Cell]) -> Cell | N
         done = packed.call(context, callee, args, kwargs)
         if done is not None or takes_packed(callee):
             return done
+    if hashable and callee in TO_ARRAYS:  # of the memory that is each thread's own from here on
+        packed.unpack(context, cells)
+        return None
     pure = target.effect in ("torch", "draw") and "out" not in kwargs
     if (pure or gives_value(callee)) and not in_place_option(callee, args, kwargs):
         done = rules.apply(context, callee, args, kwargs) if pure and hashable else None

@@ -68,6 +68,17 @@ def _to_tensor(function: Callable[..., Any]) -> Handler:
     return handler
 
 
+def _alias(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | None:
+    """``torch.Tensor(t)``: another tensor of the memory of ``t``."""
+    value = read(args[0]) if len(args) == 1 and not kwargs else None
+    if is_tensor(value):
+        return torch_ops.apply(context, Tensor.view_as, [args[0], args[0]], {}, False)
+    if type(value) is Objects and any(isinstance(item, Tensor) for item in value.items):
+        why = "a tensor of its memory"
+        return run_rows(context, Tensor, args, {}, why, keep=True, fresh=False)
+    return None
+
+
 def has_memory(value: Any) -> bool:
     """Whether what a cell holds has memory that a tensor may be made of."""
     if type(value) is Objects:
@@ -78,4 +89,5 @@ def has_memory(value: Any) -> bool:
 HANDLERS: dict[Any, Handler] = {
     **{function: _to_array(function) for function in TO_ARRAYS},
     **{function: _to_tensor(function) for function in TO_TENSORS},
+    Tensor: _alias,
 }

@@ -114,7 +114,8 @@ class Skeleton:
     ``first`` is the one that it begins with, ``stores`` are those that write attributes, which is
     done last. ``kinds`` are of what each host operation gives, where
     that tells it apart from another; the site knows the skeleton by ``key``. What it reads at the
-    places ``picks`` are indices. ``drivers`` are those that have been printed of its plans, for
+    places ``picks`` are indices. ``chooses``: some operations are of ways that not all threads
+    take. ``drivers`` are those that have been printed of its plans, for
     when their checks are known to hold and for when not; None where there is none.
     """
 
@@ -131,6 +132,7 @@ class Skeleton:
     baked: frozenset[int] = frozenset()
     picks: frozenset[int] = frozenset()
     kinds: tuple[str, ...] = ()
+    chooses: bool = False
     key: Hashable = None
     plans: dict[Hashable, Plan | Skeleton] = field(default_factory=dict)
     drivers: dict[tuple[Plan, bool], Any] = field(default_factory=dict)

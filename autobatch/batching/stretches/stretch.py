@@ -174,7 +174,7 @@ class Stretch:
         before = [None if cell is None else cell.value for cell in rebuilt.leaves]
         self.shared = frozenset(rebuilt.shared.values())
         shapes = [(cell, shape_of(cell)) for cell in rebuilt.cells]
-        selects = any(op.name == "select" for op in skeleton.batched)
+        selects = skeleton.chooses or any(op.name == "select" for op in skeleton.batched)
         chosen = Chosen()
         for op in skeleton.batched:
             self.failed = op

@@ -37,6 +37,7 @@ class WholeSite(Site):
 
     def outlined(self, scope: Scope, context: Context, env: Env, stop: int) -> Skeleton:
         skeleton = Site.outlined(self, scope, context, env, stop)
+        skeleton.chooses = True
         return skeleton if skeleton.end == len(self.ops) else self.nothing()
 
     def planned(
