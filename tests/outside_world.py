@@ -102,9 +102,11 @@ def world() -> dict[str, Any]:
     return names
 
 
-def program(name: str, lines: list[str], names: dict[str, Any]) -> Callable[..., Any]:
-    """The function of ``x`` with these lines, which has source."""
-    text = "def f(x):\n" + "".join(f"    {line}\n" for line in lines)
+def program(
+    name: str, lines: list[str], names: dict[str, Any], params: str = "x"
+) -> Callable[..., Any]:
+    """The function with these lines, which has source."""
+    text = f"def f({params}):\n" + "".join(f"    {line}\n" for line in lines)
     file = f"<outside {name}>"
     linecache.cache[file] = (len(text), None, text.splitlines(True), file)
     exec(compile(text, file, "exec"), names)

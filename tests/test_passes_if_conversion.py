@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import autobatch
 from autobatch.frontend import lower_function
@@ -21,6 +23,7 @@ from programs.runge_kutta import example as runge_kutta_example
 from tests.language import cases
 from tests.of_its_own import of_its_own
 from tests.oracle import assert_matches_loop
+from tests.outside_world import program
 
 FUNCTIONS = list(dict.fromkeys(func for func, _ in cases() if func.__name__ != "matching"))
 AT_ONCE = {"executor": "traced", "trace_after": 0}
@@ -497,3 +500,38 @@ def test_what_listeners_and_explain_see():
     assert len(steps) == counts.block_executions
     report = autobatch.explain(collatz, ns)
     assert all(report.counts.by_block[("collatz", pc)] for pc in range(6))
+
+
+MADE = ("x * 2", "x + 1", "-x")
+NAMES = ("{}", "{}.view(-1)", "{}[1:]", "{}.detach()", "{}[0]", "{} + 1")
+TESTS = ("x.sum() > 3", "n > 1", "x[0] > 1", "n % 2 == 0", "x.sum() > 3 and n > 0")
+WRITES = ("{0} += 1", "{0} *= 2", "{0} -= n", "{0} /= 2", "{0} = {0} + 1", "k += 1")
+
+
+@st.composite
+def branches(draw: st.DrawFn) -> list[str]:
+    """Names for a tensor and its parts, branches that write to some, and results that see some."""
+
+    def one(options: Sequence[str]) -> str:
+        return draw(st.sampled_from(options))
+
+    indent = "    " if draw(st.integers(0, 3)) == 3 else ""
+    names, lines = ["x"], ["k = 0", *(["for i in range(2):"] if indent else [])]
+    lines.append(f"{indent}x = {one(MADE)}")
+    for number in range(draw(st.integers(1, 2))):
+        lines.append(f"{indent}v{number} = {one(NAMES).format(one(names))}")
+        names.insert(0, f"v{number}")
+        lines += [f"{indent}if {one(TESTS)}:", f"{indent}    {one(WRITES).format(one(names))}"]
+        if draw(st.integers(0, 2)) == 2:
+            lines += [f"{indent}else:", f"{indent}    {one(WRITES).format(one(names))}"]
+    return [*lines, f"return {draw(st.sampled_from(['x', 'x, k', *([] if indent else names)]))}"]
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(branches())
+def test_what_branches_write_by_other_names(lines):
+    text = "; ".join(lines)
+    func = program(text, lines, {"torch": torch}, "x, n")
+    xs, ns = torch.arange(12.0).reshape(4, 3) - 4, torch.tensor([0, 1, 2, 3])
+    way = {**AT_ONCE, "plain": "never"}
+    assert_matches_loop(func, [xs, ns], scalars="python", configurations=(way,))

@@ -228,7 +228,8 @@ class _ProgramWriter(Writer):
             self.line(self.fill(self.call, 1))
         self.scope.varied = (*params, "n")
         core = [*params, *(name for name, _, _ in family.core)]
-        seen = [OBSERVATIONS.get(self.scope.types[n], "{0}").format(n) for n in core]
+        live = [name for name in core if self.chance(2)] if self.chance(2) else core
+        seen = [OBSERVATIONS.get(self.scope.types[n], "{0}").format(n) for n in live or core[-1:]]
         text = f"({', '.join((*seen, *family.observe))},)"
         self.scope.result = f"{{'result': {text}}}" if self.chance(6) else text
         for _ in range((self.below(4) + 1) // 2):

@@ -110,6 +110,22 @@ VIEWS = (
     "{var:f2} = {f3$1}[1:]", "{var:f0} = {f3$1}[{int} % 3]", "{var:m3} = {m3$1}.t()",
 )
 
+OTHER_NAMES = tuple(
+    f"{{new$1}} = {made}\n{{new$2}} = {{new$1}}{of}\nif {{bool}}:\n    {{new$2}} {write}{other}\n"
+    f"{{var:{kind}}} = {{new$1}}"
+    for kind, made, ofs in (
+        ("f3", "{f3} * 0.5", ("", ".view(3)", "[1:]", ".detach()", "[{int} % 3]")),
+        ("m3", "{m3} + 1", ("[{int} % 3]", ".t()", "[:, 1]")),
+    )
+    for of, write, other in zip(
+        ofs,
+        ("+= {float}", "*= 0.5", "-= {float}", "+= {int} % 3", "/= 2"),
+        ("", "\nelse:\n    {new$2} -= 1", "", "\n    {new$2} *= 0.5", ""),
+        strict=False,
+    )
+)
+"""What a branch writes by another name that nothing reads after it, just after it was made."""
+
 CONTAINERS = (
     "{ints$1}.sort()", "{ints$1}.sort(reverse=True)", "{ints$1}.sort(key=lambda e: -e)",
     "if {ints$1}:\n    {var:int} = {ints$1}.pop(0)", "{ints$1}.insert({int} % 3, {int})",
@@ -141,6 +157,7 @@ STATEMENTS: tuple[str, ...] = (
     *(f"{{f3$1}}.{call}" for call in FLOATS),
     *(f"torch.{call}" for call in OUTS),
     *VIEWS,
+    *OTHER_NAMES,
     *CONTAINERS,
 )
 
