@@ -107,6 +107,8 @@ class Functions(ABC):
             self.shares.changed = True
         elif names.closure and not is_one(found[1].names.closure, names.closure):
             raise NotAlone("one function has several closures")
+        elif found[0].is_first:  # something calls it, or may
+            found[0].is_first, self.shares.changed = False, True
         return found[0]
 
     def escapes(self, unit: Unit, bound: bool = False) -> None:

@@ -156,6 +156,7 @@ def proved(
         world.met(module)
     function, is_module = world.meant(function), isinstance(receiver, nn.Module)
     unit = world.unit(function, receiver if is_module else MISSING)
+    unit.is_first = True
     whole = NONE
     for share in given.values():
         whole |= share
@@ -183,7 +184,7 @@ def proved(
     asks_torch = computes or meets_tensors
     if asks_torch and not is_torch_as_it_was():
         raise NotAlone("functions of torch's have been changed")
-    whole = unit.returned | world.shares.kept()
+    whole = unit.returned | unit.given_back | world.shares.kept()
     return Proof(
         world.shares.writes_own,
         (whole if computes else unit.returned) & ~TENSOR != NONE,

@@ -63,6 +63,12 @@ class Unit:
     """Its variables that are numbers, once that has been asked."""
     is_handed_on: bool = False
     """It is made as the program runs, and may be called with whatever a call gets."""
+    is_first: bool = False
+    """The program begins with it, and nothing in it calls it."""
+    given_back: Share = NONE
+    """What is in the displays that it gives back (see ``displayed``)."""
+    displays: frozenset[int] | None = None
+    """The operations that make these, once that has been asked."""
 
     def join(self, names: Iterable[Var]) -> Share:
         found = NONE
@@ -126,6 +132,11 @@ class Shares:
         if called and self.hidden | unit.returned != self.hidden:
             self.hidden |= unit.returned
             self.changed = True
+
+    def gives_within(self, unit: Unit, share: Share) -> None:
+        """A function returns something within a display, which the program does not see again."""
+        unit.given_back |= share
+        self.met(share)
 
     def met(self, share: Share) -> None:
         if self.anything | share != self.anything:
