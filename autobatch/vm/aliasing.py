@@ -16,10 +16,10 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from types import BuiltinFunctionType, FunctionType, ModuleType
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, distributions, nn
 
 from autobatch.batching.containers.callees import is_updating
 from autobatch.batching.effects import effect_of, is_inplace_name
@@ -85,6 +85,17 @@ WRITING = frozenset(
     }
 )
 """Methods of tensors that write to all or some of their elements, and do nothing else."""
+DISTRIBUTIONS = (
+    *(distributions.Normal, distributions.Categorical, distributions.Uniform),
+    *(distributions.Exponential, distributions.Laplace, distributions.Cauchy),
+    *(distributions.Gamma, distributions.MultivariateNormal, distributions.LogNormal),
+    *(distributions.HalfNormal, distributions.Independent, distributions.MixtureSameFamily),
+)
+"""Classes of torch's that write to no tensor but where they draw; others do for their ``mode``, or
+for ``log_prob`` (``Geometric``).
+"""
+SCORES = frozenset({"log_prob", "cdf", "icdf", "entropy", "perplexity"})
+"""Methods of theirs that do not draw."""
 HARMLESS = frozenset({"append", "extend", "update", "store_box", "clear_box", "delitem"})
 """Operations that write to what holds values, not to tensors."""
 
@@ -125,7 +136,7 @@ class Told:
 
 TELLS = Told(True)
 LEAST = Told(False)
-"""Of a function that is being looked at."""
+"""Of a function that is being looked at, and of one that tells nothing."""
 
 
 @dataclass(eq=False, repr=False)
@@ -231,7 +242,8 @@ class Sight:
         self.asks.add(name)
         if name in OWN_METHODS:
             return name == "add" and self.kind(receiver) == "set" and not self.are_keys(args)
-        return is_inplace_name(name) or name in TELLING or not self.is_opaque(name)
+        is_quiet = name in SCORES or self.is_opaque(name)
+        return is_inplace_name(name) or name in TELLING or not is_quiet
 
     def makes(self, op: Op) -> bool:
         """Whether a call gives a tensor in memory of its own, whatever it is given."""
@@ -331,11 +343,26 @@ def names_of(value: object) -> frozenset[str] | None:
         return NO_NAMES
     if isinstance(value, nn.Module):
         return NO_NAMES.union(*map(names_in, value.modules()))
+    if is_distribution(value):
+        return names_of(vars(value))
     if type(value) in HOLDERS and len(value) <= LONG:  # type: ignore[arg-type]
         parts = value.values() if type(value) is dict else value
         found = [names_of(part) for part in parts]  # type: ignore[attr-defined]
         return None if None in found else NO_NAMES.union(*(names for names in found if names))
     return NO_NAMES if effect_of(value) in (*QUIET_EFFECTS, "program") else None
+
+
+def is_of_distributions(callee: object) -> bool:
+    """Whether it is one of ``DISTRIBUTIONS``, or a method of an instance, as it comes."""
+    if isinstance(callee, MethodType):
+        found = vars(type(callee.__self__)).get(callee.__name__)
+        is_score = callee.__name__ in SCORES and found is callee.__func__
+        return is_score and is_distribution(callee.__self__)
+    return any(callee is kind for kind in DISTRIBUTIONS)
+
+
+def is_distribution(value: object) -> bool:
+    return any(type(value) is kind for kind in DISTRIBUTIONS)
 
 
 def names_in(module: nn.Module) -> frozenset[str]:

@@ -271,6 +271,8 @@ class Library:
         found = meant(callee)
         if made_of(callee) is not None or effect_of(found) != "program":
             return Told(tells_known(found))
+        if aliasing.is_of_distributions(found):
+            return aliasing.LEAST
         lowered = None if isinstance(found, type) else self.lowered(found)
         return aliasing.TELLS if lowered is None else self.told(*lowered)
 
