@@ -64,6 +64,8 @@ class Classes(Functions):
     """All classes that a program has instances of, as they are found."""
 
     classes: dict[type, dict[str, Any]] = field(default_factory=dict)
+    existing: set[type] = field(default_factory=set)
+    """Those of which instances existed before."""
     names: set[str] = field(default_factory=set)
     """Attributes that are asked of something unknown."""
     builds: bool = False
@@ -101,6 +103,13 @@ class Classes(Functions):
             for base in own_bases(kind):
                 self.classes[base] = dict(vars(base))
             self.shares.changed = True
+
+    def instance_existed(self, kind: type) -> None:
+        """An instance of a class is met that existed before."""
+        self.add_class(kind)
+        self.shares.changed |= kind not in self.existing
+        self.existing.add(kind)
+        self.shares.instances_existed()
 
     def anything_is_built(self) -> None:
         """Instances may be made of classes that are not known."""
@@ -211,10 +220,12 @@ class Classes(Functions):
     def own_unit(self, kind: type, function: FunctionType) -> Unit:
         """A function that a class has."""
         unit = self.unit(function)
-        if not unit.is_of_members:
-            heirs = (each for each in self.classes if issubclass(each, kind))
-            if any(issubclass(each, Enum) for each in heirs):
-                unit.is_of_members = self.shares.changed = True
+        heirs = [each for each in self.classes if issubclass(each, kind)]
+        if not unit.is_of_members and any(issubclass(each, Enum) for each in heirs):
+            unit.is_of_members = self.shares.changed = True
+        if not unit.of_existing:
+            before, unit.of_existing = unit.of_existing, not self.existing.isdisjoint(heirs)
+            self.shares.changed |= before is not unit.of_existing
         return unit
 
     def receivers(self, function: FunctionType) -> list[type]:
@@ -270,10 +281,9 @@ class Classes(Functions):
             return
         if isinstance(member, classmethod):
             own = NONE
-        elif receiver & CODE:  # asked of a class, perhaps, it gets what it is given
-            own = receiver
-            self.passed(unit, given, shape)
         else:
+            if receiver & CODE:  # asked of a class, perhaps, it gets what it is given
+                self.passed(unit, given, shape)
             own = self.shares.instance(unit, receiver)
         self.passed(unit, [own, *given], shape, 1)
 

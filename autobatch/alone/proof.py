@@ -13,6 +13,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from enum import EnumMeta
 from functools import partial
 from types import FunctionType
 from typing import Any
@@ -150,8 +151,10 @@ def proved(
     if holds_tensors:
         world.shares.store(TENSORS)
     for kind in classes:
-        world.add_class(kind)
-        world.shares.instances_existed()
+        if isinstance(kind, EnumMeta):  # of members, which lead to all others
+            world.met_callable(kind)
+        else:
+            world.instance_existed(kind)
     for module in modules:
         world.met(module)
     function, is_module = world.meant(function), isinstance(receiver, nn.Module)

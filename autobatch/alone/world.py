@@ -167,9 +167,10 @@ class World(Classes):
             if each not in enumerations:
                 self.met_callable(each)
         for kind in contents.classes:
-            self.add_class(kind)
-            if not issubclass(kind, Enum):
-                self.shares.instances_existed()
+            if issubclass(kind, Enum):
+                self.add_class(kind)
+            else:
+                self.instance_existed(kind)
         codes = bool(contents.callables) or any(issubclass(k, Enum) for k in contents.classes)
         share = outer(value, nature, contents.arrays) | (CODE if codes else NONE)
         if contents.numpy:
@@ -309,7 +310,7 @@ class World(Classes):
         unit = self.unit(function)
         if not unit.is_kept:
             unit.is_kept = self.shares.changed = True
-            self.shares.instances_existed()
+            self.shares.instances_existed(of_any=True)
             self.lookups.append((lambda: kept.wrapped(found), function))
         if any(map(kept.compares_by_itself, self.classes.values())):
             raise NotAlone("what is asked whether it is equal may be another thread's")
