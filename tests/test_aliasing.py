@@ -369,6 +369,37 @@ def test_threads_that_keep_a_tensor_meet_those_that_made_one(
         assert count.block_executions <= 2 + 3 * 9  # once kept apart, 74 of 64 threads
 
 
+def writes(self: Normal, value: Tensor) -> Tensor:
+    return value.add_(1)
+
+
+def scored(x, n):
+    y = x * 1
+    z = y if n % 2 == 0 else y * 1
+    return z + Normal(0.0, 1.0).log_prob(y), y
+
+
+def scored_by_what_existed(x, n):
+    y = x * 1
+    z = y if n % 2 == 0 else y * 1
+    return z + STANDARD.log_prob(y), y
+
+
+@pytest.mark.parametrize("function", [scored, scored_by_what_existed])
+@pytest.mark.parametrize("engine", ["stackless", "program_counter"])
+def test_a_method_in_the_place_of_a_distributions(engine, function, monkeypatch) -> None:
+    x, n = torch.arange(7.0), torch.arange(7)
+    mapped = autobatch.vmap(function, engine=engine, plain="never")
+    for _ in range(3):
+        for method in (writes, Normal.log_prob):
+            with monkeypatch.context() as patch:
+                patch.setattr(Normal, "log_prob", method)
+                wanted = [function(*row) for row in zip(x.clone(), n, strict=True)]
+                found = mapped(x, n)
+            for part, parts in zip(found, zip(*wanted, strict=True), strict=True):
+                torch.testing.assert_close(part, torch.stack(parts))
+
+
 @pytest.mark.parametrize("engine", ["stackless", "program_counter"])
 def test_threads_that_score_by_a_distribution_meet(engine: str) -> None:
     generator = torch.Generator().manual_seed(3)

@@ -96,6 +96,12 @@ for ``log_prob`` (``Geometric``).
 """
 SCORES = frozenset({"log_prob", "cdf", "icdf", "entropy", "perplexity"})
 """Methods of theirs that do not draw."""
+AS_THEY_CAME: dict[tuple[type, str], object] = {
+    (kind, name): getattr(kind, name, None)
+    for kind in DISTRIBUTIONS
+    for name in (*SCORES, "__init__")
+}
+"""The code that has been read, nobody's in its place."""
 HARMLESS = frozenset({"append", "extend", "update", "store_box", "clear_box", "delitem"})
 """Operations that write to what holds values, not to tensors."""
 
@@ -314,6 +320,8 @@ class Blindness:
         named = list(map(names_of, given))
         told = self.told(self.names())
         self.sole = told.sole
+        if not told.asks.isdisjoint(SCORES) and not are_as_they_came():
+            return False
         return not told.tells and all(
             names is not None and told.asks.isdisjoint(names) for names in (told.named, *named)
         )
@@ -355,10 +363,15 @@ def names_of(value: object) -> frozenset[str] | None:
 def is_of_distributions(callee: object) -> bool:
     """Whether it is one of ``DISTRIBUTIONS``, or a method of an instance, as it comes."""
     if isinstance(callee, MethodType):
-        found = vars(type(callee.__self__)).get(callee.__name__)
-        is_score = callee.__name__ in SCORES and found is callee.__func__
-        return is_score and is_distribution(callee.__self__)
+        if not is_distribution(callee.__self__):
+            return False
+        return AS_THEY_CAME.get((type(callee.__self__), callee.__name__)) is callee.__func__
     return any(callee is kind for kind in DISTRIBUTIONS)
+
+
+def are_as_they_came() -> bool:
+    """Whether nobody has put a method in the place of a distribution's."""
+    return all(getattr(*each, None) is found for each, found in AS_THEY_CAME.items())
 
 
 def is_distribution(value: object) -> bool:
