@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
-from autobatch.alone import computing, kept
+from autobatch.alone import computing, dispatched, kept
 from autobatch.alone.classes import Classes
 from autobatch.alone.computing import FEWEST, Limits
 from autobatch.alone.contents import Contents
@@ -250,6 +250,9 @@ class World(Classes):
             self.calls_torch = True
             self.may_write_in_place |= value in computing.WRITING_WHERE_ASKED
             self.shares.changed |= before != (self.calls_torch, self.may_write_in_place)
+        elif dispatched.is_dispatching(value):
+            for each in self.dispatched(value):
+                self.met_callable(each)
         elif isinstance(value, FunctionType) and not callees.is_known(value):
             self.freed(self.unit(value))
             self.escapes(self.unit(value))
@@ -301,6 +304,13 @@ class World(Classes):
             self.lookups += [(look, look()) for look in kept.held(value)]
         for each in (value.func, *value.args, *value.keywords.values()):
             self.shares.store(self.met(each))
+
+    def dispatched(self, found: Any) -> list[Any]:
+        """The functions of which one is called, by the class of what it gets."""
+        if id(found) not in self.partials:
+            self.partials[id(found)] = found
+            self.lookups += [(look, look()) for look in dispatched.held(found)]
+        return dispatched.registered(found)
 
     def kept(self, found: Any) -> Unit:
         """The function whose results are kept, which is only looked at while they are."""
