@@ -1,7 +1,7 @@
 """Functions by the class of what they get (``singledispatch``), in programs of objects alone."""
 
 import functools
-from abc import ABCMeta
+from abc import ABCMeta, abstractmethod
 
 import pytest
 import torch
@@ -61,6 +61,10 @@ def _(x: str):
 
 
 class Hooked(metaclass=ABCMeta):
+    @abstractmethod
+    def hook(self):
+        """Nothing."""
+
     @classmethod
     def __subclasshook__(cls, other):
         NOTED.append(other)
