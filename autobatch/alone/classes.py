@@ -175,7 +175,8 @@ class Classes(Functions):
                 self.builds_by(self.method(kind, member, function))
             elif special and name not in ENTERED | FINE_INITS:
                 bound = function is member and name != "__class_getitem__"
-                self.escapes(self.method(kind, member, function), bound)
+                yields = function is member and name == "__iter__"
+                self.escapes(self.method(kind, member, function, yields), bound)
             elif name in self.names:
                 self.method(kind, member, function)
         elif isinstance(own_attribute(member, "__func__", member), FunctionType):
@@ -208,18 +209,18 @@ class Classes(Functions):
         self.escapes(unit, bound=True)
         self.shares.put(name, unit.returned)
 
-    def method(self, kind: type, member: Any, function: FunctionType) -> Unit:
+    def method(self, kind: type, member: Any, function: FunctionType, yields: bool = False) -> Unit:
         """What a class has as a method: a class method gets a class that has it."""
-        unit = self.own_unit(kind, function)
+        unit = self.own_unit(kind, function, yields)
         if isinstance(member, classmethod):
             first = [param.name for param in unit.function.params[:1]]
             for each in self.receivers(function):
                 self.shares.add(unit, first, self.receiver(unit, each))
         return unit
 
-    def own_unit(self, kind: type, function: FunctionType) -> Unit:
+    def own_unit(self, kind: type, function: FunctionType, yields: bool = False) -> Unit:
         """A function that a class has."""
-        unit = self.unit(function)
+        unit = self.unit(function, yields=yields)
         heirs = [each for each in self.classes if issubclass(each, kind)]
         if not unit.is_of_members and any(issubclass(each, Enum) for each in heirs):
             unit.is_of_members = self.shares.changed = True
@@ -243,7 +244,7 @@ class Classes(Functions):
     def kinds_of(self, unit: Unit) -> list[type]:
         """The classes that have a function as a class method."""
         for function in self.functions.values():
-            if self.library.code_of(function).function is unit.source:
+            if self.lowered(function, yields=True) is unit.source:
                 return self.receivers(function)
         return []
 
