@@ -16,10 +16,10 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from types import BuiltinFunctionType, FunctionType, ModuleType
 
 import torch
-from torch import Tensor, distributions, nn
+from torch import Tensor, nn
 
 from autobatch.batching.containers.callees import is_updating
 from autobatch.batching.effects import effect_of, is_inplace_name
@@ -32,6 +32,7 @@ from autobatch.structure import own_attribute
 from autobatch.values.cells import BOX, PACKED, Column, Container, Uniform, Value, View
 from autobatch.vm.nested import Nested
 from autobatch.vm.purity import Known, Names
+from autobatch.vm.scoring import SCORES, are_as_they_came, is_distribution
 from autobatch.vm.sole import Sole
 
 NO_NAMES: frozenset[str] = frozenset()
@@ -85,23 +86,6 @@ WRITING = frozenset(
     }
 )
 """Methods of tensors that write to all or some of their elements, and do nothing else."""
-DISTRIBUTIONS = (
-    *(distributions.Normal, distributions.Categorical, distributions.Uniform),
-    *(distributions.Exponential, distributions.Laplace, distributions.Cauchy),
-    *(distributions.Gamma, distributions.MultivariateNormal, distributions.LogNormal),
-    *(distributions.HalfNormal, distributions.Independent, distributions.MixtureSameFamily),
-)
-"""Classes of torch's that write to no tensor but where they draw; others do for their ``mode``, or
-for ``log_prob`` (``Geometric``).
-"""
-SCORES = frozenset({"log_prob", "cdf", "icdf", "entropy", "perplexity"})
-"""Methods of theirs that do not draw."""
-AS_THEY_CAME: dict[tuple[type, str], object] = {
-    (kind, name): getattr(kind, name, None)
-    for kind in DISTRIBUTIONS
-    for name in (*SCORES, "__init__")
-}
-"""The code that has been read, nobody's in its place."""
 HARMLESS = frozenset({"append", "extend", "update", "store_box", "clear_box", "delitem"})
 """Operations that write to what holds values, not to tensors."""
 
@@ -358,24 +342,6 @@ def names_of(value: object) -> frozenset[str] | None:
         found = [names_of(part) for part in parts]  # type: ignore[attr-defined]
         return None if None in found else NO_NAMES.union(*(names for names in found if names))
     return NO_NAMES if effect_of(value) in (*QUIET_EFFECTS, "program") else None
-
-
-def is_of_distributions(callee: object) -> bool:
-    """Whether it is one of ``DISTRIBUTIONS``, or a method of an instance, as it comes."""
-    if isinstance(callee, MethodType):
-        if not is_distribution(callee.__self__):
-            return False
-        return AS_THEY_CAME.get((type(callee.__self__), callee.__name__)) is callee.__func__
-    return any(callee is kind for kind in DISTRIBUTIONS)
-
-
-def are_as_they_came() -> bool:
-    """Whether nobody has put a method in the place of a distribution's."""
-    return all(getattr(*each, None) is found for each, found in AS_THEY_CAME.items())
-
-
-def is_distribution(value: object) -> bool:
-    return any(type(value) is kind for kind in DISTRIBUTIONS)
 
 
 def names_in(module: nn.Module) -> frozenset[str]:
