@@ -26,6 +26,8 @@ from torch.utils import _pytree as pytree
 
 DICTS = (dict, OrderedDict, defaultdict)
 """Of these the keys count, not their order."""
+SINGLE = frozenset({bool, int, float, complex, str, bytes, type(None)})
+"""Types of values that have no parts."""
 IsLeaf = Callable[[Any], bool]
 
 
@@ -86,6 +88,11 @@ def form_of(obj: Any) -> Form | None:
     if is_record(obj):
         return Form(kind, tuple(attributes(obj)))
     return None
+
+
+def are_single(parts: Iterable[Any]) -> bool:
+    """Whether all are numbers and texts of Python's, which have no parts; says so at once."""
+    return SINGLE.issuperset(map(type, parts))
 
 
 def is_structure(obj: Any) -> bool:

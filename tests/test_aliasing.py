@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.distributions import Categorical, Geometric, Independent, Normal
 
 import autobatch
 from autobatch.ir.definitions import definitions_of
@@ -66,7 +67,26 @@ def nested(x):
     return inner(x)
 
 
-QUIET = (chain, filtered, counted, helped)
+STANDARD = Normal(0.0, 1.0)
+
+
+def log_density(x):
+    return torch.logaddexp(Normal(-1.0, 0.5).log_prob(x), STANDARD.log_prob(x))
+
+
+def metropolis(x, steps, thresholds):
+    """A chain whose density is one of torch's distributions."""
+    samples, density = [], log_density(x)
+    for step, threshold in zip(steps, thresholds, strict=True):
+        proposal = x + step
+        proposed = log_density(proposal)
+        if threshold.log() < proposed - density:
+            x, density = proposal, proposed
+        samples.append(x)
+    return torch.stack(samples), Categorical(logits=torch.stack(samples)).entropy()
+
+
+QUIET = (chain, filtered, counted, helped, log_density, metropolis)
 
 
 def adds_in_place(x):
@@ -124,6 +144,47 @@ def made_of_own(x):
 class Holder:
     def __init__(self, value):
         self.value = value
+
+
+class Adding(Normal):
+    def log_prob(self, value):
+        return value.add_(1)
+
+
+class Scoring(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.within = Normal(0.0, 1.0)
+
+    def log_prob(self, x):
+        return x.add_(1)
+
+
+ADDING, AROUND = Adding(0.0, 1.0), Independent(Adding(torch.zeros(2), 1.0), 1)
+
+
+def of_a_class_of_ones_own(x):
+    return Adding(0.0, 1.0).log_prob(x)
+
+
+def of_one_that_existed(x):
+    return ADDING.log_prob(x)
+
+
+def of_what_holds_one(x):
+    return AROUND.log_prob(x)
+
+
+def draws(x):
+    return Normal(x, 1.0).rsample()
+
+
+def has_a_score_that_writes(x):
+    return Geometric(logits=x).log_prob(x * 0)
+
+
+def by_a_score(x, model):
+    return model.log_prob(x)
 
 
 class InPlace(nn.Module):
@@ -211,6 +272,8 @@ OF_TWO = (
 TELLING = (
     *(adds_in_place, maybe_a_tensor, method_in_place, into_out, compares, contains),
     *(asks_id, points, by_helper, by_argument, made_of_own, by_keyword),
+    *(of_a_class_of_ones_own, of_one_that_existed, of_what_holds_one, draws),
+    has_a_score_that_writes,
     *OF_TWO,
 )
 
@@ -257,6 +320,9 @@ def test_a_method_with_the_name_of_a_tensors() -> None:
     assert not tells(by_method)
     assert tells(by_global_method)
     assert not tells(Plain().forward)
+    assert tells(by_a_score, Scoring())
+    assert not tells(by_a_score, Normal(0.0, 1.0))
+    assert tells(by_a_score, ADDING)
 
 
 @pytest.mark.parametrize("function", QUIET, ids=lambda f: f.__name__)
@@ -301,6 +367,54 @@ def test_threads_that_keep_a_tensor_meet_those_that_made_one(
         torch.testing.assert_close(found, torch.stack([*map(chain, x, steps)]))
         assert count.fallbacks == 0
         assert count.block_executions <= 2 + 3 * 9  # once kept apart, 74 of 64 threads
+
+
+def writes(self: Normal, value: Tensor) -> Tensor:
+    return value.add_(1)
+
+
+def scored(x, n):
+    y = x * 1
+    z = y if n % 2 == 0 else y * 1
+    return z + Normal(0.0, 1.0).log_prob(y), y
+
+
+def scored_by_what_existed(x, n):
+    y = x * 1
+    z = y if n % 2 == 0 else y * 1
+    return z + STANDARD.log_prob(y), y
+
+
+@pytest.mark.parametrize("function", [scored, scored_by_what_existed])
+@pytest.mark.parametrize("engine", ["stackless", "program_counter"])
+def test_a_method_in_the_place_of_a_distributions(engine, function, monkeypatch) -> None:
+    x, n = torch.arange(7.0), torch.arange(7)
+    mapped = autobatch.vmap(function, engine=engine, plain="never")
+    for _ in range(3):
+        for method in (writes, Normal.log_prob):
+            with monkeypatch.context() as patch:
+                patch.setattr(Normal, "log_prob", method)
+                wanted = [function(*row) for row in zip(x.clone(), n, strict=True)]
+                found = mapped(x, n)
+            for part, parts in zip(found, zip(*wanted, strict=True), strict=True):
+                torch.testing.assert_close(part, torch.stack(parts))
+
+
+@pytest.mark.parametrize("engine", ["stackless", "program_counter"])
+def test_threads_that_score_by_a_distribution_meet(engine: str) -> None:
+    generator = torch.Generator().manual_seed(3)
+    x, steps = torch.randn(32, generator=generator), torch.randn(32, 6, generator=generator)
+    thresholds = torch.rand(32, 6, generator=generator)
+    wanted = [metropolis(*row) for row in zip(x, steps, thresholds, strict=True)]
+    mapped = autobatch.vmap(metropolis, engine=engine, plain="never")
+    for _ in range(4):
+        with autobatch.counts() as count:
+            found = mapped(x, steps, thresholds)
+        for part, parts in zip(found, zip(*wanted, strict=True), strict=True):
+            torch.testing.assert_close(part, torch.stack(parts))
+    with autobatch.counts() as alone:
+        mapped(x[:1], steps[:1], thresholds[:1])
+    assert count.block_executions <= 1.5 * alone.block_executions
 
 
 def test_gradients_through_tensors_that_were_one() -> None:

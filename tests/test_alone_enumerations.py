@@ -169,3 +169,137 @@ def test_what_members_hold_is_not_written(function):
         with autobatch.counts() as counts, pytest.raises(AutobatchError):
             batched(GAPS)
         assert counts.plain == 0 and Held.ONE.value.count == 0
+
+
+@dataclass(frozen=True)
+class Step:
+    kind: Kind
+    by: float
+
+
+class Machine:
+    """Its method has the name of a list's, and there were instances of another class before."""
+
+    def __init__(self, steps, start):
+        self.steps, self.stack, self.at = steps, [start], 0
+
+    def pop(self):
+        return self.stack.pop()
+
+    def run(self):
+        while self.at < len(self.steps):
+            step = self.steps[self.at]
+            self.at += 1
+            match step:
+                case Step(Kind.ARRIVE, by):
+                    self.stack.append(self.stack[-1] + by)
+                case Step(Kind.DEPART):
+                    if len(self.stack) > 1:
+                        self.pop()
+        return self.pop(), len(self.stack)
+
+
+def ran(steps, start):
+    return Machine(steps, start).run()
+
+
+def of_members(kinds, start):
+    return start + sum(1 for kind in kinds if kind is Kind.DEPART), kinds[-1].title
+
+
+def steps_of(letters):
+    return [Step(Kind[{"a": "ARRIVE", "d": "DEPART"}[each]], 0.5) for each in letters]
+
+
+LETTERS = ["aad", "ddaa", "a", "", "dadada"]
+
+
+@pytest.mark.parametrize("scalars", ["python", "tensor"])
+def test_members_in_the_arguments(scalars):
+    starts = torch.arange(5.0)
+    of_one = torch.Tensor.item if scalars == "python" else torch.Tensor.clone
+    for change in range(3):
+        given = [steps_of(each + "ad" * change) for each in LETTERS]
+        kinds = [[*(step.kind for step in steps), Kind.DEPART] for steps in given]
+        for function, items in ((ran, given), (of_members, kinds)):
+            batched = autobatch.vmap(function, scalars=scalars)
+            for _ in range(3):
+                with autobatch.counts() as counts:
+                    first, second = batched(autobatch.objects(items), starts)
+                wanted = [function(*each) for each in zip(items, map(of_one, starts), strict=True)]
+                assert first.tolist() == [float(each) for each, _ in wanted]
+                assert list(second) == [each for _, each in wanted]
+            assert counts.plain == 5 or (function is ran and scalars == "tensor")
+
+
+def marks_it(member, x):
+    return member.mark() + int(x[0])
+
+
+def sees_it(member, x):
+    return member.seen() + int(x[0])
+
+
+def sees_one_in_a_list(member, x):
+    return [member][0].seen() + int(x[0])
+
+
+def notes_it(member, x):
+    return member.noted + int(x[0])
+
+
+def leads_to_another(member, x):
+    return type(member)["RED"].mark() + int(x[0])
+
+
+@pytest.mark.parametrize(
+    "function", [marks_it, sees_it, sees_one_in_a_list, notes_it, leads_to_another]
+)
+def test_members_in_the_arguments_are_not_written(function):
+    batched = autobatch.vmap(function)
+    given = autobatch.objects([Colour.RED, Colour.BLUE, Colour.RED, Colour.RED, Colour.BLUE])
+    for _ in range(3):
+        with autobatch.counts() as counts, pytest.raises(AutobatchError):
+            batched(given, GAPS)
+        assert counts.plain == 0
+        assert not any({"hits", "marked"} & vars(colour).keys() for colour in Colour)
+
+
+def bumps_it(member, x):
+    return member.value.bump() + int(x[0])
+
+
+def test_what_members_in_the_arguments_hold_is_not_written():
+    with autobatch.counts() as counts, pytest.raises(AutobatchError):
+        autobatch.vmap(bumps_it)(autobatch.objects([Held.ONE] * 5), GAPS)
+    assert counts.plain == 0 and Held.ONE.value.count == 0
+
+
+class Taken:
+    """Instances existed, and have a method with the name of a list's, which writes."""
+
+    def __init__(self):
+        self.left = 3
+
+    def pop(self):
+        self.left -= 1
+        return self.left
+
+
+class Taking(Taken):
+    pass
+
+
+def takes(each, x):
+    own = Machine([], x[0].item())
+    own.stack.append(each)
+    return own.stack[-1].pop() + own.pop().pop()
+
+
+@pytest.mark.parametrize("kind", [Taken, Taking])
+def test_a_method_of_what_existed_is_told_from_a_lists(kind):
+    given = [kind() for _ in range(5)]
+    for _ in range(3):
+        with autobatch.counts() as counts, pytest.raises(AutobatchError):
+            autobatch.vmap(takes)(autobatch.objects(given), GAPS)
+        assert counts.plain == 0 and all(each.left == 3 for each in given)

@@ -12,6 +12,7 @@ from enum import Enum
 from typing import NamedTuple
 
 import pytest
+import torch
 from torch import nn
 
 import autobatch
@@ -577,6 +578,22 @@ def test_what_keeps_a_program_from_it_is_told(function, caret, why, capsys):
     assert f'File "{__file__}", line ' in lines[at + 1]
     carets = "^" * len(caret)
     assert caret in lines[at + 2] and lines[at + 3].endswith(f" {carets} {why}")
+
+
+def ways(steps, most):
+    """Climbing stairs, and how much of it the cache has spared."""
+    steps = steps.tolist()
+
+    @functools.cache
+    def count(left):
+        return 1 if left == 0 else sum(count(left - step) for step in steps if step <= left)
+
+    return count(most.item()), count.cache_info().hits
+
+
+def test_it_is_told_where_much_runs_thread_by_thread_beside_tensors(capsys):
+    autobatch.explain(ways, torch.tensor([[1, 2], [2, 3]]).repeat(8, 1), torch.arange(16))
+    assert "^^^^ the method cache_info is not known" in capsys.readouterr().out
 
 
 def test_the_warning_tells_it_too():

@@ -256,11 +256,11 @@ class Rows:
     def __init__(self, word):
         self.word = word
 
-    def __iter__(self):
+    def __reversed__(self):
         yield from self.word
 
 
 def test_generators_are_named_as_the_reason():
-    call = asked(lambda word: "".join(Rows(word)), autobatch.objects(WORDS))
+    call = asked(lambda word: "".join(reversed(Rows(word))), autobatch.objects(WORDS))
     told = objection(call, "it")
     assert "`yield`, a generator, is not looked into" in told and "makes a list" in told

@@ -545,3 +545,38 @@ def numbers(n):
 def test_numbers_alone_are_kept_together():
     _, parts = outcome(numbers, torch.arange(1, 9), scalars="python")
     assert parts == 0
+
+
+LIMITS = {"low": -1.0, "high": 1.0}
+
+
+class Checked:
+    """Of tensors, by a table that all threads share."""
+
+    def __init__(self, low, high):
+        self.low, self.high = low, high
+        for name, limit in LIMITS.items():
+            if limit > 5.0:
+                continue
+            if name not in self.__dict__:
+                raise ValueError(name)
+
+
+def checks_by_a_table(x):
+    for _ in range(3):
+        checked = Checked(x - 1, x + 1)
+        x = checked.low * checked.high if x > 0 else checked.high
+    return x
+
+
+def scores(x):
+    return torch.distributions.Normal(x, x.exp()).log_prob(x + 1)
+
+
+@pytest.mark.parametrize("function", [checks_by_a_table, scores])
+def test_what_all_threads_share_is_gone_through_once_beside_objects_of_tensors(function):
+    x = torch.linspace(-1, 1, 7)
+    with autobatch.counts() as counts:
+        found = autobatch.vmap(function)(x)
+    assert counts.plain_parts == 0 and counts.by_thread == 0
+    torch.testing.assert_close(found, torch.stack([*map(function, x)]))

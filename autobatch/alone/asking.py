@@ -16,8 +16,8 @@ MAKES_ASKING: tuple[Callable[..., Any], ...] = (attrgetter, methodcaller)
 """What makes functions that ask what they get for an attribute."""
 TITLES = frozenset({"__name__", "__qualname__"})
 """Texts that every class and function has, where no class says otherwise."""
-FRAMES = frozenset({"tb_frame"})
-"""What leads from an exception to all that its functions held."""
+FRAMES = frozenset({"tb_frame", "gi_frame", "gi_yieldfrom"})
+"""What leads from an exception, or from what yields, to all that its functions held."""
 ATTRIBUTE = re.compile(r"\.([^.\[\]]*)")
 
 

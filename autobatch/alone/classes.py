@@ -64,6 +64,8 @@ class Classes(Functions):
     """All classes that a program has instances of, as they are found."""
 
     classes: dict[type, dict[str, Any]] = field(default_factory=dict)
+    existing: set[type] = field(default_factory=set)
+    """Those of which instances existed before."""
     names: set[str] = field(default_factory=set)
     """Attributes that are asked of something unknown."""
     builds: bool = False
@@ -101,6 +103,13 @@ class Classes(Functions):
             for base in own_bases(kind):
                 self.classes[base] = dict(vars(base))
             self.shares.changed = True
+
+    def instance_existed(self, kind: type) -> None:
+        """An instance of a class is met that existed before."""
+        self.add_class(kind)
+        self.shares.changed |= kind not in self.existing
+        self.existing.add(kind)
+        self.shares.instances_existed()
 
     def anything_is_built(self) -> None:
         """Instances may be made of classes that are not known."""
@@ -166,7 +175,8 @@ class Classes(Functions):
                 self.builds_by(self.method(kind, member, function))
             elif special and name not in ENTERED | FINE_INITS:
                 bound = function is member and name != "__class_getitem__"
-                self.escapes(self.method(kind, member, function), bound)
+                yields = function is member and name == "__iter__"
+                self.escapes(self.method(kind, member, function, yields), bound)
             elif name in self.names:
                 self.method(kind, member, function)
         elif isinstance(own_attribute(member, "__func__", member), FunctionType):
@@ -199,22 +209,24 @@ class Classes(Functions):
         self.escapes(unit, bound=True)
         self.shares.put(name, unit.returned)
 
-    def method(self, kind: type, member: Any, function: FunctionType) -> Unit:
+    def method(self, kind: type, member: Any, function: FunctionType, yields: bool = False) -> Unit:
         """What a class has as a method: a class method gets a class that has it."""
-        unit = self.own_unit(kind, function)
+        unit = self.own_unit(kind, function, yields)
         if isinstance(member, classmethod):
             first = [param.name for param in unit.function.params[:1]]
             for each in self.receivers(function):
                 self.shares.add(unit, first, self.receiver(unit, each))
         return unit
 
-    def own_unit(self, kind: type, function: FunctionType) -> Unit:
+    def own_unit(self, kind: type, function: FunctionType, yields: bool = False) -> Unit:
         """A function that a class has."""
-        unit = self.unit(function)
-        if not unit.is_of_members:
-            heirs = (each for each in self.classes if issubclass(each, kind))
-            if any(issubclass(each, Enum) for each in heirs):
-                unit.is_of_members = self.shares.changed = True
+        unit = self.unit(function, yields=yields)
+        heirs = [each for each in self.classes if issubclass(each, kind)]
+        if not unit.is_of_members and any(issubclass(each, Enum) for each in heirs):
+            unit.is_of_members = self.shares.changed = True
+        if not unit.of_existing:
+            before, unit.of_existing = unit.of_existing, not self.existing.isdisjoint(heirs)
+            self.shares.changed |= before is not unit.of_existing
         return unit
 
     def receivers(self, function: FunctionType) -> list[type]:
@@ -232,7 +244,7 @@ class Classes(Functions):
     def kinds_of(self, unit: Unit) -> list[type]:
         """The classes that have a function as a class method."""
         for function in self.functions.values():
-            if self.library.code_of(function).function is unit.source:
+            if self.lowered(function, yields=True) is unit.source:
                 return self.receivers(function)
         return []
 
@@ -270,10 +282,9 @@ class Classes(Functions):
             return
         if isinstance(member, classmethod):
             own = NONE
-        elif receiver & CODE:  # asked of a class, perhaps, it gets what it is given
-            own = receiver
-            self.passed(unit, given, shape)
         else:
+            if receiver & CODE:  # asked of a class, perhaps, it gets what it is given
+                self.passed(unit, given, shape)
             own = self.shares.instance(unit, receiver)
         self.passed(unit, [own, *given], shape, 1)
 

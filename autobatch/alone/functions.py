@@ -24,7 +24,7 @@ from autobatch.batching import known_callees as callees
 from autobatch.batching.binding import defaults_of
 from autobatch.batching.effects import effect_of, is_library
 from autobatch.errors import AutobatchError
-from autobatch.frontend import MISSING
+from autobatch.frontend import MISSING, lower_function
 from autobatch.frontend.resolve import static_attribute
 from autobatch.ir.definitions import definitions_of
 from autobatch.ir.program import CallShape, Function, Op, Var
@@ -49,6 +49,8 @@ class Functions(ABC):
     lookups: list[tuple[Callable[[], Any], Any]] = field(default_factory=list)
     looked: set[tuple[int, str]] = field(default_factory=set)
     functions: dict[int, FunctionType] = field(default_factory=dict)
+    suspended: dict[int, Function] = field(default_factory=dict)
+    """The lowering of those that yield."""
     imports: dict[int, Mapping[str, object]] = field(default_factory=dict)
     """What nested functions capture that imports assign."""
     nested: Inner = field(default_factory=Inner)
@@ -66,19 +68,24 @@ class Functions(ABC):
     def met(self, value: Any) -> Share:
         """What a value that existed before shares with the program; what is in it may run."""
 
-    def unit(self, function: FunctionType, receiver: object = MISSING) -> Unit:
-        """A user's function; of a ``receiver`` that is known, a module, it is one by itself."""
+    def unit(
+        self, function: FunctionType, receiver: object = MISSING, yields: bool = False
+    ) -> Unit:
+        """A user's function; of a ``receiver`` that is known, a module, it is one by itself.
+
+        ``yields``: it may yield, since Python calls it by itself (``__iter__``). Where the program
+        calls it, it does so in vain if threads are kept together.
+        """
         if effect_of(function) != "program" or is_library(function):
             raise NotAlone(f"{function.__qualname__} is no program")
         if any(name.startswith("__autobatch") for name in vars(function)):
             raise NotAlone(f"{function.__qualname__} is marked")
         try:
-            lowered = self.library.code_of(function, receiver).function
+            lowered = self.lowered(function, receiver, yields)
         except AutobatchError as error:
             why = str(error).partition("\n")[0]
-            yields = function.__code__.co_flags & CO_GENERATOR
             form = f"{function.__qualname__} has a form that is refused: {why}"
-            refused = NotAlone(YIELDS if yields else form)
+            refused = NotAlone(YIELDS if is_generator(function) else form)
             refused.at(error.span)
             raise refused from error
         if id(function) not in self.functions:
@@ -88,6 +95,17 @@ class Functions(ABC):
         for name, value in defaults_of(function, lowered.params).items():
             self.shares.add(unit, [name], self.met(value))
         return unit
+
+    def lowered(
+        self, function: FunctionType, receiver: object = MISSING, yields: bool = False
+    ) -> Function:
+        """A function as it is looked into."""
+        if not yields or not is_generator(function):
+            return self.library.code_of(function, receiver).function
+        if id(function) not in self.suspended:
+            found = lower_function(function, self.library.resolver, yields=True)
+            self.suspended[id(function)] = found
+        return self.suspended[id(function)]
 
     def captures(self, lowered: Function, imported: Mapping[str, object]) -> None:
         """A function that the program makes captures what imports assign."""
@@ -107,6 +125,8 @@ class Functions(ABC):
             self.shares.changed = True
         elif names.closure and not is_one(found[1].names.closure, names.closure):
             raise NotAlone("one function has several closures")
+        elif found[0].is_first:  # something calls it, or may
+            found[0].is_first, self.shares.changed = False, True
         return found[0]
 
     def escapes(self, unit: Unit, bound: bool = False) -> None:
@@ -237,3 +257,7 @@ class Functions(ABC):
 def is_one(some: Mapping[str, CellType], others: Mapping[str, CellType]) -> bool:
     """Whether two closures have the same cells."""
     return all(cell is others.get(name) for name, cell in some.items())
+
+
+def is_generator(function: FunctionType) -> bool:
+    return bool(function.__code__.co_flags & CO_GENERATOR)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from enum import Enum
 from functools import partial
 from typing import Any
 
@@ -16,7 +17,7 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from autobatch.alone.contents import SCALARS, Contents
-from autobatch.alone.taint import ARRAY, FOREIGN, NONE, OUTER_DEEP, OWNS, TENSOR, Share
+from autobatch.alone.taint import ARRAY, CODE, FOREIGN, NONE, OUTER_DEEP, OWNS, TENSOR, Share
 from autobatch.alone.world import outer
 from autobatch.arguments.batch import Batch
 from autobatch.arguments.mapped import Mapped, has_mapped
@@ -108,7 +109,7 @@ class Given:
             return TENSOR | (FOREIGN if computes and self.is_shared else NONE)
         if self.items is None:
             nature = contents.nature(self.value)
-            return outer(self.value, nature, contents.arrays)
+            return outer(self.value, nature, contents.arrays) | code(contents)
         if SCALARS.issuperset(map(type, self.items)):
             return NONE
         own = Contents(computes)
@@ -120,8 +121,13 @@ class Given:
         contents.numpy |= own.numpy
         if own.arrays and ARRAYS.issuperset(map(type, self.items)):
             return ARRAY
-        within = ARRAY if own.arrays else NONE
+        within = (ARRAY if own.arrays else NONE) | code(own)
         return OWNS[nature] | (OUTER_DEEP if own.has_instances else NONE) | within
+
+
+def code(contents: Contents) -> Share:
+    """What values share that have members of enumerations, which may have attributes."""
+    return CODE if any(issubclass(kind, Enum) for kind in contents.classes) else NONE
 
 
 def arguments(batch: Batch, options: Options) -> dict[int | str, Given] | None:

@@ -19,7 +19,7 @@ from types import (
 import torch
 from torch import nn
 
-from autobatch.alone import arrays, computing, kept, reads
+from autobatch.alone import arrays, computing, dispatched, kept, reads
 from autobatch.alone.kinds import NotAlone, titled
 from autobatch.alone.members import Members
 from autobatch.alone.modules import MAKING, own_forward
@@ -123,6 +123,11 @@ class KnownCalls(Members):
             return unit.returned
         if isinstance(found, nn.Module):
             return self.module_called(found, given, shape)
+        if dispatched.is_dispatching(found):
+            each_of = world.dispatched(found)
+            if whole & TENSOR and any(map(callees.is_known, each_of)):
+                raise NotAlone("a function of Python's that is registered may get a tensor")
+            return arrays.joined(self.known_call(each, given, shape) for each in each_of)
         if kept.is_bound(found):
             world.met(found)
             shares.store(whole)

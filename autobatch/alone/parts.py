@@ -307,8 +307,7 @@ class Finder:
         unit = Unit(whole, whole)
         world.units[id(whole), id(self.known.names.receiver)] = (unit, self.known)
         for kind in held.classes:
-            world.add_class(kind)
-            world.shares.instances_existed()
+            world.instance_existed(kind)
         for each in held.callables:
             if not isinstance(each, ModuleType):
                 world.met(each)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from enum import EnumMeta
 from functools import partial
 from types import FunctionType
 from typing import Any
@@ -150,12 +151,15 @@ def proved(
     if holds_tensors:
         world.shares.store(TENSORS)
     for kind in classes:
-        world.add_class(kind)
-        world.shares.instances_existed()
+        if isinstance(kind, EnumMeta):  # of members, which lead to all others
+            world.met_callable(kind)
+        else:
+            world.instance_existed(kind)
     for module in modules:
         world.met(module)
     function, is_module = world.meant(function), isinstance(receiver, nn.Module)
     unit = world.unit(function, receiver if is_module else MISSING)
+    unit.is_first = True
     whole = NONE
     for share in given.values():
         whole |= share
@@ -183,7 +187,7 @@ def proved(
     asks_torch = computes or meets_tensors
     if asks_torch and not is_torch_as_it_was():
         raise NotAlone("functions of torch's have been changed")
-    whole = unit.returned | world.shares.kept()
+    whole = unit.returned | unit.given_back | world.shares.kept()
     return Proof(
         world.shares.writes_own,
         (whole if computes else unit.returned) & ~TENSOR != NONE,

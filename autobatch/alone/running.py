@@ -12,6 +12,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import EnumMeta
 from functools import cached_property
 from math import inf
 from time import thread_time
@@ -253,8 +254,9 @@ def looked_through(asked: Asked, computes: bool) -> tuple[dict[int | str, Share]
     """What the arguments share, and what is in them."""
     contents = Contents(computes)
     shares = {name: each.share(contents, computes) for name, each in asked.given.items()}
-    if contents.callables:
-        raise NotAlone("functions are among its arguments")
+    for each in contents.callables:
+        if not (isinstance(each, EnumMeta) and each in contents.classes):  # a member knows it
+            raise NotAlone("functions, or classes, are among its arguments")
     asked.limits.check(contents.tensors)
     return shares, contents
 

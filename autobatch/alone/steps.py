@@ -13,6 +13,7 @@ from torch import nn
 from autobatch.alone import computing, lasting, modes, patterns, printing, reads
 from autobatch.alone.calls import Calls
 from autobatch.alone.contents import SCALARS
+from autobatch.alone.displayed import only_returned
 from autobatch.alone.kinds import NotAlone
 from autobatch.alone.taint import (
     ARRAY,
@@ -136,6 +137,9 @@ class Steps(Calls):
         if name in INPLACE:
             return self.inplace(op, args)
         if name in HOLDS:
+            if self.unit.is_first and self.is_given_back(op):
+                shares.gives_within(self.unit, args)
+                return NONE
             (shares.store if name in HAVE_ATTRIBUTES else shares.contain)(args)
             return NONE
         if name in WRITES:
@@ -162,6 +166,12 @@ class Steps(Calls):
         if name in VALUES:
             return NONE
         return self.named(op, args)
+
+    def is_given_back(self, op: Op) -> bool:
+        """Whether what it makes is only returned."""
+        if self.unit.displays is None:
+            self.unit.displays = only_returned(self.unit.function)
+        return id(op) in self.unit.displays
 
     def is_slice(self, index: Var) -> bool:
         definition = self.known.definitions.get(index)

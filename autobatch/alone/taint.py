@@ -55,6 +55,8 @@ class Unit:
     """It is called as a function, too, where it is a method."""
     is_of_members: bool = False
     """It is a method of an enumeration, whose members all existed before."""
+    of_existing: bool | None = None
+    """Of a class's method: whether instances that have it existed before; None of others."""
     is_kept: bool = False
     """What it returns is kept for all calls."""
     property_of: str = ""
@@ -63,6 +65,12 @@ class Unit:
     """Its variables that are numbers, once that has been asked."""
     is_handed_on: bool = False
     """It is made as the program runs, and may be called with whatever a call gets."""
+    is_first: bool = False
+    """The program begins with it, and nothing in it calls it."""
+    given_back: Share = NONE
+    """What is in the displays that it gives back (see ``displayed``)."""
+    displays: frozenset[int] | None = None
+    """The operations that make these, once that has been asked."""
 
     def join(self, names: Iterable[Var]) -> Share:
         found = NONE
@@ -102,6 +110,8 @@ class Shares:
     """Instances of the user's classes existed before, some of which may be a method's first
     argument: others are the program's own.
     """
+    has_any_instances: bool = False
+    """They may be of any class."""
     members: dict[str, Share] = field(default_factory=dict)
     """What classes have that is data, by name: nothing else leads there but to ask for the name."""
     writes_own: bool = False
@@ -126,6 +136,11 @@ class Shares:
         if called and self.hidden | unit.returned != self.hidden:
             self.hidden |= unit.returned
             self.changed = True
+
+    def gives_within(self, unit: Unit, share: Share) -> None:
+        """A function returns something within a display, which the program does not see again."""
+        unit.given_back |= share
+        self.met(share)
 
     def met(self, share: Share) -> None:
         if self.anything | share != self.anything:
@@ -230,11 +245,15 @@ class Shares:
 
     def instance(self, unit: Unit, share: Share) -> Share:
         """What the instance that a method gets may be, of what has the share ``share``."""
-        return share if self.has_instances or unit.is_of_members else NONE
+        existed = self.has_instances if unit.of_existing is None else unit.of_existing
+        may_be = existed or self.has_any_instances or unit.is_of_members
+        return share if may_be else NONE
 
-    def instances_existed(self) -> None:
-        if not self.has_instances:
-            self.has_instances = self.changed = True
+    def instances_existed(self, of_any: bool = False) -> None:
+        """``of_any``: of classes that cannot be told."""
+        self.changed |= not self.has_instances or (of_any and not self.has_any_instances)
+        self.has_instances = True
+        self.has_any_instances |= of_any
 
     def hold(self, share: Share) -> None:
         """Something that existed before, and is known as such, holds something."""

@@ -8,7 +8,7 @@ that fail the lowest one's, with those below it done.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from types import CellType
 from typing import Any, Protocol
@@ -74,8 +74,7 @@ class Within:
         if fewer is None:
             candidate.refuse()
             return None
-        cells = [group.env[name] for name in fewer.uses]
-        if not has_objects(cells) or not differ(cells):
+        if not is_worth_a_part([group.env[name] for name in fewer.uses]):
             return None
         context = engine.state.context(frame, group)
         part = self.part(finder, pc, fewer, context, group)
@@ -158,12 +157,19 @@ class Within:
             if others and not differ(group.env[name] for name in found.uses):
                 return None
             looking = self.looking(finder, context)
-            held, more = looking.held({name: group.env[name] for name in found.uses})
+            cells = {name: group.env[name] for name in found.uses}
+            held, more = looking.held(cells)
             if not more:
-                return finder.part(pc, found, held)
+                is_worth_it = found is candidate or is_worth_a_part(cells.values())
+                return finder.part(pc, found, held) if is_worth_it else None
             others |= more_than(finder, pc, group) | set(more)
             found = finder.candidate(pc, frozenset(others))
         return None
+
+
+def is_worth_a_part(cells: Collection[Cell]) -> bool:
+    """Whether there are objects among what variables hold, and not all threads have the same."""
+    return has_objects(cells) and differ(cells)
 
 
 def more_than(finder: Finder, pc: Label, group: Group) -> set[Var]:

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
-from autobatch.alone import computing, kept
+from autobatch.alone import computing, dispatched, kept
 from autobatch.alone.classes import Classes
 from autobatch.alone.computing import FEWEST, Limits
 from autobatch.alone.contents import Contents
@@ -167,9 +167,10 @@ class World(Classes):
             if each not in enumerations:
                 self.met_callable(each)
         for kind in contents.classes:
-            self.add_class(kind)
-            if not issubclass(kind, Enum):
-                self.shares.instances_existed()
+            if issubclass(kind, Enum):
+                self.add_class(kind)
+            else:
+                self.instance_existed(kind)
         codes = bool(contents.callables) or any(issubclass(k, Enum) for k in contents.classes)
         share = outer(value, nature, contents.arrays) | (CODE if codes else NONE)
         if contents.numpy:
@@ -249,6 +250,9 @@ class World(Classes):
             self.calls_torch = True
             self.may_write_in_place |= value in computing.WRITING_WHERE_ASKED
             self.shares.changed |= before != (self.calls_torch, self.may_write_in_place)
+        elif dispatched.is_dispatching(value):
+            for each in self.dispatched(value):
+                self.met_callable(each)
         elif isinstance(value, FunctionType) and not callees.is_known(value):
             self.freed(self.unit(value))
             self.escapes(self.unit(value))
@@ -301,6 +305,13 @@ class World(Classes):
         for each in (value.func, *value.args, *value.keywords.values()):
             self.shares.store(self.met(each))
 
+    def dispatched(self, found: Any) -> list[Any]:
+        """The functions of which one is called, by the class of what it gets."""
+        if id(found) not in self.partials:
+            self.partials[id(found)] = found
+            self.lookups += [(look, look()) for look in dispatched.held(found)]
+        return dispatched.registered(found)
+
     def kept(self, found: Any) -> Unit:
         """The function whose results are kept, which is only looked at while they are."""
         function = kept.wrapped(found)
@@ -309,7 +320,7 @@ class World(Classes):
         unit = self.unit(function)
         if not unit.is_kept:
             unit.is_kept = self.shares.changed = True
-            self.shares.instances_existed()
+            self.shares.instances_existed(of_any=True)
             self.lookups.append((lambda: kept.wrapped(found), function))
         if any(map(kept.compares_by_itself, self.classes.values())):
             raise NotAlone("what is asked whether it is equal may be another thread's")

@@ -22,7 +22,7 @@ from autobatch.alone import Asked, asked, better_alone, objection
 from autobatch.api import LIBRARY, Function, batch_of
 from autobatch.arguments.batch import Batch
 from autobatch.arguments.misfits import noted
-from autobatch.batching.fallbacks import quoted, reason
+from autobatch.batching.fallbacks import is_often, quoted, reason
 from autobatch.batching.fused import Hot
 from autobatch.batching.stretches import CAPTURE, COMPILING
 from autobatch.compiled import Refused, plan_of
@@ -108,7 +108,8 @@ def is_told(plainly: Asked, report: Report) -> bool:
     """Whether a run might have been better as plain Python."""
     given = plainly.given.values()
     objects = any(each.are_objects for each in given) and not report.has_tensors()
-    return objects or bool(report.overhead) or report.is_on_objects() or report.is_often()
+    often = report.is_often() or is_often(report.counts.by_thread, report.counts.launches)
+    return objects or bool(report.overhead) or report.is_on_objects() or often
 
 
 def machine_code(func: Callable[..., Any], batch: Batch, options: Options) -> str:

@@ -38,6 +38,7 @@ from autobatch.frontend.resolve import ANY_FUNCTION, MISSING, Resolver
 from autobatch.frontend.results import leaves
 from autobatch.frontend.scope import Scope, function_scope, walrus_targets
 from autobatch.frontend.subset import refuse_node
+from autobatch.frontend.yielding import without_yields
 from autobatch.ir.dataflow import maybe_unbound
 from autobatch.ir.program import Function, Program, Return
 from autobatch.source import SourceUnavailable, function_node
@@ -54,22 +55,31 @@ class Lowered:
 
 
 def lower_function(
-    pyfunc: Callable[..., Any], resolver: Resolver = ANY_FUNCTION, *, receiver: object = MISSING
+    pyfunc: Callable[..., Any],
+    resolver: Resolver = ANY_FUNCTION,
+    *,
+    receiver: object = MISSING,
+    yields: bool = False,
 ) -> Function:
     """The lowering of one Python function.
 
     ``receiver`` is the value of its first parameter where that is known and existed before the
-    call. Raises ``UnsupportedError`` with a caret for what programs cannot hold.
+    call. ``yields``: it may yield, and is only looked into (see ``yielding``). Raises
+    ``UnsupportedError`` with a caret for what programs cannot hold.
     """
-    return lower(pyfunc, resolver, receiver=receiver).function
+    return lower(pyfunc, resolver, receiver=receiver, yields=yields).function
 
 
 def lower(
-    pyfunc: Callable[..., Any], resolver: Resolver = ANY_FUNCTION, *, receiver: object = MISSING
+    pyfunc: Callable[..., Any],
+    resolver: Resolver = ANY_FUNCTION,
+    *,
+    receiver: object = MISSING,
+    yields: bool = False,
 ) -> Lowered:
     """``lower_function``, with what was learned on the way."""
     function, receiver = _with_receiver(pyfunc, receiver)
-    context = _context(function, resolver, receiver)
+    context = _context(function, resolver, receiver, yields)
     lowered, displays = _lower_carefully(context)
     out_vars = displays.pop() if len(displays) == 1 else ("out",)
     return Lowered(lowered, tuple(context.root.callees), out_vars)
@@ -199,13 +209,17 @@ RULES = Rules(
 )
 
 
-def _context(pyfunc: FunctionType, resolver: Resolver, receiver: object) -> Context:
+def _context(
+    pyfunc: FunctionType, resolver: Resolver, receiver: object, yields: bool = False
+) -> Context:
     try:
         source = function_node(pyfunc)
     except SourceUnavailable as error:
         raise _no_source(pyfunc, str(error)) from None
     if isinstance(source.node, ast.AsyncFunctionDef):
         raise refuse_node(source.node, source.span(source.node))
+    if yields:
+        source = replace(source, node=without_yields(source.node))
     source = replace(source, node=mangle_names(source.node, source.owner))
     scope = function_scope(source.node, pyfunc.__code__.co_freevars)
     name = pyfunc.__qualname__.rpartition("<locals>.")[2]

@@ -22,7 +22,7 @@ from autobatch.compat import storage_id
 from autobatch.ragged import Packed
 from autobatch.results.nesting import rings, roomy, structures
 from autobatch.results.stacking import Batchless, Result
-from autobatch.structure import is_structure, leaves, mapped
+from autobatch.structure import are_single, is_structure, leaves, mapped
 
 
 def of_its_own(result: Any, batch: Batch) -> Any:
@@ -90,7 +90,7 @@ class Copying:
         """What one example has. What holds itself is an object of its own, and left as it is."""
         if isinstance(value, Tensor):
             return self.leaf(value)
-        if not is_structure(value):
+        if not is_structure(value) or (type(value) is list and are_single(value)):
             return value
         if id(value) in self.made:
             return self.made[id(value)]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
-from autobatch.structure import form_of
+from autobatch.structure import are_single, form_of
 from autobatch.vm.room import ROOM
 
 T = TypeVar("T")
@@ -37,8 +37,10 @@ def structures(roots: Iterable[Any]) -> dict[int, tuple[Any, Sequence[Any]]]:
         node = pending.pop()
         form = None if id(node) in found else form_of(node)
         if form is not None:
-            found[id(node)] = (node, form.parts(node))
-            pending += found[id(node)][1]
+            parts = form.parts(node)
+            found[id(node)] = (node, parts)
+            if not are_single(parts):
+                pending += parts
     return found
 
 

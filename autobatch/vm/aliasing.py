@@ -32,6 +32,7 @@ from autobatch.structure import own_attribute
 from autobatch.values.cells import BOX, PACKED, Column, Container, Uniform, Value, View
 from autobatch.vm.nested import Nested
 from autobatch.vm.purity import Known, Names
+from autobatch.vm.scoring import SCORES, are_as_they_came, is_distribution
 from autobatch.vm.sole import Sole
 
 NO_NAMES: frozenset[str] = frozenset()
@@ -125,7 +126,7 @@ class Told:
 
 TELLS = Told(True)
 LEAST = Told(False)
-"""Of a function that is being looked at."""
+"""Of a function that is being looked at, and of one that tells nothing."""
 
 
 @dataclass(eq=False, repr=False)
@@ -231,7 +232,8 @@ class Sight:
         self.asks.add(name)
         if name in OWN_METHODS:
             return name == "add" and self.kind(receiver) == "set" and not self.are_keys(args)
-        return is_inplace_name(name) or name in TELLING or not self.is_opaque(name)
+        is_quiet = name in SCORES or self.is_opaque(name)
+        return is_inplace_name(name) or name in TELLING or not is_quiet
 
     def makes(self, op: Op) -> bool:
         """Whether a call gives a tensor in memory of its own, whatever it is given."""
@@ -302,6 +304,8 @@ class Blindness:
         named = list(map(names_of, given))
         told = self.told(self.names())
         self.sole = told.sole
+        if not told.asks.isdisjoint(SCORES) and not are_as_they_came():
+            return False
         return not told.tells and all(
             names is not None and told.asks.isdisjoint(names) for names in (told.named, *named)
         )
@@ -331,6 +335,8 @@ def names_of(value: object) -> frozenset[str] | None:
         return NO_NAMES
     if isinstance(value, nn.Module):
         return NO_NAMES.union(*map(names_in, value.modules()))
+    if is_distribution(value):
+        return names_of(vars(value))
     if type(value) in HOLDERS and len(value) <= LONG:  # type: ignore[arg-type]
         parts = value.values() if type(value) is dict else value
         found = [names_of(part) for part in parts]  # type: ignore[attr-defined]

@@ -51,6 +51,7 @@ from autobatch.vm.purity import (
     different,
     supposed,
 )
+from autobatch.vm.scoring import is_of_distributions
 from autobatch.vm.settled import Sites, Targets
 from autobatch.vm.subjects import Subjects
 
@@ -278,6 +279,8 @@ class Library:
         found = meant(callee)
         if made_of(callee) is not None or effect_of(found) != "program":
             return Told(tells_known(found))
+        if is_of_distributions(found):
+            return aliasing.LEAST
         lowered = None if isinstance(found, type) else self.lowered(found)
         return aliasing.TELLS if lowered is None else self.told(*lowered)
 
