@@ -139,43 +139,6 @@ def test_what_is_the_same_for_all_threads_is_done_once():
     assert parts == 0 and found.tolist() == [stepped(v, 4).item() for v in x]
 
 
-LIMITS = {"low": -1e3, "high": 1e3}
-
-
-class Checked:
-    limits = LIMITS
-
-    def __init__(self, low, high):
-        self.low, self.high = low, high
-        try:
-            limits = self.limits
-        except AttributeError:
-            limits = {}
-        for name, limit in limits.items():
-            if is_much(limit):
-                continue
-            if name not in self.__dict__:
-                continue
-            if (getattr(self, name) == limit).any():
-                raise ValueError(name)
-
-
-def is_much(limit):
-    return limit > 1e9
-
-
-def checked(x):
-    made = Checked(x, x + 1)
-    return made.low * made.high
-
-
-def test_what_is_left_of_a_part_is_the_same_for_all_threads():
-    x = torch.arange(21.0).reshape(7, 3)
-    for options in ({}, {"trace_after": 0}):
-        found, parts = outcome(checked, x, **options)
-        assert parts == 0 and torch.equal(found, x * (x + 1))
-
-
 class Above:
     def __init__(self):
         self.found = {}

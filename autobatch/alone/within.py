@@ -154,8 +154,6 @@ class Within:
         found: Candidate | None = candidate
         others: set[Var] = set()
         while found is not None:
-            if others and not differ(group.env[name] for name in found.uses):
-                return None
             looking = self.looking(finder, context)
             cells = {name: group.env[name] for name in found.uses}
             held, more = looking.held(cells)
