@@ -84,7 +84,27 @@ def of_numbers(x, w, y):
     return program
 
 
-PROGRAMS = [of_before, of_its_own, by_a_branch, unused, for_zeros, twice, several, of_numbers]
+def of_sequences(x, w, y):
+    outputs, inputs = (y, x * 2), [x, w, 3.0]
+
+    def program(v):
+        wanted = tuple(each for each in inputs if isinstance(each, torch.Tensor))
+        return torch.autograd.grad(outputs, wanted, (v, v * 2), retain_graph=True)
+
+    return program
+
+
+PROGRAMS = [
+    of_before,
+    of_sequences,
+    of_its_own,
+    by_a_branch,
+    unused,
+    for_zeros,
+    twice,
+    several,
+    of_numbers,
+]
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)

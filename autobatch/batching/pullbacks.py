@@ -47,7 +47,7 @@ def grad(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | 
         return None
     ends, along = [given.pop(name) for name in ENDS], given.pop("grad_outputs", None)
     cells = [*ends, *([] if along is None else [along])]
-    if not all(is_shared_tensor(leaf) for leaf in torch_ops.leaf_values(ends)):
+    if not all(map(holds_shared_tensors, torch_ops.leaf_values(ends))):
         return None
     if not all(type(read(option)) is Uniform for option in given.values()):
         return None
@@ -70,8 +70,9 @@ def grad(context: Context, args: list[Cell], kwargs: dict[str, Cell]) -> Cell | 
     return cell_of(found)
 
 
-def is_shared_tensor(leaf: Any) -> bool:
-    return type(leaf) is Uniform and isinstance(leaf.obj, Tensor)
+def holds_shared_tensors(value: Any) -> bool:
+    """Whether it is a tensor that all threads share, or a sequence of such from before the call."""
+    return type(value) is Uniform and all(isinstance(leaf, Tensor) for leaf in leaves_of(value.obj))
 
 
 def pulled(outputs: Any, inputs: Any, along: Any = None, **options: Any) -> Any:
