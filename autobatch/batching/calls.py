@@ -47,6 +47,7 @@ from autobatch.batching.host.getters import method_called
 from autobatch.batching.host.rower import own_memory
 from autobatch.batching.host.rows import ANY_EFFECT, OWN_PARTS, run_rows
 from autobatch.batching.kinds import is_instance
+from autobatch.batching.marking import Spared, custom_function, is_marking
 from autobatch.batching.objects import introspection
 from autobatch.batching.objects.classes import (
     NO_INIT,
@@ -63,6 +64,7 @@ from autobatch.batching.switching import refuse_switch
 from autobatch.batching.tables import packed, rules, writing
 from autobatch.batching.tables.joins import packed_cells
 from autobatch.batching.tensors import torch_ops
+from autobatch.batching.trace.recorder import refuse_hidden
 from autobatch.batching.unseen import watched
 from autobatch.structure import own_attribute
 from autobatch.transforms import batched as transforms
@@ -139,6 +141,8 @@ def performed(context: Context, target: Target) -> Cell:
     context.foreign.note(own_attribute(callee, "__self__"))
     why = OWN_PARTS if own_attribute(callee, "__objclass__") in (list, dict, set) else ANY_EFFECT
     draws = context.randomness != "error" or not makes_modules(callee)
+    if is_marking(callee):
+        callee = Spared(callee, context.foreign.holds, writes.shared_write(context, "a tensor"))
     with nullcontext() if draws else looking(callee):
         result = run_rows(context, callee, args, kwargs, why, keep=keep, effect=True, fresh=False)
     return own_modules(context, result) if makes(callee) else result
@@ -185,6 +189,8 @@ def torch_call(context: Context, target: Target) -> Cell:
         out = stateless.called(context, args, kwargs)
         if out is not None:
             return out
+    if (kind := custom_function(callee)) is not None:
+        refuse_hidden(kind.__name__)
     refuse_backward(context, callee)
     refuse_tensor_hook(context, callee, args)
     refuse_switch(context.span, callee, target.entered)
