@@ -42,16 +42,17 @@ def test_what_has_the_factor_0_is_not_looked_at(function, beta, in_dims):
     assert_matches_loop(product, args, in_dims=in_dims)
 
 
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8], ids=str)
 @pytest.mark.parametrize("factors", [(0.6, 2), (1, 1.5), (2, 3), (0, 0.5)], ids=str)
 @pytest.mark.parametrize("function", OPERANDS, ids=lambda f: f.__name__)
-def test_factors_of_ints_are_ints(function, factors):
+def test_of_ints_all_are_ints(function, factors, dtype):
     beta, alpha = factors
 
     def product(x, a, b):
         return function(x, a, b, beta=beta, alpha=alpha)
 
     torch.manual_seed(0)
-    args = [torch.randint(-9, 9, (3, *shape)) for shape in OPERANDS[function]]
+    args = [torch.randint(0, 9, (3, *shape), dtype=dtype) for shape in OPERANDS[function]]
     assert_matches_loop(product, args)
 
 

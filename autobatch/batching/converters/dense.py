@@ -100,13 +100,13 @@ def _register_added(function: Callable[..., Any], method: Callable[..., Any]) ->
     ) -> Any:
         """``beta * input + alpha * (mat @ other)``, of which vmap makes a product and a sum.
 
-        Torch takes factors of ints for ints, and does not look at ``input`` where ``beta`` is 0.
+        Torch takes factors of ints for ints, sums those of many matrices in their own dtype, and does
+        not look at ``input`` where ``beta`` is 0.
         """
         whole = rows(input, info.k)
-        if float in (type(beta), type(alpha)) and not (
-            whole.is_floating_point() or whole.is_complex()
-        ):
-            raise NoRule("a factor that is no int")
+        of_ints = not (whole.is_floating_point() or whole.is_complex())
+        if of_ints and (function is torch.addbmm or float in (type(beta), type(alpha))):
+            raise NoRule("a sum of ints")
         if type(beta) not in (bool, int, float) or beta != 0:
             return _affine(info, function, input, mat, other, beta, alpha)
         if whole.requires_grad:
