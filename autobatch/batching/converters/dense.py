@@ -100,7 +100,7 @@ def _register_added(function: Callable[..., Any], method: Callable[..., Any]) ->
     ) -> Any:
         """``beta * input + alpha * (mat @ other)``, of which vmap makes a product and a sum.
 
-        Torch takes factors of ints for ints, sums those of many matrices in their own dtype, and does
+        Torch takes factors of ints for ints, sums matrices of ints in their own dtype, and does
         not look at ``input`` where ``beta`` is 0.
         """
         whole = rows(input, info.k)
