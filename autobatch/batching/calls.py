@@ -11,6 +11,7 @@ import copy
 from contextlib import nullcontext
 from functools import partial
 from operator import methodcaller
+from types import FunctionType, MethodType
 from typing import Any
 
 import torch
@@ -68,7 +69,18 @@ from autobatch.batching.trace.recorder import refuse_hidden
 from autobatch.batching.unseen import watched
 from autobatch.structure import own_attribute
 from autobatch.transforms import batched as transforms
-from autobatch.values.cells import Cell, Column, Objects, Uniform, read, uniform
+from autobatch.values.cells import (
+    CLOSURE,
+    METHOD,
+    PARTIAL,
+    Cell,
+    Column,
+    Container,
+    Objects,
+    Uniform,
+    read,
+    uniform,
+)
 
 OWN_WRITES = frozenset(
     [
@@ -208,6 +220,8 @@ def torch_call(context: Context, target: Target) -> Cell:
         return outs.write_out(context, callee, args, kwargs, draws)
     if in_place_option(callee, args, kwargs):
         return writes.write(context, callee, args, kwargs)
+    if any(map(is_program_s, (*args, *kwargs.values()))):
+        return run_rows(context, callee, args, kwargs, ANY_EFFECT, True, fresh=False, effect=True)
     written = updated(callee, args, kwargs) if is_hashable(callee) else []
     if written:
         if any(map(writes.is_outside, written)):
@@ -215,6 +229,15 @@ def torch_call(context: Context, target: Target) -> Cell:
         return run_rows(context, callee, args, kwargs, "it writes to operands", True, effect=False)
     result = torch_ops.apply(context, callee, args, kwargs, draws)
     return modules.own_parts(callee, args, result) if type(callee) in PYTHON else result
+
+
+def is_program_s(cell: Cell) -> bool:
+    """Whether it is code of the user's, which torch is given to call."""
+    value = read(cell)
+    if type(value) is Container:
+        return value.type in (CLOSURE, METHOD, PARTIAL)
+    obj = value.obj if type(value) is Uniform else None
+    return isinstance(obj, FunctionType | MethodType) and effect_of(obj) in ("program", "unknown")
 
 
 def is_still(callee: Any, args: list[Cell], kwargs: dict[str, Cell]) -> bool:
