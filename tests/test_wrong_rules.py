@@ -66,3 +66,11 @@ def test_what_has_the_factor_0_has_the_gradient_0(function):
 
     torch.manual_seed(0)
     assert_matches_loop(slopes, [torch.randn(3, *shape) for shape in OPERANDS[function]])
+
+
+@pytest.mark.parametrize("in_dims", [(0, None), (None, 0), (0, 0)], ids=str)
+@pytest.mark.parametrize("shapes", [((2, 2), (2, 2)), ((2,), (2, 2)), ((2,), (2,)), ((2, 2), (2,))])
+def test_a_product_with_a_vector_has_one(shapes, in_dims):
+    args = [torch.randn(3, *shape) for shape in shapes]
+    args = [arg if dim == 0 else arg[0] for arg, dim in zip(args, in_dims, strict=True)]
+    assert_matches_loop(lambda a, b: torch.mv(a, b) + a.mv(b), args, in_dims=in_dims)

@@ -80,7 +80,14 @@ def refuse_no_bools(*operands: Any) -> None:
         raise NoRule("a product of bools")
 
 
-@register(torch.matmul, Tensor.matmul, Tensor.__matmul__, operator.matmul, torch.mv, Tensor.mv)
+@register(torch.mv, Tensor.mv)
+def mv(info: Info, input: Any, vec: Any) -> Any:
+    if event_dim(input) != 2 or event_dim(vec) != 1:
+        raise NoRule("no matrix, or no vector")
+    return matmul(info, input, vec)
+
+
+@register(torch.matmul, Tensor.matmul, Tensor.__matmul__, operator.matmul)
 def matmul(info: Info, first: Any, second: Any) -> Any:
     """A shared matrix times per-thread vectors, or per-thread rows times a shared matrix."""
     refuse_no_bools(first, second)
