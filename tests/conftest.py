@@ -12,6 +12,7 @@ import pytest
 import torch
 import torch._dynamo  # else first recordings wait: see autobatch.batching.trace.loading
 from hypothesis import settings
+from torch.distributions import Distribution
 
 from autobatch.runs import trial
 from autobatch.runs.trial import measuring
@@ -39,6 +40,13 @@ def invariants() -> Iterator[None]:
     """Every frame of every test is held to the engine's invariants."""
     with checking():
         yield
+
+
+@pytest.fixture(autouse=True)
+def validated_distributions() -> Iterator[None]:
+    """What torch compiles in a test (``torch.cond``) switches that off for all that follow."""
+    yield
+    Distribution.set_default_validate_args(__debug__)
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -747,3 +747,24 @@ def test_threads_with_rows_in_several_tables_meet():
         function(ragged(xs), ragged(ys))
     loops = max(count for (name, _), count in c.by_block.items() if name == "either")
     assert loops == 4
+
+
+@pytest.mark.parametrize("layout", [torch.strided, torch.jagged], ids=str)
+def test_a_nested_tensor_that_all_share(layout):
+    shared = torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(4, 3)], layout=layout)
+
+    def parts(nested, y):
+        return (nested * 2).unbind()[1].sum() * y
+
+    def fails(nested, y):
+        return torch.linalg.inv(nested) * y
+
+    ys = torch.tensor([1.0, 2.0])
+    for _ in range(4):
+        assert torch.equal(autobatch.vmap(parts, in_dims=(None, 0))(shared, ys), ys * 24)
+    with pytest.raises(Exception) as of_one:
+        fails(shared, ys[0])
+    with pytest.raises(of_one.type) as caught:
+        autobatch.vmap(fails, in_dims=(None, 0))(shared, ys)
+    assert str(caught.value) == str(of_one.value)
+    assert "nested float32 of 2" in caught.value.__notes__[0]

@@ -6,7 +6,7 @@ from collections.abc import Hashable
 
 import torch
 
-from autobatch.compat import flash_attention, lean_attention, plain_attention, within_level
+from autobatch.compat import flash_attention, lean_attention, may_derive, plain_attention
 
 
 def ambient_key() -> Hashable:
@@ -18,7 +18,7 @@ def ambient_key() -> Hashable:
         torch.is_autocast_enabled("cuda") and torch.get_autocast_dtype("cuda"),
         torch.get_default_dtype(),
         torch.are_deterministic_algorithms_enabled(),
-        within_level(),
+        may_derive(),
         flash_attention(),
         lean_attention(),
         plain_attention(),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from autobatch.batching import conversions, lists, operator_calls, shapes, sharing
+from autobatch.batching import conversions, lists, operator_calls, pullbacks, shapes, sharing
 from autobatch.batching.calling import partials
 from autobatch.batching.containers import iteration, reductions, structures
 from autobatch.batching.context import Handler
@@ -26,6 +26,7 @@ HANDLERS: dict[Any, Handler] = {
     **masks.HANDLERS,
     **operator_calls.HANDLERS,
     **partials.HANDLERS,
+    **pullbacks.HANDLERS,
     **reductions.HANDLERS,
     **shapes.HANDLERS,
     **sharing.HANDLERS,

@@ -11,6 +11,7 @@ import copy
 from contextlib import nullcontext
 from functools import partial
 from operator import methodcaller
+from types import FunctionType, MethodType
 from typing import Any
 
 import torch
@@ -47,6 +48,7 @@ from autobatch.batching.host.getters import method_called
 from autobatch.batching.host.rower import own_memory
 from autobatch.batching.host.rows import ANY_EFFECT, OWN_PARTS, run_rows
 from autobatch.batching.kinds import is_instance
+from autobatch.batching.marking import Spared, custom_function, is_marking
 from autobatch.batching.objects import introspection
 from autobatch.batching.objects.classes import (
     NO_INIT,
@@ -64,10 +66,22 @@ from autobatch.batching.switching import refuse_switch
 from autobatch.batching.tables import packed, rules, writing
 from autobatch.batching.tables.joins import packed_cells
 from autobatch.batching.tensors import torch_ops
+from autobatch.batching.trace.recorder import refuse_hidden
 from autobatch.batching.unseen import watched
 from autobatch.structure import own_attribute
 from autobatch.transforms import batched as transforms
-from autobatch.values.cells import Cell, Column, Objects, Uniform, read, uniform
+from autobatch.values.cells import (
+    CLOSURE,
+    METHOD,
+    PARTIAL,
+    Cell,
+    Column,
+    Container,
+    Objects,
+    Uniform,
+    read,
+    uniform,
+)
 
 OWN_WRITES = frozenset(
     [
@@ -140,6 +154,8 @@ def performed(context: Context, target: Target) -> Cell:
     context.foreign.note(own_attribute(callee, "__self__"))
     why = OWN_PARTS if own_attribute(callee, "__objclass__") in (list, dict, set) else ANY_EFFECT
     draws = context.randomness != "error" or not makes_modules(callee)
+    if is_marking(callee):
+        callee = Spared(callee, context.foreign.holds, writes.shared_write(context, "a tensor"))
     with nullcontext() if draws else looking(callee):
         result = run_rows(context, callee, args, kwargs, why, keep=keep, effect=True, fresh=False)
     return own_modules(context, result) if makes(callee) else result
@@ -186,6 +202,8 @@ def torch_call(context: Context, target: Target) -> Cell:
         out = stateless.called(context, args, kwargs)
         if out is not None:
             return out
+    if (kind := custom_function(callee)) is not None:
+        refuse_hidden(kind.__name__)
     refuse_backward(context, callee)
     refuse_tensor_hook(context, callee, args)
     refuse_switch(context.span, callee, target.entered)
@@ -203,6 +221,8 @@ def torch_call(context: Context, target: Target) -> Cell:
         return outs.write_out(context, callee, args, kwargs, draws)
     if in_place_option(callee, args, kwargs):
         return writes.write(context, callee, args, kwargs)
+    if any(map(is_program_s, (*args, *kwargs.values()))):
+        return run_rows(context, callee, args, kwargs, ANY_EFFECT, True, fresh=False, effect=True)
     written = updated(callee, args, kwargs) if is_hashable(callee) else []
     if written:
         if any(map(writes.is_outside, written)):
@@ -210,6 +230,15 @@ def torch_call(context: Context, target: Target) -> Cell:
         return run_rows(context, callee, args, kwargs, "it writes to operands", True, effect=False)
     result = torch_ops.apply(context, callee, args, kwargs, draws)
     return modules.own_parts(callee, args, result) if type(callee) in PYTHON else result
+
+
+def is_program_s(cell: Cell) -> bool:
+    """Whether it is code of the user's, which torch is given to call."""
+    value = read(cell)
+    if type(value) is Container:
+        return value.type in (CLOSURE, METHOD, PARTIAL)
+    obj = value.obj if type(value) is Uniform else None
+    return isinstance(obj, FunctionType | MethodType) and effect_of(obj) in ("program", "unknown")
 
 
 def is_still(callee: Any, args: list[Cell], kwargs: dict[str, Cell]) -> bool:

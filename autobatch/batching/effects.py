@@ -25,6 +25,7 @@ from torch.futures import Future
 from torch.overrides import get_ignored_functions, get_testing_overrides
 from torch.quasirandom import SobolEngine
 
+from autobatch.batching.marking import custom_function, is_marking
 from autobatch.batching.module_classes import (
     has_own_functions,
     is_chain,
@@ -171,7 +172,9 @@ def effect_of(callee: Any) -> Effect:
                 met = STATE.now.is_met(callee.__func__, type(callee.__self__))
                 return "unknown" if met else "torch"
             return "program" if module_effect(callee.__self__) == "program" else "unknown"
-        return "draw" if callee == DIRICHLET else effect_of(callee.__func__)
+        if callee == DIRICHLET:
+            return "draw"
+        return "unknown" if is_marking(callee) else effect_of(callee.__func__)
     if isinstance(callee, partial):
         return effect_of(callee.func)
     if type(type(callee).__hash__) is types.FunctionType and is_callable_instance(callee):
@@ -203,6 +206,8 @@ def found_effect(callee: Any) -> Effect:
     if isinstance(callee, types.FunctionType):
         return function_effect(callee)
     name = own_attribute(callee, "__name__", "")
+    if is_marking(callee):
+        return "unknown"
     if belongs_to_torch(callee):
         return "draw" if callee == DIRICHLET else torch_effect(name)
     if is_callable_instance(callee):
@@ -374,8 +379,7 @@ def belongs_to_torch(callee: Any) -> bool:
             return True
     except TypeError:  # a list, say, which nobody can call
         return False
-    owner = own_attribute(callee, "__self__")
-    if isinstance(owner, type) and issubclass(owner, torch.autograd.Function):
+    if custom_function(callee) is not None:
         return True  # ``apply``, of a class of the user's; torch 2.14 has it in C
     module = own_attribute(callee, "__module__") or ""
     if module.split(".")[0] == "torch":

@@ -88,5 +88,7 @@ def sized(obj: Any) -> str:
 
 
 def tensor_kind(data: Tensor, skip: int = 0) -> str:
-    """Dtype and event shape, ``float32 [3]``."""
+    """Dtype and event shape, ``float32 [3]``; of a nested tensor how many parts it has."""
+    if data.is_nested:  # some have no shape
+        return f"nested {str(data.dtype).removeprefix('torch.')} of {data.size(0)}"
     return f"{str(data.dtype).removeprefix('torch.')} {list(data.shape[skip:])}"

@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
 
-import torch
 from torch import nn
 
 from autobatch.batching.effects import belongs_to_torch, effect_of
+from autobatch.batching.marking import custom_function
 from autobatch.frontend import MISSING
 from autobatch.ir.program import Call, Op, Var
 from autobatch.structure import own_attribute
@@ -109,8 +109,7 @@ def of_opaque(callee: object) -> Asks:
         return max(of_name(type(part).__name__) for part in callee.modules())
     if isinstance(callee, partial):
         return of_opaque(callee.func)
-    owner = own_attribute(callee, "__self__")
-    if isinstance(owner, type) and issubclass(owner, torch.autograd.Function):
+    if custom_function(callee) is not None:
         return Asks.ALWAYS  # it has code of its own, and so have custom operators
     if type(callee).__module__ == "torch._ops" and not str(callee).startswith("aten."):
         return Asks.ALWAYS

@@ -8,6 +8,7 @@ that is shared but differentiated by each thread is a ``vm.repeated`` one.
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -15,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from autobatch.batching.converters.registry import Info, event_dim, register, rows
-from autobatch.batching.levels import Batched, NoRule
+from autobatch.batching.levels import Batched, NoRule, map_tree
 from autobatch.values.repeated import bmm, is_repeated
 
 
@@ -79,7 +80,14 @@ def refuse_no_bools(*operands: Any) -> None:
         raise NoRule("a product of bools")
 
 
-@register(torch.matmul, Tensor.matmul, Tensor.__matmul__, operator.matmul, torch.mv, Tensor.mv)
+@register(torch.mv, Tensor.mv)
+def mv(info: Info, input: Any, vec: Any) -> Any:
+    if event_dim(input) != 2 or event_dim(vec) != 1:
+        raise NoRule("no matrix, or no vector")
+    return matmul(info, input, vec)
+
+
+@register(torch.matmul, Tensor.matmul, Tensor.__matmul__, operator.matmul)
 def matmul(info: Info, first: Any, second: Any) -> Any:
     """A shared matrix times per-thread vectors, or per-thread rows times a shared matrix."""
     refuse_no_bools(first, second)
@@ -92,14 +100,51 @@ def matmul(info: Info, first: Any, second: Any) -> Any:
     return NotImplemented
 
 
-@register(torch.addmv, Tensor.addmv)
-def addmv(info: Info, input: Any, mat: Any, vec: Any, *, beta: float = 1, alpha: float = 1) -> Any:
-    """``b + W h`` with one W."""
-    if not _shared(mat) or mat.dim() != 2 or event_dim(vec) != 1 or event_dim(input) != 1:
+def _register_added(function: Callable[..., Any], method: Callable[..., Any]) -> None:
+    @register(function, method)
+    def added(
+        info: Info, input: Any, mat: Any, other: Any, *, beta: Any = 1, alpha: Any = 1
+    ) -> Any:
+        """``beta * input + alpha * (mat @ other)``, of which vmap makes a product and a sum.
+
+        Torch takes factors of ints for ints, sums matrices of ints in their own dtype, and does
+        not look at ``input`` where ``beta`` is 0.
+        """
+        whole = rows(input, info.k)
+        of_ints = not (whole.is_floating_point() or whole.is_complex())
+        if of_ints and (function is torch.addbmm or float in (type(beta), type(alpha))):
+            raise NoRule("a sum of ints")
+        if type(beta) not in (bool, int, float) or beta != 0:
+            return _affine(info, function, input, mat, other, beta, alpha)
+        if whole.requires_grad:
+            raise NoRule("an operand of factor 0 that is differentiated")
+        blank = map_tree(_blank, input)
+        return info.apply(function, (blank, mat, other), {"alpha": alpha}, info.k)
+
+
+def _blank(leaf: Batched | Tensor) -> Batched | Tensor:
+    zeros = leaf.data.new_zeros(()).expand(leaf.data.shape)
+    return Batched(zeros) if type(leaf) is Batched else zeros
+
+
+def _affine(
+    info: Info, function: Any, input: Any, mat: Any, vec: Any, beta: Any, alpha: Any
+) -> Any:
+    """``addmv``, ``b + W h``, with one W."""
+    if function is not torch.addmv or not _shared(mat) or mat.dim() != 2:
         return NotImplemented
-    if type(vec) is not Batched:
+    if event_dim(vec) != 1 or event_dim(input) != 1 or type(vec) is not Batched:
         return NotImplemented  # one product for all threads
     return Batched(torch.addmm(rows(input, info.k), vec.data, mat.t(), beta=beta, alpha=alpha))
+
+
+for _added, _method in (
+    (torch.addmv, Tensor.addmv),
+    (torch.addmm, Tensor.addmm),
+    (torch.addbmm, Tensor.addbmm),
+    (torch.baddbmm, Tensor.baddbmm),
+):
+    _register_added(_added, _method)
 
 
 def _bilinear(info: Info, input1: Any, input2: Any, weight: Any, bias: Any = None) -> Any:

@@ -42,6 +42,14 @@ def trace(info: Info, input: Any) -> Any:
     return NotImplemented
 
 
+@register(*both("roll"))
+def roll(info: Info, input: Any, *args: Any, **kwargs: Any) -> Any:
+    """vmap rolls numbers from thread to thread."""
+    if event_dim(input) == 0:
+        raise NoRule("a single number")
+    return NotImplemented
+
+
 @register(*both("dot", "vdot", "inner"))
 def product(info: Info, input: Any, other: Any) -> Any:
     refuse_no_bools(input, other)

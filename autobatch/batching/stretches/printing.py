@@ -20,8 +20,8 @@ from autobatch.compat import (
     deterministic,
     flash_attention,
     lean_attention,
+    may_derive,
     plain_attention,
-    within_level,
 )
 
 MODELESS = frozenset(("copy", "getattr", "global", "load_free", "tuple", "list", "unpack"))
@@ -39,7 +39,7 @@ def printed_modes(printer: Printer) -> None:
         torch.is_inference_mode_enabled,
         torch.get_default_dtype,
         deterministic,
-        within_level,
+        may_derive,
         flash_attention,
         lean_attention,
         plain_attention,

@@ -25,7 +25,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.autograd.function import BackwardCFunction
 
 from autobatch.batching.trace.graph import Untraceable
-from autobatch.compat import FALLBACK_OFF, quiet, within_level
+from autobatch.compat import FALLBACK_OFF, may_derive, quiet
 from autobatch.modes import DispatchMode
 
 T = TypeVar("T")
@@ -62,13 +62,14 @@ class Recording:
 class Ambient:
     """The modes around the caller that decide what an operator computes.
 
-    ``level``: whether one of functorch's is at work, whose derivatives tensors do not tell of.
+    ``hides``: whether tensors may have derivatives that they do not tell of: those of a level of
+    functorch's, tangents of forward mode.
     """
 
     grad: bool
     device: torch.device | None
     autocast: tuple[tuple[str, torch.dtype], ...]
-    level: bool = False
+    hides: bool = False
 
     @staticmethod
     def current() -> Ambient:
@@ -79,7 +80,7 @@ class Ambient:
             grad=torch.is_grad_enabled(),
             device=None if device == torch.device("cpu") else device,
             autocast=tuple((kind, torch.get_autocast_dtype(kind)) for kind in kinds),
-            level=within_level(),
+            hides=may_derive(),
         )
 
     @contextmanager
@@ -95,12 +96,21 @@ class Ambient:
 
 
 class _Worker(threading.Thread):
-    """The host thread of one recording."""
+    """The host thread of one recording; ``hides`` is that of its ``Ambient``."""
+
+    hides = False
 
 
 def is_recording() -> bool:
     """Whether this host thread records: its tensors tell nothing of inference mode."""
     return isinstance(threading.current_thread(), _Worker)
+
+
+def refuse_hidden(name: str) -> None:
+    """Refuse to record what may define a derivative in Python, where no tensor would tell of it."""
+    worker = threading.current_thread()
+    if isinstance(worker, _Worker) and worker.hides:
+        raise Untraceable(f"{name} may define a derivative in Python")
 
 
 def outside(job: Callable[[], T]) -> T:
@@ -210,6 +220,9 @@ def run_fake(
 ) -> Recording:
     """Record one run of ``fn`` with ``k`` threads; call it inside ``outside``."""
     recorder = _Recorder(mode, allow_random, k)
+    worker = threading.current_thread()
+    if isinstance(worker, _Worker):
+        worker.hides = ambient.hides
     with mode, ambient.entered():
         inputs = tuple(make_inputs())
         with recorder:

@@ -214,10 +214,10 @@ def _record(
     first = run(counts[0], [like.number for like in likes])
     graph = _unify_with_any(first, run, likes, counts, ambient.grad)
     numbers = {i: like.number for i, like in enumerate(likes) if like.kind in ("int", "float")}
-    grad = ambient.level or (ambient.grad and any(like.requires_grad for like in likes))
+    grad = ambient.hides or (ambient.grad and any(like.requires_grad for like in likes))
     graph = simplify(graph, ambient.grad, fast_math, bool(grad))
     autocast = tuple(kind for kind, _ in ambient.autocast)
-    return Printing(Example(counts[0], numbers), autocast, grad, ambient.level).trace(graph)
+    return Printing(Example(counts[0], numbers), autocast, grad, ambient.hides).trace(graph)
 
 
 def _unify_with_any(

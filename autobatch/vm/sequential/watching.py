@@ -38,6 +38,7 @@ from autobatch.batching.host.rows import is_keeping
 from autobatch.batching.kinds import is_plain_code, is_users
 from autobatch.batching.known_callees import uncalled
 from autobatch.batching.managers import enter_host, enter_mode, leave_host, leave_mode
+from autobatch.batching.marking import Spared, is_marking
 from autobatch.batching.objects.introspection import own_check
 from autobatch.batching.operators import backward
 from autobatch.batching.raising import raised
@@ -189,6 +190,8 @@ class Watch(Unwatched):
         refuse_switch(span, callee, entered)
         if (drawn := direct(callee, tuple(given), named)) is not None:  # whatever maps around it
             return drawn[0]
+        if is_marking(callee):
+            callee = Spared(callee, self.foreign.holds, shared_write(self, "a tensor"))
         if any(behind(callee) is each for each in MAY_SWITCH):
             result = callee(*given, **named)
         else:
