@@ -7,6 +7,7 @@ import os
 import pickle
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -412,6 +413,31 @@ def test_bad_input_files(program: Path, numbers: Path, tmp_path: Path, failing: 
     assert "line 1" in refused("data.jsonl", b"[1]\n")
     assert "no examples" in refused("data.jsonl", b"\n")
     refused("data.jsonl", b"\xff\xfe\n")
+
+
+def test_members_of_an_archive_that_are_no_arrays(
+    program: Path, tmp_path: Path, failing: Failing
+) -> None:
+    path = tmp_path / "notes.npz"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("n", "no array")
+    line = failing("run", f"{program}:collatz", "--input", path)
+    assert "array n: is no array" in line
+
+
+def test_tensors_without_data_are_not_read(program: Path, tmp_path: Path, failing: Failing) -> None:
+    path = tmp_path / "data.pt"
+    torch.save({"n": torch.ones(3, device="meta")}, path)
+    assert "n is a meta tensor" in failing("run", f"{program}:collatz", "--input", path)
+
+
+def test_two_results_of_one_name_are_refused(
+    numbers: Path, tmp_path: Path, failing: Failing
+) -> None:
+    program, out = tmp_path / "twice.py", tmp_path / "out.npz"
+    program.write_text('def f(n):\n    return {"a": {"b": n}, "a.b": n + 1}\n')
+    line = failing("run", f"{program}:f", "--input", numbers, "--output", out)
+    assert "two results are called out.a.b" in line and not out.exists()
 
 
 def test_a_damaged_archive_is_read_right_or_refused(

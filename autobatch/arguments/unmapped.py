@@ -87,6 +87,8 @@ def no_numbers(title: str, array: np.ndarray) -> OptionError:
         told = "its numbers are those of x.astype('int64')"
     else:
         told = "autobatch.objects(x) gives each example one of its items"
+    if array.dtype.kind in "fc":  # long doubles
+        told = f"x.astype({'float' if array.dtype.kind == 'f' else 'complex'}) rounds them"
     if array.dtype.kind == "O":
         told = f"x.astype(float) where all are numbers, else {told}"
     return UnknownOptionError(

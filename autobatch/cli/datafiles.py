@@ -63,6 +63,8 @@ def read_arguments(path: Path, *, exact: bool = False) -> dict[str, Any]:
     reader = READERS.get(path.suffix)
     if reader is None:
         raise DataFileError(f"{path}: input files end in {', '.join(READERS)}")
+    if path.is_dir():
+        raise DataFileError(f"{path}: is a folder")
     if not path.is_file():
         raise DataFileError(f"{path}: no such file")
     try:
@@ -130,6 +132,8 @@ def _read_npz(path: Path) -> Iterator[tuple[str, Any]]:
 
 
 def _argument(array: Any) -> Any:
+    if not isinstance(array, np.ndarray):  # numpy gives the bytes of other members of the archive
+        raise ValueError("is no array")
     if array.dtype.kind in "US":
         return objects(array.tolist()) if array.ndim else array.item()
     if array.ndim == 0:
@@ -147,6 +151,8 @@ def _read_torch(path: Path) -> Iterator[tuple[str, Any]]:
     for name, value in values.items():
         if not isinstance(value, Tensor):
             raise ValueError(f"{name} is of type {type(value).__name__}, not a tensor")
+        if value.is_meta:
+            raise ValueError(f"{name} is a meta tensor, which holds no data")
         yield name, value if value.dim() else value.item()
 
 
