@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import signal
 import subprocess
 import sys
 import zipfile
@@ -548,6 +549,35 @@ def test_output_is_whole_or_not_there(
     assert out.read_bytes() == b"before"
     files = sorted(path.name for path in tmp_path.iterdir() if path.is_file())
     assert files == ["numbers.npz", "out.npz", "program.py", "sparse.pt"]
+
+
+WRITES = """
+import sys, time
+from pathlib import Path
+from autobatch.cli import datafiles
+
+def slow(file, results):
+    file.write(b"half")
+    file.flush()
+    print("writing", flush=True)
+    time.sleep(60)
+
+datafiles.WRITERS[".npz"] = slow
+datafiles.write_results(Path(sys.argv[1]), {})
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no such signals")
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP", "SIGINT"])
+def test_a_signal_leaves_nothing_half_written(name: str, tmp_path: Path) -> None:
+    number = signal.Signals[name]
+    command = [sys.executable, "-c", WRITES, str(tmp_path / "out.npz")]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen(command, **pipes) as running:  # type: ignore[call-overload]
+        assert running.stdout.readline() == b"writing\n"
+        running.send_signal(number)
+        assert running.wait(30) == -number
+    assert not list(tmp_path.iterdir())
 
 
 def test_arrays_of_objects_are_not_read(program: Path, tmp_path: Path, failing: Failing) -> None:

@@ -26,6 +26,7 @@ import torch
 from torch import Tensor
 
 from autobatch.arguments.mapped import objects
+from autobatch.cli.stopping import stopping_late
 from autobatch.ragged import ragged
 from autobatch.values.numbers import fits_tensor
 
@@ -92,16 +93,17 @@ def write_results(path: Path, results: Mapping[str, Any]) -> None:
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     except OSError as error:
         raise DataFileError(f"{path}: {_one_line(error)}") from error
-    try:
-        with os.fdopen(handle, "wb") as file:
-            WRITERS[path.suffix](file, results)
-        os.chmod(temporary, 0o666 & ~_umask())
-        os.replace(temporary, path)
-    except BaseException as error:
-        os.unlink(temporary)
-        if isinstance(error, (OSError, TypeError, ValueError, RuntimeError)):
-            raise DataFileError(f"{path}: {_one_line(error)}") from error
-        raise
+    with stopping_late():
+        try:
+            with os.fdopen(handle, "wb") as file:
+                WRITERS[path.suffix](file, results)
+            os.chmod(temporary, 0o666 & ~_umask())
+            os.replace(temporary, path)
+        except BaseException as error:
+            os.unlink(temporary)
+            if isinstance(error, (OSError, TypeError, ValueError, RuntimeError)):
+                raise DataFileError(f"{path}: {_one_line(error)}") from error
+            raise
 
 
 def _umask() -> int:
