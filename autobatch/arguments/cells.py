@@ -81,8 +81,11 @@ def rows_of(arg: Any, scalars: str) -> Objects | None:
 def column_of(data: Tensor, scalars: str) -> Cell:
     """A mapped tensor ``[B, *E]``; rows without dimensions may be numbers, as ``scalars`` says.
 
-    A row is a contiguous copy, whatever the layout of the whole.
+    A row is a contiguous copy, whatever the layout of the whole, and whether that is conjugated or
+    negated only as it is read.
     """
+    if data.is_conj() or data.is_neg():
+        data = data.resolve_conj().resolve_neg()
     if data.dim() > 1 and data.layout is torch.strided:
         data = data.contiguous()
     if scalars == "tensor" or data.dim() > 1:
