@@ -179,7 +179,8 @@ def vmap(
     floating-point tolerance), dtype, structure and exception.
 
     Args:
-        func: a Python function, method, ``nn.Module`` or callable, written for one example.
+        func: a Python function, method, ``nn.Module`` or callable, written for one example. Options
+            of a decorated one are those of its ``batch``, not of this.
         in_dims: the dimension to map of each positional argument (nested like the arguments);
             None for what is the same for all examples. Keyword arguments are the same
             for all examples, as in ``torch.vmap``, but for ``objects(...)`` and ``ragged(...)``.
