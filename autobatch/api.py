@@ -16,6 +16,7 @@ from autobatch.errors import OptionError
 from autobatch.ir.call_types import CallTypes, with_types
 from autobatch.ir.form_rules import shapes_fit
 from autobatch.ir.program import Program
+from autobatch.modes import uncompiled
 from autobatch.options import Options, as_passes
 from autobatch.passes import Pass
 from autobatch.results.memory import of_its_own
@@ -89,6 +90,7 @@ class Function(Generic[P, R]):
     def __repr__(self) -> str:
         return f"<autobatch.function {name_of(self.__autobatch_function__)}>"
 
+    @uncompiled  # torch.compile of what calls it leaves it as it is
     def batch(self, *args: Any, **kwargs: Any) -> Any:
         """The function for every example of a batch.
 
@@ -207,6 +209,7 @@ def vmap(
             "it gives takes the arguments: autobatch.vmap(f)(x)"
         )
 
+    @uncompiled
     def mapped(*args: Any, **kwargs: Any) -> Any:
         if is_lifted(args, kwargs):
             draws = None if settings.seed is not None else settings.draws

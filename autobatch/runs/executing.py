@@ -31,6 +31,7 @@ from autobatch.ir.form_rules import shapes_fit
 from autobatch.ir.printer import sizes
 from autobatch.ir.program import EventShape, Function, Param, Program
 from autobatch.ir.verifier import check
+from autobatch.modes import uncompiled
 from autobatch.options import Options
 from autobatch.passes import annotate_liveness, apply_pass
 from autobatch.results.memory import of_its_own
@@ -42,6 +43,7 @@ from autobatch.vm.code import Code
 from autobatch.vm.library import Library
 
 
+@uncompiled
 def execute(
     program: Program,
     *inputs: Any,
