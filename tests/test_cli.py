@@ -240,6 +240,19 @@ def test_torch_files_in_and_out(program: Path, tmp_path: Path) -> None:
     assert torch.load(out)["out"].tolist() == [16, 111]
 
 
+def test_a_module_of_torchs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is one operation is a program that calls it."""
+    program, data = tmp_path / "model.py", tmp_path / "data.npz"
+    program.write_text("import torch\nmodel = torch.nn.Sequential(torch.nn.Linear(3, 2))\n")
+    np.savez(data, input=np.ones((4, 3), dtype=np.float32))
+    assert run("run", f"{program}:model", "--input", data) == 0
+    assert capsys.readouterr().out == "out: float32 [4, 2]\n"
+    assert run("show", f"{program}:model") == 0
+    assert "call" in capsys.readouterr().out
+    assert run("run", f"{program}:torch.sin", "--input", data) == 2
+    assert "call it in a function of the file" in capsys.readouterr().err
+
+
 def test_show(program: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("show", f"{program}:collatz") == 0
     assert "collatz" in capsys.readouterr().out
