@@ -21,7 +21,7 @@ from autobatch.options import Options, as_passes
 from autobatch.passes import Pass
 from autobatch.results.memory import of_its_own
 from autobatch.results.stacking import plain
-from autobatch.runs.entry import name_of
+from autobatch.runs.entry import entry, name_of
 from autobatch.runs.lifted import is_lifted, lifted
 from autobatch.runs.running import run
 from autobatch.streams.stream import planned, results
@@ -336,7 +336,7 @@ def lower(
     if not callable(func):
         raise TypeError(f"autobatch.lower takes a function; it got {func!r}")
     given = None if passes is None else as_passes(passes)
-    program = LIBRARY.under(given).program(func)
+    program = LIBRARY.under(given).program(entry(func))
     if in_shapes is None:
         return with_types(program)
     if not isinstance(in_shapes, Mapping):

@@ -39,7 +39,6 @@ from autobatch.passes import PASSES
 from autobatch.passes.calls_by_name import CALL_PASSES
 from autobatch.ragged import ragged
 from autobatch.results.own_lists import parts_of, way_to
-from autobatch.runs.entry import entry
 from autobatch.structure import form_of
 
 
@@ -154,7 +153,7 @@ def _run(options: argparse.Namespace) -> None:
 
 
 def _show(options: argparse.Namespace) -> None:
-    print(lower(entry(find_target(options.target))))
+    print(lower(find_target(options.target)))
 
 
 def _opt(options: argparse.Namespace) -> None:
@@ -171,7 +170,7 @@ def _explain(options: argparse.Namespace) -> None:
 def _load(options: argparse.Namespace) -> tuple[Target, dict[str, Any]]:
     """The function, lowered before the input is read, and its arguments on their device."""
     target = find_target(options.target)
-    lower(entry(target))
+    lower(target)
     arguments = read_arguments(options.input, exact=options.scalars == "python")
     check_names(target, arguments, options.input)
     _batch_size(arguments)
