@@ -25,7 +25,7 @@ from autobatch.arguments.mapped import (
 )
 from autobatch.batching.objects.classes import is_plain_class
 from autobatch.ragged import Packed
-from autobatch.values.cells import Cell, Column, Container, Objects, Uniform
+from autobatch.values.cells import Cell, Column, Container, Objects, Uniform, fits_column
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -96,4 +96,8 @@ def column_of(data: Tensor, scalars: str) -> Cell:
         return Cell(Column(data, "bool"))
     if data.dtype.is_floating_point:
         return Cell(Column(data.to(torch.float64), "float"))
+    if data.dtype is torch.uint64:
+        numbers = data.tolist()
+        if not all(map(fits_column, numbers)):
+            return Cell(Objects(numbers))
     return Cell(Column(data.to(torch.int64), "int"))

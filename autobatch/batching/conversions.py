@@ -44,8 +44,8 @@ def number_of(context: Context, cell: Cell) -> Cell | None:
     if type(value) is not Column or value.tag != "tensor":
         return None
     data = value.data
-    if data.shape[1:].numel() != 1 or data.is_complex():
-        return None
+    if data.shape[1:].numel() != 1 or data.is_complex() or data.dtype is torch.uint64:
+        return None  # the last may be ints that no column holds
     flat = data.reshape(context.k)
     if data.dtype is torch.bool:
         return Cell(Column(flat, "bool"))
