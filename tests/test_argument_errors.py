@@ -131,3 +131,10 @@ def test_arrays_of_another_byte_order_are_read():
 def test_arrays_of_long_doubles_are_named():
     with pytest.raises(OptionError, match=r"argument 'x'.*longdouble|argument 'x'.*float128"):
         autobatch.function(lambda x: x).batch(np.ones(2, dtype=np.longdouble))
+
+
+def test_masked_arrays_are_named_where_something_is_masked():
+    numbers = np.ma.masked_array([1.0, 2.0, 3.0], [False, True, False])
+    with pytest.raises(OptionError, match="argument 'x' of <lambda> is a masked array"):
+        autobatch.function(lambda x: x).batch(numbers)
+    assert autobatch.function(lambda x: x).batch(numbers[::2]).tolist() == [1.0, 3.0]

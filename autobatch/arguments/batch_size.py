@@ -18,6 +18,7 @@ from torch.utils import _pytree as pytree
 from autobatch import firsthand, structure
 from autobatch.arguments.mapped import Mapped, objects
 from autobatch.arguments.unmapped import (
+    masked,
     no_numbers,
     no_such_dimension,
     no_tensor,
@@ -65,6 +66,8 @@ def tensor_of(array: np.ndarray, title: Callable[[], str]) -> Tensor:
     """
     if array.dtype.kind not in "biufc" or array.dtype.itemsize > WIDEST[array.dtype.kind]:
         raise no_numbers(title(), array)
+    if np.ma.is_masked(array):
+        raise masked(title())
     if not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))
     backwards = any(stride < 0 for stride in array.strides)

@@ -96,6 +96,14 @@ def no_numbers(title: str, array: np.ndarray) -> OptionError:
     )
 
 
+def masked(title: str) -> OptionError:
+    """A masked array, whose numbers beneath the mask would be taken for its own."""
+    return UnknownOptionError(
+        f"{title} is a masked array with entries that are masked, and a tensor has no mask; "
+        "x.filled(0) and x.mask give its parts as two arrays."
+    )
+
+
 LISTED = 8
 """Items that a message lists."""
 
