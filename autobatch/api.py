@@ -16,11 +16,12 @@ from autobatch.errors import OptionError
 from autobatch.ir.call_types import CallTypes, with_types
 from autobatch.ir.form_rules import shapes_fit
 from autobatch.ir.program import Program
+from autobatch.modes import uncompiled
 from autobatch.options import Options, as_passes
 from autobatch.passes import Pass
 from autobatch.results.memory import of_its_own
 from autobatch.results.stacking import plain
-from autobatch.runs.entry import name_of
+from autobatch.runs.entry import entry, name_of
 from autobatch.runs.lifted import is_lifted, lifted
 from autobatch.runs.running import run
 from autobatch.streams.stream import planned, results
@@ -89,6 +90,7 @@ class Function(Generic[P, R]):
     def __repr__(self) -> str:
         return f"<autobatch.function {name_of(self.__autobatch_function__)}>"
 
+    @uncompiled  # torch.compile of what calls it leaves it as it is
     def batch(self, *args: Any, **kwargs: Any) -> Any:
         """The function for every example of a batch.
 
@@ -179,7 +181,8 @@ def vmap(
     floating-point tolerance), dtype, structure and exception.
 
     Args:
-        func: a Python function, method, ``nn.Module`` or callable, written for one example.
+        func: a Python function, method, ``nn.Module`` or callable, written for one example. Options
+            of a decorated one are those of its ``batch``, not of this.
         in_dims: the dimension to map of each positional argument (nested like the arguments);
             None for what is the same for all examples. Keyword arguments are the same
             for all examples, as in ``torch.vmap``, but for ``objects(...)`` and ``ragged(...)``.
@@ -206,6 +209,7 @@ def vmap(
             "it gives takes the arguments: autobatch.vmap(f)(x)"
         )
 
+    @uncompiled
     def mapped(*args: Any, **kwargs: Any) -> Any:
         if is_lifted(args, kwargs):
             draws = None if settings.seed is not None else settings.draws
@@ -332,7 +336,7 @@ def lower(
     if not callable(func):
         raise TypeError(f"autobatch.lower takes a function; it got {func!r}")
     given = None if passes is None else as_passes(passes)
-    program = LIBRARY.under(given).program(func)
+    program = LIBRARY.under(given).program(entry(func))
     if in_shapes is None:
         return with_types(program)
     if not isinstance(in_shapes, Mapping):

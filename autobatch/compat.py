@@ -72,6 +72,7 @@ __all__ = [
     "drawing_alike",
     "draws_of_dirichlet",
     "enter_level",
+    "factory_device",
     "fake_mode",
     "flash_attention",
     "foreach_copy",
@@ -162,6 +163,7 @@ outside_levels = temporarily_clear_interpreter_stack
 any_autocast = torch._C._is_any_autocast_enabled
 _len_torch_dispatch_stack = torch._C._len_torch_dispatch_stack
 _len_torch_function_stack = torch._C._len_torch_function_stack
+_get_function_stack_at = torch._C._get_function_stack_at
 deterministic = torch._C._get_deterministic_algorithms
 backward_at_work = torch._C._current_graph_task_id
 node_at_work = torch._C._current_autograd_node
@@ -437,6 +439,18 @@ def default_device() -> Any:
     """What ``torch.set_default_device`` has set last on this host thread, if anything."""
     mode = getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)
     return None if mode is None else mode.device
+
+
+def factory_device() -> torch.device | None:
+    """Where tensors go that name no device, by a mode or the default device; None: to the CPU.
+
+    ``torch.get_default_device`` says the same in fifty times the time.
+    """
+    for place in reversed(range(_len_torch_function_stack())):
+        mode = _get_function_stack_at(place)
+        if type(mode) is DeviceContext:
+            return None if mode.device.type == "cpu" else mode.device
+    return None
 
 
 def within_modes() -> bool:

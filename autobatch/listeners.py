@@ -49,7 +49,9 @@ class Counts:
 
     ``host_reads`` are those of branches and checks; what objects' conversions, int overflow and
     the search for an exception read is counted by reason in ``other_reads``.
-    ``by_block[(function, pc)]`` counts a block's executions, ``threads_by_block`` its threads.
+    ``by_block[(function, pc)]`` counts a block's executions, ``threads_by_block`` its threads, and
+    ``reads_by_block``, ``traces_by_block``, ``launches_by_block`` and ``copies_by_block`` what of
+    ``host_reads``, ``traces``, ``launches`` and ``row_copies`` was in or after each block.
     ``fallbacks`` are the runs thread by thread of which ``fallback="warn"`` tells, ``meant`` those
     that the program could be expected to mean (see ``batching.fallbacks``).
     Of compiled programs and loops each launch is one block execution; ``iterations`` counts its
@@ -89,6 +91,7 @@ class Counts:
     reads_by_block: Counter[tuple[str, int]] = field(default_factory=Counter)
     traces_by_block: Counter[tuple[str, int]] = field(default_factory=Counter)
     launches_by_block: Counter[tuple[str, int]] = field(default_factory=Counter)
+    copies_by_block: Counter[tuple[str, int]] = field(default_factory=Counter)
     fallbacks_by_place: Counter[Place] = field(default_factory=Counter)
     meant_by_place: Counter[Place] = field(default_factory=Counter)
 
@@ -233,6 +236,7 @@ class Tally:
     def copies(self, rows: int) -> None:
         for counts in self.active:
             counts.row_copies += rows
+            counts.copies_by_block[self.block] += rows
 
     def again(self, calls: int) -> None:
         for counts in self.active:

@@ -1,18 +1,22 @@
-"""Dispatch modes: what sees the operators that this host thread runs, while it is on."""
+"""Dispatch modes, which see the operators that this host thread runs, and what is not compiled."""
 
 from __future__ import annotations
 
 import functools
 import sys
-from typing import Any, Self
+from collections.abc import Callable
+from typing import Any, Self, TypeVar, cast
 
 import torch
+from torch._C._dynamo import eval_frame
 from torch.utils._python_dispatch import (
     TorchDispatchMode,
     _get_current_dispatch_mode_stack,
     _pop_mode,
     _push_mode,
 )
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class DispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -48,13 +52,28 @@ class DispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init_subclass__(**kwargs)  # type: ignore[no-untyped-call]
         if own is None:
             return
-        kept_off = torch._disable_dynamo(own)  # type: ignore[attr-defined]
+        cls.__torch_dispatch__ = uncompiled(own)  # type: ignore[method-assign]
 
-        @functools.wraps(own)
-        def dispatch(self: Any, *args: Any, **kwargs: Any) -> Any:
-            return (kept_off if "torch._dynamo" in sys.modules else own)(self, *args, **kwargs)
 
-        cls.__torch_dispatch__ = dispatch  # type: ignore[method-assign]
+looks_on: Callable[[], object] = getattr(eval_frame, "get_eval_frame_callback", lambda: True)
+"""What looks at each frame of this host thread, None if nothing does; a torch that does not tell
+is taken to."""
+
+
+def compiler_at_work() -> bool:
+    """Whether torch's compiler looks at the code that this host thread runs."""
+    return "torch._dynamo" in sys.modules and looks_on() is not None
+
+
+def uncompiled(own: F) -> F:
+    """Keep torch's compiler off a function and all that it calls, without loading the compiler."""
+    kept_off = torch._disable_dynamo(own)  # type: ignore[attr-defined]
+
+    @functools.wraps(own)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        return (kept_off if compiler_at_work() else own)(*args, **kwargs)
+
+    return cast(F, called)
 
 
 def take_off(mode: TorchDispatchMode) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+import numpy as np
 from torch import Tensor
 
 from autobatch.arguments.spelling import meant
@@ -35,6 +36,16 @@ ALSO = {
     "save": ("or autobatch.Offload(...)",),
 }
 """What an option may be but for its ``CHOICES``."""
+
+COUNTS = (
+    "max_steps",
+    "max_depth",
+    "trace_after",
+    "chunk_size",
+    "max_width",
+    "seed",
+    "thread_offset",
+)
 
 MOST_THREADS = 2**47
 TRACE_AFTER = 2
@@ -245,6 +256,9 @@ class Options:
             given = {**given, "listeners": as_listeners(given["listeners"])}
         if given.get("passes") is not None:
             given = {**given, "passes": as_passes(given["passes"])}
+        given = {
+            name: as_count(value) if name in COUNTS else value for name, value in given.items()
+        }
         new = replace(self, **given)
         new.check()
         return new
@@ -264,18 +278,13 @@ class Options:
                 continue
             if name == "save" and isinstance(value, Offload):
                 continue
-            if value not in choices:
+            if not (isinstance(value, str) and value in choices):  # an array compares item by item
                 allowed = ", ".join([*map(repr, choices), *ALSO.get(name, ())])
                 raise OptionError(f"{name} is {value!r}; it must be one of {allowed}.")
         for name in ("in_dims", "out_dims"):
             check_dims(name, getattr(self, name))
-        for name, least in (
-            ("max_steps", 1),
-            ("max_depth", 1),
-            ("chunk_size", 1),
-            ("max_width", 1),
-        ):
-            check_count(name, getattr(self, name), least, optional=True)
+        for name in ("max_steps", "max_depth", "chunk_size", "max_width"):
+            check_count(name, getattr(self, name), 1, optional=True)
         check_count("trace_after", self.trace_after, 0, optional=False)
         check_seed(self)
         check_ragged(self.ragged_out)
@@ -330,6 +339,11 @@ def check_seed(options: Options) -> None:
         raise OptionError(f"thread_offset is {offset!r}; it must be below 2**47.")
 
 
+def as_count(value: Any) -> Any:
+    """An int of numpy's, which is what is computed from an array's sizes, as Python's."""
+    return int(value) if isinstance(value, np.integer) else value
+
+
 def check_count(name: str, value: Any, least: int, optional: bool) -> None:
     if optional and value is None:
         return
@@ -354,7 +368,7 @@ def check_dims(name: str, value: Any) -> None:
 def check_ragged(value: Any) -> None:
     """None or one of the forms, nested like the results."""
     for form in leaves(value):
-        if form is not None and form not in FORMS:
+        if form is not None and not (isinstance(form, str) and form in FORMS):
             allowed = ", ".join(map(repr, FORMS))
             raise OptionError(f"ragged_out has {form!r}; it must be None or one of {allowed}.")
 

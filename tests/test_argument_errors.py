@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -119,3 +120,21 @@ def test_a_decorated_function_that_is_called_with_a_batch_names_what_runs_one() 
     with pytest.raises(RuntimeError, match="is ambiguous") as caught:
         absolute.batch(torch.ones(3, 2))
     assert not any("as plain Python" in note for note in caught.value.__notes__)
+
+
+def test_arrays_of_another_byte_order_are_read():
+    swapped = np.array([1.5, -2.0], dtype=">f4")
+    result = autobatch.function(lambda x: x * 2).batch(swapped)
+    assert result.dtype is torch.float32 and result.tolist() == [3.0, -4.0]
+
+
+def test_arrays_of_long_doubles_are_named():
+    with pytest.raises(OptionError, match=r"argument 'x'.*longdouble|argument 'x'.*float128"):
+        autobatch.function(lambda x: x).batch(np.ones(2, dtype=np.longdouble))
+
+
+def test_masked_arrays_are_named_where_something_is_masked():
+    numbers = np.ma.masked_array([1.0, 2.0, 3.0], [False, True, False])
+    with pytest.raises(OptionError, match="argument 'x' of <lambda> is a masked array"):
+        autobatch.function(lambda x: x).batch(numbers)
+    assert autobatch.function(lambda x: x).batch(numbers[::2]).tolist() == [1.0, 3.0]

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import signal
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -238,6 +240,19 @@ def test_torch_files_in_and_out(program: Path, tmp_path: Path) -> None:
     assert torch.load(out)["out"].tolist() == [16, 111]
 
 
+def test_a_module_of_torchs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is one operation is a program that calls it."""
+    program, data = tmp_path / "model.py", tmp_path / "data.npz"
+    program.write_text("import torch\nmodel = torch.nn.Sequential(torch.nn.Linear(3, 2))\n")
+    np.savez(data, input=np.ones((4, 3), dtype=np.float32))
+    assert run("run", f"{program}:model", "--input", data) == 0
+    assert capsys.readouterr().out == "out: float32 [4, 2]\n"
+    assert run("show", f"{program}:model") == 0
+    assert "call" in capsys.readouterr().out
+    assert run("run", f"{program}:torch.sin", "--input", data) == 2
+    assert "call it in a function of the file" in capsys.readouterr().err
+
+
 def test_show(program: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("show", f"{program}:collatz") == 0
     assert "collatz" in capsys.readouterr().out
@@ -414,6 +429,31 @@ def test_bad_input_files(program: Path, numbers: Path, tmp_path: Path, failing: 
     refused("data.jsonl", b"\xff\xfe\n")
 
 
+def test_members_of_an_archive_that_are_no_arrays(
+    program: Path, tmp_path: Path, failing: Failing
+) -> None:
+    path = tmp_path / "notes.npz"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("n", "no array")
+    line = failing("run", f"{program}:collatz", "--input", path)
+    assert "array n: is no array" in line
+
+
+def test_tensors_without_data_are_not_read(program: Path, tmp_path: Path, failing: Failing) -> None:
+    path = tmp_path / "data.pt"
+    torch.save({"n": torch.ones(3, device="meta")}, path)
+    assert "n is a meta tensor" in failing("run", f"{program}:collatz", "--input", path)
+
+
+def test_two_results_of_one_name_are_refused(
+    numbers: Path, tmp_path: Path, failing: Failing
+) -> None:
+    program, out = tmp_path / "twice.py", tmp_path / "out.npz"
+    program.write_text('def f(n):\n    return {"a": {"b": n}, "a.b": n + 1}\n')
+    line = failing("run", f"{program}:f", "--input", numbers, "--output", out)
+    assert "two results are called out.a.b" in line and not out.exists()
+
+
 def test_a_damaged_archive_is_read_right_or_refused(
     program: Path, numbers: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -522,6 +562,35 @@ def test_output_is_whole_or_not_there(
     assert out.read_bytes() == b"before"
     files = sorted(path.name for path in tmp_path.iterdir() if path.is_file())
     assert files == ["numbers.npz", "out.npz", "program.py", "sparse.pt"]
+
+
+WRITES = """
+import sys, time
+from pathlib import Path
+from autobatch.cli import datafiles
+
+def slow(file, results):
+    file.write(b"half")
+    file.flush()
+    print("writing", flush=True)
+    time.sleep(60)
+
+datafiles.WRITERS[".npz"] = slow
+datafiles.write_results(Path(sys.argv[1]), {})
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no such signals")
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP", "SIGINT"])
+def test_a_signal_leaves_nothing_half_written(name: str, tmp_path: Path) -> None:
+    number = signal.Signals[name]
+    command = [sys.executable, "-c", WRITES, str(tmp_path / "out.npz")]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen(command, **pipes) as running:  # type: ignore[call-overload]
+        assert running.stdout.readline() == b"writing\n"
+        running.send_signal(number)
+        assert running.wait(30) == -number
+    assert not list(tmp_path.iterdir())
 
 
 def test_arrays_of_objects_are_not_read(program: Path, tmp_path: Path, failing: Failing) -> None:

@@ -127,6 +127,8 @@ def test_one_host_read_per_branch_of_threads(case: str, mode: dict[str, Any]) ->
         assert reads <= counts.by_block[(func.__name__, pc)]
     assert not counts.other_reads
     assert counts.host_reads == sum(counts.reads_by_block.values())
+    assert counts.row_copies == sum(counts.copies_by_block.values())
+    assert counts.copies_by_block.keys() <= counts.by_block.keys()
 
 
 @modes

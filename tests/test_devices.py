@@ -259,3 +259,28 @@ def test_a_number_that_joins_a_tensor_is_looked_at_on_the_host(obj: Any, joins: 
         assert joined.obj.device.type == "meta" and joined.obj.dtype is torch.float32
     else:
         assert joined is None
+
+
+def shapes_of_numbers(x):
+    n = 0.5
+    while x > 0:
+        x, n = x - 1, n + 0.5
+    return torch.as_tensor(n), torch.tensor([n, 1.0]), torch.tensor([1, 2]), torch.scalar_tensor(n)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"trace_after": 0}, {"executor": "vmap"}, {"engine": "program_counter"}, {"plain": "never"}],
+)
+def test_tensors_of_numbers_go_where_the_mode_says(options: dict[str, Any]) -> None:
+    """The device is one of the modes that recordings are kept by."""
+    mapped = autobatch.vmap(shapes_of_numbers, **options)
+    xs = torch.tensor([1.0, -2.0, 3.0])
+    for device in ("cpu", "meta", "cpu", "meta"):
+        with torch.device(device):
+            made = mapped(xs)
+        assert [part.device.type for part in made] == [device] * 4
+        assert [tuple(part.shape) for part in made] == [(3,), (3, 2), (3, 2), (3,)]
+    for _ in range(3):
+        made = mapped(xs)
+    assert made[0].tolist() == [1.0, 0.5, 2.0]

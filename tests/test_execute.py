@@ -330,3 +330,12 @@ def test_machine_code_is_kept_too():
     with autobatch.counts() as found:  # another program of the same function is another one
         execute(lower(collatz_steps), n, block_code_cache=kept, executor="compiled")
     assert found.compilations == 1
+
+
+def test_what_is_one_operation_is_a_program_that_calls_it():
+    linear, xs = torch.nn.Linear(3, 2), torch.randn(4, 3)
+    for func in (linear, torch.nn.Sequential(linear, torch.nn.ReLU()), torch.sin):
+        program = autobatch.lower(func)
+        for options in ({}, {"trace_after": 0, "plain": "never"}, {"engine": "sequential"}):
+            (result,) = autobatch.execute(program, xs, **options)
+            torch.testing.assert_close(result, func(xs))

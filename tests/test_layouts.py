@@ -284,3 +284,15 @@ def test_results_lie_as_one_examples_do(lay: Any, base: Any) -> None:
         return str(y.stride()), y.is_contiguous()
 
     assert_matches_loop(asked, (xs, places, numbers))
+
+
+def parts_of_complex(x):
+    parts = torch.view_as_real(x)
+    return x.is_conj(), parts * 2 if x.real.sum() > 0 else parts
+
+
+def test_rows_of_what_is_conjugated_or_negated_as_it_is_read_are_copies() -> None:
+    """Of ``z.conj()`` a row has no bit that says so, as the loop's copy has none."""
+    z = torch.complex(SOME[:, 0], SOME[:, 1])
+    assert_matches_loop(parts_of_complex, (z.conj(),))
+    assert_matches_loop(lambda x: (x.is_neg(), x * 2), (z.conj().imag,))

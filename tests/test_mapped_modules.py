@@ -68,3 +68,29 @@ def test_sites_of_their_own_are_kept_for_the_latest_only() -> None:
     assert len(kept.codes) == MOST_SUBJECTS == len({id(code) for code in others})
     assert kept.code(layers[-1], lambda: shared) is others[-1]
     assert kept.code(layers[0], lambda: shared) is not first
+
+
+class Halved(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        while bool(x.norm() > 1):
+            x = x * 0.5
+        return x
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+@pytest.mark.parametrize("options", [{}, {"plain": "never"}, {"engine": "sequential"}], ids=str)
+def test_modules_that_torch_jit_has_compiled(options: dict[str, Any]) -> None:
+    linear = nn.Linear(3, 3)
+    scripted = torch.jit.script(linear)
+    frozen = torch.jit.freeze(torch.jit.script(nn.Linear(3, 3).eval()))
+
+    def within(x: Tensor) -> Tensor:
+        return scripted(x) if x.sum() > 0 else frozen(x)
+
+    for module in (scripted, frozen, torch.jit.trace(linear, ROWS), within):
+        expected = torch.stack([module(row) for row in ROWS])
+        for _ in range(4):
+            torch.testing.assert_close(autobatch.vmap(module, **options)(ROWS), expected)
+    expected = torch.stack([Halved()(row) for row in ROWS])
+    halved = torch.jit.script(Halved())
+    torch.testing.assert_close(autobatch.vmap(halved, **options)(ROWS), expected)

@@ -119,3 +119,15 @@ def test_a_list_of_numpys_numbers_is_one_of_numbers(dtype: str, scalars: str) ->
 def test_a_list_of_numbers_of_both_kinds() -> None:
     found = autobatch.function(lambda x: x * 2).batch([np.int64(1), 2.5, True])
     assert found.tolist() == [2.0, 5.0, 2.0]
+
+
+@WAYS
+def test_a_float_beside_tensors_keeps_what_their_dtype_holds(options):
+    """Not rounded by way of the default dtype, in which alone it would be a tensor."""
+
+    def tenth(x):
+        return 0.1 if x > 0 else x.double()
+
+    for _ in range(4):
+        result = autobatch.vmap(tenth, **options)(torch.tensor([1.0, -2.0]))
+        assert result.dtype is torch.float64 and result.tolist() == [0.1, -2.0]

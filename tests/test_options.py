@@ -9,6 +9,7 @@ import warnings
 from types import SimpleNamespace
 from unittest.mock import Mock
 
+import numpy as np
 import pytest
 import torch
 
@@ -79,6 +80,22 @@ def test_every_option_has_a_bad_value_here():
 def test_more_bad_values(name, value):
     with pytest.raises(OptionError, match=name):
         autobatch.vmap(double, **{name: value})
+
+
+@pytest.mark.parametrize("name", [name for name in BAD if name != "passes"])
+def test_an_array_as_a_value_is_named(name):
+    for value in (np.ones(2), torch.ones(2)):
+        with pytest.raises(OptionError, match=name):
+            autobatch.function(double).with_options(**{name: value})
+
+
+def test_counts_may_be_numpys():
+    three = np.int64(3)
+    for name in ("max_steps", "max_depth", "trace_after", "chunk_size", "max_width", "seed"):
+        twice = autobatch.vmap(double, **{name: three})
+        assert twice(torch.arange(5)).tolist() == [0, 2, 4, 6, 8]
+    with pytest.raises(OptionError, match="chunk_size is 0"):
+        autobatch.vmap(double, chunk_size=np.int64(0))
 
 
 def test_an_unknown_option_is_named_with_the_known_ones():

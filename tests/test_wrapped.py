@@ -179,3 +179,20 @@ class Scaled:
     @autobatch.function
     def forward(self, x):
         return x * self.scale
+
+
+def halved_until_small(x):
+    x = x * 1.0
+    while x > 1:
+        x = x / 2
+    return x
+
+
+def test_what_calls_a_batch_may_be_compiled():
+    """The compiler keeps off the batch: it is what is around that is compiled."""
+    decorated = autobatch.function(halved_until_small)
+    for batch in (autobatch.vmap(halved_until_small), decorated.batch):
+        around = torch.compile(lambda xs, batch=batch: batch(xs + 1) * 2, backend="eager")
+        expected = torch.stack([halved_until_small(x + 1) * 2 for x in NUMBERS])
+        for _ in range(3):
+            assert torch.equal(around(NUMBERS), expected)

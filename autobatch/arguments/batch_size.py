@@ -18,6 +18,7 @@ from torch.utils import _pytree as pytree
 from autobatch import firsthand, structure
 from autobatch.arguments.mapped import Mapped, objects
 from autobatch.arguments.unmapped import (
+    masked,
     no_numbers,
     no_such_dimension,
     no_tensor,
@@ -54,13 +55,21 @@ def is_leaf(value: Any) -> bool:
     return isinstance(value, objects | ragged | np.ndarray)
 
 
+WIDEST = {"b": 1, "i": 8, "u": 8, "f": 8, "c": 16}
+"""The bytes of torch's widest numbers, by numpy's kinds; a long double has more."""
+
+
 def tensor_of(array: np.ndarray, title: Callable[[], str]) -> Tensor:
     """An array as a tensor; arrays that torch cannot share memory with are copied.
 
     ``title`` gives what messages call it: ``OptionError`` where torch has no such numbers.
     """
-    if array.dtype.kind not in "biufc":
+    if array.dtype.kind not in "biufc" or array.dtype.itemsize > WIDEST[array.dtype.kind]:
         raise no_numbers(title(), array)
+    if np.ma.is_masked(array):
+        raise masked(title())
+    if not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))
     backwards = any(stride < 0 for stride in array.strides)
     return firsthand.as_tensor(array.copy() if backwards or not array.flags.writeable else array)
 

@@ -25,7 +25,7 @@ from autobatch.arguments.mapped import (
 )
 from autobatch.batching.objects.classes import is_plain_class
 from autobatch.ragged import Packed
-from autobatch.values.cells import Cell, Column, Container, Objects, Uniform
+from autobatch.values.cells import Cell, Column, Container, Objects, Uniform, fits_column
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -81,8 +81,11 @@ def rows_of(arg: Any, scalars: str) -> Objects | None:
 def column_of(data: Tensor, scalars: str) -> Cell:
     """A mapped tensor ``[B, *E]``; rows without dimensions may be numbers, as ``scalars`` says.
 
-    A row is a contiguous copy, whatever the layout of the whole.
+    A row is a contiguous copy, whatever the layout of the whole, and whether that is conjugated or
+    negated only as it is read.
     """
+    if data.is_conj() or data.is_neg():
+        data = data.resolve_conj().resolve_neg()
     if data.dim() > 1 and data.layout is torch.strided:
         data = data.contiguous()
     if scalars == "tensor" or data.dim() > 1:
@@ -93,4 +96,8 @@ def column_of(data: Tensor, scalars: str) -> Cell:
         return Cell(Column(data, "bool"))
     if data.dtype.is_floating_point:
         return Cell(Column(data.to(torch.float64), "float"))
+    if data.dtype is torch.uint64:
+        numbers = data.tolist()
+        if not all(map(fits_column, numbers)):
+            return Cell(Objects(numbers))
     return Cell(Column(data.to(torch.int64), "int"))

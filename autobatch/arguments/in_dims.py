@@ -44,11 +44,13 @@ def mapped_by_dims(
         raise OptionError(f"{name} is mapped over no arguments; pass at least one.")
     if isinstance(in_dims, tuple) and len(in_dims) != len(args):
         number = (
-            "one positional argument" if len(args) == 1 else f"{len(args)} positional arguments"
+            "one positional argument"
+            if len(args) == 1
+            else f"{len(args) or 'no'} positional arguments"
         )
         entries = "one entry" if len(in_dims) == 1 else f"{len(in_dims)} entries"
         raise OptionError(
-            f"in_dims has {entries}, but {name} gets {number}: "
+            f"in_dims has {entries}, but {name} gets {number}{': ' if args else ''}"
             f"{', '.join(titles(function, args, {}))}. It has one for each of them; keyword "
             "arguments have none, as all examples share them."
         )

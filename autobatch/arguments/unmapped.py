@@ -87,10 +87,20 @@ def no_numbers(title: str, array: np.ndarray) -> OptionError:
         told = "its numbers are those of x.astype('int64')"
     else:
         told = "autobatch.objects(x) gives each example one of its items"
+    if array.dtype.kind in "fc":  # long doubles
+        told = f"x.astype({'float' if array.dtype.kind == 'f' else 'complex'}) rounds them"
     if array.dtype.kind == "O":
         told = f"x.astype(float) where all are numbers, else {told}"
     return UnknownOptionError(
         f"{title} is an array of dtype {array.dtype}, which no tensor has; {told}."
+    )
+
+
+def masked(title: str) -> OptionError:
+    """A masked array, whose numbers beneath the mask would be taken for its own."""
+    return UnknownOptionError(
+        f"{title} is a masked array with entries that are masked, and a tensor has no mask; "
+        "x.filled(0) and x.mask give its parts as two arrays."
     )
 
 

@@ -6,7 +6,13 @@ from collections.abc import Hashable
 
 import torch
 
-from autobatch.compat import flash_attention, lean_attention, may_derive, plain_attention
+from autobatch.compat import (
+    factory_device,
+    flash_attention,
+    lean_attention,
+    may_derive,
+    plain_attention,
+)
 
 
 def ambient_key() -> Hashable:
@@ -22,6 +28,7 @@ def ambient_key() -> Hashable:
         flash_attention(),
         lean_attention(),
         plain_attention(),
+        factory_device(),
     )
 
 
@@ -31,5 +38,4 @@ def ambient() -> Hashable:
         ambient_key(),
         torch.is_anomaly_enabled(),
         torch.is_anomaly_check_nan_enabled(),
-        torch.get_default_device(),
     )

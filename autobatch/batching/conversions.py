@@ -16,6 +16,7 @@ from autobatch.batching.kinds import is_tensor
 from autobatch.batching.tensors import unheld
 from autobatch.batching.tensors.unheld import is_whole
 from autobatch.batching.truths import truth
+from autobatch.compat import factory_device
 from autobatch.values.cells import Cell, Column, Container, Objects, Uniform, read, uniform
 from autobatch.values.heap import walks
 from autobatch.values.lists import Lists
@@ -43,8 +44,8 @@ def number_of(context: Context, cell: Cell) -> Cell | None:
     if type(value) is not Column or value.tag != "tensor":
         return None
     data = value.data
-    if data.shape[1:].numel() != 1 or data.is_complex():
-        return None
+    if data.shape[1:].numel() != 1 or data.is_complex() or data.dtype is torch.uint64:
+        return None  # the last may be ints that no column holds
     flat = data.reshape(context.k)
     if data.dtype is torch.bool:
         return Cell(Column(flat, "bool"))
@@ -138,7 +139,8 @@ def _tensor(
     if is_whole(dtype) and data.is_floating_point() and any(map(_is_tensor, walks.parts(args[0]))):
         return None  # torch makes no integer of a tensor of floats
     check_fit(context, data, dtype, make)
-    data = data.to(dtype=dtype, device=options.get("device"))
+    # Where the CPU is the default, numbers stay beside what they meet, as 0-d tensors may.
+    data = data.to(dtype=dtype, device=options.get("device") or factory_device())
     if options.get("requires_grad"):
         data = data.requires_grad_()
     return Cell(Column(data))
@@ -153,7 +155,7 @@ def of_own_lengths(context: Context, found: Lists | None, options: dict[str, Any
     if dtype != data.dtype and is_whole(dtype):
         return None  # which may not hold the numbers
     found.lent = True
-    return Cell(lists.ragged_over(context, found, data.to(dtype)))
+    return Cell(lists.ragged_over(context, found, data.to(dtype=dtype, device=factory_device())))
 
 
 def _is_tensor(cell: Cell) -> bool:

@@ -94,7 +94,7 @@ def is_drawing_module(module: nn.Module) -> bool:
     """Whether a module of torch's without a module for its draws has some."""
     if isinstance(module, nn.FractionalMaxPool2d | nn.FractionalMaxPool3d):
         return True
-    if not module.training:
+    if not getattr(module, "training", False):  # which none has that torch.jit has frozen
         return False
     if isinstance(module, nn.MultiheadAttention):
         return bool(module.dropout)

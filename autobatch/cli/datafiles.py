@@ -26,6 +26,7 @@ import torch
 from torch import Tensor
 
 from autobatch.arguments.mapped import objects
+from autobatch.cli.stopping import stopping_late
 from autobatch.ragged import ragged
 from autobatch.values.numbers import fits_tensor
 
@@ -63,6 +64,8 @@ def read_arguments(path: Path, *, exact: bool = False) -> dict[str, Any]:
     reader = READERS.get(path.suffix)
     if reader is None:
         raise DataFileError(f"{path}: input files end in {', '.join(READERS)}")
+    if path.is_dir():
+        raise DataFileError(f"{path}: is a folder")
     if not path.is_file():
         raise DataFileError(f"{path}: no such file")
     try:
@@ -90,16 +93,17 @@ def write_results(path: Path, results: Mapping[str, Any]) -> None:
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     except OSError as error:
         raise DataFileError(f"{path}: {_one_line(error)}") from error
-    try:
-        with os.fdopen(handle, "wb") as file:
-            WRITERS[path.suffix](file, results)
-        os.chmod(temporary, 0o666 & ~_umask())
-        os.replace(temporary, path)
-    except BaseException as error:
-        os.unlink(temporary)
-        if isinstance(error, (OSError, TypeError, ValueError, RuntimeError)):
-            raise DataFileError(f"{path}: {_one_line(error)}") from error
-        raise
+    with stopping_late():
+        try:
+            with os.fdopen(handle, "wb") as file:
+                WRITERS[path.suffix](file, results)
+            os.chmod(temporary, 0o666 & ~_umask())
+            os.replace(temporary, path)
+        except BaseException as error:
+            os.unlink(temporary)
+            if isinstance(error, (OSError, TypeError, ValueError, RuntimeError)):
+                raise DataFileError(f"{path}: {_one_line(error)}") from error
+            raise
 
 
 def _umask() -> int:
@@ -130,6 +134,8 @@ def _read_npz(path: Path) -> Iterator[tuple[str, Any]]:
 
 
 def _argument(array: Any) -> Any:
+    if not isinstance(array, np.ndarray):  # numpy gives the bytes of other members of the archive
+        raise ValueError("is no array")
     if array.dtype.kind in "US":
         return objects(array.tolist()) if array.ndim else array.item()
     if array.ndim == 0:
@@ -147,6 +153,8 @@ def _read_torch(path: Path) -> Iterator[tuple[str, Any]]:
     for name, value in values.items():
         if not isinstance(value, Tensor):
             raise ValueError(f"{name} is of type {type(value).__name__}, not a tensor")
+        if value.is_meta:
+            raise ValueError(f"{name} is a meta tensor, which holds no data")
         yield name, value if value.dim() else value.item()
 
 

@@ -143,7 +143,7 @@ def _run(options: argparse.Namespace) -> None:
     start = time.perf_counter()
     result = _configured(target, options).batch(**arguments)
     seconds = time.perf_counter() - start  # a second run to measure might do what it does twice
-    results = dict(_named(result, "out", _batch_size(arguments)))
+    results = _by_name(_named(result, "out", _batch_size(arguments)))
     if options.output:
         write_results(options.output, results)
     for name, value in results.items():
@@ -218,6 +218,15 @@ def _named(value: Any, name: str, size: int) -> Iterator[tuple[str, Any]]:
     keys = getattr(value, "_fields", form.keys)
     for key, part in zip(keys, form.parts(value), strict=True):
         yield from _named(part, f"{name}.{key}", size)
+
+
+def _by_name(named: Iterator[tuple[str, Any]]) -> dict[str, Any]:
+    results: dict[str, Any] = {}
+    for name, value in named:
+        if name in results:  # of the keys "a.b" and "b" within "a", or 0 and "0"
+            raise CommandError(f"two results are called {name}: return them by other keys")
+        results[name] = value
+    return results
 
 
 def _is_leaf(values: list[Any], size: int) -> bool:

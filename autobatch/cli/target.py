@@ -102,4 +102,8 @@ def check_names(target: Target, arguments: Mapping[str, Any], path: Path) -> Non
 
 def _parameters(target: Target) -> list[inspect.Parameter]:
     called = target.forward if isinstance(target, nn.Module) else target
-    return list(inspect.signature(called).parameters.values())
+    try:
+        return list(inspect.signature(called).parameters.values())
+    except ValueError as error:  # a function of torch's, in C
+        told = "call it in a function of the file"
+        raise CommandError(f"{called!r} does not tell its parameters' names: {told}") from error

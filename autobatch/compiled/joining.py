@@ -82,9 +82,9 @@ def stacked_columns(columns: Sequence[tuple[np.ndarray, Column]], size: int) -> 
     for other in dtypes[1:]:
         dtype = torch.promote_types(dtype, other)
     made = torch.empty((size, *events.pop()), dtype=dtype, device="cpu")
-    for (rows, column), own in zip(columns, dtypes, strict=True):
+    for rows, column in columns:
         index = torch.from_numpy(rows)
-        made[index] = column.data[index].to(own).to(dtype)
+        made[index] = column.data[index].to(dtype)
     return made
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from torch import Tensor, nn
 
 from autobatch.explaining.report import listed
 from autobatch.values.cells import PACKED, Column, Container, Mark, Objects, Uniform, Value, read
+
+LISTED = 4
+"""Kinds of tensors in one list that a note shows."""
 
 SIZED = (list, tuple, dict)
 """Types of which the notes of failures say how many parts there are."""
@@ -59,8 +63,8 @@ def described(obj: Any) -> str:
 def operand(value: Value, row: int | None = None) -> str:
     """What one thread's operand is, as the notes of failures show it: ``float32 [3]``, ``int``.
 
-    Of a list, a tuple or a dict it is how long that is. Without a row, what objects of several
-    types are is not told.
+    Of a list, a tuple or a dict it is how long that is, and what tensors are in it. Without a row,
+    what objects of several types are is not told.
     """
     match value:
         case Uniform(obj=obj):
@@ -77,14 +81,37 @@ def operand(value: Value, row: int | None = None) -> str:
                 kinds = {described(item) for item in items}
             return kinds.pop() if len(kinds) == 1 else "object"
         case Container(type=kind, cells=cells) if isinstance(kind, type):
-            return f"{kind.__name__} of {len(cells)}" if kind in SIZED else kind.__name__
+            if kind not in SIZED:
+                return kind.__name__
+            told = (operand(part, row) for part in map(read, value.children()) if is_tensors(part))
+            return f"{kind.__name__} of {len(cells)}{shown(told)}"
         case Container(static=table, type=kind) if kind is PACKED:
             return f"{tensor_kind(table, 1)} of any length"
     return "object"
 
 
+def is_tensors(value: Value) -> bool:
+    match value:
+        case Uniform(obj=obj):
+            return isinstance(obj, Tensor)
+        case Column(tag=tag):
+            return tag == "tensor"
+    return False
+
+
 def sized(obj: Any) -> str:
-    return f"{described(obj)} of {len(obj)}" if type(obj) in SIZED else described(obj)
+    if type(obj) not in SIZED:
+        return described(obj)
+    parts = obj.values() if type(obj) is dict else obj
+    told = (described(part) for part in parts if isinstance(part, Tensor))
+    return f"{described(obj)} of {len(obj)}{shown(told)}"
+
+
+def shown(kinds: Iterable[str]) -> str:
+    """The kinds of the tensors in a list, each once, as those of ``torch.cat``."""
+    each = list(dict.fromkeys(kinds))
+    more = "; …" if len(each) > LISTED else ""
+    return f" ({'; '.join(each[:LISTED])}{more})" if each else ""
 
 
 def tensor_kind(data: Tensor, skip: int = 0) -> str:

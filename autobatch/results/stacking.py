@@ -230,7 +230,13 @@ def stacked_leaves(items: Sequence[Any], device: torch.device | None, part: Part
         dtype = reduce(firsthand.promote_types, (tensor.dtype for tensor in tensors))
     except RuntimeError as error:
         raise dtypes_differ(tensors, part) from error
-    tensors = [firsthand.to(tensor, dtype) for tensor in tensors]
+    # A float goes to it at once: by way of a narrower default dtype it would lose what it holds.
+    tensors = [
+        firsthand.tensor(item, dtype=dtype, device=tensor.device)
+        if type(item) in (float, complex)
+        else firsthand.to(tensor, dtype)
+        for item, tensor in zip(items, tensors, strict=True)
+    ]
     if ragged:
         return as_ragged(tensors, firsthand.getitem(tensors[0], (None, slice(0))), part)
     return firsthand.stack(tensors)

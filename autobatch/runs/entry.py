@@ -46,8 +46,15 @@ def stand_in(function: Callable[..., Any]) -> Callable[..., Any]:
     return calling(function)
 
 
+def is_calling(function: Any) -> bool:
+    """Whether it is a program that only calls something."""
+    return own_attribute(function, "__autobatch_stands_for__") is not None
+
+
 def calling(function: Callable[..., Any]) -> Callable[..., Any]:
     """A program of its own that calls ``function``, which has recordings of its own."""
+    if is_calling(function):
+        return function
 
     def called(*args: Any, **kwargs: Any) -> Any:
         return function(*args, **kwargs)

@@ -31,10 +31,12 @@ from autobatch.ir.form_rules import shapes_fit
 from autobatch.ir.printer import sizes
 from autobatch.ir.program import EventShape, Function, Param, Program
 from autobatch.ir.verifier import check
+from autobatch.modes import uncompiled
 from autobatch.options import Options
 from autobatch.passes import annotate_liveness, apply_pass
 from autobatch.results.memory import of_its_own
 from autobatch.results.stacking import plain
+from autobatch.runs.entry import is_calling
 from autobatch.runs.running import run
 from autobatch.structure import form_of
 from autobatch.values.cells import is_number
@@ -42,6 +44,7 @@ from autobatch.vm.code import Code
 from autobatch.vm.library import Library
 
 
+@uncompiled
 def execute(
     program: Program,
     *inputs: Any,
@@ -131,6 +134,8 @@ class Entry:
         if not main.live_in:  # made by hand: no pass has looked at it
             check(program, "building")
             main = apply_pass(annotate_liveness, main)
+        if isinstance(program.callable, FunctionType) and is_calling(program.callable):
+            return cls(program.callable, program.callable, main)
         target = resolve_object(program.callable, [], {})
         function, bound = target.callee, len(target.args)
         if target.effect == "construct":

@@ -1,8 +1,8 @@
 """Which Python objects stack as numbers do, and the dtypes that they stack in.
 
 Python's own numbers, complex ones among them, and numpy's scalars. A Python number of every example
-has the dtype that holds it (bool, int64, float64, complex128), beside tensors that of
-``torch.as_tensor``; a scalar of numpy's has its own in either case.
+has the dtype that holds it (bool, int64, float64, complex128), beside tensors one that is promoted
+from that of ``torch.as_tensor``; a scalar of numpy's has its own in either case.
 """
 
 from __future__ import annotations

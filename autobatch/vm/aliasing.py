@@ -345,7 +345,8 @@ def names_of(value: object) -> frozenset[str] | None:
 
 
 def names_in(module: nn.Module) -> frozenset[str]:
-    own = {*vars(module), *module._modules, *module._parameters, *module._buffers}
+    tables = (module._modules, module._parameters, module._buffers)
+    own = {*vars(module)}.union(*(table.keys() for table in tables))  # not all are dicts (jit)
     kinds = [kind for kind in type(module).__mro__ if not kind.__module__.startswith("torch.")]
     return frozenset(own.union(*(vars(kind) for kind in kinds if kind is not object)))
 

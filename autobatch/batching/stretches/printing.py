@@ -18,6 +18,7 @@ from autobatch.batching.stretches.printer import Printer
 from autobatch.compat import (
     any_autocast,
     deterministic,
+    factory_device,
     flash_attention,
     lean_attention,
     may_derive,
@@ -45,6 +46,8 @@ def printed_modes(printer: Printer) -> None:
         plain_attention,
     ):
         printer.check(f"{printer.refer(question)}() is not {printer.refer(question())}")
+    # Each mode has a device object of its own.
+    printer.check(f"{printer.refer(factory_device)}() != {printer.refer(factory_device())}")
 
 
 def printed_plan(printer: Printer, skeleton: Any, scope: Scope, before: Env) -> None:
