@@ -165,11 +165,15 @@ def test_a_function_that_is_given_a_closure_gives_back_an_operand(engine):
         torch.testing.assert_close(mine, torch.stack(theirs))
 
 
-@pytest.mark.parametrize("engine", ["stackless", "program_counter"])
-def test_what_it_gives_back_is_not_written(engine):
+@pytest.mark.parametrize("engine", ["stackless", "program_counter", "sequential"])
+def test_what_it_gives_back_may_be_written(engine):
+    """It runs thread by thread, so that which operand it gives back is known for each."""
     xs = torch.randn(7, 3, generator=torch.Generator().manual_seed(0))
-    with pytest.raises(autobatch.UnsupportedError, match="may stand for"):
-        autobatch.vmap(searched_and_written, engine=engine)(xs, -2 * xs)
+    expected = [searched_and_written(x.clone(), -2 * x) for x in xs]
+    for plain in ("auto", "never"):
+        got = autobatch.vmap(searched_and_written, engine=engine, plain=plain)(xs, -2 * xs)
+        for mine, theirs in zip(got, zip(*expected, strict=True), strict=True):
+            torch.testing.assert_close(mine, torch.stack(theirs))
 
 
 def test_tensors_do_not_exchange_what_they_are() -> None:
