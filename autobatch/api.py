@@ -7,6 +7,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from types import MethodType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
 from autobatch.arguments.batch import Batch
@@ -74,6 +75,16 @@ class Function(Generic[P, R]):
             return self
         bound = self.__autobatch_function__.__get__(instance, owner)
         return Function(bound, self.options)
+
+    def __eq__(self, other: object) -> bool:
+        """Of a method, equal for one instance, as methods are: each ``a.m`` is a new object."""
+        if type(other) is not Function or not isinstance(self._function, MethodType):
+            return self is other
+        return self._function == other._function and self.options is other.options
+
+    def __hash__(self) -> int:
+        method = isinstance(self._function, MethodType)
+        return hash(self._function) if method else object.__hash__(self)
 
     def __reduce__(self) -> Any:
         """By name where that is what it has, as functions are pickled."""

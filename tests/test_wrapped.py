@@ -196,3 +196,26 @@ def test_what_calls_a_batch_may_be_compiled():
         expected = torch.stack([halved_until_small(x + 1) * 2 for x in NUMBERS])
         for _ in range(3):
             assert torch.equal(around(NUMBERS), expected)
+
+
+class Own:
+    def __init__(self, k):
+        self.k = k
+
+    @autobatch.function
+    def by(self, x):
+        return x * self.k
+
+    @autobatch.function
+    def plus(self, x):
+        return x + self.k
+
+
+def test_a_decorated_method_is_equal_for_one_instance():
+    one, other = Own(2.0), Own(2.0)
+    assert one.by == one.by
+    assert hash(one.by) == hash(one.by)
+    assert len({one.by, one.by, other.by, one.plus, Own.by, Own.plus}) == 5
+    assert one.by != other.by
+    assert one.by.with_options(scalars="python") != one.by
+    assert one.by.batch(torch.ones(3)).tolist() == [2.0] * 3
