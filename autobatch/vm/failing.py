@@ -189,6 +189,19 @@ class Failures:
             for frame in self.frames:
                 frame.gone = gone
 
+    def forgive(self, threads: np.ndarray) -> bool:
+        """Forget that some threads have failed, within a call; whether any had."""
+        found = self.errors.keys() & set(threads.tolist())
+        if not found:
+            return False
+        self.errors = {t: error for t, error in self.errors.items() if t not in found}
+        gone: Gone | None = From(max(found) + 1)
+        if self.isolate:
+            gone = Just.of(self.errors) if self.errors else None
+        for frame in self.frames:
+            frame.gone = gone
+        return True
+
     def never_begin(self, threads: np.ndarray, failure: RowsFail) -> None:
         """A call of the function as a whole fails: for each of the threads alike."""
         if self.isolate:

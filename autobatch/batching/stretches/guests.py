@@ -46,7 +46,7 @@ class Guest:
         except Untraceable:
             raise
         except Exception as error:
-            k = next(len(each.value) for each in inputs if each.kind == "column")
+            k = next((len(each.value) for each in inputs if each.kind == "column"), 1)
             stretch(k, *(each.value for each in inputs))
             raise self.fault(stretch, f"compile raised {told(error)}") from error
         if is_ours(run):

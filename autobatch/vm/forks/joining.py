@@ -171,9 +171,14 @@ class Forks:
 
     def first_fail(self, frame: Frame, group: Group, rows: np.ndarray) -> None:
         """Rows are to fail: what they forked before may fail first, in program order."""
-        if FORKED in group.env and not self.active:
-            alone = restricted(group, rows, list(group.env))
-            self.resolving.in_order(frame, 0, alone)
+        if FORKED not in group.env or self.active:
+            return
+        found = Failed.of(self.failures)
+        has_failed = self.failures.forgive(frame.threads[group.rows[rows]])
+        before = Failed.of(self.failures)
+        self.resolving.in_order(frame, 0, restricted(group, rows, list(group.env)))
+        if has_failed:
+            self.put_first(before, found)
 
     def find_exceptions(self, frame: Frame, groups: Sequence[Group], before: Failed) -> None:
         """Run failing threads again, by themselves and in program order; keep what they raise."""
@@ -189,9 +194,13 @@ class Forks:
                     self.resolving.in_order(frame, 0, restricted(group, rows, list(group.env)))
         finally:
             self.together.alone = False
+        self.put_first(before, found)
+
+    def put_first(self, before: Failed, found: Failed) -> None:
+        """Of what threads had raised, and do in program order, the latter, where they do."""
         if self.failures.isolate:
             again = self.failures.since(before.errors)
             kept = {t: e for t, e in again.items() if not isinstance(e, errors.StepLimitError)}
-            self.failures.put({**before.errors, **new, **kept})
+            self.failures.put({**before.errors, **found.errors, **kept})
         elif self.failures.errors is before.errors:
             found.restore(self.failures)

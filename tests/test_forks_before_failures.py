@@ -1,0 +1,122 @@
+"""Forked calls wait: what fails in a later call meanwhile is not what the thread raises."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import autobatch
+
+
+def refuses(n: int) -> int:
+    if n == 2:
+        raise ValueError(n)
+    return n
+
+
+def divides(n: int) -> int:
+    return 10 // (n - 2)
+
+
+def divides_on_a_way(n: int) -> int:
+    return 10 // (n - 2) if n == 2 else n
+
+
+def within(n: int) -> int:
+    return divides_on_a_way(n) + divides(n)
+
+
+def in_a_loop(n: int) -> int:
+    for _ in range(2):
+        refuses(n)
+        divides(n)
+    return n
+
+
+def of_other_rounds(n: int) -> int:
+    total = 0
+    for i in range(3):
+        total += refuses(n + i) + divides(n + 1 - i)
+    return total
+
+
+def in_a_list(n: int) -> int:
+    return sum([refuses(n) + divides(n) for _ in range(2)])
+
+
+def in_a_sum_before(n: int) -> int:
+    return sum([refuses(n + i) for i in range(2)]) + divides(n)
+
+
+def two_calls_deep(n: int) -> int:
+    total = 0
+    for _ in range(2):
+        total += refuses(n)
+        total += within(n)
+    return total
+
+
+def in_a_recursion(n: int, depth: int = 2) -> int:
+    if depth == 0:
+        return refuses(n)
+    return in_a_recursion(n, depth - 1) + divides(n) + in_a_recursion(n, depth - 1)
+
+
+def divided_first(n: int) -> int:
+    for i in range(2):
+        divides(n + i)
+        refuses(n + 1 - i)
+    return n
+
+
+def caught(n: int) -> int:
+    try:
+        for _ in range(2):
+            refuses(n)
+            divides(n)
+    except ValueError:
+        return -1
+    except ZeroDivisionError:
+        return -2
+    return n
+
+
+PROGRAMS = [
+    in_a_loop, of_other_rounds, in_a_list, in_a_sum_before, two_calls_deep, in_a_recursion,
+    divided_first, caught,
+]  # fmt: skip
+WAYS: list[dict[str, Any]] = [
+    {}, {"plain": "never"}, {"plain": "never", "trace_after": 0}, {"fork": "off"},
+    {"engine": "program_counter"},
+]  # fmt: skip
+
+
+def told(program: Callable[[int], int], n: int) -> Any:
+    try:
+        return program(n)
+    except Exception as error:
+        return type(error), str(error)
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_thread_raises_what_comes_first_in_the_program(
+    program: Callable[[int], int], way: dict[str, Any]
+) -> None:
+    for order in ([0, 1, 2], [2, 1, 0], [1, 3, 2, 0, 2], [3, 4]):
+        expected = [told(program, n) for n in order]
+        ns = torch.tensor(order)
+        results = autobatch.vmap(program, scalars="python", on_error="isolate", **way)(ns)
+        found = [
+            r.value if r.exception is None else (type(r.exception), str(r.exception))
+            for r in results
+        ]
+        assert found == expected
+        first = next((each for each in expected if isinstance(each, tuple)), None)
+        if first is not None:
+            with pytest.raises(first[0]) as caught_now:
+                autobatch.vmap(program, scalars="python", **way)(ns)
+            assert str(caught_now.value) == first[1]
