@@ -84,7 +84,27 @@ def caught(n: int) -> int:
     return n
 
 
+def after_a_choice(n: int) -> int:
+    """What is still to be seen of a group comes after what it has forked."""
+    found = 0
+    for _ in range(2):
+        found = n * n - (n and divides_on_a_way(n + 1))
+        found = sum([refuses(n), divides(n)]) * len([divides_on_a_way(3) for _ in range(n % 3)])
+    return found
+
+
+def of_rows_in_another_order(n: int) -> int:
+    """Threads that meet after a loop are in another order than they came."""
+    total, seen = 0, [0]
+    for i in range(n % 3):
+        total += i + len([refuses(3) for _ in range(n % 3)])
+    for _ in range(2):
+        total += in_a_recursion(len(seen) + 2, 1) + sum([refuses(n), divides(n)])
+    return total
+
+
 PROGRAMS = [
+    after_a_choice, of_rows_in_another_order,
     in_a_loop, of_other_rounds, in_a_list, in_a_sum_before, two_calls_deep, in_a_recursion,
     divided_first, caught,
 ]  # fmt: skip
@@ -106,7 +126,7 @@ def told(program: Callable[[int], int], n: int) -> Any:
 def test_a_thread_raises_what_comes_first_in_the_program(
     program: Callable[[int], int], way: dict[str, Any]
 ) -> None:
-    for order in ([0, 1, 2], [2, 1, 0], [1, 3, 2, 0, 2], [3, 4]):
+    for order in ([0, 1, 2], [2, 6], [2, 1, 0], [1, 3, 2, 0, 2], [3, 4]):
         expected = [told(program, n) for n in order]
         ns = torch.tensor(order)
         results = autobatch.vmap(program, scalars="python", on_error="isolate", **way)(ns)

@@ -163,7 +163,8 @@ class Within:
             return self.with_raised(context, pieces)
         rows = np.concatenate([piece.rows for piece in pieces]) if pieces else np.empty(0, int)
         if len(rows) < context.k:
-            lowest = int(np.setdiff1d(np.arange(context.k), rows)[0])
+            missing = np.setdiff1d(np.arange(context.k), rows)
+            lowest = int(missing[np.argmin(context.threads[missing])])
             remaining = np.sort(rows)
             if context.lost is not None:
                 return self.with_lost(context, pieces)

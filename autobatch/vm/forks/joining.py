@@ -176,7 +176,9 @@ class Forks:
         found = Failed.of(self.failures)
         has_failed = self.failures.forgive(frame.threads[group.rows[rows]])
         before = Failed.of(self.failures)
-        self.resolving.in_order(frame, 0, restricted(group, rows, list(group.env)))
+        alone = restricted(group, rows, list(group.env))
+        alone.checks = []  # to be seen are those since the last fork
+        self.resolving.in_order(frame, 0, alone)
         if has_failed:
             self.put_first(before, found)
 
