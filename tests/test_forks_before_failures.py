@@ -103,8 +103,17 @@ def of_rows_in_another_order(n: int) -> int:
     return total
 
 
+def in_lists_of_other_lengths(n: int) -> int:
+    """What is forked goes into a list that each thread has of its own: it runs first."""
+    found: list[Any] = []
+    if n % 2:
+        found.append(n)
+    found.append(in_a_recursion(n + 3, 1))
+    return refuses(n) * divides_on_a_way(n - 1) + sum(found)
+
+
 PROGRAMS = [
-    after_a_choice, of_rows_in_another_order,
+    in_lists_of_other_lengths, after_a_choice, of_rows_in_another_order,
     in_a_loop, of_other_rounds, in_a_list, in_a_sum_before, two_calls_deep, in_a_recursion,
     divided_first, caught,
 ]  # fmt: skip

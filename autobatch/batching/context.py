@@ -37,6 +37,10 @@ from autobatch.source import Span
 from autobatch.values.cells import METHOD, Cell, Column, Container, read
 
 
+class Due(Exception):
+    """What is to run now may change what calls were noted with: they run before it."""
+
+
 class RowsFail(Exception):
     """The operation fails for the thread at ``row``, and for no thread of a lower index.
 

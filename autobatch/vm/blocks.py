@@ -15,7 +15,7 @@ import numpy as np
 from autobatch import errors
 from autobatch.batching import operations
 from autobatch.batching.arithmetic import loose_columns
-from autobatch.batching.context import Context, RowsFail, operands_of
+from autobatch.batching.context import Context, Due, RowsFail, operands_of
 from autobatch.batching.escapes import Escaped, Pending, Snapshot
 from autobatch.batching.host import catching
 from autobatch.batching.host.rower import Rower
@@ -33,10 +33,6 @@ from autobatch.vm.failing import Failures, no_data, separate
 from autobatch.vm.groups import Group, Parts, restricted
 from autobatch.vm.laying_open import forget, laid_open, standing, uses_up
 from autobatch.vm.state import Frame, Leaving, RunState
-
-
-class Due(Exception):
-    """What is to run now may change what calls were noted with: they run before it."""
 
 
 class Forks(Protocol):

@@ -17,23 +17,26 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from autobatch.batching.context import Context, Irrevocable
+from autobatch.batching.context import Context, Due, Irrevocable
 from autobatch.presence.guards import guarded_rows
 from autobatch.values import packs
 from autobatch.values.cells import (
     BOX,
     CHANGED,
     CLOSURE,
+    DEFERRAL,
     DICT_ITERATOR,
     DICT_VIEW,
     DOWN_ITERATOR,
     ENUMERATE_ITERATOR,
     EXHAUSTED,
+    FORK,
     METHOD,
     NAMESPACE,
     NO_TIES,
     PACKED,
     PARTIAL,
+    PENDING,
     RANGE_ITERATOR,
     SEQUENCE_ITERATOR,
     STATELESS,
@@ -149,6 +152,8 @@ class Rower:
             return list(parts)
         if value.type in (slice, range) or hasattr(value.type, "_fields"):
             return [value.type(*part) for part in parts]
+        if value.type in (FORK, DEFERRAL, PENDING):  # a result that is not there yet
+            raise Due
         return [value.type(part) for part in parts]
 
 

@@ -21,7 +21,7 @@ import torch
 from autobatch.batching import operations
 from autobatch.batching.calling import resolving
 from autobatch.batching.containers.starring import Differing
-from autobatch.batching.context import Context
+from autobatch.batching.context import Context, Due
 from autobatch.batching.operations import CAPTURED, Scope
 from autobatch.batching.tables import packed
 from autobatch.compat import on_host
@@ -44,7 +44,6 @@ from autobatch.values.cells import (
     is_mutable,
 )
 from autobatch.values.heap import selecting, walks
-from autobatch.vm.blocks import Due
 from autobatch.vm.calling import Returned, carry, reach
 from autobatch.vm.entering import Entry, Forking, entered, receiver_in
 from autobatch.vm.forks.disturbing import Disturbing
