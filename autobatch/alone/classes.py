@@ -224,9 +224,8 @@ class Classes(Functions):
         heirs = [each for each in self.classes if issubclass(each, kind)]
         if not unit.is_of_members and any(issubclass(each, Enum) for each in heirs):
             unit.is_of_members = self.shares.changed = True
-        if not unit.of_existing:
-            before, unit.of_existing = unit.of_existing, not self.existing.isdisjoint(heirs)
-            self.shares.changed |= before is not unit.of_existing
+        if not unit.of_existing and not self.existing.isdisjoint(heirs):
+            unit.of_existing = self.shares.changed = True
         return unit
 
     def receivers(self, function: FunctionType) -> list[type]:
