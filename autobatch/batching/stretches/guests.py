@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import Tensor
 
+from autobatch.batching.stretches.rounding import same_values
 from autobatch.batching.trace import Input, Untraceable
 from autobatch.errors import Diagnostic, ExecutorError
 from autobatch.structure import own_attribute
@@ -116,11 +116,7 @@ def difference(given: Any, wanted: Tensor) -> str | None:
         return f"is a {type(given).__name__}, not a tensor"
     if (given.dtype, given.shape, given.device) != (wanted.dtype, wanted.shape, wanted.device):
         return f"is {looks(given)}; the stretch gives {looks(wanted)}"
-    a, b = given.detach(), wanted.detach()
-    if a.dtype.is_floating_point or a.dtype.is_complex:
-        same = torch.allclose(a, b, rtol=1e-3, atol=1e-5, equal_nan=True)
-    else:
-        same = torch.equal(a, b)
+    same = same_values(given.detach(), wanted.detach())
     return None if same else "has other values than the stretch gives"
 
 
