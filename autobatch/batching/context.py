@@ -38,7 +38,10 @@ from autobatch.values.cells import METHOD, Cell, Column, Container, read
 
 
 class Due(Exception):
-    """What is to run now may change what calls were noted with: they run before it."""
+    """What is to run now needs what forked calls give, or may change what they were noted with.
+
+    They run before it.
+    """
 
 
 class RowsFail(Exception):
