@@ -17,10 +17,11 @@ when they are those that were asked last time, or results of the same replays (`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
+from functools import partial
 from types import FunctionType
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -30,7 +31,7 @@ from autobatch.batching.operations import Env, Scope
 from autobatch.batching.selects import are_lone
 from autobatch.batching.stretches.checking import note_checks, note_loose
 from autobatch.batching.stretches.executors import Run
-from autobatch.batching.stretches.keeping import Parts, parts_of
+from autobatch.batching.stretches.keeping import Kept, Parts, parts_of
 from autobatch.batching.stretches.looping import Feed, fed
 from autobatch.batching.stretches.operator_lines import refuse_shown
 from autobatch.batching.stretches.outputs import Node, view_of
@@ -44,12 +45,22 @@ from autobatch.batching.stretches.printer import (
     unmoved,
 )
 from autobatch.batching.stretches.printing import printed_plan
-from autobatch.batching.stretches.rounds import Round, printed_rounds
+from autobatch.batching.stretches.rounds import NONE, Printed, Round, Spending, printed_rounds
 from autobatch.batching.stretches.shared_reads import SharedReads, shared_reads
+from autobatch.batching.trace import Trace
 
 Drive = Callable[[Env, Scope, int, Any], bool]
 Again = Callable[[Env, int], bool]
-Told = Callable[[np.ndarray, bytes, int, Env], float]
+
+
+class Told(Protocol):
+    """What is told of rounds that threads leave; see ``vm.speculating.Ride``."""
+
+    known: bool
+
+    def __call__(self, seen: np.ndarray, now: bytes, done: int, made: Env) -> float: ...
+
+
 Rounds = Callable[[Env, int, float, bytes, bool, int, Told | None], tuple[int, np.ndarray | None]]
 Begun = tuple[Again, Again, Rounds | None]
 Begin = Callable[[Env, Scope], Begun | None]
@@ -90,7 +101,7 @@ class Driver:
     ``feeds`` are those of the replay's inputs that may change from lap to lap; None where that is
     not all that may. ``replay`` is what the replay, ``run``, is called in ``begin``, ``parts`` are
     its halves, where the first of them need not run in each lap. ``turn`` is its block, of which
-    rounds may run as one function; that ``looks`` at what each thread decides, or none does.
+    rounds may run as one function, as ``printed``.
     """
 
     drive: Drive
@@ -109,7 +120,7 @@ class Driver:
     assigns: frozenset[str] = frozenset()
     makes: frozenset[str] = frozenset()
     turn: Round | None = None
-    looks: bool = False
+    rounds: Printed = NONE
 
     @property
     def kernels(self) -> int:
@@ -122,6 +133,11 @@ class Driver:
             return False
         return self.shared.are_written(env, scope, given)
 
+    @property
+    def looks(self) -> bool:
+        """Whether its rounds look at what each thread decides."""
+        return self.rounds.looks
+
     def starts(self, env: Env, scope: Scope, run: Run | None = None) -> Begun | None:
         """What runs it again and again, with ``run`` as the replay where that is given.
 
@@ -132,7 +148,10 @@ class Driver:
             return None
         if run is not None:
             assert isinstance(begin, FunctionType)
-            begin = FunctionType(begin.__code__, {**begin.__globals__, self.replay: run})
+            space = {**begin.__globals__, self.replay: run}
+            if (name := self.rounds.spending) is not None and isinstance(run, Kept):
+                space[name] = run.by(space[name])
+            begin = FunctionType(begin.__code__, space)
         try:
             return begin(env, scope)
         except Exception:  # the general way finds out what is wrong
@@ -183,13 +202,14 @@ def driver_of(
     leaves_open = plan.loose is not None or (plan.checks > 0 and not sure)
     asks = printer.asks_context or leaves_open
     printer.spare()
-    space = dict(printer.names)
     again = None if asks or plan.written or skeleton.stores else turn
-    text, feeds, looks = source_of(printer, skeleton, again)
+    parts = None if again is None else parts_of(plan.run, steady_inputs(printer, again.varying))
+    spending = partial(printed_spending, printer, run if parts is None else parts.rest)
+    text, feeds, rounds = source_of(printer, skeleton, again, spending)
+    space = dict(printer.names)
     exec(text, space)
     drive, begin = space["drive"], space.get("begin")
     shared = shared_reads(skeleton, env)
-    parts = None if again is None else parts_of(plan.run, steady_inputs(printer, again.varying))
     host = {*skeleton.constants, *(out for op in skeleton.host for out in op.outs)}
     assigns = {name for name, _ in plan.names} | (host & skeleton.wanted)
     nodes = plan.template.nodes
@@ -211,7 +231,7 @@ def driver_of(
         frozenset(assigns),
         frozenset(makes),
         again,
-        looks,
+        rounds,
     )
 
 
@@ -223,24 +243,33 @@ def steady_inputs(printer: Printer, varying: Set[str]) -> Set[int]:
 
 
 def source_of(
-    printer: Printer, skeleton: Skeleton, turn: Round | None
-) -> tuple[str, tuple[Feed, ...] | None, bool]:
-    """The text of a driver, in two functions where it is in a loop; its feeds, and whether its
-    rounds look at what each thread decides.
-    """
+    printer: Printer, skeleton: Skeleton, turn: Round | None, spending: Spending
+) -> tuple[str, tuple[Feed, ...] | None, Printed]:
+    """The text of a driver, in two functions where it is in a loop; its feeds, and its rounds."""
     if turn is None:
-        return WHOLE.format(lines="\n".join(printer.lines)), None, False
+        return WHOLE.format(lines="\n".join(printer.lines)), None, NONE
     moving = {name for name, cell in printer.env.items() if not unmoved(cell)}
     steady, others, changing = told_apart(printer.lines, moving | turn.varying)
     gliding = [line for line in others if not line.endswith(OF_KIND)]
-    rounds = printed_rounds(gliding, turn)
+    rounds = printed_rounds(gliding, turn, spending)
     text = PARTED.format(
         steady="\n".join(line.replace("return False", "return None") for line in steady),
         moving="\n".join(f"    {line}" for line in others),
         gliding="\n".join(f"    {line}" for line in gliding),
         rounds=rounds.text,
     )
-    return text, fed(printer, skeleton, changing), rounds.looks
+    return text, fed(printer, skeleton, changing), rounds
+
+
+def printed_spending(printer: Printer, run: Run, results: Mapping[str, int]) -> str | None:
+    """What a replay is called that may write over its operands, as results of the last one."""
+    if type(run) is not Trace:
+        return None
+    operands = [operand for operand, _ in printer.inputs]
+    alone = [operand for operand in operands if "".join(operands).count(operand) == 1]
+    places = {operands.index(each): results[each] for each in alone if each in results}
+    spending = run.spending(places)
+    return None if spending is None else printer.refer(spending)
 
 
 def printed_target(printer: Printer, leaf: int) -> str:

@@ -26,6 +26,7 @@ from torch import Tensor
 
 from autobatch.batching.stretches.executors import Run
 from autobatch.batching.trace import Trace
+from autobatch.batching.trace.codegen import Replay
 from autobatch.batching.trace.graph import Count
 from autobatch.batching.trace.halving import halved
 from autobatch.compat import on_device
@@ -87,6 +88,10 @@ class Kept:
             self.renew(k, values)
             self.of, self.given = self.rows, given
         return parts.rest.replay(k, *values, *self.made)
+
+    def by(self, replay: Replay) -> Run:
+        """The same while it is held, by another replay of the second half."""
+        return lambda k, *values: replay(k, *values, *self.made)
 
     def hold(self) -> None:
         """It has run for the threads at work, and they go round with the same tensors."""

@@ -39,7 +39,7 @@ from autobatch.batching.trace.guarding import (
 from autobatch.batching.trace.lifted import lifted
 from autobatch.batching.trace.narrow import stand_in
 from autobatch.batching.trace.picked import picks, threads_places
-from autobatch.batching.trace.reuse import in_place
+from autobatch.batching.trace.reuse import NOTHING, in_place
 from autobatch.presence.guards import ONE
 from autobatch.presence.products import product, product_over
 from autobatch.presence.record import met, wild
@@ -54,17 +54,18 @@ def compile_graph(
     autocast: Iterable[str] = (),
     grad: bool = True,
     within: bool = False,
+    spent: Set[int] = NOTHING,
 ) -> tuple[Replay, str]:
     """The replay function of a graph and its source.
 
     ``autocast``: the devices for which the recording saw it on; ``grad``: whether gradients may
     flow through a replay; ``within``: whether it runs within a transform, where results keep to
-    memory of their own.
+    memory of their own; ``spent``: inputs that nobody else holds.
     """
     given = guards(graph) if grad else {}
     ended = ends(graph, given) if grad else {}
     of_shared = products(graph) if grad else {}
-    writes = {} if within else in_place(graph, grad, set(barring(given)))
+    writes = {} if within else in_place(graph, grad, set(barring(given)), spent)
     printer = _Printer(graph, example, writes, given, ended, of_shared, grad)
     body = printer.body()
     for kind in autocast:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -16,6 +16,7 @@ from autobatch.batching.trace.graph import Graph, Untraceable, text
 from autobatch.batching.trace.narrow import Spread, narrowed
 from autobatch.batching.trace.over import over
 from autobatch.batching.trace.recorder import Ambient, Recording, outside, run_fake
+from autobatch.batching.trace.reuse import spends
 from autobatch.batching.trace.rewrite import simplify
 from autobatch.batching.trace.riding import row_cost
 from autobatch.batching.trace.sure import sure
@@ -57,6 +58,15 @@ class Printing:
         aliases = tuple(map(owner.get, storages))
         cost = None if self.grad or self.within else row_cost(graph)
         return Trace(graph, replay, source, aliases, storages, kernels_of(printed), self, cost)
+
+    def spending(self, graph: Graph, spent: Set[int]) -> Replay | None:
+        """A replay that may write over inputs which nobody else holds; None if it would not."""
+        if self.grad or self.within:
+            return None
+        printed = narrowed(graph)
+        if not spends(printed, spent):
+            return None
+        return compile_graph(printed, self.example, self.autocast, grad=False, spent=spent)[0]
 
     def over(self, graph: Graph, given: int, result: int) -> Replay | None:
         """A replay that writes a result over an input of which the graph's copies all."""
@@ -102,6 +112,21 @@ class Trace:
     def graph_text(self) -> str:
         """The operations as text, one a line."""
         return text(self.graph)
+
+    def spending(self, results: Mapping[int, int]) -> Replay | None:
+        """A replay for inputs that are results of the last one, by their places among those.
+
+        Nobody else may hold them: they are written over where that spares memory. None where that
+        is of no use.
+        """
+        spent = {
+            place
+            for place, result in results.items()
+            if self.aliases[result] is None
+            and self.storages.count(self.storages[result]) == 1
+            and list(results.values()).count(result) == 1
+        }
+        return self.printing.spending(self.graph, spent)
 
     def over(self, given: int, result: int) -> Replay | None:
         """A replay whose result takes the place of an input, which nobody else may hold.
