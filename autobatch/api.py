@@ -18,7 +18,7 @@ from autobatch.ir.call_types import CallTypes, with_types
 from autobatch.ir.form_rules import shapes_fit
 from autobatch.ir.program import Program
 from autobatch.modes import uncompiled
-from autobatch.options import Options, as_passes
+from autobatch.options import UNSAID, Options, as_passes
 from autobatch.passes import Pass
 from autobatch.results.memory import of_its_own
 from autobatch.results.stacking import plain
@@ -181,7 +181,7 @@ def vmap(
     func: Callable[..., Any],
     in_dims: Any = 0,
     out_dims: Any = 0,
-    randomness: str | None = None,
+    randomness: str = UNSAID,
     *,
     chunk_size: int | None = None,
     **options: Any,
@@ -192,28 +192,27 @@ def vmap(
     floating-point tolerance), dtype, structure and exception.
 
     Args:
-        func: a Python function, method, ``nn.Module`` or callable, written for one example. Options
-            of a decorated one are those of its ``batch``, not of this.
+        func: a Python function, method, ``nn.Module`` or callable, written for one example. The
+            options of a decorated one hold, but for those that are said here, and for ``in_dims``
+            and ``out_dims``.
         in_dims: the dimension to map of each positional argument (nested like the arguments);
             None for what is the same for all examples. Keyword arguments are the same
             for all examples, as in ``torch.vmap``, but for ``objects(...)`` and ``ragged(...)``.
             Those and nested tensors are mapped along dimension 0.
         out_dims: where the batch dimension goes in each result (nested like the result); None
             for a result that is the same for all examples, which then comes back as it is.
-        randomness: ``"error"``, ``"different"`` or ``"same"``: what draws mean. None is
-            ``"error"``, with a ``seed`` ``"different"``.
+        randomness: ``"error"``, ``"different"`` or ``"same"``: what draws mean. A ``seed`` implies
+            ``"different"``.
         chunk_size: run at most so many examples at once.
         **options: see ``Options``.
     """
-    settings = Options().updated(
-        {
-            "in_dims": in_dims,
-            "out_dims": out_dims,
-            "randomness": randomness,
-            "chunk_size": chunk_size,
-            **options,
-        }
-    )
+    given = own_options(func)
+    if randomness is not UNSAID:
+        given["randomness"] = randomness
+    if chunk_size is not None:
+        given["chunk_size"] = chunk_size
+    given |= options
+    settings = Options().updated({**given, "in_dims": in_dims, "out_dims": out_dims})
     if not callable(func):
         raise TypeError(
             f"autobatch.vmap maps functions; it got {func!r}. It takes the function itself, what "
@@ -227,10 +226,15 @@ def vmap(
             return lifted(lambda dims: vmap(whole, dims, **given), args, kwargs, draws)
         return call(func, mapped_by_dims(args, kwargs, in_dims, func), settings)
 
-    given: dict[str, Any] = {"randomness": randomness, "chunk_size": chunk_size, **options}
     whole = derived(transform_of(vmap, (in_dims, out_dims), given), func, mapped)
     whole.__autobatch_mapped__ = (func, settings)  # type: ignore[attr-defined]
     return whole
+
+
+def own_options(func: Any) -> dict[str, Any]:
+    """The options that a decorated function has of its own, but for the dimensions of its batch."""
+    said = func.options.said if isinstance(func, Function) else {}
+    return {name: value for name, value in said.items() if name not in ("in_dims", "out_dims")}
 
 
 def stream(
@@ -250,7 +254,8 @@ def stream(
     What is in flight takes memory, and, in input order, results that wait for earlier ones.
 
     Args:
-        func: a Python function, method, ``nn.Module`` or callable, written for one example.
+        func: a Python function, method, ``nn.Module`` or callable, written for one example. The
+            options of a decorated one hold, but for those that are said here.
         examples: any iterable, endless ones too. An example is a tuple of positional arguments, a
             dict of arguments by name, else the single argument; a tensor ``[*E]`` or array comes
             as a tensor, a Python number as a number, anything else as an object (a private copy
@@ -276,6 +281,8 @@ def stream(
             of all that were admitted; limits (``max_steps``, which counts the block
             executions that an example takes part in), after those that are there.
     """
+    if isinstance(func, Function):
+        return func.stream(examples, width, order, shared=shared, device=device, **options)
     given = (Options(), options, LIBRARY)
     return results(planned(func, examples, width, order, shared, device, *given))
 

@@ -47,6 +47,14 @@ COUNTS = (
     "thread_offset",
 )
 
+
+class Unsaid(str):
+    """The value of an option that nobody has said: another option may imply another one."""
+
+    __slots__ = ()
+
+
+UNSAID = Unsaid("error")
 MOST_THREADS = 2**47
 TRACE_AFTER = 2
 MAX_DEPTH = 10_000
@@ -161,7 +169,7 @@ class Options:
     listeners: tuple[Callable[..., None], ...] = ()
     in_dims: Any = None
     out_dims: Any = 0
-    randomness: str | None = None
+    randomness: str = UNSAID
     chunk_size: int | None = None
     fork: str = "auto"
     max_width: int | None = 100_000
@@ -194,9 +202,14 @@ class Options:
     @property
     def draws(self) -> str:
         """What draws mean, as ``torch.vmap`` has it."""
-        if self.randomness is None:
-            return "error" if self.seed is None else "different"
-        return self.randomness
+        implied = self.seed is not None and type(self.randomness) is Unsaid
+        return "different" if implied else str(self.randomness)
+
+    @property
+    def said(self) -> dict[str, Any]:
+        """Those that are not the defaults, by name."""
+        found = {name: getattr(self, name) for name in NAMES}
+        return {name: value for name, value in found.items() if value is not DEFAULTS[name]}
 
     @property
     def lets_run_plainly(self) -> bool:
@@ -274,8 +287,6 @@ class Options:
                 continue
             if name == "schedule" and callable(value):
                 continue
-            if name == "randomness" and value is None:
-                continue
             if name == "save" and isinstance(value, Offload):
                 continue
             if not (isinstance(value, str) and value in choices):  # an array compares item by item
@@ -317,6 +328,7 @@ class Options:
 
 
 NAMES = tuple(field.name for field in fields(Options))
+DEFAULTS = {field.name: field.default for field in fields(Options)}
 
 
 def check_seed(options: Options) -> None:

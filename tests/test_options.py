@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import math
 import pickle
 import warnings
@@ -136,6 +137,50 @@ def test_functions_are_pickled_and_copied_as_pythons_are():
     python = pickle.loads(pickle.dumps(halved.with_options(scalars="python")))
     assert python.options.scalars == "python"
     assert python.batch([3]).dtype is torch.float64
+
+
+@autobatch.function(scalars="python", chunk_size=2, in_dims=1)
+def quotient(n):
+    return n // 2, isinstance(n, int)
+
+
+def inside(x):
+    """What it calls is a batch of its own, with the options of the function."""
+    return autobatch.vmap(quotient)(x)[0] + 1
+
+
+def test_the_options_of_a_decorated_function_hold_wherever_it_is_mapped():
+    ns = torch.arange(5)
+    for batched in (quotient.with_options(in_dims=0).batch, autobatch.vmap(quotient)):
+        found, are_ints = batched(ns)
+        assert found.tolist() == [0, 0, 1, 1, 2] and are_ints.all()
+    assert [item for _, item in autobatch.stream(quotient, ns, order="input")] == [
+        (n // 2, True) for n in range(5)
+    ]
+    assert autobatch.vmap(quotient, scalars="tensor")(ns)[1].tolist() == [False] * 5
+    seen = []
+    autobatch.vmap(quotient, listeners=seen.append)(ns)
+    assert max(int(step.mask.sum()) for step in seen) == 2
+    rows = torch.arange(12).reshape(3, 4)
+    assert torch.equal(autobatch.vmap(inside)(rows), rows // 2 + 1)
+    limited = autobatch.function(max_steps=3)(countdown)
+    for run in (limited.batch, autobatch.vmap(limited)):
+        with pytest.raises(StepLimitError):
+            run(torch.tensor([9.0]))
+    assert autobatch.vmap(limited, max_steps=None)(torch.tensor([9.0])) == 0
+
+
+def test_a_seed_implies_that_draws_differ():
+    """The default reads as in ``torch.vmap``; said with a seed it is a contradiction."""
+    ours, torchs = (inspect.signature(each).parameters for each in (autobatch.vmap, torch.vmap))
+    for name in ("in_dims", "out_dims", "randomness", "chunk_size"):
+        assert ours[name].default == torchs[name].default
+    draws = autobatch.vmap(lambda x: x + torch.rand(()), seed=3)
+    assert len(set(draws(torch.zeros(4)).tolist())) == 4
+    with pytest.raises(OptionError, match="randomness is 'error'; with a seed"):
+        autobatch.vmap(double, randomness="error", seed=3)
+    with pytest.raises(OptionError, match="randomness is None; it must be one of"):
+        autobatch.vmap(double, randomness=None)
 
 
 def test_batch_sizes_that_disagree():
