@@ -25,6 +25,7 @@ from autobatch.batching.escapes import (
 )
 from autobatch.batching.fallbacks import Policy
 from autobatch.batching.foreign import Foreign
+from autobatch.batching.generators import Generators
 from autobatch.batching.kinds import is_tensor
 from autobatch.batching.lent import Lent
 from autobatch.compat import on_host, on_one_device
@@ -144,7 +145,8 @@ class Services:
     what is written to tensors that all threads share, None where nothing may be;
     ``tensor_written`` is told before any other tensor is, and where. ``blind`` says whether the
     program cannot tell two names for one tensor from two tensors. ``handing`` is None while a
-    stretch is recorded. ``alike`` says where each thread draws whose draws are to be the same.
+    stretch is recorded. ``alike`` says where each thread draws whose draws are to be the same;
+    ``generators`` are those that are to come to their end.
     """
 
     device: torch.device
@@ -167,6 +169,7 @@ class Services:
     handing: Handing | None = None
     alike: Alike | None = None
     lent: Lent = field(default_factory=Lent)
+    generators: Generators = field(default_factory=Generators)
 
 
 class Context:

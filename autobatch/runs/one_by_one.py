@@ -80,6 +80,7 @@ class OneByOne:
         )
         with self.drawing(index):
             result = interpreter.run(callee, (*receivers, *args), {**named, **kwargs})
+        interpreter.calls.generators.check()
         return result, interpreter.way
 
     def callee(self, called: Any, receiver: tuple[Any, ...]) -> Callee | None:

@@ -195,6 +195,8 @@ class Stream:
             failure = None if self.refill is None else self.refill.failure
             if failure is not None:
                 raise failure
+            if self.refill is not None:
+                self.refill.machine.state.generators.check()
             if self.source.error is not None:
                 raise self.source.error
         finally:

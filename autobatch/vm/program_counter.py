@@ -13,7 +13,7 @@ A call within a block (of a key function, say) cannot leave it: it runs a level 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -95,7 +95,7 @@ class ProgramCounterMachine(Machine):
 
     __slots__ = ()
 
-    def frame(self, entry: Entry, groups: Sequence[Group], threads: np.ndarray) -> list[Returned]:
+    def frame(self, entry: Entry, groups: list[Group], threads: np.ndarray) -> list[Returned]:
         """Run a function, and all that it calls, to its end for groups of the given threads."""
         level = self.opened(entry, threads)
         if level is None:

@@ -86,6 +86,7 @@ class Machine(Stepping):
             Handing(self.state.library, foreign, settings.randomness),
             Alike.on(settings.device) if settings.randomness == "same" else None,
             self.state.lent,
+            self.state.generators,
         )
         self.state.names_may_change()
 
@@ -116,6 +117,7 @@ class Machine(Stepping):
         if self.failures.failure is not None and not self.failures.isolate:
             self.state.contributions.fail(next(iter(self.failures.errors)))
             raise self.failures.failure
+        self.state.generators.check()
         return returned
 
     # Calls
@@ -145,12 +147,12 @@ class Machine(Stepping):
         handled = self.handled(context)
         if handled is not None:
             entry.env[HANDLED] = handled
-        group = Group(np.arange(context.k), entry.env)
+        groups = [Group(np.arange(context.k), entry.env)]
         depth = len(self.failures.frames)
         if depth == 0 or depth % STRIDE:
-            pieces = self.frame(entry, [group], context.threads)
+            pieces = self.frame(entry, groups, context.threads)
         else:
-            pieces = in_one_piece(self.frame, entry, [group], context.threads)
+            pieces = in_one_piece(self.frame, entry, groups, context.threads)
         with self.state.moving():
             return settled(pieces, carried, context.k)
 
@@ -253,8 +255,11 @@ class Machine(Stepping):
 
     # Frames
 
-    def frame(self, entry: Entry, groups: Sequence[Group], threads: np.ndarray) -> list[Returned]:
-        """Run a function to its end for groups of rows that have the given threads."""
+    def frame(self, entry: Entry, groups: list[Group], threads: np.ndarray) -> list[Returned]:
+        """Run a function to its end for groups of rows that have the given threads.
+
+        Nobody keeps them: a generator that a thread has left is to end then, as in the loop.
+        """
         frames = self.failures.frames
         function, mark = entry.code.function, self.state.ways.mark
         calling = self.state.tally.block
@@ -269,6 +274,7 @@ class Machine(Stepping):
             ROOM.at(len(frames))
         try:
             parts = [(0, group) for group in groups]
+            groups.clear()
             at = waiting.next(mark(function, 0, parts) if frame.answers else parts)
             exits = entry.code.exits if frame.answers else NO_EXITS
             while at is not None:

@@ -15,6 +15,7 @@ from autobatch.batching.context import Context, RowsFail, Services
 from autobatch.batching.contributions import Contributions
 from autobatch.batching.escapes import Snapshot
 from autobatch.batching.fallbacks import Policy
+from autobatch.batching.generators import Generators
 from autobatch.batching.lent import Lent
 from autobatch.batching.operations import Scope
 from autobatch.batching.stretches import Work
@@ -219,6 +220,7 @@ class RunState:
     tally: Tally = field(init=False)
     services: Services = field(init=False)
     lent: Lent = field(default_factory=Lent)
+    generators: Generators = field(default_factory=Generators)
 
     def __post_init__(self) -> None:
         self.tally = self.steps.tally

@@ -30,7 +30,7 @@ from autobatch.vm.groups import Group, restricted
 from autobatch.vm.late import MOST, Apart, Late
 from autobatch.vm.state import Frame, RunState
 
-Run = Callable[[Entry, Sequence[Group], np.ndarray], list[Returned]]
+Run = Callable[[Entry, list[Group], np.ndarray], list[Returned]]
 """The engine's: a frame that begins with several groups, over rows of the given threads."""
 
 
@@ -240,7 +240,7 @@ class Together:
         else:
             entry.late = self.late(frame, entry.code, call.callee, starting)
         one = at_once(starting)
-        groups = starting if one is None else [one]
+        groups = [*starting] if one is None else [one]
         asks, self.asks = self.asks, bool(entry.code.purity.writes)
         try:
             returned = self.frame(entry, groups, np.concatenate(threads))
@@ -248,7 +248,7 @@ class Together:
             self.asks = asks
         return gathered(returned, self.state.settings.device)
 
-    def frame(self, entry: Entry, groups: Sequence[Group], threads: np.ndarray) -> list[Returned]:
+    def frame(self, entry: Entry, groups: list[Group], threads: np.ndarray) -> list[Returned]:
         """Run the frame of calls; depth by depth, if it turns out that it must not go bottom up."""
         late = entry.late
         if late is None or late.apart or len(groups) > 1:

@@ -6,7 +6,7 @@ In: what is called, on real operands. Out: the result; or what is to run in a fr
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -17,6 +17,8 @@ from autobatch.batching import semantics
 from autobatch.batching.calling.resolving import resolve_object
 from autobatch.batching.calling.seeding import for_one, row_by_row
 from autobatch.batching.containers.callees import is_hashable
+from autobatch.batching.generators import Generators
+from autobatch.batching.host.left_early import begun, keeps
 from autobatch.batching.kinds import generated_init
 from autobatch.batching.objects.classes import is_plain_class
 from autobatch.batching.objects.dispatching import dispatching_method
@@ -63,7 +65,8 @@ class Calls:
     that would write that existed before. ``run`` runs a lowered function in frames; it is given
     with each call, since an interpreter that it were kept for would be kept by it. A batch within
     the call takes of the ``steps`` of its ``threads``. ``draws`` is what draws
-    mean, as in ``torch.vmap``: where that is an error, torch may draw nothing.
+    mean, as in ``torch.vmap``: where that is an error, torch may draw nothing. ``generators`` are
+    those that are to come to their end.
     """
 
     lookup: Lookup
@@ -71,6 +74,7 @@ class Calls:
     steps: Steps
     threads: tuple[int, ...]
     draws: str = "different"
+    generators: Generators = field(default_factory=Generators)
 
     def call(self, run: Run, shape: CallShape, target: Any, operands: Args, span: Span) -> Any:
         """A call within a block."""
@@ -82,6 +86,8 @@ class Calls:
             method = dispatching_method(operands[0], op.attr)
             if method is not None:
                 return method
+        if op.name == "iter":
+            operands = (begun(self.generators, operands[0], op.span),)
         return semantics.apply(op.name, op.attr, operands)
 
     def resolved(self, shape: CallShape, target: Any, operands: Args, span: Span) -> Resolution:
@@ -139,6 +145,8 @@ class Calls:
             called = partial(self.chained, run, called, span)
         elif found.transforms:
             called, *args = self.transforming(run, called, args, span)
+        if keeps(called):
+            args = [begun(self.generators, arg, span) for arg in args]
         return self.watch.plain(called, args, found.kwargs, span, found.entered)
 
     def made_apart(self, run: Run, found: Resolution, span: Span) -> Any:
