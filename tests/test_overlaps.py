@@ -162,7 +162,80 @@ def filled(x, k):
     return y
 
 
+def of_its_own_length(x, k):
+    y = x + 0
+    try:
+        y += y[:k]
+    except RuntimeError:
+        y.sub_(1)
+    return y
+
+
+def into_its_own_length(x, k):
+    y = x + 0
+    v = y[1:]
+    v[:k] = y[:k]
+    return y
+
+
+def the_same_by_other_bounds(x, k):
+    y = x + 0
+    y[k : k + 1] = y[1 : k + 1]
+    return y
+
+
+def one_by_itself(x, k):
+    y = x + 0
+    try:
+        y[k].copy_(y[k : k + 1])
+    except RuntimeError:
+        y[k : k + 1] = y[k]
+        y[k] = y[k : k + 1]
+    y[k : k + 1] *= y[k]
+    return y
+
+
+def crosswise_to_itself(x, k):
+    y = x.reshape(2, 2, 2) + 0
+    y[k // 4] = y[k // 4].T
+    return y
+
+
+def all_by_one(x, k):
+    y = x + 0
+    y[:] = y[k]
+    y.copy_(y[k])
+    return y
+
+
+def masked_by_its_end(x, k):
+    y = x + 0
+    y[x >= x[k]] = y[k:]
+    return y
+
+
+def beyond_its_end(x, k):
+    y = x + 0
+    y[1 : k + 1][k].add_(y[:k])
+    return y
+
+
+def beyond_its_end_augmented(x, k):
+    y = x + 0
+    y[1 : k + 1][k] += y[:k]
+    return y
+
+
 PROGRAMS = (
+    of_its_own_length,
+    into_its_own_length,
+    the_same_by_other_bounds,
+    one_by_itself,
+    crosswise_to_itself,
+    all_by_one,
+    masked_by_its_end,
+    beyond_its_end,
+    beyond_its_end_augmented,
     filled,
     into_own_place,
     from_own_place,
@@ -257,3 +330,42 @@ def into_all_that_is_expanded(x, k):
 @pytest.mark.parametrize("func", [into_expanded, into_all_that_is_expanded])
 def test_writes_to_what_repeats_its_elements(func):
     assert_matches_loop(func, [ROWS, torch.tensor([1, 4, 2])], batch_sizes=(1, 3))
+
+
+def copied_to_one(x):
+    y = x + 0
+    y[0].copy_(x[:1])
+    return y
+
+
+def copied_as_rows(x):
+    y = x + 0
+    y.copy_(x[None])
+    return y
+
+
+def copied_to_a_number(x):
+    y = x.sum()
+    y.copy_(x[:1])
+    return y
+
+
+def filled_with_a_row(x):
+    y = x + 0
+    y.fill_(x[:1])
+    return y
+
+
+def filled_with_one(x):
+    y = x + 0
+    y.fill_(x[1])
+    y[1:].copy_(x[0])
+    return y
+
+
+@pytest.mark.parametrize(
+    "func",
+    [copied_to_one, copied_as_rows, copied_to_a_number, filled_with_a_row, filled_with_one],
+)
+def test_what_has_more_dimensions_than_what_is_written(func):
+    assert_matches_loop(func, (ROWS,))

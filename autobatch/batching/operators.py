@@ -19,6 +19,7 @@ import numpy as np
 from torch import Tensor
 
 from autobatch.batching import arithmetic, lists, semantics, sequences, writes
+from autobatch.batching.applying.overlaps import root_of
 from autobatch.batching.containers.callees import may_be_given
 from autobatch.batching.context import Context, RowsFail
 from autobatch.batching.effects import effect_of
@@ -375,10 +376,11 @@ def inplace(context: Context, name: str, left: Cell, right: Cell) -> Cell:
             return left
         packed.unpack(context, [left])
         value = read(left)
-    if packs.is_packed(read(right)):
+    is_packed = packs.is_packed(read(right))
+    if is_packed and root_of(right) is not root_of(left):
         return packed.lent(context, [right], lambda: inplace(context, name, left, right))
     if is_tensor(value) and name != "matmul":  # tensors have no ``__imatmul__``
-        if foreign_operand(value, read(right)):
+        if not is_packed and foreign_operand(value, read(right)):
             return kept(context, meaning, left, right)
         return writes.write(context, meaning, [left, right], {})
     if type(value) is Container and value.type is list and name == "add":

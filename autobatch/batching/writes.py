@@ -224,11 +224,11 @@ def write(
     function: Callable[..., Any],
     args: list[Cell],
     kwargs: dict[str, Cell],
-    is_window: bool = False,
+    window: Cell | None = None,
 ) -> Cell:
     """``function`` writes its first operand, a tensor; the result is that operand's cell.
 
-    ``is_window``: its index stands for slices of each thread's own.
+    ``window``: slices of each thread's own that its index stands for.
     """
     target = args[0]
     context.services.tensor_written(context.span)
@@ -246,19 +246,21 @@ def write(
     args = [merging.resolved(context, arg) for arg in args]
     if is_unbound(target) and torch.is_grad_enabled() and any(map(is_differentiated, args)):
         raise RowsFail(context.lowest(), refused_by_autograd())
+    is_window = window is not None
     try:
         if is_read_too(function, args, kwargs, is_window):
             raise NoRule(OVERLAP)
         is_item = function in (operator.setitem, Tensor.__setitem__)
         given = args[2:] if is_item else [*args[1:], *kwargs.values()]
-        copies = is_item or function is Tensor.copy_
         if function not in READ_FIRST:
             index = args[1] if is_item else None
-            check_own_overlap(context, target, given, index, copies, is_window)
+            check_own_overlap(context, target, given, index, is_item, is_window)
         write_own(context, function, args, kwargs)
         return target
     except NoRule as refusal:
         why = str(refusal)
+    if window is not None:
+        args[1] = window
     write_rows(context, function, args, kwargs, why)  # not in the handler: errors have no context
     return target
 
@@ -274,7 +276,7 @@ def check_own_overlap(
     """Note the threads that write to what overlaps an operand, where that differs by thread."""
     try:
         refused = own_overlap(target, operands, index, context.k, copies, is_window)
-    except (Unknown, NotATree, ExampleError):  # an index that is none is told by the write
+    except (Unknown, NoRule, NotATree, ExampleError, IndexError):  # the write tells of an index
         raise NoRule(OVERLAP) from None
     if refused is not None:
 
@@ -464,6 +466,7 @@ def write_rows(
     why: str,
 ) -> None:
     """The same thread by thread, on each thread's own tensor."""
+    context.flush()  # before parts are read that are not there
     if context.span is not None:
         note_fallback(context, function, (*args, *kwargs.values()), why)
     target = written_by(args[0]) if repeats_elements(args[0]) else args[0]

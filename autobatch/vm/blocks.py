@@ -355,11 +355,11 @@ class Blocks:
             with self.run.contributions.tried():
                 self.perform(frame, op, part, context)
         except RowsFail as failure:
-            return failure.error
+            return noted(context) or failure.error
         except errors.AutobatchError:
             raise
         except Exception as error:
-            return error
+            return noted(context) or error
         finally:
             frame.redraw(undrawn)
         return next((error for error, _ in context.lost.values()), None) if context.lost else None
@@ -422,6 +422,15 @@ class Blocks:
         group, context, position = self.taken_back(frame, ops, group, context, found)
         group, context = self.operations(frame, ops, group, context, position)
         return self.branch(frame, terminator, group, context) if group.k else []
+
+
+def noted(context: Context) -> BaseException | None:
+    """What an operation has noted of its rows before it failed."""
+    try:
+        context.flush()
+    except RowsFail as failure:
+        return failure.error
+    return None
 
 
 def is_alike(op: Op, env: dict[str, Cell]) -> bool:

@@ -8,14 +8,14 @@ old value, and leaves a recorded graph free of writes.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from autobatch.batching.converters.registry import rows
-from autobatch.batching.levels import Batched
+from autobatch.batching.levels import Batched, event_dim
 from autobatch.structure import own_attribute
 
 _NO_TWIN = frozenset(
@@ -62,6 +62,14 @@ def reshapes(fn: Any) -> bool:
 def resizes(fn: Any) -> bool:
     """Whether it counts the elements in memory anew, of which all threads' are one for vmap."""
     return own_attribute(fn, "__name__", "") in ("resize_", "resize_as_")
+
+
+def has_too_many(fn: Any, target: Any, operands: Iterable[Any]) -> bool:
+    """Whether an operand has more dimensions than ``fn``, of no twin, takes: vmap drops them."""
+    name = own_attribute(fn, "__name__", "")
+    most = {"copy_": event_dim(target), "fill_": 0}.get(name)
+    given = (each for each in operands if isinstance(each, Tensor | Batched))
+    return most is not None and any(event_dim(each) > most for each in given)
 
 
 def landed(fn: Callable[..., Any], target: Any, value: Any, k: int) -> Batched:

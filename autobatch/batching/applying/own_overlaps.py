@@ -69,19 +69,19 @@ def own_overlap(
         raise Unknown
     own = written_places(target, index, through, k)
     looks = partial(clash, own, copies=copies and not through, through=through)
-    refused = [looks(places(part, k).reshape(k, -1)) for part in others]
+    refused = [looks(places(part, k)) for part in others]
     found = [each for each in refused if each is not None]
     return torch.stack(found).any(0) if found else None
 
 
 def written_places(target: Cell, index: Cell | None, through: bool, k: int) -> Tensor:
-    """Where the elements that are written lie, ``[k, n]``; ``through`` what gathers, all may be."""
+    """Where what is written lies, ``[k, *E]``; ``through`` what gathers, all that may be."""
     own = places(target, k)
     if index is not None:
         basic = partial(tree_of, like=None)
         tree = ungathered(index, basic) if through else basic(index)
         own = vmapped.apply(operator.getitem, (Batched(own), tree), {}, k).data
-    return own.reshape(k, -1)
+    return own
 
 
 def varied(index: Cell) -> bool:
@@ -135,14 +135,18 @@ def places(cell: Cell, k: int) -> Tensor:
 
 
 def clash(one: Tensor, other: Tensor, copies: bool, through: bool) -> Tensor | None:
-    """Whether two lines of places are of dense parts that overlap.
+    """Whether places ``[k, *E]`` of two parts are of dense ones that overlap.
 
-    Of the same part torch refuses only a write ``through`` what gathers.
+    Of the same part torch refuses only a write ``through`` what gathers; what is of another shape,
+    or lies otherwise, is not the same.
     """
+    alike = one.shape == other.shape
+    one, other = (each.reshape(len(each), -1) for each in (one, other))
     if not one.shape[1] or not other.shape[1] or (copies and one.shape != other.shape):
         return None
     (begin, end), (start, stop) = one.aminmax(dim=1), other.aminmax(dim=1)
     dense = (end - begin == one.shape[1] - 1) & (stop - start == other.shape[1] - 1)
-    same = (begin == start) & (end == stop)
     met = dense & (begin <= stop) & (start <= end)
-    return met if through else met & ~same
+    if through or not (alike or copies):
+        return met
+    return met & (one != other).any(1)

@@ -206,6 +206,10 @@ def apply_inplace(
     if fn in SETITEM:
         write = functools.partial(assignment.setitem, target, args[1], args[2], k)
         return unrecorded(args[0], explained(operator.setitem, operands, {}, write), k), None
+    if inplace.has_too_many(fn, target, (*args[1:], *keywords.values())):
+        refused = first_row(fn, operands, keywords)
+        if refused is not None:
+            raise refused
     if promotion.differs(operands, keywords):
         operands = (target, *promotion.weaken(target, operands[1:]))
     out = explained(

@@ -236,8 +236,8 @@ def setitem(context: Context, base: Cell, index: Cell, item: Cell) -> None:
         if masks.put(context, base, index, item):
             return
         spread = windows.spread(context, lookup.shape_of(value), index)
-        is_window = spread is not index
-        writes.write(context, operator.setitem, [base, spread, item], {}, is_window)
+        window = index if spread is not index else None
+        writes.write(context, operator.setitem, [base, spread, item], {}, window)
         return
     if type(value) is Uniform:
         if isinstance(value.obj, list | dict | bytearray) or hasattr(value.obj, "__setitem__"):

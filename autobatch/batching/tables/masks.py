@@ -15,6 +15,7 @@ from torch import Tensor
 
 from autobatch.batching import writes
 from autobatch.batching.applying.index_parts import INTEGERS
+from autobatch.batching.applying.overlaps import root_of
 from autobatch.batching.applying.vmapped import Batched, unrecorded
 from autobatch.batching.context import Context, Handler
 from autobatch.batching.kinds import is_tensor
@@ -104,6 +105,8 @@ def put(context: Context, base: Cell, index: Cell, item: Cell) -> bool:
     mask, own = any_mask(context, read(index)), values_of(context, read(item))
     value: Any = read(base)
     if mask is None or own is None or type(base.value) is View or writes.is_outside(base):
+        return False
+    if root_of(item) is base:  # torch refuses most of that
         return False
     table, sizes = own
     shape, depth = lookup.shape_of(value), mask.dim() - 1

@@ -65,11 +65,16 @@ LOOP_ROW = replace(ROW, key="row of a loop", unbound=True)
 
 
 def unpack(context: Context, cells: Iterable[Cell]) -> None:
-    """Make the packed values among some cells objects, which can be written."""
+    """Make the packed values among some cells objects, which can be written.
+
+    Rows outside of them are seen before: objects have no row in their place.
+    """
+    held = [cell for cell in cells if is_packed(read(cell))]
+    if held:
+        context.flush()
     rower = Rower(context, keep=True)
-    for cell in cells:
-        if is_packed(read(cell)):
-            rower.rows(cell)
+    for cell in held:
+        rower.rows(cell)
 
 
 def lent(context: Context, cells: Iterable[Cell], run: Callable[[], Cell]) -> Cell:
