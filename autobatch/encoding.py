@@ -124,10 +124,11 @@ def encode(
         autobatch.vmap(depth, in_dims=(None, 0))(nodes, nodes.roots)
 
     Args:
-        trees: B root objects.
+        trees: B root objects, or None: its number is -1.
         children: what refers to other nodes: names of attributes, or a function that gives the
             sequence of a node's children, which becomes ``nodes.children``. None: every attribute
-            that holds a node, None, or a list or tuple of nodes, in at least one node. A node is
+            that holds a node, or a list or tuple of nodes, in at least one node, or nothing but
+            None or empty lists in all. A node is
             an object of a class of your own, but for modules and enumerations.
         features: what else is encoded: names of attributes, or a name for each attribute or
             function of a node. None: every attribute that can be.
@@ -142,11 +143,15 @@ def encode(
           Gradients flow to them.
 
     Raises:
-        OptionError: for a named feature that has no such form, or a name that no node has.
+        OptionError: for a named feature that has no such form, a name that no node has, or
+            arguments of other kinds.
     """
-    fields = Fields(children, features)
+    if not isinstance(trees, Iterable):
+        raise OptionError(f"trees is a {type(trees).__name__}; it must be an iterable of roots.")
+    fields = Fields(named(children, "children"), named(features, "features"))
     roots = list(trees)
     found = Walk(fields).over(roots)
+    fields.check_children(found.nodes)
     columns: dict[str, Tensor | Parts] = {}
     for name in found.links:
         columns[name] = found.link(name)
@@ -159,8 +164,20 @@ def encode(
             )
         if column is not None:
             columns[name] = column
-    numbers = [found.numbers[id(root)] for root in roots]
+    numbers = [found.number(root) for root in roots]
     return Nodes(torch.tensor(numbers, dtype=torch.int64), len(found.nodes), columns)
+
+
+def named(given: Any, option: str) -> Any:
+    """An option that names attributes, or gives functions; a name by itself stands for it alone."""
+    is_features = option == "features"
+    if given is None or (isinstance(given, Mapping) if is_features else callable(given)):
+        return given
+    names = (given,) if isinstance(given, str) else given
+    if not isinstance(names, Iterable) or not all(isinstance(each, str) for each in names):
+        other = "a dict by name" if is_features else "a function"
+        raise OptionError(f"{option} is {given!r}; it must be names of attributes, or {other}.")
+    return tuple(names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +186,13 @@ class Fields:
 
     children: Getter | Sequence[str] | None
     features: Mapping[str, Getter | str] | Sequence[str] | None
+
+    def check_children(self, nodes: list[Any]) -> None:
+        names = () if self.children is None or callable(self.children) else self.children
+        for name in names:
+            if nodes and not any(hasattr(node, name) for node in nodes):
+                kinds = ", ".join(dict.fromkeys(type(node).__name__ for node in nodes))
+                raise OptionError(f"No node has {name!r}, which children names: {kinds}.")
 
     def links_of(self, node: Any, slots: dict[type, list[str]]) -> list[tuple[str, Any]]:
         """The references of a node to others, by name."""
@@ -247,7 +271,7 @@ class Walk:
 
     def over(self, roots: list[Any]) -> Walk:
         slots: dict[type, list[str]] = {}
-        waiting = list(reversed(roots))
+        waiting = [root for root in reversed(roots) if root is not None]
         while waiting:
             node = waiting.pop()
             if id(node) in self.numbers:
@@ -259,7 +283,19 @@ class Walk:
                 self.links.setdefault(name, {})[number] = value
                 below += value if is_several(value) else [value]
             waiting += [child for child in reversed(below) if child is not None]
+        if self.fields.children is None:
+            self.note_empty(slots)
         return self
+
+    def note_empty(self, slots: dict[type, list[str]]) -> None:
+        """What refers to no node in any, ``left`` of trees that are leaves, may do so in others."""
+        held: dict[str, dict[int, Any]] = {}
+        for number, node in enumerate(self.nodes):
+            for name, value in attributes_of(node, slots).items():
+                held.setdefault(name, {})[number] = value
+        for name, values in held.items():
+            if all(value is None or (is_several(value) and not value) for value in values.values()):
+                self.links.setdefault(name, values)
 
     def link(self, name: str) -> Tensor | Parts:
         """An attribute that refers to nodes, as numbers of nodes."""

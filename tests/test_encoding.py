@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 import autobatch
+from autobatch import OptionError
 from programs.child_sum_treelstm import ChildSumTreeLSTM, random_node
 from programs.treelstm import Tree, TreeLSTM, random_tree
 from tests.oracle import assert_matches_loop
@@ -236,3 +237,52 @@ def test_what_is_read_of_parts_is_a_copy_and_out_of_range_an_error() -> None:
     assert_matches_loop(changed, (nodes, nodes.roots), in_dims=(None, 0))
     with pytest.raises(IndexError):
         autobatch.vmap(lambda i: nodes.words[i])(torch.tensor([0, 99]))
+
+
+def test_a_root_that_is_none_is_no_node() -> None:
+    nodes = autobatch.encode([None, Tree(1, Tree(2), None), None])
+    assert nodes.roots.tolist() == [-1, 0, -1]
+    assert nodes.left.tolist() == [1, -1] and nodes.label.tolist() == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"children": ("lft", "right")}, "No node has 'lft', which children names: Tree"),
+        ({"children": 3}, "children is 3; it must be names of attributes, or a function"),
+        ({"features": 3}, "features is 3; it must be names of attributes, or a dict by name"),
+        ({"features": [len]}, "features is .* it must be names"),
+    ],
+)
+def test_options_that_name_nothing(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(OptionError, match=said):
+        autobatch.encode([Tree(1, Tree(2), None)], **given)
+
+
+def test_a_name_by_itself() -> None:
+    nodes = autobatch.encode([Tree(1, Tree(2), None)], children="left", features="label")
+    assert nodes.left.tolist() == [1, -1] and nodes.label.tolist() == [1, 2]
+
+
+def test_one_tree_is_no_iterable_of_trees() -> None:
+    with pytest.raises(OptionError, match="trees is a Tree; it must be an iterable of roots"):
+        autobatch.encode(Tree(1))
+
+
+class Leaf:
+    def __init__(self, weight: float) -> None:
+        self.weight, self.left, self.children = weight, None, ()
+
+
+def test_trees_of_leaves_have_what_would_refer_to_others() -> None:
+    nodes = autobatch.encode([Leaf(1.0), Leaf(2.0)])
+    assert nodes.left.tolist() == [-1, -1] and nodes.left.dtype == torch.int64
+
+    def total(nodes: Any, i: Any) -> Any:
+        if i < 0:
+            return torch.zeros(())
+        below = sum(total(nodes, child) for child in nodes.children[i])
+        return nodes.weight[i] + below + total(nodes, nodes.left[i])
+
+    got = autobatch.vmap(total, in_dims=(None, 0))(nodes, nodes.roots)
+    assert got.tolist() == [1.0, 2.0]

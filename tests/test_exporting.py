@@ -121,3 +121,8 @@ def test_what_is_no_straight_line(function, block, message):
 def test_what_is_no_block(block):
     with pytest.raises(OptionError, match="halving has b0 to b2"):
         autobatch.to_fx(autobatch.lower(halving), block)
+
+
+def test_a_program_exports_itself():
+    program = autobatch.lower(halving)
+    assert str(program.to_fx(1).graph) == str(autobatch.to_fx(program, 1).graph)

@@ -6,6 +6,7 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -103,6 +104,12 @@ def test_counts_differ():
 def test_a_choice_that_is_none(wrong):
     with pytest.raises(autobatch.OptionError, match="index of one of them"):
         autobatch.vmap(parting, schedule=lambda waiting: wrong)(torch.arange(1, 9))
+
+
+def test_a_choice_may_be_an_int_of_numpys():
+    xs = torch.arange(1, 9)
+    chosen = autobatch.vmap(parting, schedule=lambda waiting: np.int64(len(waiting) - 1))
+    assert torch.equal(chosen(xs), autobatch.vmap(parting)(xs))
 
 
 def test_an_error_in_a_schedule_comes_out():

@@ -73,6 +73,7 @@ class Contribution:
 class Written:
     """How the memory of a tensor is written, first where, and by which threads."""
 
+    tensor: Tensor
     rule: Rule
     span: Span | None
     threads: set[int] = field(default_factory=set)
@@ -127,8 +128,8 @@ class Contributions:
         self.touch(contribution)
 
     def touch(self, contribution: Contribution) -> None:
-        key = storage_id(contribution.target.tensor)
-        known = self.written.setdefault(key, Written(contribution.rule, contribution.span))
+        tensor, key = contribution.target.tensor, storage_id(contribution.target.tensor)
+        known = self.written.setdefault(key, Written(tensor, contribution.rule, contribution.span))
         known.by(contribution.threads)
 
     def of(self, tensor: Tensor) -> Written | None:
@@ -142,6 +143,17 @@ class Contributions:
             if known is not None and not known.threads.isdisjoint(threads.tolist()):
                 return known
         return None
+
+    def may_show(self, outside: np.ndarray | int) -> bool:
+        """Whether some rows may show memory that has been written; see ``Column.outside``."""
+        return outside is not False and any(bool(np.any(outside == key)) for key in self.written)
+
+    def shown_by(self, threads: np.ndarray, outside: np.ndarray | int) -> Iterator[Tensor]:
+        """The tensors written of which rows of those threads show memory: ``Column.outside``."""
+        for key, known in self.written.items():
+            rows = threads[outside == key] if type(outside) is np.ndarray else threads
+            if np.any(outside == key) and not known.threads.isdisjoint(rows.tolist()):
+                yield known.tensor
 
     def fail(self, thread: int) -> None:
         """A thread has failed: the loop would not have come to those after it."""

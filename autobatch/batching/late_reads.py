@@ -8,7 +8,7 @@ give it another name and to take a part of its memory is not to read it.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,17 @@ from autobatch.compat import storage_id
 from autobatch.ir.ops import INPLACE
 from autobatch.ir.program import CallShape, Op
 from autobatch.structure import own_attribute
-from autobatch.values.cells import PLACE, UPDATE, Cell, Container, Uniform
+from autobatch.values.cells import (
+    PLACE,
+    UPDATE,
+    Cell,
+    Column,
+    Container,
+    Objects,
+    Uniform,
+    Value,
+    read,
+)
 from autobatch.values.heap import walks
 
 # fmt: off
@@ -72,7 +82,7 @@ def written_in(context: Context, cells: Sequence[Cell], arrays: bool = False) ->
     given = context.contributions
     if given is None or not given.written:
         return []
-    return [
+    whole = [
         tensor
         for cell in walks.reached(cells)
         if type(cell.value) is Uniform and cell.value.shared
@@ -80,9 +90,36 @@ def written_in(context: Context, cells: Sequence[Cell], arrays: bool = False) ->
         for tensor in (*tensors_in(cell.value.obj, arrays), *shown_by(given, cell.value.obj))
         if given.has_written(context.threads, [tensor])
     ]
+    return whole if arrays else whole + rows_written(context, cells)
+
+
+def rows_written(context: Context, cells: Sequence[Cell]) -> list[Tensor]:
+    """Those of which cells lead to a part of each thread's own: ``x[i]``, or ``x`` in some."""
+    given = context.contributions
+    if given is None or not given.written:
+        return []
+    return [
+        tensor
+        for cell in walks.reached(cells)
+        for tensor in given.shown_by(context.threads, outside_of(cell.value, given.written))
+    ]
+
+
+def outside_of(value: Value, written: Collection[int]) -> np.ndarray | int:
+    """Which memory from before the call, of some, the rows of a value show: ``Column.outside``."""
+    if type(value) is Column:
+        return value.outside
+    if type(value) is not Objects or value.lists is not None or value.stacks is not None:
+        return False
+    if not any(isinstance(item, Tensor) for item in value.items):
+        return False
+    memories = (storage_id(item) if isinstance(item, Tensor) else 0 for item in value.items)
+    return np.array([memory if memory in written else 0 for memory in memories])
 
 
 def operands_read(context: Context, op: Op, cells: list[Cell]) -> Sequence[Cell]:
+    if op.name in ("getitem", "setitem") and is_of_names(read(cells[0])):
+        return cells[1:2]
     if op.name == "setitem" or op.name in INPLACE:
         return cells[1:]
     if op.name != "call":
@@ -92,6 +129,15 @@ def operands_read(context: Context, op: Op, cells: list[Cell]) -> Sequence[Cell]
     args = cells[1 : 1 + len(shape.positional)]
     target = resolving.resolve(cells[0], args, {k: v for k, v in named.items() if k is not None})
     return called_with(target, cells[0])
+
+
+def is_of_names(value: Value) -> bool:
+    """Whether items are names of what it holds: to take or to set one reads no tensor."""
+    if type(value) is Container:
+        return value.type in (list, tuple, dict)
+    return type(value) is Uniform and (
+        type(value.obj) in (list, tuple, dict) or isinstance(value.obj, nn.Module)
+    )
 
 
 def refuse_call(context: Context, target: resolving.Target, callee: Cell) -> None:
@@ -178,10 +224,13 @@ def still_read(
     for cell in outs:
         if type(cell.value) is Container and cell.value.type in (PLACE, UPDATE):
             return written_in(context, list(cell.value.children()))
-    parts = [
-        storage_id(part)
-        for cell in walks.reached(outs)
-        if type(cell.value) is Uniform
-        for part in (*tensors_in(cell.value.obj), *shown(context, cell.value.obj))
-    ]
-    return [tensor for tensor in found if set(parts) != {storage_id(tensor)}]
+    parts: set[int] = set()
+    memories = {*map(storage_id, found)}
+    for cell in walks.reached(outs):
+        value = cell.value
+        if type(value) is Uniform:
+            tensors = (*tensors_in(value.obj), *shown(context, value.obj))
+            parts.update(map(storage_id, tensors))
+        elif type(value) is not Column or all(cell is not out for out in outs):  # else: looked up
+            parts |= memories.intersection(np.unique(outside_of(value, memories)).tolist())
+    return [tensor for tensor in found if parts != {storage_id(tensor)}]

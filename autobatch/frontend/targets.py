@@ -76,7 +76,8 @@ def refuse_shared(
 ) -> None:
     """Refuses a write to what can be seen to exist before the call, unless the program may.
 
-    What is written to a tensor may be reduced over the threads: that is decided as it runs.
+    What is written to a tensor may be reduced over the threads: that is decided as it runs, also of
+    one in a list or dict.
     """
     if context.root.resolver.writes:
         return
@@ -86,13 +87,20 @@ def refuse_shared(
         return
     while isinstance(base, ast.Subscript):
         base = base.value
-    if context.static(base) is not MISSING:
+    found = context.static(base)
+    if found is not MISSING and (deletes or not holds_tensor(found)):
         raise shared_write(context, target, base)
 
 
 def is_tensor(obj: object) -> bool:
     """Whether it is a tensor: this half knows no torch."""
     return hasattr(type(obj), "data_ptr")
+
+
+def holds_tensor(obj: object) -> bool:
+    """Whether a list or dict holds a tensor, of which an item may be a name."""
+    items = obj.values() if type(obj) is dict else obj if type(obj) is list else ()
+    return any(map(is_tensor, items))
 
 
 def shared_write(context: Context, node: ast.expr, base: ast.expr) -> Exception:

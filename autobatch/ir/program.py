@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from importlib import import_module
 from typing import Any
 
 from autobatch.ir.names import objects_of
@@ -300,3 +301,7 @@ class Program:
     @property
     def in_vars(self) -> tuple[Var, ...]:
         return tuple(param.name for param in self.main.params)
+
+    def to_fx(self, block: int = 0) -> Any:
+        """``autobatch.to_fx(program, block)``; which knows torch."""
+        return import_module("autobatch.exporting").to_fx(self, block)

@@ -17,6 +17,8 @@ from autobatch.arguments.batch import Batch
 from autobatch.batching.calling.resolving import Target
 from autobatch.batching.context import Context
 from autobatch.batching.host.rower import Rower
+from autobatch.batching.late_reads import rows_written
+from autobatch.batching.unseen import refuse_late
 from autobatch.options import Options
 from autobatch.presence.record import Record, presence
 from autobatch.random.repeating import Repeating
@@ -24,10 +26,12 @@ from autobatch.results.outcome import Chunk, Reader
 from autobatch.runs.machines import Shared, machine_of
 from autobatch.saving.savers import saving
 from autobatch.transforms.parts import changed, tensors
+from autobatch.values.heap import selecting
 from autobatch.values.layouts import seen
 from autobatch.vm.calling import Returned
 from autobatch.vm.invariants import InvariantError
 from autobatch.vm.library import Library
+from autobatch.vm.state import RunState
 
 
 def run_chunks(
@@ -78,6 +82,9 @@ def run_chunk(
     threads = np.arange(start, stop, dtype=np.int64)
     with seen(state.sees_layouts), saving(state.saver), presence(given_to(given)) as record:
         pieces = machine.run(given, threads)
+    if state.contributions.written:
+        for piece in pieces:
+            refuse_late_result(state, threads[piece.rows], piece)
     if state.services.alike is not None:
         state.services.alike.end()
     lost = len(threads) - sum(len(piece.rows) for piece in pieces) - len(machine.failures.errors)
@@ -96,6 +103,21 @@ def given_to(target: Target) -> list[Tensor]:
     if not torch.is_grad_enabled():
         return []
     return tensors([*target.args, *target.kwargs.values()])
+
+
+def refuse_late_result(state: RunState, threads: np.ndarray, piece: Returned) -> None:
+    """Refuse a result that shows, in rows of their own, what the ``threads`` have written.
+
+    What all threads share comes back as itself.
+    """
+    if not rows_written(Context(state.services, threads), [piece.value]):
+        return
+    for row in range(len(threads)):
+        context = Context(state.services, threads[[row]])
+        late = rows_written(context, selecting.select([piece.value], np.array([row])))
+        if late:
+            context.span = next(iter(state.ways.spans(piece.ways, row)), None)
+            raise refuse_late(context, late)
 
 
 def left(pieces: Sequence[Returned], record: Record) -> None:

@@ -27,7 +27,7 @@ from autobatch.listeners import Tally
 from autobatch.options import Options, check_count
 from autobatch.random.drawing import unasked
 from autobatch.results.stacking import Result
-from autobatch.runs.chunks import left
+from autobatch.runs.chunks import left, refuse_late_result
 from autobatch.runs.entry import calling, entry
 from autobatch.runs.machines import Shared, machine_of
 from autobatch.runs.one_by_one import OneByOne
@@ -338,6 +338,11 @@ class Stream:
             return
         before = len(self.held)
         for threads, piece in self.refill.take():
+            try:
+                refuse_late_result(self.refill.machine.state, threads, piece)
+            except AutobatchError:
+                self.forget_writes()
+                raise
             left([piece], self.refill.record)
             self.hold(threads, piece.value)
         for index, error in self.refill.lost().items():

@@ -27,6 +27,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from autobatch.compat import storage_id
 from autobatch.presence import wide_rows
 from autobatch.presence.record import met
 from autobatch.values.repeated import is_shared, rows_of
@@ -65,7 +66,8 @@ class Column:
     """``data[i]`` is what thread ``i`` of the group sees; ``bounds`` encloses an int column.
 
     ``outside`` tells the rows that stand for tensors which existed before the call, so may not be
-    written: a bool for each row, or one for all.
+    written, and whose memory they show: for each row, or once for all, a ``storage_id``, True where
+    nobody knows it, and False (0) for a row that is a thread's own.
     A large column that has been split is ``table[rows]``, not yet copied: ``x[t]`` looks up the
     thread and ``t`` at once, and only a use of the whole copies the rows. One that repeats a
     differentiated tensor stays so (see ``repeated``). The lengths of packed values may have an
@@ -81,7 +83,7 @@ class Column:
         tag: str = "tensor",
         bounds: Bounds | None = None,
         rows: Tensor | None = None,
-        outside: np.ndarray | bool = False,
+        outside: np.ndarray | int = False,
     ) -> None:
         self.table = data
         self.tag = tag
@@ -123,6 +125,13 @@ class Column:
 
     def __repr__(self) -> str:
         return f"Column({self.tag}, {self.table.dtype}, {tuple(self.event_shape)})"
+
+
+def shown_memory(value: Value) -> int:
+    """What rows that are a part of a tensor bear as ``outside``."""
+    if type(value) is not Uniform or not value.shared or not isinstance(value.obj, Tensor):
+        return False
+    return storage_id(value.obj)
 
 
 def selected(columns: Sequence[Column], indices: Sequence[Tensor]) -> list[list[Column]]:

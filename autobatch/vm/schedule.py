@@ -13,6 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+import numpy as np
+
 from autobatch.errors import OptionError
 from autobatch.ir.program import Branch, Function, Join, Label
 
@@ -64,6 +66,8 @@ class Choice(Generic[P]):
             return (open_ or waiting)[0][0]
         blocks = [self.describe(place, threads) for place, threads in open_]
         index = self.schedule(blocks)
+        if isinstance(index, np.integer):
+            index = int(index)
         if type(index) is not int or not 0 <= index < len(blocks):
             raise OptionError(
                 f"The schedule chose {index!r} of {len(blocks)} waiting blocks; "

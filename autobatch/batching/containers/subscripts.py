@@ -40,7 +40,17 @@ from autobatch.batching.trees import is_plain
 from autobatch.encoding import Parts
 from autobatch.errors import AutobatchError
 from autobatch.values import packs
-from autobatch.values.cells import Cell, Column, Container, Mark, Objects, Uniform, View, read
+from autobatch.values.cells import (
+    Cell,
+    Column,
+    Container,
+    Mark,
+    Objects,
+    Uniform,
+    Value,
+    View,
+    read,
+)
 from autobatch.values.packs import is_packed
 
 NO_KEY = object()
@@ -240,6 +250,8 @@ def setitem(context: Context, base: Cell, index: Cell, item: Cell) -> None:
         writes.write(context, operator.setitem, [base, spread, item], {}, window)
         return
     if type(value) is Uniform:
+        if is_there(value.obj, read(index), read(item)):
+            return
         if isinstance(value.obj, list | dict | bytearray) or hasattr(value.obj, "__setitem__"):
             raise writes.shared_write(context, f"a {type(value.obj).__name__}")
         once(context, operator.setitem, value.obj, None, None)
@@ -257,6 +269,16 @@ def setitem(context: Context, base: Cell, index: Cell, item: Cell) -> None:
         return
     writes.refuse_foreign(context, base, "{}")
     write_rows(context, operator.setitem, base, index, item)
+
+
+def is_there(obj: Any, index: Value, item: Value) -> bool:
+    """Whether a tensor is that item of a list or dict already, as in ``xs[i] += v``."""
+    if type(obj) not in (list, dict) or type(index) is not Uniform or type(item) is not Uniform:
+        return False
+    try:
+        return isinstance(item.obj, Tensor) and obj[index.obj] is item.obj
+    except (LookupError, TypeError):
+        return False
 
 
 def container_setitem(context: Context, value: Container, index: Cell, item: Cell) -> bool:

@@ -105,12 +105,12 @@ def tensor_attribute(span: Span | None, name: str) -> UnsupportedError:
 
 
 def read_late(span: Span | None, before: Written) -> SharedWriteError:
-    """A thread reads what it has written."""
+    """A thread reads what it has written; without a place where it returns it."""
     return SharedWriteError(
         Diagnostic(
             "A program reads a tensor from before the call after it has written to it.",
-            span,
-            "read here",
+            span or before.span,
+            "read here" if span else "written here, and returned",
             (
                 f"{place(before.span, span)} it is {SIGNS[before.rule]}: what all threads give is "
                 "applied when the call is over, and until then it is as it was.",

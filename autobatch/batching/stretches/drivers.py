@@ -34,7 +34,7 @@ from autobatch.batching.stretches.executors import Run
 from autobatch.batching.stretches.keeping import Kept, Parts, parts_of
 from autobatch.batching.stretches.looping import Feed, fed
 from autobatch.batching.stretches.operator_lines import refuse_shown
-from autobatch.batching.stretches.outputs import Node, view_of
+from autobatch.batching.stretches.outputs import Node, OfInput, view_of
 from autobatch.batching.stretches.plans import Plan, Skeleton, are_in_range, outlooks
 from autobatch.batching.stretches.printer import (
     OF_KIND,
@@ -48,6 +48,7 @@ from autobatch.batching.stretches.printing import printed_plan
 from autobatch.batching.stretches.rounds import NONE, Printed, Round, Spending, printed_rounds
 from autobatch.batching.stretches.shared_reads import SharedReads, shared_reads
 from autobatch.batching.trace import Trace
+from autobatch.compat import storage_id
 
 Drive = Callable[[Env, Scope, int, Any], bool]
 Again = Callable[[Env, int], bool]
@@ -129,7 +130,7 @@ class Driver:
 
     def reads_written(self, env: Env, scope: Scope, given: Contributions | None) -> bool:
         """Whether it may read a tensor that threads of the run have written."""
-        if self.shared is None or given is None:
+        if self.shared is None or given is None or not given.written:
             return False
         return self.shared.are_written(env, scope, given)
 
@@ -381,6 +382,9 @@ def made_cell(printer: Printer, node: Node, parts: str) -> str:
     match node.kind:
         case "column":
             outside = ", outside=True" if node.static else ""
+            if type(node.static) is OfInput:
+                data, _ = printer.inputs[node.static.leaf]
+                outside = f", outside={printer.refer(storage_id)}({data})"
             return f"Cell(Column(outs[{node.slot}], {node.tag!r}{outside}))"
         case "tensor":
             return f"Cell(Uniform(outs[{node.slot}], {node.static}))"

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from autobatch.batching.tensors.views import PICKED, picked_by
 from autobatch.batching.trace import Untraceable
-from autobatch.values.cells import Cell, Column, Container, Uniform, View, read
+from autobatch.values.cells import Cell, Column, Container, Uniform, View, read, shown_memory
 from autobatch.values.heap.likeness import identity
 
 OPEN = -1
@@ -41,11 +41,23 @@ class Node:
     number: int = NO_NUMBER
 
 
+@dataclass(frozen=True, slots=True)
+class OfInput:
+    """The memory of an input that all threads share, by its position among the leaves."""
+
+    leaf: int
+
+    def memory(self, inputs: Sequence[Cell | None]) -> int:
+        cell = inputs[self.leaf]
+        return True if cell is None else shown_memory(cell.value)
+
+
 @dataclass(slots=True, eq=False, repr=False)
 class Template:
     """``names`` maps each output variable to a node; ``tensors`` are the outputs in slot order.
 
-    ``numbers`` are the nodes of the ints that are inputs, by what they are in this recording.
+    ``numbers`` are the nodes of the ints that are inputs, by what they are in this recording;
+    ``memories`` are the inputs that all threads share, by their memory.
     """
 
     nodes: list[Node] = field(default_factory=list)
@@ -55,6 +67,7 @@ class Template:
     memo: dict[int, int] = field(default_factory=dict)
     kept: list[Cell] = field(default_factory=list)
     numbers: dict[int, list[int]] = field(default_factory=dict)
+    memories: dict[int, OfInput] = field(default_factory=dict)
 
     def shape(self) -> Hashable:
         """Equal for recordings that leave the same behind."""
@@ -67,6 +80,8 @@ class Template:
         value = cell.value
         if type(value) is Uniform and type(value.obj) is int:
             self.numbers.setdefault(value.obj, []).append(node)
+        if memory := shown_memory(value):
+            self.memories[memory] = OfInput(leaf)
 
     def keep(self, cell: Cell, place: int) -> None:
         """Note a container that was there before, by its position among them."""
@@ -95,8 +110,10 @@ class Template:
         match value:
             case Column(data=data, tag=tag):
                 self.columns.append(value)
-                outside = bool(np.any(value.outside))
-                return Node("column", slot=self.slot(data), tag=tag, static=outside)
+                outside = value.outside
+                of_input = self.memories.get(outside) if type(outside) is int else None
+                static = of_input or bool(np.any(outside))
+                return Node("column", slot=self.slot(data), tag=tag, static=static)
             case Uniform(obj=Tensor() as obj):
                 return Node("tensor", slot=self.slot(obj), static=value.shared)
             case Uniform(obj=obj):
@@ -138,7 +155,10 @@ class Template:
         for node in self.nodes:
             kind = node.kind
             if kind == "column":
-                made.append(Cell(Column(outs[node.slot], node.tag, outside=node.static)))
+                outside = node.static
+                if type(outside) is OfInput:
+                    outside = outside.memory(inputs)
+                made.append(Cell(Column(outs[node.slot], node.tag, outside=outside)))
             elif kind == "input":
                 made.append(inputs[node.slot])
             elif kind == "cell":

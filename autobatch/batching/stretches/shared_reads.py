@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from autobatch.batching.contributions import Contributions
 from autobatch.batching.effects import LIBRARIES, effect_of
-from autobatch.batching.late_reads import NAMING
+from autobatch.batching.late_reads import NAMING, outside_of
 from autobatch.batching.objects.attributes import TENSOR_PARTS
 from autobatch.batching.operations import Env, Scope
 from autobatch.batching.stretches.operator_lines import is_shared_operator
@@ -58,7 +58,10 @@ class SharedReads:
             return True
         cells = [env[name] for name in self.names if name in env]
         cells += [cell for name in self.free if type(cell := scope.free.get(name)) is Cell]
-        objs = [cell.value.obj for cell in reached(cells) if type(cell.value) is Uniform]
+        values = [cell.value for cell in reached(cells)]
+        if any(given.may_show(outside_of(value, given.written)) for value in values):
+            return True
+        objs = [value.obj for value in values if type(value) is Uniform]
         objs += [scope.namespace[name] for name in self.outer if name in scope.namespace]
         objs += [
             cell.cell_contents
@@ -72,11 +75,11 @@ class SharedReads:
             return True
 
 
-def shared_reads(skeleton: Skeleton, env: Env) -> SharedReads | None:
-    """Those of a driver whose variables hold what ``env`` holds; None if it reads none."""
+def shared_reads(skeleton: Skeleton, env: Env) -> SharedReads:
+    """Those of a driver whose variables hold what ``env`` holds."""
     host = [arg for op in skeleton.host if op.name not in NAMING for arg in op.args]
     if not any(map(may_hold, objects([*skeleton.reads, *host], env))):
-        return None
+        return SharedReads(tuple(sorted({*skeleton.reads, *host})), (), (), (), True)
     made = {out for op in skeleton.host for out in op.outs}
     entered = {*skeleton.reads, *(arg for op in skeleton.host for arg in op.args)} - made
     return SharedReads(

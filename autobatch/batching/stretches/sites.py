@@ -15,6 +15,7 @@ from autobatch.batching import operations, writes
 from autobatch.batching.ambient import ambient_key
 from autobatch.batching.context import Context
 from autobatch.batching.contributions import Contributions
+from autobatch.batching.late_reads import written_in
 from autobatch.batching.operations import Env, Scope
 from autobatch.batching.selects import are_lone
 from autobatch.batching.stretches.budget import Budget
@@ -416,4 +417,7 @@ def reads_late(context: Context, gathered: Gathered) -> bool:
     if given is None or not given.written:
         return False
     tensors = [value for value in gathered.values if isinstance(value, Tensor)]
-    return given.has_written(context.threads, tensors) is not None
+    if given.has_written(context.threads, tensors) is not None:
+        return True
+    leaves = [cell for cell in gathered.leaves if cell is not None]
+    return bool(written_in(context, leaves))

@@ -34,6 +34,7 @@ from autobatch.values.cells import (
     View,
     read,
     seen,
+    shown_memory,
 )
 from autobatch.values.heap import selecting
 from autobatch.values.layouts import seen_for_all
@@ -74,7 +75,7 @@ def linked(
         cell = at(result, path)
         origin = read(base)
         if cell is not None and is_from_outside(origin):
-            mark_outside(cell.value)
+            mark_outside(cell.value, shown_memory(origin) or True)
         elif cell is not None and computes:
             tie(context, cell.value, [base])
         elif cell is not None:
@@ -279,7 +280,8 @@ def tie(context: Context, result: Any, operands: list[Cell]) -> None:
         result.ties = result.ties | mark
     if type(result) is Column:
         outside = (np.any(getattr(v, "outside", getattr(v, "shared", False))) for v in values)
-        result.outside = result.outside is True or any(outside)
+        if not np.all(result.outside) and any(outside):
+            result.outside = True
 
 
 def base_of(cell: Cell) -> Any:

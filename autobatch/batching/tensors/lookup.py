@@ -21,7 +21,7 @@ from autobatch.batching.tensors import index_lists, torch_ops, windows
 from autobatch.batching.tensors.views import view_of, viewed
 from autobatch.batching.trees import NotATree, tree_of
 from autobatch.presence import moves
-from autobatch.values.cells import Cell, Column, Container, Uniform, Value, read
+from autobatch.values.cells import Cell, Column, Container, Uniform, Value, read, shown_memory
 from autobatch.values.layouts import are_seen
 
 
@@ -45,7 +45,7 @@ def getitem(context: Context, base: Cell, index: Cell) -> Cell:
         result, steps = laid_out(value, given, result, given is not index)
         if type(value) is not Uniform or not value.shared:
             return view_of(operator.getitem, [base, index], {}, result, steps)
-        result.value.outside = True  # type: ignore[union-attr]
+        result.value.outside = shown_memory(value) or True  # type: ignore[union-attr]
     return result
 
 

@@ -22,7 +22,17 @@ from autobatch.batching.levels import Batched, NoRule, event_dim
 from autobatch.batching.trees import tree_of
 from autobatch.presence.guards import guarded_rows
 from autobatch.values import grouping, packs, strides
-from autobatch.values.cells import Cell, Column, Container, Objects, Uniform, Value, View, read
+from autobatch.values.cells import (
+    Cell,
+    Column,
+    Container,
+    Objects,
+    Uniform,
+    Value,
+    View,
+    read,
+    shown_memory,
+)
 from autobatch.values.heap import walks
 from autobatch.values.heap.likeness import identity
 from autobatch.values.stacks import Stacks
@@ -438,16 +448,16 @@ def _record(
         return
     origin = read(base)
     if type(origin) is Uniform and origin.shared:
-        mark_outside(value)
+        mark_outside(value, shown_memory(origin))
         return
     made = viewed(function, args, kwargs, base, path)
     made.cache, made.seen = value, origin
     result.value = made
 
 
-def mark_outside(value: Value) -> None:
-    """A tensor is, for one example, a part of one that existed before the call."""
+def mark_outside(value: Value, memory: int = True) -> None:
+    """A tensor is, for one example, a part of one that existed before the call, of that memory."""
     if type(value) is Column:
-        value.outside = True
+        value.outside = memory
     elif type(value) is Uniform:
         value.shared = True

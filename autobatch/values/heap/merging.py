@@ -31,6 +31,7 @@ from autobatch.values.cells import (
     expand,
     is_mutable,
     join_bounds,
+    shown_memory,
 )
 from autobatch.values.heap.likeness import NAMED, identity
 from autobatch.values.matrices import Matrices
@@ -222,17 +223,14 @@ def aligned(packs: Sequence[Container], joint: dict[tuple[int, ...], Tensor]) ->
     return moved
 
 
-def outside_rows(values: Sequence[Value], sizes: Sequence[int]) -> np.ndarray | bool:
-    """Which rows of a merged column stand for tensors that existed before the call."""
-    flags: list[Any] = [
-        value.outside if type(value) is Column else value.shared and isinstance(value.obj, Tensor)  # type: ignore[union-attr]
-        for value in values
-    ]
-    if all(flag is False for flag in flags):
+def outside_rows(values: Sequence[Value], sizes: Sequence[int]) -> np.ndarray | int:
+    """Which rows of a merged column stand for tensors that existed before the call, and which."""
+    shown = [value.outside if type(value) is Column else shown_memory(value) for value in values]
+    if all(each is False for each in shown):
         return False
-    if all(type(flag) is bool for flag in flags):
-        return np.repeat(flags, sizes)
-    return np.concatenate([np.broadcast_to(f, size) for f, size in zip(flags, sizes, strict=True)])
+    if not any(type(each) is np.ndarray for each in shown):
+        return np.repeat(np.array(shown, np.int64), sizes)
+    return np.concatenate([np.broadcast_to(s, size) for s, size in zip(shown, sizes, strict=True)])
 
 
 def same_uniforms(values: Sequence[Value]) -> bool:

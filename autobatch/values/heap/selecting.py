@@ -67,7 +67,7 @@ def select_any(roots: Sequence[Cell], rows: Rows) -> list[Cell]:
                 chosen = value.select(index)
             if value.outside is not False:
                 outside = value.outside
-                chosen.outside = outside if outside is True else outside[rows]
+                chosen.outside = outside[rows] if type(outside) is np.ndarray else outside
             chosen.ties = value.ties
             return chosen
         if type(value) is Objects:
