@@ -88,8 +88,10 @@ def test_without_one(name):
 @pytest.mark.parametrize("outer", ["error", "same", "different"])
 @pytest.mark.parametrize("inner", [None, "error", "same", "different"])
 def test_what_draws_mean_in_a_vmap_inside(inner, outer):
+    said = {} if inner is None else {"randomness": inner}
+
     def rows(row):
-        return autobatch.vmap(lambda v: v * 0 + torch.rand(()), randomness=inner)(row)
+        return autobatch.vmap(lambda v: v * 0 + torch.rand(()), **said)(row)
 
     seen = []
     for way in (TOGETHER, ALONE):

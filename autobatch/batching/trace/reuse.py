@@ -65,7 +65,7 @@ def in_place(
     for place, node in enumerate(graph.nodes):
         if place in barred or (grad and not (node.grad and node.op in _SUMS)):
             continue
-        for candidate in _candidates(node):
+        for candidate in _over_first(node) if grad else _candidates(node):  # no out= has a gradient
             (target,) = candidate.writes()
             storage = graph.metas[target].storage
             if target in owned and last[storage] == place and _fits(candidate, target, graph):
