@@ -15,6 +15,8 @@ from autobatch.batching.host.rows import ANY_EFFECT, run_rows
 from autobatch.batching.operators import once
 from autobatch.batching.trace import Untraceable
 from autobatch.batching.trees import NotATree, contents, tree_of
+from autobatch.options import Options
+from autobatch.structure import own_attribute
 from autobatch.transforms import jacobians, loops
 from autobatch.transforms.captured import held
 from autobatch.transforms.derivatives import gradient, pullback, pulled, pushed
@@ -118,6 +120,11 @@ def maker(context: Context, make: Any, args: list[Cell], kwargs: dict[str, Cell]
         named = {name: tree_of(cell, None) for name, cell in kwargs.items()}
     except NotATree:
         return None
+    function = getattr(read(args[0]), "obj", None)
+    own = getattr(make, "__module__", "") == "autobatch.api" and own_attribute(function, "options")
+    if isinstance(own, Options) and kind_of(make) == "vmap":  # as ``autobatch.vmap`` takes them
+        placed = ("in_dims", "out_dims", *("randomness",) * (len(given) > 2))
+        named = {n: v for n, v in own.said.items() if n not in placed} | named
     once(context, lambda: make(placeholder, *given, **named))  # an option that is wrong is told
     return Cell(Container(METHOD, [args[0]], transform_of(make, given, named)))
 
