@@ -18,7 +18,7 @@ from autobatch.ir.call_types import CallTypes, with_types
 from autobatch.ir.form_rules import shapes_fit
 from autobatch.ir.program import Program
 from autobatch.modes import uncompiled
-from autobatch.options import UNSAID, Options, as_passes
+from autobatch.options import UNSAID, Options, as_passes, own_options
 from autobatch.passes import Pass
 from autobatch.results.memory import of_its_own
 from autobatch.results.stacking import plain
@@ -229,12 +229,6 @@ def vmap(
     whole = derived(transform_of(vmap, (in_dims, out_dims), given), func, mapped)
     whole.__autobatch_mapped__ = (func, settings)  # type: ignore[attr-defined]
     return whole
-
-
-def own_options(func: Any) -> dict[str, Any]:
-    """The options that a decorated function has of its own, but for the dimensions of its batch."""
-    said = func.options.said if isinstance(func, Function) else {}
-    return {name: value for name, value in said.items() if name not in ("in_dims", "out_dims")}
 
 
 def stream(

@@ -331,6 +331,15 @@ NAMES = tuple(field.name for field in fields(Options))
 DEFAULTS = {field.name: field.default for field in fields(Options)}
 
 
+def own_options(func: Any) -> dict[str, Any]:
+    """The options of a function that ``autobatch.function`` has decorated, as ``vmap`` takes them:
+    but for the dimensions of its batch.
+    """
+    decorated = hasattr(type(func), "__autobatch_function__")  # which no wrapper takes on
+    said = func.options.said if decorated else {}
+    return {name: value for name, value in said.items() if name not in ("in_dims", "out_dims")}
+
+
 def check_seed(options: Options) -> None:
     """A seed, and what has no meaning with it or without it."""
     seed, offset = options.seed, options.thread_offset

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 import torch
 
@@ -163,3 +165,30 @@ def test_draws(way):
     found = autobatch.vmap(inner, randomness="different", **way)(X)
     torch.testing.assert_close(found, found[:, :1].expand_as(found))
     assert found[0, 0] != found[1, 0]
+
+
+@autobatch.function(scalars="python")
+def halved(n):
+    return n / 2 if isinstance(n, int) else n
+
+
+@functools.wraps(halved)
+def around(n):
+    return halved(n)
+
+
+@pytest.mark.parametrize(
+    "way", [{}, {"plain": "never", "trace_after": 0}, {"engine": "sequential"}]
+)
+@pytest.mark.parametrize("func", [halved, around])
+def test_the_options_of_a_decorated_function(func, way):
+    """Within a program as outside of it; a wrapper around one has none."""
+
+    def inside(row):
+        return autobatch.vmap(func)(row), autobatch.vmap(func, scalars="tensor")(row)
+
+    rows = torch.tensor([[3, 4, 5], [6, 7, 8]])
+    own, said = autobatch.vmap(inside, **way)(rows)
+    assert torch.equal(own, torch.stack([autobatch.vmap(func)(row) for row in rows]))
+    assert torch.equal(own, rows / 2 if func is halved else rows)
+    assert torch.equal(said, rows)

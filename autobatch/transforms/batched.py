@@ -15,13 +15,20 @@ from autobatch.batching.host.rows import ANY_EFFECT, run_rows
 from autobatch.batching.operators import once
 from autobatch.batching.trace import Untraceable
 from autobatch.batching.trees import NotATree, contents, tree_of
-from autobatch.options import Options
-from autobatch.structure import own_attribute
+from autobatch.options import own_options
 from autobatch.transforms import jacobians, loops
 from autobatch.transforms.captured import held
 from autobatch.transforms.derivatives import gradient, pullback, pulled, pushed
 from autobatch.transforms.mapping import mapped
-from autobatch.transforms.records import DIRECT, GRADIENTS, Pull, Transform, kind_of, transform_of
+from autobatch.transforms.records import (
+    DIRECT,
+    GRADIENTS,
+    TORCH,
+    Pull,
+    Transform,
+    kind_of,
+    transform_of,
+)
 from autobatch.transforms.runs import Call
 from autobatch.values.cells import METHOD, Cell, Container, Uniform, read
 
@@ -120,11 +127,11 @@ def maker(context: Context, make: Any, args: list[Cell], kwargs: dict[str, Cell]
         named = {name: tree_of(cell, None) for name, cell in kwargs.items()}
     except NotATree:
         return None
-    function = getattr(read(args[0]), "obj", None)
-    own = getattr(make, "__module__", "") == "autobatch.api" and own_attribute(function, "options")
-    if isinstance(own, Options) and kind_of(make) == "vmap":  # as ``autobatch.vmap`` takes them
-        placed = ("in_dims", "out_dims", *("randomness",) * (len(given) > 2))
-        named = {n: v for n, v in own.said.items() if n not in placed} | named
+    if kind_of(make) == "vmap" and make not in TORCH:
+        own = own_options(getattr(read(args[0]), "obj", None))
+        if len(given) > 2:  # randomness, by its place
+            own.pop("randomness", None)
+        named = own | named
     once(context, lambda: make(placeholder, *given, **named))  # an option that is wrong is told
     return Cell(Container(METHOD, [args[0]], transform_of(make, given, named)))
 
