@@ -29,12 +29,14 @@ from autobatch.presence.known import Again, Known, Place
 from autobatch.presence.layers import Layer, differentiated, is_in_a_graph
 from autobatch.presence.moves import PLACE, Derived, noted, notes_of
 from autobatch.presence.record import Record, has_views, is_finite, record_at_work
-from autobatch.presence.walk import Mask, all_of
+from autobatch.presence.walk import Mask, all_of, is_nothing
 from autobatch.saving.savers import decided
 
 Fold = tuple[int, int]
 """Rows of a dimension that threads are folded into: ``(a, b)`` of ``[a, k, b]``."""
 ONE: Fold = (1, 1)
+WHOLE = -1
+"""The dimension that threads have rows in, of what all of them share and is computed once."""
 
 
 def folded(mask: np.ndarray, fold: Fold) -> np.ndarray:
@@ -75,7 +77,9 @@ class Guard:
         masks = self.place.masks(known)
         mask: Mask = all_of(masks) if masks else None
         dim = self.layer_dim
-        if mask is None or mask.all():
+        if is_nothing(mask):
+            return torch.zeros_like(grad)
+        if mask is None or dim == WHOLE or mask.all():
             return None
         mask = folded(mask, self.fold)
         if len(mask) != grad.shape[dim]:
@@ -112,8 +116,8 @@ def guarded(
 ) -> Tensor:
     """An operand of what may have an infinite derivative or value.
 
-    ``shape``: what it is broadcast to, where all threads share it; ``fold``: how they are
-    folded into that otherwise.
+    ``shape``: what it is broadcast to, where all threads share it and the result has rows;
+    ``fold``: how they are folded into that otherwise.
     """
     record = record_at_work()
     return spread(record, operand, dim, shape) if shape else looked_at(record, operand, dim, fold)

@@ -34,6 +34,8 @@ from autobatch.presence.moves import (
 )
 
 Mask = np.ndarray | None
+NOTHING = np.zeros(0, np.bool_)
+"""No rows, of however many; what all threads share has such a mask, too, where none needs it."""
 Edge = tuple[Any, int]
 PERMUTES = (
     "IndexSelectBackward0",
@@ -110,6 +112,8 @@ def users(roots: Iterable[Any]) -> dict[Any, int]:
 def before_move(node: Any, parts: dict[int, Mask]) -> Sequence[Mask]:
     """The rows that a node needs of each of its operands, for those of its results."""
     mask, operands = all_of(parts.values()), edges(node)
+    if is_nothing(mask):
+        return [NOTHING] * len(operands)
     match move_of(node):
         case Derived():
             return []
@@ -143,10 +147,19 @@ def before_move(node: Any, parts: dict[int, Mask]) -> Sequence[Mask]:
     raise AssertionError(node)
 
 
+def is_nothing(mask: Mask) -> bool:
+    return mask is not None and not mask.any()
+
+
 def either(left: Mask, right: Mask) -> Mask:
-    if left is None or right is None or left.shape != right.shape:
+    """What is needed by one of two ways; of what all threads share any mask tells whether it is."""
+    if left is None or right is None:
         return None
-    return left | right
+    if left.shape == right.shape:
+        return left | right
+    if not left.any():
+        return right
+    return None if right.any() else left
 
 
 def all_of(masks: Iterable[Mask]) -> Mask:

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from types import BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from autobatch.batching.applying.direct import POINTWISE
 from autobatch.batching.applying.judging import names_of, shared_by
 from autobatch.batching.levels import Batched, leaves_of, map_tree
-from autobatch.presence.guards import bounded, guarded
+from autobatch.presence.guards import WHOLE, bounded, guarded
 from autobatch.presence.moves import is_differentiated
 from autobatch.presence.products import FACTORS
 from autobatch.presence.record import Record
@@ -27,17 +28,43 @@ LOOKED_AT = PRODUCTS | FACTORS | HOLDING
 
 def watched(record: Record, fn: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, ...]:
     """The operands of ``fn``; what all threads share is broadcast to rows like it."""
+    if not is_to_watch(record, fn, args):
+        return args
+    if (wide := broadcast(fn, args)) is not None:
+        return wide
+    return tuple(map_tree(own_guarded, arg) for arg in args)
+
+
+def watched_once(record: Record, fn: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The operands of ``fn``, which runs once for all threads that share them."""
+    if not is_operation(fn) or not any(map(is_leaf_smooth, leaves_of(args))):
+        return args
+    if not is_to_watch(record, fn, args):
+        return args
+    return tuple(map_tree(whole_guarded, arg) for arg in args)
+
+
+def is_to_watch(record: Record, fn: Callable[..., Any], args: tuple[Any, ...]) -> bool:
+    """Whether what ``fn`` makes of a zero cotangent may not be finite."""
     names = names_of(fn)
     record.meet(shared_by(fn, names, args))
     if any(gives_infinities(name, args) for name in names):
         record.is_wild = True
     elif STEEP.isdisjoint(names) and (LOOKED_AT.isdisjoint(names) or not may_be_wild(record, args)):
-        return args
-    if not torch.is_grad_enabled():
-        return args
-    if (wide := broadcast(fn, args)) is not None:
-        return wide
-    return tuple(map_tree(own_guarded, arg) for arg in args)
+        return False
+    return torch.is_grad_enabled()
+
+
+def is_operation(fn: Callable[..., Any]) -> bool:
+    """Whether it is an operation of torch's, to which it is all one by which node an operand comes.
+
+    ``torch.autograd.grad`` asks for an operand by that, ``x.is_leaf`` tells of it.
+    """
+    if isinstance(fn, nn.Module | MethodDescriptorType | WrapperDescriptorType):
+        return True
+    if isinstance(fn, BuiltinFunctionType):
+        return fn is not torch.as_tensor and fn is not torch.asarray
+    return getattr(fn, "__module__", None) in ("torch._tensor", "torch.nn.functional")
 
 
 def may_be_wild(record: Record, args: tuple[Any, ...]) -> bool:
@@ -58,9 +85,22 @@ def own_guarded(leaf: Any) -> Any:
     return leaf
 
 
+def whole_guarded(leaf: Any) -> Any:
+    return guarded(leaf, WHOLE) if is_leaf_smooth(leaf) else leaf
+
+
 def ended(out: Any) -> Any:
     """The results of an operation that has guarded operands."""
     return map_tree(own_bounded, out)
+
+
+def ended_once(out: Any) -> Any:
+    """The same of one that has run once for all threads."""
+    return map_tree(whole_bounded, out)
+
+
+def whole_bounded(leaf: Any) -> Any:
+    return bounded(leaf, WHOLE) if is_leaf_smooth(leaf) else leaf
 
 
 def own_bounded(leaf: Any) -> Any:

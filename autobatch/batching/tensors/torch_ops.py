@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from autobatch.batching.applying import example, vmapped
+from autobatch.batching.applying.guarding import ended_once, watched_once
 from autobatch.batching.applying.lying import as_one_example
 from autobatch.batching.applying.predicates import predicate
 from autobatch.batching.context import Context, RowsFail
@@ -42,6 +43,7 @@ from autobatch.batching.tensors.views import recorded
 from autobatch.batching.trees import NotATree, cell_of, contents, is_plain, tree_of
 from autobatch.compat import any_autocast
 from autobatch.errors import ConverterError
+from autobatch.presence.record import record_at_work
 from autobatch.random.drawing import direct, drawing, serving
 from autobatch.random.paths import Drew
 from autobatch.values.cells import Cell, Column, Objects, Uniform, are_inside, read
@@ -171,13 +173,15 @@ def same_for_all(
     context: Context, function: Function, made: tuple[Any, ...], named: dict[str, Any]
 ) -> Any:
     """What a function gives for operands that all threads share, once."""
-    if context.paths is None:
-        return function(*made, **named)
+    record, given = record_at_work(), made
+    if record is not None:
+        made = watched_once(record, function, made)
     try:
-        with drawing(None):
-            return function(*made, **named)
+        with nullcontext() if context.paths is None else drawing(None):
+            out = function(*made, **named)
     except Drew:
         return DREW
+    return out if made is given else ended_once(out)
 
 
 def batched(

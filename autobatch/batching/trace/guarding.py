@@ -19,6 +19,7 @@ from autobatch.batching.trace.graph import Count, Graph, Meta, Node, Ref, Symbol
 from autobatch.presence import risks
 from autobatch.presence.guards import (
     ONE,
+    WHOLE,
     Fold,
     all_bounded,
     bounded,
@@ -120,7 +121,7 @@ def ends(graph: Graph, given: Mapping[int, Mapping[int, Guard]]) -> Mapping[int,
     found = {at: End(kept) for at, node in enumerate(graph.nodes) if keeps_rows(graph, node, own)}
     for place in given:
         outs = graph.nodes[place].outs
-        dims = tuple(None if out is None else threads_dim(graph.metas[out]) for out in outs)
+        dims = tuple(None if out is None else rows_dim(graph.metas[out]) for out in outs)
         if not graph.nodes[place].single:
             found[place] = End(all_bounded, (dims,))
         elif dims[0] is not None:
@@ -207,6 +208,11 @@ def threads_dim(meta: Meta, count: int = 1) -> int | None:
     return meta.shape.index(size) if is_smooth(meta.dtype) and size in meta.shape else None
 
 
+def rows_dim(meta: Meta) -> int | None:
+    """The same, or ``WHOLE`` of what they share."""
+    return WHOLE if is_smooth(meta.dtype) and is_uniform(meta) else threads_dim(meta)
+
+
 def threads_numbers(graph: Graph) -> set[int]:
     """Values that hold the threads' places, ``arange(k)``, in the first of their dimensions."""
     found: set[int] = set()
@@ -251,6 +257,7 @@ def of_operands(
 ) -> Iterator[tuple[int, Guard]]:
     metas = graph.metas
     shared = broadcast_shape(graph, node)
+    once = is_once(graph, node)
     for place, argument in enumerate(node.args):
         if type(argument) is not Ref or argument.value in graph.literals:
             continue
@@ -261,8 +268,16 @@ def of_operands(
             yield place, Guard(function, meta.shape.index(_THREADS))
         elif shared is not None and is_uniform(meta):
             yield place, Guard(function, shared.index(_THREADS), shared)
+        elif once:
+            yield place, Guard(function, WHOLE)
         elif (rows := rows_of(graph, makers, argument)) is not None:
             yield place, Guard(function, rows[0], fold=rows[1])
+
+
+def is_once(graph: Graph, node: Node) -> bool:
+    """Whether it runs once for all threads: they share what it gives, and what it reads."""
+    values = [*node.reads(), *(out for out in node.outs if out is not None)]
+    return all(is_uniform(graph.metas[value]) for value in values)
 
 
 def broadcast_shape(graph: Graph, node: Node) -> tuple[Any, ...] | None:
