@@ -167,6 +167,8 @@ _get_function_stack_at = torch._C._get_function_stack_at
 deterministic = torch._C._get_deterministic_algorithms
 backward_at_work = torch._C._current_graph_task_id
 node_at_work = torch._C._current_autograd_node
+next_node = torch._C._autograd._get_sequence_nr
+"""The number of the next node that this host thread makes in any graph of autograd's."""
 push_hooks = torch._C._autograd._push_saved_tensors_default_hooks
 """Enter ``torch.autograd.graph.saved_tensors_hooks``; ``pop_hooks`` leaves it."""
 pop_hooks = torch._C._autograd._pop_saved_tensors_default_hooks

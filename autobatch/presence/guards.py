@@ -208,12 +208,16 @@ def guarded_if_shared_wild(operand: Tensor, dim: int, fold: Fold = ONE) -> Tenso
     return looked_at(record, operand, dim, fold)
 
 
-def derived(gradient: Tensor, backwards: Sequence[Known]) -> Tensor:
-    """A gradient ``[k, ...]`` that backwards have made, row for row of what they began at."""
+def derived(gradient: Tensor, backwards: Sequence[Known], first: int) -> Tensor:
+    """A gradient ``[k, ...]`` that backwards have made, row for row of what they began at.
+
+    ``first``: the number of the first node of what they differentiate.
+    """
     if not backwards or not has_views(gradient):
         return gradient
     if not is_in_a_graph(gradient):
         return gradient
     for known in backwards:
         known.is_marked = True
-    return noted(gradient.view_as(gradient), Derived(tuple(backwards)))
+    by_order = first if gradient.device.type == "cpu" else None  # else other threads make nodes
+    return noted(gradient.view_as(gradient), Derived(tuple(backwards), by_order))

@@ -6,7 +6,7 @@ each node (``Node.metadata``), so they live as long as the graph does.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +20,16 @@ from autobatch.presence.layers import differentiated
 from autobatch.presence.wide_rows import rows_at
 
 MOVE, PLACE = "autobatch.move", "autobatch.place"
+PERMUTES = (
+    "IndexSelectBackward0",
+    "IndexBackward0",
+    "IndexAddBackward0",
+    "IndexPutBackward0",
+    "IndexPutBackward1",
+    "FlipBackward0",
+    "RollBackward0",
+)
+"""Nodes by which threads may come into other rows, where they have no note."""
 AS_IT_IS = nullcontext()
 
 
@@ -120,9 +130,14 @@ class Mixed:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Derived:
-    """A gradient, row for row; ``backwards``, what is known of those that have made it."""
+    """A gradient, row for row; ``backwards``, what is known of those that have made it.
+
+    ``first`` is the number of the first node of what they differentiate, in the order in which
+    nodes are made; None where that is not known. Its rows are those of all that was there before.
+    """
 
     backwards: tuple[Any, ...]
+    first: int | None
 
 
 STACKED, UNBOUND, MIXED, KEPT = Stacked(), Unbound(), Mixed(), Kept()
@@ -153,8 +168,30 @@ def taken(data: Tensor, index: Tensor) -> Tensor:
 
 
 def kept(result: Tensor) -> Tensor:
-    """What an index of the thread's own has read of its row."""
+    """What an index of the thread's own has read of its row, or written there."""
     return noted(result, KEPT)
+
+
+def nodes_of(operands: Iterable[Tensor]) -> set[Any]:
+    """Where the operands of an operation come from, in each graph that they are in."""
+    return {layer.tensor.grad_fn for each in operands for layer in differentiated(each)}
+
+
+def stayed(results: Iterable[Tensor], before: set[Any]) -> None:
+    """Note of one operation of torch's that each thread's result is made of its own operands.
+
+    ``before`` are the nodes of these; torch's batching rules may have put nodes of any kind
+    between.
+    """
+    waiting, seen = list(nodes_of(results)), before | {None}
+    while waiting:
+        node = waiting.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        if node.name() in PERMUTES:
+            notes_of(node).setdefault(MOVE, KEPT)
+        waiting += [earlier for earlier, _ in node.next_functions]
 
 
 def joined(parts: Sequence[Tensor]) -> Tensor:

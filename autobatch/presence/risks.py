@@ -18,24 +18,24 @@ def named(words: str) -> frozenset[str]:
 
 LINEAR = named(
     """abs add addbmm addmm addmv alias amax amin argmax argmin as_strided atleast_1d atleast_2d
- avg_pool1d avg_pool2d baddbmm broadcast_to cat celu chunk clamp clamp_max clamp_min clip
- clone concat constant_pad_nd contiguous conv1d conv2d conv3d convolution copy cos cumsum
- detach diag_embed diagonal dropout elu embedding empty empty_like expand expand_as fill
- flatten flip float full full_like gather gelu getitem group_norm hardsigmoid hardswish
- hardtanh hstack index index_select layer_norm leaky_relu lift_fresh lift_fresh_copy linear
- log_sigmoid_forward log_softmax logsigmoid masked_fill masked_select max
- max_pool2d_with_indices maximum mean median mH mish min minimum mm mse_loss mT movedim mv
- narrow native_dropout native_group_norm native_layer_norm neg negative new_empty new_full
- new_ones new_zeros nll_loss_forward ones ones_like permute pos positive relu relu6 repeat
- reshape roll round rsub select select_backward setitem sigmoid sign silu sin slice softmax
- softplus softsign split split_with_sizes squeeze stack sub subtract sum swapaxes T t
- take_along_dim tanh thnn_fused_gru_cell thnn_fused_lstm_cell threshold to to_copy transpose
- tril triu type unbind unflatten unfold unsafe_chunk unsafe_split unsafe_view unsqueeze view
- view_as vstack where zeros zeros_like
- AvgPool1d AvgPool2d Conv1d Conv2d Conv3d Dropout ELU Embedding Flatten GELU GroupNorm
- Hardsigmoid Hardswish Hardtanh Identity LayerNorm LeakyReLU Linear LogSigmoid LogSoftmax
- MaxPool1d MaxPool2d Mish ReLU ReLU6 SiLU Sigmoid Softmax Softplus Softsign Tanh Threshold
- Unflatten"""
+ avg_pool1d avg_pool2d baddbmm broadcast_to cat celu chunk clamp clamp_max clamp_min clip clone
+ concat constant_pad_nd contiguous conv1d conv2d conv3d convolution copy cos cumsum detach
+ diag_embed diagonal diagonal_scatter dropout elu embedding empty empty_like expand expand_as fill
+ flatten flip float full full_like gather gelu getitem group_norm hardsigmoid hardswish hardtanh
+ hstack index index_add index_copy index_fill index_put index_select layer_norm leaky_relu
+ lift_fresh lift_fresh_copy linear log_sigmoid_forward log_softmax logsigmoid masked_fill
+ masked_scatter masked_select max max_pool2d_with_indices maximum mean median mH min minimum mish
+ mm movedim mse_loss mT mv narrow native_dropout native_group_norm native_layer_norm neg negative
+ new_empty new_full new_ones new_zeros nll_loss_forward ones ones_like permute pos positive put
+ relu relu6 repeat reshape roll round rsub scatter scatter_add select select_backward
+ select_scatter setitem sigmoid sign silu sin slice slice_scatter softmax softplus softsign split
+ split_with_sizes squeeze stack sub subtract sum swapaxes t T take_along_dim tanh
+ thnn_fused_gru_cell thnn_fused_lstm_cell threshold to to_copy transpose tril triu type unbind
+ unflatten unfold unsafe_chunk unsafe_split unsafe_view unsqueeze view view_as vstack where zeros
+ zeros_like
+ AvgPool1d AvgPool2d Conv1d Conv2d Conv3d Dropout ELU Embedding Flatten GELU GroupNorm Hardsigmoid
+ Hardswish Hardtanh Identity LayerNorm LeakyReLU Linear LogSigmoid LogSoftmax MaxPool1d MaxPool2d
+ Mish ReLU ReLU6 SiLU Sigmoid Softmax Softplus Softsign Tanh Threshold Unflatten"""
 )
 """Its gradient is finite if its cotangent and its operands are, and zero where that is zero."""
 PRODUCTS = named(

@@ -2,11 +2,13 @@
 
 In: the nodes that some results left the run by, and which of their rows are needed. Out: for each
 place before them a mask of its rows; ``None`` where all are needed, or it cannot be told. The walk
-ends at gradients that an earlier backward has made: which rows of these are needed is told instead.
+passes over what an earlier backward has made its gradients of: which rows of these are needed is
+told, too.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,6 +18,7 @@ from torch import Tensor
 
 from autobatch.compat import on_host
 from autobatch.presence.moves import (
+    PERMUTES,
     Arranged,
     Cut,
     Derived,
@@ -37,16 +40,6 @@ Mask = np.ndarray | None
 NOTHING = np.zeros(0, np.bool_)
 """No rows, of however many; what all threads share has such a mask, too, where none needs it."""
 Edge = tuple[Any, int]
-PERMUTES = (
-    "IndexSelectBackward0",
-    "IndexBackward0",
-    "IndexAddBackward0",
-    "IndexPutBackward0",
-    "IndexPutBackward1",
-    "FlipBackward0",
-    "RollBackward0",
-)
-"""May put threads into other rows, where it is no noted move."""
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -67,16 +60,18 @@ class Reached:
 
 def needed(roots: Iterable[Any], rows: Mask = None) -> Reached:
     """What ``rows`` of the roots need; None: all of them."""
-    waiting = users(roots)
-    found: dict[Any, dict[int, Mask]] = {root: {0: given(root, rows)} for root in roots}
+    edges = edges_from(roots)
+    waiting = Counter(before for found in edges.values() for before, _ in found)
+    known: dict[Any, dict[int, Mask]] = {root: {0: given(root, rows)} for root in roots}
     reached = Reached()
-    ready = [root for root in found if not waiting[root]]
+    ready = [root for root in known if not waiting[root]]
     while ready:
         node = ready.pop()
-        parts = found.pop(node)
-        for (before, nr), mask in zip(edges(node), before_move(node, parts), strict=True):
-            known = found.setdefault(before, {})
-            known[nr] = either(known[nr], mask) if nr in known else mask
+        parts = known.pop(node)
+        masks = before_move(node, parts, edges[node])
+        for (before, nr), mask in zip(edges[node], masks, strict=True):
+            here = known.setdefault(before, {})
+            here[nr] = either(here[nr], mask) if nr in here else mask
             waiting[before] -= 1
             if not waiting[before]:
                 ready.append(before)
@@ -89,34 +84,46 @@ def given(root: Any, rows: Mask) -> Mask:
     return rows if rows is not None and rows.shape == (rows_of_result(root),) else None
 
 
-def edges(node: Any) -> list[Edge]:
-    """What the walk goes on to."""
-    if type(move_of(node)) is Derived:
-        return []
-    return [(before, nr) for before, nr in node.next_functions if before is not None]
+def edges_from(roots: Iterable[Any]) -> dict[Any, list[Edge]]:
+    """What the walk goes on to from each node that the roots reach."""
+    found: dict[Any, list[Edge]] = {}
+    waiting = list(roots)
+    while waiting:
+        node = waiting.pop()
+        if node not in found:
+            found[node] = edges_of(node)
+            waiting += [before for before, _ in found[node]]
+    return found
 
 
-def users(roots: Iterable[Any]) -> dict[Any, int]:
-    """How many edges lead to each node that the roots reach."""
-    waiting = dict.fromkeys(roots, 0)
-    stack = list(waiting)
-    while stack:
-        for before, _ in edges(stack.pop()):
-            if before not in waiting:
-                waiting[before] = 0
-                stack.append(before)
-            waiting[before] += 1
-    return waiting
+def edges_of(node: Any) -> list[Edge]:
+    """The operands of a node; of a gradient, what was there before all that it is made of."""
+    edges = [(before, nr) for before, nr in node.next_functions if before is not None]
+    move = move_of(node)
+    if type(move) is not Derived or move.first is None:
+        return edges
+    found: dict[Edge, None] = {}
+    seen = set()
+    while edges:
+        edge = edges.pop()
+        before, _ = edge
+        further = before.next_functions
+        if not further or before._sequence_nr() < move.first:
+            found[edge] = None
+        elif before not in seen:
+            seen.add(before)
+            edges += [(each, nr) for each, nr in further if each is not None]
+    return list(found)
 
 
-def before_move(node: Any, parts: dict[int, Mask]) -> Sequence[Mask]:
+def before_move(node: Any, parts: dict[int, Mask], operands: Sequence[Edge]) -> Sequence[Mask]:
     """The rows that a node needs of each of its operands, for those of its results."""
-    mask, operands = all_of(parts.values()), edges(node)
+    mask = all_of(parts.values())
     if is_nothing(mask):
         return [NOTHING] * len(operands)
     match move_of(node):
-        case Derived():
-            return []
+        case Derived(_, first):
+            return [None if first is None else mask] * len(operands)
         case None:
             return [None if node.name() in PERMUTES else mask] * len(operands)
         case Taken(index, count):

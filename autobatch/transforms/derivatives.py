@@ -85,7 +85,9 @@ def gradient(call: Call, options: dict[str, Any], order: str) -> Cell:
 def gradients(run: Run, pull: Pullback, cotangents: tuple[Tensor, ...]) -> Cell:
     with deriving() as backwards:
         found = pull(cotangents)
-    return parts.tree_of(run.inputs, (run.kept(derived(each, backwards)) for each in found))
+    return parts.tree_of(
+        run.inputs, (run.kept(derived(each, backwards, run.first)) for each in found)
+    )
 
 
 # vjp and jvp: functions that take the arguments at once.

@@ -41,7 +41,7 @@ def reverse(call: Call, options: dict[str, Any]) -> Cell:
         rows: list[list[Tensor]] = [[] for _ in outs]
         for whole, like in zip(found, given, strict=True):
             for row, part, out in zip(rows, pieces(whole, outs), outs, strict=True):
-                block = run.kept(derived(part.movedim(0, 1), backwards))
+                block = run.kept(derived(part.movedim(0, 1), backwards, run.first))
                 row.append(block.reshape(len(block), *out.shape[1:], *like.shape[1:]))
         return with_aux(run, nested(run, rows))
 

@@ -21,7 +21,7 @@ from autobatch.batching.host.rower import Rower
 from autobatch.batching.host.rows import run_rows
 from autobatch.batching.trace import Untraceable
 from autobatch.batching.trace.recorder import refuse_python_gradients
-from autobatch.compat import on_device
+from autobatch.compat import next_node, on_device
 from autobatch.errors import AutobatchError
 from autobatch.presence.record import record_at_work
 from autobatch.random.again import drawing_from
@@ -87,8 +87,9 @@ class Run:
     ``output``, ``aux`` and ``result``, which is both, are there once it has run; ``again`` is the
     call as it was before, in case it is to run once more without effect. Where threads
     fail, ``failure`` says so and ``rows`` are those that the results are of, else None.
-    ``places`` are where its threads begin to draw: keys and numbers. ``stand_ins`` are what the
-    function had for the leaves of ``inputs``: cells and their values.
+    ``places`` are where its threads begin to draw: keys and numbers. ``first`` is the number of the
+    first of autograd's nodes that it, or what differentiates it, has made. ``stand_ins`` are what
+    the function had for the leaves of ``inputs``: cells and their values.
     """
 
     call: Call
@@ -103,6 +104,7 @@ class Run:
     rows: np.ndarray | None = None
     stand_ins: list[tuple[Cell, Any]] = field(default_factory=list)
     again: Call = field(init=False)
+    first: int = 0
     places: tuple[np.ndarray, np.ndarray] | None = None
 
     def __post_init__(self) -> None:
@@ -272,6 +274,7 @@ def attempted(
     run: Run, work: Work, given: tuple[Tensor, ...]
 ) -> tuple[Cell, Exception] | tuple[None, Exception]:
     """What ``work`` makes of a run, or what is wrong with that for all threads."""
+    run.first = next_node()
     try:
         return work(run, given), Unfit()
     except (RowsFail, AutobatchError, Untraceable):

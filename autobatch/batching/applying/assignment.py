@@ -14,6 +14,7 @@ from torch import Tensor
 from autobatch.batching.applying.index_parts import ALL, MASKS, parts_of
 from autobatch.batching.applying.indexing import Plan, full_index, moved, plan_of
 from autobatch.batching.levels import Batched, NoRule, event_dim
+from autobatch.presence import moves
 from autobatch.values.cells import fits_column
 
 
@@ -38,6 +39,7 @@ def _write(x: Batched, plan: Plan, value: Any, k: int) -> Batched:
         new = new.reshape((*(1,) * (event + 1 - new.dim()), *new.shape))
         new = moved(new, 1 + plan.place, 1, plan.gathered)
     view[full_index(view, plan, k)] = new
+    moves.kept(x.data)
     return x
 
 

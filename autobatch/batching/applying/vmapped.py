@@ -18,7 +18,7 @@ from __future__ import annotations
 import functools
 import operator
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from typing import Any
 
@@ -28,7 +28,7 @@ from torch import Tensor
 from autobatch import compat
 from autobatch.batching import converters
 from autobatch.batching.applying import assignment, example, indexing, inplace, promotion
-from autobatch.batching.applying.direct import direct
+from autobatch.batching.applying.direct import POINTWISE, direct
 from autobatch.batching.applying.failures import explained, first_row
 from autobatch.batching.applying.guarding import ended, watched
 from autobatch.batching.applying.inner import GETITEM, SETITEM, Inner
@@ -46,6 +46,7 @@ from autobatch.batching.levels import (
     map_tree,
 )
 from autobatch.batching.module_classes import is_chain
+from autobatch.presence import moves
 from autobatch.presence.moves import keeping
 from autobatch.presence.record import record_at_work
 from autobatch.random.drawing import draws
@@ -86,10 +87,16 @@ def apply(
     if (record := record_at_work()) is None:
         return run(fn, args, keywords, k)
     args = watched(record, fn, args)
+    if fn in POINTWISE or _is_composed(fn) or not torch.is_grad_enabled():
+        before = None
+    else:
+        before = moves.nodes_of(_operands(fn, args, keywords))
     call = None
     if not _is_composed(fn) or converters.find(fn) is not None:
         call = with_shared(record, fn, args, keywords)
     out = run(fn, args, keywords, k) if call is None else call.performed(run)
+    if before is not None:
+        moves.stayed(_tensors(out), before)
     return out if args is given else ended(out)
 
 
@@ -140,6 +147,14 @@ def _under_vmap(
         keywords = {name: wrap(kwargs[name]) for name in kwargs}
         with Inner(threads, apply) if _is_composed(fn) else nullcontext(), draws(k):
             return threads.unwrap(fn(*inputs, **keywords))
+
+
+def _operands(fn: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> Iterator[Tensor]:
+    """The tensors that an operation gets, with the parameters of a module."""
+    module = module_of(fn)
+    if module is not None:
+        yield from module.parameters()
+    yield from _tensors(args, keywords)
 
 
 def _is_composed(fn: Callable[..., Any]) -> bool:
@@ -260,9 +275,12 @@ def _marked(args: tuple[Any, ...], keywords: dict[str, Any], k: int) -> Batched:
 
 def is_view_result(out: Any, args: Any) -> bool:
     """Whether a tensor of the result shares storage with one of the operands."""
-    given = {compat.storage_id(leaf.data) for leaf in _tensors(args)}
-    return any(compat.storage_id(leaf.data) in given for leaf in _tensors(out))
+    given = set(map(compat.storage_id, _tensors(args)))
+    return any(compat.storage_id(data) in given for data in _tensors(out))
 
 
-def _tensors(tree: Any) -> list[Tensor | Batched]:
-    return [leaf for leaf in leaves_of(tree) if isinstance(leaf, Tensor | Batched)]
+def _tensors(*trees: Any) -> Iterator[Tensor]:
+    """Those that all threads share, and what holds threads' own."""
+    for leaf in leaves_of(*trees):
+        if isinstance(leaf, Tensor | Batched):
+            yield leaf if isinstance(leaf, Tensor) else leaf.data

@@ -117,8 +117,8 @@ class End:
 
 def ends(graph: Graph, given: Mapping[int, Mapping[int, Guard]]) -> Mapping[int, End]:
     """``given`` are the guards of operands."""
-    own, always = threads_numbers(graph), set(barring(given))
-    found = {at: End(kept) for at, node in enumerate(graph.nodes) if keeps_rows(graph, node, own)}
+    always = set(barring(given))
+    found = {at: End(kept) for at, node in enumerate(graph.nodes) if keeps_rows(node)}
     for place in given:
         outs = graph.nodes[place].outs
         dims = tuple(None if out is None else rows_dim(graph.metas[out]) for out in outs)
@@ -213,32 +213,13 @@ def rows_dim(meta: Meta) -> int | None:
     return WHOLE if is_smooth(meta.dtype) and is_uniform(meta) else threads_dim(meta)
 
 
-def threads_numbers(graph: Graph) -> set[int]:
-    """Values that hold the threads' places, ``arange(k)``, in the first of their dimensions."""
-    found: set[int] = set()
-    for node in graph.nodes:
-        name = name_of(node.op)
-        if name == "arange" and node.args == (_THREADS,):
-            found.update(out for out in node.outs if out is not None)
-        elif name in SHAPES and node.single and set(node.reads()) <= found:
-            (out,) = node.outs
-            if out is not None and graph.metas[out].shape[:1] == (_THREADS,):
-                found.add(out)
-    return found
+def keeps_rows(node: Node) -> bool:
+    """Whether its kind may move rows, which what is recorded of threads never does."""
+    return node.grad and name_of(node.op) in MOVING
 
 
-SHAPES = ("detach", "reshape", "unsqueeze", "view")
-
-
-def keeps_rows(graph: Graph, node: Node, own: set[int]) -> bool:
-    """Whether it reads of each row by an index, and leaves it where it is."""
-    if name_of(node.op) != "index" or type(node.args[0]) is not Ref:
-        return False
-    table, first = graph.metas[node.args[0].value], node.args[1][0]
-    (out,) = node.outs
-    if type(first) is not Ref or first.value not in own or out is None:
-        return False
-    return all(meta.shape[:1] == (_THREADS,) for meta in (table, graph.metas[out]))
+MOVING = frozenset({"flip", "index", "index_add", "index_put", "index_select", "roll"})
+"""Those that give the nodes ``presence.moves.PERMUTES``."""
 
 
 def gives_infinities(graph: Graph) -> bool:

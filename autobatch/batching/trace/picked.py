@@ -20,7 +20,7 @@ from torch import Tensor
 
 from autobatch.batching.applying.indexing import LONG_ROW
 from autobatch.batching.trace.graph import Count, Graph, Node, Ref
-from autobatch.batching.trace.guarding import threads_numbers
+from autobatch.presence.risks import name_of
 
 _INDEX = torch.ops.aten.index.Tensor
 MANY = 2**15
@@ -28,10 +28,22 @@ MANY = 2**15
 
 
 def threads_places(graph: Graph) -> Set[int]:
-    """What ``picks`` wants to know of a graph, once for all nodes."""
+    """Values that hold the threads' places, ``arange(k)``, in the first of their dimensions."""
+    found: set[int] = set()
     if all(node.op is not _INDEX for node in graph.nodes):
-        return frozenset()
-    return threads_numbers(graph)
+        return found
+    for node in graph.nodes:
+        name = name_of(node.op)
+        if name == "arange" and node.args == (Count(1),):
+            found.update(out for out in node.outs if out is not None)
+        elif name in SHAPES and node.single and set(node.reads()) <= found:
+            (out,) = node.outs
+            if out is not None and graph.metas[out].shape[:1] == (Count(1),):
+                found.add(out)
+    return found
+
+
+SHAPES = ("detach", "reshape", "unsqueeze", "view")
 
 
 def picks(graph: Graph, node: Node, threads: Set[int]) -> Callable[..., Any] | None:
